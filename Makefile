@@ -1,0 +1,63 @@
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DIGITS := examples/digits
+
+# The interpreter for .venv; empty takes the newest supported one found.
+PYTHON ?=
+
+UV := uv==0.13.8
+# `make lock UV_FLAGS=--upgrade` moves every pin; without it only what pyproject.toml forces.
+UV_FLAGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check check-format check-lint check-types check-imports bench lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(STAMP) ## Fix the digits example; the result is in runs/demo
+	rm -rf runs/demo
+	$(BIN)/halfwise fix $(DIGITS)/model.onnx \
+	    --inputs $(DIGITS)/inputs.npz --heldout $(DIGITS)/heldout.npz \
+	    --metric top1 --labels $(DIGITS)/labels.json \
+	    --heldout-labels $(DIGITS)/heldout_labels.json -o runs/demo
+
+test: check ## Check, then run every test that needs no GPU
+	$(BIN)/pytest -m "not gpu"
+
+check: check-format check-lint check-types check-imports ## Format, lint, types, import layers
+
+check-format: $(STAMP)
+	$(BIN)/ruff format --check .
+
+check-lint: $(STAMP)
+	$(BIN)/ruff check .
+
+check-types: $(STAMP)
+	$(BIN)/mypy
+
+check-imports: $(STAMP)
+	$(BIN)/lint-imports
+
+bench: $(STAMP) ## Run the benchmark
+	$(BIN)/python bench/run.py
+
+lock: ## Rewrite requirements.lock from pyproject.toml
+	tools/make-venv $(VENV)/lock "$(PYTHON)"
+	$(VENV)/lock/bin/pip install --quiet $(UV)
+	$(VENV)/lock/bin/uv pip compile pyproject.toml --group dev --output-file requirements.lock \
+	    --universal --python-version 3.11 --generate-hashes --quiet --no-config \
+	    --default-index https://pypi.org/simple --custom-compile-command "make lock" $(UV_FLAGS)
+
+clean: ## Remove .venv, caches, builds and the demo's result
+	rm -rf $(VENV) runs/demo build dist
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# The build backend is in the lock, so the last step fetches nothing.
+$(STAMP): requirements.lock pyproject.toml tools/make-venv
+	tools/make-venv $(VENV) "$(PYTHON)"
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@

@@ -1,0 +1,6 @@
+"""The library: what the commands do, as functions. The only place that chooses backends."""
+
+from halfwise.api.commands import Result, doctor, fix, observe, report, verify
+from halfwise.api.options import Options
+
+__all__ = ["Options", "Result", "doctor", "fix", "observe", "report", "verify"]

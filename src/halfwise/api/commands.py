@@ -1,0 +1,218 @@
+"""One function per command."""
+
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+import onnx
+import onnx_ir as ir
+
+from halfwise.api.loading import load_case, load_model
+from halfwise.api.options import Inputs, Model, Options, Request, understand
+from halfwise.api.outcome import cost, final_verdict, fix_run, provenance, versions, warnings
+from halfwise.backends.ort import devices
+from halfwise.case import Case
+from halfwise.errors import CaseError
+from halfwise.graph.roles import roles_of
+from halfwise.metrics import criterion_hints
+from halfwise.pipeline import Silent, Watcher
+from halfwise.pipeline import fix as run_fix
+from halfwise.records import Observations, Run
+from halfwise.stages.check import check
+from halfwise.stages.judge import judge
+from halfwise.stages.observe import observe as run_observe
+from halfwise.stages.reference import reference_outputs
+from halfwise.stages.rewrite import save_checked
+from halfwise.store import (
+    MODEL_FILE,
+    new_folder,
+    read_run,
+    refuse_existing,
+    write_observations,
+    write_run,
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command gives back.
+
+    Attributes:
+        run: The content of `run.json`.
+        model: The mixed-precision model; None for `verify`.
+        folder: The run folder, where one was asked for.
+    """
+
+    run: Run
+    model: onnx.ModelProto | None
+    folder: Path | None
+
+
+def fix(
+    model: Model,
+    inputs: Inputs,
+    *,
+    out: str | Path | None = None,
+    watcher: Watcher | None = None,
+    **options: Unpack[Options],
+) -> Result:
+    """Find the smallest set of FP32 nodes, write the mixed model, and judge it on held-out data.
+
+    Args:
+        model: FP32 model: path or proto.
+        inputs: Samples: file, folder, `file.py:function`, or arrays in memory.
+        out: Run folder to make; must not exist. None writes nothing.
+        watcher: Is told about progress.
+        options: See `Options`.
+
+    Raises:
+        HalfwiseError: the model, the inputs or an option cannot be used. A failed verdict is no
+            error: see `Result.run.verdict`.
+    """
+    started = time.monotonic()
+    request = understand(inputs, options)
+    folder = _free(out)
+    case = _load(model, request, watcher)
+    fixed = run_fix(case, request.settings, watcher or Silent())
+    hints = criterion_hints(case.criterion, fixed.references)
+    run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
+    if folder is None:
+        return Result(run, ir.serde.serialize_model(fixed.rewritten.model), None)
+    with new_folder(folder) as partial:
+        save_checked(
+            fixed.rewritten.model,
+            partial / MODEL_FILE,
+            device=request.settings.device,
+            libraries=request.settings.libraries,
+        )
+        write_observations(partial, fixed.observations)
+        write_run(partial, run)
+    return Result(run, onnx.load_model(folder / MODEL_FILE), folder)
+
+
+def verify(
+    model: Model,
+    candidate: Model,
+    inputs: Inputs,
+    *,
+    out: str | Path | None = None,
+    watcher: Watcher | None = None,
+    **options: Unpack[Options],
+) -> Result:
+    """Judge any typed model (mixed, plain FP16, a peer's) against the FP32 one, by emulation.
+
+    Takes and raises what `fix` does. Every sample is judged, since none was searched on.
+    """
+    started = time.monotonic()
+    watcher = watcher or Silent()
+    request = understand(inputs, options)
+    settings, folder = request.settings, _free(out)
+    case = _load(model, request, watcher, split=False)
+    other = load_model(candidate)
+    _demand_same_interface(case, other.model)
+    watcher.stage("reference")
+    session = check(case.network, device=settings.device, libraries=settings.libraries)
+    references = reference_outputs(session, case.calibration)
+    watcher.stage("judge")
+    verdict = judge(
+        other.model,
+        case.calibration,
+        references,
+        case.criterion,
+        case.metric,
+        accumulate=settings.accumulate,
+        device=settings.device,
+        libraries=settings.libraries,
+    ).verdict
+    hints = criterion_hints(case.criterion, references)
+    run = Run(
+        kind="verify",
+        criterion=case.criterion,
+        accumulate=settings.accumulate,
+        io=settings.io,
+        headroom=settings.headroom,
+        baseline=None,
+        guards=(),
+        growth=(),
+        plan=None,
+        search=None,
+        verdict=final_verdict(verdict, case, request, hints),
+        original_names=dict(case.network.original_names),
+        warnings=warnings(case),
+        next_step=(),
+        cost=cost(1, time.monotonic() - started, {}),
+        provenance=provenance(case, request),
+    )
+    if folder is not None:
+        with new_folder(folder) as partial:
+            write_run(partial, run)
+    return Result(run, None, folder)
+
+
+def observe(
+    model: Model,
+    inputs: Inputs,
+    *,
+    watcher: Watcher | None = None,
+    **options: Unpack[Options],
+) -> Observations:
+    """Return what every float tensor of the FP32 model looks like on the samples."""
+    watcher = watcher or Silent()
+    request = understand(inputs, options)
+    settings = request.settings
+    case = _load(model, request, watcher, split=False)
+    check(case.network, device=settings.device, libraries=settings.libraries)
+    watcher.stage("observe", len(case.calibration))
+    return run_observe(
+        case.network,
+        case.calibration,
+        settings.fmt,
+        roles=roles_of(case.network),
+        device=settings.device,
+        libraries=settings.libraries,
+        progress=watcher.step,
+    )[0]
+
+
+def report(folder: str | Path) -> Run:
+    """Return the run that a folder holds, to render it again."""
+    return read_run(Path(folder))
+
+
+def doctor() -> dict[str, str]:
+    """Return what is here that a run depends on: versions, devices, backends."""
+    found = {**versions(), "platform": platform.platform()}
+    for device, available in devices().items():
+        found[f"device {device}"] = "available" if available else "not available"
+    found["tensorrt"] = "not used: this version judges by emulation"
+    return found
+
+
+def _free(out: str | Path | None) -> Path | None:
+    if out is None:
+        return None
+    refuse_existing(Path(out))
+    return Path(out)
+
+
+def _load(model: Model, request: Request, watcher: Watcher | None, *, split: bool = True) -> Case:
+    watcher = watcher or Silent()
+    watcher.stage("load")
+    case = load_case(model, request.data, request.criterion, split=split)
+    for note in case.notes:
+        watcher.note(note)
+    return case
+
+
+def _demand_same_interface(case: Case, candidate: ir.Model) -> None:
+    for kind in ("inputs", "outputs"):
+        expected = {v.name for v in getattr(case.network.graph, kind)}
+        found = {v.name for v in getattr(candidate.graph, kind)}
+        if expected != found:
+            raise CaseError(
+                f"The candidate's {kind} are {sorted(map(str, found))}, the model's "
+                f"{sorted(map(str, expected))}.",
+                f"Give a candidate made from this model, with the same names of {kind}.",
+            )

@@ -1,0 +1,139 @@
+"""Load what the user named into a case."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from halfwise.api.options import Data, Inputs, Model
+from halfwise.case import Case, Metric, Samples
+from halfwise.errors import CaseError, UsageError
+from halfwise.graph.model import Network, load_network, network_from_proto
+from halfwise.metrics import BUILT_IN, resolve
+from halfwise.records import Criterion
+from halfwise.stages.inputs import (
+    InputSpec,
+    LoadedSamples,
+    hash_samples,
+    load_function,
+    load_labels,
+    load_samples,
+    noise_warnings,
+    random_samples,
+    split_heldout,
+)
+
+RANDOM = "random"
+"""The inputs that are made up on request."""
+
+
+def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = True) -> Case:
+    """Return the case: network, samples, criterion and metric.
+
+    Args:
+        model: FP32 model.
+        data: Samples.
+        criterion: What is acceptable.
+        split: Hold samples out; otherwise all are for calibration.
+
+    Raises:
+        CaseError, UsageError: something of it cannot be used.
+    """
+    network = load_model(model)
+    specs = _input_specs(network)
+    metric = _metric(criterion)
+    loaded = _load(data.inputs, specs, data)
+    samples = _labelled(loaded.samples, data.labels)
+    notes = [*loaded.notes]
+    heldout = samples.select(())
+    if split and data.heldout is not None:
+        separate = _load(data.heldout, specs, data)
+        heldout = _labelled(separate.samples, data.heldout_labels)
+        notes += [f"held out: {note}" for note in separate.notes]
+    elif split:
+        samples, heldout = split_heldout(samples)
+        if heldout:
+            notes.append(f"{len(samples)} samples to search on, {len(heldout)} held out")
+        else:
+            notes.append("warning: there is a single sample, so nothing can be held out")
+    real = not _is_random(data.inputs)
+    if real:
+        notes += noise_warnings(samples, specs)
+    return Case(
+        network=network,
+        calibration=samples,
+        heldout=heldout,
+        criterion=criterion,
+        metric=metric,
+        notes=tuple(dict.fromkeys(notes)),
+        data_sha256=hash_samples(samples + heldout),
+        real=real,
+    )
+
+
+def load_model(model: Model) -> Network:
+    """Return the model in normal form."""
+    if isinstance(model, onnx.ModelProto):
+        return network_from_proto(model)
+    return load_network(Path(model))
+
+
+def _is_random(inputs: Inputs) -> bool:
+    return isinstance(inputs, str) and inputs == RANDOM
+
+
+def _load(inputs: Inputs, specs: list[InputSpec], data: Data) -> LoadedSamples:
+    if _is_random(inputs):
+        return random_samples(specs, seed=data.seed)
+    return load_samples(inputs, specs, preprocess=data.preprocess)
+
+
+def _labelled(samples: Samples, labels: Path | None) -> Samples:
+    if labels is None:
+        return samples
+    return Samples(samples.ids, samples.load, load_labels(labels, len(samples)))
+
+
+def _metric(criterion: Criterion) -> Metric | None:
+    if criterion.metric is None:
+        return None
+    if built_in := resolve(criterion.metric):
+        return built_in
+    if ":" not in criterion.metric:
+        raise UsageError(
+            f"There is no metric called {criterion.metric!r}.",
+            f"Give one of {', '.join(BUILT_IN)}, or file.py:function.",
+        )
+    function = load_function(criterion.metric)
+
+    def checked(*arguments: object) -> float:
+        value = function(*arguments)
+        try:
+            return float(value)
+        except (TypeError, ValueError) as error:
+            raise CaseError(
+                f"The metric {criterion.metric} returned {type(value).__name__}, not one number.",
+                "It is called as function(reference, candidate, labels); return a float, higher "
+                "is better.",
+            ) from error
+
+    return checked
+
+
+def _input_specs(network: Network) -> list[InputSpec]:
+    specs = []
+    for value in network.graph.inputs:
+        if not isinstance(value.type, ir.TensorType) or value.shape is None:
+            raise CaseError(
+                f"Input {value.name!r} of the model is not a tensor of known rank.",
+                "Export the model with tensor inputs that have a shape (axes may be dynamic).",
+            )
+        dtype = value.type.dtype
+        numpy = np.dtype(object) if dtype == ir.DataType.STRING else dtype.numpy()
+        shape = tuple(
+            d if isinstance(d, int) else (d.value if d.value is not None else None)
+            for d in value.shape
+        )
+        specs.append(InputSpec(value.name or "", numpy, shape))
+    return specs

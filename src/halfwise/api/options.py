@@ -1,0 +1,196 @@
+"""The options of the commands, by the same names in the library."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+import onnx
+
+from halfwise.errors import UsageError
+from halfwise.pipeline import Settings
+from halfwise.records import Criterion
+from halfwise.stages.plan.rules import Rules
+
+Model = str | Path | onnx.ModelProto
+"""A path or a model in memory."""
+Inputs = str | Path | Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
+"""A file, a folder, `file.py:function`, "random", or arrays in memory."""
+
+
+class Options(TypedDict, total=False):
+    """Every option, with the meaning and default of the command-line option of the same name.
+
+    Attributes:
+        heldout: Samples for the verdict; by default every fourth of the inputs.
+        preprocess: `file.py:function` from an image's path to model inputs.
+        labels: File with one label per sample of the inputs.
+        heldout_labels: File with one label per held-out sample.
+        allow_random: Accept random inputs.
+        seed: Seed of random inputs.
+        max_abs: Largest absolute error.
+        rel_max: Largest error over the largest reference value; 1e-2 where nothing is given.
+        snr_db: Smallest signal-to-noise ratio in dB.
+        cosine: Smallest cosine similarity.
+        metric: Built-in task metric or `file.py:function`; decides alone.
+        metric_drop: How far the metric may fall.
+        keep: Node names, regular expressions, or "outputs".
+        keep_op: Operator types.
+        lower: Node names or regular expressions.
+        keep_above: Keep producers of larger tensors instead of searching.
+        io: "fp32" or "fp16" for float graph inputs and outputs.
+        accumulate: "fp32" or "fp16" for sums inside low ops.
+        headroom: Factor on observed ranges, ≥ 1.
+        margin: Fraction of the tolerance that the search may use, in (0, 1].
+        time_budget: Seconds for the search.
+        device: "cpu" or "cuda".
+        ort_library: Custom operator libraries for ONNX Runtime.
+    """
+
+    heldout: Inputs | None
+    preprocess: str | None
+    labels: str | Path | None
+    heldout_labels: str | Path | None
+    allow_random: bool
+    seed: int
+    max_abs: float | None
+    rel_max: float | None
+    snr_db: float | None
+    cosine: float | None
+    metric: str | None
+    metric_drop: float
+    keep: Sequence[str]
+    keep_op: Sequence[str]
+    lower: Sequence[str]
+    keep_above: float | None
+    io: Literal["fp32", "fp16"]
+    accumulate: Literal["fp32", "fp16"]
+    headroom: float
+    margin: float
+    time_budget: float
+    device: Literal["cpu", "cuda"]
+    ort_library: Sequence[str | Path]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where samples come from; fields as in `Options`."""
+
+    inputs: Inputs
+    heldout: Inputs | None = None
+    preprocess: str | None = None
+    labels: Path | None = None
+    heldout_labels: Path | None = None
+    allow_random: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options sorted by who needs them.
+
+    Attributes:
+        data: For loading.
+        criterion: For judging.
+        settings: For the pipeline.
+        given: What was given, as text, for the record.
+    """
+
+    data: Data
+    criterion: Criterion
+    settings: Settings
+    given: dict[str, str]
+
+
+def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
+    """Return the options sorted and checked.
+
+    Args:
+        inputs: Where samples come from.
+        options: `Options`.
+
+    Raises:
+        UsageError: an unknown option, or a value outside its domain.
+    """
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        raise UsageError(
+            f"Unknown option {', '.join(sorted(unknown))}.",
+            f"Options: {', '.join(Options.__annotations__)}.",
+        )
+    given = {name: value for name, value in options.items() if value not in (None, (), [])}
+    _check_numbers(given)
+    _check_choices(given)
+    if "metric" in given and given.keys() & {"max_abs", "rel_max", "snr_db", "cosine"}:
+        raise UsageError(
+            "A metric decides alone, so no error threshold can stand beside --metric.",
+            "Give either a metric or thresholds.",
+        )
+    if "metric_drop" in given and "metric" not in given:
+        raise UsageError("--metric-drop has no meaning without --metric.", "Give --metric too.")
+    if "heldout_labels" in given and "heldout" not in given:
+        raise UsageError(
+            "--heldout-labels has no meaning without --heldout.",
+            "Labels of samples that are split off are taken from --labels.",
+        )
+
+    def among(*names: str) -> dict[str, Any]:
+        return {name: given[name] for name in names if name in given}
+
+    paths = {name: Path(value) for name, value in among("labels", "heldout_labels").items()}
+    rules = Rules(**{name: tuple(value) for name, value in among("keep", "keep_op", "lower").items()})
+    return Request(
+        data=Data(
+            inputs, **among("heldout", "preprocess", "allow_random", "seed"), **paths
+        ),
+        criterion=Criterion(
+            **among("max_abs", "rel_max", "snr_db", "cosine", "metric", "metric_drop")
+        ),
+        settings=Settings(
+            rules=rules,
+            libraries=tuple(Path(p) for p in given.get("ort_library", ())),
+            **among(
+                "keep_above", "io", "accumulate", "headroom", "margin", "time_budget", "device"
+            ),
+        ),
+        given={name: _text(value) for name, value in given.items()},
+    )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str | Path | int | float):
+        return str(value)
+    if isinstance(value, Sequence) and all(isinstance(v, str | Path) for v in value):
+        return ", ".join(str(v) for v in value)
+    return f"in memory ({type(value).__name__})"
+
+
+def _check_numbers(given: Mapping[str, Any]) -> None:
+    domains: dict[str, tuple[str, float, float]] = {
+        "max_abs": ("a number ≥ 0", 0, float("inf")),
+        "rel_max": ("a number ≥ 0", 0, float("inf")),
+        "snr_db": ("a number of dB", float("-inf"), float("inf")),
+        "cosine": ("a number from −1 to 1", -1, 1),
+        "metric_drop": ("a number ≥ 0", 0, float("inf")),
+        "keep_above": ("a number ≥ 0", 0, float("inf")),
+        "headroom": ("a number ≥ 1", 1, float("inf")),
+        "margin": ("a number above 0, at most 1", 1e-9, 1),
+        "time_budget": ("a number of seconds ≥ 0", 0, float("inf")),
+    }
+    for name, (expected, low, high) in domains.items():
+        value = given.get(name)
+        if value is not None and not (isfinite(value) and low <= value <= high):
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option} is {value}; expected {expected}.", "Correct the option.")
+
+
+def _check_choices(given: Mapping[str, Any]) -> None:
+    choices = {"io": ("fp32", "fp16"), "accumulate": ("fp32", "fp16"), "device": ("cpu", "cuda")}
+    for name, allowed in choices.items():
+        if name in given and given[name] not in allowed:
+            raise UsageError(
+                f"--{name} is {given[name]!r}; expected {' or '.join(allowed)}.",
+                "Correct the option.",
+            )

@@ -1,0 +1,138 @@
+"""Put a run on record: costs, provenance, remarks, and what to do next."""
+
+import platform
+import resource
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from halfwise.api.options import Request
+from halfwise.case import Case
+from halfwise.pipeline import Fixed
+from halfwise.records import Cost, KeptNode, Plan, Provenance, Run, Verdict
+
+PACKAGES = ("halfwise", "onnxruntime", "onnx", "onnx-ir", "numpy", "ml-dtypes", "scipy")
+NOT_REAL = "the inputs are random, so this says nothing: not on real data"
+
+
+def fix_run(
+    case: Case, request: Request, fixed: Fixed, seconds: float, hints: tuple[str, ...], out: Path | None
+) -> Run:
+    """Return the record of a `fix`.
+
+    Args:
+        case: The case.
+        request: The options.
+        fixed: What was found.
+        seconds: Wall time of the whole run.
+        hints: Remarks about the criterion.
+        out: The run folder.
+    """
+    verdict = final_verdict(fixed.verdict, case, request, hints)
+    return Run(
+        kind="fix",
+        criterion=case.criterion,
+        accumulate=request.settings.accumulate,
+        io=request.settings.io,
+        headroom=request.settings.headroom,
+        baseline=fixed.baseline,
+        guards=fixed.guards,
+        growth=fixed.growth,
+        plan=fixed.plan,
+        search=fixed.search,
+        verdict=verdict,
+        original_names=dict(case.network.original_names),
+        warnings=warnings(case),
+        next_step=_next_step(verdict, fixed.plan, fixed.search.exhausted, out),
+        cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
+        provenance=provenance(case, request),
+    )
+
+
+def final_verdict(
+    verdict: Verdict, case: Case, request: Request, hints: tuple[str, ...]
+) -> Verdict:
+    """Return the verdict with hints; one on random inputs fails unless these were allowed."""
+    verdict = verdict.model_copy(update={"hints": (*verdict.hints, *hints)})
+    if case.real or request.data.allow_random:
+        return verdict
+    return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, NOT_REAL)})
+
+
+def warnings(case: Case) -> tuple[str, ...]:
+    """Return the warnings among the notes on the case."""
+    found = tuple(n.removeprefix("warning: ") for n in case.notes if n.startswith("warning: "))
+    renamed = len(case.network.original_names)
+    if renamed:
+        found += (
+            f"{renamed} nodes had no name or shared one; original_names in run.json maps them",
+        )
+    return found
+
+
+def cost(evaluations: int, seconds: float, stages: dict[str, float]) -> Cost:
+    """Return what the run took; peak memory is that of this process."""
+    return Cost(
+        evaluations=evaluations,
+        seconds=seconds,
+        stage_seconds=stages,
+        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )
+
+
+def provenance(case: Case, request: Request) -> Provenance:
+    """Return what is needed to repeat the run."""
+    return Provenance(
+        versions=versions(),
+        platform=f"{platform.system()} {platform.machine()}",
+        device=request.settings.device,
+        model=str(case.network.path or "in memory"),
+        model_sha256=case.network.sha256,
+        inputs=case.notes,
+        inputs_sha256=case.data_sha256,
+        options=request.given,
+        seed=request.data.seed,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that influences a result."""
+    return {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}}
+
+
+def _next_step(
+    verdict: Verdict, plan: Plan, exhausted: bool, out: Path | None
+) -> tuple[str, ...]:
+    if not verdict.passed:
+        return _after_failure(verdict, exhausted)
+    model = out / "model.onnx" if out else Path("model.onnx")
+    tf32 = " --noTF32" if any(_may_use_tf32(k) for k in plan.keep) else ""
+    lines = [
+        f"TensorRT 9 and later: trtexec --onnx={model} --stronglyTyped{tf32} "
+        f"--saveEngine={model.with_suffix('.engine')}",
+        "TensorRT 8.x ignores Casts in the graph: there the kept nodes need layer constraints "
+        "(--fp16 --precisionConstraints=obey --layerPrecisions=…).",
+        "This verdict is emulated; only the engine itself, run on held-out data, proves it.",
+    ]
+    return tuple(lines)
+
+
+def _may_use_tf32(kept: KeptNode) -> bool:
+    return kept.op in ("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum")
+
+
+def _after_failure(verdict: Verdict, exhausted: bool) -> tuple[str, ...]:
+    lines = []
+    if exhausted:
+        lines.append("Give the search more time: --time-budget SECONDS.")
+    if not verdict.unseen:
+        lines.append("Give more samples, or a second set with --heldout DATA.")
+    lines += [
+        "Check that the tolerance fits the task: --rel-max, --snr-db, or a task metric with "
+        "--metric.",
+        "The best model found and the reasons are in the run folder.",
+    ]
+    return tuple(lines)

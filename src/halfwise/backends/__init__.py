@@ -1,0 +1,1 @@
+"""What runs models: ONNX Runtime, and on it the emulation of low precision."""

@@ -1,0 +1,276 @@
+"""Switched emulation: one model that runs any assignment, chosen by a Boolean input.
+
+Every float value exists twice: as FP32 consumers see it, and rounded, as low consumers see it. A
+node becomes an If with two forms of itself. Low: it reads rounded inputs, and both versions of
+its output are rounded. Kept: it reads the FP32 versions, and only the second version of its output
+is rounded. So an edge is rounded if and only if one of its ends is low, which is what the rewriter's
+Casts do.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.backends.emulation.accumulate import sums_in_low
+from halfwise.backends.emulation.rounding import cast, limit_value, round_value, typed_value
+from halfwise.formats import Format
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import NodeRole, Role, Roles, is_float
+from halfwise.records import NodeName, TensorName
+
+SWITCH_INPUT = "halfwise::low"
+
+
+@dataclass(frozen=True)
+class Switched:
+    """The switched model.
+
+    Attributes:
+        model: FP32 model with the extra input `SWITCH_INPUT`, bool[len(nodes)], true for low.
+        nodes: The switchable nodes, in the order of that input.
+    """
+
+    model: ir.Model
+    nodes: tuple[NodeName, ...]
+
+    def switch(self, fp32: frozenset[NodeName]) -> np.ndarray:
+        """Return the value of `SWITCH_INPUT` for an assignment, given by its FP32 nodes."""
+        return np.array([name not in fp32 for name in self.nodes], bool)
+
+
+def emulate_switched(
+    network: Network,
+    roles: Roles,
+    fmt: Format,
+    *,
+    accumulate: str = "fp32",
+    limits: Mapping[TensorName, float] | None = None,
+    low_io: bool = False,
+) -> Switched:
+    """Return a model that emulates every assignment of `network`.
+
+    Args:
+        network: FP32 model in normal form; not changed.
+        roles: Roles of its nodes.
+        fmt: The low format.
+        accumulate: "fp32", or "fp16" for running sums of low nodes in the low format.
+        limits: Tensors whose range is smaller than the format's: larger magnitudes become ±inf
+            where the tensor is rounded (headroom).
+        low_io: Float graph inputs and outputs have the low type.
+    """
+    builder = _Builder(network, roles, fmt, accumulate, dict(limits or {}), low_io)
+    return Switched(builder.build(), tuple(builder.switched))
+
+
+class _Builder:
+    def __init__(
+        self,
+        network: Network,
+        roles: Roles,
+        fmt: Format,
+        accumulate: str,
+        limits: dict[TensorName, float],
+        low_io: bool,
+    ) -> None:
+        self.model = network.copy()
+        self.graph = self.model.graph
+        self.opset = network.opset
+        self.roles = roles
+        self.fmt = fmt
+        self.accumulate = accumulate
+        self.limits = limits
+        self.low_io = low_io
+        self.rounded: dict[str, ir.Value] = {}
+        self.switched: list[NodeName] = []
+        free = sum(r.free for r in roles.values())
+        self.switch = typed_value(SWITCH_INPUT, ir.DataType.BOOL, ir.Shape([free]))
+
+    def build(self) -> ir.Model:
+        """Return the switched model."""
+        nodes = list(self.graph)
+        for value in list(self.graph.initializers.values()):
+            self._round_constant(value)
+        for value in self.graph.inputs:
+            if is_float(value):
+                self._round_input(value)
+        for node in nodes:
+            role = self.roles[node_name(node)]
+            if role.free:
+                self._switch(node, role)
+            else:
+                for value in node.outputs:
+                    if is_float(value) and self._has_low_reader(value):
+                        self.rounded[_name(value)] = self._append_rounding(node, value)
+        self.graph.inputs.append(self.switch)
+        if self.low_io:
+            self._round_outputs()
+        return self.model
+
+    def _has_low_reader(self, value: ir.Value) -> bool:
+        roles = ((self.roles.get(node_name(u.node)), u.idx) for u in value.uses())
+        return any(role is not None and role.free and role.inputs[i] for role, i in roles)
+
+    def _round_constant(self, value: ir.Value) -> None:
+        if not is_float(value) or not self._has_low_reader(value):
+            return
+        assert value.const_value is not None
+        array = np.asarray(value.const_value.numpy(), np.float32)
+        copy = typed_value(f"{value.name}::low", ir.DataType.FLOAT, value.shape)
+        copy.const_value = ir.tensor(self.fmt.saturate(array), name=copy.name)
+        self.graph.register_initializer(copy)
+        self.rounded[_name(value)] = copy
+
+    def _round_input(self, value: ir.Value) -> None:
+        uses = value.uses()
+        nodes, wide = self._rounding(value, f"{value.name}::in", value)
+        for node in reversed(nodes):
+            self.graph.insert_before(self.graph[0], node)
+        self.rounded[_name(value)] = wide
+        if self.low_io:
+            for node, index in uses:
+                node.replace_input_with(index, wide)
+            self.rounded[_name(wide)] = wide
+
+    def _rounding(
+        self, value: ir.Value, prefix: str, tensor: ir.Value
+    ) -> tuple[tuple[ir.Node, ...], ir.Value]:
+        """Return what rounds `value`, an instance of the network's `tensor`."""
+        limit = self.limits.get(TensorName(_name(tensor)))
+        before: tuple[ir.Node, ...] = ()
+        if limit is not None:
+            before, value = limit_value(value, limit, prefix)
+        rounded = round_value(value, self.fmt, prefix)
+        return (*before, *rounded.nodes), rounded.wide
+
+    def _append_rounding(self, node: ir.Node, value: ir.Value) -> ir.Value:
+        nodes, wide = self._rounding(value, f"{value.name}::out", value)
+        self.graph.insert_after(node, nodes)
+        return wide
+
+    def _round_outputs(self) -> None:
+        for i, value in enumerate(self.graph.outputs):
+            producer = value.producer()
+            if is_float(value) and producer is not None:
+                name = _name(value)
+                value.name = f"{name}::raw"
+                rounded = round_value(value, self.fmt, f"{name}::result")
+                rounded.wide.name, rounded.wide.shape = name, value.shape
+                self.graph.insert_after(producer, rounded.nodes)
+                self.graph.outputs[i] = rounded.wide
+
+    def _switch(self, node: ir.Node, role: NodeRole) -> None:
+        name = node_name(node)
+        index = ir.val(f"{name}::index", const_value=ir.tensor(np.array(len(self.switched))))
+        self.graph.register_initializer(index)
+        condition = ir.node(
+            "Gather",
+            [self.switch, index],
+            {"axis": 0},
+            outputs=[typed_value(f"{name}::is_low", ir.DataType.BOOL)],
+        )
+        self.switched.append(name)
+        twice = {v for v in node.outputs if is_float(v) and self._has_low_reader(v)}
+        outputs: list[ir.Value] = []
+        for value in node.outputs:
+            if _name(value):
+                outputs.append(typed_value(_name(value), value.dtype or ir.DataType.FLOAT, value.shape))
+                outputs[-1].type = value.type
+                if value in twice:
+                    wide = typed_value(f"{value.name}::low", ir.DataType.FLOAT)
+                    self.rounded[_name(value)] = wide
+                    outputs.append(wide)
+        branches = {
+            "then_branch": ir.AttrGraph("then_branch", self._low_form(node, role, twice)),
+            "else_branch": ir.AttrGraph("else_branch", self._kept_form(node, twice)),
+        }
+        switch = ir.Node(
+            "", "If", [condition.outputs[0]], branches.values(), outputs=outputs, name=f"{name}::if"
+        )
+        self.graph.insert_after(node, [condition, switch])
+        by_name = {v.name: v for v in outputs}
+        for value in node.outputs:
+            if _name(value):
+                value.replace_all_uses_with(by_name[value.name], replace_graph_outputs=True)
+        self.graph.remove(node, safe=True)
+
+    def _kept_form(self, node: ir.Node, twice: set[ir.Value]) -> ir.Graph:
+        copy = _instance(node, list(node.inputs), "::kept")
+        nodes, outputs = [copy], []
+        for old, new in zip(node.outputs, copy.outputs, strict=True):
+            if not _name(old):
+                continue
+            outputs.append(new)
+            if old in twice:
+                rounding, wide = self._rounding(new, f"{old.name}::kept", old)
+                nodes += rounding
+                outputs.append(wide)
+        return ir.Graph([], outputs, nodes=nodes, name=f"{node.name}::kept")
+
+    def _low_form(self, node: ir.Node, role: NodeRole, twice: set[ir.Value]) -> ir.Graph:
+        inputs = [
+            self.rounded[_name(v)] if v is not None and low else v
+            for v, low in zip(node.inputs, role.inputs, strict=True)
+        ]
+        nodes, results = self._compute_low(node, inputs)
+        exact = role.role is Role.MOVEMENT and any(role.inputs) and not self._is_mixed(node, role)
+        outputs: list[ir.Value] = []
+        for old, new, low in zip(node.outputs, results, role.outputs, strict=True):
+            if not _name(old):
+                continue
+            wide = new
+            if low and not exact:
+                rounding, wide = self._rounding(new, f"{old.name}::lo", old)
+                nodes += rounding
+            outputs.append(wide)
+            if old in twice:
+                if low and not exact:
+                    again = cast(rounding[-1].inputs[0], ir.DataType.FLOAT, f"{old.name}::lo2")  # type: ignore[arg-type]
+                    nodes.append(again)
+                    outputs.append(again.outputs[0])
+                elif low:
+                    same = ir.node("Identity", [wide], outputs=[typed_value(f"{old.name}::lo2", ir.DataType.FLOAT)])
+                    nodes.append(same)
+                    outputs.append(same.outputs[0])
+                else:
+                    rounding, second = self._rounding(new, f"{old.name}::lo2", old)
+                    nodes += rounding
+                    outputs.append(second)
+        return ir.Graph([], outputs, nodes=nodes, name=f"{node.name}::low")
+
+    def _is_mixed(self, node: ir.Node, role: NodeRole) -> bool:
+        return any(is_float(v) != low for v, low in zip(node.inputs, role.inputs, strict=True))
+
+    def _compute_low(
+        self, node: ir.Node, inputs: list[ir.Value | None]
+    ) -> tuple[list[ir.Node], list[ir.Value]]:
+        if self.accumulate == "fp16":
+            expansion = sums_in_low(node, inputs, self.fmt, f"{node.name}::sum", self.opset)
+            if expansion is not None:
+                return list(expansion.nodes), [expansion.output]
+        copy = _instance(node, inputs, "::op")
+        if node.op_type == "ConstantOfShape" and "value" in node.attributes:
+            fill = np.asarray(node.attributes["value"].as_tensor().numpy(), np.float32)
+            copy.attributes["value"] = ir.AttrTensor("value", ir.tensor(self.fmt.saturate(fill)))
+        return [copy], list(copy.outputs)
+
+
+def _instance(node: ir.Node, inputs: list[ir.Value | None], suffix: str) -> ir.Node:
+    """Return a copy of `node` on other inputs, with `suffix` on its name and outputs' names."""
+    outputs = [
+        ir.val(f"{v.name}{suffix}" if v.name else "", type=v.type, shape=v.shape)
+        for v in node.outputs
+    ]
+    return ir.Node(
+        node.domain,
+        node.op_type,
+        inputs,
+        node.attributes.values(),
+        outputs=outputs,
+        name=f"{node.name}{suffix}",
+    )
+
+
+def _name(value: ir.Value) -> str:
+    return value.name or ""

@@ -1,0 +1,128 @@
+"""ONNX Runtime: the only place that creates its sessions."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+
+from halfwise.errors import BackendMissing, CaseError, RunFailed
+from halfwise.graph.model import weightless
+
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+OrtFailure = (
+    ort_errors.Fail,
+    ort_errors.InvalidArgument,
+    ort_errors.InvalidGraph,
+    ort_errors.InvalidProtobuf,
+    ort_errors.NotImplemented,
+    ort_errors.RuntimeException,
+    ort_errors.NoSuchFile,
+    ort_errors.NoModel,
+    ort_errors.EPFail,
+)
+"""What ONNX Runtime raises; it offers no common base."""
+
+
+class Session:
+    """A model loaded in ONNX Runtime with all graph optimisations off.
+
+    Optimisation is off because fusing would skip the very roundings under study, because results
+    must be the same node for node in every session, and because creating a session for thousands
+    of nodes takes minutes with it.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        *,
+        device: str = "cpu",
+        optimise: bool = False,
+        libraries: Sequence[Path] = (),
+    ) -> None:
+        """Load `model`.
+
+        Args:
+            model: Any model; large tensors are shared with the session, not copied.
+            device: "cpu" or "cuda".
+            optimise: Switch all graph optimisations on (for timing plain inference).
+            libraries: Custom operator libraries to register.
+
+        Raises:
+            BackendMissing: `device` is not available.
+            CaseError: ONNX Runtime cannot load the model, such as for a custom operator.
+        """
+        if _PROVIDERS[device] not in ort.get_available_providers():
+            raise BackendMissing(
+                f"ONNX Runtime here has no {_PROVIDERS[device]}.",
+                "Install onnxruntime-gpu (`pip install 'halfwise[cuda]'`), or use --device cpu.",
+            )
+        options = ort.SessionOptions()
+        levels = ort.GraphOptimizationLevel
+        options.graph_optimization_level = (
+            levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
+        )
+        options.log_severity_level = 4
+        options.intra_op_num_threads = len(os.sched_getaffinity(0))
+        for library in libraries:
+            options.register_custom_ops_library(str(library))
+        proto, self._arrays = weightless(model)
+        values = [ort.OrtValue.ortvalue_from_numpy(a) for a in self._arrays.values()]
+        options.add_external_initializers(list(self._arrays), values)
+        try:
+            self._session = ort.InferenceSession(
+                proto.SerializeToString(), options, providers=[_PROVIDERS[device]]
+            )
+        except OrtFailure as error:
+            raise _not_loadable(model, error) from error
+        self.outputs = tuple(o.name for o in self._session.get_outputs())
+        self.output_types = {o.name: o.type for o in self._session.get_outputs()}
+
+    def run(
+        self, sample: Mapping[str, NDArray[np.generic]], outputs: Sequence[str] | None = None
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs by name (all, or those asked for).
+
+        Raises:
+            RunFailed: ONNX Runtime failed on this sample.
+        """
+        names = list(outputs) if outputs is not None else list(self.outputs)
+        try:
+            results = self._session.run(names, dict(sample))
+        except OrtFailure as error:
+            raise RunFailed(
+                f"ONNX Runtime failed while running the model: {_first_line(error)}",
+                "Check that the inputs fit the model: shapes, ranges of indices, data types.",
+            ) from error
+        return dict(zip(names, results, strict=True))
+
+
+def devices() -> dict[str, bool]:
+    """Return which devices this ONNX Runtime can use."""
+    available = ort.get_available_providers()
+    return {device: provider in available for device, provider in _PROVIDERS.items()}
+
+
+def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
+    custom = sorted({
+        f"{n.domain}::{n.op_type}" for n in model.graph.all_nodes() if n.domain not in ("", "ai.onnx")
+    })
+    if custom:
+        return CaseError(
+            f"ONNX Runtime cannot run the model; it uses custom operators {', '.join(custom)}: "
+            f"{_first_line(error)}",
+            "Register the library that implements them: --ort-library PATH.",
+        )
+    return CaseError(
+        f"ONNX Runtime cannot run the model: {_first_line(error)}",
+        "Check it with `python -m onnx.checker`, or export it again.",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:500]

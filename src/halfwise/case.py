@@ -1,0 +1,87 @@
+"""A case: a network, real samples split in two, and what makes a result acceptable."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.graph.model import Network
+from halfwise.metrics import Metric, Outputs
+from halfwise.records import Criterion
+
+Sample = Mapping[str, NDArray[Any]]
+"""One set of model inputs: input name → array of the model's own rank and dtype."""
+
+@dataclass(frozen=True)
+class Samples:
+    """A sequence of samples, each loaded when it is asked for.
+
+    Attributes:
+        ids: One identifier per sample, shown to the user, such as `inputs.npz[3]`.
+        load: Returns sample i; called any number of times, must return the same each time.
+        labels: One label per sample for the metric, or None.
+    """
+
+    ids: tuple[str, ...]
+    load: Callable[[int], Sample] = field(repr=False)
+    labels: tuple[Any, ...] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.ids)
+
+    def __getitem__(self, index: int) -> Sample:
+        """Return sample `index` (0 ≤ index < len)."""
+        if not 0 <= index < len(self.ids):
+            raise IndexError(index)
+        return self.load(index)
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Yield every sample in order."""
+        return (self.load(i) for i in range(len(self.ids)))
+
+    def select(self, indices: Sequence[int]) -> "Samples":
+        """Return the samples at `indices`, in that order."""
+        chosen = tuple(indices)
+        return Samples(
+            ids=tuple(self.ids[i] for i in chosen),
+            load=lambda i: self.load(chosen[i]),
+            labels=None if self.labels is None else tuple(self.labels[i] for i in chosen),
+        )
+
+    def __add__(self, other: "Samples") -> "Samples":
+        """Return both one after the other; labels survive only where both have them."""
+        count = len(self)
+        both = self.labels is not None and other.labels is not None
+        return Samples(
+            ids=self.ids + other.ids,
+            load=lambda i: self.load(i) if i < count else other.load(i - count),
+            labels=(self.labels or ()) + (other.labels or ()) if both else None,
+        )
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a run is about.
+
+    Attributes:
+        network: The FP32 model.
+        calibration: Samples that the search may use.
+        heldout: Samples for the verdict; empty where there was only one sample.
+        criterion: What is acceptable.
+        metric: The task metric that `criterion.metric` names, or None.
+        notes: What was understood of the inputs, and warnings about them.
+        data_sha256: Hash of all samples.
+        real: False for random inputs.
+    """
+
+    network: Network
+    calibration: Samples
+    heldout: Samples
+    criterion: Criterion
+    metric: Metric | None
+    notes: tuple[str, ...]
+    data_sha256: str
+    real: bool = True

@@ -1,0 +1,75 @@
+"""The error tree. Every error ends the command with a message, a hint and an exit code.
+
+HalfwiseError
+├── UsageError      2   the command line or an option cannot be meant that way
+├── CaseError       3   the model, the inputs or the rules cannot be used
+├── BackendMissing  4   a library or device that was asked for is not here
+├── BuildFailed     5   the rewritten model or an engine could not be made
+├── RunFailed       6   a model that was loaded failed while running
+└── RecordMismatch  7   a run folder or a record in it does not fit this version or this model
+
+0 means passed and 10 that the verdict failed. 1 stays free: an uncaught traceback exits with 1, and
+a crash must never read as a verdict. Out of tolerance, NaN and "no fix found" are values in the
+verdict, not errors.
+"""
+
+from typing import ClassVar
+
+PASSED = 0
+VERDICT_FAILED = 10
+
+
+class HalfwiseError(Exception):
+    """Root of all errors that halfwise raises on purpose.
+
+    Attributes:
+        message: What is wrong and what was expected, one sentence.
+        hint: What to do about it, one sentence; may be empty.
+    """
+
+    exit_code: ClassVar[int]
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """Return message and hint on one line each."""
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+class UsageError(HalfwiseError):
+    """An option or a combination of options that has no meaning."""
+
+    exit_code = 2
+
+
+class CaseError(HalfwiseError):
+    """The model, the inputs or the rules cannot be used as given."""
+
+    exit_code = 3
+
+
+class BackendMissing(HalfwiseError):
+    """A library, execution provider or device that was asked for is not available."""
+
+    exit_code = 4
+
+
+class BuildFailed(HalfwiseError):
+    """The mixed-precision model or an engine could not be built."""
+
+    exit_code = 5
+
+
+class RunFailed(HalfwiseError):
+    """A model that loaded failed while running on a sample."""
+
+    exit_code = 6
+
+
+class RecordMismatch(HalfwiseError):
+    """A run folder or record is of another version, another model, or damaged."""
+
+    exit_code = 7

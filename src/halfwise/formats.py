@@ -1,0 +1,92 @@
+"""Binary floating-point formats: range, spacing and rounding.
+
+Values follow IEEE 754-2019 (binary32, binary16) and, for bfloat16, the first 16 bits of binary32.
+"""
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating-point format.
+
+    Attributes:
+        name: Short name used in options and records.
+        dtype: NumPy dtype that stores the format (ml_dtypes for bfloat16).
+        precision: Significand bits, the implicit one included.
+        max: Largest finite value.
+        smallest_normal: Smallest positive value with full precision.
+        smallest_subnormal: Smallest positive value.
+    """
+
+    name: str
+    dtype: np.dtype
+    precision: int
+    max: float
+    smallest_normal: float
+    smallest_subnormal: float
+
+    @property
+    def overflow_threshold(self) -> float:
+        """Smallest magnitude that rounds to infinity: halfway from `max` to the next binade.
+
+        65520 for FP16 (IEEE 754-2019, 4.3.1, roundTiesToEven).
+        """
+        ulp_at_max = 2.0 ** (np.frexp(self.max)[1] - self.precision)
+        return float(self.max + ulp_at_max / 2)
+
+    @property
+    def flush_threshold(self) -> float:
+        """Largest magnitude that rounds to zero: half the smallest subnormal (a tie goes to even)."""
+        return self.smallest_subnormal / 2
+
+    @property
+    def largest_exact_integer(self) -> int:
+        """Largest n such that every integer up to n is exact: 2048 for FP16, 256 for BF16."""
+        return int(2**self.precision)
+
+    def ulp(self, magnitude: float) -> float:
+        """Return the spacing of the format around `magnitude` (finite, ≥ 0)."""
+        if magnitude < self.smallest_normal:
+            return self.smallest_subnormal
+        return float(2.0 ** (np.frexp(magnitude)[1] - self.precision))
+
+    def round(self, array: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return `array` stored in this format and widened to float32 again.
+
+        Args:
+            array: f32[*shape]; NaN and infinities stay.
+
+        Returns:
+            f32[*shape]: rounded to nearest, ties to even; overflow becomes ±inf; subnormals kept;
+            the sign of zero and of NaN kept.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            return array.astype(self.dtype).astype(np.float32)
+
+    def saturate(self, array: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return `round(array)` with finite values beyond the range at ±`max`.
+
+        Infinities of the input stay infinite, NaN stays NaN. This is what TensorRT does with
+        weights ("converted them to the closest finite FP16 value").
+        """
+        limited = np.where(np.isinf(array), array, np.clip(array, -self.max, self.max))
+        return self.round(limited.astype(np.float32))
+
+
+FP32 = Format(
+    "fp32", np.dtype(np.float32), 24, float(np.finfo(np.float32).max), 2.0**-126, 2.0**-149
+)
+FP16 = Format("fp16", np.dtype(np.float16), 11, 65504.0, 2.0**-14, 2.0**-24)
+BF16 = Format(
+    "bf16",
+    np.dtype(ml_dtypes.bfloat16),
+    8,
+    float(ml_dtypes.finfo(ml_dtypes.bfloat16).max),
+    2.0**-126,
+    2.0**-133,
+)

@@ -1,0 +1,1 @@
+"""ONNX graphs: loading, precision slots, data movement, patterns, and the rewriting of precision."""

@@ -1,0 +1,221 @@
+"""Load an ONNX file into one normal form, and serialise it again.
+
+Normal form: model-local functions inlined, Constant nodes lifted to initializers, initializers not
+listed as inputs, nodes in topological order, every node and value with a unique name and a type.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+from onnx_ir.passes import common as passes
+
+from halfwise.errors import CaseError
+from halfwise.records import NodeName, TensorName
+
+LARGE_TENSOR_BYTES = 1024
+"""Tensors above this size are kept out of the serialised graph and handed over as arrays."""
+
+_QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinear", "MatMulInteger", "ConvInteger")
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A model in normal form. Never modified: rewriting starts from `copy()`.
+
+    Attributes:
+        model: The model.
+        path: Where it came from; None for one made in memory.
+        sha256: Hash of the file and its external data.
+        original_names: The user's node name by halfwise's, where they differ ("" for unnamed).
+    """
+
+    model: ir.Model
+    path: Path | None
+    sha256: str
+    original_names: Mapping[NodeName, str]
+
+    def copy(self) -> ir.Model:
+        """Return a copy whose graph may be changed; tensors are shared, not copied."""
+        return self.model.clone()
+
+    @property
+    def graph(self) -> ir.Graph:
+        """The main graph."""
+        return self.model.graph
+
+    @property
+    def opset(self) -> int:
+        """Version of the default ONNX operator set."""
+        return opset_of(self.model)
+
+    def nodes(self) -> Iterator[ir.Node]:
+        """Yield the nodes of the main graph in topological order."""
+        return iter(self.graph)
+
+
+def opset_of(model: ir.Model) -> int:
+    """Return the version of the default ONNX operator set (1 where none is imported)."""
+    return model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
+
+
+def node_name(node: ir.Node) -> NodeName:
+    """Return the node's name, which the normal form guarantees."""
+    assert node.name is not None
+    return NodeName(node.name)
+
+
+def tensor_name(value: ir.Value) -> TensorName:
+    """Return the value's name, which the normal form guarantees."""
+    assert value.name is not None
+    return TensorName(value.name)
+
+
+def constant_array(value: ir.Value) -> NDArray[np.generic]:
+    """Return the array of an initializer, widened by ml_dtypes where NumPy lacks the type."""
+    assert value.const_value is not None
+    return np.asarray(value.const_value.numpy())
+
+
+def load_network(path: Path) -> Network:
+    """Return the model of an ONNX file in normal form.
+
+    Raises:
+        CaseError: not a file, not ONNX, truncated, external data missing or outside the model's
+            folder, a graph that the ONNX checker refuses, or a quantised (Q/DQ) model.
+    """
+    proto = _parse(path)
+    digest = hashlib.sha256(path.read_bytes())
+    for file in _external_files(proto, path):
+        with file.open("rb") as stream:
+            while block := stream.read(1 << 24):
+                digest.update(block)
+    try:
+        model = ir.serde.deserialize_model(proto)
+    except (ValueError, TypeError, KeyError, RuntimeError, ir.serde.SerdeError) as error:
+        raise CaseError(
+            f"{path} is an ONNX file whose graph cannot be read: {error}",
+            "Run `python -m onnx.checker` on it, and export it again.",
+        ) from error
+    ir.external_data.set_base_dir(model.graph, path.parent)
+    return normalise(model, path=path, sha256=digest.hexdigest())
+
+
+def network_from_proto(proto: onnx.ModelProto) -> Network:
+    """Return a model made in memory in normal form (the library's way in; same errors)."""
+    digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
+    return normalise(ir.serde.deserialize_model(proto), path=None, sha256=digest)
+
+
+def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
+    """Bring `model` into normal form, in place, and wrap it.
+
+    Raises:
+        CaseError: the graph is cyclic, ill-typed, or quantised.
+    """
+    source = str(path) if path else "the model"
+    try:
+        passes.InlinePass()(model)
+        passes.RemoveInitializersFromInputsPass()(model)
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+        passes.TopologicalSortPass()(model)
+        original = {id(node): node.name or "" for node in model.graph.all_nodes()}
+        passes.NameFixPass()(model)
+        passes.ShapeInferencePass(check_type=True, strict_mode=False, data_prop=True)(model)
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:
+        cause = error.__cause__ or error
+        raise CaseError(
+            f"{source} holds a graph that ONNX refuses: {cause}",
+            "Run `python -m onnx.checker` on it, and export it again.",
+        ) from error
+    _refuse_quantised(model, source)
+    renamed = {
+        node_name(node): original[id(node)]
+        for node in model.graph.all_nodes()
+        if original.get(id(node), "") != node.name
+    }
+    return Network(model=model, path=path, sha256=sha256, original_names=renamed)
+
+
+def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:
+    """Return the graph without its large tensors, and these by name.
+
+    The graph refers to them as external data in a file that does not exist, so it stays far below
+    protobuf's 2 GB and costs nothing to serialise. Whoever runs it hands the arrays over.
+    """
+    slim = model.clone()
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for graph in (slim.graph, *slim.graph.subgraphs()):
+        for name, value in graph.initializers.items():
+            tensor = value.const_value
+            if tensor is None or tensor.dtype == ir.DataType.STRING:
+                continue
+            if tensor.nbytes > LARGE_TENSOR_BYTES:
+                arrays[name] = np.ascontiguousarray(tensor.numpy())
+                value.const_value = ir.ExternalTensor(
+                    "in-memory", 0, tensor.nbytes, tensor.dtype,
+                    shape=ir.Shape(tensor.shape), name=name, base_dir="",
+                )
+    return ir.serde.serialize_model(slim), arrays
+
+
+def _parse(path: Path) -> onnx.ModelProto:
+    if not path.is_file():
+        raise CaseError(f"{path} is not a file.", "Give the path of an ONNX model.")
+    try:
+        proto = onnx.load_model(path, load_external_data=False)
+    except (DecodeError, ValueError, OSError) as error:
+        raise CaseError(
+            f"{path} is not an ONNX model, or it is truncated: {error}",
+            "Expected a binary ONNX file as written by onnx.save or an exporter.",
+        ) from error
+    if not proto.graph.node and not proto.graph.output:
+        raise CaseError(
+            f"{path} is not an ONNX model: it holds no graph.",
+            "Expected a binary ONNX file as written by onnx.save or an exporter.",
+        )
+    return proto
+
+
+def _external_files(proto: onnx.ModelProto, path: Path) -> list[Path]:
+    folder = path.parent.resolve()
+    files: dict[Path, None] = {}
+    for tensor in onnx.external_data_helper._get_all_tensors(proto):
+        if not onnx.external_data_helper.uses_external_data(tensor):
+            continue
+        location = onnx.external_data_helper.ExternalDataInfo(tensor)
+        file = (folder / location.location).resolve()
+        if not file.is_relative_to(folder):
+            raise CaseError(
+                f"{path} asks for external data outside its own folder: {location.location!r}.",
+                "External data must lie beside the model; copy it there and save the model again.",
+            )
+        if not file.is_file():
+            raise CaseError(
+                f"{path} needs the external data file {location.location!r}, which is missing.",
+                f"Copy it into {folder}.",
+            )
+        end = (location.offset or 0) + (location.length or 0)
+        if file.stat().st_size < end:
+            raise CaseError(
+                f"External data file {location.location!r} is truncated: {file.stat().st_size} "
+                f"bytes, {end} expected.",
+                "Copy it again.",
+            )
+        files[file] = None
+    return list(files)
+
+
+def _refuse_quantised(model: ir.Model, source: str) -> None:
+    for node in model.graph.all_nodes():
+        if node.op_type.startswith(_QUANTISED):
+            raise CaseError(
+                f"{source} is quantised: node {node.name!r} is {node.op_type}.",
+                "halfwise works on the floating-point model; give the one before quantisation.",
+            )

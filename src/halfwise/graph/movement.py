@@ -1,0 +1,175 @@
+"""Precision of nodes that only move data: FP32 between kept nodes, else whatever saves Casts.
+
+Rounding commutes with moving data. So between an FP32 source and a kept consumer a moving node
+must be FP32 (it would round what the consumer needs), and everywhere else its precision changes no
+value at all: there it is free, and is chosen to save Casts.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx_ir as ir
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array
+
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.records import NodeName
+
+_KEEP_COST = 1e-3
+"""Far below one Cast: among choices with equal Casts, the one with fewer FP32 nodes wins."""
+
+
+def carried(network: Network, roles: Roles, kept: frozenset[NodeName]) -> frozenset[NodeName]:
+    """Return the moving nodes that must be FP32 so that nothing between kept nodes is rounded.
+
+    Args:
+        network: The model.
+        roles: Roles of its nodes.
+        kept: The kept compute nodes (kept moving nodes, if any, count as sources and consumers).
+
+    Returns:
+        Names of moving nodes with an FP32 source upstream (a kept or pinned node, a graph input,
+        a constant) and an FP32 consumer downstream (a kept or pinned node, a graph output), both
+        reached through moving nodes only.
+    """
+    nodes = list(network.nodes())
+    moving = [n for n in nodes if roles[node_name(n)].role is Role.MOVEMENT]
+    fp32 = {node_name(n) for n in nodes if roles[node_name(n)].role is Role.PINNED} | kept
+    fed: set[NodeName] = set()
+    for node in moving:
+        if any(_is_fp32_source(v, fp32, fed) for v in node.inputs if v is not None):
+            fed.add(node_name(node))
+        elif not any(is_float(v) for v in node.inputs):
+            fed.add(node_name(node))
+    needed: set[NodeName] = set()
+    for node in reversed(moving):
+        if any(_has_fp32_consumer(v, roles, fp32, needed) for v in node.outputs):
+            needed.add(node_name(node))
+    return frozenset(fed & needed) - kept
+
+
+def _is_fp32_source(value: ir.Value, fp32: set[NodeName], fed: set[NodeName]) -> bool:
+    if not is_float(value):
+        return False
+    producer = value.producer()
+    return producer is None or node_name(producer) in fp32 or node_name(producer) in fed
+
+
+def _has_fp32_consumer(
+    value: ir.Value, roles: Roles, fp32: set[NodeName], needed: set[NodeName]
+) -> bool:
+    if value.is_graph_output():
+        return True
+    for use in value.uses():
+        name = node_name(use.node)
+        if name not in roles or name in fp32 or name in needed:
+            return True
+        role = roles[name]
+        if role.free and not role.inputs[use.idx]:
+            return True
+    return False
+
+
+def fewest_casts(
+    network: Network,
+    roles: Roles,
+    assignment: frozenset[NodeName],
+    *,
+    fixed: Iterable[NodeName] = (),
+    fp32_io: bool = True,
+) -> frozenset[NodeName]:
+    """Return `assignment` with its numerically free moving nodes placed so that Casts are fewest.
+
+    A value costs one Cast for each direction in which some consumer differs from its producer. The
+    choice is a minimum cut, solved exactly as an integer program (HiGHS through SciPy).
+
+    Args:
+        network: The model.
+        roles: Roles of its nodes.
+        assignment: All FP32 nodes, as `kept | carried(...)`.
+        fixed: Moving nodes whose state must stay as it is (user rules).
+        fp32_io: Whether float graph inputs and outputs are FP32.
+    """
+    computing = frozenset(n for n in assignment if roles[n].role is not Role.MOVEMENT)
+    settled = set(carried(network, roles, computing)) | set(fixed)
+    free = [
+        name
+        for name, role in roles.items()
+        if role.role is Role.MOVEMENT and name not in settled
+    ]
+    if not free:
+        return assignment
+    program = _CastProgram(free, roles, assignment, fp32_io)
+    for node in network.nodes():
+        for value in node.outputs:
+            program.add_value(value)
+    for value in network.graph.inputs:
+        program.add_value(value)
+    chosen = program.solve()
+    return (assignment - frozenset(free)) | chosen
+
+
+class _CastProgram:
+    """Minimise Casts over x ∈ {0, 1} per free node, 1 for FP32."""
+
+    def __init__(
+        self, free: list[NodeName], roles: Roles, assignment: frozenset[NodeName], fp32_io: bool
+    ) -> None:
+        self.index = {name: i for i, name in enumerate(free)}
+        self.roles = roles
+        self.assignment = assignment
+        self.fp32_io = fp32_io
+        self.costs = [_KEEP_COST] * len(free)
+        self.rows: list[tuple[list[tuple[int, float]], float]] = []
+
+    def state(self, name: NodeName) -> int | float:
+        """Return the variable of a free node as an int, or the fixed state as 0.0 or 1.0."""
+        if name in self.index:
+            return self.index[name]
+        role = self.roles.get(name)
+        return 1.0 if role is None or not role.free or name in self.assignment else 0.0
+
+    def add_value(self, value: ir.Value) -> None:
+        """Add the Casts that `value` may need."""
+        if not is_float(value):
+            return
+        producer = value.producer()
+        source: int | float = float(self.fp32_io) if producer is None else self.state(node_name(producer))
+        sinks: set[int | float] = {float(self.fp32_io)} if value.is_graph_output() else set()
+        for use in value.uses():
+            role = self.roles.get(node_name(use.node))
+            if role is not None and role.role is Role.BLIND:
+                continue
+            pinned_slot = role is not None and role.free and not role.inputs[use.idx]
+            sinks.add(1.0 if pinned_slot else self.state(node_name(use.node)))
+        if any(isinstance(s, int) for s in (source, *sinks)):
+            self._add_cut(source, sinks, 1.0)
+            self._add_cut(source, sinks, -1.0)
+
+    def _add_cut(self, source: int | float, sinks: set[int | float], sign: float) -> None:
+        cast = len(self.costs)
+        self.costs.append(1.0)
+        for sink in sinks:
+            terms, bound = [(cast, 1.0)], 0.0
+            for state, factor in ((source, -sign), (sink, sign)):
+                if isinstance(state, int):
+                    terms.append((state, factor))
+                else:
+                    bound -= factor * state
+            self.rows.append((terms, bound))
+
+    def solve(self) -> frozenset[NodeName]:
+        """Return the free nodes that are FP32 in an optimal solution."""
+        entries = [(r, c, f) for r, (terms, _) in enumerate(self.rows) for c, f in terms]
+        row, column, factor = zip(*entries, strict=True) if entries else ((), (), ())
+        matrix = coo_array((factor, (row, column)), shape=(len(self.rows), len(self.costs)))
+        result = milp(
+            np.asarray(self.costs),
+            constraints=LinearConstraint(matrix.tocsr(), lb=np.array([b for _, b in self.rows])),
+            integrality=np.ones(len(self.costs)),
+            bounds=Bounds(0, 1),
+        )
+        if result.x is None:
+            return frozenset(n for n in self.index if n in self.assignment)
+        return frozenset(name for name, i in self.index.items() if result.x[i] > 0.5)

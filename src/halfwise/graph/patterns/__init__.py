@@ -1,0 +1,59 @@
+"""Find operators that an exporter wrote out as several nodes.
+
+A matcher starts at the one node that a spelling cannot do without (the root of a normalisation,
+the sum of exponentials of a Softmax, the gate of an activation) and reads on from there, so that
+one matcher serves all spellings: squares as `Pow` or `Mul`, roots as `Sqrt` or `Pow`, division or
+multiplication by a reciprocal, operands in either order, axes as attribute or as input, and data
+movement (`Reshape`, `Expand`, `Transpose`, …) anywhere in between.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.patterns.activations import gelus, hard_swishes, mishes, softpluses, swishes
+from halfwise.graph.patterns.exponentials import log_softmaxes, softmaxes
+from halfwise.graph.patterns.normalisations import NORMALISATIONS, normalisations
+from halfwise.graph.patterns.reading import Nodes
+from halfwise.records import NodeName
+
+_MATCHERS: Mapping[str, Callable[[Network], Iterator[Nodes]]] = {
+    "Gelu": gelus,
+    "HardSwish": hard_swishes,
+    "LogSoftmax": log_softmaxes,
+    "Mish": mishes,
+    "Silu": swishes,
+    "Softmax": softmaxes,
+    "Softplus": softpluses,
+    "Swish": swishes,
+}
+
+PATTERNS: tuple[str, ...] = tuple(sorted((*NORMALISATIONS, *_MATCHERS)))
+"""Operators whose written-out forms are known; `Silu` is another name for ONNX's `Swish`."""
+
+
+def written_out(network: Network, op: str) -> list[frozenset[NodeName]]:
+    """Return the groups of nodes that together write the operator `op` out.
+
+    Nodes that only move data between the nodes of a group belong to it, and so do the weight and
+    bias of a normalisation where they are constants. One-node (native) forms are not returned.
+
+    Normalisations share one shape, so they are told apart by what they reduce over; see
+    `halfwise.graph.patterns.normalisations` for the rules and for where they can be wrong.
+
+    Args:
+        network: The model; only its main graph is searched.
+        op: One of `PATTERNS`.
+
+    Returns:
+        One set of node names per occurrence, in graph order of the node it was found by. Sets of
+        one operator are disjoint in well-formed models, but two norms may share a mean.
+
+    Raises:
+        KeyError: `op` is not in `PATTERNS`.
+    """
+    found: Iterator[Nodes]
+    if op in NORMALISATIONS:
+        found = (nodes for kind, nodes in normalisations(network) if kind == op)
+    else:
+        found = _MATCHERS[op](network)
+    return list(dict.fromkeys(frozenset(node_name(n) for n in nodes) for nodes in found))

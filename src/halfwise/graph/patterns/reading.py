@@ -1,0 +1,175 @@
+"""What a value is: a constant, a scaled value, a square, a reduction; seen through data movement."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.graph.model import constant_array
+
+Nodes = frozenset[ir.Node]
+"""The nodes of a match."""
+
+NO_NODES: Nodes = frozenset()
+
+_MOVES = frozenset(
+    "Cast Dropout Expand Flatten Identity Reshape Squeeze Tile Transpose Unsqueeze".split()
+)
+"""Operators whose first output holds the elements of their first input and no others."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A value and the nodes that lie between it and the place it was looked for from."""
+
+    value: ir.Value
+    nodes: Nodes = NO_NODES
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A sum or mean that was read.
+
+    Attributes:
+        base: The value reduced.
+        axes: The axes as written in the model, None for all.
+        mean: Whether the sum is divided by a constant (taken to be the element count).
+        squared: Whether the squares of `base` are summed.
+        nodes: The nodes that do it.
+    """
+
+    base: ir.Value
+    axes: tuple[int, ...] | None
+    mean: bool
+    squared: bool
+    nodes: Nodes
+
+
+def is_constant(value: ir.Value | None) -> bool:
+    """Return whether `value` is a constant or moved from one."""
+    return value is not None and behind(value).value.const_value is not None
+
+
+def scalar(value: ir.Value | None) -> float | None:
+    """Return the one number that all elements of a constant hold, else None."""
+    if value is None or (root := behind(value).value).const_value is None:
+        return None
+    if root.const_value is None or root.const_value.size > 4096:
+        return None
+    array = constant_array(root)
+    if array.size == 0 or not np.issubdtype(array.dtype, np.number):
+        return None
+    first = float(array.flat[0])
+    return first if bool((array == array.flat[0]).all()) else None
+
+
+def behind(value: ir.Value) -> Seen:
+    """Return the value whose elements `value` holds, behind all data movement."""
+    passed: list[ir.Node] = []
+    while (node := value.producer()) is not None and node.op_type in _MOVES:
+        source = node.inputs[0]
+        if source is None or value.index() != 0:
+            break
+        passed.append(node)
+        value = source
+    return Seen(value, frozenset(passed))
+
+
+def same(one: ir.Value | None, other: ir.Value | None) -> bool:
+    """Return whether both hold the same elements, up to data movement."""
+    return one is not None and other is not None and behind(one).value is behind(other).value
+
+
+def maker(value: ir.Value | None, *ops: str) -> ir.Node | None:
+    """Return the node behind `value`'s data movement where it is one of `ops`."""
+    node = None if value is None else behind(value).value.producer()
+    return node if node is not None and node.op_type in ops else None
+
+
+def way(value: ir.Value) -> Nodes:
+    """Return the node behind `value` and the data movement in between."""
+    seen = behind(value)
+    node = seen.value.producer()
+    return seen.nodes if node is None else seen.nodes | {node}
+
+
+def readers(value: ir.Value) -> Iterator[tuple[ir.Node, int, Nodes]]:
+    """Yield consumer, input slot and the data movement in between, for every consumer."""
+    waiting: list[tuple[ir.Value, Nodes]] = [(value, NO_NODES)]
+    while waiting:
+        current, passed = waiting.pop(0)
+        for use in current.uses():
+            if use.node.op_type in _MOVES and use.idx == 0:
+                waiting.append((use.node.outputs[0], passed | {use.node}))
+            else:
+                yield use.node, use.idx, passed
+
+
+def other_operand(node: ir.Node, slot: int) -> ir.Value | None:
+    """Return the operand of a two-operand node that is not at `slot`."""
+    return node.inputs[1 - slot] if len(node.inputs) == 2 else None
+
+
+def split_constant(value: ir.Value | None, *ops: str) -> tuple[Seen, float] | None:
+    """Return the variable operand and the scalar of `value = op(variable, scalar)`, else None.
+
+    `Div`, `Sub` and `Pow` take the scalar second; `Clip` takes it as its lower bound.
+    """
+    node = maker(value, *ops)
+    if node is None or value is None:
+        return None
+    slots = (1, 0) if node.op_type in ("Add", "Mul", "Max", "Min", "Sum") else (1,)
+    for slot in slots:
+        number = scalar(node.inputs[slot]) if slot < len(node.inputs) else None
+        variable = node.inputs[0 if slot else 1]
+        if number is not None and variable is not None and not is_constant(variable):
+            return Seen(variable, way(value)), number
+    return None
+
+
+def square_of(value: ir.Value) -> Seen | None:
+    """Return the value that `value` is the square of: `Pow(x, 2)` or `Mul(x, x)`."""
+    if (power := split_constant(value, "Pow")) and power[1] == 2.0:
+        return power[0]
+    product = maker(value, "Mul")
+    if product is None or not same(*product.inputs) or product.inputs[0] is None:
+        return None
+    return Seen(product.inputs[0], way(value))
+
+
+def reduction(value: ir.Value) -> Reduction | None:
+    """Return the sum or mean that `value` is, any constant factors included."""
+    if scaled := split_constant(value, "Mul", "Div"):
+        inner = reduction(scaled[0].value)
+        return inner and replace(inner, mean=True, nodes=inner.nodes | scaled[0].nodes)
+    node = maker(value, "ReduceMean", "ReduceSum", "ReduceSumSquare", "GlobalAveragePool")
+    if node is None or node.inputs[0] is None:
+        return None
+    found = Reduction(
+        base=node.inputs[0],
+        axes=axes_of(node),
+        mean=node.op_type in ("ReduceMean", "GlobalAveragePool"),
+        squared=node.op_type == "ReduceSumSquare",
+        nodes=way(value),
+    )
+    if not found.squared and (square := square_of(found.base)):
+        return replace(
+            found, base=square.value, squared=True, nodes=found.nodes | square.nodes
+        )
+    return found
+
+
+def axes_of(node: ir.Node) -> tuple[int, ...] | None:
+    """Return the axes of a reduction (attribute or constant input); None for all or unknown."""
+    if node.op_type == "GlobalAveragePool":
+        value = node.inputs[0]
+        rank = 4 if value is None or value.shape is None else value.shape.rank()
+        return tuple(range(2, rank))
+    attribute = node.attributes.get("axes")
+    if attribute is not None:
+        return tuple(attribute.as_ints())
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    if given is None or given.const_value is None:
+        return None
+    return tuple(int(axis) for axis in constant_array(given).ravel())

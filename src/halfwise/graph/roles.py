@@ -1,0 +1,123 @@
+"""What each node can do about precision: which of its slots may be low, and whether it computes.
+
+Read from the ONNX operator schemas at the model's opset, so a new operator needs no code here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import onnx
+import onnx_ir as ir
+
+from halfwise.graph.model import Network, node_name
+from halfwise.records import NodeName
+
+DATA_MOVEMENT = frozenset(
+    "Cast CastLike Compress Concat ConstantOfShape DepthToSpace Dropout Expand EyeLike Flatten "
+    "Gather GatherElements GatherND Identity Pad Reshape ReverseSequence Scatter ScatterElements "
+    "ScatterND Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where".split()
+)
+"""Operators whose float outputs are copies of input or constant elements."""
+
+_TYPE_BLIND = frozenset(("Shape", "Size"))
+_RANDOM = frozenset(
+    "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
+)
+
+
+class Role(Enum):
+    """How a node takes part in the choice of precision."""
+
+    COMPUTE = "computes; counted when kept"
+    MOVEMENT = "only moves data; free when kept between kept nodes"
+    PINNED = "must be FP32"
+    BLIND = "does not touch float values"
+
+
+@dataclass(frozen=True)
+class NodeRole:
+    """Role and precision slots of one node.
+
+    Attributes:
+        role: The role.
+        inputs: Per input slot, whether it takes the low format when the node is low.
+        outputs: Per output slot, whether it has the low format when the node is low.
+        reason: For pinned nodes, why; empty otherwise.
+    """
+
+    role: Role
+    inputs: tuple[bool, ...] = ()
+    outputs: tuple[bool, ...] = ()
+    reason: str = ""
+
+    @property
+    def free(self) -> bool:
+        """Whether the node may be low."""
+        return self.role in (Role.COMPUTE, Role.MOVEMENT)
+
+
+Roles = Mapping[NodeName, NodeRole]
+
+
+def is_float(value: ir.Value | None) -> bool:
+    """Return whether `value` is an FP32 tensor (sequences and optionals are not)."""
+    return value is not None and isinstance(value.type, ir.TensorType) and (
+        value.dtype == ir.DataType.FLOAT
+    )
+
+
+def roles_of(network: Network, low: ir.DataType = ir.DataType.FLOAT16) -> Roles:
+    """Return the role of every node of the main graph.
+
+    Nodes inside the bodies of If, Loop and Scan are FP32 and belong to their pinned node.
+    """
+    return {node_name(n): _role(n, network.model.opset_imports, low) for n in network.nodes()}
+
+
+def _role(node: ir.Node, opsets: Mapping[str, int], low: ir.DataType) -> NodeRole:
+    floats_in = [is_float(v) for v in node.inputs]
+    floats_out = [is_float(v) for v in node.outputs]
+    if _has_body(node):
+        return NodeRole(Role.PINNED, reason="control flow: its body runs in FP32")
+    if node.op_type in _TYPE_BLIND or not any(floats_in + floats_out):
+        return NodeRole(Role.BLIND)
+    if node.domain not in ("", "ai.onnx"):
+        return NodeRole(Role.PINNED, reason=f"operator of the custom domain {node.domain!r}")
+    if node.op_type in _RANDOM:
+        return NodeRole(Role.PINNED, reason="draws random numbers")
+    if any(not _is_tensor(v) for v in (*node.inputs, *node.outputs)):
+        return NodeRole(Role.PINNED, reason="takes or gives a sequence or an optional")
+    schema = onnx.defs.get_schema(node.op_type, opsets.get("", 1), "")
+    allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
+    low_type = f"tensor({low.name.lower()})"
+
+    def may_be_low(parameters: list[onnx.defs.OpSchema.FormalParameter], index: int) -> bool:
+        parameter = parameters[min(index, len(parameters) - 1)]
+        return low_type in allowed.get(parameter.type_str, ())
+
+    inputs = tuple(f and may_be_low(list(schema.inputs), i) for i, f in enumerate(floats_in))
+    outputs = tuple(f and may_be_low(list(schema.outputs), i) for i, f in enumerate(floats_out))
+    if not any(inputs + outputs):
+        return NodeRole(
+            Role.PINNED,
+            reason=f"{node.op_type} takes no {low.name.lower()} at opset {opsets.get('', 1)}",
+        )
+    moves = node.op_type in DATA_MOVEMENT and any(floats_out) and not _reduces(node)
+    return NodeRole(Role.MOVEMENT if moves else Role.COMPUTE, inputs, outputs)
+
+
+def _has_body(node: ir.Node) -> bool:
+    return any(
+        a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+        for a in node.attributes.values()
+    )
+
+
+def _is_tensor(value: ir.Value | None) -> bool:
+    return value is None or not value.name or isinstance(value.type, ir.TensorType)
+
+
+def _reduces(node: ir.Node) -> bool:
+    reduction = node.attributes.get("reduction")
+    return reduction is not None and reduction.as_string() != "none"

@@ -1,0 +1,38 @@
+"""How far outputs are from their reference, and whether that is acceptable.
+
+- `difference`: the error of every pair of elements, non-finite values included.
+- `measures`: error measures over samples, for the verdict (`OutputMeasure`) and the search
+  (`Excess`).
+- `task`: built-in task metrics such as top1.
+- `hints`: remarks where the default tolerance asks the wrong question.
+
+All of it is arithmetic on arrays: nothing here reads files or runs a model.
+"""
+
+from halfwise.metrics.hints import criterion_hints
+from halfwise.metrics.measures import (
+    DEFAULT_REL_MAX,
+    Excess,
+    OutputMeasure,
+    Outputs,
+    OutputTotals,
+    effective,
+    is_default,
+    totals,
+)
+from halfwise.metrics.task import BUILT_IN, Metric, resolve
+
+__all__ = [
+    "BUILT_IN",
+    "DEFAULT_REL_MAX",
+    "Excess",
+    "Metric",
+    "OutputMeasure",
+    "OutputTotals",
+    "Outputs",
+    "criterion_hints",
+    "effective",
+    "is_default",
+    "resolve",
+    "totals",
+]

@@ -1,0 +1,269 @@
+"""How two arrays differ, element by element, a cache-sized chunk at a time.
+
+Everything is widened to float64 (integers are subtracted exactly), so FP16, BF16 and FP32 pairs
+neither overflow nor lose digits, and no temporary outgrows a chunk. The same chunks give the same
+sums wherever they are taken, so measures that share them agree to the last bit.
+
+A pair of elements is one of three:
+
+- both finite: its error is |candidate - reference|;
+- the same non-finite value (NaN and NaN, infinities of one sign): left out of every error;
+- anything else, such as NaN for 1.0 or 1.0 for NaN: its error is infinite, counted as non-finite.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from halfwise.errors import CaseError
+
+CHUNK = 1 << 16
+"""Elements per chunk: a few float64 temporaries of this length fit a core's second-level cache."""
+
+
+def is_discrete(dtype: DTypeLike) -> bool:
+    """Return whether elements of `dtype` are judged by equality: integers, Booleans and strings.
+
+    Args:
+        dtype: Any dtype that an ONNX tensor has, those of ml_dtypes (bfloat16, int4 …) included.
+
+    Raises:
+        CaseError: The dtype is complex.
+    """
+    name = np.dtype(dtype).name
+    if name.startswith("complex"):
+        raise CaseError(
+            f"An output of type {name} cannot be judged: complex numbers have no tolerance here.",
+            "Split it into a real and an imaginary output.",
+        )
+    return not name.startswith(("float", "bfloat"))
+
+
+def _is_text(dtype: np.dtype[Any]) -> bool:
+    return not dtype.name.startswith(("float", "bfloat", "int", "uint", "bool"))
+
+
+def _slices(size: int) -> Iterator[slice]:
+    return (slice(start, start + CHUNK) for start in range(0, size, CHUNK))
+
+
+@dataclass
+class Spread:
+    """Moments of the finite elements of an array or of many, in float64.
+
+    Attributes:
+        count: Number of finite elements.
+        minimum: Smallest of them; inf where there is none.
+        maximum: Largest of them; -inf where there is none.
+        mean: Their mean; 0 where there is none.
+        scatter: Σ (x - mean)².
+        energy: Σ x²; inf where magnitudes exceed about 1e154.
+    """
+
+    count: int = 0
+    minimum: float = math.inf
+    maximum: float = -math.inf
+    mean: float = 0.0
+    scatter: float = 0.0
+    energy: float = 0.0
+
+    def add(self, array: NDArray[Any]) -> None:
+        """Add the elements of `array`, any shape and ONNX dtype; a string counts as 1."""
+        flat = np.ravel(array)
+        for part in _slices(flat.size):
+            values = flat[part]
+            text = _is_text(values.dtype)
+            self._add_wide(np.ones(values.size) if text else values.astype(np.float64, copy=False))
+
+    def _add_wide(self, values: NDArray[np.float64]) -> None:
+        # The pairwise update of Chan, Golub, LeVeque, "Algorithms for Computing the Sample
+        # Variance" (1983): unlike Σx² - (Σx)²/n it keeps digits when the mean dwarfs the deviation.
+        with np.errstate(all="ignore"):
+            energy = float(values @ values)
+            if not math.isfinite(energy):
+                values = values[np.isfinite(values)]
+                energy = float(values @ values)
+            if not values.size:
+                return
+            mean = float(values.mean())
+            centred = values - mean
+            scatter = float(centred @ centred)
+        count = self.count + values.size
+        step = mean - self.mean
+        self.scatter += scatter + step * step * self.count * values.size / count
+        self.mean += step * values.size / count
+        self.count = count
+        self.energy += energy
+        self.minimum = min(self.minimum, float(values.min()))
+        self.maximum = max(self.maximum, float(values.max()))
+
+    @property
+    def absmax(self) -> float:
+        """Largest finite magnitude, 0 where there is none."""
+        return max(abs(self.minimum), abs(self.maximum)) if self.count else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """Population standard deviation of the finite elements, 0 where there is none."""
+        return math.sqrt(self.scatter / self.count) if self.count else 0.0
+
+
+class Chunk(NamedTuple):
+    """A run of element pairs.
+
+    Attributes:
+        reference: f64[n], n ≤ `CHUNK`; may hold NaN and inf.
+        candidate: f64[n]; may hold NaN and inf.
+        finite: bool[n], both sides are; None where all are.
+        error: f64[m], m ≤ n: ≥ 0, never NaN; equal non-finite pairs are left out.
+        noise: Σ error².
+        nonfinite: How many errors are infinite because one side is not finite.
+    """
+
+    reference: NDArray[np.float64]
+    candidate: NDArray[np.float64]
+    finite: NDArray[np.bool_] | None
+    error: NDArray[np.float64]
+    noise: float
+    nonfinite: int
+
+
+def chunks(reference: NDArray[Any], candidate: NDArray[Any]) -> Iterator[Chunk]:
+    """Yield the element pairs of two arrays of one shape, in C order.
+
+    A string becomes the number 1 on the reference's side, and 1 or 0 on the candidate's as it is
+    equal or not. Booleans are 0 and 1. Differences of integers of one dtype are exact before they
+    become float64.
+
+    Args:
+        reference: [*shape] of any dtype but complex; may be empty.
+        candidate: [*shape]; may have another numeric dtype, such as FP16 against FP32.
+    """
+    left, right = np.ravel(reference), np.ravel(candidate)
+    for part in _slices(left.size):
+        yield _chunk(left[part], right[part])
+
+
+def _chunk(reference: NDArray[Any], candidate: NDArray[Any]) -> Chunk:
+    if _is_text(reference.dtype):
+        candidate = np.asarray(reference == candidate, dtype=np.bool_)
+        reference = np.ones_like(candidate)
+    left, right = reference.astype(np.float64), candidate.astype(np.float64)
+    with np.errstate(all="ignore"):
+        if reference.dtype == candidate.dtype and reference.dtype.kind in "iu":
+            # float64 holds integers only up to 2^53; modulo 2^64 this difference is exact.
+            larger, smaller = np.maximum(reference, candidate), np.minimum(reference, candidate)
+            error = (larger.astype(np.uint64) - smaller.astype(np.uint64)).astype(np.float64)
+        else:
+            error = left - right
+            np.abs(error, out=error)
+        noise = float(error @ error)
+        # A non-finite value on either side makes the error inf or NaN, and so the sum: one number
+        # tells that all n pairs are finite, without looking at them again.
+        if math.isfinite(noise):
+            return Chunk(left, right, None, error, noise, 0)
+        finite = np.isfinite(left) & np.isfinite(right)
+        equal = (left == right) | (np.isnan(left) & np.isnan(right))
+        fault = ~(finite | equal)
+        error[fault] = np.inf
+        error = error[finite | fault]
+        return Chunk(left, right, finite, error, float(error @ error), int(fault.sum()))
+
+
+@dataclass
+class Difference:
+    """Sums over the element pairs of one output; the pairs of several samples add up.
+
+    Attributes:
+        discrete: The reference is judged by equality.
+        elements: Pairs seen.
+        max_abs: Largest error; inf where a pair is non-finite on one side only.
+        noise: Σ error²; inf likewise.
+        product: Σ reference · candidate over finite pairs; 0 where cosine terms were not asked for.
+        reference_energy: Σ reference² over finite pairs; 0 likewise.
+        candidate_energy: Σ candidate² over finite pairs; 0 likewise.
+        mismatched: Pairs that are not equal (discrete outputs only).
+        nonfinite: Pairs that are NaN or infinite on one side and something else on the other.
+        misshapen: Samples in which the two shapes differ; their elements enter no sum.
+    """
+
+    discrete: bool = False
+    elements: int = 0
+    max_abs: float = 0.0
+    noise: float = 0.0
+    product: float = 0.0
+    reference_energy: float = 0.0
+    candidate_energy: float = 0.0
+    mismatched: int = 0
+    nonfinite: int = 0
+    misshapen: int = 0
+
+    def add_chunk(self, chunk: Chunk, *, cosine: bool) -> None:
+        """Add the pairs of one chunk, with the terms of the cosine only if asked for."""
+        self.elements += chunk.reference.size
+        self.noise += chunk.noise
+        self.nonfinite += chunk.nonfinite
+        if chunk.error.size:
+            self.max_abs = max(self.max_abs, float(chunk.error.max()))
+        if self.discrete:
+            self.mismatched += int(np.count_nonzero(chunk.error))
+        if cosine:
+            left, right = chunk.reference, chunk.candidate
+            if chunk.finite is not None:
+                left, right = left[chunk.finite], right[chunk.finite]
+            with np.errstate(all="ignore"):
+                self.product += float(left @ right)
+                self.reference_energy += float(left @ left)
+                self.candidate_energy += float(right @ right)
+
+    def merge(self, other: "Difference") -> None:
+        """Add the sums of `other`, which belongs to the same output."""
+        self.discrete |= other.discrete
+        self.elements += other.elements
+        self.max_abs = max(self.max_abs, other.max_abs)
+        self.noise += other.noise
+        self.product += other.product
+        self.reference_energy += other.reference_energy
+        self.candidate_energy += other.candidate_energy
+        self.mismatched += other.mismatched
+        self.nonfinite += other.nonfinite
+        self.misshapen += other.misshapen
+
+    @property
+    def cosine(self) -> float:
+        """Cosine similarity in [-1, 1]; needs the cosine terms.
+
+        1 where no error was seen, 0 where only one side is all zero, NaN where a pair is
+        non-finite on one side only or a shape differs.
+        """
+        if self.nonfinite or self.misshapen:
+            return math.nan
+        if self.noise == 0:
+            return 1.0
+        # One root each: the product of two energies may leave the range of float64.
+        norm = math.sqrt(self.reference_energy) * math.sqrt(self.candidate_energy)
+        return min(1.0, max(-1.0, self.product / norm)) if norm else 0.0
+
+
+def compare(reference: NDArray[Any], candidate: NDArray[Any], *, cosine: bool) -> Difference:
+    """Return how one output of one sample differs from its reference.
+
+    Args:
+        reference: [*shape] of any dtype but complex.
+        candidate: [*shape]; another shape is counted as misshapen, not an error.
+        cosine: Whether the terms of the cosine are needed; they double the work.
+
+    Raises:
+        CaseError: The reference is complex.
+    """
+    difference = Difference(discrete=is_discrete(reference.dtype))
+    if reference.shape != candidate.shape:
+        difference.misshapen = 1
+        return difference
+    for chunk in chunks(reference, candidate):
+        difference.add_chunk(chunk, cosine=cosine)
+    return difference

@@ -1,0 +1,167 @@
+"""Remarks for a user who took the default tolerance where the outputs call for something else.
+
+The default compares every number. That is the wrong question where the outputs are a decision
+(classes, masks, boxes) or where a few numbers may differ by right (integers). What an output means
+is guessed from its shape and values, so every hint says what it saw.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.metrics.difference import is_discrete
+from halfwise.metrics.measures import Outputs, is_default
+from halfwise.records import Criterion
+
+_LOOKED_AT = 8
+"""Samples looked at: enough to tell a mask from a feature map, and cheap for large outputs."""
+_SUM_SLACK = 1e-2
+"""How far a row of probabilities may be from 1: FP16 and BF16 outputs round every class."""
+
+
+def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
+    """Return one sentence for every output, or set of outputs, that the default may misjudge.
+
+    Looks for, in this order: integers and Booleans (judged by agreement); boxes next to scores, in
+    one output or in two (a detection metric); class probabilities and logits (top1); single-channel
+    maps in [0, 1] (mask-iou); two-channel maps (epe). Non-finite values match nothing that is told
+    by its values. Unit-length rows are an embedding, not logits.
+
+    Args:
+        criterion: As the user gave it, before `effective`.
+        references: FP32 outputs by sample; the first eight are looked at. May be empty.
+
+    Returns:
+        Sentences in the order of the outputs; none where the user set a threshold or a metric.
+    """
+    if not is_default(criterion) or not len(references):
+        return ()
+    seen = {name: _looked_at(references, name) for name in references[0]}
+    integers = [name for name, arrays in seen.items() if is_discrete(arrays[0].dtype)]
+    floats = {
+        name: [array.astype(np.float64) for array in arrays if array.size]
+        for name, arrays in seen.items()
+        if name not in integers and any(array.size for array in arrays)
+    }
+    found = [_integer_hint(name, criterion.agreement) for name in integers]
+    detection = _detection_hint(floats)
+    if detection:
+        return (*found, detection)
+    return (*found, *(hint for hint in map(_float_hint, floats, floats.values()) if hint))
+
+
+def _looked_at(references: Sequence[Outputs], name: str) -> list[NDArray[Any]]:
+    count = min(_LOOKED_AT, len(references))
+    return [references[index][name] for index in range(count)]
+
+
+def _integer_hint(name: str, agreement: float) -> str:
+    return (
+        f"Output {name!r} does not hold floats, so at least {agreement:.4g} of its elements must "
+        "equal the reference's; --agreement sets another fraction."
+    )
+
+
+def _detection_hint(floats: Mapping[str, Sequence[NDArray[np.float64]]]) -> str | None:
+    advice = (
+        "whose order and near-ties may change without harm: judge them by a detection metric of "
+        "yours with --metric file.py:function."
+    )
+    for name, arrays in floats.items():
+        if all(map(_is_boxes_with_scores, arrays)):
+            return f"Output {name!r} looks like boxes with scores ({_shape(arrays[0])}), {advice}"
+        for other, scores in floats.items():
+            if other != name and all(map(_are_boxes_and_scores, arrays, scores)):
+                return f"Outputs {name!r} and {other!r} look like boxes and scores, {advice}"
+    return None
+
+
+def _float_hint(name: str, arrays: Sequence[NDArray[np.float64]]) -> str | None:
+    shape = _shape(arrays[0])
+    if all(map(_is_probabilities, arrays)):
+        return (
+            f"Output {name!r} looks like class probabilities ({shape}, rows sum to 1): if only the "
+            "predicted class matters, judge it with --metric top1."
+        )
+    if all(map(_is_logits, arrays)):
+        return (
+            f"Output {name!r} looks like class scores ({shape}): if only the predicted class "
+            "matters, judge it with --metric top1."
+        )
+    if all(map(_is_mask, arrays)):
+        return (
+            f"Output {name!r} looks like a mask ({shape}, one channel within [0, 1]): if only "
+            "inside or outside matters, judge it with --metric mask-iou."
+        )
+    if all(map(_is_flow, arrays)):
+        return (
+            f"Output {name!r} has the shape of optical flow ({shape}, two channels): if it is one, "
+            "judge it in pixels with --metric epe."
+        )
+    return None
+
+
+def _shape(array: NDArray[np.float64]) -> str:
+    return str(list(array.shape))
+
+
+def _within_unit(array: NDArray[np.float64]) -> bool:
+    return bool(np.all((array >= 0) & (array <= 1)))
+
+
+def _is_probabilities(array: NDArray[np.float64]) -> bool:
+    array = _without_trailing_ones(array)
+    if array.ndim == 0 or array.shape[-1] < 2 or not _within_unit(array):
+        return False
+    return bool(np.all(np.abs(array.sum(axis=-1) - 1) <= _SUM_SLACK))
+
+
+def _is_logits(array: NDArray[np.float64]) -> bool:
+    array = _without_trailing_ones(array)
+    if array.ndim != 2 or array.shape[-1] < 10:
+        return False
+    unit_length = np.abs(np.linalg.norm(array, axis=-1) - 1) <= _SUM_SLACK
+    return not np.all(unit_length)
+
+
+def _without_trailing_ones(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    # Convolutional classifiers give [N, classes, 1, 1]; `top1` reads it the same way.
+    while array.ndim > 2 and array.shape[-1] == 1:
+        array = array[..., 0]
+    return array
+
+
+def _is_mask(array: NDArray[np.float64]) -> bool:
+    return array.ndim == 4 and 1 in (array.shape[1], array.shape[-1]) and _within_unit(array)
+
+
+def _is_flow(array: NDArray[np.float64]) -> bool:
+    is_map = array.ndim == 4 and array.shape[1] == 2 and min(array.shape[2:]) >= 8
+    # Two classes per pixel have the same shape, but stay within [0, 1] as probabilities.
+    return is_map and not _within_unit(array)
+
+
+def _is_boxes_with_scores(array: NDArray[np.float64]) -> bool:
+    """Tell [B, N, 5 + C] and [B, 4 + C, N] of the YOLO family: pixels first, then a score."""
+    if array.ndim != 3:
+        return False
+    if array.shape[-1] > array.shape[-2]:
+        array = array.swapaxes(-1, -2)
+    if array.shape[-1] < 5:
+        return False
+    # Of x, y, w, h as of x, y, x, y the last two are never negative: feature vectors rarely agree.
+    in_pixels = bool(np.all(array[..., 2:4] >= 0)) and float(array[..., :4].min(axis=-1).max()) > 2
+    return in_pixels and _within_unit(array[..., 4])
+
+
+def _are_boxes_and_scores(boxes: NDArray[np.float64], scores: NDArray[np.float64]) -> bool:
+    """Tell [*, N, 4] next to [*, N] or [B, N, C]: scores in [0, 1], or logits and boxes in it."""
+    if boxes.ndim < 2 or boxes.shape[-1] != 4:
+        return False
+    rows = boxes.shape[:-1]
+    one_score = scores.shape == rows
+    per_class = boxes.ndim == scores.ndim == 3 and scores.shape[:-1] == rows
+    plausible = _within_unit(scores) or _within_unit(boxes)
+    return (one_score or per_class) and plausible

@@ -1,0 +1,344 @@
+"""Error measures of model outputs over samples, taken one sample at a time.
+
+`OutputMeasure` gives every measure of one output, for the verdict. `Excess` gives one number for
+all outputs, for the search: how much worse than allowed, with a lower bound that holds before all
+samples have been seen. Both take their sums from `difference` and judge them by one function, so
+they never disagree about pass or fail.
+
+All sums are float64. What counts as an error, NaN and infinities included, is told in `difference`.
+A shape that differs from the reference's (data-dependent shapes) makes every error measure of the
+output infinite and its agreement 0.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.metrics.difference import Difference, Spread, chunks, compare, is_discrete
+from halfwise.records import Criterion, OutputError, Side
+
+Outputs = Mapping[str, NDArray[Any]]
+"""Outputs of one sample: output name → array of any shape and ONNX dtype."""
+
+DEFAULT_REL_MAX = 1e-2
+"""What holds when the user asks for nothing: room for FP16's 2^-11 to grow some twenty times."""
+
+_COSINE_ROUNDING = 1e-12
+"""More than float64 sums can be off in 1 - cosine; a bound lowered by it stays a bound."""
+
+
+def is_default(criterion: Criterion) -> bool:
+    """Return whether `criterion` names neither a metric nor a threshold for float outputs."""
+    thresholds = (criterion.max_abs, criterion.rel_max, criterion.snr_db, criterion.cosine)
+    return criterion.metric is None and all(one is None for one in thresholds)
+
+
+def effective(criterion: Criterion) -> Criterion:
+    """Return the criterion that holds: `rel_max` 1e-2 where neither threshold nor metric is set."""
+    if is_default(criterion):
+        return criterion.model_copy(update={"rel_max": DEFAULT_REL_MAX})
+    return criterion
+
+
+@dataclass(frozen=True)
+class OutputTotals:
+    """What the reference of one output amounts to over all samples to be judged.
+
+    Attributes:
+        absmax: Largest finite magnitude; 0 where there is none.
+        energy: Σ reference² over finite elements.
+        elements: Number of elements, non-finite ones included.
+    """
+
+    absmax: float
+    energy: float
+    elements: int
+
+
+def totals(references: Sequence[Outputs]) -> dict[str, OutputTotals]:
+    """Return the totals of every output that occurs in `references`.
+
+    Args:
+        references: Reference outputs by sample; may be empty, and so may the arrays.
+    """
+    spreads: dict[str, Spread] = {}
+    elements: dict[str, int] = {}
+    for outputs in references:
+        for name, array in outputs.items():
+            spreads.setdefault(name, Spread()).add(array)
+            elements[name] = elements.get(name, 0) + array.size
+    return {
+        name: OutputTotals(spread.absmax, spread.energy, elements[name])
+        for name, spread in spreads.items()
+    }
+
+
+def _ratio(found: float, allowed: float) -> float:
+    """Return found / allowed; 0 for nothing found, inf where none is allowed or it is undefined."""
+    if found == 0:
+        return 0.0
+    ratio = found / allowed if allowed > 0 else math.inf
+    return math.inf if math.isnan(ratio) else ratio
+
+
+def _cosine_bound(total: OutputTotals, seen: Difference) -> float:
+    """Return the largest cosine that any candidate outputs yet to come can lead to.
+
+    With reference energy E in all and e so far, p = Σ rc and q = Σ c² so far, the best that can
+    follow is c = t·r. Cauchy-Schwarz over t gives cos² ≤ (E - e + max(p, 0)²/q) / E: what the
+    candidate has failed to explain so far stays unexplained.
+    """
+    if total.energy == 0:
+        return 0.0 if seen.candidate_energy else 1.0
+    explained = 0.0
+    if seen.candidate_energy:
+        # In this order, because p² may leave the range of float64 where p²/q does not.
+        explained = max(seen.product, 0.0) * (seen.product / seen.candidate_energy)
+    missed = max(0.0, seen.reference_energy - explained) / total.energy
+    return math.sqrt(max(0.0, 1.0 - missed))
+
+
+def _bound(criterion: Criterion, total: OutputTotals, seen: Difference) -> float:
+    """Return a lower bound of one output's final excess, known from the pairs seen so far.
+
+    Args:
+        criterion: An effective criterion.
+        total: The output's totals over all samples to be judged.
+        seen: Its difference over some of them; with cosine terms if the criterion has a cosine.
+    """
+    if seen.nonfinite:
+        return math.inf
+    if criterion.metric is not None:
+        return 0.0
+    if seen.misshapen:
+        return math.inf
+    if seen.discrete:
+        # Through the fraction itself, because 1/10 > 1 - 0.9 in binary, but 9/10 ≥ 0.9 holds.
+        agreement = (total.elements - seen.mismatched) / total.elements if total.elements else 1.0
+        return _ratio(1 - agreement, 1 - criterion.agreement)
+    bounds = [0.0]
+    if criterion.max_abs is not None:
+        bounds.append(_ratio(seen.max_abs, criterion.max_abs))
+    if criterion.rel_max is not None:
+        bounds.append(_ratio(_ratio(seen.max_abs, total.absmax), criterion.rel_max))
+    if criterion.snr_db is not None:
+        allowed = total.energy * 10.0 ** (-criterion.snr_db / 10)
+        bounds.append(math.sqrt(_ratio(seen.noise, allowed)))
+    if criterion.cosine is not None:
+        missing = max(0.0, 1 - _cosine_bound(total, seen) - _COSINE_ROUNDING)
+        bounds.append(_angle_ratio(missing, criterion.cosine))
+    return max(bounds)
+
+
+def _angle_ratio(missing: float, required: float) -> float:
+    # 1 - cos θ ≈ θ²/2: the root grows with the error's amplitude, as the other ratios do.
+    return math.sqrt(_ratio(missing, 1 - required))
+
+
+def _excess(criterion: Criterion, total: OutputTotals, seen: Difference) -> float:
+    """Return the excess of one output of which every sample has been seen; ≤ 1 passes."""
+    bound = _bound(criterion, total, seen)
+    if criterion.cosine is None or criterion.metric is not None or seen.discrete:
+        return bound
+    return max(bound, _angle_ratio(1 - seen.cosine, criterion.cosine))
+
+
+class OutputMeasure:
+    """Every error measure of one output, over samples given one at a time.
+
+    Keeps one float32 per element for the median and otherwise nothing that grows.
+
+    Without a sample, or with nothing but empty ones, errors are 0, the signal-to-noise ratio is
+    inf, cosine and agreement are 1, and the summaries of both sides are NaN. A string output is
+    measured as the Boolean "equal to the reference" against all true.
+    """
+
+    def __init__(self, scale: float | None = None) -> None:
+        """Start with no samples.
+
+        Args:
+            scale: Denominator of `rel_max`, in the output's unit, where it is to be the largest
+                |reference| over more samples than this measure sees; None takes those it sees.
+        """
+        self._scale = scale
+        self._seen = Difference()
+        self._reference = Spread()
+        self._candidate = Spread()
+        self._error_sum = 0.0
+        self._errors: list[NDArray[np.float32]] = []
+        self._worst: tuple[float, float] = (-1.0, -1.0)
+        self._worst_sample = ""
+
+    def update(self, reference: NDArray[Any], candidate: NDArray[Any], sample: str) -> None:
+        """Add one sample.
+
+        Args:
+            reference: [*shape] of any ONNX dtype but complex; may hold NaN and inf, may be empty.
+            candidate: [*shape] of any numeric dtype, widened; another shape is a failure.
+            sample: Identifier of the sample.
+
+        Raises:
+            CaseError: The reference is complex.
+        """
+        here = Difference(discrete=is_discrete(reference.dtype))
+        if reference.shape == candidate.shape:
+            for chunk in chunks(reference, candidate):
+                here.add_chunk(chunk, cosine=True)
+                self._reference.add(chunk.reference)
+                self._candidate.add(chunk.candidate)
+                self._error_sum += float(chunk.error.sum())
+                with np.errstate(over="ignore"):
+                    self._errors.append(chunk.error.astype(np.float32))
+        else:
+            here.misshapen, here.max_abs, here.noise = 1, math.inf, math.inf
+            self._reference.add(reference)
+            self._candidate.add(candidate)
+        self._seen.merge(here)
+        # A distance between class numbers means nothing, so discrete outputs count first.
+        faults = here.mismatched + here.nonfinite
+        rank = (float(faults), here.max_abs) if here.discrete else (here.max_abs, float(faults))
+        if here.misshapen:
+            rank = (math.inf, math.inf)
+        if rank > self._worst:
+            self._worst, self._worst_sample = rank, sample
+
+    def result(self, criterion: Criterion) -> OutputError:
+        """Return all measures over the samples so far and whether they meet `criterion`.
+
+        All thresholds that are set must hold; for discrete outputs only `agreement`. With a metric
+        only new non-finite values fail. `mean_abs`, `median_abs` and `snr_db` include the infinite
+        error of a non-finite mismatch; the median is that of the errors rounded to float32.
+        `worst_sample` is the first of the largest error (of the most mismatches, if discrete).
+        """
+        seen = self._seen
+        absmax = self._reference.absmax if self._scale is None else self._scale
+        total = OutputTotals(absmax, self._reference.energy, seen.elements)
+        mean, median = self._averages()
+        return OutputError(
+            max_abs=seen.max_abs,
+            rel_max=_ratio(seen.max_abs, absmax),
+            mean_abs=mean,
+            median_abs=median,
+            snr_db=_decibel(total.energy, seen.noise),
+            cosine=seen.cosine,
+            agreement=self._agreement(),
+            nonfinite=seen.nonfinite,
+            reference=_side(self._reference),
+            candidate=_side(self._candidate),
+            worst_sample=self._worst_sample,
+            passed=_excess(effective(criterion), total, seen) <= 1,
+        )
+
+    def _averages(self) -> tuple[float, float]:
+        if self._seen.misshapen:
+            return math.inf, math.inf
+        count = sum(part.size for part in self._errors)
+        if not count:
+            return 0.0, 0.0
+        return self._error_sum / count, float(np.median(np.concatenate(self._errors)))
+
+    def _agreement(self) -> float | None:
+        seen = self._seen
+        if not seen.discrete:
+            return None
+        if seen.misshapen:
+            return 0.0
+        return (seen.elements - seen.mismatched) / seen.elements if seen.elements else 1.0
+
+
+def _decibel(signal: float, noise: float) -> float:
+    """Return 10 log10(signal / noise): inf without noise, -inf without signal in noise."""
+    if noise == 0:
+        return math.inf
+    ratio = signal / noise
+    return 10 * math.log10(ratio) if ratio > 0 else -math.inf
+
+
+def _side(spread: Spread) -> Side:
+    if not spread.count:
+        return Side(minimum=math.nan, maximum=math.nan, mean=math.nan, deviation=math.nan)
+    return Side(
+        minimum=spread.minimum,
+        maximum=spread.maximum,
+        mean=spread.mean,
+        deviation=spread.deviation,
+    )
+
+
+class Excess:
+    """Worst measure over all outputs divided by what the criterion allows; > 1 is a failure.
+
+    - max_abs, rel_max: largest error against the one allowed (`rel_max` of `OutputTotals.absmax`);
+    - snr_db: 10^((required - actual) / 20), a ratio of amplitudes;
+    - cosine: √((1 - actual) / (1 - required)), about a ratio of angles;
+    - agreement: fraction of mismatches against the fraction allowed.
+
+    0 means no error at all. inf means a non-finite value that the reference does not have, a
+    differing shape, or an error where the criterion allows none. With a metric in the criterion
+    no threshold counts: 0, or inf for a new non-finite value.
+    """
+
+    def __init__(self, criterion: Criterion, totals: Mapping[str, OutputTotals]) -> None:
+        """Start with no samples.
+
+        Args:
+            criterion: What is acceptable; the default tolerance is filled in here.
+            totals: Of every output, over all the samples to be judged, from `totals`.
+        """
+        self._criterion = effective(criterion)
+        self._totals = totals
+        self._seen = {name: Difference() for name in totals}
+        self._value = 0.0
+
+    def update(self, reference: Outputs, candidate: Outputs) -> float:
+        """Add one sample and return the excess that it reaches on its own.
+
+        That is `value` as if the other samples had no error: where it exceeds 1, this sample alone
+        makes the result fail. Costs one pass over the elements, two with a cosine.
+
+        Args:
+            reference: Its outputs, all of them among the totals.
+            candidate: Its outputs; those that the reference lacks are ignored.
+
+        Raises:
+            CaseError: The candidate lacks an output, or an output is complex.
+            KeyError: The totals lack an output.
+        """
+        wants_cosine = self._criterion.cosine is not None
+        own = 0.0
+        for name, expected in reference.items():
+            if name not in candidate:
+                raise CaseError(f"The candidate has no output {name!r}, the reference does.")
+            part = compare(expected, candidate[name], cosine=wants_cosine)
+            seen, total = self._seen[name], self._totals[name]
+            seen.merge(part)
+            own = max(own, _bound(self._criterion, total, part))
+            self._value = max(self._value, _bound(self._criterion, total, seen))
+        # Rounding alone could leave one sample's bound above that of all so far.
+        self._value = max(self._value, own)
+        return own
+
+    @property
+    def value(self) -> float:
+        """Lower bound of the final excess over all samples, ≥ 0; never falls.
+
+        Above 1 the final result fails, whatever the remaining samples are, given that the totals
+        are those of all samples.
+        """
+        return self._value
+
+    def final(self) -> float:
+        """Return the excess, ≥ `value`, once every sample of the totals has been added."""
+        return max(
+            self._value,
+            *(
+                _excess(self._criterion, self._totals[name], seen)
+                for name, seen in self._seen.items()
+            ),
+            0.0,
+        )

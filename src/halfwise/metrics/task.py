@@ -1,0 +1,328 @@
+"""Built-in task metrics: what the user cares about, as one number, higher is better.
+
+Every metric is called as `metric(reference, candidate, labels)`, each a sequence over the same
+samples: outputs of the FP32 model, outputs of the model under judgement, and labels or None. The
+reference's own value is `metric(reference, reference, labels)`.
+
+A candidate that went wrong (NaN, infinite, another shape) lowers the value and is no error; outputs
+or labels that a metric cannot be meant for raise `CaseError`. Arithmetic is float64.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.metrics.difference import is_discrete
+from halfwise.metrics.measures import Outputs
+
+Metric = Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[Any] | None], float]
+
+PSNR_CAP_DB = 100.0
+"""PSNR of equal images: mathematically infinite, but differences of it must stay finite."""
+
+_CLASS_OUTPUTS = ("logits", "prob", "score", "output")
+_OWN_METRIC = "Write a metric of your own and give it as --metric file.py:function."
+
+
+def top1(
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return the fraction of rows whose largest class is the right one, in [0, 1].
+
+    A row is one vector along the last axis of the class output: the only float output, or else the
+    only one with "logits", "prob", "score" or "output" in its name, tried in this order.
+    Beyond two, trailing axes of length 1 are dropped ([1, 1000, 1, 1] has 1000 classes). The first
+    of equal classes is the largest. A candidate row with a NaN is wrong, and so is every row of a
+    candidate of another shape.
+
+    Args:
+        reference: Float outputs [*rows, classes], classes ≥ 2; right where there are no labels.
+        candidate: The same outputs, any float type.
+        labels: Per sample the right class of each row, as integers in row order, or None.
+
+    Raises:
+        CaseError: No class output can be told, it has fewer than two classes or there are no rows
+            at all, or labels do not match the rows.
+    """
+    right = rows = 0
+    for expected, found, label in _samples(reference, candidate, labels):
+        name = _class_output(expected)
+        scores = _class_rows(name, expected[name])
+        truth = np.argmax(scores, axis=-1) if label is None else _classes(label, len(scores), name)
+        rows += len(scores)
+        if found[name].shape == expected[name].shape:
+            guess = _class_rows(name, found[name])
+            wrong = np.isnan(guess).any(axis=-1)
+            right += int(np.count_nonzero((np.argmax(guess, axis=-1) == truth) & ~wrong))
+    return right / _at_least_one("top1", rows)
+
+
+def mask_iou(
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return the intersection over union of masks (probability > 0.5), in [0, 1].
+
+    Pixels of all float outputs and all samples are pooled; 1 where both masks are empty. NaN is
+    outside the mask. A candidate of another shape intersects nothing.
+
+    Args:
+        reference: Float outputs [*shape] of probabilities; the truth where there are no labels.
+        candidate: The same outputs, any float type.
+        labels: Per sample a mask (> 0.5 is inside: Booleans, 0/1, 0/255 or probabilities) of the
+            output's shape up to axes of length 1; with several float outputs a mapping from output
+            name to mask. Or None.
+
+    Raises:
+        CaseError: There is no float output, or a label is missing or of another shape.
+    """
+    intersection = union = 0
+    for expected, found, label in _samples(reference, candidate, labels):
+        names = _float_outputs(expected)
+        for name in names:
+            truth = _truth(expected[name], label, name, names) > 0.5
+            guess = found[name] > 0.5
+            if guess.shape != truth.shape:
+                union += int(truth.sum()) + int(guess.sum())
+                continue
+            intersection += int((truth & guess).sum())
+            union += int((truth | guess).sum())
+    return intersection / union if union else 1.0
+
+
+def psnr(
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return the peak signal-to-noise ratio in dB, 10 log10(peak² / MSE), at most 100.
+
+    Over all samples of one float output; of several outputs the worst counts. The peak is max - min
+    of the target (the labels, or else the reference) over its finite elements. Non-finite elements
+    of the target are left out. A candidate that is not finite where the target is, or that has
+    another shape, gives -inf; so does an error against a constant target.
+
+    Without labels `psnr(reference, reference, None)` is the cap, 100 dB: to ask for "PSNR ≥ 40 dB"
+    allow a drop of 60 (`--metric psnr --metric-drop 60`).
+
+    Args:
+        reference: Float outputs [*shape].
+        candidate: The same outputs, any float type.
+        labels: Per sample the target, as for `mask_iou`, or None.
+
+    Raises:
+        CaseError: There is no float output or no finite target element, or a label does not fit.
+    """
+    noise: dict[str, float] = {}
+    count: dict[str, int] = {}
+    lowest: dict[str, float] = {}
+    highest: dict[str, float] = {}
+    for expected, found, label in _samples(reference, candidate, labels):
+        names = _float_outputs(expected)
+        for name in names:
+            target = _truth(expected[name], label, name, names)
+            known = np.isfinite(target)
+            values = target[known]
+            if not values.size:
+                continue
+            noise[name] = noise.get(name, 0.0) + _squared_error(values, found[name], known)
+            count[name] = count.get(name, 0) + values.size
+            lowest[name] = min(lowest.get(name, np.inf), float(values.min()))
+            highest[name] = max(highest.get(name, -np.inf), float(values.max()))
+    _at_least_one("psnr", sum(count.values()))
+    return min(_psnr(highest[name] - lowest[name], noise[name] / count[name]) for name in count)
+
+
+def epe(
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return minus the mean end-point error of optical flow, in pixels, ≤ 0.
+
+    The error of a pixel is √(Δu² + Δv²). Flow is every float output [*, 2, height, width]; the mean
+    runs over all pixels of all samples of one output, and of several outputs the worst counts.
+    Pixels where the target is not finite are left out. A candidate that is not finite at any other
+    pixel, or that has another shape, gives -inf.
+
+    Args:
+        reference: Flow [*, 2, height, width]; the target where there are no labels.
+        candidate: The same outputs, any float type.
+        labels: Per sample the true flow (NaN where unknown), as for `mask_iou`, or None.
+
+    Raises:
+        CaseError: No output is a flow, no target pixel is finite, or a label does not fit.
+    """
+    distance: dict[str, float] = {}
+    pixels: dict[str, int] = {}
+    for expected, found, label in _samples(reference, candidate, labels):
+        names = _flow_outputs(expected)
+        for name in names:
+            target = _truth(expected[name], label, name, names)
+            known = np.asarray(np.isfinite(target).all(axis=-3))
+            pixels[name] = pixels.get(name, 0) + int(known.sum())
+            distance[name] = distance.get(name, 0.0) + _distance(target, found[name], known)
+    _at_least_one("epe", sum(pixels.values()))
+    return min(-distance[name] / pixels[name] for name in pixels if pixels[name])
+
+
+_METRICS: dict[str, Metric] = {"top1": top1, "mask-iou": mask_iou, "psnr": psnr, "epe": epe}
+
+BUILT_IN: tuple[str, ...] = tuple(_METRICS)
+"""Names that `resolve` knows."""
+
+
+def resolve(name: str) -> Metric | None:
+    """Return the built-in metric of that name, None where there is none."""
+    return _METRICS.get(name)
+
+
+def _samples(
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> Iterator[tuple[Outputs, Outputs, Any]]:
+    if labels is not None and len(labels) != len(reference):
+        raise CaseError(
+            f"There are {len(labels)} labels for {len(reference)} samples.",
+            "Give one label per sample, in the order of the samples.",
+        )
+    known = [None] * len(reference) if labels is None else labels
+    return zip(reference, candidate, known, strict=True)
+
+
+def _at_least_one(metric: str, count: int) -> int:
+    if not count:
+        raise CaseError(f"The metric {metric} has nothing to compare: the outputs are empty.")
+    return count
+
+
+def _float_outputs(outputs: Outputs) -> tuple[str, ...]:
+    names = tuple(name for name, array in outputs.items() if not is_discrete(array.dtype))
+    if not names:
+        raise CaseError(
+            f"The metric needs a float output, but the model has only {_listed(outputs)}.",
+            _OWN_METRIC,
+        )
+    return names
+
+
+def _flow_outputs(outputs: Outputs) -> tuple[str, ...]:
+    names = tuple(
+        name
+        for name in _float_outputs(outputs)
+        if outputs[name].ndim >= 3 and outputs[name].shape[-3] == 2
+    )
+    if not names:
+        raise CaseError(
+            f"The metric epe needs a flow output [..., 2, height, width], but the model has only "
+            f"{_listed(outputs)}.",
+            _OWN_METRIC,
+        )
+    return names
+
+
+def _class_output(outputs: Outputs) -> str:
+    names = _float_outputs(outputs)
+    if len(names) == 1:
+        return names[0]
+    for word in _CLASS_OUTPUTS:
+        exact = [name for name in names if name.lower() == word]
+        matches = exact or [name for name in names if word in name.lower()]
+        if len(matches) == 1:
+            return matches[0]
+    raise CaseError(
+        f"The metric top1 cannot tell which output holds the classes: {_listed(outputs)}.",
+        _OWN_METRIC,
+    )
+
+
+def _class_rows(name: str, array: NDArray[Any]) -> NDArray[np.float64]:
+    """Return f64[rows, classes] of a class output [*rows, classes, 1, …]."""
+    shape = array.shape
+    while len(shape) > 2 and shape[-1] == 1:
+        shape = shape[:-1]
+    if not shape or shape[-1] < 2:
+        raise CaseError(
+            f"The metric top1 needs at least two classes along the last axis, but output {name!r} "
+            f"has shape {list(array.shape)}.",
+            _OWN_METRIC,
+        )
+    return array.reshape(-1, shape[-1]).astype(np.float64)
+
+
+def _classes(label: object, rows: int, name: str) -> NDArray[Any]:
+    classes = np.ravel(np.asarray(label))
+    if classes.size != rows or classes.dtype.kind not in "iuf":
+        raise CaseError(
+            f"The metric top1 needs {rows} class numbers for a sample of output {name!r}, but the "
+            f"label holds {classes.size} of type {classes.dtype}.",
+            "Give one integer class per row of the class output.",
+        )
+    return classes
+
+
+def _truth(
+    output: NDArray[Any], label: object, name: str, names: Sequence[str]
+) -> NDArray[np.float64]:
+    """Return the label of output `name`, in the output's shape, or the output without a label."""
+    if label is None:
+        return output.astype(np.float64)
+    if isinstance(label, Mapping) and name in label:
+        label = label[name]
+    elif isinstance(label, Mapping) or len(names) > 1:
+        raise CaseError(
+            f"A label has to say what each of the outputs {', '.join(names)} should be.",
+            "Give one array for a single output, a mapping from output name to array for several.",
+        )
+    array = np.asarray(label)
+    if array.dtype.kind not in "biuf" or _lengths(array.shape) != _lengths(output.shape):
+        raise CaseError(
+            f"The label for output {name!r} has shape {list(array.shape)} and type {array.dtype}, "
+            f"but the output has shape {list(output.shape)}."
+        )
+    return array.reshape(output.shape).astype(np.float64)
+
+
+def _lengths(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(length for length in shape if length != 1)
+
+
+def _squared_error(
+    target: NDArray[np.float64], found: NDArray[Any], known: NDArray[np.bool_]
+) -> float:
+    """Return Σ (found - target)² where `known`; inf where `found` is not finite or misshapen."""
+    if found.shape != known.shape:
+        return float("inf")
+    error = found.astype(np.float64)[known] - target
+    return float(error @ error) if np.isfinite(error).all() else float("inf")
+
+
+def _distance(target: NDArray[np.float64], found: NDArray[Any], known: NDArray[np.bool_]) -> float:
+    """Return Σ of end-point errors where `known`; inf where `found` is not finite or misshapen."""
+    if found.shape != target.shape:
+        return float("inf")
+    with np.errstate(invalid="ignore"):
+        error = found.astype(np.float64) - target
+        length = np.hypot(error[..., 0, :, :], error[..., 1, :, :])[known]
+    return float(length.sum()) if np.isfinite(length).all() else float("inf")
+
+
+def _psnr(peak: float, mean_square: float) -> float:
+    if mean_square == 0:
+        return PSNR_CAP_DB
+    if peak == 0 or mean_square == np.inf:
+        return -np.inf
+    return float(min(PSNR_CAP_DB, 10 * np.log10(peak * peak / mean_square)))
+
+
+def _listed(outputs: Outputs) -> str:
+    return ", ".join(
+        f"{name} ({array.dtype} {list(array.shape)})" for name, array in outputs.items()
+    )

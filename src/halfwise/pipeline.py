@@ -1,0 +1,397 @@
+"""The loop: observe, attribute, then plan, rewrite and judge until held-out samples agree."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from halfwise.backends.emulation.switched import emulate_switched
+from halfwise.backends.emulation.typed import emulate_typed
+from halfwise.backends.ort import Session
+from halfwise.case import Case, Outputs, Samples
+from halfwise.formats import FP16, Format
+from halfwise.graph.casts import Rewritten, saturated_constants
+from halfwise.graph.model import node_name
+from halfwise.graph.movement import carried
+from halfwise.graph.repetition import repeated
+from halfwise.graph.roles import Role, Roles, roles_of
+from halfwise.records import (
+    Growth,
+    Guard,
+    NodeName,
+    Observations,
+    Plan,
+    Search,
+    TensorName,
+    Unsupported,
+    Verdict,
+)
+from halfwise.stages.attribute import attribute
+from halfwise.stages.check import check
+from halfwise.stages.growth import growth
+from halfwise.stages.judge import Judged, judge
+from halfwise.stages.observe import observe
+from halfwise.stages.plan.reasons import depth_note, kept_nodes
+from halfwise.stages.plan.rules import Forced, Rules, apply_rules
+from halfwise.stages.plan.search import Found
+from halfwise.stages.plan.search import Search as PlanSearch
+from halfwise.stages.reference import reference_outputs
+from halfwise.stages.rewrite import rewrite
+from halfwise.stages.trial import Trials
+
+Assignment = frozenset[NodeName]
+
+
+class Watcher(Protocol):
+    """Is told how far a run is. Everything that a user sees while waiting comes through here."""
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        """Begin stage `name` with `total` steps, None where unknown."""
+
+    def step(self, done: int, total: int | None = None) -> None:
+        """Report progress within the stage."""
+
+    def note(self, line: str) -> None:
+        """Tell something worth reading."""
+
+
+class Silent:
+    """A watcher that tells nothing."""
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        """Do nothing."""
+
+    def step(self, done: int, total: int | None = None) -> None:
+        """Do nothing."""
+
+    def note(self, line: str) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to look for a plan.
+
+    Attributes:
+        rules: User rules.
+        keep_above: Keep every producer of a tensor beyond this magnitude instead of searching.
+        fmt: The low format.
+        io: Type of float graph inputs and outputs.
+        accumulate: Format of running sums inside low ops.
+        headroom: Overflow at this many times the observed range counts as overflow.
+        margin: Fraction of the tolerance that the search may use; a minimal plan uses all it may,
+            and 26 of 56 plans at the full tolerance failed on unseen samples (see the docs).
+        time_budget: Seconds for the search.
+        device: "cpu" or "cuda".
+        libraries: Custom operator libraries for ONNX Runtime.
+    """
+
+    rules: Rules = Rules()
+    keep_above: float | None = None
+    fmt: Format = FP16
+    io: Literal["fp32", "fp16"] = "fp32"
+    accumulate: Literal["fp32", "fp16"] = "fp32"
+    headroom: float = 2.0
+    margin: float = 0.8
+    time_budget: float = 300.0
+    device: str = "cpu"
+    libraries: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What `fix` found.
+
+    Attributes:
+        rewritten: The mixed model.
+        observations: What the reference looked like.
+        guards: Suspicions.
+        growth: Error growth; empty where it was not needed.
+        plan: The plan.
+        search: How it was found.
+        baseline: Verdict on the model with everything low.
+        verdict: Verdict on the mixed model.
+        references: Reference outputs of the calibration samples.
+        evaluations: Number of assignments tried.
+        stage_seconds: Time per stage.
+    """
+
+    rewritten: Rewritten
+    observations: Observations
+    guards: tuple[Guard, ...]
+    growth: tuple[Growth, ...]
+    plan: Plan
+    search: Search
+    baseline: Verdict
+    verdict: Verdict
+    references: Sequence[Outputs]
+    evaluations: int
+    stage_seconds: dict[str, float]
+
+
+def fix(case: Case, settings: Settings, watcher: Watcher) -> Fixed:
+    """Return the smallest plan found for `case`, its model and the verdict on held-out samples."""
+    return _Fix(case, settings, watcher).run()
+
+
+@dataclass
+class _Fix:
+    case: Case
+    settings: Settings
+    watcher: Watcher
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def run(self) -> Fixed:
+        settings, network = self.settings, self.case.network
+        with self._stage("reference"):
+            session = check(network, device=settings.device, libraries=settings.libraries)
+            self.roles: Roles = roles_of(network)
+            self.forced = apply_rules(network, self.roles, settings.rules)
+            self.heldout = self.case.heldout
+            self.heldout_references = reference_outputs(session, self.heldout)
+        with self._stage("observe", len(self.case.calibration)):
+            self.observations, references = observe(
+                network,
+                self.case.calibration,
+                settings.fmt,
+                roles=self.roles,
+                device=settings.device,
+                libraries=settings.libraries,
+                progress=self.watcher.step,
+            )
+        with self._stage("attribute"):
+            self.guards = attribute(
+                network,
+                self.roles,
+                self.observations,
+                settings.fmt,
+                headroom=settings.headroom,
+                accumulate=settings.accumulate,
+            )
+        with self._stage("baseline"):
+            all_low = self._rewrite(frozenset())[0]
+            baseline = self._judge(all_low).verdict
+        with self._stage("emulate"):
+            self.trials = self._trials(references)
+        return self._rounds(all_low, baseline)
+
+    def _rounds(self, all_low: Rewritten, baseline: Verdict) -> Fixed:
+        searcher = self._searcher()
+        joined: list[str] = []
+        previous: Assignment = frozenset()
+        while True:
+            with self._stage("search"):
+                found = self._by_range() if self.settings.keep_above is not None else searcher.run(previous)
+            with self._stage("judge"):
+                rewritten, placed = self._rewrite(found.kept)
+                judged = self._judge(rewritten)
+            if not self._join(judged, found, joined):
+                break
+            previous = found.kept
+        path = self._growth(all_low, found)
+        return Fixed(
+            rewritten=rewritten,
+            observations=self.observations,
+            guards=self.guards,
+            growth=path,
+            plan=self._plan(found, placed, rewritten.casts, path),
+            search=self._search_record(found, joined),
+            baseline=baseline,
+            verdict=judged.verdict,
+            references=self.trials.references,
+            evaluations=self.trials.evaluations,
+            stage_seconds=self.seconds,
+        )
+
+    def _resolve(self, kept: Assignment) -> Assignment:
+        """Return all FP32 nodes: kept ones, what moves data between them, and what rules say."""
+        moves = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.MOVEMENT)
+        full = kept | moves | carried(self.case.network, self.roles, kept)
+        return full - frozenset(self.forced.lowered)
+
+    def _rewrite(self, kept: Assignment) -> tuple[Rewritten, Assignment]:
+        fixed = frozenset(
+            n for n in {**self.forced.kept, **self.forced.lowered}
+            if self.roles[n].role is Role.MOVEMENT
+        )
+        return rewrite(
+            self.case.network,
+            self.roles,
+            self._resolve(kept),
+            self.settings.fmt,
+            fixed=fixed,
+            low_io=self.settings.io != "fp32",
+        )
+
+    def _judge(self, rewritten: Rewritten) -> Judged:
+        unseen = len(self.heldout) > 0
+        samples: Samples = self.heldout if unseen else self.case.calibration
+        references = self.heldout_references if unseen else self._calibration_references()
+        return judge(
+            rewritten.model,
+            samples,
+            references,
+            self.case.criterion,
+            self.case.metric,
+            reference_nonfinite=frozenset(o.tensor for o in self.observations.tensors if o.nonfinite),
+            accumulate=self.settings.accumulate,
+            unseen=unseen,
+            device=self.settings.device,
+            libraries=self.settings.libraries,
+        )
+
+    def _calibration_references(self) -> list[Outputs]:
+        session = Session(
+            self.case.network.model,
+            device=self.settings.device,
+            libraries=self.settings.libraries,
+        )
+        return reference_outputs(session, self.case.calibration)
+
+    def _trials(self, references: list[Outputs]) -> Trials:
+        settings = self.settings
+        switched = emulate_switched(
+            self.case.network,
+            self.roles,
+            settings.fmt,
+            accumulate=settings.accumulate,
+            limits=self._limits(),
+            low_io=settings.io != "fp32",
+        )
+        session = Session(switched.model, device=settings.device, libraries=settings.libraries)
+        trials = Trials(
+            switched=switched,
+            session=session,
+            samples=self.case.calibration,
+            references=references,
+            criterion=self.case.criterion,
+            factor=1.0 if self.case.metric else settings.margin,
+            metric=self.case.metric,
+            resolve=self._resolve,
+        )
+        trials.survey(frozenset())
+        return trials
+
+    def _limits(self) -> dict[TensorName, float]:
+        """Return the smaller range of tensors that would overflow within the headroom."""
+        threshold = self.settings.fmt.overflow_threshold
+        limit = threshold / self.settings.headroom
+        return {
+            o.tensor: limit
+            for o in self.observations.tensors
+            if limit <= o.absmax < threshold and o.producer is not None
+        }
+
+    def _searcher(self) -> PlanSearch:
+        network = self.case.network
+        nodes = [
+            name
+            for name in (node_name(n) for n in network.nodes())
+            if self.roles[name].role is Role.COMPUTE and name not in self.forced.lowered
+        ]
+        return PlanSearch(
+            nodes=nodes,
+            forced=frozenset(n for n in nodes if n in self.forced.kept),
+            suspects=[frozenset(g.nodes) for g in self.guards],
+            certain=sum(g.severity >= 1 for g in self.guards),
+            classes=repeated(network, self.roles),
+            evaluate=self.trials.evaluate,
+            deadline=time.monotonic() + self.settings.time_budget,
+            progress=self.watcher.note,
+        )
+
+    def _by_range(self) -> Found:
+        """Return the classic rule's plan: every producer of a large tensor is kept."""
+        limit = self.settings.keep_above
+        assert limit is not None
+        kept = frozenset(
+            o.producer
+            for o in self.observations.tensors
+            if o.absmax > limit and o.producer and self.roles[o.producer].role is Role.COMPUTE
+        )
+        kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
+        outcome = self.trials.evaluate(kept, confirm=True)
+        step = f"--keep-above {limit:g} keeps {len(kept)} nodes; no search"
+        return Found(kept, outcome.passed, False, {}, False, (step,))
+
+    def _join(self, judged: Judged, found: Found, joined: list[str]) -> bool:
+        """Move failing held-out samples to the calibration; return whether to search again."""
+        verdict = judged.verdict
+        stuck = not found.passed or found.exhausted or self.settings.keep_above is not None
+        if verdict.passed or not verdict.unseen or stuck or len(self.heldout) < 2:
+            return False
+        chosen = judged.failing[: max(1, len(self.heldout) // 4)]
+        rest = [i for i in range(len(self.heldout)) if i not in chosen]
+        self.watcher.note(
+            f"{len(judged.failing)} held-out samples fail; {len(chosen)} of them join the calibration"
+        )
+        joined += [self.heldout.ids[i] for i in chosen]
+        self.trials.join(
+            self.heldout.select(chosen), [self.heldout_references[i] for i in chosen]
+        )
+        self.heldout_references = [self.heldout_references[i] for i in rest]
+        self.heldout = self.heldout.select(rest)
+        return True
+
+    def _growth(self, all_low: Rewritten, found: Found) -> tuple[Growth, ...]:
+        explained = {n for g in self.guards for n in g.nodes} | set(self.forced.kept)
+        if not found.kept - explained and found.passed:
+            return ()
+        with self._stage("growth"):
+            low = emulate_typed(all_low.model, accumulate=self.settings.accumulate)
+            return growth(
+                self.case.network,
+                low,
+                self.roles,
+                self.case.calibration[0],
+                device=self.settings.device,
+            )
+
+    def _plan(
+        self, found: Found, placed: Assignment, casts: int, path: tuple[Growth, ...]
+    ) -> Plan:
+        network, roles = self.case.network, self.roles
+        keep = kept_nodes(
+            network, found.kept, self.guards, self.forced.kept, found.excess_without
+        )
+        note = depth_note(keep, path)
+        names = [node_name(n) for n in network.nodes()]
+        return Plan(
+            low=self.settings.fmt.name,
+            keep=keep,
+            data_movement=tuple(
+                n for n in names if n in placed and roles[n].role is Role.MOVEMENT
+            ),
+            constants=saturated_constants(network, roles, placed, self.settings.fmt),
+            unsupported=tuple(
+                Unsupported(node=node_name(n), op=n.op_type, reason=roles[node_name(n)].reason)
+                for n in network.nodes()
+                if roles[node_name(n)].role is Role.PINNED
+            ),
+            minimal=found.minimal,
+            candidates=sum(r.role is Role.COMPUTE for r in roles.values()),
+            casts=casts,
+            notes=(note,) if note else (),
+        )
+
+    def _search_record(self, found: Found, joined: list[str]) -> Search:
+        return Search(
+            tolerance_factor=self.trials.factor,
+            calibration=self.trials.samples.ids,
+            joined=tuple(joined),
+            seconds_budget=self.settings.time_budget,
+            exhausted=found.exhausted,
+            steps=found.steps,
+        )
+
+    @contextmanager
+    def _stage(self, name: str, total: int | None = None) -> Iterator[None]:
+        self.watcher.stage(name, total)
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            spent = time.monotonic() - started
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent

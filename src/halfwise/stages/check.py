@@ -1,0 +1,71 @@
+"""Check that a network is one that halfwise can lower, and complete what ONNX left untyped."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+
+from halfwise.backends.ort import Session
+from halfwise.errors import CaseError
+from halfwise.graph.model import Network
+
+_ORT_TYPES = {
+    f"tensor({name})": dtype
+    for name, dtype in {
+        "float": ir.DataType.FLOAT,
+        "float16": ir.DataType.FLOAT16,
+        "bfloat16": ir.DataType.BFLOAT16,
+        "double": ir.DataType.DOUBLE,
+        "bool": ir.DataType.BOOL,
+        "string": ir.DataType.STRING,
+        **{f"{s}int{b}": getattr(ir.DataType, f"{s}int{b}".upper()) for s in ("", "u") for b in (8, 16, 32, 64)},
+    }.items()
+}
+_LOW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = ()) -> Session:
+    """Complete the types of `network` and return the session of the reference.
+
+    Values that ONNX's shape inference leaves untyped (outputs of custom operators) get the type
+    that ONNX Runtime finds.
+
+    Raises:
+        CaseError: ONNX Runtime cannot run the model; it already holds FP16 or BF16 tensors; it
+            has no float tensor at all; an output is not a tensor.
+    """
+    untyped = [v for n in network.nodes() for v in n.outputs if v.name and v.type is None]
+    if untyped:
+        _ask_runtime(network, untyped, device, libraries)
+    values = [*network.graph.inputs, *network.graph.initializers.values()]
+    values += [v for n in network.nodes() for v in n.outputs if v.name]
+    for value in values:
+        if isinstance(value.type, ir.TensorType) and value.dtype in _LOW:
+            raise CaseError(
+                f"The model already holds {value.dtype.name} tensors, such as {value.name!r}.",
+                "Give the FP32 model; `halfwise verify` judges a mixed one against it.",
+            )
+    if not any(v.dtype == ir.DataType.FLOAT for v in values):
+        raise CaseError(
+            "The model has no FP32 tensor, so there is no precision to choose.",
+            "Give a floating-point model.",
+        )
+    for value in network.graph.outputs:
+        if value.type is not None and not isinstance(value.type, ir.TensorType):
+            raise CaseError(
+                f"Output {value.name!r} is a {type(value.type).__name__}, not a tensor.",
+                "Export the model with tensor outputs.",
+            )
+    return Session(network.model, device=device, libraries=libraries)
+
+
+def _ask_runtime(
+    network: Network, untyped: list[ir.Value], device: str, libraries: Sequence[Path]
+) -> None:
+    probe = network.copy()
+    names = {v.name for v in untyped} - {v.name for v in probe.graph.outputs}
+    probe.graph.outputs.extend(v for n in probe.graph for v in n.outputs if v.name in names)
+    types = Session(probe, device=device, libraries=libraries).output_types
+    for value in untyped:
+        if dtype := _ORT_TYPES.get(types.get(value.name or "", "")):
+            value.type = ir.TensorType(dtype)

@@ -1,0 +1,94 @@
+"""Follow the error through the all-low model: where it is born, where it is inherited."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.backends.ort import Session
+from halfwise.case import Sample
+from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.model import node_name as name_of
+from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.records import Growth, NodeName, TensorName
+
+TENSORS_AT_ONCE = 32
+"""Bounds memory: so many tensors of both models are alive at a time."""
+
+
+def growth(
+    network: Network, low: ir.Model, roles: Roles, sample: Sample, *, device: str = "cpu"
+) -> tuple[Growth, ...]:
+    """Return the relative RMS error after each compute node on one sample, in graph order.
+
+    Args:
+        network: The reference model.
+        low: Typed emulation of the model with everything low; same tensor names.
+        roles: Roles of the network's nodes.
+        sample: One sample.
+        device: Where to run.
+    """
+    names = [
+        tensor_name(v)
+        for n in network.nodes()
+        if roles[name_of(n)].role is Role.COMPUTE
+        for v in n.outputs
+        if v.name and is_float(v)
+    ]
+    errors: dict[TensorName, float] = {}
+    reference = Session(_with_outputs(network.model, names), device=device)
+    candidate = Session(_with_outputs(low, names), device=device)
+    for start in range(0, len(names), TENSORS_AT_ONCE):
+        chunk = names[start : start + TENSORS_AT_ONCE]
+        expected, actual = reference.run(sample, chunk), candidate.run(sample, chunk)
+        errors |= {n: _relative_rms(expected[n], actual[n]) for n in chunk}
+    return _records(network, roles, errors)
+
+
+def _with_outputs(model: ir.Model, names: Sequence[TensorName]) -> ir.Model:
+    copy = model.clone()
+    wanted = set(names) - {v.name for v in copy.graph.outputs}
+    copy.graph.outputs.extend(v for n in copy.graph for v in n.outputs if v.name in wanted)
+    return copy
+
+
+def _relative_rms(expected: np.ndarray, actual: np.ndarray) -> float:
+    if expected.size == 0:
+        return 0.0
+    if not np.isfinite(actual[np.isfinite(expected)]).all():
+        return float("inf")
+    finite = np.isfinite(expected)
+    signal = np.square(expected[finite], dtype=np.float64).sum()
+    noise = np.square(np.subtract(actual, expected, dtype=np.float64)[finite]).sum()
+    if noise == 0:
+        return 0.0
+    return float(np.sqrt(noise / signal)) if signal > 0 else float("inf")
+
+
+def _records(
+    network: Network, roles: Roles, errors: dict[TensorName, float]
+) -> tuple[Growth, ...]:
+    depth: dict[NodeName, int] = {}
+    reached: dict[TensorName, float] = dict(errors)
+    records = []
+    for node in network.nodes():
+        producers = [v.producer() for v in node.inputs if v is not None]
+        depth[name_of(node)] = 1 + max((depth[name_of(p)] for p in producers if p), default=0)
+        inherited = max(
+            (reached.get(tensor_name(v), 0.0) for v in node.inputs if v is not None and v.name),
+            default=0.0,
+        )
+        found = [errors[tensor_name(v)] for v in node.outputs if v.name in errors]
+        for value in node.outputs:
+            if value.name:
+                reached.setdefault(tensor_name(value), inherited)
+        if found:
+            records.append(
+                Growth(
+                    node=name_of(node),
+                    depth=depth[name_of(node)],
+                    error=max(found),
+                    inherited=inherited,
+                )
+            )
+    return tuple(records)

@@ -1,0 +1,153 @@
+"""Reads `.npz` and `.npy` files and folders of them. Nothing is ever unpickled."""
+
+import functools
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.stages.inputs.blocks import Block, load_stacks
+from halfwise.stages.inputs.pairs import pair_files
+from halfwise.stages.inputs.spec import InputSpec, LoadedSamples
+
+ARRAY_SUFFIXES = (".npz", ".npy")
+
+# What NumPy and zipfile raise on files that are cut off, garbled, encrypted or lie about their
+# size.
+_BROKEN = (
+    ValueError,
+    EOFError,
+    OSError,
+    MemoryError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def load_array_files(
+    files: Sequence[Path], specs: Sequence[InputSpec], where: str
+) -> LoadedSamples:
+    """Load samples from `.npz` files or from `.npy` files.
+
+    Each `.npz` holds all inputs of one or several samples, under the names of the inputs. Each
+    `.npy` holds one or several samples of a model with one input; for a model with several inputs
+    there is one `.npy` per input, named after it.
+
+    Args:
+        files: At least one, all of one suffix, in the order of their samples.
+        specs: The model's inputs.
+        where: Name of the folder or file, for messages.
+
+    Raises:
+        CaseError: A file is broken or holds Python objects, or does not fit the model.
+    """
+    if files[0].suffix.lower() == ".npz":
+        # An archive cannot be mapped, so the one in use stays in memory: its samples come in a row.
+        read = functools.lru_cache(maxsize=1)(read_npz)
+        return load_stacks([Block(f.name, functools.partial(read, f)) for f in files], specs)
+    if len(specs) > 1:
+        return load_stacks([_joint_block({file.stem: file for file in files}, where)], specs)
+    return load_stacks([_joint_block({file.stem: file}, file.name) for file in files], specs)
+
+
+def load_paired_arrays(
+    folders: Mapping[str, Sequence[Path]], specs: Sequence[InputSpec]
+) -> LoadedSamples:
+    """Load samples from `.npy` files in sub-folders named after the inputs.
+
+    Args:
+        folders: Input name → its files, complete.
+        specs: The model's inputs.
+
+    Raises:
+        CaseError: The files do not pair up, are broken, or do not fit the model.
+    """
+    return load_stacks([_joint_block(files, name) for name, files in pair_files(folders)], specs)
+
+
+def read_npy(path: Path) -> NDArray[Any]:
+    """Map a `.npy` file into memory, read-only.
+
+    Returns:
+        The array, whose pages are read when they are used.
+
+    Raises:
+        CaseError: The file is broken, is no `.npy` file, or holds Python objects.
+    """
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except _BROKEN as error:
+        raise _unreadable(path.name, path, error) from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise CaseError(
+            f"{path.name} holds a .npz archive, expected a single array.",
+            "Give the file the suffix .npz.",
+        )
+    return array
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Read all arrays of a `.npz` file into memory.
+
+    Raises:
+        CaseError: The file is broken, is no `.npz` file, or holds anything but plain arrays.
+    """
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except _BROKEN as error:
+        raise _unreadable(path.name, path, error) from error
+    if isinstance(archive, np.ndarray):
+        raise CaseError(
+            f"{path.name} holds a single array, expected a .npz archive.",
+            "Give the file the suffix .npy.",
+        )
+    with archive:
+        return {name: _read_member(archive, name, path) for name in archive.files}
+
+
+def _joint_block(files: Mapping[str, Path], where: str) -> Block:
+    # Read anew for each sample: an open map holds a file descriptor, and folders are large.
+    return Block(where, lambda: {name: read_npy(path) for name, path in files.items()})
+
+
+def _read_member(archive: NpzFile, name: str, path: Path) -> NDArray[Any]:
+    where = f"{path.name}, array '{name}'"
+    try:
+        array = archive[name]
+    except _BROKEN as error:
+        raise _unreadable(where, path, error) from error
+    if not isinstance(array, np.ndarray):
+        raise CaseError(
+            f"{where} is no NumPy array, expected nothing but arrays in the archive.",
+            "Save it with np.savez(path, name=array, …).",
+        )
+    return array
+
+
+def _unreadable(where: str, path: Path, error: Exception) -> CaseError:
+    if isinstance(error, MemoryError):
+        return CaseError(
+            f"{where} does not fit into memory ({error}), expected arrays that do.",
+            "Save a large array as .npy, which is read in parts; if it is small, the file is "
+            "broken.",
+        )
+    # NumPy has no error class of its own for these two; the wording is pinned by tests.
+    if "Object arrays" in str(error) or "Python objects" in str(error):
+        return CaseError(
+            f"{where} is an object array (pickle), which could run code from the file; expected "
+            "numbers.",
+            "Stack the samples to one array with a numeric dtype, or save one file per sample.",
+        )
+    reason = "it does not start like one" if "pickled" in str(error) else str(error)
+    return CaseError(
+        f"{where} is not a readable {path.suffix.lower()} file ({reason}).",
+        "Save it again with np.save(path, array) or np.savez(path, name=array, …).",
+    )

@@ -1,0 +1,134 @@
+"""Reads labels for a task metric."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halfwise.errors import CaseError
+from halfwise.stages.inputs.files import read_npy, read_npz
+
+
+def load_labels(path: Path, count: int) -> tuple[Any, ...]:
+    """Read one label per sample.
+
+    Args:
+        path: A `.json` file with a list; a `.npy` file or a `.npz` file with one array, whose
+            first axis counts the samples; a `.txt` file, or a `.csv` file with one column and no
+            header, with one label per line (all integers, all floats, or else all text).
+        count: Number of samples.
+
+    Returns:
+        `count` labels: what JSON holds; Python numbers of a one-dimensional array and otherwise
+        its rows; int, float or str of a text file. NaN is passed on to the metric.
+
+    Raises:
+        CaseError: The file does not exist, is broken or of another kind, or its length is not
+            `count`.
+    """
+    readers: dict[str, Callable[[Path], tuple[Any, ...]]] = {
+        ".json": _read_json,
+        ".npy": _read_array,
+        ".npz": _read_array,
+        ".txt": _read_lines,
+        ".csv": _read_lines,
+    }
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise CaseError(
+            f"Labels {path.name}: found the suffix '{path.suffix}', expected one of "
+            f"{', '.join(readers)}.",
+            "Write the labels to a .txt file, one per line.",
+        )
+    if not path.is_file():
+        raise CaseError(f"Labels: found no file {path}, expected one.", "Check the path.")
+    labels = reader(path)
+    if len(labels) != count:
+        raise CaseError(
+            f"Labels {path.name}: found {len(labels)} labels, expected {count}, one per sample.",
+            "Give them in the order of the samples; a header line counts as a label.",
+        )
+    return labels
+
+
+def _read_json(path: Path) -> tuple[Any, ...]:
+    try:
+        content = json.loads(_read_text(path))
+    # RecursionError: brackets nested thousands deep.
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise CaseError(
+            f"Labels {path.name}: found broken JSON ({error}), expected a list.",
+            "Write it with json.dump(list, file).",
+        ) from error
+    if not isinstance(content, list):
+        raise CaseError(
+            f"Labels {path.name}: found a {type(content).__name__}, expected a list.",
+            "Write one entry per sample, in their order: [3, 1, 4].",
+        )
+    return tuple(content)
+
+
+def _read_array(path: Path) -> tuple[Any, ...]:
+    arrays = read_npz(path) if path.suffix.lower() == ".npz" else {path.stem: read_npy(path)}
+    if len(arrays) != 1:
+        raise CaseError(
+            f"Labels {path.name}: found {len(arrays)} arrays ({', '.join(arrays) or 'none'}), "
+            "expected one.",
+            "Save the labels alone with np.save(path, labels).",
+        )
+    array = next(iter(arrays.values()))
+    if array.ndim == 0:
+        raise CaseError(
+            f"Labels {path.name}: found a scalar, expected an axis that counts the samples.",
+            "Save a one-dimensional array.",
+        )
+    return tuple(array.tolist() if array.ndim == 1 else np.array(array))
+
+
+def _read_lines(path: Path) -> tuple[Any, ...]:
+    text = _read_text(path).removesuffix("\n")
+    lines = text.split("\n") if text else []
+    if path.suffix.lower() == ".csv":
+        lines = [_only_cell(line, number, path) for number, line in enumerate(lines, 1)]
+    lines = [line.strip() for line in lines]
+    if "" in lines:
+        raise CaseError(
+            f"Labels {path.name}: line {lines.index('') + 1} is empty, expected one label "
+            "per line.",
+            "Remove the line; where a label is missing, remove the sample too.",
+        )
+    for number_type in (int, float):
+        try:
+            return tuple(number_type(line) for line in lines)
+        except ValueError:
+            continue
+    return tuple(lines)
+
+
+def _only_cell(line: str, number: int, path: Path) -> str:
+    row = next(csv.reader([line]), [])
+    if len(row) > 1:
+        raise CaseError(
+            f"Labels {path.name}: line {number} has {len(row)} columns, expected one.",
+            "Keep only the column with the labels.",
+        )
+    return "".join(row)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CaseError(
+            f"Labels {path.name}: found bytes that are no UTF-8 ({error.reason} at byte "
+            f"{error.start}), expected text.",
+            "Save the file as UTF-8.",
+        ) from error
+    except OSError as error:
+        raise CaseError(
+            f"Labels {path.name}: the file cannot be read ({error.strerror}), expected labels.",
+            "Check its permissions.",
+        ) from error

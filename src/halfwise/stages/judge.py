@@ -1,0 +1,185 @@
+"""Judge a candidate model on samples against the reference. Never looks at a plan."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.backends.emulation.typed import emulate_typed
+from halfwise.backends.probe import ExtremaProbe
+from halfwise.case import Metric, Outputs, Samples
+from halfwise.graph.model import tensor_name
+from halfwise.graph.roles import is_float
+from halfwise.metrics import Excess, OutputMeasure, totals
+from halfwise.records import (
+    Criterion,
+    IntermediateNonfinite,
+    MetricResult,
+    OutputError,
+    TensorName,
+    Verdict,
+)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict and what to learn from it.
+
+    Attributes:
+        verdict: The verdict.
+        failing: Indices of the samples that fail alone, worst first; with a metric or a pooled
+            threshold, of those that contribute most. Of no meaning where the verdict passed.
+    """
+
+    verdict: Verdict
+    failing: tuple[int, ...]
+
+
+def judge(
+    candidate: ir.Model,
+    samples: Samples,
+    references: Sequence[Outputs],
+    criterion: Criterion,
+    metric: Metric | None,
+    *,
+    reference_nonfinite: frozenset[TensorName] = frozenset(),
+    accumulate: str = "fp32",
+    unseen: bool = True,
+    device: str = "cpu",
+    libraries: Sequence[Path] = (),
+) -> Judged:
+    """Return the verdict of the typed emulation of `candidate` on every sample.
+
+    Args:
+        candidate: A typed model with the reference's input and output names.
+        samples: What to judge on.
+        references: Reference outputs of each sample.
+        criterion: What is acceptable.
+        metric: Task metric; decides alone where given, but new non-finite values fail.
+        reference_nonfinite: Tensors that are non-finite in the reference too.
+        accumulate: Format of running sums inside low ops.
+        unseen: Whether no search has used these samples; without that the verdict fails.
+        device: Where to run.
+        libraries: Custom operator libraries.
+    """
+    emulation = emulate_typed(candidate, accumulate=accumulate)
+    tensors = [tensor_name(v) for n in candidate.graph for v in n.outputs if _is_observed(v)]
+    probe = ExtremaProbe(emulation, tensors, device=device, libraries=libraries)
+    measures = {name: OutputMeasure() for name in (references[0] if references else ())}
+    nonfinite: dict[TensorName, int] = {}
+    results: list[Outputs] = []
+    for sample, reference, identifier in zip(samples, references, samples.ids, strict=True):
+        outputs, extrema = probe.run(sample)
+        results.append(outputs)
+        for name, measure in measures.items():
+            measure.update(reference[name], outputs[name], identifier)
+        for name, extremum in extrema.items():
+            if extremum.nonfinite and name not in reference_nonfinite:
+                nonfinite[name] = nonfinite.get(name, 0) + extremum.nonfinite
+    errors = {name: measure.result(criterion) for name, measure in measures.items()}
+    score = _score(criterion, metric, samples, references, results)
+    reasons = _reasons(errors, score, len(samples), unseen=unseen)
+    verdict = Verdict(
+        passed=not reasons,
+        level="emulated",
+        samples=samples.ids,
+        unseen=unseen and len(samples) > 0,
+        outputs=errors,
+        worst_sample=_worst_sample(errors),
+        intermediate_nonfinite=_intermediate(candidate, nonfinite),
+        metric=score,
+        reasons=reasons,
+    )
+    return Judged(verdict, _failing(criterion, metric, samples, references, results))
+
+
+def _failing(
+    criterion: Criterion,
+    metric: Metric | None,
+    samples: Samples,
+    references: Sequence[Outputs],
+    results: Sequence[Outputs],
+) -> tuple[int, ...]:
+    excess = Excess(criterion, totals(references))
+    each = [excess.update(r, c) for r, c in zip(references, results, strict=True)]
+    if metric is None:
+        failing = [i for i, e in enumerate(each) if e > 1]
+        failing = failing or ([max(range(len(each)), key=each.__getitem__)] if each else [])
+        return tuple(sorted(failing, key=lambda i: -each[i]))
+    losses = []
+    for i, (reference, candidate) in enumerate(zip(references, results, strict=True)):
+        labels = None if samples.labels is None else [samples.labels[i]]
+        loss = metric([reference], [reference], labels) - metric([reference], [candidate], labels)
+        losses.append((float(np.nan_to_num(loss, nan=np.inf)), each[i]))
+    return tuple(sorted(range(len(losses)), key=lambda i: losses[i], reverse=True))
+
+
+def _is_observed(value: ir.Value) -> bool:
+    low = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    is_tensor = isinstance(value.type, ir.TensorType)
+    return bool(value.name) and is_tensor and (is_float(value) or value.dtype in low)
+
+
+def _score(
+    criterion: Criterion,
+    metric: Metric | None,
+    samples: Samples,
+    references: Sequence[Outputs],
+    results: Sequence[Outputs],
+) -> MetricResult | None:
+    if metric is None or not results:
+        return None
+    reference = metric(references, references, samples.labels)
+    candidate = metric(references, results, samples.labels)
+    return MetricResult(
+        name=criterion.metric or "metric",
+        reference=reference,
+        candidate=candidate,
+        allowed_drop=criterion.metric_drop,
+        passed=bool(candidate >= reference - criterion.metric_drop),
+    )
+
+
+def _reasons(
+    errors: dict[str, OutputError], score: MetricResult | None, samples: int, *, unseen: bool
+) -> tuple[str, ...]:
+    reasons: list[str] = []
+    if samples == 0:
+        reasons.append("there was no sample to judge on that the search had not seen")
+    elif not unseen:
+        reasons.append("the search had seen every sample, so this is no held-out result")
+    for name, error in errors.items():
+        if error.nonfinite:
+            reasons.append(
+                f"output {name} has {error.nonfinite} non-finite values that the reference lacks"
+            )
+        elif score is None and not error.passed:
+            reasons.append(
+                f"output {name} is out of tolerance: max error {error.max_abs:.3g}, "
+                f"{error.rel_max:.3g} of the largest reference value, SNR {error.snr_db:.1f} dB "
+                f"(worst sample {error.worst_sample})"
+            )
+    if score is not None and not score.passed:
+        reasons.append(
+            f"{score.name} fell from {score.reference:.6g} to {score.candidate:.6g}; "
+            f"a drop of {score.allowed_drop:.3g} is allowed"
+        )
+    return tuple(reasons)
+
+
+def _worst_sample(errors: dict[str, OutputError]) -> str | None:
+    if not errors:
+        return None
+    return max(errors.values(), key=lambda e: (e.nonfinite > 0, e.rel_max)).worst_sample
+
+
+def _intermediate(
+    candidate: ir.Model, nonfinite: dict[TensorName, int]
+) -> tuple[IntermediateNonfinite, ...]:
+    producers = {v.name: n.name for n in candidate.graph for v in n.outputs}
+    return tuple(
+        IntermediateNonfinite(tensor=t, producer=producers.get(t), elements=count)
+        for t, count in nonfinite.items()
+    )

@@ -1,0 +1,1 @@
+"""Plan: which nodes stay in FP32. Pure, given a function that evaluates an assignment."""

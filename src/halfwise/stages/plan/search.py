@@ -1,0 +1,247 @@
+"""Find a smallest set of FP32 nodes by trial, over arbitrary subsets.
+
+The set starts from everything in FP32 and is lowered: first all nodes that no guard suspects, at
+once; then groups of nodes in the same place of repeated blocks; then single nodes. Where a group
+cannot be lowered it is halved (O(k log n) trials for k needed nodes among n, as in delta
+debugging: Zeller & Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 2002).
+What remains is 1-minimal once no single node can be lowered.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from halfwise.records import NodeName
+
+Nodes = frozenset[NodeName]
+
+class Trial(Protocol):
+    """What the search needs to know of one trial."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the assignment is acceptable."""
+
+    @property
+    def excess(self) -> float:
+        """Error over what is allowed; above 1 fails."""
+
+    @property
+    def sample(self) -> int | None:
+        """The sample that failed."""
+
+
+class Evaluate(Protocol):
+    """Evaluates an assignment given by its kept compute nodes."""
+
+    def __call__(self, kept: Nodes, *, confirm: bool = False) -> Trial:
+        """Try on the worst samples, or on all of them with `confirm`."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Result of a search.
+
+    Attributes:
+        kept: The kept compute nodes; the best passing set seen.
+        passed: Whether that set passes on all calibration samples.
+        minimal: Whether lowering any of its nodes was seen to fail.
+        excess_without: Per kept node, the excess when it alone is lowered.
+        exhausted: Whether the time budget ended the search.
+        steps: What happened, one line each.
+    """
+
+    kept: Nodes
+    passed: bool
+    minimal: bool
+    excess_without: Mapping[NodeName, float]
+    exhausted: bool
+    steps: tuple[str, ...]
+
+
+class OutOfTime(Exception):
+    """The time budget is spent."""
+
+
+@dataclass
+class Search:
+    """A search over the compute nodes of one network; call `run`, and again after samples joined.
+
+    Attributes:
+        nodes: The nodes that may be kept, in graph order.
+        forced: Those of them that user rules keep; part of every assignment.
+        suspects: Groups of nodes that guards name, gravest first.
+        certain: How many of the leading groups are certain losses.
+        classes: Structural class of each node; equal for the same place in repeated blocks.
+        evaluate: Evaluates an assignment.
+        deadline: Value of `clock()` at which the search ends.
+        clock: Seconds.
+        progress: Called with a line for each step.
+    """
+
+    nodes: Sequence[NodeName]
+    forced: Nodes
+    suspects: Sequence[Nodes]
+    certain: int
+    classes: Mapping[NodeName, int]
+    evaluate: Evaluate
+    deadline: float
+    clock: Callable[[], float] = time.monotonic
+    progress: Callable[[str], None] = lambda _: None
+    steps: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Restrict suspicions to the nodes that the search may keep."""
+        everything = frozenset(self.nodes)
+        self.suspects = [group & everything for group in self.suspects]
+        self._best = self._current = everything
+        self._excess_without: dict[NodeName, float] = {}
+
+    def run(self, previous: Nodes = frozenset()) -> Found:
+        """Return the smallest set found, starting from `previous` where that still helps."""
+        self._best = self._current = frozenset(self.nodes)
+        if not self._try(self._best, confirm=True).passed:
+            self._note("even with every free node in FP32 the outputs are out of tolerance")
+            return self._found(passed=False, minimal=False, exhausted=False)
+        try:
+            kept = self._shrunk(self._start(previous))
+            while not self._passes(kept, confirm=True):
+                self._note(f"{len(kept)} nodes fail on another calibration sample; going on")
+                kept = self._shrunk(self._start(kept))
+            kept = self._certified(kept)
+        except OutOfTime:
+            return self._out_of_time()
+        self._best = kept | self.forced
+        return self._found(passed=True, minimal=True, exhausted=False)
+
+    def _out_of_time(self) -> Found:
+        if self.evaluate(self._current | self.forced, confirm=True).passed:
+            self._best = min(self._best, self._current | self.forced, key=len)
+        self._note("the time budget is spent; this is the best passing plan so far")
+        return self._found(passed=True, minimal=False, exhausted=True)
+
+    def _found(self, *, passed: bool, minimal: bool, exhausted: bool) -> Found:
+        without = {n: e for n, e in self._excess_without.items() if n in self._best}
+        return Found(self._best, passed, minimal, without, exhausted, tuple(self.steps))
+
+    def _start(self, previous: Nodes) -> Nodes:
+        """Return a passing set: the cheapest guess that works, or one found by halving."""
+        suspected = _union(self.suspects)
+        guesses = {
+            "no node": frozenset[NodeName](),
+            "the previous plan": previous,
+            "the nodes certain to lose precision": previous | _union(self.suspects[: self.certain]),
+            "all suspected nodes": previous | suspected,
+        }
+        for name, guess in guesses.items():
+            if self._passes(guess, confirm=True):
+                self._note(f"{name} in FP32 ({len(guess | self.forced)}) passes")
+                return guess
+        self._note(f"{len(suspected)} suspected nodes in FP32 do not pass; measuring contributions")
+        outside = [n for n in self.nodes if n not in suspected | previous]
+        kept = self._lower(frozenset(self.nodes), self._ranked(outside), split=True)
+        self._note(f"{len(kept)} nodes left after lowering by contribution")
+        return kept
+
+    def _ranked(self, nodes: Sequence[NodeName]) -> list[Nodes]:
+        """Return groups of `nodes`, the one whose rounding alone does least damage first."""
+        everything = frozenset(self.nodes)
+        groups = self._groups(nodes)
+        damage = {group: self._try(everything - group).excess for group in groups}
+        return sorted(groups, key=lambda group: damage[group])
+
+    def _groups(self, nodes: Sequence[NodeName]) -> list[Nodes]:
+        """Group by place where blocks repeat, else by stretches of the graph."""
+        places = self._places(frozenset(nodes))
+        if len(places) * 3 <= len(nodes):
+            return places
+        length = max(1, round(len(nodes) ** 0.5))
+        return [frozenset(nodes[i : i + length]) for i in range(0, len(nodes), length)]
+
+    def _lower(self, kept: Nodes, groups: Sequence[Nodes], *, split: bool) -> Nodes:
+        """Return `kept` with as much of `groups` lowered as passes, earlier groups first.
+
+        Args:
+            kept: A passing set.
+            groups: What to lower, least needed first.
+            split: Whether a group that cannot be lowered whole is taken apart.
+        """
+        groups = [g & (kept - self.forced) for g in groups]
+        groups = [g for g in groups if g]
+        if not groups:
+            return kept
+        together = _union(groups)
+        if self._passes(kept - together):
+            return kept - together
+        if len(groups) == 1:
+            ordered = [n for n in self.nodes if n in together]
+            if not split or len(ordered) == 1:
+                return kept
+            groups = [frozenset((node,)) for node in ordered]
+        half = len(groups) // 2
+        kept = self._lower(kept, groups[:half], split=split)
+        return self._lower(kept, groups[half:], split=split)
+
+    def _shrunk(self, kept: Nodes) -> Nodes:
+        """Lower what no guard suspects, then kinds of suspicion, then places, each as a whole."""
+        kept = self._lower(kept, [kept - _union(self.suspects)], split=True)
+        kept = self._lower(kept, self._suspicions(), split=False)
+        places = [place for place in self._places(kept) if len(place) > 1]
+        for place in places:
+            kept = self._lower(kept, [place], split=False)
+        self._note(f"{len(kept | self.forced)} nodes left after lowering groups")
+        return kept
+
+    def _suspicions(self) -> list[Nodes]:
+        """Return suspicions about the same places as one group each, mildest first."""
+        merged: dict[tuple[int, ...], Nodes] = {}
+        for group in self.suspects:
+            key = tuple(sorted({self.classes[n] for n in group}))
+            merged[key] = merged.get(key, frozenset()) | group
+        return list(reversed(merged.values()))
+
+    def _places(self, among: Nodes) -> list[Nodes]:
+        places: dict[int, list[NodeName]] = {}
+        for node in self.nodes:
+            if node in among - self.forced:
+                places.setdefault(self.classes[node], []).append(node)
+        return [frozenset(place) for place in places.values()]
+
+    def _certified(self, kept: Nodes) -> Nodes:
+        """Lower single nodes until none can be; note the excess that each needed one prevents."""
+        gravity = {n: -i for i, g in reversed(list(enumerate(self.suspects))) for n in g}
+        open_nodes = sorted(kept - self.forced, key=lambda n: gravity.get(n, -len(self.suspects)))
+        needed: dict[NodeName, Nodes] = {}
+        while pending := [n for n in open_nodes if n in kept and needed.get(n) != kept]:
+            node = pending[0]
+            trial = self._try(kept - {node}, confirm=True)
+            if trial.passed:
+                kept = self._current = kept - {node}
+                self._best = min(self._best, kept | self.forced, key=len)
+            else:
+                needed[node] = kept
+                self._excess_without[node] = trial.excess
+                open_nodes = [*(n for n in open_nodes if n != node), node]
+        return kept
+
+    def _passes(self, kept: Nodes, *, confirm: bool = False) -> bool:
+        passed = self._try(kept, confirm=confirm).passed
+        if passed:
+            self._current = kept
+            if confirm:
+                self._best = min(self._best, kept | self.forced, key=len)
+        return passed
+
+    def _try(self, kept: Nodes, *, confirm: bool = False) -> Trial:
+        if self.clock() > self.deadline:
+            raise OutOfTime
+        return self.evaluate(kept | self.forced, confirm=confirm)
+
+    def _note(self, line: str) -> None:
+        self.steps.append(line)
+        self.progress(line)
+
+
+def _union(groups: Sequence[Nodes]) -> Nodes:
+    return frozenset[NodeName]().union(*groups)

@@ -1,0 +1,67 @@
+"""Make the strongly typed model of a plan, and check that it is a model."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from halfwise.backends.ort import Session
+from halfwise.errors import BuildFailed, CaseError
+from halfwise.formats import Format
+from halfwise.graph.casts import Rewritten
+from halfwise.graph.casts import rewrite as cast
+from halfwise.graph.model import Network
+from halfwise.graph.movement import fewest_casts
+from halfwise.graph.roles import Roles
+from halfwise.records import NodeName
+
+EXTERNAL_DATA_BYTES = 1 << 30
+"""Above this the weights go into a file of their own: protobuf ends at 2 GB."""
+
+
+def rewrite(
+    network: Network,
+    roles: Roles,
+    assignment: frozenset[NodeName],
+    fmt: Format,
+    *,
+    fixed: frozenset[NodeName],
+    low_io: bool,
+) -> tuple[Rewritten, frozenset[NodeName]]:
+    """Return the mixed model with the fewest Casts, and the assignment that it implements.
+
+    Args:
+        network: FP32 model.
+        roles: Roles of its nodes.
+        assignment: All free nodes that are FP32.
+        fmt: The low format.
+        fixed: Moving nodes whose precision a user rule sets.
+        low_io: Float graph inputs and outputs get the low type.
+    """
+    placed = fewest_casts(network, roles, assignment, fixed=fixed, fp32_io=not low_io)
+    return cast(network, roles, placed, fmt, low_io=low_io), placed
+
+
+def save_checked(
+    model: ir.Model, path: Path, *, device: str = "cpu", libraries: Sequence[Path] = ()
+) -> None:
+    """Write `model` to `path` and make sure that it is valid and loads.
+
+    Raises:
+        BuildFailed: the ONNX checker with full shape inference, or ONNX Runtime, refuses it. That
+            is a fault of halfwise.
+    """
+    size = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value)
+    external = f"{path.name}.data" if size > EXTERNAL_DATA_BYTES else None
+    ir.save(model, path, external_data=external)
+    standard = all(n.domain in ("", "ai.onnx") for n in model.graph.all_nodes())
+    try:
+        onnx.checker.check_model(str(path), full_check=standard)
+        Session(model, device=device, libraries=libraries)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, CaseError) as error:
+        path.unlink()
+        raise BuildFailed(
+            f"The rewritten model is not valid: {error}",
+            "This is a fault of halfwise; please report it with the model's operators and opset.",
+        ) from error

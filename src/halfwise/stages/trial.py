@@ -1,0 +1,175 @@
+"""Try an assignment: emulate it on samples, worst first, and stop at the first that fails."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.backends.emulation.switched import SWITCH_INPUT, Switched
+from halfwise.backends.ort import Session
+from halfwise.case import Metric, Outputs, Samples
+from halfwise.metrics import Excess, totals
+from halfwise.records import Criterion, NodeName
+
+WORST = 8
+"""How many of the worst samples the search looks at before it confirms on all."""
+
+Assignment = frozenset[NodeName]
+"""The free nodes that are FP32."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of one trial.
+
+    Attributes:
+        passed: Whether no tried sample failed.
+        excess: Error over what the search allows; above 1 fails. A lower bound where it failed.
+        sample: Index of the sample that failed, or None.
+    """
+
+    passed: bool
+    excess: float
+    sample: int | None = None
+
+
+@dataclass
+class Trials:
+    """Evaluates assignments on calibration samples; the `evaluate` of the search.
+
+    Attributes:
+        switched: The switched emulation.
+        session: Its session.
+        samples: Calibration samples; held-out ones that failed are appended by `join`.
+        references: Reference outputs of each sample.
+        criterion: What is acceptable.
+        factor: Fraction of the tolerance that a trial may use (a metric is held to in full).
+        metric: Task metric; decides alone where given.
+        resolve: Completes kept compute nodes to a full assignment (data movement included).
+        evaluations: Number of assignments run so far.
+        runs: Number of samples run so far.
+    """
+
+    switched: Switched
+    session: Session
+    samples: Samples
+    references: list[Outputs]
+    criterion: Criterion
+    factor: float
+    metric: Metric | None
+    resolve: Callable[[Assignment], Assignment]
+    evaluations: int = 0
+    runs: int = 0
+    seconds: float = 0.0
+    _order: list[int] = field(default_factory=list)
+    _watched: int = WORST
+    _known: dict[tuple[Assignment, bool], Outcome] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Start with the samples in their own order."""
+        self._order = list(range(len(self.samples)))
+        self._totals = totals(self.references)
+
+    def survey(self, kept: Assignment) -> list[float]:
+        """Run every sample and return the excess of each; orders later trials, worst first.
+
+        A metric knows no single samples; for it the default tolerance sets the order.
+        """
+        excess = Excess(Criterion() if self.metric else self.criterion, self._totals)
+        each = [
+            excess.update(self.references[i], self._run(kept, i)) for i in range(len(self.samples))
+        ]
+        self.evaluations += 1
+        self._order = sorted(range(len(each)), key=lambda i: -each[i])
+        return each
+
+    def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
+        """Add samples to the calibration and look at them first."""
+        count = len(self.samples)
+        self.samples = self.samples + samples
+        self.references = [*self.references, *references]
+        self._order = [*range(count, len(self.samples)), *self._order]
+        self._watched = max(WORST, len(samples) + 1)
+        self._totals = totals(self.references)
+        self._known.clear()
+
+    def evaluate(self, kept: Assignment, *, confirm: bool = False) -> Outcome:
+        """Return whether `kept` stays within what the search allows.
+
+        Args:
+            kept: Compute nodes in FP32.
+            confirm: Look at all samples instead of the worst few.
+        """
+        if known := self._remembered(kept, confirm=confirm):
+            return known
+        started = time.monotonic()
+        indices = self._order if confirm else self._order[: self._watched]
+        judge = self._judge_metric if self.metric is not None else self._judge_errors
+        outcome = judge(self.resolve(kept), list(indices))
+        self.evaluations += 1
+        self.seconds += time.monotonic() - started
+        self._known[kept, confirm] = outcome
+        if outcome.sample is not None:
+            self._look_first_at(outcome.sample)
+        return outcome
+
+    def _remembered(self, kept: Assignment, *, confirm: bool) -> Outcome | None:
+        if full := self._known.get((kept, True)):
+            return full
+        quick = self._known.get((kept, False))
+        final_for_all = quick is not None and not quick.passed and self.metric is None
+        return quick if not confirm or final_for_all else None
+
+    def _look_first_at(self, sample: int) -> None:
+        if sample not in self._order[: self._watched]:
+            self._watched += 1
+            self._known = {k: o for k, o in self._known.items() if k[1] or not o.passed}
+        self._order.remove(sample)
+        self._order.insert(0, sample)
+
+    def _judge_errors(self, assignment: Assignment, indices: Sequence[int]) -> Outcome:
+        excess = Excess(self.criterion, self._totals)
+        for i in indices:
+            excess.update(self.references[i], self._emulate(assignment, i))
+            if excess.value > self.factor:
+                return Outcome(False, excess.value / self.factor, i)
+        final = excess.final() if len(indices) == len(self.samples) else excess.value
+        return Outcome(final <= self.factor, final / self.factor)
+
+    def _judge_metric(self, assignment: Assignment, indices: Sequence[int]) -> Outcome:
+        assert self.metric is not None
+        candidates: list[Outputs] = []
+        for i in indices:
+            candidates.append(self._emulate(assignment, i))
+            if has_new_nonfinite(self.references[i], candidates[-1]):
+                return Outcome(False, float("inf"), i)
+        references = [self.references[i] for i in indices]
+        all_labels = self.samples.labels
+        labels = None if all_labels is None else [all_labels[i] for i in indices]
+        wanted = self.metric(references, references, labels) - self.criterion.metric_drop
+        lost = wanted - self.metric(references, candidates, labels)
+        return Outcome(bool(lost <= 0), 1.0 + lost, None)
+
+    def _run(self, kept: Assignment, index: int) -> dict[str, NDArray[np.generic]]:
+        return self._emulate(self.resolve(kept), index)
+
+    def _emulate(self, assignment: Assignment, index: int) -> dict[str, NDArray[np.generic]]:
+        self.runs += 1
+        feed = {**self.samples[index], SWITCH_INPUT: self.switched.switch(assignment)}
+        return self.session.run(feed)
+
+
+def has_new_nonfinite(reference: Outputs, candidate: Outputs) -> bool:
+    """Return whether a float output has NaN or inf where the reference has not the same."""
+    for name, expected in reference.items():
+        if not np.issubdtype(expected.dtype, np.floating):
+            continue
+        actual = candidate[name]
+        if actual.shape != expected.shape:
+            return not np.isfinite(actual).all()
+        bad = ~np.isfinite(actual)
+        if bad.any() and not np.array_equal(actual[bad], expected[bad], equal_nan=True):
+            return True
+    return False

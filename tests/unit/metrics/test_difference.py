@@ -1,0 +1,123 @@
+"""Pairs of elements: widening, exact integers, non-finite rules, chunks."""
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.metrics.difference import CHUNK, Spread, chunks, compare, is_discrete
+
+
+def f32(values: Any) -> NDArray[np.float32]:
+    return np.asarray(values, dtype=np.float32)
+
+
+def i64(values: Any) -> NDArray[np.int64]:
+    return np.asarray(values, dtype=np.int64)
+
+
+def test_every_pairing_of_special_values() -> None:
+    values = [0.0, 1.0, math.nan, math.inf, -math.inf]
+    for left in values:
+        for right in values:
+            found = compare(f32([left]), f32([right]), cosine=True)
+            same = left == right or (math.isnan(left) and math.isnan(right))
+            both_finite = math.isfinite(left) and math.isfinite(right)
+            assert found.nonfinite == int(not same and not both_finite), (left, right)
+            expected = abs(left - right) if both_finite else (0.0 if same else math.inf)
+            assert found.max_abs == expected, (left, right)
+            assert found.noise == expected**2, (left, right)
+
+
+def test_equal_nonfinite_pairs_leave_the_finite_sums_alone() -> None:
+    reference = f32([3, np.nan, np.inf, 4])
+    candidate = f32([3, np.nan, np.inf, 5])
+    found = compare(reference, candidate, cosine=True)
+    assert (found.max_abs, found.noise, found.nonfinite) == (1.0, 1.0, 0)
+    assert (found.product, found.reference_energy, found.candidate_energy) == (29.0, 25.0, 34.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+def test_low_precision_is_widened_before_it_is_subtracted(dtype: type) -> None:
+    reference = f32([60000.0, 0.25])
+    candidate: NDArray[Any] = np.asarray([-60000.0, 0.5], dtype=dtype)
+    found = compare(reference, candidate, cosine=False)
+    assert found.max_abs == 60000.0 - float(candidate[0])
+    assert found.max_abs > 119000
+
+
+def test_integers_are_subtracted_exactly() -> None:
+    big = i64([2**62, -(2**63), 7])
+    found = compare(big, i64([2**62 + 1, 2**63 - 1, 7]), cosine=False)
+    assert (found.discrete, found.mismatched) == (True, 2)
+    assert found.max_abs == float(2**64 - 1)
+    assert compare(np.array([0], np.uint8), np.array([255], np.uint8), cosine=False).max_abs == 255
+    assert compare(np.array([-128], np.int8), np.array([127], np.int8), cosine=False).max_abs == 255
+
+
+def test_booleans_and_strings_are_zero_and_one() -> None:
+    found = compare(np.array([True, False]), np.array([False, False]), cosine=False)
+    assert (found.mismatched, found.max_abs, found.discrete) == (1, 1.0, True)
+    for dtype in (object, np.str_):
+        words = np.array(["a", "b", "c"], dtype=dtype)
+        other = np.array(["a", "x", "c"], dtype=dtype)
+        found = compare(words, other, cosine=False)
+        assert (found.mismatched, found.max_abs, found.elements) == (1, 1.0, 3)
+
+
+def test_which_types_are_discrete() -> None:
+    for dtype in (np.float16, np.float32, np.float64, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn):
+        assert not is_discrete(dtype)
+    for dtype in (np.bool_, np.int8, np.uint64, ml_dtypes.int4, ml_dtypes.uint4, np.str_, object):
+        assert is_discrete(dtype)
+    with pytest.raises(CaseError):
+        is_discrete(np.complex64)
+
+
+def test_a_float_candidate_for_an_integer_reference() -> None:
+    found = compare(i64([1, 2, 3]), f32([1, np.nan, 4]), cosine=False)
+    assert (found.mismatched, found.nonfinite) == (2, 1)
+
+
+def test_another_shape_is_misshapen_even_for_as_many_elements() -> None:
+    found = compare(np.zeros((2, 3)), np.zeros((3, 2)), cosine=True)
+    assert (found.misshapen, found.elements) == (1, 0)
+    assert math.isnan(found.cosine)
+
+
+def test_chunks_cover_arrays_of_any_layout_once() -> None:
+    rng = np.random.default_rng(0)
+    reference = rng.standard_normal((3, CHUNK)).astype(np.float32).T
+    candidate = np.asfortranarray(reference + np.float32(1e-3))
+    parts = list(chunks(reference, candidate))
+    assert len(parts) == 3
+    error = np.concatenate([part.error for part in parts])
+    expected = np.abs(reference.astype(np.float64) - candidate).ravel()
+    np.testing.assert_array_equal(error, expected)
+
+
+def test_empty_and_scalar_arrays() -> None:
+    assert list(chunks(np.zeros((0, 4)), np.zeros((0, 4)))) == []
+    assert compare(f32(2), f32(3), cosine=False).max_abs == 1
+
+
+def test_spread_keeps_digits_where_the_mean_dwarfs_the_deviation() -> None:
+    values = 1e8 + np.random.default_rng(1).standard_normal((4, 1000))
+    spread = Spread()
+    for row in values:
+        spread.add(row)
+    assert spread.deviation == pytest.approx(values.std(), rel=1e-7)
+    assert spread.mean == pytest.approx(values.mean(), rel=1e-15)
+
+
+def test_spread_looks_at_finite_elements_only() -> None:
+    spread = Spread()
+    spread.add(f32([np.nan, -2, np.inf]))
+    spread.add(f32([-np.inf]))
+    spread.add(f32([]))
+    assert (spread.count, spread.absmax, spread.energy, spread.mean) == (1, 2.0, 4.0, -2.0)
+    assert Spread().absmax == Spread().deviation == 0.0

@@ -1,0 +1,133 @@
+"""Which outputs bring which hint, and which bring none."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from halfwise.metrics import criterion_hints
+from halfwise.records import Criterion
+
+RNG = np.random.default_rng(7)
+
+
+def normal(*shape: int) -> NDArray[np.float32]:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def unit(*shape: int) -> NDArray[np.float32]:
+    return RNG.random(shape).astype(np.float32)
+
+
+def softmax(*shape: int) -> NDArray[np.float32]:
+    values = np.exp(normal(*shape))
+    return np.asarray(values / values.sum(axis=-1, keepdims=True))
+
+
+def embedding(*shape: int) -> NDArray[np.float32]:
+    values = normal(*shape)
+    return np.asarray(values / np.linalg.norm(values, axis=-1, keepdims=True))
+
+
+def yolo(classes: int) -> NDArray[np.float32]:
+    return np.concatenate([640 * unit(1, 300, 4), unit(1, 300, classes + 1)], axis=-1)
+
+
+def detr_like_end_to_end() -> NDArray[np.float32]:
+    classes = np.floor(80 * unit(1, 300, 1))
+    return np.concatenate([640 * unit(1, 300, 4), unit(1, 300, 1), classes], axis=-1)
+
+
+def hints(**outputs: NDArray[Any]) -> tuple[str, ...]:
+    return criterion_hints(Criterion(), [outputs, outputs])
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (softmax(1, 1000), "--metric top1"),
+        (softmax(4, 2).astype(np.float16), "--metric top1"),
+        (softmax(2, 7, 30), "--metric top1"),
+        (normal(1, 1000), "--metric top1"),
+        (normal(1, 1000, 1, 1), "--metric top1"),
+        (unit(1, 1, 16, 16), "--metric mask-iou"),
+        (unit(1, 16, 16, 1), "--metric mask-iou"),
+        (8 * normal(1, 2, 16, 16), "--metric epe"),
+        (yolo(80), "--metric file.py:function"),
+        (yolo(1).swapaxes(-1, -2), "--metric file.py:function"),
+        (detr_like_end_to_end(), "--metric file.py:function"),
+        (np.arange(5), "--agreement"),
+        (np.array([True]), "--agreement"),
+    ],
+)
+def test_what_each_output_brings(array: NDArray[Any], expected: str) -> None:
+    (hint,) = hints(y=array)
+    assert expected in hint
+    assert "'y'" in hint
+    assert hint.endswith(".")
+    assert criterion_hints(Criterion(), [{"y": array}] * 20) == (hint,)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        embedding(3, 512),
+        normal(1, 5),
+        normal(1, 197, 768),
+        normal(1, 64, 16, 16),
+        normal(1, 1, 16, 16),
+        unit(1, 2, 16, 16),
+        softmax(1, 16, 16, 2).transpose(0, 3, 1, 2),
+        np.full((1, 3), np.nan, np.float32),
+        np.zeros((0, 1000), np.float32),
+        np.float32(1),
+    ],
+)
+def test_what_brings_none(array: NDArray[Any]) -> None:
+    assert hints(y=array) == ()
+
+
+@pytest.mark.parametrize(
+    ("boxes", "scores"),
+    [
+        (normal(1, 50, 4), unit(1, 50)),
+        (300 * unit(50, 4), unit(50)),
+        (normal(1, 50, 4), softmax(1, 50, 21)),
+        (unit(1, 50, 4), normal(1, 50, 92)),
+    ],
+)
+def test_boxes_and_scores_bring_one_hint(boxes: NDArray[Any], scores: NDArray[Any]) -> None:
+    (hint,) = hints(scores=scores, boxes=boxes)
+    assert "'boxes' and 'scores'" in hint
+    assert "--metric file.py:function" in hint
+
+
+def test_four_values_per_row_alone_are_no_boxes() -> None:
+    assert hints(rotation=normal(8, 4)) == ()
+    (hint,) = hints(rotation=normal(8, 4), kind=softmax(8, 10))
+    assert "'kind'" in hint
+
+
+def test_every_output_brings_its_own() -> None:
+    first, second, third = hints(mask=unit(1, 1, 8, 8), logits=normal(2, 10), ids=np.arange(3))
+    assert "'ids'" in first
+    assert "'mask'" in second
+    assert "'logits'" in third
+
+
+def test_one_sample_that_does_not_look_like_it_is_enough_against() -> None:
+    samples = [{"y": unit(1, 1, 8, 8)}, {"y": 2 + unit(1, 1, 8, 8)}]
+    assert criterion_hints(Criterion(), samples) == ()
+
+
+def test_no_hint_where_the_user_decided_or_nothing_ran() -> None:
+    outputs = {"y": softmax(1, 10)}
+    for criterion in (Criterion(rel_max=0.1), Criterion(metric="psnr"), Criterion(max_abs=1.0)):
+        assert criterion_hints(criterion, [outputs]) == ()
+    assert criterion_hints(Criterion(), []) == ()
+
+
+def test_the_fraction_in_force_is_told() -> None:
+    (hint,) = criterion_hints(Criterion(agreement=0.5), [{"y": np.arange(3)}])
+    assert "at least 0.5 " in hint

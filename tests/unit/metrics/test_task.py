@@ -1,0 +1,211 @@
+"""Built-in task metrics by hand, their labels, their refusals and what NaN does to them."""
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.metrics import BUILT_IN, resolve
+from halfwise.metrics.task import PSNR_CAP_DB, epe, mask_iou, psnr, top1
+
+PROBABILITIES = hnp.arrays(np.float32, (2, 3, 4), elements=st.floats(0, 1, width=32))
+
+
+def one(array: Any, name: str = "y") -> list[dict[str, NDArray[Any]]]:
+    return [{name: np.asarray(array)}]
+
+
+def floats(*rows: Any) -> NDArray[np.float32]:
+    return np.asarray(rows, dtype=np.float32)
+
+
+def test_names() -> None:
+    assert BUILT_IN == ("top1", "mask-iou", "psnr", "epe")
+    assert all(resolve(name) for name in BUILT_IN)
+    assert resolve("file.py:function") is None
+
+
+@pytest.mark.parametrize("name", ["top1", "mask-iou", "psnr"])
+@given(values=PROBABILITIES)
+def test_the_reference_is_perfect_against_itself(name: str, values: NDArray[np.float32]) -> None:
+    metric = resolve(name)
+    assert metric is not None
+    assert metric(one(values), one(values.copy()), None) == (100.0 if name == "psnr" else 1.0)
+
+
+@given(PROBABILITIES, PROBABILITIES)
+def test_ranges(left: NDArray[np.float32], right: NDArray[np.float32]) -> None:
+    assert 0 <= top1(one(left), one(right), None) <= 1
+    assert 0 <= mask_iou(one(left), one(right), None) <= 1
+    assert psnr(one(left), one(right), None) <= PSNR_CAP_DB
+
+
+class TestTop1:
+    def test_without_labels_the_reference_is_right(self) -> None:
+        reference = floats([1, 2, 3], [3, 2, 1], [0, 5, 0])
+        candidate = floats([1, 2, 3], [1, 2, 3], [0, 4, 0]).astype(np.float16)
+        assert top1(one(reference), one(candidate), None) == pytest.approx(2 / 3)
+
+    def test_labels_per_sample_and_per_row(self) -> None:
+        reference = [*one(floats([0, 1])), *one(floats([1, 0], [0, 1]))]
+        assert top1(reference, reference, [1, [0, 0]]) == pytest.approx(2 / 3)
+        assert top1(reference, reference, [np.int64(1), np.array([[0], [1]])]) == 1
+
+    def test_a_row_with_nan_is_wrong_even_if_its_largest_class_is_right(self) -> None:
+        reference = floats([0, 1, 0], [0, 1, 0])
+        candidate = floats([0, 1, np.nan], [0, 1, 0])
+        assert top1(one(reference), one(candidate), None) == 0.5
+        candidate = floats([np.nan, np.nan, np.nan], [0, np.inf, 0])
+        assert top1(one(reference), one(candidate), [[0, 1]]) == 0.5
+
+    def test_another_shape_is_wrong(self) -> None:
+        reference = [*one(floats([0, 1])), *one(floats([0, 1]))]
+        candidate = [*one(floats([0, 1])), *one(floats([0, 1], [0, 1]))]
+        assert top1(reference, candidate, None) == 0.5
+
+    def test_trailing_axes_of_one(self) -> None:
+        scores = floats([0, 1, 0], [1, 0, 0])[:, :, None, None]
+        assert top1(one(scores), one(scores), [[1, 0]]) == 1
+
+    def test_no_batch_axis_and_bfloat16(self) -> None:
+        scores = np.array([0, 1, 0]).astype(ml_dtypes.bfloat16)
+        assert top1(one(scores), one(scores), [1]) == 1
+
+    def test_which_output(self) -> None:
+        right, other = floats([0, 1]), floats([1, 0])
+        outputs: list[dict[str, NDArray[Any]]]
+        for name in ("logits", "class_probs", "Scores", "output_0"):
+            outputs = [{"features": other, name: right, "ids": np.array([0])}]
+            assert top1(outputs, outputs, [1]) == 1
+        outputs = [{"aux_logits": other, "logits": right}]
+        assert top1(outputs, outputs, [1]) == 1
+        with pytest.raises(CaseError, match=r"features .*embedding"):
+            top1([{"features": right, "embedding": right}], [{}], None)
+        with pytest.raises(CaseError, match="float output"):
+            top1(one(np.array([1])), one(np.array([1])), None)
+
+    def test_what_it_refuses(self) -> None:
+        scores = one(floats([0, 1], [1, 0]))
+        for labels in ([1], [[1, 2, 3]], [["cat", "dog"]]):
+            with pytest.raises(CaseError, match="2 class numbers"):
+                top1(scores, scores, labels)
+        with pytest.raises(CaseError, match="3 labels for 1 samples"):
+            top1(scores, scores, [1, 2, 3])
+        with pytest.raises(CaseError, match="two classes"):
+            top1(one(floats([1], [2])), one(floats([1], [2])), None)
+        with pytest.raises(CaseError, match="two classes"):
+            top1(one(np.float32(1)), one(np.float32(1)), None)
+        with pytest.raises(CaseError, match="nothing to compare"):
+            top1(one(np.zeros((0, 5), "f")), one(np.zeros((0, 5), "f")), None)
+
+
+class TestMaskIou:
+    def test_pools_over_samples_and_outputs(self) -> None:
+        reference = [
+            {"a": floats([0.9, 0.9, 0.1]), "b": floats([0.9])},
+            {"a": floats([0, 0, 0]), "b": floats([0.5])},
+        ]
+        candidate = [
+            {"a": floats([0.9, 0.1, 0.9]).astype(ml_dtypes.bfloat16), "b": floats([0.6])},
+            {"a": floats([0, 0, 0]), "b": floats([0.51])},
+        ]
+        assert mask_iou(reference, candidate, None) == pytest.approx(2 / 5)
+
+    def test_empty_masks_agree(self) -> None:
+        assert mask_iou(one(floats([0.1])), one(floats([0.2])), None) == 1
+        assert mask_iou(one(floats([0.1])), one(floats([0.9])), None) == 0
+
+    def test_nan_is_outside(self) -> None:
+        assert mask_iou(one(floats([1, 1])), one(floats([np.nan, 1])), None) == 0.5
+
+    def test_another_shape_intersects_nothing(self) -> None:
+        assert mask_iou(one(floats([1, 1])), one(floats([1, 1], [1, 1])), None) == 0
+
+    @pytest.mark.parametrize(
+        "label",
+        [np.array([[True, False]]), np.array([[255, 0]], np.uint8), [1, 0], {"y": [1.0, 0.0]}],
+    )
+    def test_labels(self, label: object) -> None:
+        outputs = one(floats([0.9, 0.1])[None, None])
+        assert mask_iou(outputs, outputs, [label]) == 1
+
+    def test_labels_that_do_not_fit(self) -> None:
+        outputs = one(floats([0.9, 0.1]))
+        for label in ([1, 0, 0], [[1], [0], [1]], ["a", "b"]):
+            with pytest.raises(CaseError, match="label for output 'y'"):
+                mask_iou(outputs, outputs, [label])
+        with pytest.raises(CaseError, match="each of the outputs"):
+            mask_iou(outputs, outputs, [{"z": [1, 0]}])
+        two = [{"a": floats([1]), "b": floats([1])}]
+        with pytest.raises(CaseError, match="outputs a, b"):
+            mask_iou(two, two, [[1]])
+        assert mask_iou(two, two, [{"a": [[1]], "b": [[0]]}]) == 0.5
+
+
+class TestPsnr:
+    def test_by_hand(self) -> None:
+        reference = floats([0, 2, 1, 1])
+        candidate = floats([0, 2, 1, 1.5])
+        expected = 10 * math.log10(4 / (0.25 / 4))
+        assert psnr(one(reference), one(candidate), None) == pytest.approx(expected)
+        # Pooled with an equal sample, half the mean square: 3 dB more.
+        pooled = psnr(one(reference) * 2, [*one(candidate), *one(reference)], None)
+        assert pooled == pytest.approx(expected + 10 * math.log10(2))
+
+    def test_cap_and_failures(self) -> None:
+        reference = floats([0, 1])
+        assert psnr(one(reference), one(reference + np.float32(1e-7)), None) == PSNR_CAP_DB
+        assert psnr(one(reference), one(floats([0, np.nan])), None) == -math.inf
+        assert psnr(one(reference), one(floats([0, np.inf])), None) == -math.inf
+        assert psnr(one(reference), one(floats([0, 1], [0, 1])), None) == -math.inf
+        assert psnr(one(floats([1, 1])), one(floats([1, 2])), None) == -math.inf
+        assert psnr(one(floats([1, 1])), one(floats([1, 1])), None) == PSNR_CAP_DB
+
+    def test_unknown_target_elements_are_left_out(self) -> None:
+        reference = floats([0, 1, np.nan, np.inf])
+        assert psnr(one(reference), one(reference), None) == PSNR_CAP_DB
+        with pytest.raises(CaseError, match="nothing to compare"):
+            psnr(one(floats([np.nan])), one(floats([1])), None)
+
+    def test_labels_are_the_target_and_the_worst_output_counts(self) -> None:
+        outputs = one(floats([0.5, 1]))
+        value = psnr(outputs, outputs, [[0, 1]])
+        assert value == pytest.approx(10 * math.log10(1 / 0.125))
+        both = [{"good": floats([0, 1]), "bad": floats([0.5, 1])}]
+        assert psnr(both, both, [{"good": [0, 1], "bad": [0, 1]}]) == value
+
+
+class TestEpe:
+    def test_by_hand(self) -> None:
+        reference = np.zeros((1, 2, 2, 2), np.float32)
+        candidate = reference.copy()
+        candidate[0, :, 0, 0] = 3, 4
+        assert epe(one(reference), one(reference), None) == 0
+        assert epe(one(reference), one(candidate), None) == -1.25
+        assert epe(one(reference), one(reference), [candidate[0]]) == -1.25
+
+    def test_unknown_pixels_are_left_out_and_other_nans_fail(self) -> None:
+        target = np.zeros((2, 1, 2), np.float32)
+        target[0, 0, 0] = np.nan
+        found = np.zeros((2, 1, 2), np.float32)
+        found[1, 0, 0] = np.inf
+        assert epe(one(target), one(found), None) == 0
+        found[1, 0, 1] = np.nan
+        assert epe(one(target), one(found), None) == -math.inf
+        assert epe(one(target), one(np.zeros((2, 2, 2), "f")), None) == -math.inf
+        with pytest.raises(CaseError, match="nothing to compare"):
+            epe(one(target * np.nan), one(found), None)
+
+    def test_other_outputs_are_ignored_but_one_must_be_flow(self) -> None:
+        flow = np.zeros((1, 2, 4, 4), np.float32)
+        outputs = [{"flow": flow, "confidence": np.zeros((1, 1, 4, 4), np.float32)}]
+        assert epe(outputs, outputs, [flow + 1]) == pytest.approx(-math.sqrt(2))
+        with pytest.raises(CaseError, match=r"flow output .*\[1, 3, 4, 4\]"):
+            epe(one(np.zeros((1, 3, 4, 4), "f")), one(flow), None)

@@ -1,0 +1,136 @@
+import io
+import zipfile
+
+import numpy as np
+import pytest
+
+from halfwise.errors import CaseError
+from halfwise.stages.inputs.files import load_array_files, load_paired_arrays, read_npy, read_npz
+from halfwise.stages.inputs.spec import InputSpec
+
+X = InputSpec("x", np.dtype(np.float32), ("n", 2))
+Y = InputSpec("y", np.dtype(np.int64), ("n",))
+
+
+def test_npz_keys_are_input_names(tmp_path):
+    path = tmp_path / "inputs.npz"
+    x, y = np.arange(6, dtype=np.float32).reshape(3, 2), np.arange(3)
+    np.savez(path, y=y, x=x)
+    samples = load_array_files([path], [X, Y], path.name).samples
+    assert samples.ids == ("inputs.npz[0]", "inputs.npz[1]", "inputs.npz[2]")
+    np.testing.assert_array_equal(samples[1]["x"], x[1:2])
+    np.testing.assert_array_equal(samples[1]["y"], y[1:2])
+
+
+def test_npz_files_are_one_after_the_other(tmp_path):
+    files = [tmp_path / f"{name}.npz" for name in "ab"]
+    for i, file in enumerate(files):
+        np.savez(file, x=np.full((i + 1, 2), i, np.float32))
+    samples = load_array_files(files, [X], "folder").samples
+    assert samples.ids == ("a.npz", "b.npz[0]", "b.npz[1]")
+    assert [s["x"][0, 0] for s in samples] == [0, 1, 1]
+    assert samples[0]["x"][0, 0] == 0
+
+
+def test_npy_files_of_one_input_are_one_after_the_other(tmp_path):
+    files = [tmp_path / "1.npy", tmp_path / "2.npy"]
+    np.save(files[0], np.zeros((1, 2), np.float32))
+    np.save(files[1], np.ones((3, 1, 2), np.float32))
+    samples = load_array_files(files, [X], "folder").samples
+    assert samples.ids == ("1.npy", "2.npy[0]", "2.npy[1]", "2.npy[2]")
+
+
+def test_npy_files_of_several_inputs_are_named_after_them(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((4, 2), np.float32))
+    np.save(tmp_path / "y.npy", np.arange(4))
+    files = [tmp_path / "x.npy", tmp_path / "y.npy"]
+    samples = load_array_files(files, [X, Y], "data").samples
+    assert samples.ids[3] == "data[3]"
+    assert samples[3]["y"] == [3]
+    with pytest.raises(CaseError, match="missing input 'y'"):
+        load_array_files(files[:1], [X, Y], "x.npy")
+
+
+def test_npy_files_in_sub_folders_are_paired(tmp_path):
+    for name, data in (("x", np.ones((1, 2), np.float32)), ("y", np.array([5]))):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "001.npy", data)
+    folders = {name: [tmp_path / name / "001.npy"] for name in ("x", "y")}
+    samples = load_paired_arrays(folders, [X, Y]).samples
+    assert samples.ids == ("001.npy",)
+    assert samples[0]["y"] == [5]
+
+
+def test_npy_is_mapped_and_not_read(tmp_path):
+    path = tmp_path / "big.npy"
+    # A sparse file of 8 GB that no test machine could afford to read.
+    np.lib.format.open_memmap(path, "w+", np.float32, (2**30, 2))
+    samples = load_array_files([path], [X], path.name).samples
+    assert len(samples) == 2**30
+    assert samples[2**29]["x"].shape == (1, 2)
+    assert type(samples[0]["x"]) is np.ndarray
+
+
+def broken(path, kind):
+    np.save(path.with_suffix(".npy"), np.ones(1000))
+    np.savez(path.with_suffix(".npz"), x=np.ones(1000))
+    content = path.read_bytes()
+    path.write_bytes({"empty": b"", "text": b"hello", "cut": content[: len(content) // 2]}[kind])
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+@pytest.mark.parametrize("kind", ["empty", "text", "cut"])
+def test_broken_files_are_errors(tmp_path, suffix, kind):
+    path = tmp_path / f"data.{suffix}"
+    broken(path, kind)
+    with pytest.raises(CaseError, match=rf"data.{suffix} is not a readable .{suffix} file") as e:
+        load_array_files([path], [X], path.name)
+    assert "np.save" in e.value.hint
+
+
+def test_object_arrays_are_never_unpickled(tmp_path):
+    objects = np.array([{"run": "me"}], dtype=object)
+    np.save(tmp_path / "o.npy", objects, allow_pickle=True)
+    np.savez(tmp_path / "o.npz", x=objects, allow_pickle=True)
+    with pytest.raises(CaseError, match=r"o.npy is an object array \(pickle\)"):
+        read_npy(tmp_path / "o.npy")
+    with pytest.raises(CaseError, match=r"o.npz, array 'x' is an object array \(pickle\)"):
+        read_npz(tmp_path / "o.npz")
+
+
+def test_a_wrong_suffix_is_an_error(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones(1))
+    (tmp_path / "a.npy").rename(tmp_path / "a.npz")
+    with pytest.raises(CaseError, match="a.npz holds a single array"):
+        read_npz(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", x=np.ones(1))
+    (tmp_path / "b.npz").rename(tmp_path / "b.npy")
+    with pytest.raises(CaseError, match="b.npy holds a .npz archive"):
+        read_npy(tmp_path / "b.npy")
+
+
+def test_archives_with_other_files_are_errors(tmp_path):
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    with pytest.raises(CaseError, match="'readme.txt' is no NumPy array"):
+        read_npz(path)
+
+
+def test_arrays_that_do_not_fit_into_memory_are_errors(tmp_path):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f4", "fortran_order": False, "shape": (10**15,)}
+    )
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", header.getvalue())
+    with pytest.raises(CaseError, match="does not fit into memory"):
+        read_npz(tmp_path / "a.npz")
+
+
+def test_nan_names_file_and_sample(tmp_path):
+    path = tmp_path / "a.npy"
+    np.save(path, np.array([[1, 2], [np.nan, 0]], np.float32))
+    samples = load_array_files([path], [X], path.name).samples
+    with pytest.raises(CaseError, match=r"a.npy\[1\]: input 'x' holds 1 NaN and 0 inf"):
+        samples[1]

@@ -1,0 +1,114 @@
+import ml_dtypes
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.preprocessing import StandardScaler
+
+from halfwise.case import Samples
+from halfwise.stages.inputs.noise import noise_warnings
+from halfwise.stages.inputs.spec import InputSpec
+
+RNG = np.random.default_rng(0)
+
+
+def warnings(dtype=np.float32, **inputs):
+    arrays = {name: [np.asarray(a, dtype) for a in given] for name, given in inputs.items()}
+    count = len(next(iter(arrays.values())))
+    samples = Samples(
+        tuple(str(i) for i in range(count)), lambda i: {name: a[i] for name, a in arrays.items()}
+    )
+    specs = [InputSpec(name, np.dtype(dtype), (None,) * a[0].ndim) for name, a in arrays.items()]
+    return noise_warnings(samples, specs)
+
+
+def normalised(a):
+    return (a - a.mean()) / a.std()
+
+
+def smooth_image(side=64):
+    """An image with the 1/f spectrum of natural scenes, normally distributed."""
+    f = np.hypot(*np.meshgrid(np.fft.fftfreq(side), np.fft.fftfreq(side))) + 1 / side
+    noise = np.fft.fft2(RNG.standard_normal((3, side, side)))
+    return normalised(np.fft.ifft2(noise / f).real)[None]
+
+
+def ranks(a):
+    """Equalise the histogram: uniform in [0, 1)."""
+    return np.argsort(np.argsort(a.ravel())).reshape(a.shape) / a.size
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("shape", [(1, 3, 32, 32), (1, 512), (2048,)])
+def test_standard_normal_noise_is_found(dtype, shape):
+    (warning,) = warnings(dtype, x=[RNG.standard_normal(shape) for _ in range(8)])
+    assert warning.startswith("warning: input 'x' looks like standard normal noise (mean ")
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        RNG.random,
+        lambda shape: RNG.uniform(-1, 1, shape),
+        lambda shape: RNG.integers(0, 256, shape),
+        lambda shape: RNG.integers(0, 256, shape) / 255,
+    ],
+)
+def test_uniform_noise_is_found(draw):
+    (warning,) = warnings(x=[draw((1, 3, 24, 24)) for _ in range(8)])
+    assert "looks like uniform noise" in warning
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -3.5])
+def test_constant_floats_are_found(value):
+    (warning,) = warnings(x=[np.full((16, 32), value)])
+    assert "all its elements are equal" in warning
+
+
+DIGITS = load_digits().images[:, None]
+SPECTRA = [
+    np.exp(-((np.linspace(0, 20, 512) - RNG.uniform(3, 17)) ** 2)) + 0.05 * RNG.standard_normal(512)
+    for _ in range(8)
+]
+REAL = {
+    "digits": DIGITS,
+    "normalised digits": normalised(DIGITS),
+    "scaled digits": StandardScaler().fit_transform(DIGITS.reshape(-1, 64))[:, None],
+    "scaled table": [StandardScaler().fit_transform(load_breast_cancer().data)],
+    "normalised images": [smooth_image() for _ in range(4)],
+    "equalised images": [ranks(smooth_image()) for _ in range(4)],
+    "patches": [np.ascontiguousarray(smooth_image()[..., :8, :8]) for _ in range(16)],
+    "large image": [smooth_image(512)],
+    "channels last": [smooth_image().transpose(0, 2, 3, 1)],
+    "spectra": SPECTRA,
+    "normalised spectra": [normalised(s) for s in SPECTRA],
+    "one-hot": [np.eye(21)[RNG.integers(0, 21, 100)]],
+    "ragged": [smooth_image(32)[..., :w] for w in (20, 30, 32)],
+    "too few": [RNG.standard_normal(15) for _ in range(30)],
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_data_is_not_suspected(name):
+    assert warnings(x=REAL[name]) == ()
+
+
+def test_tokens_with_a_mask_of_ones_are_not_suspected():
+    tokens = [RNG.integers(0, 30000, (1, 128)) for _ in range(4)]
+    ones = [np.ones((1, 128))] * 4
+    assert warnings(np.int64, ids=tokens, mask=ones) == ()
+    assert len(warnings(np.int64, ids=ones, mask=ones)) == 2
+    assert warnings(np.int64, size=[np.array([640, 480])] * 4) == ()
+
+
+def test_large_inputs_are_cropped_and_many_samples_thinned():
+    loaded = []
+
+    def load(i):
+        loaded.append(i)
+        return {"x": RNG.standard_normal((1, 2**20)).astype(np.float32)}
+
+    samples = Samples(tuple(str(i) for i in range(100)), load)
+    specs = [InputSpec("x", np.dtype(np.float32), (1, 2**20))]
+    assert len(noise_warnings(samples, specs)) == 1
+    assert len(loaded) == 16
+    assert (loaded[0], loaded[-1]) == (0, 99)
