@@ -4,19 +4,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from halfwise.backends.emulation.switched import emulate_switched
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.ort import Session
-from halfwise.case import Case, Outputs, Samples
-from halfwise.formats import FP16, Format
-from halfwise.graph.casts import Rewritten, saturated_constants
+from halfwise.case import Case, Samples, Settings
+from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.repetition import repeated
 from halfwise.graph.roles import Role, Roles, roles_of
+from halfwise.metrics import Outputs
 from halfwise.records import (
     Growth,
     Guard,
@@ -24,8 +23,6 @@ from halfwise.records import (
     Observations,
     Plan,
     Search,
-    TensorName,
-    Unsupported,
     Verdict,
 )
 from halfwise.stages.attribute import attribute
@@ -33,8 +30,9 @@ from halfwise.stages.check import check
 from halfwise.stages.growth import growth
 from halfwise.stages.judge import Judged, judge
 from halfwise.stages.observe import observe
-from halfwise.stages.plan.reasons import depth_note, kept_nodes
-from halfwise.stages.plan.rules import Forced, Rules, apply_rules
+from halfwise.stages.plan.ranges import headroom_limits, producers_above
+from halfwise.stages.plan.reasons import kept_nodes, plan_record
+from halfwise.stages.plan.rules import apply_rules
 from halfwise.stages.plan.search import Found
 from halfwise.stages.plan.search import Search as PlanSearch
 from halfwise.stages.reference import reference_outputs
@@ -68,36 +66,6 @@ class Silent:
 
     def note(self, line: str) -> None:
         """Do nothing."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to look for a plan.
-
-    Attributes:
-        rules: User rules.
-        keep_above: Keep every producer of a tensor beyond this magnitude instead of searching.
-        fmt: The low format.
-        io: Type of float graph inputs and outputs.
-        accumulate: Format of running sums inside low ops.
-        headroom: Overflow at this many times the observed range counts as overflow.
-        margin: Fraction of the tolerance that the search may use; a minimal plan uses all it may,
-            and 26 of 56 plans at the full tolerance failed on unseen samples (see the docs).
-        time_budget: Seconds for the search.
-        device: "cpu" or "cuda".
-        libraries: Custom operator libraries for ONNX Runtime.
-    """
-
-    rules: Rules = Rules()
-    keep_above: float | None = None
-    fmt: Format = FP16
-    io: Literal["fp32", "fp16"] = "fp32"
-    accumulate: Literal["fp32", "fp16"] = "fp32"
-    headroom: float = 2.0
-    margin: float = 0.8
-    time_budget: float = 300.0
-    device: str = "cpu"
-    libraries: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -183,7 +151,7 @@ class _Fix:
         previous: Assignment = frozenset()
         while True:
             with self._stage("search"):
-                found = self._by_range() if self.settings.keep_above is not None else searcher.run(previous)
+                found = self._find(searcher, previous)
             with self._stage("judge"):
                 rewritten, placed = self._rewrite(found.kept)
                 judged = self._judge(rewritten)
@@ -196,7 +164,22 @@ class _Fix:
             observations=self.observations,
             guards=self.guards,
             growth=path,
-            plan=self._plan(found, placed, rewritten.casts, path),
+            plan=plan_record(
+                self.case.network,
+                self.roles,
+                self.settings.fmt,
+                placed,
+                rewritten.casts,
+                keep=kept_nodes(
+                    self.case.network,
+                    found.kept,
+                    self.guards,
+                    self.forced.kept,
+                    found.excess_without,
+                ),
+                minimal=found.minimal,
+                growth=path,
+            ),
             search=self._search_record(found, joined),
             baseline=baseline,
             verdict=judged.verdict,
@@ -204,6 +187,16 @@ class _Fix:
             evaluations=self.trials.evaluations,
             stage_seconds=self.seconds,
         )
+
+    def _find(self, searcher: PlanSearch, previous: Assignment) -> Found:
+        limit = self.settings.keep_above
+        if limit is None:
+            return searcher.run(previous)
+        kept = producers_above(limit, self.observations, self.roles)
+        kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
+        passed = self.trials.evaluate(kept, confirm=True).passed
+        step = f"--keep-above {limit:g} keeps {len(kept)} nodes; no search"
+        return Found(kept, passed, False, {}, False, (step,))
 
     def _resolve(self, kept: Assignment) -> Assignment:
         """Return all FP32 nodes: kept ones, what moves data between them, and what rules say."""
@@ -213,7 +206,8 @@ class _Fix:
 
     def _rewrite(self, kept: Assignment) -> tuple[Rewritten, Assignment]:
         fixed = frozenset(
-            n for n in {**self.forced.kept, **self.forced.lowered}
+            n
+            for n in {**self.forced.kept, **self.forced.lowered}
             if self.roles[n].role is Role.MOVEMENT
         )
         return rewrite(
@@ -235,7 +229,9 @@ class _Fix:
             references,
             self.case.criterion,
             self.case.metric,
-            reference_nonfinite=frozenset(o.tensor for o in self.observations.tensors if o.nonfinite),
+            reference_nonfinite=frozenset(
+                o.tensor for o in self.observations.tensors if o.nonfinite
+            ),
             accumulate=self.settings.accumulate,
             unseen=unseen,
             device=self.settings.device,
@@ -250,14 +246,14 @@ class _Fix:
         )
         return reference_outputs(session, self.case.calibration)
 
-    def _trials(self, references: list[Outputs]) -> Trials:
+    def _trials(self, references: Sequence[Outputs]) -> Trials:
         settings = self.settings
         switched = emulate_switched(
             self.case.network,
             self.roles,
             settings.fmt,
             accumulate=settings.accumulate,
-            limits=self._limits(),
+            limits=headroom_limits(self.observations, settings.fmt, settings.headroom),
             low_io=settings.io != "fp32",
         )
         session = Session(switched.model, device=settings.device, libraries=settings.libraries)
@@ -265,7 +261,7 @@ class _Fix:
             switched=switched,
             session=session,
             samples=self.case.calibration,
-            references=references,
+            references=list(references),
             criterion=self.case.criterion,
             factor=1.0 if self.case.metric else settings.margin,
             metric=self.case.metric,
@@ -273,16 +269,6 @@ class _Fix:
         )
         trials.survey(frozenset())
         return trials
-
-    def _limits(self) -> dict[TensorName, float]:
-        """Return the smaller range of tensors that would overflow within the headroom."""
-        threshold = self.settings.fmt.overflow_threshold
-        limit = threshold / self.settings.headroom
-        return {
-            o.tensor: limit
-            for o in self.observations.tensors
-            if limit <= o.absmax < threshold and o.producer is not None
-        }
 
     def _searcher(self) -> PlanSearch:
         network = self.case.network
@@ -302,20 +288,6 @@ class _Fix:
             progress=self.watcher.note,
         )
 
-    def _by_range(self) -> Found:
-        """Return the classic rule's plan: every producer of a large tensor is kept."""
-        limit = self.settings.keep_above
-        assert limit is not None
-        kept = frozenset(
-            o.producer
-            for o in self.observations.tensors
-            if o.absmax > limit and o.producer and self.roles[o.producer].role is Role.COMPUTE
-        )
-        kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
-        outcome = self.trials.evaluate(kept, confirm=True)
-        step = f"--keep-above {limit:g} keeps {len(kept)} nodes; no search"
-        return Found(kept, outcome.passed, False, {}, False, (step,))
-
     def _join(self, judged: Judged, found: Found, joined: list[str]) -> bool:
         """Move failing held-out samples to the calibration; return whether to search again."""
         verdict = judged.verdict
@@ -325,12 +297,10 @@ class _Fix:
         chosen = judged.failing[: max(1, len(self.heldout) // 4)]
         rest = [i for i in range(len(self.heldout)) if i not in chosen]
         self.watcher.note(
-            f"{len(judged.failing)} held-out samples fail; {len(chosen)} of them join the calibration"
+            f"{len(judged.failing)} held-out samples fail; {len(chosen)} join the calibration"
         )
         joined += [self.heldout.ids[i] for i in chosen]
-        self.trials.join(
-            self.heldout.select(chosen), [self.heldout_references[i] for i in chosen]
-        )
+        self.trials.join(self.heldout.select(chosen), [self.heldout_references[i] for i in chosen])
         self.heldout_references = [self.heldout_references[i] for i in rest]
         self.heldout = self.heldout.select(rest)
         return True
@@ -348,33 +318,6 @@ class _Fix:
                 self.case.calibration[0],
                 device=self.settings.device,
             )
-
-    def _plan(
-        self, found: Found, placed: Assignment, casts: int, path: tuple[Growth, ...]
-    ) -> Plan:
-        network, roles = self.case.network, self.roles
-        keep = kept_nodes(
-            network, found.kept, self.guards, self.forced.kept, found.excess_without
-        )
-        note = depth_note(keep, path)
-        names = [node_name(n) for n in network.nodes()]
-        return Plan(
-            low=self.settings.fmt.name,
-            keep=keep,
-            data_movement=tuple(
-                n for n in names if n in placed and roles[n].role is Role.MOVEMENT
-            ),
-            constants=saturated_constants(network, roles, placed, self.settings.fmt),
-            unsupported=tuple(
-                Unsupported(node=node_name(n), op=n.op_type, reason=roles[node_name(n)].reason)
-                for n in network.nodes()
-                if roles[node_name(n)].role is Role.PINNED
-            ),
-            minimal=found.minimal,
-            candidates=sum(r.role is Role.COMPUTE for r in roles.values()),
-            casts=casts,
-            notes=(note,) if note else (),
-        )
 
     def _search_record(self, found: Found, joined: list[str]) -> Search:
         return Search(

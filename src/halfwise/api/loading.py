@@ -7,10 +7,10 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.api.options import Data, Inputs, Model
-from halfwise.case import Case, Metric, Samples
+from halfwise.case import Case, Samples
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import Network, load_network, network_from_proto
-from halfwise.metrics import BUILT_IN, resolve
+from halfwise.metrics import BUILT_IN, Metric, resolve
 from halfwise.records import Criterion
 from halfwise.stages.inputs import (
     InputSpec,

@@ -9,10 +9,9 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 import onnx
 
+from halfwise.case import Rules, Settings
 from halfwise.errors import UsageError
-from halfwise.pipeline import Settings
 from halfwise.records import Criterion
-from halfwise.stages.plan.rules import Rules
 
 Model = str | Path | onnx.ModelProto
 """A path or a model in memory."""
@@ -139,12 +138,14 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     def among(*names: str) -> dict[str, Any]:
         return {name: given[name] for name in names if name in given}
 
-    paths = {name: Path(value) for name, value in among("labels", "heldout_labels").items()}
-    rules = Rules(**{name: tuple(value) for name, value in among("keep", "keep_op", "lower").items()})
+    paths: dict[str, Any] = {
+        name: Path(value) for name, value in among("labels", "heldout_labels").items()
+    }
+    rules = Rules(
+        **{name: tuple(value) for name, value in among("keep", "keep_op", "lower").items()}
+    )
     return Request(
-        data=Data(
-            inputs, **among("heldout", "preprocess", "allow_random", "seed"), **paths
-        ),
+        data=Data(inputs, **among("heldout", "preprocess", "allow_random", "seed"), **paths),
         criterion=Criterion(
             **among("max_abs", "rel_max", "snr_db", "cosine", "metric", "metric_drop")
         ),

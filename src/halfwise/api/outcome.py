@@ -2,8 +2,6 @@
 
 import platform
 import resource
-import sys
-from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +16,12 @@ NOT_REAL = "the inputs are random, so this says nothing: not on real data"
 
 
 def fix_run(
-    case: Case, request: Request, fixed: Fixed, seconds: float, hints: tuple[str, ...], out: Path | None
+    case: Case,
+    request: Request,
+    fixed: Fixed,
+    seconds: float,
+    hints: tuple[str, ...],
+    out: Path | None,
 ) -> Run:
     """Return the record of a `fix`.
 
@@ -103,9 +106,7 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}}
 
 
-def _next_step(
-    verdict: Verdict, plan: Plan, exhausted: bool, out: Path | None
-) -> tuple[str, ...]:
+def _next_step(verdict: Verdict, plan: Plan, exhausted: bool, out: Path | None) -> tuple[str, ...]:
     if not verdict.passed:
         return _after_failure(verdict, exhausted)
     model = out / "model.onnx" if out else Path("model.onnx")

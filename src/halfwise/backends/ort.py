@@ -109,9 +109,13 @@ def devices() -> dict[str, bool]:
 
 
 def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
-    custom = sorted({
-        f"{n.domain}::{n.op_type}" for n in model.graph.all_nodes() if n.domain not in ("", "ai.onnx")
-    })
+    custom = sorted(
+        {
+            f"{n.domain}::{n.op_type}"
+            for n in model.graph.all_nodes()
+            if n.domain not in ("", "ai.onnx")
+        }
+    )
     if custom:
         return CaseError(
             f"ONNX Runtime cannot run the model; it uses custom operators {', '.join(custom)}: "

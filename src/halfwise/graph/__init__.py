@@ -1,1 +1,1 @@
-"""ONNX graphs: loading, precision slots, data movement, patterns, and the rewriting of precision."""
+"""ONNX graphs: loading, precision slots, data movement, patterns, rewriting of precision."""

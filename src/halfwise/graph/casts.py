@@ -82,9 +82,7 @@ def saturated_constants(
     return tuple(found)
 
 
-def _low_readers(
-    value: ir.Value, roles: Roles, fp32: frozenset[NodeName]
-) -> tuple[NodeName, ...]:
+def _low_readers(value: ir.Value, roles: Roles, fp32: frozenset[NodeName]) -> tuple[NodeName, ...]:
     if not is_float(value):
         return ()
     names = (node_name(u.node) for u in value.uses() if _wants_low(u.node, u.idx, roles, fp32))
@@ -93,9 +91,7 @@ def _low_readers(
 
 def _wants_low(node: ir.Node, slot: int, roles: Roles, fp32: frozenset[NodeName]) -> bool:
     role = roles.get(node_name(node))
-    return (
-        role is not None and role.free and node_name(node) not in fp32 and role.inputs[slot]
-    )
+    return role is not None and role.free and node_name(node) not in fp32 and role.inputs[slot]
 
 
 def _saturated(
@@ -147,7 +143,7 @@ class _Rewriter:
         if self.low_io:
             for value in self.graph.inputs:
                 if is_float(value):
-                    value.dtype = self.low
+                    value.type = ir.TensorType(self.low)
         for node in list(self.graph):
             role = self.roles[node_name(node)]
             if role.free and node_name(node) not in self.fp32:
@@ -159,7 +155,7 @@ class _Rewriter:
     def _lower(self, node: ir.Node, role: NodeRole) -> None:
         for value, is_low in zip(node.outputs, role.outputs, strict=True):
             if is_low:
-                value.dtype = self.low
+                value.type = ir.TensorType(self.low)
         if not any(role.outputs):
             return
         if attribute := _PRODUCED_TYPE_ATTRIBUTE.get(node.op_type):
@@ -179,7 +175,7 @@ class _Rewriter:
         assert value.const_value is not None
         if len(uses) == len(value.uses()) and not value.is_graph_output():
             value.const_value = self._low_tensor(value.const_value, value.name)
-            value.dtype = self.low
+            value.type = ir.TensorType(self.low)
             return
         copy = self._new_value(f"{value.name}_{self.fmt.name}", value, self.low)
         copy.const_value = self._low_tensor(value.const_value, copy.name)
@@ -199,15 +195,19 @@ class _Rewriter:
         assert name is not None
         if output_differs:
             value.name = self._free_name(f"{name}_{self.fmt.name if is_low else 'fp32'}")
-            cast = ir.node("Cast", [value], {"to": int(other)}, name=self._free_name(f"{name}_cast"))
+            cast = ir.node(
+                "Cast", [value], {"to": int(other)}, name=self._free_name(f"{name}_cast")
+            )
             cast.outputs[0].name = name
             self._replace_output(value, cast.outputs[0])
         else:
             suffix = "fp32" if is_low else self.fmt.name
-            cast = ir.node("Cast", [value], {"to": int(other)}, name=self._free_name(f"{name}_to_{suffix}"))
+            cast = ir.node(
+                "Cast", [value], {"to": int(other)}, name=self._free_name(f"{name}_to_{suffix}")
+            )
             cast.outputs[0].name = self._free_name(f"{name}_{suffix}")
         cast.outputs[0].shape = value.shape
-        cast.outputs[0].dtype = other
+        cast.outputs[0].type = ir.TensorType(other)
         producer = value.producer()
         if producer is None:
             self.graph.insert_before(self.graph[0], cast)
@@ -216,6 +216,11 @@ class _Rewriter:
         self.casts += 1
         for node, index in uses:
             node.replace_input_with(index, cast.outputs[0])
+
+    def _cast(self, value: ir.Value, to: ir.DataType, node: str, output: str) -> ir.Node:
+        result = ir.val(output, to, value.shape)
+        name = self._free_name(node)
+        return ir.node("Cast", [value], {"to": int(to)}, outputs=[result], name=name)
 
     def _wants(self, node: ir.Node, slot: int) -> ir.DataType | None:
         role = self.roles.get(node_name(node))

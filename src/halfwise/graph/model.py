@@ -22,7 +22,14 @@ from halfwise.records import NodeName, TensorName
 LARGE_TENSOR_BYTES = 1024
 """Tensors above this size are kept out of the serialised graph and handed over as arrays."""
 
-_QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinear", "MatMulInteger", "ConvInteger")
+_QUANTISED = (
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "QLinear",
+    "MatMulInteger",
+    "ConvInteger",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,8 +166,13 @@ def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.g
             if tensor.nbytes > LARGE_TENSOR_BYTES:
                 arrays[name] = np.ascontiguousarray(tensor.numpy())
                 value.const_value = ir.ExternalTensor(
-                    "in-memory", 0, tensor.nbytes, tensor.dtype,
-                    shape=ir.Shape(tensor.shape), name=name, base_dir="",
+                    "in-memory",
+                    0,
+                    tensor.nbytes,
+                    tensor.dtype,
+                    shape=ir.Shape(tensor.shape.numpy()),
+                    name=name,
+                    base_dir="",
                 )
     return ir.serde.serialize_model(slim), arrays
 
@@ -186,30 +198,40 @@ def _parse(path: Path) -> onnx.ModelProto:
 def _external_files(proto: onnx.ModelProto, path: Path) -> list[Path]:
     folder = path.parent.resolve()
     files: dict[Path, None] = {}
-    for tensor in onnx.external_data_helper._get_all_tensors(proto):
+    for tensor in _tensors(proto.graph):
         if not onnx.external_data_helper.uses_external_data(tensor):
             continue
-        location = onnx.external_data_helper.ExternalDataInfo(tensor)
-        file = (folder / location.location).resolve()
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        file = (folder / location).resolve()
         if not file.is_relative_to(folder):
             raise CaseError(
-                f"{path} asks for external data outside its own folder: {location.location!r}.",
+                f"{path} asks for external data outside its own folder: {location!r}.",
                 "External data must lie beside the model; copy it there and save the model again.",
             )
         if not file.is_file():
             raise CaseError(
-                f"{path} needs the external data file {location.location!r}, which is missing.",
+                f"{path} needs the external data file {location!r}, which is missing.",
                 f"Copy it into {folder}.",
             )
-        end = (location.offset or 0) + (location.length or 0)
+        end = int(entries.get("offset", 0)) + int(entries.get("length", 0))
         if file.stat().st_size < end:
             raise CaseError(
-                f"External data file {location.location!r} is truncated: {file.stat().st_size} "
+                f"External data file {location!r} is truncated: {file.stat().st_size} "
                 f"bytes, {end} expected.",
                 "Copy it again.",
             )
         files[file] = None
     return list(files)
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for body in (attribute.g, *attribute.graphs):
+                yield from _tensors(body)
 
 
 def _refuse_quantised(model: ir.Model, source: str) -> None:

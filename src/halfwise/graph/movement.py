@@ -38,9 +38,9 @@ def carried(network: Network, roles: Roles, kept: frozenset[NodeName]) -> frozen
     fp32 = {node_name(n) for n in nodes if roles[node_name(n)].role is Role.PINNED} | kept
     fed: set[NodeName] = set()
     for node in moving:
-        if any(_is_fp32_source(v, fp32, fed) for v in node.inputs if v is not None):
-            fed.add(node_name(node))
-        elif not any(is_float(v) for v in node.inputs):
+        if any(_is_fp32_source(v, fp32, fed) for v in node.inputs if v is not None) or not any(
+            is_float(v) for v in node.inputs
+        ):
             fed.add(node_name(node))
     needed: set[NodeName] = set()
     for node in reversed(moving):
@@ -50,8 +50,6 @@ def carried(network: Network, roles: Roles, kept: frozenset[NodeName]) -> frozen
 
 
 def _is_fp32_source(value: ir.Value, fp32: set[NodeName], fed: set[NodeName]) -> bool:
-    if not is_float(value):
-        return False
     producer = value.producer()
     return producer is None or node_name(producer) in fp32 or node_name(producer) in fed
 
@@ -94,9 +92,7 @@ def fewest_casts(
     computing = frozenset(n for n in assignment if roles[n].role is not Role.MOVEMENT)
     settled = set(carried(network, roles, computing)) | set(fixed)
     free = [
-        name
-        for name, role in roles.items()
-        if role.role is Role.MOVEMENT and name not in settled
+        name for name, role in roles.items() if role.role is Role.MOVEMENT and name not in settled
     ]
     if not free:
         return assignment
@@ -135,8 +131,9 @@ class _CastProgram:
         if not is_float(value):
             return
         producer = value.producer()
-        source: int | float = float(self.fp32_io) if producer is None else self.state(node_name(producer))
-        sinks: set[int | float] = {float(self.fp32_io)} if value.is_graph_output() else set()
+        io = float(self.fp32_io)
+        source = io if producer is None else self.state(node_name(producer))
+        sinks: set[int | float] = {io} if value.is_graph_output() else set()
         for use in value.uses():
             role = self.roles.get(node_name(use.node))
             if role is not None and role.role is Role.BLIND:

@@ -14,16 +14,18 @@ from halfwise.graph.model import Network, node_name
 from halfwise.records import NodeName
 
 DATA_MOVEMENT = frozenset(
-    "Cast CastLike Compress Concat ConstantOfShape DepthToSpace Dropout Expand EyeLike Flatten "
-    "Gather GatherElements GatherND Identity Pad Reshape ReverseSequence Scatter ScatterElements "
-    "ScatterND Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where".split()
+    (
+        *("Cast", "CastLike", "Compress", "Concat", "ConstantOfShape", "DepthToSpace", "Dropout"),
+        *("Expand", "EyeLike", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"),
+        *("Pad", "Reshape", "ReverseSequence", "Scatter", "ScatterElements", "ScatterND", "Slice"),
+        *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"),
+    )
 )
 """Operators whose float outputs are copies of input or constant elements."""
 
 _TYPE_BLIND = frozenset(("Shape", "Size"))
-_RANDOM = frozenset(
-    "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
-)
+_RANDOM = frozenset(("Bernoulli", "Multinomial"))
+_RANDOM_PREFIX = ("RandomNormal", "RandomUniform")
 
 
 class Role(Enum):
@@ -62,8 +64,10 @@ Roles = Mapping[NodeName, NodeRole]
 
 def is_float(value: ir.Value | None) -> bool:
     """Return whether `value` is an FP32 tensor (sequences and optionals are not)."""
-    return value is not None and isinstance(value.type, ir.TensorType) and (
-        value.dtype == ir.DataType.FLOAT
+    return (
+        value is not None
+        and isinstance(value.type, ir.TensorType)
+        and (value.dtype == ir.DataType.FLOAT)
     )
 
 
@@ -76,18 +80,12 @@ def roles_of(network: Network, low: ir.DataType = ir.DataType.FLOAT16) -> Roles:
 
 
 def _role(node: ir.Node, opsets: Mapping[str, int], low: ir.DataType) -> NodeRole:
+    if reason := _why_pinned(node):
+        return NodeRole(Role.PINNED, reason=reason)
     floats_in = [is_float(v) for v in node.inputs]
     floats_out = [is_float(v) for v in node.outputs]
-    if _has_body(node):
-        return NodeRole(Role.PINNED, reason="control flow: its body runs in FP32")
     if node.op_type in _TYPE_BLIND or not any(floats_in + floats_out):
         return NodeRole(Role.BLIND)
-    if node.domain not in ("", "ai.onnx"):
-        return NodeRole(Role.PINNED, reason=f"operator of the custom domain {node.domain!r}")
-    if node.op_type in _RANDOM:
-        return NodeRole(Role.PINNED, reason="draws random numbers")
-    if any(not _is_tensor(v) for v in (*node.inputs, *node.outputs)):
-        return NodeRole(Role.PINNED, reason="takes or gives a sequence or an optional")
     schema = onnx.defs.get_schema(node.op_type, opsets.get("", 1), "")
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
     low_type = f"tensor({low.name.lower()})"
@@ -105,6 +103,19 @@ def _role(node: ir.Node, opsets: Mapping[str, int], low: ir.DataType) -> NodeRol
         )
     moves = node.op_type in DATA_MOVEMENT and any(floats_out) and not _reduces(node)
     return NodeRole(Role.MOVEMENT if moves else Role.COMPUTE, inputs, outputs)
+
+
+def _why_pinned(node: ir.Node) -> str:
+    values = (*node.inputs, *node.outputs)
+    if _has_body(node):
+        return "control flow: its body runs in FP32"
+    if any(not _is_tensor(v) for v in values):
+        return "takes or gives a sequence or an optional"
+    if node.domain not in ("", "ai.onnx") and any(is_float(v) for v in values):
+        return f"operator of the custom domain {node.domain!r}"
+    if node.op_type in _RANDOM or node.op_type.startswith(_RANDOM_PREFIX):
+        return "draws random numbers"
+    return ""
 
 
 def _has_body(node: ir.Node) -> bool:

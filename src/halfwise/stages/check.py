@@ -18,7 +18,11 @@ _ORT_TYPES = {
         "double": ir.DataType.DOUBLE,
         "bool": ir.DataType.BOOL,
         "string": ir.DataType.STRING,
-        **{f"{s}int{b}": getattr(ir.DataType, f"{s}int{b}".upper()) for s in ("", "u") for b in (8, 16, 32, 64)},
+        **{
+            f"{s}int{b}": getattr(ir.DataType, f"{s}int{b}".upper())
+            for s in ("", "u")
+            for b in (8, 16, 32, 64)
+        },
     }.items()
 }
 _LOW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)

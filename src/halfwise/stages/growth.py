@@ -42,7 +42,7 @@ def growth(
         chunk = names[start : start + TENSORS_AT_ONCE]
         expected, actual = reference.run(sample, chunk), candidate.run(sample, chunk)
         errors |= {n: _relative_rms(expected[n], actual[n]) for n in chunk}
-    return _records(network, roles, errors)
+    return _records(network, errors)
 
 
 def _with_outputs(model: ir.Model, names: Sequence[TensorName]) -> ir.Model:
@@ -65,9 +65,7 @@ def _relative_rms(expected: np.ndarray, actual: np.ndarray) -> float:
     return float(np.sqrt(noise / signal)) if signal > 0 else float("inf")
 
 
-def _records(
-    network: Network, roles: Roles, errors: dict[TensorName, float]
-) -> tuple[Growth, ...]:
+def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth, ...]:
     depth: dict[NodeName, int] = {}
     reached: dict[TensorName, float] = dict(errors)
     records = []

@@ -9,10 +9,10 @@ import onnx_ir as ir
 
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.probe import ExtremaProbe
-from halfwise.case import Metric, Outputs, Samples
-from halfwise.graph.model import tensor_name
+from halfwise.case import Samples
+from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.roles import is_float
-from halfwise.metrics import Excess, OutputMeasure, totals
+from halfwise.metrics import Excess, Metric, OutputMeasure, Outputs, totals
 from halfwise.records import (
     Criterion,
     IntermediateNonfinite,
@@ -178,8 +178,8 @@ def _worst_sample(errors: dict[str, OutputError]) -> str | None:
 def _intermediate(
     candidate: ir.Model, nonfinite: dict[TensorName, int]
 ) -> tuple[IntermediateNonfinite, ...]:
-    producers = {v.name: n.name for n in candidate.graph for v in n.outputs}
+    producers = {tensor_name(v): node_name(n) for n in candidate.graph for v in n.outputs if v.name}
     return tuple(
-        IntermediateNonfinite(tensor=t, producer=producers.get(t), elements=count)
+        IntermediateNonfinite(tensor=t, producer=producers[t], elements=count)
         for t, count in nonfinite.items()
     )

@@ -1,7 +1,8 @@
 """Run the reference on samples that nobody observes."""
 
 from halfwise.backends.ort import Session
-from halfwise.case import Outputs, Samples
+from halfwise.case import Samples
+from halfwise.metrics import Outputs
 
 
 def reference_outputs(session: Session, samples: Samples) -> list[Outputs]:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from halfwise.backends.emulation.switched import SWITCH_INPUT, Switched
 from halfwise.backends.ort import Session
-from halfwise.case import Metric, Outputs, Samples
-from halfwise.metrics import Excess, totals
+from halfwise.case import Samples
+from halfwise.metrics import Excess, Metric, Outputs, totals
 from halfwise.records import Criterion, NodeName
 
 WORST = 8

@@ -59,9 +59,7 @@ def limit_value(value: ir.Value, limit: float, prefix: str) -> tuple[tuple[ir.No
         {"value": ir.tensor(np.array(limit, np.float32))},
         outputs=[typed_value(f"{prefix}::limit", ir.DataType.FLOAT)],
     )
-    magnitude = ir.node(
-        "Abs", [value], outputs=[typed_value(f"{prefix}::abs", ir.DataType.FLOAT)]
-    )
+    magnitude = ir.node("Abs", [value], outputs=[typed_value(f"{prefix}::abs", ir.DataType.FLOAT)])
     beyond = ir.node(
         "Greater",
         [magnitude.outputs[0], bound.outputs[0]],

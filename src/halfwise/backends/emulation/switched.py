@@ -1,10 +1,9 @@
 """Switched emulation: one model that runs any assignment, chosen by a Boolean input.
 
 Every float value exists twice: as FP32 consumers see it, and rounded, as low consumers see it. A
-node becomes an If with two forms of itself. Low: it reads rounded inputs, and both versions of
-its output are rounded. Kept: it reads the FP32 versions, and only the second version of its output
-is rounded. So an edge is rounded if and only if one of its ends is low, which is what the rewriter's
-Casts do.
+node becomes an If with two forms of itself. Low: it reads rounded inputs, and both versions of its
+output are rounded. Kept: it reads the FP32 versions, and only the second version of its output is
+rounded. So an edge is rounded if and only if one of its ends is low: what the rewriter's Casts do.
 """
 
 from collections.abc import Mapping
@@ -175,7 +174,9 @@ class _Builder:
         outputs: list[ir.Value] = []
         for value in node.outputs:
             if _name(value):
-                outputs.append(typed_value(_name(value), value.dtype or ir.DataType.FLOAT, value.shape))
+                outputs.append(
+                    typed_value(_name(value), value.dtype or ir.DataType.FLOAT, value.shape)
+                )
                 outputs[-1].type = value.type
                 if value in twice:
                     wide = typed_value(f"{value.name}::low", ir.DataType.FLOAT)
@@ -230,7 +231,11 @@ class _Builder:
                     nodes.append(again)
                     outputs.append(again.outputs[0])
                 elif low:
-                    same = ir.node("Identity", [wide], outputs=[typed_value(f"{old.name}::lo2", ir.DataType.FLOAT)])
+                    same = ir.node(
+                        "Identity",
+                        [wide],
+                        outputs=[typed_value(f"{old.name}::lo2", ir.DataType.FLOAT)],
+                    )
                     nodes.append(same)
                     outputs.append(same.outputs[0])
                 else:

@@ -1,7 +1,7 @@
 """Typed emulation: any model with low-precision tensors as an FP32 model that rounds.
 
-Knows nothing of plans. It reads the types in the graph, so it judges the rewriter's output, a peer's
-mixed model and a plain FP16 export alike.
+Knows nothing of plans. It reads the types in the graph, so it judges the rewriter's output, a
+peer's mixed model and a plain FP16 export alike.
 """
 
 import numpy as np
@@ -26,112 +26,119 @@ def emulate_typed(model: ir.Model, *, accumulate: str = "fp32") -> ir.Model:
     Args:
         model: Any model in normal form; not changed. FP16 and BF16 tensors are emulated, in
             subgraphs too.
-        accumulate: "fp32" for arithmetic in FP32 inside ops, "fp16" for sums of FP16 nodes in
-            FP16 (see `accumulate.py`).
+        accumulate: "fp32" for arithmetic in FP32 inside ops, "fp16" for sums of low nodes in
+            their own format (see `accumulate.py`).
 
     Returns:
         A model with the same input and output names; low inputs and outputs are FP32 there, and
         hold rounded values.
     """
     result = model.clone()
-    _widen_graph(result.graph, accumulate, opset_of(model), top=True)
+    low_sums_from = opset_of(model) if accumulate == "fp16" else None
+    _Widener(result.graph, low_sums_from).widen(top=True)
     return result
 
 
-def _widen_graph(graph: ir.Graph, accumulate: str, opset: int, *, top: bool) -> None:
-    formats = {
-        value: _FORMATS[value.dtype]
-        for value in _own_values(graph)
-        if isinstance(value.type, ir.TensorType) and value.dtype in _FORMATS
-    }
-    for value in graph.initializers.values():
-        if value in formats and value.const_value is not None:
-            array = np.asarray(value.const_value.numpy()).astype(np.float32)
-            value.const_value = ir.tensor(array, name=value.name)
-    for value in formats:
-        value.dtype = ir.DataType.FLOAT
-    nodes = list(graph)
-    if top:
-        for value in graph.inputs:
-            if value in formats:
-                _round_input(graph, value, formats[value])
-    for node in nodes:
-        _widen_attributes(node, accumulate, opset)
-        if not any(v in formats for v in node.outputs):
-            continue
-        if accumulate == "fp16":
-            node = _with_low_sums(graph, node, formats, opset)
-        if not _is_exact(node, formats):
-            for value in node.outputs:
-                if value in formats:
-                    _round_output(graph, node, value, formats[value])
+class _Widener:
+    """Widens one graph in place, and the bodies of its nodes.
 
+    Attributes:
+        graph: The graph.
+        low_sums_from: The opset where sums of low nodes are to be low, else None.
+        formats: Format of each value that is low in the original, or was rounded here.
+    """
 
-def _own_values(graph: ir.Graph) -> list[ir.Value]:
-    values = [*graph.inputs, *graph.initializers.values()]
-    return values + [v for node in graph for v in node.outputs]
+    def __init__(self, graph: ir.Graph, low_sums_from: int | None) -> None:
+        self.graph = graph
+        self.low_sums_from = low_sums_from
+        own = [*graph.inputs, *graph.initializers.values()]
+        own += [v for node in graph for v in node.outputs]
+        self.formats = {
+            v: _FORMATS[v.dtype]
+            for v in own
+            if isinstance(v.type, ir.TensorType) and v.dtype in _FORMATS
+        }
 
+    def widen(self, *, top: bool) -> None:
+        """Retype every low value, and round what is stored in it."""
+        nodes = list(self.graph)
+        for value in list(self.formats):
+            value.type = ir.TensorType(ir.DataType.FLOAT)
+            if value.const_value is not None:
+                array = np.asarray(value.const_value.numpy()).astype(np.float32)
+                value.const_value = ir.tensor(array, name=value.name)
+        if top:
+            for value in self.graph.inputs:
+                self._round_input(value)
+        for node in nodes:
+            for attribute in list(node.attributes.values()):
+                self._widen_attribute(node, attribute)
+            if any(v in self.formats for v in node.outputs):
+                self._round_outputs(self._with_low_sums(node))
 
-def _is_exact(node: ir.Node, formats: dict[ir.Value, Format]) -> bool:
-    """Return whether the outputs are copies of values that are already rounded."""
-    if node.op_type not in DATA_MOVEMENT or "reduction" in node.attributes:
-        return False
-    floats = [v for v in node.inputs if v is not None and v.dtype == ir.DataType.FLOAT]
-    return bool(floats) and all(v in formats for v in floats)
-
-
-def _widen_attributes(node: ir.Node, accumulate: str, opset: int) -> None:
-    for name, attribute in list(node.attributes.items()):
+    def _widen_attribute(self, node: ir.Node, attribute: ir.Attr) -> None:
+        name = attribute.name
         if attribute.type == ir.AttributeType.GRAPH:
-            _widen_graph(attribute.as_graph(), accumulate, opset, top=False)
+            _Widener(attribute.as_graph(), self.low_sums_from).widen(top=False)
         elif attribute.type == ir.AttributeType.TENSOR:
             tensor = attribute.as_tensor()
             if tensor.dtype in _FORMATS:
-                wide = ir.tensor(np.asarray(tensor.numpy()).astype(np.float32))
-                node.attributes[name] = ir.AttrTensor(name, wide)
-        elif attribute.type == ir.AttributeType.INT and name in _TYPE_ATTRIBUTES:
-            if attribute.as_int() in (int(ir.DataType.FLOAT16), int(ir.DataType.BFLOAT16)):
-                node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
+                wide = np.asarray(tensor.numpy()).astype(np.float32)
+                node.attributes[name] = ir.AttrTensor(name, ir.tensor(wide))
+        elif name in _TYPE_ATTRIBUTES and ir.DataType(attribute.as_int()) in _FORMATS:
+            node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
 
+    def _round_input(self, value: ir.Value) -> None:
+        if value not in self.formats:
+            return
+        uses = value.uses()
+        rounded = round_value(value, self.formats[value], f"{value.name}::in")
+        for node in reversed(rounded.nodes):
+            self.graph.insert_before(self.graph[0], node)
+        self._redirect(value, rounded.wide, [(u.node, u.idx) for u in uses])
 
-def _round_input(graph: ir.Graph, value: ir.Value, fmt: Format) -> None:
-    uses = value.uses()
-    rounded = round_value(value, fmt, f"{value.name}::in")
-    for node in reversed(rounded.nodes):
-        graph.insert_before(graph[0], node)
-    for node, index in uses:
-        node.replace_input_with(index, rounded.wide)
+    def _round_outputs(self, node: ir.Node) -> None:
+        if self._copies_rounded(node):
+            return
+        for value in [v for v in node.outputs if v in self.formats]:
+            name, uses = value.name, [(u.node, u.idx) for u in value.uses()]
+            value.name = f"{name}::raw"
+            rounded = round_value(value, self.formats[value], f"{name}::out")
+            rounded.wide.name = name
+            self.graph.insert_after(node, rounded.nodes)
+            self._redirect(value, rounded.wide, uses)
+            for i, output in enumerate(self.graph.outputs):
+                if output is value:
+                    self.graph.outputs[i] = rounded.wide
 
+    def _redirect(self, old: ir.Value, new: ir.Value, uses: list[tuple[ir.Node, int]]) -> None:
+        new.shape = old.shape
+        self.formats[new] = self.formats[old]
+        for node, index in uses:
+            node.replace_input_with(index, new)
 
-def _round_output(graph: ir.Graph, node: ir.Node, value: ir.Value, fmt: Format) -> None:
-    name, uses = value.name, value.uses()
-    value.name = f"{name}::raw"
-    rounded = round_value(value, fmt, f"{name}::out")
-    rounded.wide.name, rounded.wide.shape = name, value.shape
-    graph.insert_after(node, rounded.nodes)
-    for user, index in uses:
-        user.replace_input_with(index, rounded.wide)
-    for i, output in enumerate(graph.outputs):
-        if output is value:
-            graph.outputs[i] = rounded.wide
+    def _copies_rounded(self, node: ir.Node) -> bool:
+        if node.op_type not in DATA_MOVEMENT or "reduction" in node.attributes:
+            return False
+        floats = self._float_inputs(node)
+        return bool(floats) and all(v in self.formats for v in floats)
 
+    def _with_low_sums(self, node: ir.Node) -> ir.Node:
+        """Replace a low node by its expansion with low sums, if it has one; return the last."""
+        output = node.outputs[0]
+        wide = any(v not in self.formats for v in self._float_inputs(node))
+        if self.low_sums_from is None or wide or output not in self.formats:
+            return node
+        fmt, prefix = self.formats[output], f"{node.name}::sum"
+        expansion = sums_in_low(node, node.inputs, fmt, prefix, self.low_sums_from)
+        if expansion is None:
+            return node
+        self.graph.insert_after(node, expansion.nodes)
+        expansion.output.name, expansion.output.shape = output.name, output.shape
+        output.replace_all_uses_with(expansion.output, replace_graph_outputs=True)
+        self.formats[expansion.output] = self.formats.pop(output)
+        self.graph.remove(node, safe=True)
+        return next(n for n in expansion.nodes if expansion.output in n.outputs)
 
-def _with_low_sums(
-    graph: ir.Graph, node: ir.Node, formats: dict[ir.Value, Format], opset: int
-) -> ir.Node:
-    """Replace a low node by its expansion with low sums, where there is one; return the last node."""
-    output = node.outputs[0]
-    floats = [v for v in node.inputs if v is not None and v.dtype == ir.DataType.FLOAT]
-    if output not in formats or any(v not in formats for v in floats):
-        return node
-    expansion = sums_in_low(node, node.inputs, formats[output], f"{node.name}::sum", opset)
-    if expansion is None:
-        return node
-    graph.insert_after(node, expansion.nodes)
-    expansion.output.name, expansion.output.shape = output.name, output.shape
-    output.replace_all_uses_with(expansion.output, replace_graph_outputs=True)
-    formats[expansion.output] = formats.pop(output)
-    graph.remove(node, safe=True)
-    last = expansion.output.producer()
-    assert last is not None
-    return last
+    def _float_inputs(self, node: ir.Node) -> list[ir.Value]:
+        return [v for v in node.inputs if v is not None and v.dtype == ir.DataType.FLOAT]

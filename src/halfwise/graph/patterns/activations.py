@@ -24,9 +24,10 @@ _SMALLEST_CUBIC = 4
 
 
 def gelus(network: Network) -> Iterator[Nodes]:
-    """Yield x · (1 + erf(x / √2)) / 2 and x · (1 + tanh(c · (x + d · x³))) / 2, factors in any order.
+    """Yield x · (1 + erf(x / √2)) / 2 and x · (1 + tanh(c · (x + d · x³))) / 2.
 
-    Sources: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", for both forms.
+    The factors may come in any order. Source of both forms: Hendrycks and Gimpel 2016, "Gaussian
+    Error Linear Units".
     """
     for node in network.nodes():
         if node.op_type not in ("Erf", "Tanh") or node.inputs[0] is None:
@@ -138,9 +139,10 @@ def _stable(log: ir.Node, exp: ir.Node, nodes: Nodes) -> Nodes:
     for end, slot, passed in readers(log.outputs[0]):
         other = other_operand(end, slot)
         positive = maker(other, "Relu", "Max")
-        if end.op_type == "Add" and positive and other is not None:
-            if any(same(v, size.inputs[0]) for v in positive.inputs):
-                return nodes | passed | way(other) | {minus, size, end}
+        if end.op_type != "Add" or positive is None or other is None:
+            continue
+        if any(same(v, size.inputs[0]) for v in positive.inputs):
+            return nodes | passed | way(other) | {minus, size, end}
     return NO_NODES
 
 
@@ -197,7 +199,9 @@ def _times(gate: ir.Value, x: ir.Value, *, scaled: bool) -> Nodes:
         elif node.op_type == "Mul" and scaled and (half := split_constant(other, "Mul", "Div")):
             if same(half[0].value, x):
                 return nodes | half[0].nodes
-        elif scaled and node in _scaling(gate) and (rest := _times(node.outputs[0], x, scaled=False)):
+        elif (
+            scaled and node in _scaling(gate) and (rest := _times(node.outputs[0], x, scaled=False))
+        ):
             return nodes | rest
     return NO_NODES
 

@@ -8,12 +8,14 @@ from halfwise.graph.model import Network
 from halfwise.graph.patterns.reading import (
     NO_NODES,
     Nodes,
+    Seen,
     behind,
     maker,
     other_operand,
     readers,
     same,
     scalar,
+    split_constant,
     way,
 )
 
@@ -27,15 +29,15 @@ def softmaxes(network: Network) -> Iterator[Nodes]:
             yield end | {node} | way(node.inputs[0]) | _shifted(exp.inputs[0])[1]
 
 
-def _divided(total: ir.Value, exp: ir.Node) -> Nodes:
-    """Return the nodes from the sum to exp / sum."""
+def _divided(total: ir.Value, exp: ir.Node, *, eps: bool = True) -> Nodes:
+    """Return the nodes from the sum, where `eps` with one bound or addend, to exp / sum."""
     for node, slot, passed in readers(total):
         other = other_operand(node, slot)
         nodes = passed | {node}
         if node.op_type == "Div" and slot == 1 and same(other, exp.outputs[0]):
             return nodes
-        if node.op_type in ("Add", "Max") and scalar(other) is not None:
-            if rest := _divided(node.outputs[0], exp):
+        if eps and node.op_type in ("Add", "Max") and scalar(other) is not None:
+            if rest := _divided(node.outputs[0], exp, eps=False):
                 return nodes | rest
         elif _inverts(node, slot):
             for product, place, between in readers(node.outputs[0]):
@@ -54,17 +56,20 @@ def _inverts(node: ir.Node, slot: int) -> bool:
 def _shifted(value: ir.Value | None) -> tuple[ir.Value | None, Nodes]:
     """Return x and the nodes of `value = x - max(x)`; `value` itself and none otherwise."""
     node = maker(value, "Sub")
-    largest = maker(node.inputs[1], "ReduceMax") if node else None
-    if value is None or node is None or largest is None or node.inputs[1] is None:
+    if value is None or node is None or node.inputs[1] is None:
         return value, NO_NODES
-    if not same(largest.inputs[0], node.inputs[0]):
+    # JAX writes max(-inf, max(x)).
+    bounded = split_constant(node.inputs[1], "Max")
+    found = bounded[0] if bounded else Seen(node.inputs[1])
+    largest = maker(found.value, "ReduceMax")
+    if largest is None or not same(largest.inputs[0], node.inputs[0]):
         return value, NO_NODES
-    return node.inputs[0], way(value) | way(node.inputs[1])
+    return node.inputs[0], way(value) | found.nodes | way(found.value)
 
 
 def log_softmaxes(network: Network) -> Iterator[Nodes]:
     """Yield z - log Σ exp(z), x - (max + log Σ exp(z)), x - ReduceLogSumExp(x), log(Softmax(x))."""
-    divisions = {}
+    divisions: dict[ir.Value, Nodes] = {}
     for nodes in softmaxes(network):
         divisions |= {n.outputs[0]: nodes for n in nodes if n.op_type in ("Div", "Mul")}
     for node in network.nodes():

@@ -29,6 +29,7 @@ from halfwise.graph.model import Network
 from halfwise.graph.patterns.reading import (
     NO_NODES,
     Nodes,
+    Seen,
     axes_of,
     behind,
     is_constant,
@@ -52,6 +53,16 @@ NORMALISATIONS = (
     "RMSNormalization",
 )
 """The operators that `normalisations` finds."""
+
+_JOINS = {
+    ("scaled", "Add", 0): "shift",
+    ("scaled", "Add", 1): "shift",
+    ("shift", "Add", 0): "scaled",
+    ("shift", "Add", 1): "scaled",
+    ("scaled", "Sub", 0): "offset",
+    ("offset", "Sub", 1): "scaled",
+}
+"""What a kind of value (see `_Closing`) at a slot of an operator must meet to become normalised."""
 
 
 @dataclass(frozen=True)
@@ -103,18 +114,21 @@ def _root(node: ir.Node) -> tuple[_Spread, bool] | None:
     if power not in (0.5, -0.5) or node.inputs[0] is None:
         return None
     spread = _spread(node.inputs[0])
-    return spread and (replace(spread, nodes=spread.nodes | {node}), power < 0)
+    if spread is None:
+        return None
+    return replace(spread, nodes=spread.nodes | {node}), power == -0.5
 
 
-def _spread(value: ir.Value) -> _Spread | None:
+def _spread(value: ir.Value, wrappers: int = 3) -> _Spread | None:
     """Return the variance or sum of squares that `value` is, eps and lower bounds included."""
-    for clamp in (split_constant(value, "Add", "Max", "Clip"),):
-        if clamp:
-            inner = _spread(clamp[0].value)
-            return inner and replace(inner, nodes=inner.nodes | clamp[0].nodes)
-    if (node := maker(value, "Relu", "Abs")) and node.inputs[0] is not None:
-        inner = _spread(node.inputs[0])
-        return inner and replace(inner, nodes=inner.nodes | way(value))
+    inside: Seen | None = None
+    if bounded := split_constant(value, "Add", "Max", "Clip"):
+        inside = bounded[0]
+    elif (node := maker(value, "Relu", "Abs")) and node.inputs[0] is not None:
+        inside = Seen(node.inputs[0], way(value))
+    if inside is not None:
+        inner = _spread(inside.value, wrappers - 1) if wrappers else None
+        return inner and replace(inner, nodes=inner.nodes | inside.nodes)
     if node := maker(value, "Sub"):
         return _difference_of_moments(node, way(value))
     total = reduction(value)
@@ -133,7 +147,7 @@ def _difference_of_moments(node: ir.Node, nodes: Nodes) -> _Spread | None:
         return None
     squares = reduction(first)
     root = square_of(second)
-    mean = root and reduction(root.value)
+    mean = reduction(root.value) if root else None
     if squares is None or root is None or mean is None or not squares.squared or mean.squared:
         return None
     if not same(squares.base, mean.base):
@@ -188,24 +202,20 @@ class _Closing:
         return self.spread, _Ending(self.nodes, self.affine, self.normal)
 
     def _step(self, kind: str, node: ir.Node, slot: int) -> str | None:
+        """Return what `node` makes of a value of this kind, None where it leaves the pattern."""
         op, other = node.op_type, other_operand(node, slot)
         if kind == "sigma":
             return self._after_sigma(op, other, node, slot)
-        if kind == "inverse" and op == "Mul":
-            return "inverse" if self._is_weight(other) else self._times_inverse(other)
-        if kind in ("scaled", "offset") and op == "Mul" and self._is_weight(other):
+        if op == "Mul" and kind != "shift" and self._is_weight(other):
             return kind
-        if kind == "offset" and op == "Sub" and slot == 1:
-            return "shift" if self._is_weight(other) else self._joined(other, "scaled")
-        if kind == "scaled" and op == "Sub" and slot == 0:
-            return self._joined(other, "offset")
-        if op == "Add" and kind in ("scaled", "shift"):
-            return self._joined(other, "shift" if kind == "scaled" else "scaled")
-        return None
+        if kind == "inverse":
+            return self._times_inverse(other) if op == "Mul" else None
+        if (kind, op, slot) == ("offset", "Sub", 1) and self._is_weight(other):
+            return "shift"
+        partner = _JOINS.get((kind, op, slot))
+        return self._joined(other, partner) if partner else None
 
-    def _after_sigma(
-        self, op: str, other: ir.Value | None, node: ir.Node, slot: int
-    ) -> str | None:
+    def _after_sigma(self, op: str, other: ir.Value | None, node: ir.Node, slot: int) -> str | None:
         if op == "Reciprocal" or (op == "Pow" and scalar(other) == -1.0):
             return "inverse"
         if op == "Div" and slot == 1:

@@ -1,4 +1,4 @@
-"""What a value is: a constant, a scaled value, a square, a reduction; seen through data movement."""
+"""What a value is: a constant, a scaled value, a square, a reduction; through data movement."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,9 +14,15 @@ Nodes = frozenset[ir.Node]
 NO_NODES: Nodes = frozenset()
 
 _MOVES = frozenset(
-    "Cast Dropout Expand Flatten Identity Reshape Squeeze Tile Transpose Unsqueeze".split()
+    (
+        *("Cast", "Dropout", "Expand", "Flatten", "Identity"),
+        *("Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+    )
 )
 """Operators whose first output holds the elements of their first input and no others."""
+
+_LARGEST_SCALAR = 4096
+"""Elements up to which a constant is compared with itself: larger ones are weights, not scalars."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +59,8 @@ def is_constant(value: ir.Value | None) -> bool:
 
 def scalar(value: ir.Value | None) -> float | None:
     """Return the one number that all elements of a constant hold, else None."""
-    if value is None or (root := behind(value).value).const_value is None:
-        return None
-    if root.const_value is None or root.const_value.size > 4096:
+    root = None if value is None else behind(value).value
+    if root is None or root.const_value is None or root.const_value.size > _LARGEST_SCALAR:
         return None
     array = constant_array(root)
     if array.size == 0 or not np.issubdtype(array.dtype, np.number):
@@ -138,10 +143,10 @@ def square_of(value: ir.Value) -> Seen | None:
     return Seen(product.inputs[0], way(value))
 
 
-def reduction(value: ir.Value) -> Reduction | None:
-    """Return the sum or mean that `value` is, any constant factors included."""
-    if scaled := split_constant(value, "Mul", "Div"):
-        inner = reduction(scaled[0].value)
+def reduction(value: ir.Value, factors: int = 2) -> Reduction | None:
+    """Return the sum or mean that `value` is, up to `factors` constant factors included."""
+    if factors and (scaled := split_constant(value, "Mul", "Div")):
+        inner = reduction(scaled[0].value, factors - 1)
         return inner and replace(inner, mean=True, nodes=inner.nodes | scaled[0].nodes)
     node = maker(value, "ReduceMean", "ReduceSum", "ReduceSumSquare", "GlobalAveragePool")
     if node is None or node.inputs[0] is None:
@@ -154,9 +159,7 @@ def reduction(value: ir.Value) -> Reduction | None:
         nodes=way(value),
     )
     if not found.squared and (square := square_of(found.base)):
-        return replace(
-            found, base=square.value, squared=True, nodes=found.nodes | square.nodes
-        )
+        return replace(found, base=square.value, squared=True, nodes=found.nodes | square.nodes)
     return found
 
 

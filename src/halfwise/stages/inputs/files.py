@@ -1,6 +1,7 @@
 """Reads `.npz` and `.npy` files and folders of them. Nothing is ever unpickled."""
 
 import functools
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -19,15 +20,20 @@ from halfwise.stages.inputs.spec import InputSpec, LoadedSamples
 ARRAY_SUFFIXES = (".npz", ".npy")
 
 # What NumPy and zipfile raise on files that are cut off, garbled, encrypted or lie about their
-# size.
+# size; the last four come from headers that NumPy parses as Python literals.
 _BROKEN = (
     ValueError,
     EOFError,
     OSError,
     MemoryError,
     RuntimeError,
+    OverflowError,
     zipfile.BadZipFile,
     zlib.error,
+    KeyError,
+    SyntaxError,
+    TypeError,
+    tokenize.TokenError,
 )
 
 
@@ -101,16 +107,17 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         CaseError: The file is broken, is no `.npz` file, or holds anything but plain arrays.
     """
     try:
-        archive = np.load(path, allow_pickle=False)
+        # Opened here, because NumPy leaves a broken archive open.
+        with path.open("rb") as stream:
+            archive = np.load(stream, allow_pickle=False)
+            if not isinstance(archive, np.ndarray):
+                return {name: _read_member(archive, name, path) for name in archive.files}
     except _BROKEN as error:
         raise _unreadable(path.name, path, error) from error
-    if isinstance(archive, np.ndarray):
-        raise CaseError(
-            f"{path.name} holds a single array, expected a .npz archive.",
-            "Give the file the suffix .npy.",
-        )
-    with archive:
-        return {name: _read_member(archive, name, path) for name in archive.files}
+    raise CaseError(
+        f"{path.name} holds a single array, expected a .npz archive.",
+        "Give the file the suffix .npy.",
+    )
 
 
 def _joint_block(files: Mapping[str, Path], where: str) -> Block:

@@ -1,9 +1,12 @@
-"""Say in one sentence, with numbers, why each kept node is kept."""
+"""Put a plan on record: each kept node with its reason, in one sentence with numbers."""
 
 from collections.abc import Mapping, Sequence
 
+from halfwise.formats import Format
+from halfwise.graph.casts import saturated_constants
 from halfwise.graph.model import Network, node_name
-from halfwise.records import Growth, Guard, KeptNode, NodeName
+from halfwise.graph.roles import Role, Roles
+from halfwise.records import Growth, Guard, KeptNode, NodeName, Plan, Unsupported
 
 
 def kept_nodes(
@@ -32,14 +35,14 @@ def kept_nodes(
     for node in network.nodes():
         name = node_name(node)
         if name in kept:
-            guard = None if name in forced else causes.get(name)
-            reason = _reason(name, guard, forced.get(name), excess_without.get(name))
+            cause = None if name in forced else causes.get(name)
+            reason = _reason(name, cause, forced.get(name), excess_without.get(name))
             records.append(
                 KeptNode(
                     node=name,
                     op=node.op_type,
                     reason=reason,
-                    guard=guard.kind if guard else None,
+                    guard=cause.kind if cause is not None else None,
                     error_without=excess_without.get(name),
                 )
             )
@@ -63,6 +66,48 @@ def _effect(excess: float) -> str:
     return f"brings the error to at least {excess:.3g} × what is allowed"
 
 
+def plan_record(
+    network: Network,
+    roles: Roles,
+    fmt: Format,
+    placed: frozenset[NodeName],
+    casts: int,
+    *,
+    keep: tuple[KeptNode, ...],
+    minimal: bool,
+    growth: Sequence[Growth],
+) -> Plan:
+    """Return the record of a plan.
+
+    Args:
+        network: The model.
+        roles: Roles of its nodes.
+        fmt: The low format.
+        placed: All free nodes that are FP32 in the rewritten model.
+        casts: Number of Casts in it.
+        keep: The kept compute nodes.
+        minimal: Whether lowering any of them was seen to fail.
+        growth: The error's way through the all-low model, where it was followed.
+    """
+    note = depth_note(keep, growth)
+    nodes = {node_name(n): n for n in network.nodes()}
+    return Plan(
+        low=fmt.name,
+        keep=keep,
+        data_movement=tuple(n for n in nodes if n in placed and roles[n].role is Role.MOVEMENT),
+        constants=saturated_constants(network, roles, placed, fmt),
+        unsupported=tuple(
+            Unsupported(node=name, op=node.op_type, reason=roles[name].reason)
+            for name, node in nodes.items()
+            if roles[name].role is Role.PINNED
+        ),
+        minimal=minimal,
+        candidates=sum(r.role is Role.COMPUTE for r in roles.values()),
+        casts=casts,
+        notes=(note,) if note else (),
+    )
+
+
 def depth_note(plan: Sequence[KeptNode], growth: Sequence[Growth]) -> str | None:
     """Return a sentence where no guard explains most kept nodes, with the error's growth."""
     unexplained = [k for k in plan if k.guard is None and not k.reason.startswith("Kept by")]
@@ -71,6 +116,6 @@ def depth_note(plan: Sequence[KeptNode], growth: Sequence[Growth]) -> str | None
     marks = [growth[round(i * (len(growth) - 1) / 3)] for i in range(4)]
     path = ", ".join(f"{m.error:.2g} at {m.node}" for m in marks)
     return (
-        f"No node stands out for {len(unexplained)} of {len(plan)} kept nodes: the error accumulates "
-        f"with depth (relative RMS error, everything low: {path})."
+        f"No node stands out for {len(unexplained)} of {len(plan)} kept nodes: the error "
+        f"accumulates with depth (relative RMS error, everything low: {path})."
     )

@@ -4,26 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from halfwise.case import Rules
 from halfwise.errors import CaseError
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.patterns import PATTERNS, written_out
 from halfwise.graph.roles import Role, Roles
 from halfwise.records import NodeName
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What the user asked for.
-
-    Attributes:
-        keep: Node names or regular expressions (full match), or the word "outputs".
-        keep_op: Operator types; those in `PATTERNS` match their written-out forms too.
-        lower: Node names or regular expressions (full match).
-    """
-
-    keep: tuple[str, ...] = ()
-    keep_op: tuple[str, ...] = ()
-    lower: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

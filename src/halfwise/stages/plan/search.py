@@ -16,6 +16,7 @@ from halfwise.records import NodeName
 
 Nodes = frozenset[NodeName]
 
+
 class Trial(Protocol):
     """What the search needs to know of one trial."""
 

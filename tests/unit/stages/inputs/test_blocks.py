@@ -38,7 +38,7 @@ def test_blocks_read_alike_share_their_notes():
 
 def test_a_dtype_is_refused_before_any_sample_is_loaded():
     wrong = Block("a.npz", lambda: {"x": np.ones((1, 2), int), "scale": np.ones(1, np.float32)})
-    with pytest.raises(CaseError, match="a.npz: input 'x' has dtype int64, expected float32"):
+    with pytest.raises(CaseError, match=r"a.npz: input 'x' has dtype int64, expected float32"):
         load_stacks([wrong], SPECS)
 
 

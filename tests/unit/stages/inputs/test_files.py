@@ -1,8 +1,11 @@
 import io
 import zipfile
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from halfwise.errors import CaseError
 from halfwise.stages.inputs.files import load_array_files, load_paired_arrays, read_npy, read_npz
@@ -63,11 +66,12 @@ def test_npy_files_in_sub_folders_are_paired(tmp_path):
 
 def test_npy_is_mapped_and_not_read(tmp_path):
     path = tmp_path / "big.npy"
-    # A sparse file of 8 GB that no test machine could afford to read.
-    np.lib.format.open_memmap(path, "w+", np.float32, (2**30, 2))
-    samples = load_array_files([path], [X], path.name).samples
-    assert len(samples) == 2**30
-    assert samples[2**29]["x"].shape == (1, 2)
+    # A sparse file of 64 GB, more than a test machine could afford to read.
+    np.lib.format.open_memmap(path, "w+", np.float32, (2**13, 2**21))
+    wide = InputSpec("x", np.dtype(np.float32), ("n", 2**21))
+    samples = load_array_files([path], [wide], path.name).samples
+    assert len(samples) == 2**13
+    assert samples[2**12]["x"].shape == (1, 2**21)
     assert type(samples[0]["x"]) is np.ndarray
 
 
@@ -88,6 +92,35 @@ def test_broken_files_are_errors(tmp_path, suffix, kind):
     assert "np.save" in e.value.hint
 
 
+def archive_bytes(save):
+    stream = io.BytesIO()
+    save(stream)
+    return stream.getvalue()
+
+
+INTACT = {
+    "npy": archive_bytes(lambda f: np.save(f, np.ones((3, 4)))),
+    "npz": archive_bytes(lambda f: np.savez(f, x=np.ones((3, 4)))),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@given(
+    suffix=st.sampled_from(["npy", "npz"]),
+    place=st.floats(0, 1, exclude_max=True),
+    byte=st.sampled_from([*b"'(){},:0123456789-<>|fOUSV tFe\\\x00\xff"]),
+)
+# A header without its closing bracket once escaped as a TokenError.
+@example(suffix="npy", place=INTACT["npy"].index(b"}") / len(INTACT["npy"]), byte=32)
+def test_a_garbled_file_is_read_or_refused(tmp_path_factory, suffix, place, byte):
+    content = bytearray(INTACT[suffix])
+    content[int(place * len(content))] = byte
+    path = tmp_path_factory.getbasetemp() / f"garbled.{suffix}"
+    path.write_bytes(content)
+    with suppress(CaseError):
+        (read_npy if suffix == "npy" else read_npz)(path)
+
+
 def test_object_arrays_are_never_unpickled(tmp_path):
     objects = np.array([{"run": "me"}], dtype=object)
     np.save(tmp_path / "o.npy", objects, allow_pickle=True)
@@ -101,11 +134,11 @@ def test_object_arrays_are_never_unpickled(tmp_path):
 def test_a_wrong_suffix_is_an_error(tmp_path):
     np.save(tmp_path / "a.npy", np.ones(1))
     (tmp_path / "a.npy").rename(tmp_path / "a.npz")
-    with pytest.raises(CaseError, match="a.npz holds a single array"):
+    with pytest.raises(CaseError, match=r"a.npz holds a single array"):
         read_npz(tmp_path / "a.npz")
     np.savez(tmp_path / "b.npz", x=np.ones(1))
     (tmp_path / "b.npz").rename(tmp_path / "b.npy")
-    with pytest.raises(CaseError, match="b.npy holds a .npz archive"):
+    with pytest.raises(CaseError, match=r"b.npy holds a .npz archive"):
         read_npy(tmp_path / "b.npy")
 
 
@@ -113,7 +146,7 @@ def test_archives_with_other_files_are_errors(tmp_path):
     path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "hello")
-    with pytest.raises(CaseError, match="'readme.txt' is no NumPy array"):
+    with pytest.raises(CaseError, match=r"'readme.txt' is no NumPy array"):
         read_npz(path)
 
 

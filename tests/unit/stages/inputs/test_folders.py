@@ -67,20 +67,20 @@ def test_what_is_ignored_is_noted_and_hidden_files_are_not(folder):
 
 def test_the_current_folder_has_a_name(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    with pytest.raises(CaseError, match="^data: found no inputs"):
+    with pytest.raises(CaseError, match=r"^data: found no inputs"):
         load_folder(type(folder)("."), [X], None)
 
 
 def test_mixed_kinds_are_an_error(folder):
     np.savez(folder / "a.npz", x=ONE)
     np.save(folder / "b.npy", ONE)
-    with pytest.raises(CaseError, match="data: found 1 .npy and 1 .npz, expected files of one"):
+    with pytest.raises(CaseError, match=r"data: found 1 .npy and 1 .npz, expected files of one"):
         load_folder(folder, [X], None)
 
 
 def test_sub_folders_have_to_be_named_after_the_inputs(folder):
     (folder / "cats").mkdir()
-    with pytest.raises(CaseError, match="the sub-folders cats, expected .* each input: x, y"):
+    with pytest.raises(CaseError, match=r"the sub-folders cats, expected .* each input: x, y"):
         load_folder(folder, [X, Y], None)
 
 
@@ -88,16 +88,16 @@ def test_sub_folders_of_other_or_different_kinds_are_an_error(folder):
     for name in "xy":
         (folder / name).mkdir()
     np.save(folder / "x" / "a.npy", ONE)
-    with pytest.raises(CaseError, match="sub-folders hold .npy and nothing"):
+    with pytest.raises(CaseError, match=r"sub-folders hold .npy and nothing"):
         load_folder(folder, [X, Y], None)
     (folder / "y" / "a.png").touch()
-    with pytest.raises(CaseError, match="sub-folders hold .npy and images"):
+    with pytest.raises(CaseError, match=r"sub-folders hold .npy and images"):
         load_folder(folder, [X, Y], None)
 
 
 def test_preprocess_is_for_images_only(folder, prep):
     np.save(folder / "a.npy", ONE)
-    with pytest.raises(UsageError, match="the inputs are .npy files; expected images"):
+    with pytest.raises(UsageError, match=r"the inputs are .npy files; expected images"):
         load_folder(folder, [X], f"{prep}:load")
     (folder / "a.npy").rename(folder / "a.png")
     with pytest.raises(UsageError, match="--preprocess is missing"):

@@ -47,7 +47,7 @@ def test_files_of_one_name_do_not_get_mixed_up(write, tmp_path):
 
 @pytest.mark.parametrize("spec", ["user.py", "user:f", "user.py:", "user.py:a.b", "user.txt:f"])
 def test_another_form_is_misuse(spec):
-    with pytest.raises(UsageError, match="expected file.py:function"):
+    with pytest.raises(UsageError, match=r"expected file.py:function"):
         load_function(spec)
 
 
@@ -55,7 +55,7 @@ def test_a_missing_file_or_function_is_an_error(write, tmp_path):
     with pytest.raises(CaseError, match="found no file"):
         load_function(f"{tmp_path}/absent.py:f")
     path = write("g = 3")
-    with pytest.raises(CaseError, match="found no function called 'f' in user.py"):
+    with pytest.raises(CaseError, match=r"found no function called 'f' in user.py"):
         load_function(path + ":f")
     with pytest.raises(CaseError, match="found a int called 'g'"):
         load_function(path + ":g")

@@ -84,7 +84,7 @@ def test_samples_stacked_along_a_fixed_batch_of_one_get_a_hint():
 def test_inputs_have_to_agree_on_the_number_of_samples():
     assert agree({"a": Layout("batched", 3), "b": Layout("stacked", 3)}, "f") == 3
     assert agree({"a": Layout("batched", 1), "b": Layout("single", 1)}, "f") == 1
-    with pytest.raises(CaseError, match="different numbers of samples .'a' 3, 'b' 2."):
+    with pytest.raises(CaseError, match=r"different numbers of samples .'a' 3, 'b' 2."):
         agree({"a": Layout("batched", 3), "b": Layout("stacked", 2)}, "f")
     with pytest.raises(CaseError, match="'b' is given as one sample and others as several") as e:
         agree({"a": Layout("batched", 3), "b": Layout("single", 1)}, "f")

@@ -41,7 +41,7 @@ def test_equal_last_numbers_pair_whatever_the_padding():
     ],
 )
 def test_position_alone_pairs_nothing(left, right):
-    with pytest.raises(CaseError, match="do not pair up .'l' .*'r'.*differ in") as caught:
+    with pytest.raises(CaseError, match=r"do not pair up .'l' .*'r'.*differ in") as caught:
         pair_files({"l": files("l", *left), "r": files("r", *right)})
     assert "alike" in caught.value.hint
 

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from halfwise.errors import CaseError
-from halfwise.stages.inputs.synthetic import random_samples
 from halfwise.stages.inputs.spec import InputSpec
+from halfwise.stages.inputs.synthetic import random_samples
 
 
 def spec(name, dtype, *shape):

@@ -1,0 +1,144 @@
+"""Find nodes that play the same part in repeated blocks, by the structure around them."""
+
+from collections.abc import Hashable, Iterator
+
+import onnx_ir as ir
+
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import Role, Roles
+from halfwise.records import NodeName
+
+RADIUS = 2
+"""Compute nodes that a class looks at in each direction; data movement on the way is free.
+
+At 1 the two residual Adds of a transformer block are one class. At 2 they differ (the MatMuls
+behind them have weights of other shapes), q, k and v differ, and of the 13 LayerNorms of a
+six-block ViT 12 are one class: the first one follows the position embedding. At 3 the last
+one falls out too, because no further block reads the same stream.
+"""
+
+_COMMUTATIVE = frozenset(("Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor"))
+
+
+def repeated(network: Network, roles: Roles) -> dict[NodeName, int]:
+    """Return the class of every compute node: equal numbers for equal parts of repeated blocks.
+
+    Weisfeiler-Lehman refinement (Shervashidze et al. 2011): a node starts from its operator, its
+    attributes, and element type and shape of its constants; each of `RADIUS` rounds adds the
+    classes around it, in operand order unless the operator commutes. Names, values of
+    constants and sizes of activations play no part, and neither do nodes without float values
+    (computations of shapes). Nodes that move data are labels of the edges between compute nodes.
+
+    Args:
+        network: The model; nodes of its main graph are classed.
+        roles: Roles of its nodes.
+
+    Returns:
+        Class by node name, for the nodes with role COMPUTE, numbered from 0 in graph order.
+        Time is linear in the number of edges.
+    """
+    nodes = [n for n in network.nodes() if roles[node_name(n)].role is not Role.BLIND]
+    refinement = _Refinement(nodes, roles)
+    for _ in range(RADIUS):
+        refinement.widen()
+    numbers: dict[int, int] = {}
+    return {
+        node_name(n): numbers.setdefault(refinement.labels[n], len(numbers))
+        for n in nodes
+        if roles[node_name(n)].role is Role.COMPUTE
+    }
+
+
+class _Refinement:
+    """Labels of nodes, refined round by round. A label is the number of a structure seen before."""
+
+    def __init__(self, nodes: list[ir.Node], roles: Roles) -> None:
+        self.nodes = nodes
+        self.moves = {n for n in nodes if roles[node_name(n)].role is Role.MOVEMENT}
+        self.known: dict[Hashable, int] = {}
+        self.labels = {n: self._number(_signature(n)) for n in nodes}
+
+    def widen(self) -> None:
+        """Look one compute node further in each direction."""
+        sources, sinks = self._sources(), self._sinks()
+        self.labels |= {
+            n: self._number(
+                (
+                    self.labels[n],
+                    self._operands(n, sources),
+                    tuple(sinks[v] for v in n.outputs),
+                )
+            )
+            for n in self.nodes
+            if n not in self.moves
+        }
+
+    def _sources(self) -> dict[ir.Value, int]:
+        """Return what each value comes from: a compute node, or one behind data movement."""
+        sources: dict[ir.Value, int] = {}
+        for node in self.nodes:
+            origin = self._operands(node, sources) if node in self.moves else ()
+            for i, value in enumerate(node.outputs):
+                sources[value] = self._number((self.labels[node], i, origin))
+        return sources
+
+    def _operands(self, node: ir.Node, sources: dict[ir.Value, int]) -> tuple[int, ...]:
+        found = [
+            sources[v] if v is not None and v in sources else self._number(_leaf(v))
+            for v in node.inputs
+        ]
+        return tuple(sorted(found)) if node.op_type in _COMMUTATIVE else tuple(found)
+
+    def _sinks(self) -> dict[ir.Value, int]:
+        """Return what each value goes to: compute nodes, or those behind data movement."""
+        sinks: dict[ir.Value, int] = {}
+        for node in reversed(self.nodes):
+            for value in node.outputs:
+                sinks[value] = self._number(
+                    (value.is_graph_output(), *sorted(self._uses(value, sinks)))
+                )
+        return sinks
+
+    def _uses(self, value: ir.Value, sinks: dict[ir.Value, int]) -> Iterator[int]:
+        for use in value.uses():
+            node = use.node
+            if node in self.labels:
+                slot = 0 if node.op_type in _COMMUTATIVE else use.idx
+                beyond = tuple(sinks[v] for v in node.outputs) if node in self.moves else ()
+                yield self._number((self.labels[node], slot, beyond))
+
+    def _number(self, structure: Hashable) -> int:
+        return self.known.setdefault(structure, len(self.known))
+
+
+def _signature(node: ir.Node) -> Hashable:
+    attributes = sorted(
+        (a.name, str(a.type), _content(a)) for a in node.attributes.values() if not a.is_ref()
+    )
+    constants = tuple(_leaf(v) for v in node.inputs if v is not None and v.const_value is not None)
+    if node.op_type in _COMMUTATIVE:
+        constants = tuple(sorted(constants, key=str))
+    return node.domain, node.op_type, tuple(attributes), constants
+
+
+def _content(attribute: ir.Attr) -> str:
+    if attribute.type is ir.AttributeType.TENSOR:
+        tensor = attribute.as_tensor()
+        return f"{tensor.dtype} {tensor.shape}"
+    if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+        graphs = (
+            (attribute.as_graph(),)
+            if attribute.type is ir.AttributeType.GRAPH
+            else attribute.as_graphs()
+        )
+        return " ".join(n.op_type for g in graphs for n in g)
+    return str(attribute.value)
+
+
+def _leaf(value: ir.Value | None) -> Hashable:
+    """Describe an operand that no float-carrying node computes."""
+    if value is None:
+        return ("absent",)
+    kind = "constant" if value.const_value is not None else "input"
+    shape = str(value.shape) if value.const_value is not None else ""
+    return kind, str(value.dtype), shape

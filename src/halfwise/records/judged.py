@@ -1,0 +1,112 @@
+"""What is acceptable, and whether a candidate is."""
+
+from halfwise.records.record import Level, NodeName, Record, TensorName
+
+
+class Criterion(Record):
+    """What makes a result acceptable. Without any threshold or metric, `rel_max` 1e-2 holds.
+
+    Attributes:
+        max_abs: Largest allowed absolute error, per output.
+        rel_max: Largest allowed max |error| / max |reference|, both over the judged samples.
+        snr_db: Smallest allowed signal-to-noise ratio in dB, pooled over the judged samples.
+        cosine: Smallest allowed cosine similarity, pooled over the judged samples.
+        agreement: Smallest allowed fraction of equal elements in integer and Boolean outputs.
+        metric: Built-in name or `file.py:function`; when set it decides alone.
+        metric_drop: How far the metric may fall below the reference's own value.
+    """
+
+    max_abs: float | None = None
+    rel_max: float | None = None
+    snr_db: float | None = None
+    cosine: float | None = None
+    agreement: float = 0.99
+    metric: str | None = None
+    metric_drop: float = 0.0
+
+
+class Side(Record):
+    """Summary of one side (reference or candidate) of an output; over finite elements."""
+
+    minimum: float
+    maximum: float
+    mean: float
+    deviation: float
+
+
+class OutputError(Record):
+    """How far one output is from the reference, over all judged samples.
+
+    Attributes:
+        max_abs: max |candidate - reference|; inf where the candidate has new non-finite values.
+        rel_max: max_abs / max |reference| (0 where both are 0, inf where only the latter is).
+        mean_abs: Mean absolute error over all elements.
+        median_abs: Median absolute error over all elements.
+        snr_db: 10 log10(Σ reference² / Σ error²); inf for equal outputs.
+        cosine: Cosine similarity of the pooled vectors.
+        agreement: Fraction of equal elements (integer and Boolean outputs; None for float ones).
+        nonfinite: Candidate elements that are NaN or inf where the reference is not the same.
+        reference: Summary of the reference.
+        candidate: Summary of the candidate.
+        worst_sample: Identifier of the sample with the largest error.
+        passed: Whether the criterion holds for this output.
+    """
+
+    max_abs: float
+    rel_max: float
+    mean_abs: float
+    median_abs: float
+    snr_db: float
+    cosine: float
+    agreement: float | None
+    nonfinite: int
+    reference: Side
+    candidate: Side
+    worst_sample: str
+    passed: bool
+
+
+class MetricResult(Record):
+    """A task metric on reference and candidate outputs; higher is better."""
+
+    name: str
+    reference: float
+    candidate: float
+    allowed_drop: float
+    passed: bool
+
+
+class IntermediateNonfinite(Record):
+    """A tensor inside the candidate with non-finite values that the reference does not have."""
+
+    tensor: TensorName
+    producer: NodeName | None
+    elements: int
+
+
+class Verdict(Record):
+    """Pass or fail, on which samples, at which level. Only `level == "engine"` is proof.
+
+    Attributes:
+        passed: Whether the candidate is acceptable.
+        level: "emulated" or "engine".
+        samples: Identifiers of the judged samples.
+        unseen: Whether the search never saw any of them; without that the verdict fails.
+        outputs: Error measures by output name.
+        worst_sample: Identifier of the worst sample over all outputs.
+        intermediate_nonfinite: Non-finite values inside, even where the outputs are finite.
+        metric: The task metric, where one was given.
+        reasons: Why it failed, one sentence each; empty where it passed.
+        hints: Remarks about the criterion or the data.
+    """
+
+    passed: bool
+    level: Level
+    samples: tuple[str, ...]
+    unseen: bool
+    outputs: dict[str, OutputError]
+    worst_sample: str | None
+    intermediate_nonfinite: tuple[IntermediateNonfinite, ...] = ()
+    metric: MetricResult | None = None
+    reasons: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()

@@ -1,0 +1,130 @@
+"""What the FP32 reference looked like, and what follows from it."""
+
+from typing import Literal
+
+from halfwise.records.record import GuardKind, NodeName, Record, TensorName
+
+
+class Histogram(Record):
+    """Counts of log2 |x|: `counts[i]` values in [2^(first+i), 2^(first+i+1)); zeros apart."""
+
+    first: int
+    counts: tuple[int, ...]
+    zeros: int
+
+
+class Detail(Record):
+    """Statistics of one tensor that need its elements; taken on at most 32 samples.
+
+    Attributes:
+        smallest_nonzero: Smallest non-zero magnitude, inf where all elements are zero.
+        overflow: Fraction of elements that round to infinity in the low format.
+        flush: Fraction of non-zero elements that round to zero.
+        subnormal: Fraction of elements that become subnormal, zero not counted.
+        histogram: log2 histogram of the magnitudes of finite elements.
+        samples: Number of samples these figures come from.
+    """
+
+    smallest_nonzero: float
+    overflow: float
+    flush: float
+    subnormal: float
+    histogram: Histogram
+    samples: int
+
+
+class Observation(Record):
+    """What one tensor of the FP32 reference looked like over all samples.
+
+    Attributes:
+        tensor: Name of the tensor.
+        producer: Node that computes it; None for a graph input.
+        absmax: Largest finite magnitude over all samples (0 for an empty tensor).
+        nonfinite: Number of NaN and infinite elements over all samples.
+        worst_sample: Index, among the observed samples, of the one that holds `absmax`.
+        detail: Element statistics, None where they were not taken.
+    """
+
+    tensor: TensorName
+    producer: NodeName | None
+    absmax: float
+    nonfinite: int
+    worst_sample: int
+    detail: Detail | None = None
+
+
+class InnerObservation(Record):
+    """A number about the inside of an op, which no single tensor shows.
+
+    Attributes:
+        node: The node.
+        op: Its operator type.
+        kind: What `value` is. "square": the largest x² (or Σx²) inside Pow, ReduceL2 and
+            ReduceSumSquare. "sum": the largest Σ|x| that a running sum can reach in ReduceSum,
+            ReduceMean, MatMul, Gemm, Conv, Softmax. "cancellation": median over elements of
+            max(|a|, |b|) / |a ± b| in Add and Sub, inf where results are mostly zero. "margin":
+            for ArgMax, ArgMin and TopK, the smallest gap between the last chosen and the first
+            rejected score divided by the low format's spacing at that score.
+        value: The number.
+        worst_sample: Index of the sample where it occurs.
+    """
+
+    node: NodeName
+    op: str
+    kind: Literal["square", "sum", "cancellation", "margin"]
+    value: float
+    worst_sample: int
+
+
+class Observations(Record):
+    """What the FP32 reference looked like on the observed samples.
+
+    Attributes:
+        tensors: One record per float tensor that a node computes or the graph takes as input, in
+            graph order.
+        inner: Numbers about the inside of ops, in graph order.
+        samples: Identifiers of the observed samples; `worst_sample` indexes them.
+    """
+
+    tensors: tuple[Observation, ...]
+    inner: tuple[InnerObservation, ...]
+    samples: tuple[str, ...]
+
+
+class Guard(Record):
+    """A suspicion with numbers: something in FP16 that may go wrong. The output decides.
+
+    Attributes:
+        kind: Class of the suspicion.
+        node: The node where it arises.
+        tensor: The tensor or constant concerned, None where it lies inside an op.
+        message: One sentence with the numbers.
+        fix: The usual repair, empty where none is known.
+        nodes: Every node that would have to stay in FP32 if the suspicion is true: the producer
+            and the consumers of the tensor.
+        severity: How far beyond the limit, ≥ 1 for certain loss, below 1 for possible loss.
+    """
+
+    kind: GuardKind
+    node: NodeName
+    tensor: TensorName | None
+    message: str
+    fix: str
+    nodes: tuple[NodeName, ...]
+    severity: float
+
+
+class Growth(Record):
+    """Relative RMS error of one tensor in the all-low emulation, in graph order.
+
+    Attributes:
+        node: The node that produces the tensor.
+        depth: Longest path from an input, in nodes.
+        error: RMS(error) / RMS(reference) on one sample; inf where non-finite values appear.
+        inherited: The largest `error` among the node's inputs.
+    """
+
+    node: NodeName
+    depth: int
+    error: float
+    inherited: float

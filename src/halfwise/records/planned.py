@@ -1,0 +1,91 @@
+"""Which nodes stay in FP32, why, and how that was found."""
+
+from typing import Literal
+
+from halfwise.records.record import GuardKind, NodeName, Record, TensorName
+
+
+class KeptNode(Record):
+    """A node that stays in FP32.
+
+    Attributes:
+        node: Name of the node.
+        op: Operator type.
+        precision: Always "fp32".
+        reason: One sentence with numbers.
+        guard: Kind of the guard that names the cause, None where no guard does.
+        error_without: Excess over the search tolerance when this node alone returns to the low
+            format (1 is the tolerance itself); None where it was not measured.
+    """
+
+    node: NodeName
+    op: str
+    precision: Literal["fp32"] = "fp32"
+    reason: str
+    guard: GuardKind | None = None
+    error_without: float | None = None
+
+
+class SaturatedConstant(Record):
+    """A constant with finite values beyond the low format's range, stored at its largest value."""
+
+    name: TensorName
+    minimum: float
+    maximum: float
+    elements: int
+    consumers: tuple[NodeName, ...]
+
+
+class Unsupported(Record):
+    """A node that must be FP32: its schema or halfwise offers no low-precision form."""
+
+    node: NodeName
+    op: str
+    reason: str
+
+
+class Plan(Record):
+    """Which nodes stay in FP32, and why.
+
+    Attributes:
+        low: Name of the low format.
+        keep: The compute nodes that stay in FP32, in graph order.
+        data_movement: Nodes that only move data between kept nodes, carried in FP32 for free.
+        constants: Constants that saturate.
+        unsupported: Nodes that must be FP32 by schema; not counted as kept.
+        minimal: True where removing any kept node was seen to fail the search tolerance on the
+            calibration samples.
+        candidates: Number of compute nodes that could be low.
+        casts: Number of Cast nodes that the rewriter inserts.
+        notes: Sentences about the plan as a whole (error that accumulates, rules that forced).
+    """
+
+    low: str
+    keep: tuple[KeptNode, ...]
+    data_movement: tuple[NodeName, ...]
+    constants: tuple[SaturatedConstant, ...]
+    unsupported: tuple[Unsupported, ...]
+    minimal: bool
+    candidates: int
+    casts: int
+    notes: tuple[str, ...] = ()
+
+
+class Search(Record):
+    """How the plan was found.
+
+    Attributes:
+        tolerance_factor: Fraction of the tolerance that the search had to stay within.
+        calibration: Identifiers of the samples the search used, joined ones last.
+        joined: Held-out samples that failed and joined the calibration.
+        seconds_budget: The time budget.
+        exhausted: Whether the budget ended the search.
+        steps: What the search did, one line each.
+    """
+
+    tolerance_factor: float
+    calibration: tuple[str, ...]
+    joined: tuple[str, ...]
+    seconds_budget: float
+    exhausted: bool
+    steps: tuple[str, ...]

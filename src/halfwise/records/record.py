@@ -1,0 +1,35 @@
+"""What every record is, and the names and words that records share."""
+
+from typing import Literal, NewType
+
+from pydantic import BaseModel, ConfigDict
+
+SCHEMA_VERSION = 1
+
+NodeName = NewType("NodeName", str)
+"""Name of an ONNX node, unique within a model once halfwise has loaded it."""
+TensorName = NewType("TensorName", str)
+"""Name of a value (tensor) in an ONNX graph."""
+
+Level = Literal["emulated", "engine"]
+GuardKind = Literal[
+    "overflow",
+    "headroom",
+    "square",
+    "sum",
+    "underflow",
+    "eps",
+    "cancellation",
+    "constant-range",
+    "constant-subnormal",
+    "integer",
+    "angle",
+    "mask",
+    "margin",
+]
+
+
+class Record(BaseModel):
+    """Base of every record: immutable, no unknown fields, non-finite numbers as strings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")

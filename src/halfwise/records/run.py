@@ -1,0 +1,87 @@
+"""A run: all of it, as `run.json` holds it."""
+
+from typing import Literal
+
+from halfwise.records.judged import Criterion, Verdict
+from halfwise.records.observed import Growth, Guard
+from halfwise.records.planned import Plan, Search
+from halfwise.records.record import SCHEMA_VERSION, NodeName, Record
+
+
+class Cost(Record):
+    """What the run took."""
+
+    evaluations: int
+    seconds: float
+    stage_seconds: dict[str, float]
+    peak_rss_bytes: int
+
+
+class Provenance(Record):
+    """What is needed to repeat the run.
+
+    Attributes:
+        versions: Package name to version, halfwise and Python included.
+        platform: Operating system and processor.
+        device: Execution provider that ran the model.
+        model: Path of the model as given.
+        model_sha256: Hash of the model file and its external data.
+        inputs: Description of the inputs as understood.
+        inputs_sha256: Hash of all samples.
+        options: The options of the command.
+        seed: Seed of every random choice.
+        date: UTC, ISO 8601.
+    """
+
+    versions: dict[str, str]
+    platform: str
+    device: str
+    model: str
+    model_sha256: str
+    inputs: tuple[str, ...]
+    inputs_sha256: str
+    options: dict[str, str]
+    seed: int
+    date: str
+
+
+class Run(Record):
+    """Everything one run found; the content of `run.json`.
+
+    Attributes:
+        schema_version: Version of this structure.
+        kind: The command that made it.
+        criterion: What was acceptable.
+        accumulate: Format of running sums inside ops.
+        io: Type of float graph inputs and outputs of the rewritten model.
+        headroom: Factor on observed ranges within which overflow counts.
+        baseline: Verdict on the model with everything low.
+        guards: Suspicions, gravest first.
+        growth: Error growth through the all-low model.
+        plan: The plan.
+        search: How it was found.
+        verdict: The verdict on the rewritten model.
+        original_names: Names in the user's file by halfwise's names, where they differ.
+        warnings: Remarks on inputs and model.
+        next_step: What to do now, one line each.
+        cost: Time and memory.
+        provenance: Versions and hashes.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    kind: Literal["fix", "verify"]
+    criterion: Criterion
+    accumulate: Literal["fp32", "fp16"]
+    io: Literal["fp32", "fp16"]
+    headroom: float
+    baseline: Verdict | None
+    guards: tuple[Guard, ...]
+    growth: tuple[Growth, ...]
+    plan: Plan | None
+    search: Search | None
+    verdict: Verdict
+    original_names: dict[NodeName, str]
+    warnings: tuple[str, ...]
+    next_step: tuple[str, ...]
+    cost: Cost
+    provenance: Provenance

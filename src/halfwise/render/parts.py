@@ -1,0 +1,65 @@
+"""What a report consists of; how it is drawn is decided elsewhere.
+
+Every string in it is clean: one line, no control characters (see `wording`).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Sentences under a title.
+
+    Attributes:
+        title: What they are about.
+        lines: The sentences.
+        whole: Whether lines must not be wrapped, because they hold commands to copy.
+    """
+
+    title: str
+    lines: tuple[str, ...]
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """Heading of a column; figures stand to the right."""
+
+    title: str
+    align: Literal["left", "right"] = "left"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a title, as many cells in each as there are columns."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def without_empty_columns(self) -> "Table":
+        """Return this table without the columns that say nothing in any row."""
+        used = [i for i in range(len(self.columns)) if any(row[i] for row in self.rows)]
+        return Table(
+            self.title,
+            tuple(self.columns[i] for i in used),
+            tuple(tuple(row[i] for i in used) for row in self.rows),
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole report.
+
+    Attributes:
+        title: The result in one line.
+        passed: Whether it is good; None where nothing was judged.
+        about: What was judged, in one line.
+        parts: The rest, in reading order.
+    """
+
+    title: str
+    passed: bool | None
+    about: str
+    parts: tuple[Lines | Table, ...]

@@ -1,0 +1,147 @@
+"""Draw reports and progress on a terminal with rich.
+
+Everything is printed as plain `Text`: what a model's author wrote must not become markup.
+"""
+
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table as Grid
+from rich.text import Text
+
+from halfwise.records import Observations, Run
+from halfwise.render.parts import Lines, Report, Table
+from halfwise.render.tensors import observed
+from halfwise.render.view import report
+from halfwise.render.wording import clean, sentence, shorten
+
+WIDTH = 100
+"""Columns that are used where the terminal has as many; a file or pipe has."""
+
+
+def print_run(run: Run) -> None:
+    """Print the report on a run to standard output."""
+    _draw(report(run), terminal(sys.stdout))
+
+
+def print_observations(observations: Observations, limit: float) -> None:
+    """Print the tensors that reach `limit` or are not finite to standard output."""
+    _draw(observed(observations, limit), terminal(sys.stdout))
+
+
+def print_facts(facts: Mapping[str, str]) -> None:
+    """Print names and what is known of them to standard output."""
+    grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
+    for name, value in facts.items():
+        grid.add_row(Text(clean(name), style="bold"), Text(clean(value), overflow="fold"))
+    terminal(sys.stdout).print(grid)
+
+
+def terminal(file: TextIO) -> Console:
+    """Return a console on `file` that takes nothing for markup, at most `WIDTH` wide."""
+    console = Console(file=file, markup=False, highlight=False, emoji=False)
+    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+    return console
+
+
+def _draw(shown: Report, console: Console) -> None:
+    colour = {True: "bold green", False: "bold red", None: "bold"}[shown.passed]
+    console.print(Text(shown.title, style=colour))
+    console.print(Text(shown.about, style="dim", overflow="fold"))
+    for part in shown.parts:
+        console.print()
+        console.print(Text(part.title, style="bold"))
+        if isinstance(part, Table):
+            console.print(_grid(part))
+        else:
+            _draw_lines(part, console)
+
+
+def _draw_lines(part: Lines, console: Console) -> None:
+    for line in part.lines:
+        if part.whole:
+            console.print(Text(f"  {line}"), soft_wrap=True)
+        else:
+            console.print(Padding(Text(line, overflow="fold"), (0, 0, 0, 2)))
+
+
+def _grid(table: Table) -> Grid:
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=True, header_style="dim")
+    for column in table.columns:
+        figures = column.align == "right"
+        grid.add_column(
+            Text(column.title),
+            justify=column.align,
+            overflow="fold",
+            no_wrap=figures,
+        )
+    for row in table.rows:
+        grid.add_row(*map(Text, row))
+    return grid
+
+
+class TerminalWatcher:
+    """Shows on standard error how far a run is; use it in a `with` block.
+
+    A terminal gets a bar for each stage; a file or pipe gets a line for each stage.
+    """
+
+    def __init__(self) -> None:
+        self._console = terminal(sys.stderr)
+        self._progress = Progress(
+            SpinnerColumn(finished_text="✓"),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[steps]}", markup=False),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the bars as they are; the last is full only where nothing went wrong."""
+        if kind is None:
+            self._complete()
+        self._progress.stop()
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        """Begin stage `name` with `total` steps, None where unknown."""
+        self._complete()
+        label = shorten(name, 12)
+        if not self._console.is_terminal:
+            self._console.print(Text(label))
+            return
+        self._task = self._progress.add_task(f"{label:<12}", total=total, steps="")
+
+    def step(self, done: int, total: int | None = None) -> None:
+        """Report progress within the stage."""
+        if self._task is not None:
+            steps = f"{done}/{total}" if total else str(done)
+            self._progress.update(self._task, completed=done, total=total, steps=steps)
+
+    def note(self, line: str) -> None:
+        """Tell something worth reading."""
+        self._console.print(Padding(Text(sentence(line), style="dim"), (0, 0, 0, 2)))
+
+    def _complete(self) -> None:
+        if self._task is not None:
+            total = self._progress.tasks[self._task].total or 1
+            self._progress.update(self._task, completed=total, total=total)
+            self._task = None

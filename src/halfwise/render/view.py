@@ -1,0 +1,301 @@
+"""Turn the record of a run into the words and figures of a report."""
+
+from collections.abc import Iterator, Sequence
+from math import isfinite
+
+from halfwise.metrics import effective
+from halfwise.records import (
+    Criterion,
+    GuardKind,
+    KeptNode,
+    NodeName,
+    OutputError,
+    Plan,
+    Run,
+    Verdict,
+)
+from halfwise.render.parts import Column, Lines, Report, Table
+from halfwise.render.wording import count, fixed, listed, number, sentence, shorten
+
+MOST_ROWS = 12
+"""Rows that a table of one report has at most; beyond it they are grouped or counted."""
+
+CAUSES: dict[GuardKind, str] = {
+    "overflow": "values beyond the range",
+    "headroom": "values near the end of the range",
+    "square": "squares that overflow inside the op",
+    "sum": "sums that overflow inside the op",
+    "underflow": "values that vanish to zero",
+    "eps": "an epsilon that vanishes",
+    "cancellation": "differences of nearly equal values",
+    "constant-range": "constants beyond the range",
+    "constant-subnormal": "constants that lose digits near zero",
+    "integer": "integers too large to be exact",
+    "angle": "large angles",
+    "mask": "mask values beyond the range",
+    "margin": "choices between nearly equal scores",
+}
+
+
+def report(run: Run) -> Report:
+    """Return the report on a run, whichever command made it."""
+    parts = [_trouble(run), _kept(run), _errors(run), _metric(run), _figures(run)]
+    parts += [_inside(run.verdict), _remarks(run), _reasons(run.verdict)]
+    if run.next_step:
+        steps = tuple(sentence(line) for line in run.next_step)
+        parts.append(Lines("Next", steps, whole=True))
+    return Report(
+        title=_title(run),
+        passed=run.verdict.passed,
+        about=_about(run),
+        parts=tuple(part for part in parts if part is not None),
+    )
+
+
+def _title(run: Run) -> str:
+    verdict = run.verdict
+    if not verdict.samples:
+        where = "without a sample to judge on"
+    elif run.kind == "verify":
+        where = f"on {count(len(verdict.samples), 'sample')}"
+    elif verdict.unseen:
+        where = f"on {count(len(verdict.samples), 'held-out sample')}"
+    else:
+        where = f"on {count(len(verdict.samples), 'sample')} that the search had seen"
+    return f"{'PASSED' if verdict.passed else 'FAILED'} ({verdict.level}) {where}"
+
+
+def _about(run: Run) -> str:
+    facts = [sentence(run.provenance.model), f"allowed: {_allowed(run.criterion)}"]
+    if run.io != "fp32":
+        facts.append(f"inputs and outputs in {run.io.upper()}")
+    if run.accumulate != "fp32":
+        facts.append(f"sums inside ops in {run.accumulate.upper()}")
+    return " · ".join(facts)
+
+
+def _allowed(criterion: Criterion) -> str:
+    holds = effective(criterion)
+    if holds.metric is not None:
+        return f"{sentence(holds.metric)} may fall by {number(holds.metric_drop)}"
+    limits = {
+        "max abs ≤": holds.max_abs,
+        "rel max ≤": holds.rel_max,
+        "SNR dB ≥": holds.snr_db,
+        "cosine ≥": holds.cosine,
+    }
+    return ", ".join(f"{name} {value:g}" for name, value in limits.items() if value is not None)
+
+
+def _trouble(run: Run) -> Lines | None:
+    if run.baseline is None or run.plan is None:
+        return None
+    low = run.plan.low.upper()
+    title = f"What was wrong with everything in {low}"
+    lines = (*_wrong(run.baseline), *_non_finite(run.baseline))
+    if not lines:
+        return Lines(title, ("Nothing: the outputs are within what is allowed.",))
+    return Lines(title, (*lines, *_causes(run.plan.keep)))
+
+
+def _wrong(verdict: Verdict) -> Iterator[str]:
+    total = count(len(verdict.outputs), "output")
+    broken = [name for name, error in verdict.outputs.items() if error.nonfinite]
+    if broken:
+        yield f"{len(broken)} of {total} with NaN or infinite values: {listed(broken)}."
+    if verdict.metric is not None and not verdict.metric.passed:
+        before, after = verdict.metric.reference, verdict.metric.candidate
+        yield f"{sentence(verdict.metric.name)} falls from {before:.6g} to {after:.6g}."
+    wrong = [n for n, e in verdict.outputs.items() if not e.passed and not e.nonfinite]
+    if wrong and verdict.metric is None:
+        yield f"{len(wrong)} of {total} out of tolerance: {listed(wrong)}."
+
+
+def _causes(keep: Sequence[KeptNode]) -> Iterator[str]:
+    """Yield a line per kind of cause, that of most nodes first."""
+    kinds: dict[GuardKind, list[NodeName]] = {}
+    for kept in keep:
+        if kept.guard is not None:
+            kinds.setdefault(kept.guard, []).append(kept.node)
+    for kind, nodes in sorted(kinds.items(), key=lambda item: -len(item[1])):
+        cause = CAUSES[kind]
+        yield f"Cause: {cause}, at {count(len(nodes), 'node')}: {listed(nodes)}."
+
+
+def _kept(run: Run) -> Table | None:
+    if run.plan is None or not run.plan.keep:
+        return None
+    keep = run.plan.keep
+    groups: dict[object, list[KeptNode]] = {}
+    for kept in keep:
+        alone = len(keep) <= MOST_ROWS
+        groups.setdefault(kept.node if alone else (kept.op, kept.guard), []).append(kept)
+    rows = [_kept_row(group) for group in list(groups.values())[:MOST_ROWS]]
+    left_out = [kept for group in list(groups.values())[MOST_ROWS:] for kept in group]
+    if left_out:
+        rows.append((f"and {len(left_out)} more", "", "see run.json", ""))
+    title = f"Kept in FP32: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
+    columns = (Column("node"), Column("op"), Column("why"), Column("without it", "right"))
+    return Table(title, columns, tuple(rows))
+
+
+def _kept_row(group: Sequence[KeptNode]) -> tuple[str, str, str, str]:
+    worst = max(group, key=lambda kept: kept.error_without or 0)
+    names = listed([kept.node for kept in group], most=3, width=40)
+    op = shorten(group[0].op, 16)
+    reason = sentence(worst.reason)
+    if len(group) == 1:
+        return names, op, reason, _without(worst.error_without)
+    return names, f"{len(group)} × {op}", f"For example: {reason}", _without(worst.error_without)
+
+
+def _without(excess: float | None) -> str:
+    if excess is None:
+        return "–"
+    return f"≥ {number(excess)} × limit" if isfinite(excess) else "NaN or inf"
+
+
+def _errors(run: Run) -> Table | None:
+    sides = {"candidate": run.verdict}
+    if run.plan is not None:
+        sides = {"mixed": run.verdict}
+        if run.baseline is not None:
+            sides = {f"all {run.plan.low.upper()}": run.baseline, **sides}
+    names = sorted(run.verdict.outputs, key=lambda name: run.verdict.outputs[name].passed)
+    rows = []
+    for name in names[:MOST_ROWS]:
+        label = shorten(name, 28)
+        for side, verdict in sides.items():
+            if name in verdict.outputs:
+                rows.append((label, side, *_error_cells(verdict.outputs[name])))
+                label = ""
+    if not rows:
+        return None
+    if len(names) > MOST_ROWS:
+        rows.append((f"and {len(names) - MOST_ROWS} more", *[""] * 7))
+    figures = ("max abs", "rel max", "SNR dB", "cosine", "non-finite", "equal")
+    columns = (Column("output"), Column("model"), *(Column(f, "right") for f in figures))
+    return Table("Error against FP32", columns, tuple(rows)).without_empty_columns()
+
+
+def _error_cells(error: OutputError) -> tuple[str, ...]:
+    return (
+        number(error.max_abs),
+        number(error.rel_max),
+        fixed(error.snr_db, 1),
+        fixed(error.cosine, 6),
+        str(error.nonfinite),
+        "" if error.agreement is None else f"{error.agreement:.2%}",
+    )
+
+
+def _metric(run: Run) -> Lines | None:
+    result = run.verdict.metric
+    if result is None:
+        return None
+    before = run.baseline.metric if run.baseline is not None else None
+    low = "" if before is None or run.plan is None else (
+        f"{before.candidate:.6g} all {run.plan.low.upper()}, "
+    )
+    line = (
+        f"{sentence(result.name)}: {result.reference:.6g} in FP32, {low}{result.candidate:.6g} "
+        f"here; a drop of {number(result.allowed_drop)} is allowed"
+    )
+    return Lines("Task metric", (line,))
+
+
+def _figures(run: Run) -> Lines:
+    lines: list[str] = []
+    if run.plan is not None:
+        lines += _plan_lines(run.plan)
+        lines.append(_minimality(run, run.plan))
+    cost = run.cost
+    stages = sorted(cost.stage_seconds.items(), key=lambda item: -item[1])
+    spent = ", ".join(f"{sentence(name)} {seconds:.1f}" for name, seconds in stages)
+    lines.append(
+        f"{count(cost.evaluations, 'evaluation')} in {cost.seconds:.1f} s"
+        f"{f' ({spent})' if spent else ''}; peak memory {cost.peak_rss_bytes / 2**20:.0f} MiB."
+    )
+    return Lines("In figures", tuple(lines))
+
+
+def _plan_lines(plan: Plan) -> Iterator[str]:
+    low = plan.low.upper()
+    moved = len(plan.data_movement)
+    carried = f"; {count(moved, 'node')} that only move data are FP32 with them" if moved else ""
+    yield (
+        f"{len(plan.keep)} of {count(plan.candidates, 'compute node')} in FP32, the rest in {low}; "
+        f"{count(plan.casts, 'Cast')}{carried}."
+    )
+    for constant in plan.constants[:4]:
+        yield (
+            f"Constant {shorten(constant.name)} ({number(constant.minimum)} to "
+            f"{number(constant.maximum)}) is stored at the end of the {low} range where it is "
+            f"beyond ({count(constant.elements, 'element')})."
+        )
+    if len(plan.constants) > 4:
+        yield f"{len(plan.constants) - 4} more constants saturate."
+    reasons: dict[tuple[str, str], list[NodeName]] = {}
+    for node in plan.unsupported:
+        reasons.setdefault((node.op, node.reason), []).append(node.node)
+    for (op, reason), nodes in reasons.items():
+        yield sentence(f"FP32 in any case, {len(nodes)} × {op}: {reason} ({listed(nodes, 2)}).")
+
+
+def _minimality(run: Run, plan: Plan) -> str:
+    search = run.search
+    if not plan.keep:
+        return "No node needs FP32." if run.verdict.passed else "No node is kept in FP32."
+    if plan.minimal:
+        return "Minimal: on the calibration samples none of the kept nodes could be lowered alone."
+    if search is None:
+        return "Not shown to be minimal."
+    if search.exhausted:
+        return f"Not shown to be minimal: the {search.seconds_budget:g} s for the search were spent."
+    why = f": {search.steps[-1]}" if search.steps else ""
+    return sentence(f"Not shown to be minimal{why}.")
+
+
+def _non_finite(verdict: Verdict) -> Iterator[str]:
+    tensors = verdict.intermediate_nonfinite
+    if not tensors:
+        return
+    first = tensors[0]
+    origin = f" (from node {shorten(first.producer)})" if first.producer else ""
+    yield (
+        f"Inside, {count(len(tensors), 'tensor')} with NaN or infinite values that FP32 lacks, "
+        f"the first {shorten(first.tensor)}{origin}."
+    )
+
+
+def _inside(verdict: Verdict) -> Lines | None:
+    lines = tuple(_non_finite(verdict))
+    return Lines("Non-finite values", lines) if lines else None
+
+
+def _remarks(run: Run) -> Lines | None:
+    lines = [*(run.plan.notes if run.plan is not None else ()), *_growth(run)]
+    if run.search is not None and run.search.joined:
+        joined = count(len(run.search.joined), "held-out sample")
+        lines.append(f"{joined} failed at first and joined the search; the rest judged.")
+    lines += [f"Warning: {line}" for line in run.warnings]
+    lines += [f"Hint: {line}" for line in run.verdict.hints]
+    return Lines("Remarks", tuple(map(sentence, lines))) if lines else None
+
+
+def _growth(run: Run) -> Iterator[str]:
+    """Yield a line on how the error grows, unless a note of the plan tells it already."""
+    if not run.growth or (run.plan is not None and run.plan.notes):
+        return
+    step = max(run.growth, key=lambda g: g.error - g.inherited if g.error > g.inherited else 0)
+    yield (
+        f"With everything low, the relative RMS error grows from {number(run.growth[0].error)} to "
+        f"{number(run.growth[-1].error)}; the largest step is at {shorten(step.node)}, from "
+        f"{number(step.inherited)} to {number(step.error)}."
+    )
+
+
+def _reasons(verdict: Verdict) -> Lines | None:
+    if not verdict.reasons:
+        return None
+    return Lines("Why it failed", tuple(map(sentence, verdict.reasons)))

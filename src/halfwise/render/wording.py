@@ -1,0 +1,118 @@
+"""Make names, sentences and numbers fit to be shown: one line, no control characters, short.
+
+Names in a model are whatever its author wrote. Escape sequences in them could repaint the terminal,
+line breaks could fake lines of a report, and names of thousands of characters could drown it.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from math import isinf, isnan
+
+WIDEST_NAME = 60
+"""Columns that a name may take in running text."""
+
+_REPLACED = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_NUMBER = re.compile(r"(?<![0-9])(0|[1-9][0-9]{0,8})(?![0-9])")
+_MOST_PIECES = 6
+
+
+def clean(text: str) -> str:
+    """Return `text` with a replacement character for each one that is not plainly visible.
+
+    Control characters, line separators, surrogates and the invisible format characters that can
+    reverse the writing direction all count.
+    """
+    return "".join("\N{REPLACEMENT CHARACTER}" if _is_hidden(c) else c for c in text)
+
+
+def _is_hidden(character: str) -> bool:
+    return unicodedata.category(character) in _REPLACED
+
+
+def shorten(name: str, width: int = WIDEST_NAME) -> str:
+    """Return `name`, clean, cut in the middle where it is longer than `width` (≥ 3) characters.
+
+    The end is worth most, since exporters put what a node does there.
+    """
+    if len(name) <= width:
+        return clean(name)
+    head = (width - 1) // 2
+    return clean(f"{name[:head]}…{name[head + 1 - width :]}")
+
+
+def sentence(text: str) -> str:
+    """Return `text`, clean, with each overlong word cut in the middle."""
+    pattern = rf"\S{{{WIDEST_NAME + 1},}}"
+    return re.sub(pattern, lambda found: shorten(found[0]), clean(text))
+
+
+def number(value: float) -> str:
+    """Return `value` with three significant digits."""
+    if isnan(value):
+        return "NaN"
+    if isinf(value):
+        return "inf" if value > 0 else "−inf"
+    mantissa, _, exponent = f"{value:.3g}".partition("e")
+    return (f"{mantissa}e{int(exponent)}" if exponent else mantissa).replace("-", "−")
+
+
+def fixed(value: float, digits: int) -> str:
+    """Return `value` with `digits` decimals."""
+    return f"{value:.{digits}f}".replace("-", "−") if abs(value) < 1e6 else number(value)
+
+
+def count(quantity: int, noun: str) -> str:
+    """Return such as `1 node` or `3 nodes`."""
+    return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
+
+
+def listed(names: Sequence[str], most: int = 4, width: int = WIDEST_NAME) -> str:
+    """Return `names` as a short list, those that differ in one number merged.
+
+    Args:
+        names: What to list, such as `/b.0/Pow`, `/b.1/Pow`, `/b.2/Pow`, `/head`.
+        most: Entries shown; the rest is counted.
+        width: Longest entry.
+
+    Returns:
+        Such as `/b.{0–2}/Pow, /head and 12 more`.
+    """
+    entries = list(_merged(list(names)))
+    shown = ", ".join(shorten(text, width) for text, _ in entries[:most])
+    rest = sum(count for _, count in entries[most:])
+    return f"{shown} and {rest} more" if rest else shown
+
+
+def _merged(names: list[str]) -> Iterator[tuple[str, int]]:
+    """Yield entries and how many names each stands for, in order of first appearance."""
+    shapes: dict[tuple[str, ...], list[list[str]]] = {}
+    for name in names:
+        parts = _NUMBER.split(name)
+        shapes.setdefault(tuple(parts[::2]), []).append(parts)
+    for alike in shapes.values():
+        if len(alike[0]) == 1:
+            yield alike[0][0], len(alike)
+            continue
+        place = max(range(1, len(alike[0]), 2), key=lambda i: len({parts[i] for parts in alike}))
+        groups: dict[tuple[str, str], list[int]] = {}
+        for parts in alike:
+            around = ("".join(parts[:place]), "".join(parts[place + 1 :]))
+            groups.setdefault(around, []).append(int(parts[place]))
+        for (before, after), numbers in groups.items():
+            yield f"{before}{_numbers(numbers)}{after}", len(numbers)
+
+
+def _numbers(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return str(numbers[0])
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    pieces = [f"{r[0]}–{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs]
+    if len(pieces) > _MOST_PIECES:
+        pieces = [*pieces[:3], "…", pieces[-1]]
+    return "{" + ", ".join(pieces) + "}"

@@ -1,0 +1,66 @@
+"""Name suspicions with numbers: what may go wrong in the low format, and which nodes it concerns.
+
+One file per family of causes; each docstring gives its rules, thresholds and their sources.
+"""
+
+from halfwise.formats import Format
+from halfwise.graph.model import Network
+from halfwise.graph.roles import Roles
+from halfwise.records import Guard, Observations
+from halfwise.stages.attribute.cancellation import cancellation_guards
+from halfwise.stages.attribute.constants import constant_guards
+from halfwise.stages.attribute.evidence import Evidence
+from halfwise.stages.attribute.integers import integer_guards
+from halfwise.stages.attribute.masks import mask_guards
+from halfwise.stages.attribute.ranges import range_guards
+from halfwise.stages.attribute.selection import selection_guards
+from halfwise.stages.attribute.small import small_guards
+
+__all__ = ["attribute"]
+
+
+def attribute(
+    network: Network,
+    roles: Roles,
+    observations: Observations,
+    fmt: Format,
+    *,
+    headroom: float = 2.0,
+    accumulate: str = "fp32",
+) -> tuple[Guard, ...]:
+    """Return every suspicion that the observations give rise to, gravest first.
+
+    A guard is a suspicion, not a verdict: an infinity that a tanh swallows is named too. Severity
+    is 3 to 4 where values leave the range, 2 to 3 where a denominator or logarithm reads zero, 1 to
+    2 where accuracy is lost, and below 1 where the loss is only possible (values within the
+    headroom last). See `halfwise.stages.attribute.severity`.
+
+    Args:
+        network: The FP32 model.
+        roles: Roles of its nodes for `fmt`.
+        observations: What its tensors looked like, with statistics taken for `fmt`.
+        fmt: The low format.
+        headroom: Factor ≥ 1 on observed ranges within which overflow counts.
+        accumulate: "fp16" to suspect running sums inside ops too; "fp32" otherwise.
+
+    Returns:
+        Guards by descending severity, then in graph order of their nodes. `Guard.nodes` are in
+        graph order and hold nodes with role COMPUTE only, at least one.
+    """
+    evidence = Evidence(network, roles, observations, fmt, headroom, accumulate)
+    masks = list(mask_guards(evidence))
+    guards = [
+        *masks,
+        *(g for g in range_guards(evidence) if not _is_mask(g, masks)),
+        *(g for g in constant_guards(evidence) if not _is_mask(g, masks)),
+        *small_guards(evidence),
+        *cancellation_guards(evidence),
+        *integer_guards(evidence),
+        *selection_guards(evidence),
+    ]
+    return tuple(sorted(guards, key=lambda g: (-g.severity, evidence.order[g.node])))
+
+
+def _is_mask(guard: Guard, masks: list[Guard]) -> bool:
+    """Return whether a mask explains this guard: its constant, or what it is added to."""
+    return any(guard.tensor == m.tensor or guard.node in m.nodes for m in masks)

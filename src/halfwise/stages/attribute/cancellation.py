@@ -1,0 +1,63 @@
+"""Differences of nearly equal values, which uncover the rounding of their operands."""
+
+import math
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from halfwise.records import Guard
+from halfwise.stages.attribute.evidence import Evidence
+from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
+from halfwise.stages.attribute.walk import constant_behind, upstream
+
+_SEVERITY_OF_ZEROS = 0.5
+"""Mostly zero results: operands equal by design (x - x, 1 - mask) lose nothing."""
+
+
+def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
+    """Yield cancellation guards: Add and Sub whose result is far smaller than their operands.
+
+    Operands stored with the unit roundoff u = 2^-precision leave the result of a ± b with a
+    relative error of up to u · max(|a|, |b|) / |a ± b| from each (Higham 2002, "Accuracy and
+    Stability of Numerical Algorithms", 1.7). A guard is raised where this, with the median of the
+    ratio over the elements, exceeds `SIGNIFICANT`: a ratio above 20.5 in FP16 and 2.6 in BF16.
+
+    The nodes are the subtraction and the producers of its operands, through data movement and
+    through nodes that hand errors on as they are (sums, means, factors). What reads the result
+    is left out: it is small, and a floating-point format stores small values as well as others.
+    """
+    unit = 2.0**-evidence.fmt.precision
+    for node, seen in evidence.inside("cancellation"):
+        error = seen.value * unit
+        if error <= SIGNIFICANT:
+            continue
+        zeros = math.isinf(seen.value)
+        ratio = (
+            f"mostly cancel to zero in {seen.node} ({seen.op})"
+            if zeros
+            else f"cancel in {seen.node} ({seen.op}): they are {seen.value:.2g} times the result, "
+            f"which keeps an error of about {min(error, 1.0):.0%}".replace("%", " %")
+        )
+        yield from evidence.guard(
+            "cancellation",
+            node,
+            node.outputs[0],
+            message=f"operands rounded to {evidence.format_name} {ratio}"
+            f"{evidence.where(seen.worst_sample)}",
+            fix=evidence.norm_fix(
+                node, "Subtract first, where the values are exact, and square or scale afterwards."
+            ),
+            nodes=[node, *_origins(evidence, node)],
+            severity=_SEVERITY_OF_ZEROS if zeros else graded(Band.INEXACT, error / SIGNIFICANT),
+        )
+
+
+def _origins(evidence: Evidence, node: ir.Node) -> list[ir.Node]:
+    def hands_on(source: ir.Node) -> bool:
+        if source.op_type in ("ReduceMean", "ReduceSum", "GlobalAveragePool", "Neg"):
+            return True
+        return source.op_type in ("Mul", "Div") and any(
+            constant_behind(v, evidence.roles) is not None for v in source.inputs
+        )
+
+    return [n for v in node.inputs for n in upstream(v, evidence.roles, hands_on)]

@@ -1,0 +1,125 @@
+"""Constants that the low format cannot hold: out of range, mostly subnormal, or a lost variance."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.graph.casts import saturated_constants
+from halfwise.graph.model import constant_array
+from halfwise.graph.roles import is_float
+from halfwise.records import Guard, SaturatedConstant
+from halfwise.stages.attribute.evidence import Evidence, percent, several
+from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
+from halfwise.stages.attribute.walk import consumers, low_consumers, moves, reads_low
+
+_MOSTLY = 0.5
+"""A minority of tiny weights is usual and harmless next to large ones; a majority is not."""
+
+_ADDENDS = {
+    "Add": (0, 1), "Sub": (0, 1), "Sum": (0, 1, 2, 3), "Max": (0, 1), "Min": (0, 1),
+    "Clip": (1, 2), "Conv": (2,), "ConvTranspose": (2,), "Gemm": (2,), "LayerNormalization": (2,),
+    "InstanceNormalization": (2,), "GroupNormalization": (2,), "BatchNormalization": (2, 3, 4),
+}  # fmt: skip
+"""Operands that are added to something else, so that a tiny one is lost in it anyway.
+
+The variance of a BatchNormalization (slot 4) has a rule of its own.
+"""
+
+_FOLD = "Fold the BatchNormalization into the convolution before it."
+_SCALE = "Scale the weights by a power of two and undo it in the operator before or behind."
+
+
+def constant_guards(evidence: Evidence) -> Iterator[Guard]:
+    """Yield constant-range and constant-subnormal guards.
+
+    - "constant-range": finite elements above `fmt.max`. TensorRT stores them as the largest finite
+      value, plain conversions as infinity: wrong either way.
+    - "constant-subnormal": more than half of the non-zero elements are below
+      `fmt.smallest_normal`, in an operand that is not merely added.
+    - "constant-subnormal" for a BatchNormalization's variance v: some channel's 1/√(v + eps)
+      changes by more than `SIGNIFICANT`; to first order |δv| / 2(v + eps).
+    """
+    values = evidence.network.graph.initializers
+    for found in saturated_constants(evidence.network, evidence.roles, frozenset(), evidence.fmt):
+        value = values.get(found.name)
+        if value is None:
+            value = evidence.nodes[found.consumers[0]].outputs[0]
+        yield from _beyond(evidence, value, found)
+    for value in values.values():
+        if is_float(value):
+            yield from _tiny(evidence, value)
+    for node in evidence.nodes.values():
+        if node.op_type == "BatchNormalization":
+            yield from _variance(evidence, node)
+
+
+def _beyond(evidence: Evidence, value: ir.Value, found: SaturatedConstant) -> list[Guard]:
+    nodes = low_consumers(value, evidence.roles)
+    if not nodes:
+        return []
+    largest = max(-found.minimum, found.maximum)
+    size = 1 if value.const_value is None else value.const_value.size
+    variance = nodes[0].op_type == "BatchNormalization"
+    return evidence.guard(
+        "constant-range",
+        nodes[0],
+        value,
+        message=f"{several(found.elements, 'value')} of the {size} in constant {found.name} lie "
+        f"beyond {evidence.format_name}'s {evidence.fmt.max:.6g}, up to {largest:.2g}",
+        fix=_FOLD if variance else _SCALE,
+        nodes=nodes,
+        severity=graded(Band.OVERFLOW, largest / evidence.fmt.max),
+    )
+
+
+def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
+    fmt = evidence.fmt
+    nodes = [
+        n
+        for n, slot in consumers(value, evidence.roles)
+        if reads_low(n, slot, evidence.roles) and slot not in _ADDENDS.get(n.op_type, ())
+    ]
+    if not nodes or all(moves(n, evidence.roles) for n in nodes):
+        return []
+    magnitudes = np.abs(constant_array(value).astype(np.float32))
+    nonzero = magnitudes[magnitudes > 0]
+    share = float((nonzero < fmt.smallest_normal).mean()) if nonzero.size else 0.0
+    if share <= _MOSTLY:
+        return []
+    zeroed = float((nonzero <= fmt.flush_threshold).mean())
+    return evidence.guard(
+        "constant-subnormal",
+        nodes[0],
+        value,
+        message=f"{percent(share)} of the non-zero values of constant {value.name} are below "
+        f"{evidence.format_name}'s smallest normal number {fmt.smallest_normal:.2g}, and "
+        f"{percent(zeroed)} become zero",
+        fix=_SCALE,
+        nodes=nodes,
+        severity=graded(Band.INEXACT, fmt.smallest_normal / float(nonzero.max())),
+    )
+
+
+def _variance(evidence: Evidence, node: ir.Node) -> list[Guard]:
+    value = node.inputs[4] if len(node.inputs) > 4 else None
+    if value is None or value.const_value is None or not reads_low(node, 4, evidence.roles):
+        return []
+    variance: NDArray[np.float32] = constant_array(value).astype(np.float32)
+    eps = node.attributes["epsilon"].as_float() if "epsilon" in node.attributes else 1e-5
+    within = (variance >= 0) & (variance <= evidence.fmt.max)
+    change = np.abs(evidence.fmt.round(variance) - variance) / (2 * (np.abs(variance) + eps))
+    lost = np.where(within, change, 0.0)
+    if lost.size == 0 or lost.max() <= SIGNIFICANT:
+        return []
+    return evidence.guard(
+        "constant-subnormal",
+        node,
+        value,
+        message=f"storing the variance {value.name} in {evidence.format_name} changes the scale of "
+        f"{several(int((lost > SIGNIFICANT).sum()), 'channel')} by up to {percent(lost.max())}",
+        fix=_FOLD,
+        nodes=[node],
+        severity=graded(Band.INEXACT, float(lost.max()) / SIGNIFICANT),
+    )

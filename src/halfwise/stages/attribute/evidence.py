@@ -1,0 +1,190 @@
+"""What is known about a network in the low format: the facts that every family of guards reads."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.formats import Format
+from halfwise.graph.model import Network, constant_array, node_name, tensor_name
+from halfwise.graph.patterns import written_out
+from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.records import (
+    Guard,
+    GuardKind,
+    InnerObservation,
+    NodeName,
+    Observation,
+    Observations,
+    TensorName,
+)
+
+_FIXES: Mapping[str, str] = {
+    "LayerNormalization": "Export with opset 17 or later so that LayerNormalization is one node.",
+    "GroupNormalization": "Export with opset 21 or later so that GroupNormalization is one node.",
+    "RMSNormalization": "Export with opset 23 or later so that RMSNormalization is one node.",
+    "LpNormalization": "Divide by the largest magnitude before taking the norm.",
+    "InstanceNormalization": "Export the normalisation as one InstanceNormalization node.",
+}
+"""Repairs for written-out norms, in order of precedence; opsets from the ONNX operator changelog.
+
+One node keeps its squares and sums in FP32 (attribute `stash_type`), and TensorRT's own warning
+advises it: "Exporting the model to the latest available ONNX opset (later than opset 17)".
+"""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A network, its observed values, and the low format it should run in.
+
+    Attributes:
+        network: The model.
+        roles: Roles of its nodes.
+        observations: What the FP32 reference looked like.
+        fmt: The low format.
+        headroom: Factor on observed ranges within which overflow counts.
+        accumulate: Format of running sums inside ops, "fp32" or "fp16".
+    """
+
+    network: Network
+    roles: Roles
+    observations: Observations
+    fmt: Format
+    headroom: float
+    accumulate: str
+    _spans: dict[TensorName, tuple[float, float]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def nodes(self) -> Mapping[NodeName, ir.Node]:
+        """The nodes of the main graph by name, in graph order."""
+        return {node_name(n): n for n in self.network.nodes()}
+
+    @cached_property
+    def order(self) -> Mapping[NodeName, int]:
+        """Position of every node in the graph."""
+        return {name: i for i, name in enumerate(self.nodes)}
+
+    @cached_property
+    def _tensors(self) -> Mapping[TensorName, Observation]:
+        return {o.tensor: o for o in self.observations.tensors}
+
+    @cached_property
+    def _norms(self) -> Mapping[NodeName, str]:
+        return {
+            name: op
+            for op in reversed(list(_FIXES))
+            for group in written_out(self.network, op)
+            for name in group
+        }
+
+    @property
+    def format_name(self) -> str:
+        """The low format's name in capitals, as sentences use it."""
+        return self.fmt.name.upper()
+
+    def observed(self, value: ir.Value | None) -> Observation | None:
+        """Return what `value` looked like; None where it was not observed."""
+        if value is None or value.name is None:
+            return None
+        return self._tensors.get(TensorName(value.name))
+
+    def absmax(self, value: ir.Value | None) -> float:
+        """Return the largest finite magnitude of a tensor or constant, 0 where unknown."""
+        if value is None or not is_float(value):
+            return 0.0
+        if value.const_value is not None:
+            return self.largest(value)
+        seen = self.observed(value)
+        return 0.0 if seen is None else seen.absmax
+
+    def span(self, value: ir.Value) -> tuple[float, float]:
+        """Return the smallest and largest finite element of a constant, NaN for none."""
+        name = tensor_name(value)
+        if name not in self._spans:
+            array = constant_array(value)
+            finite = array[np.isfinite(array)]
+            nothing = (math.nan, math.nan)
+            self._spans[name] = (
+                (float(finite.min()), float(finite.max())) if finite.size else nothing
+            )
+        return self._spans[name]
+
+    def largest(self, value: ir.Value) -> float:
+        """Return the largest finite magnitude of a constant, 0 for none."""
+        low, high = self.span(value)
+        return 0.0 if math.isnan(low) else max(-low, high)
+
+    def relative_error(self, magnitude: float) -> float:
+        """Return the largest relative error of a value of this magnitude stored low (1 if zeroed).
+
+        Half the spacing over the magnitude: IEEE 754-2019, 4.3.1.
+        """
+        if magnitude <= self.fmt.flush_threshold:
+            return 1.0
+        return self.fmt.ulp(magnitude) / 2 / magnitude
+
+    def inside(self, kind: str) -> Iterable[tuple[ir.Node, InnerObservation]]:
+        """Yield node and number of every observation of one kind about the inside of ops."""
+        for seen in self.observations.inner:
+            if seen.kind == kind and seen.node in self.nodes:
+                yield self.nodes[seen.node], seen
+
+    def where(self, index: int) -> str:
+        """Return " (sample ID)" for an index into the observed samples, "" for none."""
+        samples = self.observations.samples
+        return f" (sample {samples[index]})" if 0 <= index < len(samples) else ""
+
+    def norm_fix(self, node: ir.Node, otherwise: str) -> str:
+        """Return the repair for the written-out norm that `node` is part of, else `otherwise`."""
+        norm = self._norms.get(node_name(node))
+        return otherwise if norm is None else _FIXES[norm]
+
+    def guard(
+        self,
+        kind: GuardKind,
+        node: ir.Node,
+        tensor: ir.Value | None,
+        *,
+        message: str,
+        fix: str,
+        nodes: Iterable[ir.Node],
+        severity: float,
+    ) -> list[Guard]:
+        """Return one guard on the compute nodes among `nodes`, or none where there are none.
+
+        Nodes that only move data are left out: keeping what they lie between carries them.
+        """
+        free = {node_name(n) for n in nodes if self._computes(n)}
+        if not free:
+            return []
+        return [
+            Guard(
+                kind=kind,
+                node=node_name(node),
+                tensor=None if tensor is None else tensor_name(tensor),
+                message=message,
+                fix=fix,
+                nodes=tuple(sorted(free, key=self.order.__getitem__)),
+                severity=severity,
+            )
+        ]
+
+    def _computes(self, node: ir.Node) -> bool:
+        role = self.roles.get(node_name(node))
+        return role is not None and role.role is Role.COMPUTE
+
+
+def percent(fraction: float) -> str:
+    """Return a fraction as a percentage of two digits that is never rounded to 0 % or 100 %."""
+    if fraction in (0.0, 1.0):
+        return f"{fraction:.0%}".replace("%", " %")
+    shown = min(max(100 * fraction, 0.01), 99.9)
+    return f"{shown:.2g} %" if shown < 99 else f"{shown:.1f} %"
+
+
+def several(count: int, noun: str) -> str:
+    """Return "1 value" or "3 values"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

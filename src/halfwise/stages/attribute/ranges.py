@@ -1,0 +1,138 @@
+"""Values beyond the range of the low format or close to it, in tensors and inside ops."""
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from halfwise.graph.patterns.reading import square_of
+from halfwise.graph.roles import is_float
+from halfwise.records import Guard, Observation
+from halfwise.stages.attribute.evidence import Evidence, percent
+from halfwise.stages.attribute.severity import Band, graded
+from halfwise.stages.attribute.walk import low_consumers, moves
+
+_RESCALE = (
+    "Scale the weights that produce it down and those that read it up, or clamp it before it is "
+    "stored."
+)
+_SEVERITY_OF_SUM = 0.9
+"""Σ|x| bounds the running sum but is reached only if no terms cancel."""
+_SEVERITY_OF_INNER_SQUARE = 0.8
+"""An op may keep its squares in FP32, and the emulation does."""
+_HEADROOM_WEIGHT = 0.5
+"""Ranks a value that fits behind every suspicion about one that does not."""
+
+
+def range_guards(evidence: Evidence) -> Iterator[Guard]:
+    """Yield overflow, square, sum and headroom guards.
+
+    - "overflow", or "square" where the tensor is a square: absmax ≥ `fmt.overflow_threshold`, the
+      smallest magnitude that rounds to infinity (IEEE 754-2019, 4.3.1).
+    - "square" inside ReduceL2 and the like: Σx² or x² reaches the threshold while the result fits.
+      Possible only, because ops may work in FP32 inside; certain with FP16 accumulation.
+    - "sum": with FP16 accumulation, Σ|x| inside an op reaches the threshold.
+    - "headroom": absmax · headroom ≥ threshold though absmax is below it.
+
+    A tensor that data movement copies from one out of range is not named again. The nodes are the
+    producer and all consumers that compute, through data movement.
+    """
+    threshold = evidence.fmt.overflow_threshold
+    for seen in evidence.observations.tensors:
+        if seen.absmax * evidence.headroom >= threshold:
+            yield from _tensor(evidence, seen)
+    yield from _inner_squares(evidence)
+    if evidence.accumulate == "fp16":
+        yield from _sums(evidence)
+
+
+def _tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
+    value = _value(evidence, seen)
+    if value is None or not is_float(value):
+        return []
+    producer = value.producer()
+    readers = low_consumers(value, evidence.roles)
+    limit = evidence.fmt.overflow_threshold
+    overflows = seen.absmax >= limit
+    if producer is not None and _is_copy(evidence, producer, limit if overflows else seen.absmax):
+        return []
+    if producer is None and not readers:
+        return []
+    square = square_of(value) if producer is not None else None
+    subject = f"the square of {square.value.name}" if square else str(value.name)
+    node = producer or readers[0]
+    return evidence.guard(
+        ("square" if square else "overflow") if overflows else "headroom",
+        node,
+        value,
+        message=_message(evidence, subject, seen),
+        fix=evidence.norm_fix(node, _RESCALE),
+        nodes=[node, *readers],
+        severity=graded(Band.OVERFLOW, seen.absmax / limit)
+        if overflows
+        else _HEADROOM_WEIGHT * seen.absmax / limit,
+    )
+
+
+def _value(evidence: Evidence, seen: Observation) -> ir.Value | None:
+    if seen.producer is None:
+        inputs = evidence.network.graph.inputs
+        return next((v for v in inputs if v.name == seen.tensor), None)
+    node = evidence.nodes.get(seen.producer)
+    return next((v for v in node.outputs if v.name == seen.tensor), None) if node else None
+
+
+def _is_copy(evidence: Evidence, producer: ir.Node, limit: float) -> bool:
+    """Return whether the elements that reach `limit` were there before `producer` moved them."""
+    return moves(producer, evidence.roles) and any(
+        evidence.absmax(v) >= limit for v in producer.inputs
+    )
+
+
+def _message(evidence: Evidence, subject: str, seen: Observation) -> str:
+    largest = f"{evidence.format_name}'s {evidence.fmt.max:.6g}"
+    where = evidence.where(seen.worst_sample)
+    if seen.absmax < evidence.fmt.overflow_threshold:
+        times = evidence.fmt.max / seen.absmax
+        return f"{subject} reaches {seen.absmax:.3g}{where}; {largest} is {times:.2g} times that"
+    share = seen.detail.overflow if seen.detail else 0.0
+    elements = f", in {percent(share)} of its elements" if share else ""
+    return f"{subject} reaches {seen.absmax:.2g}, beyond {largest}{elements}{where}"
+
+
+def _inner_squares(evidence: Evidence) -> Iterator[Guard]:
+    limit = evidence.fmt.overflow_threshold
+    for node, seen in evidence.inside("square"):
+        # Where the result itself overflows, the guard on the tensor says it.
+        if seen.value < limit or any(evidence.absmax(v) >= limit for v in node.outputs):
+            continue
+        certain = evidence.accumulate == "fp16"
+        yield from evidence.guard(
+            "square",
+            node,
+            None,
+            message=f"inside {seen.node} ({seen.op}) the squares reach {seen.value:.2g}, beyond "
+            f"{evidence.format_name}'s {evidence.fmt.max:.6g}{evidence.where(seen.worst_sample)}",
+            fix="Divide by the largest magnitude before squaring, and multiply afterwards.",
+            nodes=[node],
+            severity=graded(Band.OVERFLOW, seen.value / limit)
+            if certain
+            else _SEVERITY_OF_INNER_SQUARE,
+        )
+
+
+def _sums(evidence: Evidence) -> Iterator[Guard]:
+    limit = evidence.fmt.overflow_threshold
+    for node, seen in evidence.inside("sum"):
+        if seen.value < limit:
+            continue
+        yield from evidence.guard(
+            "sum",
+            node,
+            None,
+            message=f"a running {evidence.format_name} sum inside {seen.node} ({seen.op}) can "
+            f"reach {seen.value:.2g}, beyond {evidence.fmt.max:.6g}"
+            f"{evidence.where(seen.worst_sample)}",
+            fix="Accumulate in FP32, or scale the summands down before the sum.",
+            nodes=[node],
+            severity=_SEVERITY_OF_SUM,
+        )

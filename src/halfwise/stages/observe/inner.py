@@ -1,0 +1,281 @@
+"""What happens inside an op and shows in none of its tensors.
+
+Squares follow from extrema. Sums are computed by the model itself: beside each op that sums, its
+twin on magnitudes. Cancellation and margins need elements, so they are views on tensors.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.backends.probe import View
+from halfwise.formats import Format
+from halfwise.graph.model import Network, constant_array, node_name, opset_of, tensor_name
+from halfwise.graph.roles import Roles, is_float
+from halfwise.records import InnerObservation, NodeName, TensorName
+
+Kind = Literal["square", "sum", "cancellation", "margin"]
+
+_MEDIAN_ELEMENTS = 1 << 20
+_RANKING = ("ArgMax", "ArgMin", "TopK")
+
+
+@dataclass
+class InnerNumbers:
+    """The worst number seen per node: the largest, for margins the smallest."""
+
+    _worst: dict[NodeName, tuple[Kind, float, int]] = field(default_factory=dict)
+
+    def add(self, node: NodeName, kind: Kind, value: float, sample: int) -> None:
+        """Take a number into account; NaN is ignored."""
+        known = self._worst.get(node)
+        if np.isnan(value):
+            return
+        if known is None or (value < known[1] if kind == "margin" else value > known[1]):
+            self._worst[node] = (kind, value, sample)
+
+    def records(self, network: Network) -> tuple[InnerObservation, ...]:
+        """Return the records in graph order."""
+        worst = self._worst
+        return tuple(
+            InnerObservation(
+                node=name,
+                op=node.op_type,
+                kind=worst[name][0],
+                value=worst[name][1],
+                worst_sample=worst[name][2],
+            )
+            for node in network.nodes()
+            if (name := node_name(node)) in worst
+        )
+
+
+def squares(
+    network: Network, roles: Roles, absmax: Mapping[TensorName, tuple[float, int]]
+) -> Iterator[tuple[NodeName, float, int]]:
+    """Yield (node, largest square inside it, sample) for every node that squares and may be low.
+
+    Pow with a constant exponent of 2 or more and Mul(x, x) square their input; the output of
+    ReduceSumSquare is Σx², that of ReduceL2 its root.
+
+    Args:
+        network: The model.
+        roles: Role per node.
+        absmax: Per tensor its largest finite magnitude and the sample that holds it.
+    """
+    for node in _low_nodes(network, roles):
+        match node.op_type:
+            case "Pow" if _constant_max(node.inputs[1]) >= 2:
+                squared, power = node.inputs[0], 2
+            case "Mul" if node.inputs[0] is node.inputs[1]:
+                squared, power = node.inputs[0], 2
+            case "ReduceSumSquare":
+                squared, power = node.outputs[0], 1
+            case "ReduceL2":
+                squared, power = node.outputs[0], 2
+            case _:
+                continue
+        if squared is not None and squared.name in absmax:
+            value, sample = absmax[tensor_name(squared)]
+            yield node_name(node), value**power, sample
+
+
+def with_sums(network: Network, roles: Roles) -> tuple[ir.Model, dict[TensorName, NodeName]]:
+    """Return a model, without outputs, that also computes what running sums can reach, and where.
+
+    Each node that sums and may be low gets a twin of the same operator on |inputs|, without bias
+    (added after the sum): Σ|a||b| for MatMul, Gemm and Conv, Σ|x| for ReduceSum and ReduceMean.
+    Softmax subtracts the maximum first, so its sum is 1 / its largest probability. Exact but for
+    FP32 rounding; one run costs about twice plain inference.
+    """
+    model = network.copy()
+    opset = opset_of(model)
+    sums: dict[TensorName, NodeName] = {}
+    for node in list(model.graph):
+        name = node_name(node)
+        if not (roles[name].free and is_float(node.inputs[0] if node.inputs else None)):
+            continue
+        twin = _summing_twin(node, f"halfwise::sum::{name}", opset)
+        if twin:
+            model.graph.insert_after(node, twin)
+            sums[tensor_name(twin[-1].outputs[0])] = name
+    # Whoever runs it wants the sums; an output would be fetched on every run.
+    model.graph.outputs.clear()
+    return model, sums
+
+
+def views(
+    network: Network,
+    roles: Roles,
+    fmt: Format,
+    add: Callable[[NodeName, Kind, float, int], None],
+) -> dict[NodeName, View]:
+    """Return the views that measure cancellation and margins, by the node they are about.
+
+    Args:
+        network: The model.
+        roles: Role per node; only nodes that may be low are measured.
+        fmt: The low format, the unit of margins.
+        add: Called as `add(node, kind, value, sample)` for each sample.
+    """
+    found: dict[NodeName, View] = {}
+    for node in _low_nodes(network, roles):
+        name = node_name(node)
+        if node.op_type in ("Add", "Sub") and all(_varies(v) and is_float(v) for v in node.inputs):
+            found[name] = _cancellation_view(node, add)
+        elif node.op_type in _RANKING and _varies(node.inputs[0]) and is_float(node.inputs[0]):
+            found[name] = _margin_view(node, fmt, add)
+    return found
+
+
+def cancellation(a: NDArray[np.float32], b: NDArray[np.float32], sign: int) -> float:
+    """Return the median over elements of max(|a|, |b|) / |a ± b|.
+
+    Args:
+        a: f32[*A].
+        b: f32[*B], broadcastable with `a`.
+        sign: +1 for a + b, -1 for a - b.
+
+    Returns:
+        At least 0.5, inf where most results are zero. Elements that are non-finite or zero in both
+        operands do not count; NaN where none is left. Beyond 2²⁰ elements, the median is that of
+        2²⁰ elements drawn at random with a fixed seed.
+    """
+    shape = np.broadcast_shapes(a.shape, b.shape)
+    wide_a, wide_b = np.broadcast_to(a, shape), np.broadcast_to(b, shape)
+    size = wide_a.size
+    if size > _MEDIAN_ELEMENTS:
+        drawn = np.random.default_rng(0).integers(size, size=_MEDIAN_ELEMENTS)
+        at = np.unravel_index(drawn, shape)
+        wide_a, wide_b = wide_a[at], wide_b[at]
+    x, y = wide_a.astype(np.float64), wide_b.astype(np.float64) * sign
+    largest = np.maximum(np.abs(x), np.abs(y))
+    counts = np.isfinite(largest) & (largest > 0)
+    with np.errstate(divide="ignore"):
+        ratio = largest[counts] / np.abs(x[counts] + y[counts])
+    return float(np.median(ratio)) if ratio.size else float("nan")
+
+
+def margin(scores: NDArray[np.float32], k: int, axis: int, fmt: Format) -> float:
+    """Return the smallest gap between the k-th and the next largest score, in spacings of `fmt`.
+
+    Args:
+        scores: f32[*shape].
+        k: How many are chosen along `axis`.
+        axis: The axis of the ranking; negative counts from the end.
+        fmt: The format whose spacing at the k-th score is the unit.
+
+    Returns:
+        At least 0; NaN where there is nothing to confuse: none or all chosen, no rows, or no row
+        whose k-th score is finite. A rejected -inf counts as a gap of inf.
+    """
+    ranked = np.moveaxis(scores, axis, -1)
+    n = ranked.shape[-1]
+    if not 0 < k < n:
+        return float("nan")
+    ranked = np.partition(ranked, (n - k - 1, n - k), axis=-1)
+    chosen, rejected = (ranked[..., i].astype(np.float64) for i in (n - k, n - k - 1))
+    finite = np.isfinite(chosen)
+    chosen, rejected = chosen[finite], rejected[finite]
+    magnitude = np.abs(chosen)
+    normal = np.exp2(np.frexp(magnitude)[1].astype(np.float64) - fmt.precision)
+    spacing = np.where(magnitude < fmt.smallest_normal, fmt.smallest_subnormal, normal)
+    return float(((chosen - rejected) / spacing).min()) if chosen.size else float("nan")
+
+
+def _low_nodes(network: Network, roles: Roles) -> Iterator[ir.Node]:
+    return (node for node in network.nodes() if roles[node_name(node)].free)
+
+
+def _varies(value: ir.Value | None) -> bool:
+    return value is not None and not value.is_initializer()
+
+
+def _constant_max(value: ir.Value | None) -> float:
+    if value is None or value.const_value is None or not value.is_initializer():
+        return float("nan")
+    return float(np.max(constant_array(value), initial=-np.inf))
+
+
+def _cancellation_view(node: ir.Node, add: Callable[[NodeName, Kind, float, int], None]) -> View:
+    name, sign = node_name(node), 1 if node.op_type == "Add" else -1
+
+    def visit(sample: int, a: NDArray[np.float32], b: NDArray[np.float32]) -> None:
+        add(name, "cancellation", cancellation(a, b, sign), sample)
+
+    return View(tuple(tensor_name(v) for v in node.inputs if v is not None), visit)
+
+
+def _margin_view(
+    node: ir.Node, fmt: Format, add: Callable[[NodeName, Kind, float, int], None]
+) -> View:
+    name, scores = node_name(node), node.inputs[0]
+    assert scores is not None
+    axis = node.attributes.get_int("axis", -1 if node.op_type == "TopK" else 0)
+    smallest = node.op_type == "ArgMin" or not node.attributes.get_int("largest", 1)
+    fixed_k = node.attributes.get_int("k", 1)
+    count = node.inputs[1] if len(node.inputs) > 1 else None
+    if count is not None and not _varies(count):
+        fixed_k, count = int(constant_array(count).item()), None
+
+    def visit(sample: int, array: NDArray[np.float32], *k: NDArray[np.int64]) -> None:
+        chosen = int(k[0].item()) if k else fixed_k
+        add(name, "margin", margin(-array if smallest else array, chosen, axis, fmt), sample)
+
+    tensors = (scores,) if count is None else (scores, count)
+    return View(tuple(tensor_name(v) for v in tensors), visit)
+
+
+def _summing_twin(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
+    """Return new nodes, the last of which computes the sums of `node`; none where it has none."""
+    ins = list(node.inputs)
+    match node.op_type:
+        case "MatMul" | "Conv":
+            a, b = _node("Abs", ins[:1], f"{prefix}::a"), _node("Abs", ins[1:2], f"{prefix}::b")
+            both = [a.outputs[0], b.outputs[0]]
+            return [a, b, _node(node.op_type, both, prefix, node.attributes)]
+        case "Gemm":
+            a, b = _node("Abs", ins[:1], f"{prefix}::a"), _node("Abs", ins[1:2], f"{prefix}::b")
+            # Before opset 11 the bias is not optional.
+            bias = ins[2:] if opset < 11 else []
+            attributes = {**node.attributes, "alpha": 1.0, "beta": 0.0}
+            return [a, b, _node("Gemm", [a.outputs[0], b.outputs[0], *bias], prefix, attributes)]
+        case "ReduceSum":
+            a = _node("Abs", ins[:1], f"{prefix}::a")
+            return [a, _node("ReduceSum", [a.outputs[0], *ins[1:]], prefix, node.attributes)]
+        case "ReduceMean":
+            return [_node("ReduceL1", ins, prefix, node.attributes)]
+        case "Softmax":
+            return _softmax_sum(node, prefix, opset)
+    return []
+
+
+def _softmax_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
+    nodes = []
+    inputs: list[ir.Value | None] = [node.outputs[0]]
+    axis = node.attributes.get_int("axis", 1 if opset < 13 else -1)
+    if opset < 13:
+        # There, Softmax works on its input flattened to two axes.
+        nodes = [_node("Flatten", inputs, f"{prefix}::flat", {"axis": axis})]
+        inputs, axis = [nodes[0].outputs[0]], 1
+    attributes: dict[str, list[int]] = {"axes": [axis]}
+    if opset >= 18:
+        axes = ir.tensor(np.array([axis], np.int64))
+        nodes.append(_node("Constant", [], f"{prefix}::axes", {"value": axes}, ir.DataType.INT64))
+        inputs, attributes = [*inputs, nodes[-1].outputs[0]], {}
+    largest = _node("ReduceMax", inputs, f"{prefix}::max", attributes)
+    return [*nodes, largest, _node("Reciprocal", [largest.outputs[0]], prefix)]
+
+
+def _node(
+    op: str,
+    inputs: Sequence[ir.Value | None],
+    name: str,
+    attributes: Mapping[str, Any] | None = None,
+    dtype: ir.DataType = ir.DataType.FLOAT,
+) -> ir.Node:
+    return ir.node(op, inputs, attributes, name=name, outputs=[ir.val(name, dtype)])

@@ -1,0 +1,218 @@
+"""Run the FP32 reference twice: once over all samples for extrema, once over few for elements."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.backends.probe import ElementProbe, ExtremaProbe, View, observable
+from halfwise.case import Samples
+from halfwise.errors import CaseError
+from halfwise.formats import Format
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.roles import Roles
+from halfwise.records import Detail, Observation, Observations, TensorName
+from halfwise.stages.observe.detail import DetailCounter
+from halfwise.stages.observe.inner import InnerNumbers, squares, views, with_sums
+
+DETAIL_ELEMENTS = 2 * 10**9
+"""How many elements the second pass visits at most, over all samples and tensors."""
+
+
+@dataclass
+class _Reach:
+    """What one tensor reached so far."""
+
+    absmax: float = 0.0
+    nonfinite: int = 0
+    worst_sample: int = 0
+
+
+def observe(  # noqa: PLR0913 - three nouns, the rest are options
+    network: Network,
+    samples: Samples,
+    fmt: Format,
+    *,
+    roles: Roles,
+    device: str = "cpu",
+    libraries: Sequence[Path] = (),
+    detail_samples: int = 32,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Observations, list[dict[str, NDArray[Any]]]]:
+    """Return what the FP32 model looks like on `samples`, and its outputs on each.
+
+    Extrema and squares come from all samples. Element statistics, sums, cancellation and margins
+    come from at most `detail_samples`: up to half of them those where most tensors reach their
+    extremum, the others evenly spread; fewer where more than 2·10⁹ elements would be visited.
+
+    Args:
+        network: The model.
+        samples: At least one.
+        fmt: The low format that thresholds and margins refer to.
+        roles: Role per node; the inside of an op is observed where the node may be low.
+        device: "cpu" or "cuda".
+        libraries: Custom operator libraries to register.
+        detail_samples: 0 leaves out everything but extrema and squares.
+        progress: Called as `progress(steps done, steps in all)`; the latter may shrink.
+
+    Returns:
+        The observations, and per sample the outputs by name, bit for bit those of a plain run.
+
+    Raises:
+        CaseError: There are no samples, or ONNX Runtime cannot load the model.
+        BackendMissing: `device` is not available.
+        RunFailed: ONNX Runtime failed on a sample.
+    """
+    if not len(samples):
+        raise CaseError("There are no samples to observe.", "Give at least one input.")
+    observer = _Observer(network, samples, fmt, roles, device, libraries)
+    observer.steps = len(samples) + 2 * min(detail_samples, len(samples))
+    observer.progress = progress
+    outputs = observer.extrema()
+    observer.squares()
+    details: dict[TensorName, Detail] = {}
+    if detail_samples > 0:
+        elements = ElementProbe(network.model, device=device, libraries=libraries)
+        sizes = elements.sizes(samples[observer.largest_sample], tuple(observer.reach))
+        affordable = max(1, DETAIL_ELEMENTS // max(1, sum(sizes.values())))
+        chosen = choose_samples(
+            [(r.absmax, r.worst_sample) for r in observer.reach.values()],
+            len(samples),
+            min(detail_samples, len(samples), affordable),
+        )
+        observer.steps = len(samples) + 2 * len(chosen)
+        observer.sums(chosen)
+        details = observer.elements(chosen, elements, sizes)
+    return observer.records(details), outputs
+
+
+def choose_samples(extrema: Sequence[tuple[float, int]], samples: int, count: int) -> list[int]:
+    """Return the samples to look at closely, in ascending order.
+
+    Args:
+        extrema: Per tensor, its largest magnitude and the sample that holds it.
+        samples: How many samples there are.
+        count: How many to choose, 1 ≤ count ≤ samples.
+
+    Returns:
+        `count` different indices: up to half of them (rounded up) those that hold the extremum of
+        most tensors, the larger extremum first where they tie; the others evenly spread.
+    """
+    held = Counter(sample for absmax, sample in extrema if absmax > 0)
+    largest = {s: max(a for a, sample in extrema if sample == s) for s in held}
+    ranked = sorted(held, key=lambda s: (-held[s], -largest[s], s))
+    worst = ranked[: (count + 1) // 2]
+    others = [s for s in range(samples) if s not in worst]
+    at = np.linspace(0, max(len(others) - 1, 0), count - len(worst)).round().astype(int)
+    return sorted([*worst, *(others[i] for i in at)])
+
+
+class _Observer:
+    """One observation in progress: what is known so far, and the passes that add to it."""
+
+    def __init__(
+        self,
+        network: Network,
+        samples: Samples,
+        fmt: Format,
+        roles: Roles,
+        device: str,
+        libraries: Sequence[Path],
+    ) -> None:
+        self.network, self.samples, self.fmt, self.roles = network, samples, fmt, roles
+        self._where: dict[str, Any] = {"device": device, "libraries": libraries}
+        self.reach = {t: _Reach() for t in observable(network.model)}
+        self.inner = InnerNumbers()
+        self.largest_sample = 0
+        self.steps = self._done = 0
+        self.progress: Callable[[int, int], None] | None = None
+
+    def extrema(self) -> list[dict[str, NDArray[Any]]]:
+        """Find the extrema over all samples; return the outputs per sample."""
+        probe = ExtremaProbe(self.network.model, tuple(self.reach), **self._where)
+        outputs = []
+        most = -1
+        for index, sample in enumerate(self.samples):
+            results, extrema = probe.run(sample)
+            outputs.append(results)
+            for name, extremum in extrema.items():
+                reach = self.reach[name]
+                reach.nonfinite += extremum.nonfinite
+                if extremum.absmax > reach.absmax:
+                    reach.absmax, reach.worst_sample = extremum.absmax, index
+            if (size := sum(np.size(a) for a in sample.values())) > most:
+                most, self.largest_sample = size, index
+            self._tick()
+        return outputs
+
+    def squares(self) -> None:
+        """Derive squares from the extrema."""
+        absmax = {name: (r.absmax, r.worst_sample) for name, r in self.reach.items()}
+        for node, value, sample in squares(self.network, self.roles, absmax):
+            self.inner.add(node, "square", value, sample)
+
+    def sums(self, chosen: Sequence[int]) -> None:
+        """Find what running sums can reach, on the chosen samples."""
+        model, sums = with_sums(self.network, self.roles)
+        probe = ExtremaProbe(model, tuple(sums), **self._where) if sums else None
+        for index in chosen:
+            if probe:
+                for name, extremum in probe.run(self.samples[index])[1].items():
+                    self.inner.add(sums[name], "sum", extremum.absmax, index)
+            self._tick()
+
+    def elements(
+        self, chosen: Sequence[int], probe: ElementProbe, sizes: Mapping[TensorName, int]
+    ) -> dict[TensorName, Detail]:
+        """Visit the elements of every tensor on the chosen samples; return the details."""
+        counters = {name: DetailCounter(self.fmt) for name in self.reach}
+        inner = views(
+            self.network,
+            self.roles,
+            self.fmt,
+            lambda node, kind, value, i: self.inner.add(node, kind, value, chosen[i]),
+        )
+
+        def counting(name: TensorName) -> View:
+            return View((name,), lambda _, array: counters[name].add(array))
+
+        computed = {tensor_name(v) for n in self.network.nodes() for v in n.outputs if v.name}
+        ordered = [counting(name) for name in self.reach if name not in computed]
+        for node in self.network.nodes():
+            if (name := node_name(node)) in inner:
+                ordered.append(inner[name])
+            outputs = (tensor_name(v) for v in node.outputs if v.name)
+            ordered += [counting(t) for t in outputs if t in self.reach]
+        ordered.append(View((), lambda _: self._tick()))
+        probe.run(self.samples.select(chosen), ordered, sizes)
+        return {name: counter.detail(len(chosen)) for name, counter in counters.items()}
+
+    def records(self, details: Mapping[TensorName, Detail]) -> Observations:
+        """Return what was observed."""
+        producers = {
+            tensor_name(v): node_name(n) for n in self.network.nodes() for v in n.outputs if v.name
+        }
+        return Observations(
+            tensors=tuple(
+                Observation(
+                    tensor=name,
+                    producer=producers.get(name),
+                    absmax=reach.absmax,
+                    nonfinite=reach.nonfinite,
+                    worst_sample=reach.worst_sample,
+                    detail=details.get(name),
+                )
+                for name, reach in self.reach.items()
+            ),
+            inner=self.inner.records(self.network),
+            samples=self.samples.ids,
+        )
+
+    def _tick(self) -> None:
+        self._done += 1
+        if self.progress:
+            self.progress(self._done, self.steps)
