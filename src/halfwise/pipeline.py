@@ -284,6 +284,8 @@ class _Fix:
             certain=sum(g.severity >= 1 for g in self.guards),
             classes=repeated(network, self.roles),
             evaluate=self.trials.evaluate,
+            contribution=self.trials.contribution,
+            harmless=float("inf") if self.case.metric else 0.5,
             deadline=time.monotonic() + self.settings.time_budget,
             progress=self.watcher.note,
         )

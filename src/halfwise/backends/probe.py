@@ -236,16 +236,12 @@ class ElementProbe:
             names = tuple(dict.fromkeys(t for view in chunk for t in view.tensors))
             fetched = tuple(t for t in names if t not in self._inputs)
             for index, sample in enumerate(samples):
-                arrays: dict[TensorName, NDArray[Any]] = {}
-                if fetched:
-                    session = self._session("elements", fetched)
-                    results = session.run(sample, fetched)
-                    arrays = {t: results[t] for t in fetched}
-                    del results
-                arrays |= {t: np.asarray(sample[t]) for t in names if t in self._inputs}
+                results = self._session("elements", fetched).run(sample, fetched) if fetched else {}
+                arrays = {t: results[t] if t in results else np.asarray(sample[t]) for t in names}
                 for view in chunk:
                     view.visit(index, *(arrays[t] for t in view.tensors))
-                arrays.clear()
+                # Otherwise these would stay alive while the next ones are computed.
+                del results, arrays
 
     def _session(
         self, purpose: Literal["sizes", "elements"], tensors: tuple[TensorName, ...]
@@ -260,7 +256,7 @@ class ElementProbe:
             else:
                 model = _exposing(self._model, tensors)
             session = Session(model, device=self._device, libraries=self._libraries)
-            kept = self._sessions[purpose] = (tensors, session)
+            self._sessions[purpose] = kept = (tensors, session)
         return kept[1]
 
 
@@ -268,14 +264,16 @@ def _chunks(
     views: Sequence[View], sizes: Mapping[TensorName, int], live_bytes: int
 ) -> Iterator[list[View]]:
     chunk: list[View] = []
-    alive: set[TensorName] = set()
+    alive: dict[TensorName, int] = {}
+    total = 0
     for view in views:
-        joined = alive.union(view.tensors)
-        if chunk and sum(4 * sizes.get(t, 0) for t in joined) > live_bytes:
+        new = {t: 4 * sizes.get(t, 0) for t in view.tensors}
+        total += sum(size for t, size in new.items() if t not in alive)
+        if chunk and total > live_bytes:
             yield chunk
-            chunk, joined = [], set(view.tensors)
+            chunk, alive, total = [], {}, sum(new.values())
         chunk.append(view)
-        alive = joined
+        alive |= new
     if chunk:
         yield chunk
 
@@ -336,10 +334,9 @@ def _pack(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) ->
 
 
 def _node(op: str, inputs: Sequence[ir.Value], name: str, **attributes: int) -> ir.Node:
-    dtype = ir.DataType.INT64 if op == "Shape" else ir.DataType.FLOAT
-    if op == "Concat":
-        dtype = inputs[0].dtype or dtype
-    return ir.node(op, list(inputs), attributes, name=name, outputs=[ir.val(name, dtype)])
+    dtypes = {"Shape": ir.DataType.INT64, "Concat": inputs[0].dtype}
+    output = ir.val(name, dtypes.get(op, ir.DataType.FLOAT))
+    return ir.node(op, list(inputs), attributes, name=name, outputs=[output])
 
 
 def _exposing(model: ir.Model, tensors: Sequence[TensorName]) -> ir.Model:

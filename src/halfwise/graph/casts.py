@@ -18,8 +18,6 @@ from halfwise.graph.model import Network, constant_array, node_name, tensor_name
 from halfwise.graph.roles import NodeRole, Role, Roles, is_float
 from halfwise.records import NodeName, SaturatedConstant, TensorName
 
-_PRODUCED_TYPE_ATTRIBUTE = {"Cast": "to", "EyeLike": "dtype"}
-
 
 @dataclass(frozen=True)
 class Rewritten:
@@ -62,6 +60,12 @@ def rewrite(
     return _Rewriter(network, roles, fp32, fmt, low_io).run()
 
 
+def fill_of(node: ir.Node) -> ir.TensorProtocol:
+    """Return what a ConstantOfShape node fills its output with: a tensor of one element."""
+    value = node.attributes.get("value")
+    return value.as_tensor() if value is not None else ir.tensor(np.zeros(1, np.float32))
+
+
 def saturated_constants(
     network: Network, roles: Roles, fp32: frozenset[NodeName], fmt: Format
 ) -> tuple[SaturatedConstant, ...]:
@@ -77,7 +81,7 @@ def saturated_constants(
     for node in network.nodes():
         name = node_name(node)
         if node.op_type == "ConstantOfShape" and roles[name].free and name not in fp32:
-            fill = node.attributes["value"].as_tensor().numpy()
+            fill = np.asarray(fill_of(node).numpy())
             found += _saturated(tensor_name(node.outputs[0]), fill, fmt, (name,))
     return tuple(found)
 
@@ -158,10 +162,10 @@ class _Rewriter:
                 value.type = ir.TensorType(self.low)
         if not any(role.outputs):
             return
-        if attribute := _PRODUCED_TYPE_ATTRIBUTE.get(node.op_type):
-            node.attributes[attribute] = ir.AttrInt64(attribute, int(self.low))
+        if node.op_type == "Cast":
+            node.attributes["to"] = ir.AttrInt64("to", int(self.low))
         elif node.op_type == "ConstantOfShape":
-            fill = node.attributes["value"].as_tensor()
+            fill = fill_of(node)
             node.attributes["value"] = ir.AttrTensor("value", self._low_tensor(fill, None))
 
     def _low_tensor(self, tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:

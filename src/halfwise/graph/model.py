@@ -22,6 +22,21 @@ from halfwise.records import NodeName, TensorName
 LARGE_TENSOR_BYTES = 1024
 """Tensors above this size are kept out of the serialised graph and handed over as arrays."""
 
+_FIRST_IR_VERSION = 4
+"""The first in which an initializer need not be a graph input too, as in the normal form."""
+_SPARE_OPSET = 17
+"""Default operator set of a model that uses none of it: rewriting adds Casts."""
+
+_REFUSALS = (
+    ValueError,
+    TypeError,
+    KeyError,
+    RuntimeError,
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+)
+"""What onnx and onnx-ir raise on a graph that they do not take."""
+
 _QUANTISED = (
     "QuantizeLinear",
     "DequantizeLinear",
@@ -103,13 +118,7 @@ def load_network(path: Path) -> Network:
         with file.open("rb") as stream:
             while block := stream.read(1 << 24):
                 digest.update(block)
-    try:
-        model = ir.serde.deserialize_model(proto)
-    except (ValueError, TypeError, KeyError, RuntimeError, ir.serde.SerdeError) as error:
-        raise CaseError(
-            f"{path} is an ONNX file whose graph cannot be read: {error}",
-            "Run `python -m onnx.checker` on it, and export it again.",
-        ) from error
+    model = _deserialise(proto, str(path))
     ir.external_data.set_base_dir(model.graph, path.parent)
     return normalise(model, path=path, sha256=digest.hexdigest())
 
@@ -117,16 +126,20 @@ def load_network(path: Path) -> Network:
 def network_from_proto(proto: onnx.ModelProto) -> Network:
     """Return a model made in memory in normal form (the library's way in; same errors)."""
     digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
-    return normalise(ir.serde.deserialize_model(proto), path=None, sha256=digest)
+    return normalise(_deserialise(proto, "the model"), path=None, sha256=digest)
 
 
 def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
     """Bring `model` into normal form, in place, and wrap it.
 
     Raises:
-        CaseError: the graph is cyclic, ill-typed, or quantised.
+        CaseError: the graph is cyclic, ill-typed, quantised or otherwise refused by the ONNX
+            checker, or the data of a constant is incomplete.
     """
     source = str(path) if path else "the model"
+    model.ir_version = max(model.ir_version, _FIRST_IR_VERSION)
+    if all(node.domain not in ("", "ai.onnx") for node in model.graph.all_nodes()):
+        model.opset_imports.setdefault("", _SPARE_OPSET)
     try:
         passes.InlinePass()(model)
         passes.RemoveInitializersFromInputsPass()(model)
@@ -134,8 +147,10 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         passes.TopologicalSortPass()(model)
         original = {id(node): node.name or "" for node in model.graph.all_nodes()}
         passes.NameFixPass()(model)
-        passes.ShapeInferencePass(check_type=True, strict_mode=False, data_prop=True)(model)
-    except (ValueError, TypeError, KeyError, RuntimeError) as error:
+        _check_scopes(model)
+        _check_constants(model)
+        _check_and_infer(model)
+    except _REFUSALS as error:
         cause = error.__cause__ or error
         raise CaseError(
             f"{source} holds a graph that ONNX refuses: {cause}",
@@ -181,7 +196,7 @@ def _parse(path: Path) -> onnx.ModelProto:
     if not path.is_file():
         raise CaseError(f"{path} is not a file.", "Give the path of an ONNX model.")
     try:
-        proto = onnx.load_model(path, load_external_data=False)
+        proto = onnx.load_model(path, format="protobuf", load_external_data=False)
     except (DecodeError, ValueError, OSError) as error:
         raise CaseError(
             f"{path} is not an ONNX model, or it is truncated: {error}",
@@ -193,6 +208,72 @@ def _parse(path: Path) -> onnx.ModelProto:
             "Expected a binary ONNX file as written by onnx.save or an exporter.",
         )
     return proto
+
+
+def _deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
+    try:
+        return ir.serde.deserialize_model(proto)
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise CaseError(
+            f"{source} holds a graph that cannot be read: {error.__cause__ or error}",
+            "Run `python -m onnx.checker` on it, and export it again.",
+        ) from error
+
+
+def _check_constants(model: ir.Model) -> None:
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for name, value in graph.initializers.items():
+            tensor = value.const_value
+            if tensor is None or tensor.dtype == ir.DataType.STRING:
+                continue
+            try:
+                tensor.numpy()
+            except (ValueError, OSError) as error:
+                raise ValueError(f"the data of constant {name!r} is incomplete: {error}") from None
+
+
+def _check_scopes(model: ir.Model) -> None:
+    for node in model.graph.all_nodes():
+        for value in node.inputs:
+            if value is not None and value.producer() is None and value.graph is None:
+                raise ValueError(f"node {node.name!r} reads {value.name!r}, which nothing computes")
+
+
+def _check_and_infer(model: ir.Model) -> None:
+    """Run the ONNX checker and give every value the type and shape that ONNX infers.
+
+    (The pass of onnx-ir only logs an error, and takes a sequence of tensors for a tensor.)
+    """
+    proto, _ = weightless(model)
+    for graph in list(_graphs(proto.graph)):
+        for tensor in list(graph.initializer):
+            if onnx.external_data_helper.uses_external_data(tensor):
+                # Names are unique, so a body finds what was its own initializer out here.
+                info = onnx.helper.make_tensor_value_info(
+                    tensor.name, tensor.data_type, tensor.dims
+                )
+                proto.graph.input.append(info)
+                graph.initializer.remove(tensor)
+    onnx.checker.check_model(proto)
+    inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, data_prop=True)
+    types = {
+        info.name: info.type
+        for graph in _graphs(inferred.graph)
+        for info in (*graph.input, *graph.output, *graph.value_info)
+    }
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            if value.name in types:
+                value.type = ir.serde.deserialize_type_proto_for_type(types[value.name])
+                value.shape = ir.serde.deserialize_type_proto_for_shape(types[value.name])
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _graphs(body)
 
 
 def _external_files(proto: onnx.ModelProto, path: Path) -> list[Path]:
@@ -214,7 +295,13 @@ def _external_files(proto: onnx.ModelProto, path: Path) -> list[Path]:
                 f"{path} needs the external data file {location!r}, which is missing.",
                 f"Copy it into {folder}.",
             )
-        end = int(entries.get("offset", 0)) + int(entries.get("length", 0))
+        offset, length = (entries.get(key, "0") for key in ("offset", "length"))
+        if not (offset.isdecimal() and length.isdecimal()):
+            raise CaseError(
+                f"{path} gives external data {location!r} at {offset!r} of {length!r} bytes.",
+                "Expected numbers of bytes; save the model again.",
+            )
+        end = int(offset) + int(length)
         if file.stat().st_size < end:
             raise CaseError(
                 f"External data file {location!r} is truncated: {file.stat().st_size} "

@@ -12,6 +12,8 @@ import onnx_ir as ir
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
+from halfwise.formats import Format
+from halfwise.graph.casts import fill_of
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.records import NodeName
@@ -20,48 +22,52 @@ _KEEP_COST = 1e-3
 """Far below one Cast: among choices with equal Casts, the one with fewer FP32 nodes wins."""
 
 
-def carried(network: Network, roles: Roles, kept: frozenset[NodeName]) -> frozenset[NodeName]:
+def carried(
+    network: Network, roles: Roles, kept: frozenset[NodeName], *, fp32_io: bool = True
+) -> frozenset[NodeName]:
     """Return the moving nodes that must be FP32 so that nothing between kept nodes is rounded.
 
     Args:
         network: The model.
         roles: Roles of its nodes.
         kept: The kept compute nodes (kept moving nodes, if any, count as sources and consumers).
+        fp32_io: Whether float graph inputs and outputs are FP32.
 
     Returns:
-        Names of moving nodes with an FP32 source upstream (a kept or pinned node, a graph input,
-        a constant) and an FP32 consumer downstream (a kept or pinned node, a graph output), both
-        reached through moving nodes only.
+        Names of moving nodes with an FP32 source upstream (a kept or pinned node, an FP32 graph
+        input, a constant) and an FP32 consumer downstream (a kept or pinned node, an FP32 graph
+        output), both reached through moving nodes only.
     """
     nodes = list(network.nodes())
     moving = [n for n in nodes if roles[node_name(n)].role is Role.MOVEMENT]
     fp32 = {node_name(n) for n in nodes if roles[node_name(n)].role is Role.PINNED} | kept
     fed: set[NodeName] = set()
     for node in moving:
-        if any(_is_fp32_source(v, fp32, fed) for v in node.inputs if v is not None) or not any(
-            is_float(v) for v in node.inputs
-        ):
+        floats = [v for v in node.inputs if v is not None and is_float(v)]
+        if not floats or any(_is_fp32_source(v, fp32, fed, fp32_io) for v in floats):
             fed.add(node_name(node))
     needed: set[NodeName] = set()
     for node in reversed(moving):
-        if any(_has_fp32_consumer(v, roles, fp32, needed) for v in node.outputs):
+        if any(_has_fp32_consumer(v, roles, fp32 | needed, fp32_io) for v in node.outputs):
             needed.add(node_name(node))
     return frozenset(fed & needed) - kept
 
 
-def _is_fp32_source(value: ir.Value, fp32: set[NodeName], fed: set[NodeName]) -> bool:
-    producer = value.producer()
-    return producer is None or node_name(producer) in fp32 or node_name(producer) in fed
-
-
-def _has_fp32_consumer(
-    value: ir.Value, roles: Roles, fp32: set[NodeName], needed: set[NodeName]
+def _is_fp32_source(
+    value: ir.Value, fp32: set[NodeName], fed: set[NodeName], fp32_io: bool
 ) -> bool:
-    if value.is_graph_output():
+    producer = value.producer()
+    if producer is None:
+        return fp32_io or not value.is_graph_input()
+    return node_name(producer) in fp32 or node_name(producer) in fed
+
+
+def _has_fp32_consumer(value: ir.Value, roles: Roles, fp32: set[NodeName], fp32_io: bool) -> bool:
+    if value.is_graph_output() and fp32_io:
         return True
     for use in value.uses():
         name = node_name(use.node)
-        if name not in roles or name in fp32 or name in needed:
+        if name not in roles or name in fp32:
             return True
         role = roles[name]
         if role.free and not role.inputs[use.idx]:
@@ -73,6 +79,7 @@ def fewest_casts(
     network: Network,
     roles: Roles,
     assignment: frozenset[NodeName],
+    fmt: Format,
     *,
     fixed: Iterable[NodeName] = (),
     fp32_io: bool = True,
@@ -86,11 +93,13 @@ def fewest_casts(
         network: The model.
         roles: Roles of its nodes.
         assignment: All FP32 nodes, as `kept | carried(...)`.
+        fmt: The low format.
         fixed: Moving nodes whose state must stay as it is (user rules).
         fp32_io: Whether float graph inputs and outputs are FP32.
     """
     computing = frozenset(n for n in assignment if roles[n].role is not Role.MOVEMENT)
-    settled = set(carried(network, roles, computing)) | set(fixed)
+    settled = carried(network, roles, computing, fp32_io=fp32_io).union(fixed)
+    settled |= _move_saturated(network, roles, fmt)
     free = [
         name for name, role in roles.items() if role.role is Role.MOVEMENT and name not in settled
     ]
@@ -104,6 +113,31 @@ def fewest_casts(
         program.add_value(value)
     chosen = program.solve()
     return (assignment - frozenset(free)) | chosen
+
+
+def _move_saturated(network: Network, roles: Roles, fmt: Format) -> frozenset[NodeName]:
+    """Return the moving nodes that constants beyond the range pass through.
+
+    A constant saturates where a Cast overflows, so for these it matters where they become low.
+    """
+    wide: set[ir.Value] = {
+        v
+        for v in network.graph.initializers.values()
+        if is_float(v) and _exceeds(v.const_value, fmt)
+    }
+    moving = [n for n in network.nodes() if roles[node_name(n)].role is Role.MOVEMENT]
+    for node in moving:
+        fill = fill_of(node) if node.op_type == "ConstantOfShape" else None
+        if _exceeds(fill, fmt) or any(v in wide for v in node.inputs):
+            wide.update(node.outputs)
+    return frozenset(node_name(n) for n in moving if any(v in wide for v in n.outputs))
+
+
+def _exceeds(tensor: ir.TensorProtocol | None, fmt: Format) -> bool:
+    if tensor is None or tensor.dtype != ir.DataType.FLOAT:
+        return False
+    magnitude = np.abs(np.asarray(tensor.numpy()))
+    return bool(np.any((magnitude > fmt.max) & np.isfinite(magnitude)))
 
 
 class _CastProgram:

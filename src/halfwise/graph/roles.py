@@ -23,6 +23,15 @@ DATA_MOVEMENT = frozenset(
 )
 """Operators whose float outputs are copies of input or constant elements."""
 
+_FP32_ONLY = {
+    "BitCast": "reinterprets bits",
+    "Constant": "is a constant that the model gives out",
+    "MeanVarianceNormalization": "its ONNX definition adds an FP32 constant",
+    **dict.fromkeys(
+        ["BlackmanWindow", "EyeLike", "HammingWindow", "HannWindow", "MelWeightMatrix"],
+        "makes its own values, in FP32 where ONNX Runtime computes it",
+    ),
+}
 _TYPE_BLIND = frozenset(("Shape", "Size"))
 _RANDOM = frozenset(("Bernoulli", "Multinomial"))
 _RANDOM_PREFIX = ("RandomNormal", "RandomUniform")
@@ -115,6 +124,8 @@ def _why_pinned(node: ir.Node) -> str:
         return f"operator of the custom domain {node.domain!r}"
     if node.op_type in _RANDOM or node.op_type.startswith(_RANDOM_PREFIX):
         return "draws random numbers"
+    if any(is_float(v) for v in values):
+        return _FP32_ONLY.get(node.op_type, "")
     return ""
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from halfwise.records import NodeName, Observation, Observations
+from halfwise.records import InnerObservation, NodeName, Observation, Observations
 from halfwise.render.parts import Column, Report, Table
-from halfwise.render.wording import count, number, shorten
+from halfwise.render.wording import count, fraction, number, shorten
 
 
 def observed(observations: Observations, limit: float) -> Report:
@@ -15,39 +15,51 @@ def observed(observations: Observations, limit: float) -> Report:
     inner.sort(key=lambda i: i.value, reverse=True)
     ops = {i.node: i.op for i in observations.inner}
     rows = [_tensor_row(o, ops, observations.samples) for o in tensors]
-    rows += [
-        (f"inside: {i.kind}", shorten(i.node, 30), shorten(i.op, 16), number(i.value), "", "", "",
-         _sample(i.worst_sample, observations.samples))
-        for i in inner
-    ]  # fmt: skip
+    rows += [_inner_row(i, observations.samples) for i in inner]
     figures = ("absmax", "NaN, inf", "overflow", "flush")
     columns = (
-        *map(Column, ("tensor", "producer", "op")),
+        *map(Column, ("node", "tensor", "op")),
         *(Column(figure, "right") for figure in figures),
         Column("worst sample"),
     )
     title = (
-        f"{len(tensors)} of {count(len(observations.tensors), 'tensor')} reach {number(limit)} or "
-        f"hold NaN or infinite values"
+        f"{len(tensors)} of {count(len(observations.tensors), 'tensor')} reach {limit:g} or hold "
+        "NaN or infinite values"
     )
-    about = f"{count(len(observations.samples), 'sample')}; {len(inner)} larger values inside ops"
-    table = Table("Tensors", columns, tuple(rows)).without_empty_columns()
+    about = f"{count(len(observations.samples), 'sample')}; {len(inner)} such values inside ops"
+    table = Table("Largest first", columns, tuple(rows)).without_empty_columns()
     return Report(title, None, about, (table,) if rows else ())
 
 
 def _tensor_row(
     seen: Observation, ops: dict[NodeName, str], samples: Sequence[str]
 ) -> tuple[str, ...]:
-    detail = seen.detail
-    producer = "(graph input)" if seen.producer is None else shorten(seen.producer, 30)
+    node, detail = seen.producer, seen.detail
+    name = str(seen.tensor)
+    if node is not None and name.startswith(node):
+        # Exporters name tensors after nodes; the common part would only take room.
+        name = "…" + name.removeprefix(node)
     return (
-        shorten(seen.tensor, 30),
-        producer,
-        shorten(ops.get(seen.producer, ""), 16) if seen.producer else "",
+        "(graph input)" if node is None else shorten(node, 40),
+        shorten(name, 24),
+        shorten(ops.get(node, ""), 16) if node is not None else "",
         number(seen.absmax),
         str(seen.nonfinite) if seen.nonfinite else "",
-        f"{detail.overflow:.2%}" if detail else "",
-        f"{detail.flush:.2%}" if detail else "",
+        fraction(detail.overflow) if detail else "",
+        fraction(detail.flush) if detail else "",
+        _sample(seen.worst_sample, samples),
+    )
+
+
+def _inner_row(seen: InnerObservation, samples: Sequence[str]) -> tuple[str, ...]:
+    return (
+        shorten(seen.node, 40),
+        f"inside: {seen.kind}",
+        shorten(seen.op, 16),
+        number(seen.value),
+        "",
+        "",
+        "",
         _sample(seen.worst_sample, samples),
     )
 

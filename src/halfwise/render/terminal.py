@@ -58,7 +58,7 @@ def _draw(shown: Report, console: Console) -> None:
         console.print()
         console.print(Text(part.title, style="bold"))
         if isinstance(part, Table):
-            console.print(_grid(part))
+            console.print(Padding(_grid(part), (0, 0, 0, 2), expand=False))
         else:
             _draw_lines(part, console)
 
@@ -68,11 +68,20 @@ def _draw_lines(part: Lines, console: Console) -> None:
         if part.whole:
             console.print(Text(f"  {line}"), soft_wrap=True)
         else:
-            console.print(Padding(Text(line, overflow="fold"), (0, 0, 0, 2)))
+            console.print(_indented(line, console))
+
+
+def _indented(line: str, console: Console, style: str = "") -> Text:
+    """Return `line` wrapped to the console, indented, the second line further than the first."""
+    # Not Padding: it fills lines with spaces up to the width.
+    wrapped = Text(line, style=style).wrap(console, console.width - 4, overflow="fold")
+    for part in wrapped:
+        part.rstrip()
+    return Text.assemble("  ", Text("\n    ").join(wrapped))
 
 
 def _grid(table: Table) -> Grid:
-    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=True, header_style="dim")
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for column in table.columns:
         figures = column.align == "right"
         grid.add_column(
@@ -120,6 +129,8 @@ class TerminalWatcher:
         if kind is None:
             self._complete()
         self._progress.stop()
+        if self._console.is_terminal:
+            self._console.print()
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin stage `name` with `total` steps, None where unknown."""
@@ -133,12 +144,13 @@ class TerminalWatcher:
     def step(self, done: int, total: int | None = None) -> None:
         """Report progress within the stage."""
         if self._task is not None:
-            steps = f"{done}/{total}" if total else str(done)
-            self._progress.update(self._task, completed=done, total=total, steps=steps)
+            known = total or self._progress.tasks[self._task].total
+            steps = f"{done}/{known:.0f}" if known else str(done)
+            self._progress.update(self._task, completed=done, total=known, steps=steps)
 
     def note(self, line: str) -> None:
         """Tell something worth reading."""
-        self._console.print(Padding(Text(sentence(line), style="dim"), (0, 0, 0, 2)))
+        self._console.print(_indented(sentence(line), self._console, style="dim"))
 
     def _complete(self) -> None:
         if self._task is not None:

@@ -1,11 +1,13 @@
 """Turn the record of a run into the words and figures of a report."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import isfinite
 
 from halfwise.metrics import effective
 from halfwise.records import (
     Criterion,
+    Guard,
     GuardKind,
     KeptNode,
     NodeName,
@@ -92,10 +94,11 @@ def _trouble(run: Run) -> Lines | None:
         return None
     low = run.plan.low.upper()
     title = f"What was wrong with everything in {low}"
-    lines = (*_wrong(run.baseline), *_non_finite(run.baseline))
-    if not lines:
+    wrong = tuple(_wrong(run.baseline))
+    if not wrong:
         return Lines(title, ("Nothing: the outputs are within what is allowed.",))
-    return Lines(title, (*lines, *_causes(run.plan.keep)))
+    causes = (*_non_finite(run.baseline), *_causes(run.plan.keep), *_repairs(run))
+    return Lines(title, wrong + causes)
 
 
 def _wrong(verdict: Verdict) -> Iterator[str]:
@@ -113,46 +116,84 @@ def _wrong(verdict: Verdict) -> Iterator[str]:
 
 def _causes(keep: Sequence[KeptNode]) -> Iterator[str]:
     """Yield a line per kind of cause, that of most nodes first."""
-    kinds: dict[GuardKind, list[NodeName]] = {}
+    kinds: dict[GuardKind, Counter[str]] = {}
     for kept in keep:
         if kept.guard is not None:
-            kinds.setdefault(kept.guard, []).append(kept.node)
-    for kind, nodes in sorted(kinds.items(), key=lambda item: -len(item[1])):
-        cause = CAUSES[kind]
-        yield f"Cause: {cause}, at {count(len(nodes), 'node')}: {listed(nodes)}."
+            kinds.setdefault(kept.guard, Counter())[shorten(kept.op, 20)] += 1
+    for kind, ops in sorted(kinds.items(), key=lambda item: -item[1].total()):
+        most = ", ".join(f"{quantity} {op}" for op, quantity in ops.most_common(4))
+        more = " and others" if len(ops) > 4 else ""
+        yield f"Cause: {CAUSES[kind]}, at {count(ops.total(), 'node')} ({most}{more})."
+
+
+def _repairs(run: Run) -> Iterator[str]:
+    """Yield the usual fixes of what made nodes be kept, each once."""
+    assert run.plan is not None
+    reasons = {(kept.guard, kept.node) for kept in run.plan.keep}
+    fixes = (g.fix for g in run.guards if g.fix and not reasons.isdisjoint(_accused(g)))
+    for fix in list(dict.fromkeys(fixes))[:3]:
+        yield sentence(f"Usual fix: {fix}")
+
+
+def _accused(guard: Guard) -> Iterator[tuple[GuardKind, NodeName]]:
+    return ((guard.kind, node) for node in (guard.node, *guard.nodes))
 
 
 def _kept(run: Run) -> Table | None:
     if run.plan is None or not run.plan.keep:
         return None
     keep = run.plan.keep
+    grouped = len(keep) > MOST_ROWS
     groups: dict[object, list[KeptNode]] = {}
     for kept in keep:
-        alone = len(keep) <= MOST_ROWS
-        groups.setdefault(kept.node if alone else (kept.op, kept.guard), []).append(kept)
-    rows = [_kept_row(group) for group in list(groups.values())[:MOST_ROWS]]
-    left_out = [kept for group in list(groups.values())[MOST_ROWS:] for kept in group]
+        key = _likeness(kept) if grouped else kept.node
+        groups.setdefault(key, []).append(kept)
+    shown = sorted(groups.values(), key=lambda group: grouped and group[0].guard is None)
+    rows = [_kept_row(group, run.guards) for group in shown[:MOST_ROWS]]
+    left_out = sum(len(group) for group in shown[MOST_ROWS:])
     if left_out:
-        rows.append((f"and {len(left_out)} more", "", "see run.json", ""))
+        rows.append((f"and {left_out} more", "see run.json", ""))
     title = f"Kept in FP32: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
-    columns = (Column("node"), Column("op"), Column("why"), Column("without it", "right"))
+    columns = (Column("node"), Column("why"), Column("without it", "right"))
     return Table(title, columns, tuple(rows))
 
 
-def _kept_row(group: Sequence[KeptNode]) -> tuple[str, str, str, str]:
-    worst = max(group, key=lambda kept: kept.error_without or 0)
-    names = listed([kept.node for kept in group], most=3, width=40)
-    op = shorten(group[0].op, 16)
-    reason = sentence(worst.reason)
-    if len(group) == 1:
-        return names, op, reason, _without(worst.error_without)
-    return names, f"{len(group)} × {op}", f"For example: {reason}", _without(worst.error_without)
+def _likeness(kept: KeptNode) -> tuple[str | None, ...]:
+    """Return what nodes have in common that can share a row."""
+    # A reason without a number of this node, such as a user's rule, is worth its own row.
+    general = kept.guard is None and kept.error_without is None
+    return kept.op, kept.guard, kept.reason if general else None
 
 
-def _without(excess: float | None) -> str:
-    if excess is None:
+def _kept_row(group: Sequence[KeptNode], guards: Sequence[Guard]) -> tuple[str, str, str]:
+    names, op = listed([kept.node for kept in group], most=3, width=40), shorten(group[0].op, 20)
+    excesses = [kept.error_without for kept in group if kept.error_without is not None]
+    why = _why(group, guards)
+    same = len({kept.reason for kept in group}) == 1
+    why = f"{why[:1].upper()}{why[1:]}" if same else f"For example: {why}"
+    nodes = f"{names} ({op})" if len(group) == 1 else f"{len(group)} × {op}: {names}"
+    return nodes, why, _without(excesses)
+
+
+def _why(group: Sequence[KeptNode], guards: Sequence[Guard]) -> str:
+    """Return the message of the gravest guard of a group; effect and fix are told elsewhere."""
+    kind, names = group[0].guard, {kept.node for kept in group}
+    alike = [guard for guard in guards if guard.kind == kind]
+    own = next((guard for guard in alike if guard.node in names), None)
+    if own is not None:
+        return sentence(own.message)
+    other = next((guard for guard in alike if not names.isdisjoint(guard.nodes)), None)
+    if other is not None:
+        return sentence(f"needed by {other.node}: {other.message}")
+    return sentence(group[0].reason)
+
+
+def _without(excesses: Sequence[float]) -> str:
+    """Return the error when a node is lowered alone; a trial stops at the first failing sample."""
+    if not excesses:
         return "–"
-    return f"≥ {number(excess)} × limit" if isfinite(excess) else "NaN or inf"
+    least = min(excesses)
+    return f"≥ {number(least)} × limit" if isfinite(least) else "NaN or inf"
 
 
 def _errors(run: Run) -> Table | None:
@@ -193,15 +234,12 @@ def _metric(run: Run) -> Lines | None:
     result = run.verdict.metric
     if result is None:
         return None
-    before = run.baseline.metric if run.baseline is not None else None
-    low = "" if before is None or run.plan is None else (
-        f"{before.candidate:.6g} all {run.plan.low.upper()}, "
-    )
-    line = (
-        f"{sentence(result.name)}: {result.reference:.6g} in FP32, {low}{result.candidate:.6g} "
-        f"here; a drop of {number(result.allowed_drop)} is allowed"
-    )
-    return Lines("Task metric", (line,))
+    figures = [f"{result.reference:.6g} in FP32"]
+    if run.plan is not None and run.baseline is not None and run.baseline.metric is not None:
+        figures.append(f"{run.baseline.metric.candidate:.6g} all {run.plan.low.upper()}")
+    figures.append(f"{result.candidate:.6g} {'candidate' if run.plan is None else 'mixed'}")
+    drop = f"a drop of {number(result.allowed_drop)} is allowed"
+    return Lines("Task metric", (f"{sentence(result.name)}: {', '.join(figures)}; {drop}.",))
 
 
 def _figures(run: Run) -> Lines:
@@ -210,10 +248,11 @@ def _figures(run: Run) -> Lines:
         lines += _plan_lines(run.plan)
         lines.append(_minimality(run, run.plan))
     cost = run.cost
+    trials = f"{count(cost.evaluations, 'evaluation')} in " if run.plan is not None else ""
     stages = sorted(cost.stage_seconds.items(), key=lambda item: -item[1])
-    spent = ", ".join(f"{sentence(name)} {seconds:.1f}" for name, seconds in stages)
+    spent = ", ".join(f"{sentence(name)} {took:.1f}" for name, took in stages if took >= 0.05)
     lines.append(
-        f"{count(cost.evaluations, 'evaluation')} in {cost.seconds:.1f} s"
+        f"{trials}{cost.seconds:.1f} s"
         f"{f' ({spent})' if spent else ''}; peak memory {cost.peak_rss_bytes / 2**20:.0f} MiB."
     )
     return Lines("In figures", tuple(lines))
@@ -251,7 +290,7 @@ def _minimality(run: Run, plan: Plan) -> str:
     if search is None:
         return "Not shown to be minimal."
     if search.exhausted:
-        return f"Not shown to be minimal: the {search.seconds_budget:g} s for the search were spent."
+        return f"Not shown to be minimal: the search's {search.seconds_budget:g} s were spent."
     why = f": {search.steps[-1]}" if search.steps else ""
     return sentence(f"Not shown to be minimal{why}.")
 

@@ -62,6 +62,13 @@ def fixed(value: float, digits: int) -> str:
     return f"{value:.{digits}f}".replace("-", "−") if abs(value) < 1e6 else number(value)
 
 
+def fraction(value: float) -> str:
+    """Return `value` in percent; only nothing at all is 0."""
+    if 0 < value < 1e-4:
+        return "<0.01%"
+    return f"{value:.2%}" if value else "0"
+
+
 def count(quantity: int, noun: str) -> str:
     """Return such as `1 node` or `3 nodes`."""
     return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"

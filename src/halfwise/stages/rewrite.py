@@ -39,7 +39,7 @@ def rewrite(
         fixed: Moving nodes whose precision a user rule sets.
         low_io: Float graph inputs and outputs get the low type.
     """
-    placed = fewest_casts(network, roles, assignment, fixed=fixed, fp32_io=not low_io)
+    placed = fewest_casts(network, roles, assignment, fmt, fixed=fixed, fp32_io=not low_io)
     return cast(network, roles, placed, fmt, low_io=low_io), placed
 
 

@@ -85,6 +85,17 @@ class Trials:
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
         return each
 
+    def contribution(self, kept: Assignment) -> float:
+        """Return the error of `kept` on the worst sample over what is allowed.
+
+        Where a metric decides, it is relative to the default tolerance.
+        """
+        criterion = Criterion() if self.metric else self.criterion
+        worst = self._order[0]
+        self.evaluations += 1
+        excess = Excess(criterion, self._totals)
+        return excess.update(self.references[worst], self._run(kept, worst)) / self.factor
+
     def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
         """Add samples to the calibration and look at them first."""
         count = len(self.samples)

@@ -1,4 +1,4 @@
-"""Extrema and elements must be exactly what NumPy finds, whatever the shape, the values, the opset."""
+"""Extrema and elements are exactly what NumPy finds, whatever the shape, values and opset."""
 
 import subprocess
 import sys
@@ -15,6 +15,7 @@ from halfwise.backends import probe
 from halfwise.backends.ort import Session
 from halfwise.backends.probe import ElementProbe, ExtremaProbe, Extremum, View, extremum, observable
 from halfwise.graph.model import Network, network_from_proto
+from halfwise.records import TensorName
 
 OPSETS = [7, 11, 13, 18, 21]
 floats = hnp.arrays(
@@ -22,6 +23,19 @@ floats = hnp.arrays(
     hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5),
     elements=st.floats(width=32),
 )
+
+
+def f32(values):
+    return np.array(values, np.float32)
+
+
+def i64(values):
+    return np.array(values, np.int64)
+
+
+def extrema_of(net, *samples):
+    tool = ExtremaProbe(net.model, observable(net.model))
+    return [tool.run(sample) for sample in samples]
 
 
 def network(body: str, opset: int = 17) -> Network:
@@ -34,7 +48,7 @@ def by_numpy(array: np.ndarray) -> Extremum:
     return Extremum(float(finite.max(initial=0.0)), int((~np.isfinite(array)).sum()))
 
 
-def same(a: dict, b: dict) -> bool:
+def same(a, b):
     return a.keys() == b.keys() and all(a[k].tobytes() == b[k].tobytes() for k in a)
 
 
@@ -64,12 +78,12 @@ def test_every_opset(opset):
         { a = Relu(x) b = Sqrt(x) c = Sub(a, b) y = Transpose(c) j = Identity(i) }""",
         opset,
     )
-    sample = {"x": np.float32([[-4, 9, 0.25], [1e30, np.inf, 3]]), "i": np.int64([1, 2])}
-    outputs, extrema = ExtremaProbe(net.model, observable(net.model)).run(sample)
+    sample = {"x": f32([[-4, 9, 0.25], [1e30, np.inf, 3]]), "i": i64([1, 2])}
+    [(outputs, extrema)] = extrema_of(net, sample)
     assert same(outputs, Session(net.model).run(sample))
     assert list(extrema) == ["x", "a", "b", "c", "y"]
-    assert extrema["x"] == Extremum(float(np.float32(1e30)), 1)
-    assert extrema["a"] == Extremum(float(np.float32(1e30)), 1)
+    assert extrema["x"] == Extremum(float(f32(1e30)), 1)
+    assert extrema["a"] == Extremum(float(f32(1e30)), 1)
     assert extrema["b"].nonfinite == 2
     assert extrema["c"] == extrema["y"] == by_numpy(outputs["y"])
 
@@ -77,7 +91,7 @@ def test_every_opset(opset):
 def test_finite_tensor_whose_sum_overflows():
     net = network("g (float[4] x) => (float[4] y) { y = Relu(x) }")
     x = np.full(4, np.finfo(np.float32).max)
-    _, extrema = ExtremaProbe(net.model, observable(net.model)).run({"x": x})
+    [(_, extrema)] = extrema_of(net, {"x": x})
     assert extrema["y"] == Extremum(float(x[0]), 0)
 
 
@@ -87,10 +101,9 @@ def test_tensor_that_is_empty_on_some_samples(opset):
         """g (float[4] x, bool[4] keep) => (float[n] y) { s = Compress(x, keep) y = Exp(s) }""",
         opset,
     )
-    tool = ExtremaProbe(net.model, observable(net.model))
-    x = np.float32([-1, -2, 3, -4])
-    _, none = tool.run({"x": x, "keep": np.zeros(4, bool)})
-    _, some = tool.run({"x": x, "keep": np.array([1, 1, 0, 0], bool)})
+    x = f32([-1, -2, 3, -4])
+    nothing, first_two = np.zeros(4, bool), np.array([1, 1, 0, 0], bool)
+    (_, none), (_, some) = extrema_of(net, {"x": x, "keep": nothing}, {"x": x, "keep": first_two})
     assert none["s"] == none["y"] == Extremum(0.0, 0)
     assert some["s"] == Extremum(2.0, 0)
 
@@ -102,7 +115,7 @@ def test_permutations_share_their_source_and_constants_do_not():
     )
     tool = ExtremaProbe(net.model, observable(net.model))
     assert tool._measured == ("x", "h", "z")
-    _, extrema = tool.run({"x": np.float32([[1, 2, 3], [np.nan, -5, 6]])})
+    [(_, extrema)] = extrema_of(net, {"x": f32([[1, 2, 3], [np.nan, -5, 6]])})
     assert extrema["y"] == extrema["t"] == extrema["h"] == Extremum(6.0, 1)
     assert extrema["z"] == Extremum(6.0, 0)
 
@@ -121,15 +134,15 @@ def test_observable_leaves_out_what_no_kernel_must_compute():
         }"""
     )
     assert observable(net.model) == ("x", "y", "k", "m", "z")
-    sample = {"x": np.float32(-np.ones((1, 1, 4, 4))), "n": np.int64([7]), "b": np.array(True)}
-    outputs, extrema = ExtremaProbe(net.model, observable(net.model)).run(sample)
+    sample = {"x": f32(-np.ones((1, 1, 4, 4))), "n": i64([7]), "b": np.array(True)}
+    [(outputs, extrema)] = extrema_of(net, sample)
     assert same(outputs, Session(net.model).run(sample))
     assert extrema["k"] == extrema["z"] == Extremum(7.0, 0)
 
 
 def test_nothing_to_observe():
     net = network("g (int64[2] x) => (int64[2] y) { y = Neg(x) }")
-    outputs, extrema = ExtremaProbe(net.model, observable(net.model)).run({"x": np.int64([1, 2])})
+    [(outputs, extrema)] = extrema_of(net, {"x": i64([1, 2])})
     assert extrema == {}
     assert outputs["y"].tolist() == [-1, -2]
 
@@ -137,30 +150,36 @@ def test_nothing_to_observe():
 def test_unknown_tensor():
     net = network("g (float[2] x) => (float[2] y) { y = Neg(x) }")
     with pytest.raises(KeyError):
-        ExtremaProbe(net.model, ["nowhere"])
+        ExtremaProbe(net.model, [TensorName("nowhere")])
 
 
 def test_the_model_is_not_changed():
     net = network("g (float[2] x) => (float[2] y) { y = Neg(x) }")
     before = onnx_ir.to_proto(net.model).SerializeToString()
-    ExtremaProbe(net.model, observable(net.model)).run({"x": np.float32([np.nan, 1])})
+    extrema_of(net, {"x": f32([np.nan, 1])})
     assert onnx_ir.to_proto(net.model).SerializeToString() == before
 
 
 def chain(length: int, elements: int) -> Network:
     steps = "".join(f"t{i + 1} = Add(t{i}, one) " for i in range(length))
     return network(
-        f"g (float[{elements}] t0) => (float[{elements}] t{length}) <float[1] one = {{1}}> {{ {steps}}}"
+        f"""g (float[1,{elements}] t0) => (float[1,{elements}] t{length}) <float[1] one = {{1}}>
+        {{ {steps} }}"""
     )
 
 
 def test_same_suspects_need_no_new_session(monkeypatch):
     net = chain(6, 4)
     tool = ExtremaProbe(net.model, observable(net.model))
-    made = []
-    monkeypatch.setattr(probe, "Session", lambda *a, **k: made.append(1) or Session(*a, **k))
+    made: list[Session] = []
+
+    def making(*args, **options):
+        made.append(Session(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(probe, "Session", making)
     for _ in range(5):
-        _, extrema = tool.run({"t0": np.float32([np.inf, 1, 2, np.nan])})
+        _, extrema = tool.run({"t0": f32([[np.inf, 1, 2, np.nan]])})
         assert set(extrema.values()) <= {Extremum(float(2 + i), 2) for i in range(7)}
     assert len(made) == 2
 
@@ -174,15 +193,20 @@ sys.path.insert(0, ".")
 from tests.unit.backends.test_probe import ExtremaProbe, chain, observable
 net = chain(128, 1 << 20)
 tool = ExtremaProbe(net.model, observable(net.model))
-sample = {"t0": np.ones(1 << 20, np.float32)}
+sample = {"t0": np.ones((1, 1 << 20), np.float32)}
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 tool.run(sample)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True
+    )
     all_activations_kib = 128 * 4096
     assert int(done.stdout) < all_activations_kib / 8
+
+
+def view(names, visit):
+    return View(tuple(names), visit)
 
 
 def test_elements_come_in_chunks_of_bounded_size(monkeypatch):
@@ -196,10 +220,10 @@ def test_elements_come_in_chunks_of_bounded_size(monkeypatch):
         return results
 
     monkeypatch.setattr(Session, "run", counting)
-    samples = [{"t0": np.full(256, i, np.float32)} for i in range(3)]
+    samples = [{"t0": np.full((1, 256), i, np.float32)} for i in range(3)]
     seen = []
     views = [
-        View((f"t{i}", f"t{i + 1}"), lambda s, a, b, i=i: seen.append((i, s, a[0], b[-1])))
+        view((f"t{i}", f"t{i + 1}"), lambda s, a, b, i=i: seen.append((i, s, a[0, 0], b[0, -1])))
         for i in range(10)
     ]
     tool = ElementProbe(net.model, live_bytes=4096)
@@ -215,8 +239,9 @@ def test_one_view_larger_than_the_bound_is_still_visited():
     net = chain(2, 64)
     seen = []
     tool = ElementProbe(net.model, live_bytes=1)
-    sample = {"t0": np.zeros(64, np.float32)}
-    tool.run([sample], [View(("t1", "t2"), lambda *_: seen.append(1))] * 2, {"t1": 64, "t2": 64})
+    sample = {"t0": np.zeros((1, 64), np.float32)}
+    one = view(("t1", "t2"), lambda *_: seen.append(1))
+    tool.run([sample], [one, one], tool.sizes(sample, one.tensors))
     assert seen == [1, 1]
 
 
@@ -226,7 +251,7 @@ def test_views_of_inputs_and_of_integer_tensors():
         { c = Abs(k) y, i = TopK(x, c) }"""
     )
     seen = []
-    sample = {"x": np.float32([3, 1, 2, 0]), "k": np.int64([-2])}
-    view = View(("x", "c", "k"), lambda index, *arrays: seen.append([a.tolist() for a in arrays]))
-    ElementProbe(net.model).run([sample], [view], {"x": 4})
+    sample = {"x": f32([3, 1, 2, 0]), "k": i64([-2])}
+    three = view(("x", "c", "k"), lambda _, *arrays: seen.append([a.tolist() for a in arrays]))
+    ElementProbe(net.model).run([sample], [three], {})
     assert seen == [[[3, 1, 2, 0], [2], [-2]]]

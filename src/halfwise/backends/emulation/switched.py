@@ -124,6 +124,7 @@ class _Builder:
     def _round_input(self, value: ir.Value) -> None:
         uses = value.uses()
         nodes, wide = self._rounding(value, f"{value.name}::in", value)
+        wide.shape = value.shape
         for node in reversed(nodes):
             self.graph.insert_before(self.graph[0], node)
         self.rounded[_name(value)] = wide
@@ -216,6 +217,7 @@ class _Builder:
         ]
         nodes, results = self._compute_low(node, inputs)
         exact = role.role is Role.MOVEMENT and any(role.inputs) and not self._is_mixed(node, role)
+        exact = exact and "value" not in node.attributes  # Pad has its constant there before 11
         outputs: list[ir.Value] = []
         for old, new, low in zip(node.outputs, results, role.outputs, strict=True):
             if not _name(old):

@@ -118,10 +118,13 @@ class _Widener:
             node.replace_input_with(index, new)
 
     def _copies_rounded(self, node: ir.Node) -> bool:
-        if node.op_type not in DATA_MOVEMENT or "reduction" in node.attributes:
+        # Before opset 11, Pad has its constant in the attribute "value".
+        if node.op_type not in DATA_MOVEMENT or {"reduction", "value"} & set(node.attributes):
             return False
-        floats = self._float_inputs(node)
-        return bool(floats) and all(v in self.formats for v in floats)
+        sources = {self.formats.get(v) for v in self._float_inputs(node)}
+        return len(sources) == 1 and sources == {
+            self.formats.get(v) for v in node.outputs if v.name
+        }
 
     def _with_low_sums(self, node: ir.Node) -> ir.Node:
         """Replace a low node by its expansion with low sums, if it has one; return the last."""

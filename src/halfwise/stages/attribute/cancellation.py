@@ -1,17 +1,20 @@
 """Differences of nearly equal values, which uncover the rounding of their operands."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
 from halfwise.records import Guard
-from halfwise.stages.attribute.evidence import Evidence
+from halfwise.stages.attribute.evidence import Evidence, number, percent
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
 from halfwise.stages.attribute.walk import constant_behind, upstream
 
 _SEVERITY_OF_ZEROS = 0.5
 """Mostly zero results: operands equal by design (x - x, 1 - mask) lose nothing."""
+
+_LINEAR = frozenset(("GlobalAveragePool", "Neg", "ReduceMean", "ReduceSum"))
+"""Operators that hand the errors of their input on, without adding much of their own."""
 
 
 def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
@@ -35,8 +38,8 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
         ratio = (
             f"mostly cancel to zero in {seen.node} ({seen.op})"
             if zeros
-            else f"cancel in {seen.node} ({seen.op}): they are {seen.value:.2g} times the result, "
-            f"which keeps an error of about {min(error, 1.0):.0%}".replace("%", " %")
+            else f"cancel in {seen.node} ({seen.op}): they are {number(seen.value)} times the "
+            f"result, which keeps an error of about {percent(min(error, 1.0))}"
         )
         yield from evidence.guard(
             "cancellation",
@@ -53,11 +56,10 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
 
 
 def _origins(evidence: Evidence, node: ir.Node) -> list[ir.Node]:
-    def hands_on(source: ir.Node) -> bool:
-        if source.op_type in ("ReduceMean", "ReduceSum", "GlobalAveragePool", "Neg"):
-            return True
-        return source.op_type in ("Mul", "Div") and any(
+    def hands_on(source: ir.Node) -> Sequence[ir.Value | None]:
+        scales = source.op_type in ("Mul", "Div") and any(
             constant_behind(v, evidence.roles) is not None for v in source.inputs
         )
+        return source.inputs if scales or source.op_type in _LINEAR else ()
 
     return [n for v in node.inputs for n in upstream(v, evidence.roles, hands_on)]

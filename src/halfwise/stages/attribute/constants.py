@@ -66,8 +66,8 @@ def _beyond(evidence: Evidence, value: ir.Value, found: SaturatedConstant) -> li
         "constant-range",
         nodes[0],
         value,
-        message=f"{several(found.elements, 'value')} of the {size} in constant {found.name} lie "
-        f"beyond {evidence.format_name}'s {evidence.fmt.max:.6g}, up to {largest:.2g}",
+        message=f"{found.elements} of the {size} values of constant {found.name} "
+        f"{'is' if found.elements == 1 else 'are'} beyond {evidence.edge}, up to {largest:.2g}",
         fix=_FOLD if variance else _SCALE,
         nodes=nodes,
         severity=graded(Band.OVERFLOW, largest / evidence.fmt.max),

@@ -72,6 +72,12 @@ class Evidence:
         return {o.tensor: o for o in self.observations.tensors}
 
     @cached_property
+    def _values(self) -> Mapping[TensorName, ir.Value]:
+        made = [v for n in self.nodes.values() for v in n.outputs]
+        values = [*self.network.graph.inputs, *made]
+        return {tensor_name(v): v for v in values if v.name and is_float(v)}
+
+    @cached_property
     def _norms(self) -> Mapping[NodeName, str]:
         return {
             name: op
@@ -84,6 +90,15 @@ class Evidence:
     def format_name(self) -> str:
         """The low format's name in capitals, as sentences use it."""
         return self.fmt.name.upper()
+
+    @property
+    def edge(self) -> str:
+        """The end of the low format's range in words, such as "FP16's 65504"."""
+        return f"{self.format_name}'s {self.fmt.max:.6g}"
+
+    def value(self, seen: Observation) -> ir.Value | None:
+        """Return the float tensor of the main graph that an observation is about."""
+        return self._values.get(seen.tensor)
 
     def observed(self, value: ir.Value | None) -> Observation | None:
         """Return what `value` looked like; None where it was not observed."""
@@ -183,6 +198,11 @@ def percent(fraction: float) -> str:
         return f"{fraction:.0%}".replace("%", " %")
     shown = min(max(100 * fraction, 0.01), 99.9)
     return f"{shown:.2g} %" if shown < 99 else f"{shown:.1f} %"
+
+
+def number(value: float) -> str:
+    """Return a magnitude with two digits, in plain notation from 0.0001 to 100000."""
+    return f"{value:.0f}" if 100 <= value < 100_000 else f"{value:.2g}"
 
 
 def several(count: int, noun: str) -> str:

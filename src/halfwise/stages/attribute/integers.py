@@ -19,9 +19,10 @@ _INTEGER_VALUED = frozenset(("Range", "Floor", "Ceil", "Round"))
 def integer_guards(evidence: Evidence) -> Iterator[Guard]:
     """Yield integer and angle guards.
 
-    - "integer": float tensors that hold integers (Cast from an integer type, Range, Floor,
-       Ceil, Round, constants with integers only) above `fmt.largest_exact_integer`: 2048 in
-      FP16, 256 in BF16 (pytorch/pytorch#81926). The nodes are all that compute with them.
+    - "integer": float tensors that hold integers (Cast from an integer type, Range, Floor, Ceil,
+      Round) above `fmt.largest_exact_integer`: 2048 in FP16, 256 in BF16
+      (pytorch/pytorch#81926); constants of integers where rounding makes different ones
+      equal. The nodes are all that compute with them.
     - "integer" for GridSample: an image with a side longer than that many pixels, because the grid
       runs over [-1, 1] and half its spacing there is a growing share of a pixel
       (pytorch/pytorch#89836). Only where the image's shape is known.
@@ -65,9 +66,10 @@ def _integer_constant(evidence: Evidence, value: ir.Value) -> list[Guard]:
     if not evidence.fmt.largest_exact_integer < largest <= evidence.fmt.max:
         return []
     array = constant_array(value).astype(np.float32)
-    if array.size < 2:
+    if not (array == np.rint(array)).all():
         return []
-    if not (array == np.rint(array)).all() or (evidence.fmt.round(array) == array).all():
+    distinct = np.unique(array)
+    if np.unique(evidence.fmt.round(distinct)).size == distinct.size:
         return []
     readers = low_consumers(value, evidence.roles)
     return _counted(evidence, readers[0], value, largest, "") if readers else []
@@ -98,8 +100,9 @@ def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
         return []
     where = evidence.where(seen.worst_sample) if seen else ""
 
-    def reads_large(source: ir.Node) -> bool:
-        return any(_half_spacing(evidence, evidence.absmax(v)) > SIGNIFICANT for v in source.inputs)
+    def large(source: ir.Node) -> list[ir.Value | None]:
+        sizes = [(v, evidence.absmax(v)) for v in source.inputs]
+        return [v for v, size in sizes if _half_spacing(evidence, size) > SIGNIFICANT]
 
     return evidence.guard(
         "angle",
@@ -109,7 +112,7 @@ def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
         f"{evidence.format_name} stores with an error of up to {error:.2g} rad",
         fix="Compute phases and their sines and cosines in FP32 and cast the result, or store "
         "them as a table.",
-        nodes=[node, *upstream(value, evidence.roles, reads_large)],
+        nodes=[node, *upstream(value, evidence.roles, large)],
         severity=graded(Band.INEXACT, error / SIGNIFICANT),
     )
 
@@ -135,6 +138,6 @@ def _grid(evidence: Evidence, node: ir.Node) -> list[Guard]:
         message=f"the grid of {node.name} (GridSample) addresses {max(sides)} pixels, and "
         f"{evidence.format_name} stores its coordinates to within {pixels:.2g} pixels",
         fix="Keep the grid and the arithmetic that makes it in FP32.",
-        nodes=[node, *upstream(grid, evidence.roles, lambda _: False)],
+        nodes=[node, *upstream(grid, evidence.roles, lambda _: ())],
         severity=graded(Band.INEXACT, max(sides) / limit),
     )

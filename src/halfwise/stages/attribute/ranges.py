@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from halfwise.graph.patterns.reading import square_of
-from halfwise.graph.roles import is_float
 from halfwise.records import Guard, Observation
-from halfwise.stages.attribute.evidence import Evidence, percent
+from halfwise.stages.attribute.evidence import Evidence, number, percent
 from halfwise.stages.attribute.severity import Band, graded
 from halfwise.stages.attribute.walk import low_consumers, moves
 
@@ -46,8 +45,8 @@ def range_guards(evidence: Evidence) -> Iterator[Guard]:
 
 
 def _tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
-    value = _value(evidence, seen)
-    if value is None or not is_float(value):
+    value = evidence.value(seen)
+    if value is None:
         return []
     producer = value.producer()
     readers = low_consumers(value, evidence.roles)
@@ -73,14 +72,6 @@ def _tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
     )
 
 
-def _value(evidence: Evidence, seen: Observation) -> ir.Value | None:
-    if seen.producer is None:
-        inputs = evidence.network.graph.inputs
-        return next((v for v in inputs if v.name == seen.tensor), None)
-    node = evidence.nodes.get(seen.producer)
-    return next((v for v in node.outputs if v.name == seen.tensor), None) if node else None
-
-
 def _is_copy(evidence: Evidence, producer: ir.Node, limit: float) -> bool:
     """Return whether the elements that reach `limit` were there before `producer` moved them."""
     return moves(producer, evidence.roles) and any(
@@ -89,14 +80,15 @@ def _is_copy(evidence: Evidence, producer: ir.Node, limit: float) -> bool:
 
 
 def _message(evidence: Evidence, subject: str, seen: Observation) -> str:
-    largest = f"{evidence.format_name}'s {evidence.fmt.max:.6g}"
     where = evidence.where(seen.worst_sample)
     if seen.absmax < evidence.fmt.overflow_threshold:
-        times = evidence.fmt.max / seen.absmax
-        return f"{subject} reaches {seen.absmax:.3g}{where}; {largest} is {times:.2g} times that"
+        times = number(evidence.fmt.max / seen.absmax)
+        return (
+            f"{subject} reaches {number(seen.absmax)}{where}; {evidence.edge} is {times} times that"
+        )
     share = seen.detail.overflow if seen.detail else 0.0
     elements = f", in {percent(share)} of its elements" if share else ""
-    return f"{subject} reaches {seen.absmax:.2g}, beyond {largest}{elements}{where}"
+    return f"{subject} reaches {number(seen.absmax)}, beyond {evidence.edge}{elements}{where}"
 
 
 def _inner_squares(evidence: Evidence) -> Iterator[Guard]:
@@ -110,8 +102,8 @@ def _inner_squares(evidence: Evidence) -> Iterator[Guard]:
             "square",
             node,
             None,
-            message=f"inside {seen.node} ({seen.op}) the squares reach {seen.value:.2g}, beyond "
-            f"{evidence.format_name}'s {evidence.fmt.max:.6g}{evidence.where(seen.worst_sample)}",
+            message=f"inside {seen.node} ({seen.op}) the squares reach {number(seen.value)}, "
+            f"beyond {evidence.edge}{evidence.where(seen.worst_sample)}",
             fix="Divide by the largest magnitude before squaring, and multiply afterwards.",
             nodes=[node],
             severity=graded(Band.OVERFLOW, seen.value / limit)

@@ -145,11 +145,11 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
 def _small_source(evidence: Evidence, value: ir.Value | None) -> list[ir.Node]:
     """Return the producers of a small value up to the first ones that read nothing vanishing."""
 
-    def reads_vanishing(node: ir.Node) -> bool:
-        details = [s.detail for v in node.inputs if (s := evidence.observed(v))]
-        return any(d is not None and d.flush > SIGNIFICANT for d in details)
+    def vanishing(node: ir.Node) -> list[ir.Value | None]:
+        seen = [(v, s.detail) for v in node.inputs if (s := evidence.observed(v))]
+        return [v for v, d in seen if d is not None and d.flush > SIGNIFICANT]
 
-    return upstream(value, evidence.roles, reads_vanishing)
+    return upstream(value, evidence.roles, vanishing)
 
 
 def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorName]) -> list[Guard]:
@@ -188,19 +188,18 @@ def _rests_on(value: ir.Value, bounded: set[TensorName], evidence: Evidence) -> 
 
 
 def _whole_tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
-    fmt = evidence.fmt
-    if not 0.0 < seen.absmax < fmt.smallest_normal or seen.producer is None:
+    fmt, value = evidence.fmt, evidence.value(seen)
+    node = value.producer() if value else None
+    if value is None or node is None or moves(node, evidence.roles):
         return []
-    node = evidence.nodes.get(seen.producer)
-    value = next((v for v in node.outputs if v.name == seen.tensor), None) if node else None
-    if node is None or value is None or moves(node, evidence.roles):
+    if not 0.0 < seen.absmax < fmt.smallest_normal:
         return []
     vanishes = seen.absmax <= fmt.flush_threshold
     return evidence.guard(
         "underflow",
         node,
         value,
-        message=f"{value.name} stays below {seen.absmax:.2g}{evidence.where(seen.worst_sample)}: "
+        message=f"{value.name} reaches only {seen.absmax:.2g}{evidence.where(seen.worst_sample)}: "
         f"all of it becomes {'zero' if vanishes else 'subnormal'} in {evidence.format_name}, whose "
         f"smallest normal number is {fmt.smallest_normal:.2g}",
         fix=evidence.norm_fix(

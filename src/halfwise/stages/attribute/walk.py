@@ -1,12 +1,16 @@
 """Walks from a tensor to the compute nodes that make it and use it, through data movement."""
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 
 import onnx_ir as ir
 
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role, Roles, is_float
-from halfwise.records import NodeName
+
+FARTHEST = 24
+"""Nodes after which a walk upstream ends: a guard is a local suspicion, and where a whole network
+computes with tiny values, guards that each name all of it would say nothing and take O(n²)."""
 
 
 def moves(node: ir.Node, roles: Roles) -> bool:
@@ -74,23 +78,20 @@ def constant_behind(value: ir.Value | None, roles: Roles) -> ir.Value | None:
 
 
 def upstream(
-    start: ir.Value | None, roles: Roles, passes: Callable[[ir.Node], bool]
+    start: ir.Value | None, roles: Roles, follow: Callable[[ir.Node], Iterable[ir.Value | None]]
 ) -> list[ir.Node]:
-    """Return the producers of `start`, and those of every producer that `passes`, and so on."""
+    """Return the producers of `start`, of the values that `follow` names for these, and so on.
+
+    Nearest first, and at most `FARTHEST` of them.
+    """
     found: dict[ir.Node, None] = {}
-    waiting = producers(start, roles)
-    while waiting:
-        node = waiting.pop()
+    waiting = deque(producers(start, roles))
+    while waiting and len(found) < FARTHEST:
+        node = waiting.popleft()
         if node in found:
             continue
         found[node] = None
-        if passes(node):
-            for value in node.inputs:
-                if is_float(value):
-                    waiting += producers(value, roles)
+        for value in follow(node):
+            if is_float(value):
+                waiting += producers(value, roles)
     return list(found)
-
-
-def names(nodes: list[ir.Node]) -> list[NodeName]:
-    """Return the names of `nodes`."""
-    return [node_name(n) for n in nodes]

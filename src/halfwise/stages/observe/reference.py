@@ -32,7 +32,7 @@ class _Reach:
     worst_sample: int = 0
 
 
-def observe(  # noqa: PLR0913 - three nouns, the rest are options
+def observe(
     network: Network,
     samples: Samples,
     fmt: Format,

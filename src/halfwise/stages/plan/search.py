@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from halfwise.records import NodeName
+from halfwise.stages.plan.contribution import ranked
 
 Nodes = frozenset[NodeName]
 
@@ -76,6 +77,8 @@ class Search:
         certain: How many of the leading groups are certain losses.
         classes: Structural class of each node; equal for the same place in repeated blocks.
         evaluate: Evaluates an assignment.
+        contribution: Output error of an assignment relative to what is allowed, on one sample.
+        harmless: Contribution that may be left unexamined; inf where only a metric decides.
         deadline: Value of `clock()` at which the search ends.
         clock: Seconds.
         progress: Called with a line for each step.
@@ -87,6 +90,8 @@ class Search:
     certain: int
     classes: Mapping[NodeName, int]
     evaluate: Evaluate
+    contribution: Callable[[Nodes], float]
+    harmless: float
     deadline: float
     clock: Callable[[], float] = time.monotonic
     progress: Callable[[str], None] = lambda _: None
@@ -98,6 +103,7 @@ class Search:
         self.suspects = [group & everything for group in self.suspects]
         self._best = self._current = everything
         self._excess_without: dict[NodeName, float] = {}
+        self._contributions: dict[NodeName, float] = {}
 
     def run(self, previous: Nodes = frozenset()) -> Found:
         """Return the smallest set found, starting from `previous` where that still helps."""
@@ -141,24 +147,37 @@ class Search:
                 return guess
         self._note(f"{len(suspected)} suspected nodes in FP32 do not pass; measuring contributions")
         outside = [n for n in self.nodes if n not in suspected | previous]
-        kept = self._lower(frozenset(self.nodes), self._ranked(outside), split=True)
+        kept = self._lowered_by_contribution(outside)
         self._note(f"{len(kept)} nodes left after lowering by contribution")
         return kept
 
-    def _ranked(self, nodes: Sequence[NodeName]) -> list[Nodes]:
-        """Return groups of `nodes`, the one whose rounding alone does least damage first."""
+    def _lowered_by_contribution(self, nodes: Sequence[NodeName]) -> Nodes:
+        """Lower as many of `nodes` as passes, those that contribute least first."""
         everything = frozenset(self.nodes)
-        groups = self._groups(nodes)
-        damage = {group: self._try(everything - group).excess for group in groups}
-        return sorted(groups, key=lambda group: damage[group])
 
-    def _groups(self, nodes: Sequence[NodeName]) -> list[Nodes]:
+        def contribution(low: Nodes) -> float:
+            self._check_time()
+            return self.contribution(everything - low | self.forced)
+
+        ranking = ranked(self._groups(nodes), contribution, self.harmless)
+        self._contributions = {n: found for group, found in ranking for n in group}
+        passing, failing = 0, len(ranking) + 1
+        while failing - passing > 1:
+            middle = (passing + failing) // 2
+            lowered = _union([group for group, _ in ranking[:middle]])
+            if self._passes(everything - lowered):
+                passing = middle
+            else:
+                failing = middle
+        return everything - _union([group for group, _ in ranking[:passing]])
+
+    def _groups(self, nodes: Sequence[NodeName]) -> list[list[NodeName]]:
         """Group by place where blocks repeat, else by stretches of the graph."""
         places = self._places(frozenset(nodes))
         if len(places) * 3 <= len(nodes):
-            return places
+            return [[n for n in nodes if n in place] for place in places]
         length = max(1, round(len(nodes) ** 0.5))
-        return [frozenset(nodes[i : i + length]) for i in range(0, len(nodes), length)]
+        return [list(nodes[i : i + length]) for i in range(0, len(nodes), length)]
 
     def _lower(self, kept: Nodes, groups: Sequence[Nodes], *, split: bool) -> Nodes:
         """Return `kept` with as much of `groups` lowered as passes, earlier groups first.
@@ -186,7 +205,8 @@ class Search:
 
     def _shrunk(self, kept: Nodes) -> Nodes:
         """Lower what no guard suspects, then kinds of suspicion, then places, each as a whole."""
-        kept = self._lower(kept, [kept - _union(self.suspects)], split=True)
+        unsuspected = kept - _union(self.suspects)
+        kept = self._lower(kept, [unsuspected], split=not self._contributions)
         kept = self._lower(kept, self._suspicions(), split=False)
         places = [place for place in self._places(kept) if len(place) > 1]
         for place in places:
@@ -212,7 +232,11 @@ class Search:
     def _certified(self, kept: Nodes) -> Nodes:
         """Lower single nodes until none can be; note the excess that each needed one prevents."""
         gravity = {n: -i for i, g in reversed(list(enumerate(self.suspects))) for n in g}
-        open_nodes = sorted(kept - self.forced, key=lambda n: gravity.get(n, -len(self.suspects)))
+        mildest = -len(self.suspects)
+        open_nodes = sorted(
+            (n for n in self.nodes if n in kept - self.forced),
+            key=lambda n: (gravity.get(n, mildest), self._contributions.get(n, 0.0)),
+        )
         needed: dict[NodeName, Nodes] = {}
         while pending := [n for n in open_nodes if n in kept and needed.get(n) != kept]:
             node = pending[0]
@@ -235,9 +259,12 @@ class Search:
         return passed
 
     def _try(self, kept: Nodes, *, confirm: bool = False) -> Trial:
+        self._check_time()
+        return self.evaluate(kept | self.forced, confirm=confirm)
+
+    def _check_time(self) -> None:
         if self.clock() > self.deadline:
             raise OutOfTime
-        return self.evaluate(kept | self.forced, confirm=confirm)
 
     def _note(self, line: str) -> None:
         self.steps.append(line)

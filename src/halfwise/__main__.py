@@ -1,0 +1,5 @@
+"""`python -m halfwise`."""
+
+from halfwise.cli import main
+
+main()

@@ -1,0 +1,89 @@
+"""The command line: options in, reports and exit codes out.
+
+Command functions import the library when they run, so that `halfwise --help` does not wait for it.
+"""
+
+# ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
+
+import io
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from halfwise.cli import doctor, fix, observe, report, verify
+from halfwise.errors import HalfwiseError
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 + SIGINT, as shells report it."""
+
+app = typer.Typer(
+    name="halfwise",
+    add_completion=False,
+    no_args_is_help=True,
+    epilog="Exit codes: 0 passed, 10 verdict failed, 2 usage, 3 model or inputs unusable, "
+    "4 library or device missing, 5 build failed, 6 run failed, 7 damaged run folder.",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("fix")(fix.command)
+app.command("verify")(verify.command)
+app.command("observe")(observe.command)
+app.command("report")(report.command)
+app.command("doctor")(doctor.command)
+
+
+def main() -> None:
+    """Run the command line; always ends with `SystemExit` or a traceback."""
+    _write_any_name()
+    try:
+        app(prog_name="halfwise")
+    except HalfwiseError as error:
+        _complain(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _say_interrupted()
+        sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        # Typer turns Ctrl-C into this exit code without a word.
+        if end.code == INTERRUPTED:
+            _say_interrupted()
+        raise
+
+
+def _write_any_name() -> None:
+    """Let standard output and error take characters that their encoding lacks, replaced."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _complain(error: HalfwiseError) -> None:
+    from halfwise.render.wording import clean
+
+    for title, text in (("error", error.message), ("hint", error.hint)):
+        if text:
+            # ONNX Runtime's messages have several lines; further ones are indented.
+            lines = "\n  ".join(clean(line) for line in text.splitlines())
+            typer.echo(f"{title}: {lines}", err=True)
+
+
+def _say_interrupted() -> None:
+    typer.echo("interrupted", err=True)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"halfwise {version('halfwise')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _halfwise(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Find which nodes of an ONNX model FP16 breaks, and keep only those in FP32."""

@@ -1,0 +1,43 @@
+"""`halfwise fix`."""
+
+# ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from halfwise.cli.options import (
+    Acceptance,
+    Arithmetic,
+    Data,
+    Heldout,
+    InputsOption,
+    JsonOption,
+    Labels,
+    ModelArgument,
+    Plan,
+    Running,
+    accepts,
+)
+from halfwise.cli.outcome import conclude
+
+
+@accepts(Heldout, Labels, Data, Acceptance, Plan, Arithmetic, Running)
+def command(
+    model: ModelArgument,
+    inputs: InputsOption,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="RUN", help="Folder to make for the results.")
+    ],
+    *,
+    as_json: JsonOption = False,
+    **options: Any,
+) -> None:
+    """Find the nodes that FP16 breaks, write a mixed-precision model, judge it on held-out data."""
+    from halfwise import api
+    from halfwise.render.terminal import TerminalWatcher
+
+    with TerminalWatcher() as watcher:
+        run = api.fix(model, inputs, out=out, watcher=watcher, **options).run
+    conclude(run, as_json=as_json)

@@ -1,0 +1,189 @@
+"""The options that commands share; their names, and only their names, are those of `api.Options`.
+
+None of them has a default here: one that is not given is not passed on, so that the library's own
+default holds. The help texts tell it, and a test compares them.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import partial, wraps
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+import typer
+
+_data = partial(typer.Option, rich_help_panel="Data")
+_acceptance = partial(typer.Option, rich_help_panel="Acceptance")
+_plan = partial(typer.Option, rich_help_panel="Plan")
+_running = partial(typer.Option, rich_help_panel="Running")
+
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="FP32 ONNX model.", show_default=False)
+]
+InputsOption = Annotated[
+    str,
+    _data(
+        metavar="DATA",
+        help="Real inputs: .npz or .npy file, folder, file.py:function, or the word random.",
+        show_default=False,
+    ),
+]
+JsonOption = Annotated[
+    bool, _running("--json", help="Print the record as JSON on standard output, and nothing else.")
+]
+
+
+class Data:
+    """How inputs are read."""
+
+    preprocess: Annotated[
+        str | None, _data(metavar="FILE:FUNCTION", help="From an image's path to model inputs.")
+    ]
+    allow_random: Annotated[
+        bool | None, _data("--allow-random", help="Judge even on random inputs.")
+    ]
+    seed: Annotated[int | None, _data(metavar="N", help="Seed of random inputs. Default 0.")]
+
+
+class Labels:
+    """Labels of the inputs."""
+
+    labels: Annotated[
+        str | None, _data(metavar="FILE", help="One label per sample, for the metric.")
+    ]
+
+
+class Heldout:
+    """A second set for the verdict."""
+
+    heldout: Annotated[
+        str | None,
+        _data(metavar="DATA", help="Samples for the verdict. Default: every fourth input."),
+    ]
+    heldout_labels: Annotated[
+        str | None, _data(metavar="FILE", help="One label per held-out sample.")
+    ]
+
+
+class Acceptance:
+    """What is good enough."""
+
+    max_abs: Annotated[
+        float | None, _acceptance(metavar="X", help="Largest absolute error of an output.")
+    ]
+    rel_max: Annotated[
+        float | None,
+        _acceptance(
+            metavar="X",
+            help="Largest error over largest reference value. Default 0.01 where nothing is given.",
+        ),
+    ]
+    snr_db: Annotated[
+        float | None, _acceptance(metavar="X", help="Smallest signal-to-noise ratio in dB.")
+    ]
+    cosine: Annotated[float | None, _acceptance(metavar="X", help="Smallest cosine similarity.")]
+    metric: Annotated[
+        str | None,
+        _acceptance(
+            metavar="M",
+            help="Task metric that decides instead: a built-in name such as top1, or "
+            "file.py:function.",
+        ),
+    ]
+    metric_drop: Annotated[
+        float | None, _acceptance(metavar="X", help="How far the metric may fall. Default 0.")
+    ]
+
+
+class Plan:
+    """What the mixed model may look like."""
+
+    keep: Annotated[
+        list[str] | None,
+        _plan(
+            metavar="N",
+            help="Keep these nodes in FP32: name, regular expression, or outputs. Repeatable.",
+        ),
+    ]
+    keep_op: Annotated[
+        list[str] | None,
+        _plan(metavar="TYPE", help="Keep all nodes of this operator type. Repeatable."),
+    ]
+    lower: Annotated[
+        list[str] | None,
+        _plan(metavar="N", help="Never keep these nodes: name or expression. Repeatable."),
+    ]
+    keep_above: Annotated[
+        float | None,
+        _plan(metavar="LIMIT", help="Keep what produces larger values, instead of searching."),
+    ]
+    io: Annotated[
+        Literal["fp32", "fp16"] | None, _plan(help="Float inputs and outputs. Default fp32.")
+    ]
+    headroom: Annotated[
+        float | None,
+        _plan(metavar="X", help="Overflow at X times the observed range counts. Default 2."),
+    ]
+    margin: Annotated[
+        float | None,
+        _plan(metavar="X", help="Part of the tolerance that the search may use. Default 0.8."),
+    ]
+    time_budget: Annotated[
+        float | None, _plan(metavar="S", help="Seconds for the search. Default 300.")
+    ]
+
+
+class Arithmetic:
+    """What is assumed of the hardware."""
+
+    accumulate: Annotated[
+        Literal["fp32", "fp16"] | None, _running(help="Sums inside low ops. Default fp32.")
+    ]
+
+
+class Running:
+    """Where the model runs."""
+
+    device: Annotated[Literal["cpu", "cuda"] | None, _running(help="Where to run. Default cpu.")]
+    ort_library: Annotated[
+        list[Path] | None,
+        _running(metavar="PATH", help="Custom operators for ONNX Runtime. Repeatable."),
+    ]
+
+
+def accepts(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a command all options of `groups` in place of `**options`.
+
+    The command finds those that were given in `options`.
+    """
+    declared: dict[str, Any] = {}
+    for group in groups:
+        declared |= get_type_hints(group, include_extras=True)
+    offered = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+        for name, hint in declared.items()
+    ]
+
+    def declare(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**values: Any) -> None:
+            absent = {name for name in declared if _is_absent(values.get(name))}
+            command(**{name: value for name, value in values.items() if name not in absent})
+
+        signature = inspect.signature(command, eval_str=True)
+        own = list(signature.parameters.values())
+        ordered = [
+            *(p for p in own if p.kind is p.POSITIONAL_OR_KEYWORD),
+            *offered,
+            *(p for p in own if p.kind is p.KEYWORD_ONLY),
+        ]
+        # Typer reads the signature to learn a command's options.
+        run.__signature__ = signature.replace(parameters=ordered)  # type: ignore[attr-defined]
+        return run
+
+    return declare
+
+
+def _is_absent(value: object) -> bool:
+    # Not `in (None, False, [])`: 0 equals False, and --seed 0 is a seed.
+    return value is None or value is False or value == []

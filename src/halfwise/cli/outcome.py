@@ -1,0 +1,24 @@
+"""End a command with its result on standard output and the exit code of its verdict."""
+
+# ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from halfwise.errors import PASSED, VERDICT_FAILED
+
+if TYPE_CHECKING:
+    from halfwise.records import Run
+
+
+def conclude(run: "Run", *, as_json: bool) -> None:
+    """Print the run and exit with 0 where its verdict passed, else 10."""
+    from halfwise.render.terminal import print_run
+    from halfwise.store import run_json
+
+    if as_json:
+        typer.echo(run_json(run), nl=False)
+    else:
+        print_run(run)
+    raise typer.Exit(PASSED if run.verdict.passed else VERDICT_FAILED)

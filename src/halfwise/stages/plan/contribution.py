@@ -1,0 +1,61 @@
+"""Rank nodes by what their rounding contributes to the output error, without measuring each one.
+
+The contribution of a group is the output error when only that group is low. Rounding errors of
+different nodes are nearly uncorrelated, so contributions add in quadrature (measured on YOLOX
+nano: 26.7 predicted, 24.7 true, over 339 nodes). That holds for sums, not for differences: what one
+half leaves of a group says too little of the other, so both are measured. The ranking is a guide;
+what it leads to is always tried.
+"""
+
+import heapq
+from collections.abc import Callable, Sequence
+from math import inf, isfinite, sqrt
+
+from halfwise.records import NodeName
+
+Nodes = frozenset[NodeName]
+
+
+def ranked(
+    groups: Sequence[Sequence[NodeName]], contribution: Callable[[Nodes], float], enough: float
+) -> list[tuple[Nodes, float]]:
+    """Return groups and single nodes, least contribution first.
+
+    The group that contributes most is halved again and again until all groups that are still
+    whole contribute no more than `enough` together. So few trials go to what does not matter:
+    about k log(n/k) for k nodes that do.
+
+    Args:
+        groups: A partition of the nodes, each in graph order.
+        contribution: Output error with only the given nodes low; ≥ 0, may be inf or NaN.
+        enough: What the groups that stay whole may contribute together; where it is infinite,
+            a tenth of what everything contributes.
+    """
+    heap: list[tuple[float, int, tuple[NodeName, ...]]] = []
+    singles: list[tuple[Nodes, float]] = []
+
+    def put(nodes: Sequence[NodeName], found: float) -> None:
+        if len(nodes) == 1:
+            singles.append((frozenset(nodes), found))
+        elif nodes:
+            heapq.heappush(heap, (-found, len(heap) + len(singles), tuple(nodes)))
+
+    for group in groups:
+        if group:
+            put(group, _number(contribution(frozenset(group))))
+    if not isfinite(enough):
+        enough = 0.1 * _together([-f for f, _, _ in heap if isfinite(f)])
+    while heap and _together([-found for found, _, _ in heap]) > enough:
+        _, _, nodes = heapq.heappop(heap)
+        for half in (nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]):
+            put(half, _number(contribution(frozenset(half))))
+    whole = [(frozenset(nodes), -found) for found, _, nodes in heap]
+    return sorted(whole, key=lambda g: g[1]) + sorted(singles, key=lambda g: g[1])
+
+
+def _number(contribution: float) -> float:
+    return contribution if contribution == contribution else inf
+
+
+def _together(contributions: Sequence[float]) -> float:
+    return sqrt(sum(c * c for c in contributions))

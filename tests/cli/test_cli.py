@@ -1,0 +1,119 @@
+"""The command line up to where it calls the library, and from its results on."""
+
+import sys
+
+import pytest
+
+from halfwise.cli import main
+from halfwise.errors import HalfwiseError
+
+COMMANDS = ("fix", "verify", "observe", "report", "doctor")
+FIX = ("fix", "m.onnx", "--inputs", "x.npz", "-o", "r")
+
+
+def all_errors():
+    pending, found = [HalfwiseError], []
+    while pending:
+        kind = pending.pop()
+        pending += kind.__subclasses__()
+        found.append(kind)
+    return [kind for kind in found if kind is not HalfwiseError]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help(call, command):
+    code, out, _ = call(command, "--help")
+    assert code == 0
+    assert "Usage: halfwise" in out
+
+
+def test_help_lists_the_commands_and_exit_codes(call):
+    code, out, _ = call("--help")
+    assert code == 0
+    assert all(command in out for command in COMMANDS)
+    assert "10 verdict failed" in out
+
+
+def test_version(call):
+    code, out, _ = call("--version")
+    assert code == 0
+    assert out.startswith("halfwise 0.")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fox",),
+        ("fix",),
+        ("fix", "m.onnx"),
+        ("fix", "m.onnx", "--inputs", "x.npz"),
+        ("fix", "m.onnx", "-o", "r"),
+        (*FIX, "--no-such-option"),
+        (*FIX, "--rel-max", "small"),
+        (*FIX, "--io", "fp8"),
+        (*FIX, "--device", "tpu"),
+        ("verify", "m.onnx", "--inputs", "x.npz"),
+        ("observe", "m.onnx"),
+        ("observe", "m.onnx", "--inputs", "x.npz", "--limit", "-1"),
+        ("report",),
+        ("doctor", "me"),
+    ],
+)
+def test_usage_errors(call, arguments):
+    code, out, err = call(*arguments)
+    assert code == 2
+    assert out == ""
+    assert "Usage" in err
+
+
+def test_no_command_shows_the_help(call):
+    code, out, err = call()
+    assert code == 2
+    assert "Commands" in out + err
+
+
+@pytest.mark.parametrize("kind", all_errors())
+@pytest.mark.parametrize("command", COMMANDS)
+def test_errors_become_messages_and_exit_codes(call, answer, kind, command):
+    answer(command, kind("The [red]model\x1b[2J is odd.\nSecond line.", "Give another."))
+    arguments = {
+        "fix": FIX,
+        "verify": ("verify", "m.onnx", "c.onnx", "--inputs", "x.npz"),
+        "observe": ("observe", "m.onnx", "--inputs", "x.npz"),
+        "report": ("report", "r"),
+        "doctor": ("doctor",),
+    }
+    code, out, err = call(*arguments[command])
+    assert code == kind.exit_code
+    assert out == ""
+    assert err.strip().splitlines() == [
+        "error: The [red]model�[2J is odd.",
+        "  Second line.",
+        "hint: Give another.",
+    ]
+
+
+def test_an_error_without_a_hint(call, answer):
+    answer("report", next(k for k in all_errors() if k.exit_code == 6)("It failed."))
+    assert call("report", "r") == (6, "", "error: It failed.\n")
+
+
+def test_ctrl_c(call, answer):
+    answer("fix", KeyboardInterrupt())
+    code, out, err = call(*FIX)
+    assert (code, out) == (130, "")
+    assert err.strip() == "interrupted"
+
+
+def test_what_nobody_expected_is_a_traceback(monkeypatch, answer):
+    answer("fix", ZeroDivisionError())
+    monkeypatch.setattr(sys, "argv", ["halfwise", *FIX])
+    with pytest.raises(ZeroDivisionError):
+        main()
+
+
+def test_doctor(call, answer):
+    answer("doctor", {"python": "3.12.0", "device cuda": "not available"})
+    code, out, _ = call("doctor")
+    assert code == 0
+    assert out.splitlines()[1].split() == ["device", "cuda", "not", "available"]

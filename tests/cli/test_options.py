@@ -1,0 +1,116 @@
+"""Options reach the library by their names there, and only those that were given."""
+
+import re
+import sys
+from dataclasses import fields
+from typing import get_type_hints
+
+import pytest
+
+from halfwise import api
+from halfwise.api.options import Data as LoadOptions
+from halfwise.case import Settings
+from halfwise.cli import main, options
+from halfwise.metrics import DEFAULT_REL_MAX
+from halfwise.records import Criterion
+from tests.unit.render.runs import run
+
+GROUPS = (
+    options.Data,
+    options.Labels,
+    options.Heldout,
+    options.Acceptance,
+    options.Plan,
+    options.Arithmetic,
+    options.Running,
+)
+HINTS = {
+    name: hint
+    for group in GROUPS
+    for name, hint in get_type_hints(group, include_extras=True).items()
+}
+GIVEN = {
+    "--heldout": "h.npz",
+    "--preprocess": "p.py:f",
+    "--labels": "l.json",
+    "--heldout-labels": "hl.json",
+    "--max-abs": 0.0,
+    "--rel-max": 0.5,
+    "--snr-db": -3.0,
+    "--cosine": 0.9,
+    "--metric": "top1",
+    "--metric-drop": 0.0,
+    "--keep-above": 1e4,
+    "--io": "fp16",
+    "--accumulate": "fp16",
+    "--headroom": 3.0,
+    "--margin": 0.5,
+    "--time-budget": 0.0,
+    "--device": "cuda",
+    "--seed": 0,
+}
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """Call `fix` with arguments; return the options that the library gets."""
+
+    def given(*arguments):
+        calls = []
+
+        def stand_in(*_, **passed):
+            calls.append(passed)
+            return api.Result(run(), None, None)
+
+        monkeypatch.setattr(api, "fix", stand_in)
+        line = ["halfwise", "fix", "m.onnx", "--inputs", "x.npz", "-o", "r", *arguments]
+        monkeypatch.setattr(sys, "argv", line)
+        with pytest.raises(SystemExit):
+            main()
+        return {k: v for k, v in calls[0].items() if k not in ("out", "watcher")}
+
+    return given
+
+
+def test_every_option_of_the_library_is_one_of_the_command_line():
+    assert set(HINTS) == set(api.Options.__annotations__)
+
+
+def test_what_is_not_given_is_not_passed_on(given):
+    assert given() == {}
+
+
+def test_everything_that_is_given_is_passed_on_zeros_too(given):
+    words = [str(word) for pair in GIVEN.items() for word in pair]
+    expected = {k.removeprefix("--").replace("-", "_"): v for k, v in GIVEN.items()}
+    assert given(*words) == expected
+
+
+def test_flags_and_repeated_options(given):
+    passed = given(
+        "--allow-random", "--keep", "a", "--keep", "outputs", "--keep-op", "Softmax",
+        "--lower", "b", "--ort-library", "x.so",
+    )  # fmt: skip
+    assert [str(p) for p in passed.pop("ort_library")] == ["x.so"]
+    assert passed == {
+        "allow_random": True,
+        "keep": ["a", "outputs"],
+        "keep_op": ["Softmax"],
+        "lower": ["b"],
+    }
+
+
+def test_stated_defaults_are_those_of_the_library():
+    defaults = {f.name: f.default for kind in (Settings, LoadOptions) for f in fields(kind)} | {
+        "rel_max": DEFAULT_REL_MAX,
+        "metric_drop": Criterion().metric_drop,
+    }
+    stated = {}
+    for name, hint in HINTS.items():
+        found = re.search(r"Default (\w[\w.]*\w|\w)", hint.__metadata__[0].help)
+        if found:
+            stated[name] = found[1]
+    assert stated.keys() >= {"io", "margin", "headroom", "time_budget", "rel_max", "seed"}
+    for name, text in stated.items():
+        default = defaults[name]
+        assert text == default if isinstance(default, str) else float(text) == default

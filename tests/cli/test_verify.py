@@ -1,0 +1,11 @@
+from tests.unit.render.runs import verdict, verification
+
+
+def test_verify(call, answer):
+    calls = answer("verify", verification(verdict=verdict(passed=False)))
+    code, out, _ = call("verify", "m.onnx", "c.onnx", "--inputs", "x.npz", "--max-abs", "0.5")
+    assert code == 10
+    assert out.startswith("FAILED")
+    (arguments, options) = calls[0]
+    assert [str(a) for a in arguments] == ["m.onnx", "c.onnx", "x.npz"]
+    assert (options["out"], options["max_abs"]) == (None, 0.5)

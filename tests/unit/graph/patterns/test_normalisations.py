@@ -1,0 +1,220 @@
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from halfwise.graph.model import load_network
+from halfwise.graph.patterns import written_out
+from halfwise.graph.patterns.normalisations import NORMALISATIONS
+from tests.unit.graph.sketch import Sketch
+
+DIGITS = Path(__file__).resolve().parents[4] / "examples" / "digits" / "model.onnx"
+WEIGHT = np.linspace(0.5, 1.5, 16, dtype=np.float32)
+
+
+def found(sketch: Sketch, output: str) -> dict[str, list[set[str]]]:
+    network = sketch.network(output)
+    groups = {op: [{str(n) for n in g} for g in written_out(network, op)] for op in NORMALISATIONS}
+    return {op: g for op, g in groups.items() if g}
+
+
+def mean(s: Sketch, x: str, axes: list[int], how: str = "mean", count: int = 16) -> str:
+    if how == "mean" and s.opset < 18:
+        return s.op("ReduceMean", x, axes=axes)
+    if how == "mean":
+        return s.op("ReduceMean", x, axes)
+    total = s.op("ReduceSum", x, axes, keepdims=1)
+    return s.op("Mul", 1 / count, total) if how == "times" else s.op("Div", total, float(count))
+
+
+def square(s: Sketch, x: str, how: str) -> str:
+    return s.op("Pow", x, 2.0) if how == "pow" else s.op("Mul", x, x)
+
+
+def divide(s: Sketch, x: str, variance: str, how: str) -> str:
+    if how == "power":
+        return s.op("Mul", s.op("Pow", variance, -0.5), x)
+    root = s.op("Pow", variance, 0.5) if how == "half" else s.op("Sqrt", variance)
+    if how == "reciprocal":
+        return s.op("Mul", x, s.op("Reciprocal", root))
+    if how == "one over":
+        return s.op("Mul", x, s.op("Div", 1.0, root))
+    return s.op("Div", x, root)
+
+
+def layer_norm(s: Sketch, x: str, axes: list[int], spelling: tuple[str, str, str]) -> str:
+    squares, means, division = spelling
+    centred = s.op("Sub", x, mean(s, x, axes, means))
+    variance = mean(s, square(s, centred, squares), axes, means)
+    return divide(s, centred, s.op("Add", 1e-5, variance), division)
+
+
+def affine(s: Sketch, y: str, shape: tuple[int, ...] = (16,)) -> str:
+    weight = WEIGHT[: int(np.prod(shape))].reshape(shape)
+    return s.op("Add", weight, s.op("Mul", weight, y))
+
+
+SPELLINGS = list(
+    product(
+        ("pow", "mul"),
+        ("mean", "times", "divided"),
+        ("sqrt", "half", "power", "reciprocal", "one over"),
+    )
+)
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+@pytest.mark.parametrize("spelling", SPELLINGS, ids=" ".join)
+def test_every_spelling_of_layer_norm_is_found_whole(spelling, opset) -> None:
+    s = Sketch(opset)
+    x = s.op("Relu", s.input("x", ["batch", 5, 16]), name="outside_before")
+    y = affine(s, layer_norm(s, x, [-1], spelling))
+    assert found(s, s.op("Mul", y, 3.0, name="outside_after")) == {
+        "LayerNormalization": [s.names()]
+    }
+
+
+def test_layer_norm_without_weight_and_bias() -> None:
+    s = Sketch()
+    y = layer_norm(s, s.input("x", [2, 5, 16]), [-1], SPELLINGS[0])
+    assert found(s, s.op("Relu", y, name="outside")) == {"LayerNormalization": [s.names()]}
+
+
+def test_layer_norm_over_channels_of_nchw() -> None:
+    s = Sketch()
+    y = layer_norm(s, s.input("x", [2, 16, 8, 8]), [1], SPELLINGS[0])
+    affine(s, y, (16, 1, 1))
+    assert found(s, f"{s.nodes[-1].name}_out") == {"LayerNormalization": [s.names()]}
+
+
+def test_layer_norm_with_the_difference_computed_twice() -> None:
+    s = Sketch()
+    x = s.input("x", [2, 5, 16])
+    first = s.op("Sub", x, mean(s, x, [-1]))
+    second = s.op("Sub", x, mean(s, x, [-1]))
+    variance = mean(s, square(s, first, "pow"), [-1])
+    y = s.op("Div", second, s.op("Sqrt", s.op("Add", variance, 1e-5)))
+    assert found(s, y) == {"LayerNormalization": [s.names()]}
+
+
+def test_layer_norm_with_second_moment_as_jax_writes_it() -> None:
+    s = Sketch()
+    x = s.input("x", [2, 16, 8])
+    average = s.op("Mul", s.op("ReduceSum", x, [1], keepdims=0), 1 / 16)
+    moment = s.op("Mul", s.op("ReduceSum", square(s, x, "mul"), [1], keepdims=0), 1 / 16)
+    variance = s.op("Max", s.op("Sub", moment, square(s, average, "mul")), 0.0)
+    spread = s.op("Expand", s.op("Reshape", variance, [-1, 1, 8]), [2, 1, 8])
+    inverse = s.op("Reciprocal", s.op("Sqrt", s.op("Add", spread, 1e-6)))
+    scale = s.op("Mul", inverse, WEIGHT.reshape(1, 16, 1))
+    centred = s.op("Sub", x, s.op("Reshape", average, [-1, 1, 8]))
+    y = s.op("Add", s.op("Mul", centred, scale), WEIGHT.reshape(1, 16, 1))
+    assert found(s, y) == {"LayerNormalization": [s.names()]}
+
+
+def test_norm_with_the_mean_folded_into_the_bias_as_tensorflow_writes_it() -> None:
+    s = Sketch()
+    x = s.input("x", [2, 8, 8, 16])
+    average = mean(s, x, [1, 2])
+    variance = mean(s, square(s, s.op("Sub", x, average), "mul"), [1, 2])
+    inverse = s.op("Reciprocal", s.op("Sqrt", s.op("Add", variance, 1e-3)))
+    scale = s.op("Mul", inverse, WEIGHT)
+    shift = s.op("Sub", WEIGHT, s.op("Mul", average, scale))
+    y = s.op("Add", s.op("Mul", x, scale), shift)
+    assert found(s, y) == {"InstanceNormalization": [s.names()]}
+
+
+def test_rms_norm() -> None:
+    for spelling in SPELLINGS:
+        s = Sketch()
+        x = s.input("x", [2, 5, 16])
+        variance = mean(s, square(s, x, spelling[0]), [-1], spelling[1])
+        y = divide(s, x, s.op("Add", variance, 1e-6), spelling[2])
+        assert found(s, s.op("Mul", WEIGHT, y)) == {"RMSNormalization": [s.names()]}
+
+
+def test_rms_norm_by_a_scaled_l2_norm() -> None:
+    s = Sketch()
+    x = s.input("x", [2, 5, 16])
+    root = s.op("Mul", s.op("ReduceL2", x, axes=[-1]), 0.25)
+    y = s.op("Mul", s.op("Div", x, s.op("Clip", root, 1e-8)), WEIGHT)
+    assert found(s, y) == {"RMSNormalization": [s.names()]}
+
+
+@pytest.mark.parametrize("norm", ["ReduceL2", "ReduceSumSquare", "sum of squares"])
+def test_l2_norm(norm) -> None:
+    s = Sketch()
+    x = s.input("x", [2, 5, 16])
+    if norm == "ReduceL2":
+        root = s.op(norm, x, axes=[-1])
+    elif norm == "ReduceSumSquare":
+        root = s.op("Sqrt", s.op(norm, x, axes=[-1]))
+    else:
+        root = s.op("Sqrt", s.op("ReduceSum", square(s, x, "pow"), [-1]))
+    y = s.op("Div", x, s.op("Expand", s.op("Max", root, 1e-12), [2, 5, 16]))
+    assert found(s, s.op("Mul", y, 10.0, name="outside")) == {"LpNormalization": [s.names()]}
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_instance_norm_over_the_pixels_of_nchw(weighted) -> None:
+    s = Sketch()
+    y = layer_norm(s, s.input("x", [2, 16, 8, 8]), [2, 3], SPELLINGS[0])
+    y = affine(s, y, (16, 1, 1)) if weighted else y
+    assert found(s, y) == {"InstanceNormalization": [s.names()]}
+
+
+def test_layer_norm_over_two_axes_is_told_by_its_weight() -> None:
+    s = Sketch()
+    y = layer_norm(s, s.input("x", [2, 16, 4, 4]), [2, 3], SPELLINGS[0])
+    assert found(s, affine(s, y, (4, 4))) == {"LayerNormalization": [s.names()]}
+
+
+def test_batch_norm_with_statistics_of_the_batch() -> None:
+    s = Sketch()
+    y = layer_norm(s, s.input("x", [2, 16, 8, 8]), [0, 2, 3], SPELLINGS[0])
+    assert found(s, affine(s, y, (16, 1, 1))) == {"BatchNormalization": [s.names()]}
+
+
+def test_group_norm_written_out() -> None:
+    s = Sketch()
+    x = s.op("Reshape", s.input("x", [2, 16, 8, 8]), [2, 4, -1])
+    y = s.op("Reshape", layer_norm(s, x, [-1], SPELLINGS[0]), [2, 16, 8, 8])
+    assert found(s, affine(s, y, (16, 1, 1))) == {"GroupNormalization": [s.names()]}
+
+
+def test_group_norm_around_an_instance_normalization() -> None:
+    s = Sketch()
+    x = s.op("Reshape", s.input("x", [2, 16, 8, 8]), [0, 4, -1])
+    ones = np.ones(4, np.float32)
+    y = s.op("Reshape", s.op("InstanceNormalization", x, ones, ones * 0), [2, 16, 8, 8])
+    assert found(s, affine(s, y, (16, 1, 1))) == {"GroupNormalization": [s.names()]}
+
+
+def test_a_native_instance_normalization_alone_is_nothing_written_out() -> None:
+    s = Sketch()
+    ones = np.ones(16, np.float32)
+    y = s.op("InstanceNormalization", s.input("x", [2, 16, 8, 8]), ones, ones)
+    assert found(s, y) == {}
+
+
+def test_a_distance_is_no_norm() -> None:
+    s = Sketch()
+    difference = s.op("Sub", s.input("x", [2, 16]), s.input("y", [2, 16]))
+    y = s.op("Sqrt", s.op("ReduceSum", square(s, difference, "pow"), [-1]))
+    assert found(s, s.op("Mul", y, 2.0)) == {}
+
+
+def test_long_chains_do_not_exhaust_the_stack() -> None:
+    s = Sketch()
+    y = s.input("x", [2])
+    for _ in range(2000):
+        y = s.op("Mul", s.op("Add", y, 1.0), 2.0)
+    assert found(s, s.op("Sqrt", y)) == {}
+
+
+def test_all_norms_of_the_example_are_found() -> None:
+    network = load_network(DIGITS)
+    groups = written_out(network, "LayerNormalization")
+    assert [len(g) for g in groups] == [9] * 13
+    assert len(frozenset.union(*groups)) == 9 * 13
+    assert len(written_out(network, "Gelu")) == 6

@@ -1,0 +1,340 @@
+from typing import get_args
+
+import pytest
+
+from halfwise.records import (
+    Criterion,
+    Growth,
+    GuardKind,
+    IntermediateNonfinite,
+    MetricResult,
+    NodeName,
+    SaturatedConstant,
+    TensorName,
+    Unsupported,
+)
+from halfwise.render.parts import Lines, Table
+from halfwise.render.view import CAUSES, MOST_ROWS, report
+from tests.unit.render.runs import (
+    BROKEN,
+    FIX,
+    HELDOUT,
+    baseline,
+    guard,
+    kept,
+    output_error,
+    plan,
+    run,
+    search,
+    verdict,
+    verification,
+)
+
+INF, NAN = float("inf"), float("nan")
+
+
+def part(shown, title):
+    found = [p for p in shown.parts if p.title.startswith(title)]
+    assert found, [p.title for p in shown.parts]
+    return found[0]
+
+
+def text(shown):
+    lines = [shown.title, shown.about]
+    for p in shown.parts:
+        lines.append(p.title)
+        lines += p.lines if isinstance(p, Lines) else [" | ".join(row) for row in p.rows]
+    return "\n".join(lines)
+
+
+def metric(candidate, *, passed):
+    return MetricResult(
+        name="top1", reference=0.984, candidate=candidate, allowed_drop=0.01, passed=passed
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "title"),
+    [
+        (run(), "PASSED (emulated) on 64 held-out samples"),
+        (run(verdict=verdict(passed=False)), "FAILED (emulated) on 64 held-out samples"),
+        (
+            run(verdict=verdict(passed=False, unseen=False, samples=HELDOUT[:1])),
+            "FAILED (emulated) on 1 sample that the search had seen",
+        ),
+        (
+            run(verdict=verdict(passed=False, unseen=False, samples=(), outputs={})),
+            "FAILED (emulated) without a sample to judge on",
+        ),
+        (verification(), "PASSED (emulated) on 64 samples"),
+    ],
+)
+def test_titles(made, title):
+    assert report(made).title == title
+
+
+def test_the_word_proven_is_never_used():
+    assert "proven" not in text(report(run())).lower()
+
+
+def test_what_was_judged():
+    assert report(run()).about == "examples/digits/model.onnx · allowed: rel max ≤ 0.01"
+    made = run(criterion=Criterion(max_abs=0.5, snr_db=40), io="fp16", accumulate="fp16")
+    assert report(made).about.endswith(
+        "allowed: max abs ≤ 0.5, SNR dB ≥ 40 · inputs and outputs in FP16 · sums inside ops in FP16"
+    )
+    by_metric = run(criterion=Criterion(metric="top1", metric_drop=0.01))
+    assert "top1 may fall by 0.01" in report(by_metric).about
+
+
+def test_what_was_wrong_merges_causes_and_tells_each_fix_once():
+    assert part(report(run()), "What was wrong with everything in FP16").lines == (
+        "1 of 1 output out of tolerance: logits.",
+        "Inside, 1 tensor with NaN or infinite values that FP32 lacks, the first "
+        "/blocks.0/norm1/Pow_output_0 (from node /blocks.0/norm1/Pow).",
+        "Cause: values beyond the range, at 39 nodes (13 ReduceMean, 13 Add, 13 Sqrt).",
+        "Cause: squares that overflow inside the op, at 13 nodes (13 Pow).",
+        f"Usual fix: {FIX}",
+    )
+
+
+def test_many_kept_nodes_are_grouped():
+    table = part(report(run()), "Kept in FP32: 52 of 258 compute nodes")
+    assert [c.title for c in table.columns] == ["node", "why", "without it"]
+    assert table.rows[0] == (
+        "13 × Pow: /blocks.{0–5}/norm1/Pow, /blocks.{0–5}/norm2/Pow, /norm/Pow",
+        "For example: the square of /blocks.0/norm1/Pow_input reaches 2.8e+07, beyond FP16's 65504",
+        "≥ 152 × limit",
+    )
+    assert len(table.rows) == 4
+    assert "needed by" not in table.rows[1][1]
+    assert "needed by /blocks.0/norm1/ReduceMean: " in table.rows[2][1]
+
+
+def test_few_kept_nodes_have_a_row_each():
+    keep = (
+        kept("/norm/Pow", error_without=INF),
+        kept("/a", "Add", guard=None, error_without=3.0, reason="No single number stands out."),
+        kept("/b", "Add", guard=None, error_without=None, reason="Kept by the rule --keep /b."),
+    )
+    table = part(report(run(plan=plan(keep), guards=(guard("/norm/Pow"),))), "Kept in FP32: 3 of")
+    assert table.rows == (
+        (
+            "/norm/Pow (Pow)",
+            "The square of /norm/Pow_input reaches 2.8e+07, beyond FP16's 65504",
+            "NaN or inf",
+        ),
+        ("/a (Add)", "No single number stands out.", "≥ 3 × limit"),
+        ("/b (Add)", "Kept by the rule --keep /b.", "–"),
+    )
+
+
+def test_rules_have_rows_of_their_own_and_named_causes_come_first():
+    ruled = tuple(
+        kept(f"/a.{i}", "Add", guard=None, error_without=None, reason="Kept by the rule --keep /a")
+        for i in range(20)
+    )
+    free = tuple(
+        kept(f"/b.{i}", "Add", guard=None, error_without=2.0 + i, reason=f"Nothing, {i}")
+        for i in range(20)
+    )
+    table = part(report(run(plan=plan((*ruled, *free, kept("/n/Pow"))), guards=())), "Kept")
+    assert [row[0] for row in table.rows] == [
+        "/n/Pow (Pow)",
+        "20 × Add: /a.{0–19}",
+        "20 × Add: /b.{0–19}",
+    ]
+    assert table.rows[1][1] == "Kept by the rule --keep /a"
+    assert table.rows[2][1:] == ("For example: Nothing, 0", "≥ 2 × limit")
+
+
+def test_more_groups_than_rows_are_counted():
+    keep = tuple(kept(f"/n{i}", f"Op{'x' * i}") for i in range(30))
+    table = part(report(run(plan=plan(keep))), "Kept")
+    assert len(table.rows) == MOST_ROWS + 1
+    assert table.rows[-1][0] == "and 18 more"
+
+
+def test_nothing_kept():
+    made = run(plan=plan((), casts=0), baseline=verdict())
+    shown = report(made)
+    assert part(shown, "What was wrong").lines == (
+        "Nothing: the outputs are within what is allowed.",
+    )
+    assert not any(p.title.startswith("Kept") for p in shown.parts)
+    assert "No node needs FP32." in part(shown, "In figures").lines
+
+
+def test_errors_before_and_after():
+    table = part(report(run()), "Error against FP32")
+    assert [c.title for c in table.columns] == [
+        "output",
+        "model",
+        "max abs",
+        "rel max",
+        "SNR dB",
+        "cosine",
+        "non-finite",
+    ]
+    assert table.rows == (
+        ("logits", "all FP16", "4.81", "1", "0.0", "0.049954", "0"),
+        ("", "mixed", "0.00722", "0.0015", "61.3", "1.000000", "0"),
+    )
+
+
+def test_errors_that_are_not_finite_and_outputs_that_are_not_floats():
+    broken = output_error(
+        max_abs=INF, rel_max=NAN, snr_db=-INF, cosine=NAN, nonfinite=640, passed=False
+    )
+    outputs = {"good": output_error(agreement=0.995), "bad": broken}
+    made = verification(verdict=verdict(passed=False, outputs=outputs))
+    assert part(report(made), "Error").rows == (
+        ("bad", "candidate", "inf", "NaN", "−inf", "NaN", "640", ""),
+        ("good", "candidate", "0.00722", "0.0015", "61.3", "1.000000", "0", "99.50%"),
+    )
+
+
+def test_many_outputs_are_counted_failing_ones_first():
+    outputs = {f"o{i}": output_error(passed=i != 29) for i in range(30)}
+    table = part(report(verification(verdict=verdict(outputs=outputs))), "Error")
+    assert table.rows[0][0] == "o29"
+    assert table.rows[-1][0] == "and 18 more"
+
+
+def test_a_metric_is_shown_before_and_after():
+    made = run(
+        baseline=baseline(metric=metric(0.125, passed=False)),
+        verdict=verdict(metric=metric(0.98, passed=True)),
+    )
+    shown = report(made)
+    assert part(shown, "Task metric").lines == (
+        "top1: 0.984 in FP32, 0.125 all FP16, 0.98 mixed; a drop of 0.01 is allowed.",
+    )
+    assert part(shown, "What was wrong").lines[0] == "top1 falls from 0.984 to 0.125."
+    alone = verification(verdict=verdict(metric=metric(0.98, passed=True)))
+    assert "0.98 candidate" in part(report(alone), "Task metric").lines[0]
+
+
+def test_outputs_with_nan_are_told_apart_from_those_out_of_tolerance():
+    outputs = {"a": output_error(nonfinite=3, passed=False), "b": BROKEN, "c": output_error()}
+    assert part(report(run(baseline=baseline(outputs=outputs))), "What was wrong").lines[:2] == (
+        "1 of 3 outputs with NaN or infinite values: a.",
+        "1 of 3 outputs out of tolerance: b.",
+    )
+
+
+def test_figures():
+    lines = part(report(run()), "In figures").lines
+    assert lines == (
+        "52 of 258 compute nodes in FP32, the rest in FP16; 28 Casts.",
+        "Minimal: on the calibration samples none of the kept nodes could be lowered alone.",
+        "66 evaluations in 16.1 s (search 8.0, observe 3.6); peak memory 247 MiB.",
+    )
+
+
+def test_figures_of_everything_else_in_a_plan():
+    constant = SaturatedConstant(
+        name=TensorName("mask"), minimum=-3.4e38, maximum=0, elements=64, consumers=()
+    )
+    clip = tuple(
+        Unsupported(node=NodeName(f"/nms{i}"), op="NonMaxSuppression", reason="takes FP32 only")
+        for i in range(3)
+    )
+    made = run(
+        plan=plan(
+            (kept("/a"),),
+            data_movement=(NodeName("/t"), NodeName("/r")),
+            constants=(constant,) * 6,
+            unsupported=clip,
+        )
+    )
+    lines = part(report(made), "In figures").lines
+    assert lines[0].endswith("28 Casts; 2 nodes that only move data are FP32 with them.")
+    assert lines[1] == (
+        "Constant mask (−3.4e38 to 0) is stored at the end of the FP16 range where it is beyond "
+        "(64 elements)."
+    )
+    assert "2 more constants saturate." in lines
+    assert "FP32 in any case, 3 × NonMaxSuppression: takes FP32 only (/nms{0–2})." in lines
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (search(exhausted=True), "the search's 300 s were spent"),
+        (search(steps=("--keep-above 10000 keeps 9 nodes; no search",)), "--keep-above 10000"),
+    ],
+)
+def test_why_a_plan_is_not_minimal(found, why):
+    made = run(plan=plan((kept("/a"),), minimal=False), search=found)
+    line = part(report(made), "In figures").lines[1]
+    assert line.startswith(f"Not shown to be minimal: {why}")
+
+
+def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
+    inside = IntermediateNonfinite(tensor=TensorName("t"), producer=None, elements=1)
+    made = run(
+        plan=plan((kept("/a"),), notes=("The error accumulates.",)),
+        search=search(joined=("h0", "h1")),
+        verdict=verdict(
+            passed=False,
+            intermediate_nonfinite=(inside,),
+            reasons=("output logits is wrong",),
+            hints=("Use top1.",),
+        ),
+        warnings=("one sample is noise",),
+        next_step=("Give more samples.",),
+    )
+    assert [(p.title, p.lines) for p in report(made).parts[-4:] if isinstance(p, Lines)] == [
+        (
+            "Non-finite values",
+            ("Inside, 1 tensor with NaN or infinite values that FP32 lacks, the first t.",),
+        ),
+        (
+            "Remarks",
+            (
+                "The error accumulates.",
+                "2 held-out samples failed at first and joined the search; the rest judged.",
+                "Warning: one sample is noise",
+                "Hint: Use top1.",
+            ),
+        ),
+        ("Why it failed", ("output logits is wrong",)),
+        ("Next", ("Give more samples.",)),
+    ]
+
+
+def test_growth_is_told_where_the_plan_says_nothing_of_it():
+    growth = tuple(
+        Growth(node=NodeName(f"/n{i}"), depth=i, error=e, inherited=b)
+        for i, (b, e) in enumerate([(0, 0.001), (0.001, 0.2), (0.2, INF), (INF, INF)])
+    )
+    remarks = part(report(run(growth=growth)), "Remarks").lines
+    assert remarks == (
+        "With everything low, the relative RMS error grows from 0.001 to inf; the largest step is "
+        "at /n2, from 0.2 to inf.",
+    )
+    noted = run(growth=growth, plan=plan((kept("/a"),), notes=("It grows.",)))
+    assert part(report(noted), "Remarks").lines == ("It grows.",)
+
+
+def test_every_kind_of_guard_has_words():
+    assert set(CAUSES) == set(get_args(GuardKind))
+
+
+def test_whatever_names_are_the_report_is_clean_and_short():
+    evil = "[red]\x1b[2J\n" + "x" * 9000
+    made = run(
+        plan=plan((kept(evil, op=evil, reason=evil),), notes=(evil,)),
+        guards=(guard(evil, message=evil, fix=evil),),
+        verdict=verdict(passed=False, outputs={evil: output_error()}, reasons=(evil,)),
+        baseline=baseline(outputs={evil: BROKEN}),
+        warnings=(evil,),
+        next_step=(evil,),
+    )
+    shown = report(made)
+    for p in shown.parts:
+        strings = [*p.lines] if isinstance(p, Lines) else [cell for row in p.rows for cell in row]
+        if isinstance(p, Table):
+            assert all(len(row) == len(p.columns) for row in p.rows)
+        assert all("\x1b" not in s and "\n" not in s and len(s) < 300 for s in strings)
