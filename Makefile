@@ -11,17 +11,18 @@ UV := uv==0.13.8
 UV_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-format check-lint check-types check-imports bench lock clean
+.PHONY: help demo readme test check check-format check-lint check-types check-imports bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## Fix the digits example; the result is in runs/demo
 	rm -rf runs/demo
-	$(BIN)/halfwise fix $(DIGITS)/model.onnx \
-	    --inputs $(DIGITS)/inputs.npz --heldout $(DIGITS)/heldout.npz \
-	    --metric top1 --labels $(DIGITS)/labels.json \
-	    --heldout-labels $(DIGITS)/heldout_labels.json -o runs/demo
+	$(BIN)/halfwise fix $(DIGITS)/model.onnx --inputs $(DIGITS)/inputs.npz \
+	    --heldout $(DIGITS)/heldout.npz -o runs/demo
+
+readme: demo ## Put what the commands really print into README.md
+	$(BIN)/python tools/readme.py
 
 test: check ## Check, then run every test that needs no GPU
 	$(BIN)/pytest -m "not gpu"

@@ -1,5 +1,17 @@
 """halfwise: make low-precision inference right, and show it."""
 
-from halfwise.api import Options, Result, doctor, fix, observe, report, verify
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from halfwise.api import Options, Result, doctor, fix, observe, report, verify
 
 __all__ = ["Options", "Result", "doctor", "fix", "observe", "report", "verify"]
+
+
+def __getattr__(name: str) -> object:
+    """Import the library when it is first used: `halfwise --help` needs none of it."""
+    if name not in __all__:
+        raise AttributeError(name)
+    from halfwise import api  # noqa: PLC0415 - the reason is above
+
+    return getattr(api, name)

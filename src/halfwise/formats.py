@@ -41,7 +41,7 @@ class Format:
 
     @property
     def flush_threshold(self) -> float:
-        """Largest magnitude that rounds to zero: half the smallest subnormal (a tie goes to even)."""
+        """Largest magnitude that rounds to zero: half the smallest subnormal; a tie is even."""
         return self.smallest_subnormal / 2
 
     @property

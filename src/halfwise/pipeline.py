@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from halfwise.backends.emulation.switched import emulate_switched
 from halfwise.backends.emulation.typed import emulate_typed
@@ -16,6 +15,7 @@ from halfwise.graph.movement import carried
 from halfwise.graph.repetition import repeated
 from halfwise.graph.roles import Role, Roles, roles_of
 from halfwise.metrics import Outputs
+from halfwise.progress import Watcher
 from halfwise.records import (
     Growth,
     Guard,
@@ -37,35 +37,12 @@ from halfwise.stages.plan.search import Found
 from halfwise.stages.plan.search import Search as PlanSearch
 from halfwise.stages.reference import reference_outputs
 from halfwise.stages.rewrite import rewrite
-from halfwise.stages.trial import Trials
+from halfwise.stages.trial import WORST, Trials
 
 Assignment = frozenset[NodeName]
 
-
-class Watcher(Protocol):
-    """Is told how far a run is. Everything that a user sees while waiting comes through here."""
-
-    def stage(self, name: str, total: int | None = None) -> None:
-        """Begin stage `name` with `total` steps, None where unknown."""
-
-    def step(self, done: int, total: int | None = None) -> None:
-        """Report progress within the stage."""
-
-    def note(self, line: str) -> None:
-        """Tell something worth reading."""
-
-
-class Silent:
-    """A watcher that tells nothing."""
-
-    def stage(self, name: str, total: int | None = None) -> None:
-        """Do nothing."""
-
-    def step(self, done: int, total: int | None = None) -> None:
-        """Do nothing."""
-
-    def note(self, line: str) -> None:
-        """Do nothing."""
+BASELINE_INSPECTED = 4
+"""Samples of the all-low model that are searched for non-finite values inside."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +96,7 @@ class _Fix:
             self.forced = apply_rules(network, self.roles, settings.rules)
             self.heldout = self.case.heldout
             self.heldout_references = reference_outputs(session, self.heldout)
-        with self._stage("observe", len(self.case.calibration)):
+        with self._stage("observe"):
             self.observations, references = observe(
                 network,
                 self.case.calibration,
@@ -140,7 +117,7 @@ class _Fix:
             )
         with self._stage("baseline"):
             all_low = self._rewrite(frozenset())[0]
-            baseline = self._judge(all_low).verdict
+            baseline = self._judge(all_low, inspected=BASELINE_INSPECTED).verdict
         with self._stage("emulate"):
             self.trials = self._trials(references)
         return self._rounds(all_low, baseline)
@@ -149,6 +126,7 @@ class _Fix:
         searcher = self._searcher()
         joined: list[str] = []
         previous: Assignment = frozenset()
+        self._announce()
         while True:
             with self._stage("search"):
                 found = self._find(searcher, previous)
@@ -176,9 +154,11 @@ class _Fix:
                     self.guards,
                     self.forced.kept,
                     found.excess_without,
+                    self.settings.keep_above,
                 ),
                 minimal=found.minimal,
                 growth=path,
+                remarks=self._remarks(found, baseline),
             ),
             search=self._search_record(found, joined),
             baseline=baseline,
@@ -187,6 +167,15 @@ class _Fix:
             evaluations=self.trials.evaluations,
             stage_seconds=self.seconds,
         )
+
+    def _remarks(self, found: Found, baseline: Verdict) -> list[str]:
+        kept = found.kept - frozenset(self.forced.kept)
+        if not kept or not baseline.passed or self.settings.keep_above is not None:
+            return []
+        return [
+            "With everything low the held-out samples pass, but calibration samples fail, with the "
+            f"margin {self.settings.margin:g} and headroom {self.settings.headroom:g}."
+        ]
 
     def _find(self, searcher: PlanSearch, previous: Assignment) -> Found:
         limit = self.settings.keep_above
@@ -219,7 +208,7 @@ class _Fix:
             low_io=self.settings.io != "fp32",
         )
 
-    def _judge(self, rewritten: Rewritten) -> Judged:
+    def _judge(self, rewritten: Rewritten, *, inspected: int | None = None) -> Judged:
         unseen = len(self.heldout) > 0
         samples: Samples = self.heldout if unseen else self.case.calibration
         references = self.heldout_references if unseen else self._calibration_references()
@@ -234,6 +223,7 @@ class _Fix:
             ),
             accumulate=self.settings.accumulate,
             unseen=unseen,
+            inspected=inspected,
             device=self.settings.device,
             libraries=self.settings.libraries,
         )
@@ -267,8 +257,21 @@ class _Fix:
             metric=self.case.metric,
             resolve=self._resolve,
         )
+        started = time.monotonic()
         trials.survey(frozenset())
+        self.run_seconds = (time.monotonic() - started) / len(trials.samples)
         return trials
+
+    def _announce(self) -> None:
+        """Tell how long the search will take, from one run's time and what is suspected."""
+        certain = frozenset(n for g in self.guards if g.severity >= 1 for n in g.nodes)
+        samples = len(self.trials.samples)
+        runs = len(certain) + 10 * min(WORST, samples) + 3 * samples
+        expected = min(runs * self.run_seconds, self.settings.time_budget)
+        self.watcher.note(
+            f"about {expected:.0f} s expected where the guards are right, at most "
+            f"{self.settings.time_budget:g} s ({self.run_seconds * 1e3:.0f} ms a run)"
+        )
 
     def _searcher(self) -> PlanSearch:
         network = self.case.network

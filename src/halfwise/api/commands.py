@@ -17,8 +17,8 @@ from halfwise.case import Case
 from halfwise.errors import CaseError
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import criterion_hints
-from halfwise.pipeline import Silent, Watcher
 from halfwise.pipeline import fix as run_fix
+from halfwise.progress import Silent, Watcher
 from halfwise.records import Observations, Run
 from halfwise.stages.check import check
 from halfwise.stages.judge import judge
@@ -164,7 +164,7 @@ def observe(
     settings = request.settings
     case = _load(model, request, watcher, split=False)
     check(case.network, device=settings.device, libraries=settings.libraries)
-    watcher.stage("observe", len(case.calibration))
+    watcher.stage("observe")
     return run_observe(
         case.network,
         case.calibration,

@@ -19,7 +19,6 @@ from halfwise.stages.inputs import (
     load_function,
     load_labels,
     load_samples,
-    noise_warnings,
     random_samples,
     split_heldout,
 )
@@ -40,6 +39,11 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
     Raises:
         CaseError, UsageError: something of it cannot be used.
     """
+    if data.heldout is not None and not split:
+        raise UsageError(
+            "--heldout has no meaning here: nothing is searched, so every input counts.",
+            "Give all samples with --inputs.",
+        )
     network = load_model(model)
     specs = _input_specs(network)
     metric = _metric(criterion)
@@ -57,9 +61,6 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
             notes.append(f"{len(samples)} samples to search on, {len(heldout)} held out")
         else:
             notes.append("warning: there is a single sample, so nothing can be held out")
-    real = not _is_random(data.inputs)
-    if real:
-        notes += noise_warnings(samples, specs)
     return Case(
         network=network,
         calibration=samples,
@@ -68,7 +69,7 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
         metric=metric,
         notes=tuple(dict.fromkeys(notes)),
         data_sha256=hash_samples(samples + heldout),
-        real=real,
+        real=not _is_random(data.inputs),
     )
 
 

@@ -18,6 +18,9 @@ Model = str | Path | onnx.ModelProto
 Inputs = str | Path | Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
 """A file, a folder, `file.py:function`, "random", or arrays in memory."""
 
+HELP = "`halfwise COMMAND --help` explains the options."
+_THRESHOLDS = ("max_abs", "rel_max", "snr_db", "cosine")
+
 
 class Options(TypedDict, total=False):
     """Every option, with the meaning and default of the command-line option of the same name.
@@ -33,6 +36,7 @@ class Options(TypedDict, total=False):
         rel_max: Largest error over the largest reference value; 1e-2 where nothing is given.
         snr_db: Smallest signal-to-noise ratio in dB.
         cosine: Smallest cosine similarity.
+        agreement: Smallest fraction of equal elements in integer and Boolean outputs.
         metric: Built-in task metric or `file.py:function`; decides alone.
         metric_drop: How far the metric may fall.
         keep: Node names, regular expressions, or "outputs".
@@ -58,6 +62,7 @@ class Options(TypedDict, total=False):
     rel_max: float | None
     snr_db: float | None
     cosine: float | None
+    agreement: float
     metric: str | None
     metric_drop: float
     keep: Sequence[str]
@@ -122,7 +127,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     given = {name: value for name, value in options.items() if value not in (None, (), [])}
     _check_numbers(given)
     _check_choices(given)
-    if "metric" in given and given.keys() & {"max_abs", "rel_max", "snr_db", "cosine"}:
+    if "metric" in given and given.keys() & {*_THRESHOLDS, "agreement"}:
         raise UsageError(
             "A metric decides alone, so no error threshold can stand beside --metric.",
             "Give either a metric or thresholds.",
@@ -146,9 +151,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     )
     return Request(
         data=Data(inputs, **among("heldout", "preprocess", "allow_random", "seed"), **paths),
-        criterion=Criterion(
-            **among("max_abs", "rel_max", "snr_db", "cosine", "metric", "metric_drop")
-        ),
+        criterion=Criterion(**among(*_THRESHOLDS, "agreement", "metric", "metric_drop")),
         settings=Settings(
             rules=rules,
             libraries=tuple(Path(p) for p in given.get("ort_library", ())),
@@ -174,6 +177,7 @@ def _check_numbers(given: Mapping[str, Any]) -> None:
         "rel_max": ("a number ≥ 0", 0, float("inf")),
         "snr_db": ("a number of dB", float("-inf"), float("inf")),
         "cosine": ("a number from −1 to 1", -1, 1),
+        "agreement": ("a fraction from 0 to 1", 0, 1),
         "metric_drop": ("a number ≥ 0", 0, float("inf")),
         "keep_above": ("a number ≥ 0", 0, float("inf")),
         "headroom": ("a number ≥ 1", 1, float("inf")),
@@ -184,7 +188,7 @@ def _check_numbers(given: Mapping[str, Any]) -> None:
         value = given.get(name)
         if value is not None and not (isfinite(value) and low <= value <= high):
             option = "--" + name.replace("_", "-")
-            raise UsageError(f"{option} is {value}; expected {expected}.", "Correct the option.")
+            raise UsageError(f"{option} is {value}; expected {expected}.", HELP)
 
 
 def _check_choices(given: Mapping[str, Any]) -> None:
@@ -193,5 +197,5 @@ def _check_choices(given: Mapping[str, Any]) -> None:
         if name in given and given[name] not in allowed:
             raise UsageError(
                 f"--{name} is {given[name]!r}; expected {' or '.join(allowed)}.",
-                "Correct the option.",
+                HELP,
             )

@@ -58,10 +58,21 @@ def final_verdict(
     verdict: Verdict, case: Case, request: Request, hints: tuple[str, ...]
 ) -> Verdict:
     """Return the verdict with hints; one on random inputs fails unless these were allowed."""
-    verdict = verdict.model_copy(update={"hints": (*verdict.hints, *hints)})
+    verdict = verdict.model_copy(update={"hints": (*hints, *_weak_pass(verdict))})
     if case.real or request.data.allow_random:
         return verdict
     return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, NOT_REAL)})
+
+
+def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
+    """Return a hint where a task metric passed although the outputs are far off."""
+    worst = max((o.rel_max for o in verdict.outputs.values()), default=0.0)
+    if verdict.metric is None or not verdict.passed or worst <= 0.1:
+        return ()
+    return (
+        f"{verdict.metric.name} passed on {len(verdict.samples)} samples although an output is off "
+        f"by {worst:.2g} of its largest value: judge on more samples before relying on it.",
+    )
 
 
 def warnings(case: Case) -> tuple[str, ...]:
@@ -131,6 +142,8 @@ def _after_failure(verdict: Verdict, exhausted: bool) -> tuple[str, ...]:
         lines.append("Give the search more time: --time-budget SECONDS.")
     if not verdict.unseen:
         lines.append("Give more samples, or a second set with --heldout DATA.")
+    if NOT_REAL in verdict.reasons:
+        lines.append("Give real inputs; --allow-random accepts a verdict without.")
     lines += [
         "Check that the tolerance fits the task: --rel-max, --snr-db, or a task metric with "
         "--metric.",

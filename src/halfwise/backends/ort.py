@@ -14,6 +14,11 @@ from halfwise.errors import BackendMissing, CaseError, RunFailed
 from halfwise.graph.model import weightless
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+# TF32 is on by default there, and would make the reference itself a rounded one.
+_CHAINS: dict[str, list[str | tuple[str, dict[str, str]]]] = {
+    "cpu": ["CPUExecutionProvider"],
+    "cuda": [("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider"],
+}
 
 OrtFailure = (
     ort_errors.Fail,
@@ -57,11 +62,14 @@ class Session:
             BackendMissing: `device` is not available.
             CaseError: ONNX Runtime cannot load the model, such as for a custom operator.
         """
-        if _PROVIDERS[device] not in ort.get_available_providers():
+        provider = _PROVIDERS[device]
+        if provider not in ort.get_available_providers():
             raise BackendMissing(
-                f"ONNX Runtime here has no {_PROVIDERS[device]}.",
+                f"ONNX Runtime here has no {provider}.",
                 "Install onnxruntime-gpu (`pip install 'halfwise[cuda]'`), or use --device cpu.",
             )
+        if device == "cuda":
+            ort.preload_dlls()
         options = ort.SessionOptions()
         levels = ort.GraphOptimizationLevel
         options.graph_optimization_level = (
@@ -76,10 +84,15 @@ class Session:
         options.add_external_initializers(list(self._arrays), values)
         try:
             self._session = ort.InferenceSession(
-                proto.SerializeToString(), options, providers=[_PROVIDERS[device]]
+                proto.SerializeToString(), options, providers=_CHAINS[device]
             )
         except OrtFailure as error:
             raise _not_loadable(model, error) from error
+        if provider not in self._session.get_providers():
+            raise BackendMissing(
+                f"ONNX Runtime has {provider}, but it does not start.",
+                "Check the driver and the CUDA and cuDNN libraries, or use --device cpu.",
+            )
         self.outputs = tuple(o.name for o in self._session.get_outputs())
         self.output_types = {o.name: o.type for o in self._session.get_outputs()}
 

@@ -82,6 +82,13 @@ class Acceptance:
         float | None, _acceptance(metavar="X", help="Smallest signal-to-noise ratio in dB.")
     ]
     cosine: Annotated[float | None, _acceptance(metavar="X", help="Smallest cosine similarity.")]
+    agreement: Annotated[
+        float | None,
+        _acceptance(
+            metavar="X",
+            help="Smallest share of equal elements in integer outputs. Default 0.99.",
+        ),
+    ]
     metric: Annotated[
         str | None,
         _acceptance(

@@ -26,6 +26,7 @@ from halfwise.records.record import SCHEMA_VERSION, GuardKind, Level, NodeName, 
 from halfwise.records.run import Cost, Provenance, Run
 
 __all__ = [
+    "SCHEMA_VERSION",
     "Cost",
     "Criterion",
     "Detail",
@@ -46,7 +47,6 @@ __all__ = [
     "Provenance",
     "Record",
     "Run",
-    "SCHEMA_VERSION",
     "SaturatedConstant",
     "Search",
     "Side",

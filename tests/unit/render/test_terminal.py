@@ -5,7 +5,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from halfwise.pipeline import Watcher
+from halfwise.progress import Watcher
 from halfwise.render import terminal as drawing
 from halfwise.render.terminal import (
     WIDTH,

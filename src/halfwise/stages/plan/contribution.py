@@ -9,7 +9,7 @@ what it leads to is always tried.
 
 import heapq
 from collections.abc import Callable, Sequence
-from math import inf, isfinite, sqrt
+from math import inf, isfinite, isnan, sqrt
 
 from halfwise.records import NodeName
 
@@ -54,7 +54,7 @@ def ranked(
 
 
 def _number(contribution: float) -> float:
-    return contribution if contribution == contribution else inf
+    return inf if isnan(contribution) else contribution
 
 
 def _together(contributions: Sequence[float]) -> float:

@@ -15,6 +15,7 @@ def kept_nodes(
     guards: Sequence[Guard],
     forced: Mapping[NodeName, str],
     excess_without: Mapping[NodeName, float],
+    limit: float | None = None,
 ) -> tuple[KeptNode, ...]:
     """Return a record for each kept node, in graph order.
 
@@ -24,6 +25,7 @@ def kept_nodes(
         guards: Suspicions, gravest first.
         forced: Nodes that a user rule keeps → the rule.
         excess_without: Excess over the tolerance when the node alone is lowered.
+        limit: The range beyond which every producer is kept, where that was asked for.
     """
     causes: dict[NodeName, Guard] = {}
     for guard in guards:
@@ -35,8 +37,9 @@ def kept_nodes(
     for node in network.nodes():
         name = node_name(node)
         if name in kept:
-            cause = None if name in forced else causes.get(name)
-            reason = _reason(name, cause, forced.get(name), excess_without.get(name))
+            cause = None if name in forced or limit is not None else causes.get(name)
+            rule = forced.get(name) or (f"--keep-above {limit:g}" if limit is not None else None)
+            reason = _reason(name, cause, rule, excess_without.get(name))
             records.append(
                 KeptNode(
                     node=name,
@@ -54,7 +57,11 @@ def _reason(name: NodeName, guard: Guard | None, rule: str | None, excess: float
         return f"Kept by the rule {rule}."
     effect = "" if excess is None else f"; low, it {_effect(excess)}"
     if guard is None:
-        return f"No single number stands out here{effect}." if effect else "Part of the best plan."
+        return (
+            f"No single number stands out here{effect}."
+            if effect
+            else "Not lowered before the search ended."
+        )
     cause = guard.message if guard.node == name else f"needed by {guard.node}: {guard.message}"
     fix = f" Usual fix: {guard.fix}" if guard.fix else ""
     return f"{cause[0].upper()}{cause[1:]}{effect}.{fix}"
@@ -76,6 +83,7 @@ def plan_record(
     keep: tuple[KeptNode, ...],
     minimal: bool,
     growth: Sequence[Growth],
+    remarks: Sequence[str] = (),
 ) -> Plan:
     """Return the record of a plan.
 
@@ -88,8 +96,14 @@ def plan_record(
         keep: The kept compute nodes.
         minimal: Whether lowering any of them was seen to fail.
         growth: The error's way through the all-low model, where it was followed.
+        remarks: Sentences about the plan as a whole.
     """
-    note = depth_note(keep, growth)
+    candidates = sum(r.role is Role.COMPUTE for r in roles.values())
+    notes = [*remarks]
+    if keep and len(keep) == candidates:
+        notes.append("Every compute node is kept: this is the FP32 model, and no faster.")
+    if minimal and (note := depth_note(keep, growth)):
+        notes.append(note)
     nodes = {node_name(n): n for n in network.nodes()}
     return Plan(
         low=fmt.name,
@@ -102,9 +116,9 @@ def plan_record(
             if roles[name].role is Role.PINNED
         ),
         minimal=minimal,
-        candidates=sum(r.role is Role.COMPUTE for r in roles.values()),
+        candidates=candidates,
         casts=casts,
-        notes=(note,) if note else (),
+        notes=tuple(notes),
     )
 
 

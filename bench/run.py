@@ -1,0 +1,83 @@
+"""Runs the benches, writes `bench/results/<name>.json` each, and prints a table.
+
+    python bench/run.py              all of them; vit_b alone takes a quarter of an hour
+    python bench/run.py demo …       those named
+
+Exits with 1 if a figure is not reached. Models that are not in the repository are taken from the
+folder that HALFWISE_BENCH_MODELS names; without it what needs them is skipped, and the table says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench import agreement, demo, overhead, real_models, search_cost, vit_b
+from bench.figures import Figure, Result, equal, table
+from bench.runs import MODELS_VARIABLE, CommandFailed, Workbench, models_folder
+from halfwise.errors import HalfwiseError
+
+RESULTS = Path(__file__).resolve().parent / "results"
+CORES = 2
+"""The figures are for two cores, so benches use no more."""
+
+Measure = Callable[[Workbench], tuple[list[Figure], str | None]]
+BENCHES: Mapping[str, Measure] = {
+    "demo": demo.measure,
+    "real_models": real_models.measure,
+    "overhead": overhead.measure,
+    "search_cost": search_cost.measure,
+    "agreement": agreement.measure,
+    "vit_b": vit_b.measure,
+}
+
+
+def run(
+    names: Sequence[str],
+    bench: Workbench,
+    results: Path,
+    benches: Mapping[str, Measure] = BENCHES,
+) -> list[Result]:
+    """Run the named benches, write a file for each, and return what they found.
+
+    A bench that halfwise fails in has one figure that says so; the others go on.
+    """
+    found = []
+    for name in names:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        try:
+            figures, skipped = benches[name](bench)
+        except (CommandFailed, HalfwiseError) as error:
+            figures, skipped = [equal("ran to its end", str(error), "without error")], None
+        variable = f"{MODELS_VARIABLE}=DIR " if bench.models else ""
+        found.append(Result(name, f"{variable}python bench/run.py {name}", figures, skipped))
+        found[-1].save(results)
+    return found
+
+
+def use_two_cores() -> None:
+    """Restrict this process and its children to two of the cores that it may use."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"among {', '.join(BENCHES)}")
+    names = parser.parse_args(arguments).names or list(BENCHES)
+    if unknown := [name for name in names if name not in BENCHES]:
+        parser.error(f"no bench is called {', '.join(unknown)}; there are {', '.join(BENCHES)}")
+    use_two_cores()
+    with tempfile.TemporaryDirectory(prefix="halfwise-bench-") as folder:
+        results = run(names, Workbench(Path(folder), models_folder()), RESULTS)
+    print(table(results))
+    return 0 if all(result.reached for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""A model of the size of ViT-B/16 with overflows planted in 12 LayerNorms: time, and what is kept.
+
+Takes about a quarter of an hour on two cores and 600 MB of disk.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+
+import onnx
+
+from bench.figures import Figure, at_most, equal, reported
+from bench.runs import ROOT, Subject, Workbench
+
+SAMPLES, BATCH, PLANTED, PER_NORM = 100, 4, 12, 4
+MINUTES = 15
+NAME = "vit_b"
+
+
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Return the figures; nothing is ever skipped."""
+    made = bench.folder / "vit_b_model"
+    sizes = {"samples": SAMPLES, "batch": BATCH, "planted": PLANTED}
+    options = [text for name, value in sizes.items() for text in (f"--{name}", str(value))]
+    subprocess.run(
+        [sys.executable, str(ROOT / "bench" / "vit.py"), "--out", str(made), *options],
+        check=True,
+        capture_output=True,
+    )
+    budget = ("--time-budget", str(60 * MINUTES))
+    fixed = bench.fix(Subject(NAME, made / "model.onnx", made / "inputs", budget))
+    plan = fixed.run.plan
+    assert plan is not None
+    graph = onnx.load(made / "model.onnx", load_external_data=False).graph
+    planted = {n.name.rpartition("/")[0] for n in graph.node if n.name.endswith("/plant")}
+    per_norm = Counter(k.node.rpartition("/")[0] for k in plan.keep)
+    stages = ", ".join(f"{s} {t:.0f} s" for s, t in fixed.run.cost.stage_seconds.items())
+    return [
+        at_most("whole run (min)", fixed.seconds / 60, MINUTES, stages),
+        equal("plan is minimal", plan.minimal, wanted=True),
+        equal("verdict passed", fixed.run.verdict.passed and fixed.code == 0, wanted=True),
+        equal("LayerNorms with an overflow planted", len(planted), PLANTED),
+        equal("kept nodes outside them", sum(c for n, c in per_norm.items() if n not in planted), 0),
+        at_most("kept nodes", len(plan.keep), PER_NORM * PLANTED),
+        at_most("kept nodes in one LayerNorm", max(per_norm.values(), default=0), PER_NORM),
+        at_most(
+            "evaluations / candidates",
+            fixed.run.cost.evaluations / plan.candidates,
+            0.5,
+            f"{fixed.run.cost.evaluations} evaluations, {plan.candidates} candidates",
+        ),
+        reported("peak memory (GiB)", fixed.run.cost.peak_rss_bytes / 2**30),
+    ], None

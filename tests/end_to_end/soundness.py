@@ -1,0 +1,151 @@
+"""What must hold of every run folder, checked with other means than the run itself used."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from halfwise.backends.ort import Session
+from halfwise.case import Samples
+from halfwise.formats import FP16
+from halfwise.graph.model import load_network
+from halfwise.graph.movement import carried
+from halfwise.graph.roles import roles_of
+from halfwise.metrics import DEFAULT_REL_MAX, is_default
+from halfwise.records import Criterion, NodeName, Run
+from halfwise.stages.judge import judge
+from halfwise.stages.reference import reference_outputs
+from halfwise.stages.rewrite import rewrite
+from halfwise.store import read_run
+from tests.end_to_end.conftest import Ended
+from tests.models import Ill
+
+MEASURES = ("max_abs", "rel_max", "mean_abs", "median_abs", "snr_db", "cosine", "nonfinite")
+
+
+def tightened(criterion: Criterion, factor: float) -> Criterion:
+    """Return what the search may use of a criterion: `factor` times the error."""
+    if is_default(criterion):
+        criterion = criterion.model_copy(update={"rel_max": DEFAULT_REL_MAX})
+    smaller = {
+        name: value * factor
+        for name in ("max_abs", "rel_max")
+        if (value := getattr(criterion, name)) is not None
+    }
+    agreement = 1 - factor * (1 - criterion.agreement)
+    return criterion.model_copy(update={**smaller, "agreement": agreement})
+
+
+def index_of(name: str) -> int:
+    """Return the index in the name of a sample: 3 for `model.npz[3]`, 0 for `model.npz`."""
+    return int(name.partition("[")[2].rstrip("]") or 0)
+
+
+def picked(ill: Ill, names: Iterable[str]) -> Samples:
+    """Return the samples called `names`."""
+    chosen = tuple(names)
+    return Samples(chosen, lambda i: ill.sample(index_of(chosen[i])))
+
+
+def passes(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> bool:
+    """Return whether a plan passes what the search had to meet, judged through its typed model."""
+    assert run.search is not None
+    network = load_network(ended.folder.parent / "model.onnx")
+    roles = roles_of(network)
+    nodes = frozenset(NodeName(n) for n in kept)
+    full = nodes | carried(network, roles, nodes)
+    rewritten, _ = rewrite(network, roles, full, FP16, fixed=frozenset(), low_io=False)
+    samples = picked(ill, run.search.calibration)
+    references = reference_outputs(Session(network.model), samples)
+    criterion = tightened(run.criterion, run.search.tolerance_factor)
+    return judge(rewritten.model, samples, references, criterion, None).verdict.passed
+
+
+def assert_minimal(ended: Ended, ill: Ill) -> None:
+    """The plan passes on the calibration samples, and without any single kept node it fails."""
+    run = read_run(ended.folder)
+    assert run.plan is not None
+    assert run.plan.minimal
+    kept = {k.node for k in run.plan.keep}
+    assert passes(run, ended, ill, kept)
+    spared = [node for node in kept if passes(run, ended, ill, kept - {node})]
+    assert spared == []
+
+
+def assert_valid(ended: Ended, ill: Ill) -> None:
+    """The model is valid, has the types of the plan and runs."""
+    onnx.checker.check_model(str(ended.model), full_check=True)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        ended.model, options, providers=["CPUExecutionProvider"]
+    )
+    assert session.run(None, ill.sample(0))
+    types = {
+        info.name: info.type.tensor_type.elem_type
+        for info in onnx.load(ended.model).graph.value_info
+    }
+    for node in onnx.load(ended.model).graph.node:
+        if node.name in ended.kept:
+            assert onnx.TensorProto.FLOAT16 not in {types.get(o) for o in node.output}
+
+
+def assert_recorded(ended: Ended) -> None:
+    """`run.json` has every field that the users of the format rely on."""
+    record = ended.record
+    assert record["schema_version"] == 1
+    plan, verdict, cost = record["plan"], record["verdict"], record["cost"]
+    for entry in plan["keep"]:
+        assert entry["precision"] == "fp32"
+        assert entry["node"]
+        assert entry["op"]
+        assert entry["reason"].endswith(".")
+        assert entry["guard"] is None or isinstance(entry["guard"], str)
+    for name in ("constants", "unsupported"):
+        assert isinstance(plan[name], list)
+    assert isinstance(plan["minimal"], bool)
+    assert isinstance(verdict["passed"], bool)
+    assert verdict["level"] == "emulated"
+    for output in verdict["outputs"].values():
+        for measure in MEASURES:
+            assert isinstance(output[measure], int | float) or output[measure] in (
+                *("Infinity", "-Infinity", "NaN"),
+            )
+    assert verdict["worst_sample"] in verdict["samples"]
+    assert isinstance(verdict["intermediate_nonfinite"], list)
+    assert verdict["metric"] is None or verdict["metric"]["name"]
+    assert cost["evaluations"] > 0
+    assert cost["seconds"] > 0
+    assert cost["peak_rss_bytes"] > 2**20
+    assert {"python", "onnxruntime", "halfwise"} <= record["provenance"]["versions"].keys()
+    assert len(record["provenance"]["model_sha256"]) == 64
+
+
+def assert_verified(ended: Ended, ill: Ill, call) -> None:
+    """`halfwise verify` on the same samples gives the verdict's numbers."""
+    verdict = ended.record["verdict"]
+    indices = [index_of(name) for name in verdict["samples"]]
+    path = ended.folder.parent / "judged.npz"
+    np.savez(path, **{name: array[indices] for name, array in ill.inputs.items()})
+    options = [f"--{n.replace('_', '-')}={v}" for n, v in ended.record["criterion"].items() if v]
+    model = ended.folder.parent / "model.onnx"
+    again = call(
+        *("verify", model, ended.model, "--inputs", path, "-o", "verified", *options),
+        folder="verified",
+    )
+    assert again.code == (0 if verdict["passed"] else 10)
+    found = again.record["verdict"]
+    for name, output in verdict["outputs"].items():
+        assert {m: found["outputs"][name][m] for m in MEASURES} == {
+            m: output[m] for m in MEASURES
+        }
+    assert found["intermediate_nonfinite"] == verdict["intermediate_nonfinite"]
+
+
+def assert_sound(ended: Ended, ill: Ill, call) -> None:
+    """All of it."""
+    assert_recorded(ended)
+    assert_valid(ended, ill)
+    assert_minimal(ended, ill)
+    assert_verified(ended, ill, call)

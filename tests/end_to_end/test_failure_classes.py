@@ -1,0 +1,201 @@
+"""One tiny model for each way FP16 breaks: what is kept, why, and that none of it can be spared."""
+
+import numpy as np
+import pytest
+
+from halfwise.backends.emulation.switched import emulate_switched
+from halfwise.backends.ort import Session
+from halfwise.formats import FP16
+from halfwise.graph.model import load_network
+from halfwise.graph.roles import roles_of
+from halfwise.records import Criterion, NodeName
+from halfwise.stages.reference import reference_outputs
+from halfwise.stages.trial import Trials
+from halfwise.store import read_run
+from tests import models
+from tests.end_to_end.soundness import assert_minimal, assert_recorded, assert_sound, picked
+
+
+@pytest.mark.parametrize(
+    ("make", "guards"),
+    [
+        (models.conv_chain, {"overflow"}),
+        (models.layer_norm, {"square", "overflow"}),
+        (models.logarithm, {"eps", "underflow"}),
+        (models.rotary, {"angle"}),
+        (models.tiny_weights, {"constant-subnormal"}),
+        (models.huge_weights, {"constant-range"}),
+        (models.batch_norm, {"constant-range"}),
+        (models.arg_max, {"margin"}),
+    ],
+)
+def test_keeps_what_is_needed_and_names_the_cause(fix, call, make, guards):
+    ill = make()
+    ended = fix(ill)
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.kept == ill.kept
+    assert {entry["guard"] for entry in ended.record["plan"]["keep"]} == guards
+    assert not ended.record["baseline"]["passed"]
+    assert_sound(ended, ill, call)
+
+
+def test_cancellation(fix, call):
+    ill = models.cancellation()
+    ended = fix(ill)
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.kept == ill.kept
+    # The mean is squared before it is subtracted, so no rule connects it with the difference.
+    causes = {entry["node"]: entry["guard"] for entry in ended.record["plan"]["keep"]}
+    assert {node for node, cause in causes.items() if cause == "cancellation"} >= {
+        *("variance", "mean_of_squares", "square_of_mean"),
+    }
+    assert_sound(ended, ill, call)
+
+
+def test_each_cause_is_told_with_its_number(fix):
+    ended = fix(models.layer_norm())
+    reasons = {entry["node"]: entry["reason"] for entry in ended.record["plan"]["keep"]}
+    assert "65504" in reasons["square"]
+    assert "opset 17" in reasons["square"]
+    assert "square" in ended.out
+    assert "PASSED (emulated)" in ended.out
+
+
+def test_integers_are_carried_to_the_angle_in_fp32(fix):
+    ended = fix(models.rotary())
+    assert ended.record["plan"]["data_movement"] == ["count"]
+
+
+def test_a_mask_saturates_and_is_listed(fix, call):
+    ill = models.mask()
+    ended = fix(ill)
+    assert ended.code == 0
+    assert ended.kept == set()
+    (constant,) = ended.record["plan"]["constants"]
+    assert constant["name"] == "lowest"
+    assert constant["minimum"] == float(np.finfo(np.float32).min)
+    assert constant["consumers"] == ["fill"]
+    assert_sound(ended, ill, call)
+
+
+def test_an_infinity_that_is_swallowed_keeps_nothing_but_is_told(fix, call):
+    ill = models.saturating()
+    ended = fix(ill)
+    assert ended.code == 0
+    assert ended.kept == set()
+    (inside,) = ended.record["verdict"]["intermediate_nonfinite"]
+    assert inside["producer"] == "cube"
+    assert inside["elements"] > 0
+    assert_sound(ended, ill, call)
+
+
+def test_what_fp16_does_not_break_stays_low(fix, call):
+    ill = models.small()
+    ended = fix(ill)
+    assert ended.code == 0
+    assert ended.kept == set()
+    assert ended.record["baseline"]["passed"]
+    assert_sound(ended, ill, call)
+
+
+def test_headroom_keeps_what_twice_the_range_would_break(fix):
+    ill = models.near_the_edge()
+    ended = fix(ill)
+    assert ended.code == 0
+    assert ended.kept == ill.kept
+    assert {entry["guard"] for entry in ended.record["plan"]["keep"]} == {"headroom"}
+    assert ended.record["baseline"]["passed"]
+    assert_recorded(ended)
+    # On the observed range nothing fails; with the hidden tensor's range halved each is needed.
+    run, network = read_run(ended.folder), load_network(ended.folder.parent / "model.onnx")
+    roles = roles_of(network)
+    hidden = next(n.outputs[0].name for n in network.nodes() if n.name == "enlarge")
+    switched = emulate_switched(network, roles, FP16, limits={hidden: 65504 / 2})
+    samples = picked(ill, run.search.calibration)
+    references = reference_outputs(Session(network.model), samples)
+    trials = Trials(
+        switched=switched,
+        session=Session(switched.model),
+        samples=samples,
+        references=references,
+        criterion=Criterion(),
+        factor=0.8,
+        metric=None,
+        resolve=lambda kept: kept,
+    )
+    kept = frozenset(map(NodeName, ill.kept))
+    assert trials.evaluate(kept, confirm=True).passed
+    assert not any(trials.evaluate(kept - {node}, confirm=True).passed for node in kept)
+
+
+def test_without_headroom_the_edge_is_not_kept(fix, call):
+    ill = models.near_the_edge()
+    ended = fix(ill, "--headroom", 1)
+    assert ended.code == 0
+    assert ended.kept == set()
+    assert_sound(ended, ill, call)
+
+
+def test_headroom_that_no_output_feels_keeps_nothing(fix):
+    ended = fix(models.saturating(), "--headroom", 8)
+    assert ended.code == 0
+    assert ended.kept == set()
+
+
+def test_a_failing_heldout_sample_joins_and_the_rest_judge(fix, call):
+    ill = models.root_mean_square()
+    ended = fix(ill)
+    assert ended.code == 0, ended.out
+    assert ended.kept == ill.kept
+    search, verdict = ended.record["search"], ended.record["verdict"]
+    assert search["joined"] == ["model.npz[3]"]
+    assert search["calibration"][-1] == "model.npz[3]"
+    assert verdict["samples"] == ["model.npz[7]"]
+    assert verdict["unseen"]
+    assert set(verdict["samples"]).isdisjoint(search["calibration"])
+    assert "held-out" in ended.err
+    assert_sound(ended, ill, call)
+
+
+def test_the_only_heldout_sample_cannot_join(fix, saved, call):
+    ill = models.root_mean_square()
+    model, inputs = saved(ill)
+    np.savez("small.npz", x=ill.inputs["x"][:3])
+    np.savez("large.npz", x=ill.inputs["x"][3:4])
+    ended = call(
+        *("fix", model, "--inputs", "small.npz", "--heldout", "large.npz", "-o", "run"),
+    )
+    assert ended.code == 10
+    assert ended.record["search"]["joined"] == []
+    assert ended.record["verdict"]["worst_sample"] == "large.npz"
+    assert inputs.is_file()
+
+
+def test_a_single_sample_is_no_heldout_result(fix):
+    whole = models.layer_norm()
+    ill = models.Ill(whole.proto, {"x": whole.inputs["x"][:1]}, whole.kept)
+    ended = fix(ill)
+    assert ended.code == 10
+    assert ended.kept == ill.kept
+    verdict = ended.record["verdict"]
+    assert not verdict["passed"]
+    assert not verdict["unseen"]
+    assert any("held-out" in reason for reason in verdict["reasons"])
+    assert any("single sample" in warning for warning in ended.record["warnings"])
+    assert "FAILED" in ended.out
+    assert_minimal(ended, ill)
+    assert_recorded(ended)
+
+
+def test_error_that_only_accumulates_is_told_as_such(fix, call):
+    ill = models.deep()
+    ended = fix(ill, "--rel-max", 5e-4)
+    assert ended.code == 0, ended.out
+    record = ended.record
+    assert 0 < len(ended.kept) < 10
+    assert {entry["guard"] for entry in record["plan"]["keep"]} == {None}
+    assert any("accumulates" in note for note in record["plan"]["notes"])
+    errors = [step["error"] for step in record["growth"]]
+    assert len(errors) == 10
+    assert errors[-1] > 1.5 * errors[0]
+    assert_sound(ended, ill, call)

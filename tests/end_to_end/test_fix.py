@@ -1,0 +1,355 @@
+"""`halfwise fix` from the command line to the run folder."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from PIL import Image
+
+import halfwise
+from tests import models
+from tests.end_to_end.soundness import assert_minimal, assert_sound, assert_valid
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def test_from_a_shell(saved, tmp_path, environment):
+    ill = models.layer_norm()
+    model, inputs = saved(ill)
+    command = [sys.executable, "-m", "halfwise", "fix", model, "--inputs", inputs, "-o", "run"]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "PASSED (emulated)" in ended.stdout
+    assert "trtexec --onnx=run/model.onnx --stronglyTyped" in ended.stdout
+    assert "proven" not in ended.stdout
+    names = sorted(p.name for p in (tmp_path / "run").iterdir())
+    assert names == ["model.onnx", "observations.json", "run.json"]
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o777 & ~_umask(environment)
+
+
+def _umask(environment) -> int:
+    shown = subprocess.run(
+        ["sh", "-c", "umask"], env=environment, capture_output=True, text=True, check=True
+    )
+    return int(shown.stdout, 8)
+
+
+def test_json_prints_the_record_alone(saved, tmp_path, environment):
+    model, inputs = saved(models.layer_norm())
+    command = [sys.executable, "-m", "halfwise", "fix", model, "--inputs", inputs, "-o", "run"]
+    ended = subprocess.run(
+        [*command, "--json"], cwd=tmp_path, env=environment, capture_output=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout) == json.loads((tmp_path / "run" / "run.json").read_bytes())
+    assert ended.stdout == (tmp_path / "run" / "run.json").read_bytes()
+
+
+def test_ctrl_c_leaves_nothing(saved, tmp_path, environment):
+    # 300 layers and a tolerance that many roundings exceed together: seconds of search.
+    model, inputs = saved(models.deep(layers=300))
+    before = sorted(tmp_path.iterdir())
+    command = [sys.executable, "-m", "halfwise", "fix", model, "--inputs", inputs]
+    process = subprocess.Popen(
+        [*command, "-o", "runs/one", "--rel-max", "0.0005"],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.strip() == "search":
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err.strip().endswith("interrupted")
+    assert "Traceback" not in err
+    assert out == ""
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_the_library_does_what_the_command_does(fix):
+    ill = models.layer_norm()
+    ended = fix(ill)
+    result = halfwise.fix(ill.proto, dict(ill.inputs))
+    made, record = json.loads(result.run.model_dump_json()), ended.record
+    assert result.folder is None
+    assert result.model == onnx.load(ended.model)
+    assert made["plan"] == json.loads(json.dumps(record["plan"]).replace("model.npz", "inputs"))
+    for name, output in record["verdict"]["outputs"].items():
+        assert made["verdict"]["outputs"][name] | {"worst_sample": ""} == output | {
+            "worst_sample": ""
+        }
+
+
+def test_the_same_run_again_gives_the_same(fix, call):
+    ill = models.layer_norm()
+    first = fix(ill)
+    folder = first.folder.parent
+    again = call(
+        *("fix", folder / "model.onnx", "--inputs", folder / "model.npz", "-o", "again"),
+        folder="again",
+    )
+    assert again.model.read_bytes() == first.model.read_bytes()
+    for part in ("plan", "verdict", "baseline", "guards", "search"):
+        assert again.record[part] == first.record[part]
+
+
+def test_report_shows_a_run_again(fix, call):
+    ended = fix(models.layer_norm())
+    assert call("report", "run").out == ended.out
+    assert call("report", "run").code == 0
+    assert json.loads(call("report", "run", "--json").out) == ended.record
+
+
+def test_report_of_a_failed_run_exits_as_the_run_did(fix, call):
+    ended = fix(models.layer_norm(), "--lower", "square")
+    assert (ended.code, call("report", "run").code) == (10, 10)
+    assert call("report", "run").out == ended.out
+
+
+def test_observe_lists_what_reaches_the_limit(call, saved):
+    model, inputs = saved(models.layer_norm())
+    seen = call("observe", model, "--inputs", inputs, "--limit", "1000000")
+    assert seen.code == 0
+    assert "square_out" in seen.out
+    assert "variance_out" in seen.out
+    assert "root_out" not in seen.out
+    assert "root_out" in call("observe", model, "--inputs", inputs, "--limit", 100).out
+    record = json.loads(call("observe", model, "--inputs", inputs, "--json").out)
+    found = {o["tensor"]: o for o in record["tensors"]}
+    x = np.load(inputs)["x"]
+    assert found["x"]["absmax"] == np.abs(x).max()
+    squares = np.square(x - x.mean(axis=-1, keepdims=True, dtype=np.float64))
+    assert found["square_out"]["absmax"] == pytest.approx(squares.max(), rel=1e-5)
+    worst = record["samples"][found["square_out"]["worst_sample"]]
+    assert worst == f"model.npz[{squares.max(axis=(1, 2, 3)).argmax()}]"
+
+
+def test_images_go_through_the_users_function(call, tmp_path):
+    ill = models.conv_chain()
+    onnx.save(ill.proto, tmp_path / "model.onnx")
+    (tmp_path / "images").mkdir()
+    ramp = np.add.outer(np.arange(8), np.arange(8))
+    for i in range(8):
+        Image.fromarray((ramp * (i + 9)).astype(np.uint8)).save(tmp_path / f"images/{i}.png")
+    (tmp_path / "prepare.py").write_text(
+        "import numpy as np\n"
+        "from PIL import Image\n\n\n"
+        "def prepare(path):\n"
+        "    image = np.asarray(Image.open(path), np.float32) / 255\n"
+        "    return np.stack([image, 1 - image])[None]\n"
+    )
+    options = ("--inputs", "images", "--preprocess", "prepare.py:prepare")
+    ended = call("fix", "model.onnx", *options, "-o", "run")
+    assert ended.code == 0, ended.err
+    assert ended.kept == ill.kept
+    assert ended.record["verdict"]["samples"] == ["3.png", "7.png"]
+
+
+def test_rules_are_followed_and_told(fix, call):
+    ill = models.layer_norm()
+    ended = fix(ill, "--keep", "gamma", "--keep-op", "Div")
+    assert ended.code == 0
+    assert ended.kept == ill.kept | {"gamma", "divide"}
+    reasons = {entry["node"]: entry["reason"] for entry in ended.record["plan"]["keep"]}
+    assert "--keep gamma" in reasons["gamma"]
+    assert "--keep-op Div" in reasons["divide"]
+    assert_valid(ended, ill)
+
+
+def test_keep_op_finds_written_out_forms(fix):
+    ended = fix(models.layer_norm(peak=5), "--keep-op", "LayerNormalization")
+    assert ended.code == 0
+    assert ended.kept >= {"square", "variance", "eps", "root", "divide"}
+
+
+def test_keep_outputs(fix):
+    ended = fix(models.small(), "--keep", "outputs")
+    assert ended.kept == {"relu"}
+    assert fix is not None
+
+
+def test_a_lowered_node_that_is_needed_fails_the_verdict(fix):
+    ill = models.layer_norm()
+    ended = fix(ill, "--lower", "squ.*")
+    assert ended.code == 10
+    assert "square" not in ended.kept
+    assert any("out of tolerance" in reason for reason in ended.record["verdict"]["reasons"])
+    assert_valid(ended, ill)
+
+
+def test_keep_above_is_the_classic_rule(fix):
+    ill = models.layer_norm()
+    ended = fix(ill, "--keep-above", 1000)
+    assert ended.code in (0, 10)
+    assert ended.kept == {"centre", "mean", *ill.kept}
+    assert not ended.record["plan"]["minimal"]
+    assert all("--keep-above" in e["reason"] for e in ended.record["plan"]["keep"])
+
+
+def test_keep_above_does_not_keep_what_a_rule_lowers(fix):
+    ended = fix(models.layer_norm(), "--keep-above", 1000, "--lower", "centre")
+    assert "centre" not in ended.kept
+
+
+def test_without_time_the_best_passing_plan_counts(fix):
+    ill = models.layer_norm()
+    ended = fix(ill, "--time-budget", 0)
+    assert ended.code == 0, ended.err
+    assert ended.kept >= ill.kept
+    assert not ended.record["plan"]["minimal"]
+    assert ended.record["search"]["exhausted"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--max-abs", "0.02"),
+        ("--snr-db", "55"),
+        ("--cosine", "0.99999"),
+        ("--rel-max", "0.01", "--snr-db", "50"),
+        ("--accumulate", "fp16"),
+        ("--margin", "0.5"),
+    ],
+)
+def test_other_ways_to_judge(fix, options):
+    ill = models.layer_norm()
+    ended = fix(ill, *options)
+    assert ended.code == 0, ended.out
+    assert ended.kept >= ill.kept
+    assert ended.record["plan"]["minimal"]
+    if options[0] == "--max-abs":
+        assert_minimal(ended, ill)
+
+
+def test_half_precision_inputs_and_outputs(fix):
+    ill = models.layer_norm()
+    ended = fix(ill, "--io", "fp16")
+    assert ended.code == 0
+    session = onnxruntime.InferenceSession(ended.model, providers=["CPUExecutionProvider"])
+    types = {i.type for i in (*session.get_inputs(), *session.get_outputs())}
+    assert types == {"tensor(float16)"}
+
+
+def test_a_metric_decides_alone(fix, tmp_path):
+    classes = 4
+    sketch = Sketch()
+    x = sketch.input("x", [1, 16])
+    scores = sketch.op("MatMul", x, models.weights(16, classes, seed=1, scale=1e6), name="scores")
+    inputs = {"x": models.signals(1, 16, seed=2)}
+    ill = models.Ill(sketch.proto(scores), inputs)
+    exact = inputs["x"][:, 0] @ models.weights(16, classes, seed=1, scale=1e6)
+    (tmp_path / "labels.json").write_text(json.dumps(exact.argmax(axis=1).tolist()))
+    ended = fix(ill, "--metric", "top1", "--labels", "labels.json")
+    assert ended.code == 0, ended.err
+    metric = ended.record["verdict"]["metric"]
+    assert metric["name"] == "top1"
+    assert metric["reference"] == metric["candidate"] == 1.0
+
+
+def test_a_metric_of_the_users(fix, tmp_path):
+    (tmp_path / "score.py").write_text(
+        "def score(reference, candidate, labels):\n"
+        "    assert labels is None\n"
+        "    return -max(abs(r['gamma_out'] - c['gamma_out']).max()\n"
+        "                for r, c in zip(reference, candidate))\n"
+    )
+    ill = models.layer_norm()
+    ended = fix(ill, "--metric", "score.py:score", "--metric-drop", 0.01)
+    assert ended.code == 0, ended.out
+    assert ended.kept == ill.kept
+    metric = ended.record["verdict"]["metric"]
+    assert metric["reference"] == 0
+    assert -0.01 <= metric["candidate"] < 0
+
+
+def test_nodes_without_names_get_some_and_the_map_is_kept(fix):
+    ill = models.layer_norm()
+    for node in ill.proto.graph.node:
+        node.name = ""
+    ended = fix(ill)
+    assert ended.code == 0
+    assert len(ended.kept) == 4
+    assert "" not in ended.kept
+    assert ended.kept <= ended.record["original_names"].keys()
+
+
+def test_shapes_may_differ_between_samples(call, tmp_path):
+    sketch = Sketch()
+    x = sketch.input("x", [1, "length", 4])
+    y = sketch.op("Sqrt", sketch.op("Mul", x, x, name="square"), name="root")
+    onnx.save(sketch.proto(y), tmp_path / "model.onnx")
+    for i in range(4):
+        np.save(tmp_path / f"{i}.npy", f32(np.linspace(-400, 400, 4 * (i + 2))).reshape(1, -1, 4))
+    (tmp_path / "data").mkdir()
+    for i in range(4):
+        (tmp_path / f"{i}.npy").rename(tmp_path / "data" / f"{i}.npy")
+    ended = call("fix", "model.onnx", "--inputs", "data", "-o", "run")
+    assert ended.code == 0, ended.err
+    assert ended.kept == {"square", "root"}
+
+
+def test_outputs_whose_shape_depends_on_values(fix, call):
+    """A kept node that no guard explains makes halfwise follow the error, shapes or not."""
+    sketch = Sketch()
+    x = sketch.input("x", [1, 32])
+    scaled = sketch.op("MatMul", x, models.weights(32, 32, seed=3, scale=0.5), name="matmul")
+    positive = sketch.op("Greater", scaled, f32(0.0), name="positive")
+    flat = sketch.op("Reshape", positive, [-1], name="flat")
+    y = sketch.op("Compress", sketch.op("Reshape", scaled, [-1], name="row"), flat, name="pick")
+    scale = sketch.op("Mul", y, f32(1.5), name="scale")
+    ill = models.Ill(sketch.proto(scale), {"x": models.signals(1, 32, seed=4)})
+    ended = fix(ill, "--rel-max", "1e-7")
+    assert ended.code in (0, 10), ended.err
+    assert ended.record["growth"]
+    assert call("report", "run").code == ended.code
+
+
+def test_everything_under_a_folder_that_does_not_exist_yet(saved, call, tmp_path):
+    model, inputs = saved(models.small())
+    ended = call(*("fix", model, "--inputs", inputs, "-o", "a/b/run"), folder="a/b/run")
+    assert ended.code == 0
+    assert sorted(p.name for p in Path(tmp_path, "a", "b").iterdir()) == ["run"]
+    assert_sound_folder(ended)
+
+
+def assert_sound_folder(ended) -> None:
+    onnx.checker.check_model(str(ended.model), full_check=True)
+    assert ended.record["verdict"]["passed"]
+
+
+def test_batches_of_samples(call, tmp_path):
+    """A dynamic batch axis: an array of the input's own rank is as many samples."""
+    sketch = Sketch()
+    x = sketch.input("x", ["batch", 16])
+    y = sketch.op("Sqrt", sketch.op("Mul", x, x, name="square"), name="root")
+    ill = models.Ill(sketch.proto(y), {"x": models.signals(16, seed=5, peak=500)})
+    onnx.save(ill.proto, tmp_path / "model.onnx")
+    np.save(tmp_path / "x.npy", ill.inputs["x"])
+    ended = call("fix", "model.onnx", "--inputs", "x.npy", "-o", "run")
+    assert ended.code == 0, ended.err
+    assert ended.kept == {"square", "root"}
+    assert len(ended.record["verdict"]["samples"]) == 2
+
+
+def test_weights_beside_the_model(saved, call, tmp_path):
+    ill = models.huge_weights()
+    model, inputs = saved(ill)
+    onnx.save(
+        ill.proto, model, save_as_external_data=True, location="weights.bin", size_threshold=0
+    )
+    assert (tmp_path / "weights.bin").is_file()
+    ended = call("fix", model, "--inputs", inputs, "-o", "run")
+    assert ended.code == 0, ended.err
+    assert_sound(ended, ill, call)

@@ -1,0 +1,61 @@
+"""Write into README.md what the commands really print.
+
+usage: python tools/readme.py [--check]
+
+Replaces what stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. `report` is the report
+of `runs/demo` (made by `make demo`), `help` the help of `halfwise fix`. With `--check` nothing is
+written; the exit code is 1 where README.md differs in more than timings.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+COMMANDS = {"report": ("report", "runs/demo"), "help": ("fix", "--help")}
+MEASURED = re.compile(r"evaluations in .*?peak memory \d+ MiB", re.DOTALL)
+
+
+def output(*arguments: str) -> str:
+    """Return what `halfwise ARGUMENTS` prints, 100 columns wide, without colours."""
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    done = subprocess.run(
+        [sys.executable, "-m", "halfwise", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
+
+
+def with_outputs(text: str) -> str:
+    """Return the README with every block made anew."""
+    for name, arguments in COMMANDS.items():
+        block = f"<!-- begin {name} -->\n```text\n{output(*arguments)}\n```\n<!-- end {name} -->"
+        pattern = re.compile(f"<!-- begin {name} -->.*?<!-- end {name} -->", re.DOTALL)
+        text, count = pattern.subn(lambda _, block=block: block, text)
+        if count != 1:
+            raise SystemExit(f"README.md has {count} blocks called {name}; expected one")
+    return text
+
+
+def main() -> int:
+    """Rewrite or check README.md."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only compare")
+    old = README.read_text(encoding="utf-8")
+    new = with_outputs(old)
+    if not parser.parse_args().check:
+        README.write_text(new, encoding="utf-8")
+        return 0
+    return int(MEASURED.sub("", old) != MEASURED.sub("", new))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
