@@ -1,4 +1,4 @@
-"""The command of `make demo`: what it keeps, what it is worth on held-out images, how long it takes."""
+"""The command of `make demo`: what it keeps, what that is worth, how long it takes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     return [
         at_most("kept nodes", len(kept), PER_NORM * len(norms), f"{len(norms)} LayerNorms"),
         at_most("kept nodes in one LayerNorm", max(per_norm.values(), default=0), PER_NORM),
-        equal("kept nodes outside LayerNorms", sum(k.rpartition("/")[0] not in norms for k in kept), 0),
+        equal(
+            "kept nodes outside LayerNorms", sum(k.rpartition("/")[0] not in norms for k in kept), 0
+        ),
         equal("plan is minimal", fixed.run.plan.minimal, wanted=True),
         equal("verdict passed", fixed.run.verdict.passed and fixed.code == 0, wanted=True),
         equal(

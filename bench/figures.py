@@ -62,6 +62,25 @@ def _plain(measured: float | str | bool) -> float | str | bool:
     return measured.item() if hasattr(measured, "item") else measured
 
 
+def machine() -> dict[str, Any]:
+    """Return what timings depend on: processor, cores in use, load, memory, versions."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "cores_of_machine": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 2),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "python": platform.python_version(),
+        "versions": {name: metadata.version(name) for name in PACKAGES},
+    }
+
+
+def _cpu_model() -> str:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
 @dataclass
 class Result:
     """What one bench found; the content of `results/<name>.json`.
@@ -79,7 +98,7 @@ class Result:
     command: str
     figures: list[Figure]
     skipped: str | None
-    machine: dict[str, Any] = field(default_factory=lambda: machine())
+    machine: dict[str, Any] = field(default_factory=machine)
     date: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     @property
@@ -102,25 +121,6 @@ class Result:
 
 def _is_finite(value: float) -> bool:
     return value - value == 0
-
-
-def machine() -> dict[str, Any]:
-    """Return what timings depend on: processor, cores in use, load, memory, versions."""
-    return {
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
-        "cores_of_machine": os.cpu_count(),
-        "load_average": round(os.getloadavg()[0], 2),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in PACKAGES},
-    }
-
-
-def _cpu_model() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.machine()
 
 
 def table(results: Iterable[Result]) -> str:

@@ -4,7 +4,8 @@
     python bench/run.py demo …       those named
 
 Exits with 1 if a figure is not reached. Models that are not in the repository are taken from the
-folder that HALFWISE_BENCH_MODELS names; without it what needs them is skipped, and the table says so.
+folder that HALFWISE_BENCH_MODELS names; without it, what needs them is skipped, and the table says
+so. bench/README.md tells how that folder looks and what each bench shows.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from bench import agreement, demo, overhead, real_models, search_cost, vit_b
+from bench import agreement, cuda, demo, overhead, real_models, search_cost, vit_b
 from bench.figures import Figure, Result, equal, table
 from bench.runs import MODELS_VARIABLE, CommandFailed, Workbench, models_folder
 from halfwise.errors import HalfwiseError
@@ -34,6 +35,7 @@ BENCHES: Mapping[str, Measure] = {
     "search_cost": search_cost.measure,
     "agreement": agreement.measure,
     "vit_b": vit_b.measure,
+    "cuda": cuda.measure,
 }
 
 

@@ -92,21 +92,26 @@ class Workbench:
         absent = [name for name in names if self.real(name) is None]
         if not absent:
             return None
-        why = f"{MODELS_VARIABLE} is not set" if self.models is None else f"not in {MODELS_VARIABLE}"
+        why = (
+            f"{MODELS_VARIABLE} is not set" if self.models is None else f"not in {MODELS_VARIABLE}"
+        )
         return f"{', '.join(absent)}: {why}"
 
     def fix(self, subject: Subject) -> Ran:
         """Return what `halfwise fix` makes of `subject`; run at most once."""
         if subject.name not in self._fixed:
-            arguments = ["fix", subject.model, "--inputs", subject.inputs, *subject.options]
-            self._fixed[subject.name] = self._run(subject.name, arguments)
+            self._fixed[subject.name] = self._run(
+                subject.name, ["fix", subject.model, "--inputs", subject.inputs, *subject.options]
+            )
         return self._fixed[subject.name]
 
     def verify(self, subject: Subject, inputs: Path, options: Sequence[str | Path]) -> Ran:
         """Return the verdict of `halfwise verify` on the fixed model, on all of `inputs`."""
         candidate = self.fix(subject).folder / "model.onnx"
-        arguments = ["verify", subject.model, candidate, "--inputs", inputs, *options]
-        return self._run(f"{subject.name}-verified", arguments)
+        return self._run(
+            f"{subject.name}-verified",
+            ["verify", subject.model, candidate, "--inputs", inputs, *options],
+        )
 
     def _run(self, name: str, arguments: Sequence[str | Path]) -> Ran:
         out = self.folder / name
@@ -130,11 +135,7 @@ def models_folder() -> Path | None:
 def digits() -> Subject:
     """Return the bundled example with the options of `make demo`; paths as there."""
     folder = Path("examples") / "digits"
-    options = (
-        *("--heldout", f"{folder}/heldout.npz", "--metric", "top1"),
-        *("--labels", f"{folder}/labels.json"),
-        *("--heldout-labels", f"{folder}/heldout_labels.json"),
-    )
+    options = ("--heldout", f"{folder}/heldout.npz")
     judging = ("--metric", "top1", "--labels", f"{folder}/heldout_labels.json")
     return Subject("digits", folder / "model.onnx", folder / "inputs.npz", options, judging)
 

@@ -42,7 +42,9 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         equal("plan is minimal", plan.minimal, wanted=True),
         equal("verdict passed", fixed.run.verdict.passed and fixed.code == 0, wanted=True),
         equal("LayerNorms with an overflow planted", len(planted), PLANTED),
-        equal("kept nodes outside them", sum(c for n, c in per_norm.items() if n not in planted), 0),
+        equal(
+            "kept nodes outside them", sum(c for n, c in per_norm.items() if n not in planted), 0
+        ),
         at_most("kept nodes", len(plan.keep), PER_NORM * PLANTED),
         at_most("kept nodes in one LayerNorm", max(per_norm.values(), default=0), PER_NORM),
         at_most(

@@ -90,7 +90,9 @@ class Sheet:
         shared = [n for n, t in self.constants.items() if n[0] == "w" and t.dims == list(shape)]
         if shared and self.draw(st.booleans()):
             return self.draw(st.sampled_from(shared))
-        array = self.draw(dyadic(shape) if self.exact else st.one_of(dyadic(shape), gaussian(shape)))
+        array = self.draw(
+            dyadic(shape) if self.exact else st.one_of(dyadic(shape), gaussian(shape))
+        )
         if not self.exact and self.draw(st.integers(0, 3)) == 0:
             array.flat[self.draw(st.integers(0, array.size - 1))] = self.draw(
                 st.sampled_from(SPECIAL)

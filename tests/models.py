@@ -196,6 +196,16 @@ def near_the_edge(peak: float = 40_000) -> Ill:
     return Ill(s.proto(y), {"x": signals(1, 16, seed=17)}, frozenset({"enlarge", "reduce"}))
 
 
+def two_readers() -> Ill:
+    """A tensor that overflows has two readers: one scales it back, the other is a tanh."""
+    s = Sketch()
+    x = s.input("x", [1, 16])
+    hidden = s.op("MatMul", x, f32(np.eye(16) * 2e5), name="enlarge")
+    scaled = s.op("MatMul", hidden, f32(np.eye(16) / 4096), name="reduce")
+    y = s.op("Add", scaled, s.op("Tanh", hidden, name="tanh"), name="add")
+    return Ill(s.proto(y), {"x": signals(1, 16, seed=23)}, frozenset({"enlarge", "reduce"}))
+
+
 def root_mean_square() -> Ill:
     """Squares of values up to 50 fit; sample 3 is twenty times as large, and its squares do not."""
     s = Sketch()

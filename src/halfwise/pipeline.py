@@ -183,6 +183,7 @@ class _Fix:
             return searcher.run(previous)
         kept = producers_above(limit, self.observations, self.roles)
         kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
+        kept -= frozenset(self.forced.lowered)
         passed = self.trials.evaluate(kept, confirm=True).passed
         step = f"--keep-above {limit:g} keeps {len(kept)} nodes; no search"
         return Found(kept, passed, False, {}, False, (step,))

@@ -19,12 +19,20 @@ MODEL_FILE = "model.onnx"
 
 
 def refuse_existing(folder: Path) -> None:
-    """Raise UsageError when `folder` exists: results are never overwritten."""
-    if folder.exists() or folder.is_symlink():
-        raise UsageError(
-            f"The output folder {folder} exists.",
-            "Name another with -o, or remove it; halfwise overwrites nothing.",
-        )
+    """Raise UsageError when `folder` exists (results are never overwritten) or cannot be made."""
+    try:
+        folder.lstat()
+    except FileNotFoundError:
+        parent = next(p for p in folder.absolute().parents if p.exists())
+        if os.access(parent, os.W_OK | os.X_OK):
+            return
+        raise _not_writable(folder, f"no permission to write to {parent}") from None
+    except OSError as error:
+        raise _not_writable(folder, error.strerror) from error
+    raise UsageError(
+        f"The output folder {folder} exists.",
+        "Name another with -o, or remove it; halfwise overwrites nothing.",
+    )
 
 
 @contextmanager
@@ -39,11 +47,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
     refuse_existing(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        partial = Path(tempfile.mkdtemp(prefix=".halfwise.", dir=folder.parent))
     except OSError as error:
-        raise UsageError(
-            f"Cannot write to {folder.parent}: {error.strerror}.", "Name another folder with -o."
-        ) from error
+        raise _not_writable(folder, error.strerror) from error
     try:
         yield partial
         refuse_existing(folder)
@@ -100,6 +106,12 @@ def read_run(folder: Path) -> Run:
         raise RecordMismatch(
             f"{path} does not fit its schema at {place}: {first['msg']}.", "Make the run again."
         ) from error
+
+
+def _not_writable(folder: Path, reason: str | None) -> UsageError:
+    return UsageError(
+        f"Cannot make the output folder {folder}: {reason}.", "Name another folder with -o."
+    )
 
 
 def _umask() -> int:

@@ -38,6 +38,7 @@ GIVEN = {
     "--rel-max": 0.5,
     "--snr-db": -3.0,
     "--cosine": 0.9,
+    "--agreement": 0.95,
     "--metric": "top1",
     "--metric-drop": 0.0,
     "--keep-above": 1e4,
@@ -104,6 +105,7 @@ def test_stated_defaults_are_those_of_the_library():
     defaults = {f.name: f.default for kind in (Settings, LoadOptions) for f in fields(kind)} | {
         "rel_max": DEFAULT_REL_MAX,
         "metric_drop": Criterion().metric_drop,
+        "agreement": Criterion().agreement,
     }
     stated = {}
     for name, hint in HINTS.items():

@@ -14,6 +14,7 @@ import onnx
 import pytest
 
 from halfwise.cli import main
+from tests import models
 from tests.models import Ill
 
 
@@ -29,7 +30,8 @@ class Ended:
     @property
     def record(self) -> dict[str, Any]:
         """The content of `run.json`."""
-        return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads((self.folder / "run.json").read_bytes())
+        return content
 
     @property
     def model(self) -> Path:
@@ -38,6 +40,13 @@ class Ended:
     @property
     def kept(self) -> set[str]:
         return {entry["node"] for entry in self.record["plan"]["keep"]}
+
+
+pytest.register_assert_rewrite("tests.end_to_end.soundness")
+
+
+def fixing(model, inputs="model.npz", *options):
+    return ("fix", model, "--inputs", inputs, "-o", "run", *options)
 
 
 @pytest.fixture
@@ -84,7 +93,33 @@ def fix(call, saved):
 
 
 @pytest.fixture
-def environment(tmp_path):
+def environment():
     """What a subprocess needs to find the package wherever it starts."""
     source = Path(__file__).parents[2] / "src"
-    return {**os.environ, "PYTHONPATH": str(source), "TMPDIR": str(tmp_path)}
+    return {**os.environ, "PYTHONPATH": str(source)}
+
+
+@pytest.fixture
+def refused(call, tmp_path):
+    """Run a command that must be refused; return what it says on its error lines."""
+
+    def refused(exit_code, *arguments):
+        before = sorted(tmp_path.rglob("*"))
+        ended = call(*arguments)
+        assert ended.code == exit_code, ended.out + ended.err
+        assert ended.out == ""
+        assert "Traceback" not in ended.err
+        # Not `before == after`: Python may have compiled the user's function.
+        assert not {p.name for p in tmp_path.iterdir()} - {p.name for p in before} - {"__pycache__"}
+        messages = [line for line in ended.err.splitlines() if line.startswith("error: ")]
+        assert len(messages) == 1
+        assert any(line.startswith("hint: ") for line in ended.err.splitlines())
+        return " ".join(ended.err[ended.err.index("error: ") :].split())
+
+    return refused
+
+
+@pytest.fixture
+def files(saved):
+    """A model that is fine and its inputs."""
+    return saved(models.small())

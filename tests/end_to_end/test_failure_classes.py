@@ -8,7 +8,7 @@ from halfwise.backends.ort import Session
 from halfwise.formats import FP16
 from halfwise.graph.model import load_network
 from halfwise.graph.roles import roles_of
-from halfwise.records import Criterion, NodeName
+from halfwise.records import Criterion, NodeName, TensorName
 from halfwise.stages.reference import reference_outputs
 from halfwise.stages.trial import Trials
 from halfwise.store import read_run
@@ -98,6 +98,16 @@ def test_what_fp16_does_not_break_stays_low(fix, call):
     assert_sound(ended, ill, call)
 
 
+def test_what_a_guard_suspects_without_need_stays_low(fix, call):
+    ill = models.two_readers()
+    ended = fix(ill)
+    assert ended.code == 0
+    assert ended.kept == ill.kept
+    suspected = {n for g in ended.record["guards"] for n in g["nodes"]}
+    assert "tanh" in suspected
+    assert_sound(ended, ill, call)
+
+
 def test_headroom_keeps_what_twice_the_range_would_break(fix):
     ill = models.near_the_edge()
     ended = fix(ill)
@@ -109,8 +119,9 @@ def test_headroom_keeps_what_twice_the_range_would_break(fix):
     # On the observed range nothing fails; with the hidden tensor's range halved each is needed.
     run, network = read_run(ended.folder), load_network(ended.folder.parent / "model.onnx")
     roles = roles_of(network)
-    hidden = next(n.outputs[0].name for n in network.nodes() if n.name == "enlarge")
-    switched = emulate_switched(network, roles, FP16, limits={hidden: 65504 / 2})
+    limits = {TensorName("enlarge_out"): 65504 / 2}
+    switched = emulate_switched(network, roles, FP16, limits=limits)
+    assert run.search is not None
     samples = picked(ill, run.search.calibration)
     references = reference_outputs(Session(network.model), samples)
     trials = Trials(
@@ -157,7 +168,7 @@ def test_a_failing_heldout_sample_joins_and_the_rest_judge(fix, call):
     assert_sound(ended, ill, call)
 
 
-def test_the_only_heldout_sample_cannot_join(fix, saved, call):
+def test_the_only_heldout_sample_cannot_join(saved, call):
     ill = models.root_mean_square()
     model, inputs = saved(ill)
     np.savez("small.npz", x=ill.inputs["x"][:3])

@@ -10,12 +10,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from PIL import Image
 
 import halfwise
 from tests import models
-from tests.end_to_end.soundness import assert_minimal, assert_sound, assert_valid
-from tests.unit.graph.sketch import Sketch, f32
+from tests.end_to_end.soundness import assert_minimal, assert_valid, spared
+from tests.unit.graph.sketch import Sketch
 
 
 def test_from_a_shell(saved, tmp_path, environment):
@@ -122,10 +121,9 @@ def test_observe_lists_what_reaches_the_limit(call, saved):
     model, inputs = saved(models.layer_norm())
     seen = call("observe", model, "--inputs", inputs, "--limit", "1000000")
     assert seen.code == 0
-    assert "square_out" in seen.out
-    assert "variance_out" in seen.out
-    assert "root_out" not in seen.out
-    assert "root_out" in call("observe", model, "--inputs", inputs, "--limit", 100).out
+    listed = {line.split()[0] for line in seen.out.splitlines() if "model.npz[" in line}
+    assert listed == {"square", "variance", "eps"}
+    assert "  root " in call("observe", model, "--inputs", inputs, "--limit", 100).out
     record = json.loads(call("observe", model, "--inputs", inputs, "--json").out)
     found = {o["tensor"]: o for o in record["tensors"]}
     x = np.load(inputs)["x"]
@@ -136,28 +134,7 @@ def test_observe_lists_what_reaches_the_limit(call, saved):
     assert worst == f"model.npz[{squares.max(axis=(1, 2, 3)).argmax()}]"
 
 
-def test_images_go_through_the_users_function(call, tmp_path):
-    ill = models.conv_chain()
-    onnx.save(ill.proto, tmp_path / "model.onnx")
-    (tmp_path / "images").mkdir()
-    ramp = np.add.outer(np.arange(8), np.arange(8))
-    for i in range(8):
-        Image.fromarray((ramp * (i + 9)).astype(np.uint8)).save(tmp_path / f"images/{i}.png")
-    (tmp_path / "prepare.py").write_text(
-        "import numpy as np\n"
-        "from PIL import Image\n\n\n"
-        "def prepare(path):\n"
-        "    image = np.asarray(Image.open(path), np.float32) / 255\n"
-        "    return np.stack([image, 1 - image])[None]\n"
-    )
-    options = ("--inputs", "images", "--preprocess", "prepare.py:prepare")
-    ended = call("fix", "model.onnx", *options, "-o", "run")
-    assert ended.code == 0, ended.err
-    assert ended.kept == ill.kept
-    assert ended.record["verdict"]["samples"] == ["3.png", "7.png"]
-
-
-def test_rules_are_followed_and_told(fix, call):
+def test_rules_are_followed_and_told(fix):
     ill = models.layer_norm()
     ended = fix(ill, "--keep", "gamma", "--keep-op", "Div")
     assert ended.code == 0
@@ -166,6 +143,8 @@ def test_rules_are_followed_and_told(fix, call):
     assert "--keep gamma" in reasons["gamma"]
     assert "--keep-op Div" in reasons["divide"]
     assert_valid(ended, ill)
+    # Nobody needs these two, and the check of minimality sees that.
+    assert spared(ended, ill) == {"divide", "gamma"}
 
 
 def test_keep_op_finds_written_out_forms(fix):
@@ -177,7 +156,6 @@ def test_keep_op_finds_written_out_forms(fix):
 def test_keep_outputs(fix):
     ended = fix(models.small(), "--keep", "outputs")
     assert ended.kept == {"relu"}
-    assert fix is not None
 
 
 def test_a_lowered_node_that_is_needed_fails_the_verdict(fix):
@@ -285,71 +263,10 @@ def test_nodes_without_names_get_some_and_the_map_is_kept(fix):
     assert ended.kept <= ended.record["original_names"].keys()
 
 
-def test_shapes_may_differ_between_samples(call, tmp_path):
-    sketch = Sketch()
-    x = sketch.input("x", [1, "length", 4])
-    y = sketch.op("Sqrt", sketch.op("Mul", x, x, name="square"), name="root")
-    onnx.save(sketch.proto(y), tmp_path / "model.onnx")
-    for i in range(4):
-        np.save(tmp_path / f"{i}.npy", f32(np.linspace(-400, 400, 4 * (i + 2))).reshape(1, -1, 4))
-    (tmp_path / "data").mkdir()
-    for i in range(4):
-        (tmp_path / f"{i}.npy").rename(tmp_path / "data" / f"{i}.npy")
-    ended = call("fix", "model.onnx", "--inputs", "data", "-o", "run")
-    assert ended.code == 0, ended.err
-    assert ended.kept == {"square", "root"}
-
-
-def test_outputs_whose_shape_depends_on_values(fix, call):
-    """A kept node that no guard explains makes halfwise follow the error, shapes or not."""
-    sketch = Sketch()
-    x = sketch.input("x", [1, 32])
-    scaled = sketch.op("MatMul", x, models.weights(32, 32, seed=3, scale=0.5), name="matmul")
-    positive = sketch.op("Greater", scaled, f32(0.0), name="positive")
-    flat = sketch.op("Reshape", positive, [-1], name="flat")
-    y = sketch.op("Compress", sketch.op("Reshape", scaled, [-1], name="row"), flat, name="pick")
-    scale = sketch.op("Mul", y, f32(1.5), name="scale")
-    ill = models.Ill(sketch.proto(scale), {"x": models.signals(1, 32, seed=4)})
-    ended = fix(ill, "--rel-max", "1e-7")
-    assert ended.code in (0, 10), ended.err
-    assert ended.record["growth"]
-    assert call("report", "run").code == ended.code
-
-
 def test_everything_under_a_folder_that_does_not_exist_yet(saved, call, tmp_path):
     model, inputs = saved(models.small())
     ended = call(*("fix", model, "--inputs", inputs, "-o", "a/b/run"), folder="a/b/run")
     assert ended.code == 0
     assert sorted(p.name for p in Path(tmp_path, "a", "b").iterdir()) == ["run"]
-    assert_sound_folder(ended)
-
-
-def assert_sound_folder(ended) -> None:
     onnx.checker.check_model(str(ended.model), full_check=True)
     assert ended.record["verdict"]["passed"]
-
-
-def test_batches_of_samples(call, tmp_path):
-    """A dynamic batch axis: an array of the input's own rank is as many samples."""
-    sketch = Sketch()
-    x = sketch.input("x", ["batch", 16])
-    y = sketch.op("Sqrt", sketch.op("Mul", x, x, name="square"), name="root")
-    ill = models.Ill(sketch.proto(y), {"x": models.signals(16, seed=5, peak=500)})
-    onnx.save(ill.proto, tmp_path / "model.onnx")
-    np.save(tmp_path / "x.npy", ill.inputs["x"])
-    ended = call("fix", "model.onnx", "--inputs", "x.npy", "-o", "run")
-    assert ended.code == 0, ended.err
-    assert ended.kept == {"square", "root"}
-    assert len(ended.record["verdict"]["samples"]) == 2
-
-
-def test_weights_beside_the_model(saved, call, tmp_path):
-    ill = models.huge_weights()
-    model, inputs = saved(ill)
-    onnx.save(
-        ill.proto, model, save_as_external_data=True, location="weights.bin", size_threshold=0
-    )
-    assert (tmp_path / "weights.bin").is_file()
-    ended = call("fix", model, "--inputs", inputs, "-o", "run")
-    assert ended.code == 0, ended.err
-    assert_sound(ended, ill, call)

@@ -15,6 +15,7 @@ from halfwise.api.outcome import cost, final_verdict, fix_run, provenance, versi
 from halfwise.backends.ort import devices
 from halfwise.case import Case
 from halfwise.errors import CaseError
+from halfwise.graph.model import own_weights
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import criterion_hints
 from halfwise.pipeline import fix as run_fix
@@ -79,6 +80,7 @@ def fix(
     hints = criterion_hints(case.criterion, fixed.references)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is None:
+        own_weights(fixed.rewritten.model)
         return Result(run, ir.serde.serialize_model(fixed.rewritten.model), None)
     with new_folder(folder) as partial:
         save_checked(

@@ -125,6 +125,9 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             f"Options: {', '.join(Options.__annotations__)}.",
         )
     given = {name: value for name, value in options.items() if value not in (None, (), [])}
+    for name in given.keys() & {"keep", "keep_op", "lower", "ort_library"}:
+        if isinstance(given[name], str | Path):
+            given[name] = (given[name],)
     _check_numbers(given)
     _check_choices(given)
     if "metric" in given and given.keys() & {*_THRESHOLDS, "agreement"}:

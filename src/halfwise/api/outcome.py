@@ -7,11 +7,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 from halfwise.api.options import Request
+from halfwise.backends.ort import runtime_version
 from halfwise.case import Case
 from halfwise.pipeline import Fixed
 from halfwise.records import Cost, KeptNode, Plan, Provenance, Run, Verdict
 
-PACKAGES = ("halfwise", "onnxruntime", "onnx", "onnx-ir", "numpy", "ml-dtypes", "scipy")
+PACKAGES = ("halfwise", "onnx", "onnx-ir", "numpy", "ml-dtypes", "scipy")
 NOT_REAL = "the inputs are random, so this says nothing: not on real data"
 
 
@@ -114,7 +115,11 @@ def provenance(case: Case, request: Request) -> Provenance:
 
 def versions() -> dict[str, str]:
     """Return the versions of everything that influences a result."""
-    return {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}}
+    return {
+        "python": platform.python_version(),
+        "onnxruntime": runtime_version(),
+        **{package: version(package) for package in PACKAGES},
+    }
 
 
 def _next_step(verdict: Verdict, plan: Plan, exhausted: bool, out: Path | None) -> tuple[str, ...]:

@@ -60,7 +60,8 @@ class Session:
 
         Raises:
             BackendMissing: `device` is not available.
-            CaseError: ONNX Runtime cannot load the model, such as for a custom operator.
+            CaseError: ONNX Runtime cannot load the model, such as for a custom operator, or one of
+                `libraries`.
         """
         provider = _PROVIDERS[device]
         if provider not in ort.get_available_providers():
@@ -77,8 +78,7 @@ class Session:
         )
         options.log_severity_level = 4
         options.intra_op_num_threads = len(os.sched_getaffinity(0))
-        for library in libraries:
-            options.register_custom_ops_library(str(library))
+        _register(options, libraries)
         proto, self._arrays = weightless(model)
         values = [ort.OrtValue.ortvalue_from_numpy(a) for a in self._arrays.values()]
         options.add_external_initializers(list(self._arrays), values)
@@ -107,7 +107,8 @@ class Session:
         names = list(outputs) if outputs is not None else list(self.outputs)
         try:
             results = self._session.run(names, dict(sample))
-        except OrtFailure as error:
+        # A ValueError tells of an input that is missing.
+        except (*OrtFailure, ValueError) as error:
             raise RunFailed(
                 f"ONNX Runtime failed while running the model: {_first_line(error)}",
                 "Check that the inputs fit the model: shapes, ranges of indices, data types.",
@@ -115,10 +116,26 @@ class Session:
         return dict(zip(names, results, strict=True))
 
 
+def runtime_version() -> str:
+    """Return the version of ONNX Runtime, whichever package it comes from (CPU or GPU)."""
+    return str(ort.__version__)
+
+
 def devices() -> dict[str, bool]:
     """Return which devices this ONNX Runtime can use."""
     available = ort.get_available_providers()
     return {device: provider in available for device, provider in _PROVIDERS.items()}
+
+
+def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
+    for library in libraries:
+        try:
+            options.register_custom_ops_library(str(library))
+        except OrtFailure as error:
+            raise CaseError(
+                f"ONNX Runtime cannot load {library}: {_first_line(error)}",
+                "Expected a shared library with custom operators built for this ONNX Runtime.",
+            ) from error
 
 
 def _not_loadable(model: ir.Model, error: Exception) -> CaseError:

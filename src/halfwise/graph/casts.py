@@ -140,7 +140,8 @@ class _Rewriter:
 
     def run(self) -> Rewritten:
         """Retype constants, inputs, nodes and outputs, in the order of the data."""
-        float_values = [v for v in self.graph.inputs if is_float(v)]
+        constants = [v for v in self.graph.initializers.values() if v.is_graph_output()]
+        float_values = [v for v in (*self.graph.inputs, *constants) if is_float(v)]
         float_values += [v for n in self.graph for v in n.outputs if is_float(v)]
         for value in list(self.graph.initializers.values()):
             self._retype_constant(value)
@@ -213,8 +214,10 @@ class _Rewriter:
         cast.outputs[0].shape = value.shape
         cast.outputs[0].type = ir.TensorType(other)
         producer = value.producer()
-        if producer is None:
+        if producer is None and len(self.graph):
             self.graph.insert_before(self.graph[0], cast)
+        elif producer is None:
+            self.graph.append(cast)
         else:
             self.graph.insert_after(producer, cast)
         self.casts += 1

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
+from halfwise.graph.naming import name_uniquely
 from halfwise.records import NodeName, TensorName
 
+_LONGEST_SHAPE = 64
 LARGE_TENSOR_BYTES = 1024
 """Tensors above this size are kept out of the serialised graph and handed over as arrays."""
 
@@ -145,8 +147,7 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         passes.RemoveInitializersFromInputsPass()(model)
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
         passes.TopologicalSortPass()(model)
-        original = {id(node): node.name or "" for node in model.graph.all_nodes()}
-        passes.NameFixPass()(model)
+        renamed = name_uniquely(model)
         _check_scopes(model)
         _check_constants(model)
         _check_and_infer(model)
@@ -157,12 +158,22 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
             "Run `python -m onnx.checker` on it, and export it again.",
         ) from error
     _refuse_quantised(model, source)
-    renamed = {
-        node_name(node): original[id(node)]
-        for node in model.graph.all_nodes()
-        if original.get(id(node), "") != node.name
-    }
-    return Network(model=model, path=path, sha256=sha256, original_names=renamed)
+    return Network(
+        model=model,
+        path=path,
+        sha256=sha256,
+        original_names={NodeName(new): old for new, old in renamed.items()},
+    )
+
+
+def own_weights(model: ir.Model) -> None:
+    """Load weights that lie in files beside the user's model: elsewhere they are not found."""
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if isinstance(tensor, ir.ExternalTensor):
+                array = np.array(tensor.numpy())
+                value.const_value = ir.Tensor(array, dtype=tensor.dtype, name=value.name)
 
 
 def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:
@@ -172,24 +183,36 @@ def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.g
     protobuf's 2 GB and costs nothing to serialise. Whoever runs it hands the arrays over.
     """
     slim = model.clone()
+    for body in list(slim.graph.subgraphs()):
+        for value in [v for v in body.initializers.values() if _is_large(v)]:
+            # ONNX Runtime takes arrays for the main graph only; names are unique, so a body finds
+            # what was its own initializer there too. A body's output must stay its own.
+            if not value.is_graph_output():
+                slim.graph.register_initializer(body.initializers.pop(tensor_name(value)))
     arrays: dict[str, NDArray[np.generic]] = {}
-    for graph in (slim.graph, *slim.graph.subgraphs()):
-        for name, value in graph.initializers.items():
+    for name, value in slim.graph.initializers.items():
+        if _is_large(value):
             tensor = value.const_value
-            if tensor is None or tensor.dtype == ir.DataType.STRING:
-                continue
-            if tensor.nbytes > LARGE_TENSOR_BYTES:
-                arrays[name] = np.ascontiguousarray(tensor.numpy())
-                value.const_value = ir.ExternalTensor(
-                    "in-memory",
-                    0,
-                    tensor.nbytes,
-                    tensor.dtype,
-                    shape=ir.Shape(tensor.shape.numpy()),
-                    name=name,
-                    base_dir="",
-                )
+            assert tensor is not None
+            arrays[name] = np.ascontiguousarray(tensor.numpy())
+            value.const_value = ir.ExternalTensor(
+                "in-memory",
+                0,
+                tensor.nbytes,
+                tensor.dtype,
+                shape=ir.Shape(tensor.shape.numpy()),
+                name=name,
+                base_dir="",
+            )
     return ir.serde.serialize_model(slim), arrays
+
+
+def _is_large(value: ir.Value) -> bool:
+    tensor = value.const_value
+    if tensor is None or tensor.dtype == ir.DataType.STRING:
+        return False
+    # Nobody who gets the graph knows where its file was.
+    return tensor.nbytes > LARGE_TENSOR_BYTES or isinstance(tensor, ir.ExternalTensor)
 
 
 def _parse(path: Path) -> onnx.ModelProto:
@@ -242,20 +265,20 @@ def _check_scopes(model: ir.Model) -> None:
 def _check_and_infer(model: ir.Model) -> None:
     """Run the ONNX checker and give every value the type and shape that ONNX infers.
 
-    (The pass of onnx-ir only logs an error, and takes a sequence of tensors for a tensor.)
+    The pass of onnx-ir only logs an error, and takes a sequence of tensors for a tensor.
     """
-    proto, _ = weightless(model)
-    for graph in list(_graphs(proto.graph)):
-        for tensor in list(graph.initializer):
-            if onnx.external_data_helper.uses_external_data(tensor):
-                # Names are unique, so a body finds what was its own initializer out here.
-                info = onnx.helper.make_tensor_value_info(
-                    tensor.name, tensor.data_type, tensor.dims
-                )
-                proto.graph.input.append(info)
-                graph.initializer.remove(tensor)
-    onnx.checker.check_model(proto)
-    inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, data_prop=True)
+    proto, arrays = weightless(model)
+    for tensor in list(proto.graph.initializer):
+        if tensor.name in arrays:
+            proto.graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+            proto.graph.initializer.remove(tensor)
+    inferred = onnx.shape_inference.infer_shapes(proto, check_type=True)
+    if not any(_is_long_vector(info) for info in inferred.graph.value_info):
+        # Propagating values finds more shapes, but takes a long vector for a long shape: minutes.
+        inferred = onnx.shape_inference.infer_shapes(inferred, check_type=True, data_prop=True)
+    onnx.checker.check_model(inferred)
     types = {
         info.name: info.type
         for graph in _graphs(inferred.graph)
@@ -266,6 +289,11 @@ def _check_and_infer(model: ir.Model) -> None:
             if value.name in types:
                 value.type = ir.serde.deserialize_type_proto_for_type(types[value.name])
                 value.shape = ir.serde.deserialize_type_proto_for_shape(types[value.name])
+
+
+def _is_long_vector(info: onnx.ValueInfoProto) -> bool:
+    dims = info.type.tensor_type.shape.dim
+    return len(dims) == 1 and dims[0].dim_value > _LONGEST_SHAPE
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

@@ -18,9 +18,6 @@ from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.records import NodeName
 
-_KEEP_COST = 1e-3
-"""Far below one Cast: among choices with equal Casts, the one with fewer FP32 nodes wins."""
-
 
 def carried(
     network: Network, roles: Roles, kept: frozenset[NodeName], *, fp32_io: bool = True
@@ -150,13 +147,14 @@ class _CastProgram:
         self.roles = roles
         self.assignment = assignment
         self.fp32_io = fp32_io
-        self.costs = [_KEEP_COST] * len(free)
+        # All together below one Cast: among equal numbers of Casts, fewer FP32 nodes win.
+        self.costs = [0.5 / len(free)] * len(free)
         self.rows: list[tuple[list[tuple[int, float]], float]] = []
 
-    def state(self, name: NodeName) -> int | float:
-        """Return the variable of a free node as an int, or the fixed state as 0.0 or 1.0."""
+    def state(self, name: NodeName) -> NodeName | float:
+        """Return the name of a free node, or the fixed state of another: 0 or 1."""
         if name in self.index:
-            return self.index[name]
+            return name
         role = self.roles.get(name)
         return 1.0 if role is None or not role.free or name in self.assignment else 0.0
 
@@ -166,26 +164,26 @@ class _CastProgram:
             return
         producer = value.producer()
         io = float(self.fp32_io)
-        source = io if producer is None else self.state(node_name(producer))
-        sinks: set[int | float] = {io} if value.is_graph_output() else set()
+        source: NodeName | float = io if producer is None else self.state(node_name(producer))
+        sinks: set[NodeName | float] = {io} if value.is_graph_output() else set()
         for use in value.uses():
             role = self.roles.get(node_name(use.node))
             if role is not None and role.role is Role.BLIND:
                 continue
             pinned_slot = role is not None and role.free and not role.inputs[use.idx]
             sinks.add(1.0 if pinned_slot else self.state(node_name(use.node)))
-        if any(isinstance(s, int) for s in (source, *sinks)):
+        if any(isinstance(s, str) for s in (source, *sinks)):
             self._add_cut(source, sinks, 1.0)
             self._add_cut(source, sinks, -1.0)
 
-    def _add_cut(self, source: int | float, sinks: set[int | float], sign: float) -> None:
+    def _add_cut(self, source: NodeName | float, sinks: set[NodeName | float], sign: float) -> None:
         cast = len(self.costs)
         self.costs.append(1.0)
         for sink in sinks:
             terms, bound = [(cast, 1.0)], 0.0
             for state, factor in ((source, -sign), (sink, sign)):
-                if isinstance(state, int):
-                    terms.append((state, factor))
+                if isinstance(state, str):
+                    terms.append((self.index[state], factor))
                 else:
                     bound -= factor * state
             self.rows.append((terms, bound))

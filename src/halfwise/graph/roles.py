@@ -10,6 +10,7 @@ from enum import Enum
 import onnx
 import onnx_ir as ir
 
+from halfwise.errors import CaseError
 from halfwise.graph.model import Network, node_name
 from halfwise.records import NodeName
 
@@ -32,6 +33,7 @@ _FP32_ONLY = {
         "makes its own values, in FP32 where ONNX Runtime computes it",
     ),
 }
+_FIRST_BF16_OPSET = 13
 _TYPE_BLIND = frozenset(("Shape", "Size"))
 _RANDOM = frozenset(("Bernoulli", "Multinomial"))
 _RANDOM_PREFIX = ("RandomNormal", "RandomUniform")
@@ -84,7 +86,15 @@ def roles_of(network: Network, low: ir.DataType = ir.DataType.FLOAT16) -> Roles:
     """Return the role of every node of the main graph.
 
     Nodes inside the bodies of If, Loop and Scan are FP32 and belong to their pinned node.
+
+    Raises:
+        CaseError: `low` is BF16, and the opset has no Cast to it.
     """
+    if low == ir.DataType.BFLOAT16 and network.opset < _FIRST_BF16_OPSET:
+        raise CaseError(
+            f"BF16 needs opset {_FIRST_BF16_OPSET} or later; the model has {network.opset}.",
+            "Raise the model's opset, for example with onnx.version_converter.convert_version.",
+        )
     return {node_name(n): _role(n, network.model.opset_imports, low) for n in network.nodes()}
 
 

@@ -72,16 +72,7 @@ def judge(
     tensors = [tensor_name(v) for n in candidate.graph for v in n.outputs if _is_observed(v)]
     watched = samples.select(range(len(samples))[:inspected])
     unwatched = samples.select(range(len(samples))[len(watched) :])
-    nonfinite: dict[TensorName, int] = {}
-    results: list[Outputs] = []
-    if watched:
-        probe = ExtremaProbe(emulation, tensors, device=device, libraries=libraries)
-        for sample in watched:
-            outputs, extrema = probe.run(sample)
-            results.append(outputs)
-            for name, extremum in extrema.items():
-                if extremum.nonfinite and name not in reference_nonfinite:
-                    nonfinite[name] = nonfinite.get(name, 0) + extremum.nonfinite
+    results, nonfinite = _inspected(emulation, tensors, watched, device, libraries)
     if unwatched:
         session = Session(emulation, device=device, libraries=libraries)
         results += [session.run(sample) for sample in unwatched]
@@ -99,11 +90,33 @@ def judge(
         unseen=unseen and len(samples) > 0,
         outputs=errors,
         worst_sample=_worst_sample(errors),
-        intermediate_nonfinite=_intermediate(candidate, nonfinite),
+        intermediate_nonfinite=_intermediate(candidate, nonfinite, reference_nonfinite),
         metric=score,
         reasons=reasons,
     )
     return Judged(verdict, _failing(criterion, metric, samples, references, results))
+
+
+def _inspected(
+    emulation: ir.Model,
+    tensors: Sequence[TensorName],
+    samples: Samples,
+    device: str,
+    libraries: Sequence[Path],
+) -> tuple[list[Outputs], dict[TensorName, int]]:
+    """Return the outputs of each sample, and how many elements of which tensor are not finite."""
+    nonfinite: dict[TensorName, int] = {}
+    results: list[Outputs] = []
+    if not samples:
+        return results, nonfinite
+    probe = ExtremaProbe(emulation, tensors, device=device, libraries=libraries)
+    for sample in samples:
+        outputs, extrema = probe.run(sample)
+        results.append(outputs)
+        for name, extremum in extrema.items():
+            if extremum.nonfinite:
+                nonfinite[name] = nonfinite.get(name, 0) + extremum.nonfinite
+    return results, nonfinite
 
 
 def _failing(
@@ -187,10 +200,11 @@ def _worst_sample(errors: dict[str, OutputError]) -> str | None:
 
 
 def _intermediate(
-    candidate: ir.Model, nonfinite: dict[TensorName, int]
+    candidate: ir.Model, nonfinite: dict[TensorName, int], expected: frozenset[TensorName]
 ) -> tuple[IntermediateNonfinite, ...]:
     producers = {tensor_name(v): node_name(n) for n in candidate.graph for v in n.outputs if v.name}
     return tuple(
-        IntermediateNonfinite(tensor=t, producer=producers[t], elements=count)
-        for t, count in nonfinite.items()
+        IntermediateNonfinite(tensor=tensor, producer=producers[tensor], elements=count)
+        for tensor, count in nonfinite.items()
+        if tensor not in expected
     )

@@ -11,7 +11,7 @@ from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import Format
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.casts import rewrite as cast
-from halfwise.graph.model import Network
+from halfwise.graph.model import Network, own_weights
 from halfwise.graph.movement import fewest_casts
 from halfwise.graph.roles import Roles
 from halfwise.records import NodeName
@@ -54,6 +54,8 @@ def save_checked(
     """
     size = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value)
     external = f"{path.name}.data" if size > EXTERNAL_DATA_BYTES else None
+    if external is None:
+        own_weights(model)
     ir.save(model, path, external_data=external)
     standard = all(n.domain in ("", "ai.onnx") for n in model.graph.all_nodes())
     try:

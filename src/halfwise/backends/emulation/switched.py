@@ -123,6 +123,8 @@ class _Builder:
 
     def _round_input(self, value: ir.Value) -> None:
         uses = value.uses()
+        if not uses:
+            return
         nodes, wide = self._rounding(value, f"{value.name}::in", value)
         wide.shape = value.shape
         for node in reversed(nodes):
@@ -152,12 +154,15 @@ class _Builder:
     def _round_outputs(self) -> None:
         for i, value in enumerate(self.graph.outputs):
             producer = value.producer()
-            if is_float(value) and producer is not None:
+            if is_float(value) and not value.is_graph_input():
                 name = _name(value)
                 value.name = f"{name}::raw"
                 rounded = round_value(value, self.fmt, f"{name}::result")
                 rounded.wide.name, rounded.wide.shape = name, value.shape
-                self.graph.insert_after(producer, rounded.nodes)
+                if producer is None:
+                    self.graph.extend(rounded.nodes)
+                else:
+                    self.graph.insert_after(producer, rounded.nodes)
                 self.graph.outputs[i] = rounded.wide
 
     def _switch(self, node: ir.Node, role: NodeRole) -> None:

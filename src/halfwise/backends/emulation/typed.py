@@ -89,9 +89,9 @@ class _Widener:
             node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
 
     def _round_input(self, value: ir.Value) -> None:
-        if value not in self.formats:
-            return
         uses = value.uses()
+        if value not in self.formats or not uses:
+            return
         rounded = round_value(value, self.formats[value], f"{value.name}::in")
         for node in reversed(rounded.nodes):
             self.graph.insert_before(self.graph[0], node)

@@ -8,6 +8,9 @@ from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.records import Growth, Guard, KeptNode, NodeName, Plan, Unsupported
 
+# A sentence that begins with a tensor's name leaves the name as it is.
+_ENGLISH = ("the ", "needed ", "of ", "all ")
+
 
 def kept_nodes(
     network: Network,
@@ -64,7 +67,9 @@ def _reason(name: NodeName, guard: Guard | None, rule: str | None, excess: float
         )
     cause = guard.message if guard.node == name else f"needed by {guard.node}: {guard.message}"
     fix = f" Usual fix: {guard.fix}" if guard.fix else ""
-    return f"{cause[0].upper()}{cause[1:]}{effect}.{fix}"
+    if cause.startswith(_ENGLISH):
+        cause = cause[0].upper() + cause[1:]
+    return f"{cause}{effect}.{fix}"
 
 
 def _effect(excess: float) -> str:
@@ -127,7 +132,8 @@ def depth_note(plan: Sequence[KeptNode], growth: Sequence[Growth]) -> str | None
     unexplained = [k for k in plan if k.guard is None and not k.reason.startswith("Kept by")]
     if len(unexplained) * 2 <= len(plan) or not growth:
         return None
-    marks = [growth[round(i * (len(growth) - 1) / 3)] for i in range(4)]
+    places = dict.fromkeys(round(i * (len(growth) - 1) / 3) for i in range(4))
+    marks = [growth[place] for place in places]
     path = ", ".join(f"{m.error:.2g} at {m.node}" for m in marks)
     return (
         f"No node stands out for {len(unexplained)} of {len(plan)} kept nodes: the error "

@@ -108,7 +108,7 @@ class Search:
     def run(self, previous: Nodes = frozenset()) -> Found:
         """Return the smallest set found, starting from `previous` where that still helps."""
         self._best = self._current = frozenset(self.nodes)
-        if not self._try(self._best, confirm=True).passed:
+        if not self.evaluate(self._best | self.forced).passed:
             self._note("even with every free node in FP32 the outputs are out of tolerance")
             return self._found(passed=False, minimal=False, exhausted=False)
         try:

@@ -63,7 +63,7 @@ def test_the_constant_behind_an_operand() -> None:
     s = Sketch()
     wide = s.op("Expand", s.constant(f32([1.0]), "one"), [3])
     mixed = s.op("Concat", wide, s.constant(f32([2.0]), "two"), axis=0)
-    network = s.network(s.op("Add", mixed, s.op("Neg", wide, name="neg"), name="add"))
+    network = s.network(s.op("Add", mixed, mixed, name="add"), s.op("Neg", wide, name="neg"))
     nodes, roles = {n.name: n for n in network.nodes()}, roles_of(network)
     found = walk.constant_behind(nodes["neg"].inputs[0], roles)
     assert found is not None

@@ -1,0 +1,107 @@
+"""The written models in real FP16 arithmetic: ONNX Runtime's CUDA provider against the emulation.
+
+On a GPU ONNX Runtime has FP16 kernels, so a strongly typed model runs there as it is. That is not
+TensorRT, but it is real hardware: errors within 3 dB of the emulated ones show that the emulation
+rounds where hardware rounds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+
+from bench.figures import Figure, at_most, equal, reported
+from bench.runs import Ran, Subject, Workbench
+from halfwise import fix, verify
+from halfwise.api.loading import load_case
+from halfwise.api.options import understand
+from halfwise.backends.ort import Session, devices
+from halfwise.case import Case
+from halfwise.formats import FP16
+from halfwise.graph.casts import rewrite
+from halfwise.graph.roles import roles_of
+from halfwise.metrics import OutputMeasure, Outputs
+from halfwise.records import Criterion
+
+SAMPLES = 8
+DECIBEL = 3.0
+
+
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Return the figures, or why there are none."""
+    if not devices()["cuda"]:
+        return [], "everything: ONNX Runtime here has no CUDA provider"
+    ort.preload_dlls()
+    figures: list[Figure] = []
+    for subject in bench.subjects():
+        figures += _agreement(subject, bench.fix(subject), bench.folder)
+    figures += _search(bench.subjects()[0])
+    return figures, bench.missing()
+
+
+def _agreement(subject: Subject, fixed: Ran, folder: Path) -> list[Figure]:
+    """Return how real and emulated FP16 compare, mixed and all low."""
+    case = load_case(
+        subject.model, understand(str(subject.inputs), {}).data, Criterion(), split=False
+    )
+    session = Session(case.network.model)
+    count = min(SAMPLES, len(case.calibration))
+    references = [session.run(case.calibration[i]) for i in range(count)]
+    low = folder / f"{subject.name}-low.onnx"
+    ir.save(rewrite(case.network, roles_of(case.network), frozenset(), FP16).model, low)
+    figures = []
+    for what, model in (("mixed", fixed.folder / "model.onnx"), ("all FP16", low)):
+        real = _worst_snr(references, _on_gpu(model, case, count))
+        inputs = {
+            name: np.stack([case.calibration[i][name] for i in range(count)])
+            for name in case.calibration[0]
+        }
+        verdict = verify(subject.model, model, inputs).run.verdict
+        emulated = min(o.snr_db for o in verdict.outputs.values())
+        note = f"{real:.1f} dB on the GPU, {emulated:.1f} dB emulated, {count} samples"
+        name = f"{subject.name}, {what}: emulated − real SNR (dB)"
+        if what == "mixed":
+            figures.append(at_most(name, abs(emulated - real), DECIBEL, note))
+        else:
+            figures.append(reported(name, emulated - real, note))
+    return figures
+
+
+def _on_gpu(model: Path, case: Case, count: int) -> list[Outputs]:
+    """Return what the model computes in real FP16, as ONNX Runtime optimises it."""
+    providers = [("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider"]
+    session = ort.InferenceSession(str(model), providers=providers)
+    names = [o.name for o in session.get_outputs()]
+    samples = (dict(case.calibration[i]) for i in range(count))
+    return [dict(zip(names, session.run(None, sample), strict=True)) for sample in samples]
+
+
+def _worst_snr(references: Sequence[Outputs], candidates: Sequence[Outputs]) -> float:
+    worst = float("inf")
+    for name in references[0]:
+        measure = OutputMeasure()
+        for reference, candidate in zip(references, candidates, strict=True):
+            measure.update(reference[name], candidate[name], "")
+        worst = min(worst, measure.result(Criterion()).snr_db)
+    return worst
+
+
+def _search(subject: Subject) -> list[Figure]:
+    """Return whether the search on the GPU finds what the one on the CPU does."""
+    kept, seconds = {}, {}
+    for device in ("cpu", "cuda"):
+        started = time.monotonic()
+        run = fix(subject.model, str(subject.inputs), device=device).run  # type: ignore[arg-type]
+        seconds[device] = time.monotonic() - started
+        assert run.plan is not None
+        kept[device] = {k.node for k in run.plan.keep}
+    same = kept["cpu"] == kept["cuda"]
+    return [
+        equal(f"{subject.name}: same plan with --device cuda", same, wanted=True),
+        reported(f"{subject.name}: time with cuda / cpu", seconds["cuda"] / seconds["cpu"]),
+    ]

@@ -1,0 +1,172 @@
+"""What emulation and observation cost, as multiples of plain inference in the same process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import cycle
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from bench.figures import Figure, at_most, reported
+from bench.inference import Times, loaded, timed
+from bench.runs import ROOT, Workbench
+from halfwise.backends.emulation.switched import SWITCH_INPUT, emulate_switched
+from halfwise.backends.ort import Session
+from halfwise.backends.probe import ExtremaProbe, observable
+from halfwise.case import Case, Settings
+from halfwise.graph.model import network_from_proto
+from halfwise.graph.movement import carried
+from halfwise.graph.roles import Role, Roles, roles_of
+from halfwise.records import NodeName
+from halfwise.stages.observe import observe
+from halfwise.stages.plan.ranges import headroom_limits
+
+ASSIGNMENT, OBSERVATION, GROWTH = 4.0, 3.0, 0.1
+SECONDS = 12.0
+"""Time for one comparison."""
+SAMPLES = 8
+"""Samples that a comparison goes through, in turn."""
+FEW, MANY = 48, 384
+"""Samples of the two observations whose memory is compared."""
+CHAINS = (500, 5000)
+
+
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Return the figures of the models that are here, and which are not."""
+    figures: list[Figure] = []
+    for subject in bench.subjects():
+        case = loaded(subject)
+        figures += [*assignments(subject.name, case), *observation(subject.name, case)]
+    return [*figures, *memory(), *(f for n in CHAINS for f in creation(n))], bench.missing()
+
+
+def assignments(name: str, case: Case) -> list[Figure]:
+    """Time assignments in the switched session, made as `fix` makes it, and plain inference."""
+    network, settings = case.network, Settings()
+    roles = roles_of(network)
+    few = case.calibration.select(range(min(SAMPLES, len(case.calibration))))
+    observed = observe(network, few, settings.fmt, roles=roles, detail_samples=0)[0]
+    limits = headroom_limits(observed, settings.fmt, settings.headroom)
+    switched = emulate_switched(network, roles, settings.fmt, limits=limits)
+    session = Session(switched.model)
+    samples = [dict(s) for s in few]
+
+    def emulating(kept: frozenset[NodeName]) -> Callable[[], object]:
+        switch = switched.switch(kept | carried(network, roles, kept))
+        feeds = cycle([{**s, SWITCH_INPUT: switch} for s in samples])
+        return lambda: session.run(next(feeds))
+
+    kept = plans(roles)
+    times = timed(
+        {
+            **{plan: emulating(nodes) for plan, nodes in kept.items()},
+            "optimised": _plain(Session(network.model, optimise=True), samples),
+            "plain": _plain(Session(network.model), samples),
+        },
+        SECONDS,
+    )
+    slowest = max(kept, key=lambda plan: times[plan].median)
+    what = f"{name}: one more assignment / inference"
+    return [
+        _ratio(f"{what}, ONNX Runtime's optimiser on", times, (slowest, "optimised"), ASSIGNMENT),
+        _ratio(f"{what}, optimiser off", times, (slowest, "plain"), ASSIGNMENT),
+    ]
+
+
+def _ratio(what: str, times: dict[str, Times], names: tuple[str, str], limit: float) -> Figure:
+    """Return how much longer the first of `names` takes than the second."""
+    one, other = (times[name] for name in names)
+    told = ", ".join(f"{name} {1e3 * t.median:.3g} ms" for name, t in times.items())
+    note = f"medians: {told}; ratio of the fastest runs {one.fastest / other.fastest:.3g}"
+    return at_most(what, one.median / other.median, limit, note)
+
+
+def plans(roles: Roles) -> dict[str, frozenset[NodeName]]:
+    """Return kept nodes: none, all, a random half."""
+    compute = [name for name, role in roles.items() if role.role is Role.COMPUTE]
+    half = np.random.default_rng(0).permutation(len(compute))[: len(compute) // 2]
+    return {
+        "all low": frozenset(),
+        "all kept": frozenset(compute),
+        "half kept": frozenset(compute[i] for i in half),
+    }
+
+
+def _plain(session: Session, samples: list[dict[str, np.ndarray]]) -> Callable[[], object]:
+    feeds = cycle(samples)
+    return lambda: session.run(next(feeds))
+
+
+def observation(name: str, case: Case) -> list[Figure]:
+    """Time the extrema of every tensor over all samples, and inference on them."""
+    model, samples = case.network.model, [dict(s) for s in case.calibration]
+    probe = ExtremaProbe(model, observable(model))
+    plain, optimised = Session(model), Session(model, optimise=True)
+    times = timed(
+        {
+            "observing": lambda: [probe.run(s) for s in samples],
+            "plain": lambda: [plain.run(s) for s in samples],
+            "optimised": lambda: [optimised.run(s) for s in samples],
+        },
+        SECONDS,
+    )
+    what = f"{name}: absmax over all samples / inference"
+    return [
+        _ratio(f"{what}, optimiser off", times, ("observing", "plain"), OBSERVATION),
+        reported(
+            f"{what}, ONNX Runtime's optimiser on",
+            times["observing"].median / times["optimised"].median,
+        ),
+    ]
+
+
+def memory() -> list[Figure]:
+    """Compare the peak memory of processes that observe few and many samples of the digits."""
+    few, many = (_peak(count) for count in (FEW, MANY))
+    what = f"digits: growth of peak memory from {FEW} to {MANY} observed samples"
+    note = f"{few / 2**20:.0f} MiB, {many / 2**20:.0f} MiB"
+    return [at_most(what, many / few - 1, GROWTH, note)]
+
+
+def _peak(count: int) -> int:
+    command = [sys.executable, str(ROOT / "bench" / "observe_memory.py"), str(count)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+def creation(nodes: int) -> list[Figure]:
+    """Time how long a session for a graph of so many nodes takes to make, once."""
+    network = network_from_proto(chain(nodes))
+    started = time.perf_counter()
+    Session(network.model)
+    plain = time.perf_counter() - started
+    started = time.perf_counter()
+    switched = emulate_switched(network, roles_of(network), Settings().fmt)
+    built = time.perf_counter() - started
+    Session(switched.model)
+    whole = time.perf_counter() - started
+    note = f"of which {built:.2g} s to build the graph; a plain session takes {plain:.2g} s"
+    return [reported(f"switched session of {nodes} nodes (s)", whole, note)]
+
+
+def chain(nodes: int, width: int = 16) -> onnx.ModelProto:
+    """Return MatMul, Add and Relu in turn, f32[1, width], each with weights of its own."""
+    rng = np.random.default_rng(0)
+    made, weights, value = [], [], "x"
+    for i in range(nodes):
+        op, shape = (("MatMul", (width, width)), ("Add", (width,)), ("Relu", None))[i % 3]
+        inputs = [value]
+        if shape is not None:
+            array = (rng.standard_normal(shape) / width**0.5).astype(np.float32)
+            weights.append(numpy_helper.from_array(array, f"w{i}"))
+            inputs.append(f"w{i}")
+        value = f"v{i}"
+        made.append(helper.make_node(op, inputs, [value], name=f"n{i}"))
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, width]) for n in ("x", value)]
+    graph = helper.make_graph(made, "chain", infos[:1], infos[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

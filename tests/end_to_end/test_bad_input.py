@@ -1,0 +1,260 @@
+"""What cannot be used ends with one clear message, the right exit code, and no run folder."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests import models
+from tests.end_to_end.conftest import fixing
+from tests.unit.graph.sketch import Sketch
+
+
+@pytest.fixture
+def unfit(refused, files, tmp_path):
+    """Give a good model inputs that it cannot take; return the message."""
+
+    def unfit(exit_code=3, **arrays):
+        np.savez(tmp_path / "unfit.npz", **arrays)
+        return refused(exit_code, "fix", files[0], "--inputs", "unfit.npz", "-o", "run")
+
+    return unfit
+
+
+@pytest.mark.usefixtures("files")
+def test_from_a_shell(tmp_path, environment):
+    (tmp_path / "text.onnx").write_text("This is no model.\n" * 100)
+    command = [sys.executable, "-m", "halfwise", *fixing("text.onnx")]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 3
+    assert "error: text.onnx is not an ONNX model" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("files")
+def test_not_onnx(refused, tmp_path):
+    for name, content in {"text": b"no model", "empty": b"", "image": b"\x89PNG\r\n\x1a\n"}.items():
+        (tmp_path / f"{name}.onnx").write_bytes(content)
+        assert "not an ONNX model" in refused(3, *fixing(f"{name}.onnx"))
+    assert "not a file" in refused(3, *fixing("missing.onnx"))
+    (tmp_path / "folder.onnx").mkdir()
+    assert "not a file" in refused(3, *fixing("folder.onnx"))
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])
+def test_truncated(refused, files, part):
+    content = files[0].read_bytes()
+    files[0].write_bytes(content[: int(part * len(content))])
+    message = refused(3, *fixing(files[0]))
+    assert "truncated" in message or "refuses" in message or "cannot be read" in message
+
+
+@pytest.fixture
+def external(saved):
+    """A model with its weights in a file of their own."""
+
+    def external():
+        ill = models.small()
+        model, _ = saved(ill)
+        onnx.save(
+            ill.proto, model, save_as_external_data=True, location="weights.bin", size_threshold=0
+        )
+        return model
+
+    return external
+
+
+def test_external_data_missing(refused, external, tmp_path):
+    model = external()
+    (tmp_path / "weights.bin").unlink()
+    message = refused(3, *fixing(model))
+    assert "weights.bin" in message
+    assert "missing" in message
+
+
+def test_external_data_truncated(refused, external, tmp_path):
+    model = external()
+    (tmp_path / "weights.bin").write_bytes(b"\0" * 10)
+    assert "truncated" in refused(3, *fixing(model))
+
+
+@pytest.mark.parametrize("location", ["../weights.bin", "/etc/passwd"])
+def test_external_data_outside_the_folder(refused, external, tmp_path, location):
+    model = external()
+    (tmp_path.parent / "weights.bin").write_bytes((tmp_path / "weights.bin").read_bytes())
+    proto = onnx.load(model, load_external_data=False)
+    for tensor in proto.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = location
+    onnx.save(proto, model)
+    message = refused(3, *fixing(model))
+    assert "outside its own folder" in message
+    assert location in message
+
+
+def test_external_data_through_a_link_outside(refused, external, tmp_path):
+    model = external()
+    (tmp_path / "weights.bin").rename(tmp_path.parent / "elsewhere.bin")
+    (tmp_path / "weights.bin").symlink_to(tmp_path.parent / "elsewhere.bin")
+    assert "outside its own folder" in refused(3, *fixing(model))
+
+
+@pytest.mark.usefixtures("files")
+def test_quantised(refused, tmp_path):
+    sketch = Sketch()
+    x = sketch.input("x", [1, 16])
+    scale, zero = sketch.constant(0.1), sketch.constant(np.array(0, np.int8))
+    codes = sketch.op("QuantizeLinear", x, scale, zero, name="quantize")
+    y = sketch.op("DequantizeLinear", codes, scale, zero, name="dequantize")
+    onnx.save(sketch.proto(y), tmp_path / "quantised.onnx")
+    message = refused(3, *fixing("quantised.onnx"))
+    assert "quantised" in message
+    assert "QuantizeLinear" in message
+
+
+@pytest.mark.usefixtures("files")
+def test_custom_operator(refused):
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 16]) for n in ("x", "y")]
+    node = helper.make_node("Swirl", ["x"], ["y"], domain="com.example")
+    graph = helper.make_graph([node], "custom", value[:1], value[1:])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), "custom.onnx")
+    message = refused(3, *fixing("custom.onnx"))
+    assert "com.example::Swirl" in message
+    assert "--ort-library" in message
+
+
+def test_operator_library_that_is_none(refused, files, tmp_path):
+    assert "missing.so" in refused(3, *fixing(*files, "--ort-library", "missing.so"))
+    (tmp_path / "text.so").write_text("no library")
+    assert "text.so" in refused(3, *fixing(*files, "--ort-library", "text.so"))
+
+
+def test_a_model_that_is_fp16_already(refused, call, files):
+    ended = call("fix", files[0], "--inputs", files[1], "-o", "first", folder="first")
+    assert ended.code == 0
+    message = refused(3, *fixing(ended.model))
+    assert "FLOAT16" in message
+    assert "verify" in message
+
+
+@pytest.mark.usefixtures("files")
+def test_a_model_without_floats(refused, tmp_path):
+    sketch = Sketch()
+    x = sketch.input("x", [1, 4], TensorProto.INT64)
+    onnx.save(sketch.proto(sketch.op("Add", x, [1], name="add")), tmp_path / "integers.onnx")
+    np.savez(tmp_path / "x.npz", x=np.arange(16).reshape(4, 1, 4))
+    assert "no FP32 tensor" in refused(3, *fixing("integers.onnx", "x.npz"))
+
+
+def test_unknown_input_name(refused, saved, tmp_path):
+    model, _ = saved(models.mask())
+    scores = np.zeros((4, 1, 8, 8), np.float32)
+    np.savez(tmp_path / "names.npz", scores=scores, mask=scores[:, :, :1])
+    message = refused(3, *fixing(model, "names.npz"))
+    assert "mask" in message
+    assert "allowed" in message
+
+
+def test_missing_input(refused, saved, tmp_path):
+    model, _ = saved(models.mask())
+    np.savez(tmp_path / "names.npz", scores=np.zeros((4, 1, 8, 8), np.float32))
+    assert "allowed" in refused(3, *fixing(model, "names.npz"))
+
+
+def test_wrong_dtype(unfit):
+    assert "complex64" in unfit(x=np.zeros((4, 1, 16), np.complex64))
+    assert "<U1" in (message := unfit(x=np.full((4, 1, 16), "a"))) or "str" in message
+
+
+def test_wrong_rank_and_shape(unfit):
+    assert "'x'" in unfit(x=np.zeros((2, 4, 1, 16), np.float32))
+    assert "'x'" in unfit(x=np.zeros((4, 1, 15), np.float32))
+    assert "'x'" in unfit(x=np.zeros(16, np.float32))
+
+
+def test_empty_data(refused, unfit, files, tmp_path):
+    unfit(x=np.zeros((0, 1, 16), np.float32))
+    unfit()
+    (tmp_path / "nothing").mkdir()
+    refused(3, *fixing(files[0], "nothing"))
+    (tmp_path / "empty.npz").write_bytes(b"")
+    refused(3, *fixing(files[0], "empty.npz"))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_inputs_that_are_not_finite(unfit, value):
+    data = np.zeros((8, 1, 16), np.float32)
+    data[5, 0, 3] = value
+    message = unfit(x=data)
+    assert "unfit.npz[5]" in message
+    assert ("NaN" if np.isnan(value) else "inf") in message
+
+
+def test_object_arrays(refused, files, tmp_path):
+    ragged = np.array([np.zeros(3), np.zeros(4)], dtype=object)
+    np.savez(tmp_path / "objects.npz", x=ragged, allow_pickle=True)
+    np.save(tmp_path / "objects.npy", ragged, allow_pickle=True)
+    assert "object array" in refused(3, *fixing(files[0], "objects.npz"))
+    assert "object array" in refused(3, *fixing(files[0], "objects.npy"))
+
+
+def test_inputs_that_are_not_there(refused, files):
+    assert "missing.npz" in refused(3, *fixing(files[0], "missing.npz"))
+
+
+def test_images_without_a_function(refused, files, tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.png").write_bytes(b"\x89PNG")
+    assert "--preprocess" in refused(2, *fixing(files[0], "images"))
+
+
+def test_a_users_function_that_fails(refused, files, tmp_path):
+    (tmp_path / "samples.py").write_text("def make():\n    yield {}\n    raise ValueError('bad')\n")
+    refused(3, *fixing(files[0], "samples.py:make"))
+    (tmp_path / "broken.py").write_text("def make(:\n")
+    assert "broken.py" in refused(3, *fixing(files[0], "broken.py:make"))
+    assert "absent" in refused(3, *fixing(files[0], "samples.py:absent"))
+
+
+def test_random_inputs_are_not_real_data(call, files):
+    ended = call(*fixing(files[0], "random"))
+    assert ended.code == 10
+    verdict = ended.record["verdict"]
+    assert not verdict["passed"]
+    assert any("not on real data" in reason for reason in verdict["reasons"])
+    assert "not on real data" in ended.out
+    allowed = call(
+        *("fix", files[0], "--inputs", "random", "-o", "allowed", "--allow-random"),
+        folder="allowed",
+    )
+    assert allowed.code == 0
+    assert allowed.record["verdict"]["passed"]
+    assert any("random" in warning for warning in allowed.record["warnings"])
+
+
+def test_random_inputs_are_repeatable(call, files):
+    hashes = []
+    for i, seed in enumerate((1, 1, 2)):
+        arguments = ("fix", files[0], "--inputs", "random", "--seed", seed, "-o", f"run{i}")
+        record = call(*arguments, folder=f"run{i}").record
+        assert record["provenance"]["seed"] == seed
+        hashes.append(record["provenance"]["inputs_sha256"])
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", json.dumps({"schema_version": 99})])
+def test_a_run_folder_that_is_none(refused, tmp_path, content):
+    (tmp_path / "odd").mkdir()
+    refused(7, "report", "odd")
+    (tmp_path / "odd" / "run.json").write_text(content)
+    assert "run.json" in refused(7, "report", "odd")
+    refused(7, "report", "absent")

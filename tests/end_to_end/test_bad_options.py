@@ -1,0 +1,91 @@
+"""Options that cannot be meant that way end with one clear message and the right exit code."""
+
+import onnxruntime
+import pytest
+
+from tests.end_to_end.conftest import fixing
+
+
+def test_the_output_folder_exists(refused, files, tmp_path):
+    (tmp_path / "run").mkdir()
+    message = refused(2, *fixing(*files))
+    assert "run exists" in message
+    (tmp_path / "run").rmdir()
+    (tmp_path / "run").write_text("")
+    assert "run exists" in refused(2, *fixing(*files))
+
+
+def test_an_output_folder_that_cannot_be_made(refused, files, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    arguments = ("fix", files[0], "--inputs", files[1], "-o")
+    # Told before the work, not after it.
+    monkeypatch.setattr("halfwise.api.commands.run_fix", lambda *_: pytest.fail("too late"))
+    assert "file" in refused(2, *arguments, "file/run")
+    assert "run" in refused(2, *arguments, "x" * 300 + "/run")
+    assert "xxx" in refused(2, *arguments, "x" * 300)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--keep", "relu", "--lower", "re.*"), ("--keep relu", "--lower re.*")),
+        (("--keep", "absent"), ("--keep absent", "matches no node")),
+        (("--lower", "absent.*"), ("--lower absent.*", "matches no node")),
+        (("--keep-op", "Erf"), ("--keep-op Erf", "MatMul")),
+        (("--keep-op", "LayerNormalization"), ("LayerNormalization", "matches no node")),
+        (("--keep", "relu["), ("relu[", "regular expression")),
+    ],
+)
+def test_rules_that_cannot_be_followed(refused, files, options, expected):
+    message = refused(3, *fixing(*files, *options))
+    assert all(part in message for part in expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--metric", "top9000"), "top9000"),
+        (("--metric", "top1", "--rel-max", "0.1"), "decides alone"),
+        (("--metric-drop", "0.1"), "--metric"),
+        (("--rel-max", "-1"), "--rel-max"),
+        (("--rel-max", "nan"), "--rel-max"),
+        (("--cosine", "2"), "--cosine"),
+        (("--headroom", "0.5"), "--headroom"),
+        (("--margin", "0"), "--margin"),
+        (("--time-budget", "-1"), "--time-budget"),
+        (("--heldout-labels", "labels.json"), "--heldout"),
+    ],
+)
+def test_options_without_meaning(refused, files, options, expected):
+    assert expected in refused(2, *fixing(*files, *options))
+
+
+def test_a_device_that_is_not_here(refused, files):
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("there is a GPU")
+    assert "CUDA" in refused(4, *fixing(*files, "--device", "cuda"))
+
+
+def test_a_metric_that_cannot_be_used(refused, files, tmp_path):
+    (tmp_path / "score.py").write_text(
+        "def fails(reference, candidate, labels):\n    raise KeyError('logits')\n\n\n"
+        "def none(reference, candidate, labels):\n    return None\n\n\n"
+        "def few(reference):\n    return 1.0\n"
+    )
+    message = refused(3, *fixing(*files, "--metric", "score.py:fails"))
+    assert "score.py:fails" in message
+    assert "line 2" in message
+    assert "NoneType" in refused(3, *fixing(*files, "--metric", "score.py:none"))
+    assert "score.py:few" in refused(3, *fixing(*files, "--metric", "score.py:few"))
+    assert "absent" in refused(3, *fixing(*files, "--metric", "score.py:absent"))
+    assert "other.py" in refused(3, *fixing(*files, "--metric", "other.py:score"))
+
+
+def test_a_built_in_metric_that_does_not_fit(refused, files):
+    assert "epe" in refused(3, *fixing(*files, "--metric", "epe"))
+
+
+def test_labels_that_do_not_fit(refused, files, tmp_path):
+    (tmp_path / "labels.json").write_text("[1, 2, 3]")
+    options = ("--metric", "top1", "--labels", "labels.json")
+    assert "labels.json" in refused(3, *fixing(*files, *options))

@@ -1,0 +1,87 @@
+"""Models and inputs in the forms that users have them."""
+
+import numpy as np
+import onnx
+from PIL import Image
+
+from tests import models
+from tests.end_to_end.soundness import assert_sound
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def test_images_go_through_the_users_function(call, tmp_path):
+    ill = models.conv_chain()
+    onnx.save(ill.proto, tmp_path / "model.onnx")
+    (tmp_path / "images").mkdir()
+    ramp = np.add.outer(np.arange(8), np.arange(8))
+    for i in range(8):
+        Image.fromarray((ramp * (i + 9)).astype(np.uint8)).save(tmp_path / f"images/{i}.png")
+    (tmp_path / "prepare.py").write_text(
+        "import numpy as np\n"
+        "from PIL import Image\n\n\n"
+        "def prepare(path):\n"
+        "    image = np.asarray(Image.open(path), np.float32) / 255\n"
+        "    return np.stack([image, 1 - image])[None]\n"
+    )
+    options = ("--inputs", "images", "--preprocess", "prepare.py:prepare")
+    ended = call("fix", "model.onnx", *options, "-o", "run")
+    assert ended.code == 0, ended.err
+    assert ended.kept == ill.kept
+    assert ended.record["verdict"]["samples"] == ["3.png", "7.png"]
+
+
+def test_shapes_may_differ_between_samples(call, tmp_path):
+    sketch = Sketch()
+    x = sketch.input("x", [1, "length", 4])
+    y = sketch.op("Sqrt", sketch.op("Mul", x, x, name="square"), name="root")
+    onnx.save(sketch.proto(y), tmp_path / "model.onnx")
+    for i in range(4):
+        np.save(tmp_path / f"{i}.npy", f32(np.linspace(-400, 400, 4 * (i + 2))).reshape(1, -1, 4))
+    (tmp_path / "data").mkdir()
+    for i in range(4):
+        (tmp_path / f"{i}.npy").rename(tmp_path / "data" / f"{i}.npy")
+    ended = call("fix", "model.onnx", "--inputs", "data", "-o", "run")
+    assert ended.code == 0, ended.err
+    assert ended.kept == {"square", "root"}
+
+
+def test_outputs_whose_shape_depends_on_values(fix, call):
+    """A kept node that no guard explains makes halfwise follow the error, shapes or not."""
+    sketch = Sketch()
+    x = sketch.input("x", [1, 32])
+    scaled = sketch.op("MatMul", x, models.weights(32, 32, seed=3, scale=0.5), name="matmul")
+    positive = sketch.op("Greater", scaled, f32(0.0), name="positive")
+    flat = sketch.op("Reshape", positive, [-1], name="flat")
+    y = sketch.op("Compress", sketch.op("Reshape", scaled, [-1], name="row"), flat, name="pick")
+    scale = sketch.op("Mul", y, f32(1.5), name="scale")
+    ill = models.Ill(sketch.proto(scale), {"x": models.signals(1, 32, seed=4)})
+    ended = fix(ill, "--rel-max", "1e-7")
+    assert ended.code in (0, 10), ended.err
+    assert ended.record["growth"]
+    assert call("report", "run").code == ended.code
+
+
+def test_batches_of_samples(call, tmp_path):
+    """A dynamic batch axis: an array of the input's own rank is as many samples."""
+    sketch = Sketch()
+    x = sketch.input("x", ["batch", 16])
+    y = sketch.op("Sqrt", sketch.op("Mul", x, x, name="square"), name="root")
+    ill = models.Ill(sketch.proto(y), {"x": models.signals(16, seed=5, peak=500)})
+    onnx.save(ill.proto, tmp_path / "model.onnx")
+    np.save(tmp_path / "x.npy", ill.inputs["x"])
+    ended = call("fix", "model.onnx", "--inputs", "x.npy", "-o", "run")
+    assert ended.code == 0, ended.err
+    assert ended.kept == {"square", "root"}
+    assert len(ended.record["verdict"]["samples"]) == 2
+
+
+def test_weights_beside_the_model(saved, call, tmp_path):
+    ill = models.huge_weights()
+    model, inputs = saved(ill)
+    onnx.save(
+        ill.proto, model, save_as_external_data=True, location="weights.bin", size_threshold=0
+    )
+    assert (tmp_path / "weights.bin").is_file()
+    ended = call("fix", model, "--inputs", inputs, "-o", "run")
+    assert ended.code == 0, ended.err
+    assert_sound(ended, ill, call)

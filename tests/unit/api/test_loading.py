@@ -1,0 +1,136 @@
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from halfwise.api.loading import load_case, load_model
+from halfwise.api.options import Data
+from halfwise.errors import CaseError, UsageError
+from halfwise.records import Criterion
+from tests import models
+from tests.unit.graph.sketch import Sketch
+
+
+@pytest.fixture
+def ill():
+    return models.small()
+
+
+def load(ill, criterion=None, *, split=True, **data):
+    data.setdefault("inputs", dict(ill.inputs))
+    return load_case(ill.proto, Data(**data), criterion or Criterion(), split=split)
+
+
+def test_every_fourth_sample_is_held_out(ill):
+    case = load(ill)
+    assert case.calibration.ids == tuple(f"inputs[{i}]" for i in (0, 1, 2, 4, 5, 6))
+    assert case.heldout.ids == ("inputs[3]", "inputs[7]")
+    np.testing.assert_array_equal(case.heldout[1]["x"], ill.inputs["x"][7])
+    assert "6 samples to search on, 2 held out" in case.notes
+    assert case.real
+
+
+def test_without_a_split_all_are_for_calibration(ill):
+    case = load(ill, split=False)
+    assert (len(case.calibration), len(case.heldout)) == (8, 0)
+    assert not any("held out" in note for note in case.notes)
+
+
+def test_a_second_set_is_held_out_as_it_is(ill, tmp_path):
+    np.save(tmp_path / "other.npy", ill.inputs["x"][:3] / 2)
+    case = load(ill, heldout=tmp_path / "other.npy")
+    assert (len(case.calibration), len(case.heldout)) == (8, 3)
+    np.testing.assert_array_equal(case.heldout[2]["x"], ill.inputs["x"][2] / 2)
+    assert any(note.startswith("held out: ") for note in case.notes)
+
+
+def test_a_second_set_means_nothing_where_nothing_is_held_out(ill):
+    with pytest.raises(UsageError, match="--heldout"):
+        load(ill, heldout=dict(ill.inputs), split=False)
+
+
+def test_a_single_sample_is_warned_about(ill):
+    case = load(ill, inputs={"x": ill.inputs["x"][:1]})
+    assert (len(case.calibration), len(case.heldout)) == (1, 0)
+    assert any("single sample" in note for note in case.notes)
+
+
+def test_labels_go_with_their_samples(ill, tmp_path):
+    (tmp_path / "labels.json").write_text("[10, 11, 12, 13, 14, 15, 16, 17]")
+    case = load(ill, labels=tmp_path / "labels.json")
+    assert case.calibration.labels == (10, 11, 12, 14, 15, 16)
+    assert case.heldout.labels == (13, 17)
+
+
+def test_the_second_set_has_its_own_labels(ill, tmp_path):
+    (tmp_path / "labels.json").write_text("[0, 1, 2]")
+    heldout = {"x": ill.inputs["x"][:3]}
+    case = load(ill, heldout=heldout, heldout_labels=tmp_path / "labels.json")
+    assert case.calibration.labels is None
+    assert case.heldout.labels == (0, 1, 2)
+
+
+def test_the_hash_is_that_of_all_samples(ill):
+    base = load(ill).data_sha256
+    assert load(ill).data_sha256 == base
+    for index in (0, 3):
+        changed = ill.inputs["x"].copy()
+        changed[index, 0, 0] += 1
+        assert load(ill, inputs={"x": changed}).data_sha256 != base
+
+
+def test_random_inputs_are_not_real(ill):
+    case = load(ill, inputs="random", seed=5)
+    assert not case.real
+    assert any("random" in note for note in case.notes)
+    assert case.data_sha256 == load(ill, inputs="random", seed=5).data_sha256
+
+
+def test_metrics_are_found(ill, tmp_path):
+    assert load(ill).metric is None
+    assert load(ill, Criterion(metric="psnr")).metric is not None
+    (tmp_path / "score.py").write_text(
+        "import numpy as np\n\n\n"
+        "def score(reference, candidate, labels):\n    return np.float32(len(candidate))\n\n\n"
+        "def text(reference, candidate, labels):\n    return 'good'\n"
+    )
+    case = load(ill, Criterion(metric=f"{tmp_path}/score.py:score"))
+    assert case.metric is not None
+    value = case.metric([], [{}, {}], None)
+    assert (value, type(value)) == (2.0, float)
+    text = load(ill, Criterion(metric=f"{tmp_path}/score.py:text")).metric
+    assert text is not None
+    with pytest.raises(CaseError, match="returned str"):
+        text([], [], None)
+
+
+def test_an_unknown_metric_is_refused_with_those_there_are(ill):
+    with pytest.raises(UsageError, match="accuracy") as error:
+        load(ill, Criterion(metric="accuracy"))
+    assert "top1" in error.value.hint
+
+
+def test_a_model_comes_from_a_file_or_from_memory(ill, tmp_path):
+    onnx.save(ill.proto, tmp_path / "model.onnx")
+    stored, made = load_model(tmp_path / "model.onnx"), load_model(ill.proto)
+    assert load_model(str(tmp_path / "model.onnx")).sha256 == stored.sha256
+    assert stored.path == tmp_path / "model.onnx"
+    assert made.path is None
+    assert [n.name for n in stored.nodes()] == [n.name for n in made.nodes()]
+
+
+def test_an_input_that_is_no_tensor_is_refused():
+    x = helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None])
+    node = helper.make_node("ConcatFromSequence", ["x"], ["y"], axis=0)
+    graph = helper.make_graph([node], "g", [x], [y])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    with pytest.raises(CaseError, match="known rank"):
+        load_case(proto, Data({"x": np.zeros((2, 3), np.float32)}), Criterion())
+
+
+def test_named_and_unnamed_axes_are_dynamic():
+    sketch = Sketch()
+    y = sketch.op("Relu", sketch.input("x", ["batch", None, 4]), name="relu")
+    ill = models.Ill(sketch.proto(y), {"x": models.signals(3, 4, seed=0)})
+    assert len(load(ill, split=False).calibration) == 8

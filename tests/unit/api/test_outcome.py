@@ -1,0 +1,130 @@
+import pytest
+
+from halfwise.api.loading import load_case
+from halfwise.api.options import Request, understand
+from halfwise.api.outcome import (
+    NOT_REAL,
+    cost,
+    final_verdict,
+    fix_run,
+    provenance,
+    versions,
+    warnings,
+)
+from halfwise.case import Case
+from halfwise.pipeline import fix
+from halfwise.progress import Silent
+from halfwise.records import SCHEMA_VERSION
+from tests import models
+from tests.unit.render import runs
+
+
+def prepared(inputs=None, **options) -> tuple[Case, Request]:
+    ill = models.layer_norm()
+    request = understand(dict(ill.inputs) if inputs is None else inputs, options)
+    return load_case(ill.proto, request.data, request.criterion), request
+
+
+@pytest.fixture(scope="module")
+def fixed():
+    case, request = prepared()
+    return case, request, fix(case, request.settings, Silent())
+
+
+def test_a_fix_on_record(fixed, tmp_path):
+    case, request, found = fixed
+    run = fix_run(case, request, found, 12.5, ("a hint",), tmp_path / "run")
+    assert (run.kind, run.schema_version) == ("fix", SCHEMA_VERSION)
+    assert run.plan == found.plan
+    assert run.verdict.outputs == found.verdict.outputs
+    assert run.verdict.hints[-1] == "a hint"
+    assert run.cost.seconds == 12.5
+    assert run.cost.evaluations == found.evaluations
+    assert set(run.cost.stage_seconds) >= {"reference", "observe", "search", "judge"}
+
+
+def test_the_next_step_is_a_command_for_tensorrt(fixed, tmp_path):
+    case, request, found = fixed
+    lines = fix_run(case, request, found, 1.0, (), tmp_path / "run").next_step
+    assert f"trtexec --onnx={tmp_path}/run/model.onnx --stronglyTyped" in lines[0]
+    # Of the kept nodes none may use TF32.
+    assert "--noTF32" not in lines[0]
+    assert "8.x" in lines[1]
+    assert not any("proven" in line for line in lines)
+
+
+def test_a_failure_says_what_to_do_instead(fixed, tmp_path):
+    case, request, found = fixed
+    failed = runs.verdict(passed=False, unseen=False, reasons=("far off",))
+    from_failure = fix_run(
+        case, request, _with(found, verdict=failed), 1.0, (), tmp_path / "run"
+    ).next_step
+    assert not any("trtexec" in line for line in from_failure)
+    assert any("--heldout" in line for line in from_failure)
+    assert any("--metric" in line for line in from_failure)
+    spent = _with(found, search=found.search.model_copy(update={"exhausted": True}))
+    spent = _with(spent, verdict=failed)
+    lines = fix_run(case, request, spent, 1.0, (), tmp_path / "run").next_step
+    assert any("--time-budget" in line for line in lines)
+
+
+def _with(found, **changed):
+    return type(found)(**{**vars(found), **changed})
+
+
+def test_matrix_products_in_fp32_must_not_use_tf32(tmp_path):
+    ill = models.tiny_weights()
+    request = understand(dict(ill.inputs), {})
+    case = load_case(ill.proto, request.data, request.criterion)
+    found = fix(case, request.settings, Silent())
+    lines = fix_run(case, request, found, 1.0, (), tmp_path / "run").next_step
+    assert "--noTF32" in lines[0]
+
+
+def test_a_verdict_on_random_inputs_fails_unless_allowed():
+    passed = runs.verdict()
+    assert final_verdict(passed, *prepared(), ()).passed
+    random = final_verdict(passed, *prepared("random"), ())
+    assert not random.passed
+    assert random.reasons == (NOT_REAL,)
+    assert "not on real data" in NOT_REAL
+    assert final_verdict(passed, *prepared("random", allow_random=True), ()).passed
+
+
+def test_a_metric_that_passed_with_outputs_far_off_is_doubted():
+    metric = {"name": "top1", "reference": 1, "candidate": 1, "allowed_drop": 0, "passed": True}
+    far = runs.output_error(rel_max=0.5)
+    near = runs.output_error(rel_max=0.01)
+    for output, doubts in ((far, 1), (near, 0)):
+        verdict = runs.verdict(outputs={"y": output})
+        verdict = type(verdict).model_validate({**verdict.model_dump(), "metric": metric})
+        assert len(final_verdict(verdict, *prepared(), ()).hints) == doubts
+
+
+def test_warnings_are_told_without_the_notes():
+    case, _ = prepared({"x": models.layer_norm().inputs["x"][:1]})
+    assert any("single sample" in line for line in warnings(case))
+    assert not any(line.startswith("warning") for line in warnings(case))
+    case, _ = prepared()
+    assert warnings(case) == ()
+
+
+def test_where_a_run_comes_from():
+    case, request = prepared(seed=3, rel_max=0.5)
+    record = provenance(case, request)
+    assert record.model == "in memory"
+    assert record.model_sha256 == case.network.sha256
+    assert record.inputs_sha256 == case.data_sha256
+    assert record.options == {"seed": "3", "rel_max": "0.5"}
+    assert record.seed == 3
+    assert record.date.endswith("+00:00")
+    assert record.versions == versions()
+
+
+def test_versions_and_cost():
+    found = versions()
+    assert {"python", "halfwise", "onnx", "onnxruntime", "numpy"} <= found.keys()
+    assert all(value[0].isdigit() for value in found.values())
+    made = cost(3, 1.5, {"search": 1.0})
+    assert (made.evaluations, made.seconds, made.stage_seconds) == (3, 1.5, {"search": 1.0})
+    assert made.peak_rss_bytes > 10 * 2**20

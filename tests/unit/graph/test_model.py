@@ -1,0 +1,280 @@
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from onnx import TensorProto, helper, numpy_helper
+
+from halfwise.errors import CaseError
+from halfwise.graph.model import load_network, network_from_proto, node_name, weightless
+from tests.graphs import Drawn, graphs
+
+F32 = TensorProto.FLOAT
+
+
+def info(name, shape=(4,), dtype=F32):
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def node(op_type, inputs, outputs, name="", **attributes):
+    return helper.make_node(op_type, inputs.split(), outputs.split(), name=name, **attributes)
+
+
+def model(nodes, constants=(), *, inputs=None, outputs=None, opset=17, ir_version=8, **rest):
+    graph = helper.make_graph(
+        nodes, "g", inputs or [info("x")], outputs or [info("y")], list(constants)
+    )
+    imports = [helper.make_opsetid("", opset)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=ir_version, **rest)
+
+
+def tensor(name, values):
+    return numpy_helper.from_array(np.asarray(values, np.float32), name)
+
+
+ADD = [node("Add", "x w", "y", "add")]
+
+
+# --- files that are no models -----------------------------------------------------------------
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(CaseError, match="is not a file"):
+        load_network(tmp_path / "none.onnx")
+
+
+@pytest.mark.parametrize("name", ["m.onnx", "m.json", "m.textproto", "m.onnxtxt", "m"])
+@pytest.mark.parametrize("content", [b"", b"\x00{not a model", b'{"a": 1}'])
+def test_a_file_that_is_no_model_is_refused_whatever_its_suffix(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(CaseError, match="is not an ONNX model"):
+        load_network(path)
+
+
+def test_a_truncated_model_is_refused_wherever_it_ends(tmp_path):
+    whole = model(ADD, [tensor("w", np.ones(4))]).SerializeToString()
+    path = tmp_path / "m.onnx"
+    path.write_bytes(whole)
+    assert load_network(path).opset == 17
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(CaseError):
+            load_network(path)
+
+
+# --- external data ----------------------------------------------------------------------------
+
+
+def external(folder: Path, **entries: str) -> Path:
+    weight = TensorProto(name="w", data_type=F32, dims=[4], data_location=TensorProto.EXTERNAL)
+    for key, value in entries.items():
+        weight.external_data.add(key=key, value=value)
+    path = folder / "m.onnx"
+    path.write_bytes(model(ADD, [weight]).SerializeToString())
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    inside = tmp_path / "model"
+    inside.mkdir()
+    data = np.arange(4, dtype=np.float32).tobytes()
+    (inside / "w.bin").write_bytes(b"head" * 2 + data)
+    (tmp_path / "outside.bin").write_bytes(data)
+    (inside / "link.bin").symlink_to(tmp_path / "outside.bin")
+    return inside
+
+
+def test_external_data_is_read_and_hashed(folder):
+    path = external(folder, location="w.bin", offset="8", length="16")
+    network = load_network(path)
+    np.testing.assert_array_equal(network.graph.initializers["w"].const_value, [0, 1, 2, 3])
+    (folder / "w.bin").write_bytes(b"head" * 2 + np.ones(4, np.float32).tobytes())
+    assert load_network(path).sha256 != network.sha256
+
+
+@pytest.mark.parametrize("entries", [{"location": "none.bin"}, {"location": ""}, {}])
+def test_missing_external_data_is_refused(folder, entries):
+    with pytest.raises(CaseError, match="which is missing"):
+        load_network(external(folder, **entries))
+
+
+@pytest.mark.parametrize("location", ["../outside.bin", "link.bin", "{absolute}"])
+def test_external_data_outside_the_folder_is_refused(folder, location):
+    location = location.format(absolute=folder.parent / "outside.bin")
+    with pytest.raises(CaseError, match="outside its own folder"):
+        load_network(external(folder, location=location, length="16"))
+
+
+@pytest.mark.parametrize(
+    "entries", [{"length": "17"}, {"offset": "12", "length": "16"}, {"offset": "12"}]
+)
+def test_truncated_external_data_is_refused(folder, entries):
+    with pytest.raises(CaseError, match=r"truncated|incomplete"):
+        load_network(external(folder, location="w.bin", **{"offset": "8", "length": "8"} | entries))
+
+
+def test_external_data_without_a_length_is_still_seen_to_be_short(folder):
+    (folder / "w.bin").write_bytes(bytes(8))
+    with pytest.raises(CaseError, match="incomplete"):
+        load_network(external(folder, location="w.bin"))
+
+
+@pytest.mark.parametrize("entries", [{"offset": "x"}, {"offset": "-8"}, {"length": "1e3"}])
+def test_external_data_at_no_number_is_refused(folder, entries):
+    with pytest.raises(CaseError, match="Expected numbers of bytes"):
+        load_network(external(folder, location="w.bin", **entries))
+
+
+# --- graphs that are refused ------------------------------------------------------------------
+
+REFUSED = {
+    "cyclic": ([node("Add", "x b", "a"), node("Relu", "a", "b"), node("Abs", "b", "y")], "cycle"),
+    "ill-typed": (
+        [node("Cast", "x", "i", to=TensorProto.INT64), node("Add", "x i", "y")],
+        "inconsistent type",
+    ),
+    "undefined": ([node("Add", "x nothing", "y")], "nothing computes"),
+    "unknown": ([node("NoSuchOp", "x", "y")], "NoSuchOp"),
+    "attribute": ([node("Relu", "x", "y", alpha=2.0)], "alpha"),
+    "arity": ([node("Add", "x", "y")], "input size 1"),
+    "twice": ([node("Relu", "x", "y"), node("Abs", "x", "y")], "redeclared"),
+    "quantised": (
+        [
+            node("Constant", "", "s", value_float=0.5),
+            node("QuantizeLinear", "x s", "q", "quant"),
+            node("DequantizeLinear", "q s", "y"),
+        ],
+        "'quant' is QuantizeLinear",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_bad_graph_is_refused_from_a_file_and_from_memory(case, tmp_path):
+    nodes, reason = REFUSED[case]
+    proto = model(nodes)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(CaseError, match=reason):
+        load_network(path)
+    with pytest.raises(CaseError, match=reason):
+        network_from_proto(proto)
+
+
+def test_a_model_without_operator_set_is_refused():
+    proto = model([node("Relu", "x", "y")])
+    del proto.opset_import[:]
+    with pytest.raises(CaseError, match="opset"):
+        network_from_proto(proto)
+
+
+def test_a_constant_with_too_few_bytes_is_refused():
+    short = tensor("w", np.ones(4))
+    short.raw_data = short.raw_data[:8]
+    with pytest.raises(CaseError, match="'w' is incomplete"):
+        network_from_proto(model(ADD, [short]))
+
+
+# --- normal form ------------------------------------------------------------------------------
+
+
+def test_nodes_are_sorted_and_constants_become_initializers():
+    nodes = [
+        node("Add", "a c", "y", "second"),
+        node("Relu", "x", "a", "first"),
+        node("Constant", "", "c", value_floats=[1.0, 2.0, 3.0, 4.0]),
+    ]
+    network = network_from_proto(model(nodes))
+    assert [node_name(n) for n in network.nodes()] == ["first", "second"]
+    np.testing.assert_array_equal(network.graph.initializers["c"].const_value, [1, 2, 3, 4])
+
+
+def test_functions_are_inlined():
+    function = helper.make_function(
+        "local", "Twice", ["a"], ["b"], [node("Add", "a a", "b")], [helper.make_opsetid("", 17)]
+    )
+    calls = [node("Twice", "x", "h", domain="local"), node("Twice", "h", "y", domain="local")]
+    proto = model(calls, functions=[function])
+    proto.opset_import.append(helper.make_opsetid("local", 1))
+    network = network_from_proto(proto)
+    assert [n.op_type for n in network.nodes()] == ["Add", "Add"]
+    assert not network.model.functions
+
+
+def test_initializers_are_no_inputs_though_ir_3_lists_them():
+    proto = model(ADD, [tensor("w", np.ones(4))], inputs=[info("x"), info("w")], ir_version=3)
+    network = network_from_proto(proto)
+    assert [v.name for v in network.graph.inputs] == ["x"]
+    onnx.checker.check_model(ir.serde.serialize_model(network.model), full_check=True)
+
+
+def test_a_model_of_other_domains_gets_an_operator_set_for_casts():
+    binarizer = node("Binarizer", "x", "y", domain="ai.onnx.ml", threshold=0.5)
+    proto = model([binarizer])
+    del proto.opset_import[:]
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    assert network_from_proto(proto).opset >= 13
+
+
+def test_types_of_sequences_are_kept_apart_from_tensors():
+    nodes = [node("SplitToSequence", "x", "s"), node("ConcatFromSequence", "s", "y", axis=0)]
+    network = network_from_proto(model(nodes))
+    split = next(network.nodes())
+    assert isinstance(split.outputs[0].type, ir.SequenceType)
+
+
+def test_the_original_is_hashed_not_the_normal_form():
+    one, two = (model([node("Relu", "x", "y", name)]) for name in ("a", "b"))
+    assert network_from_proto(one).sha256 == network_from_proto(one).sha256
+    assert network_from_proto(one).sha256 != network_from_proto(two).sha256
+
+
+@given(graphs())
+def test_normal_form_has_unique_names_and_types(drawn: Drawn):
+    network = network_from_proto(drawn.proto)
+    nodes = list(network.model.graph.all_nodes())
+    names = [n.name for n in nodes]
+    assert all(names)
+    assert len(set(names)) == len(names)
+    scopes = [network.graph, *network.graph.subgraphs()]
+    values = [v for g in scopes for v in (*g.inputs, *g.initializers.values())]
+    values += [v for n in nodes for v in n.outputs if v.name]
+    assert len({v.name for v in values}) == len(values)
+    assert all(v.type is not None for v in values)
+    assert not any(n.op_type == "Constant" for n in network.nodes())
+    assert [v.name for v in network.graph.inputs] == [v.name for v in drawn.proto.graph.input]
+    assert [v.name for v in network.graph.outputs] == [v.name for v in drawn.proto.graph.output]
+    users = {n.name for g in _graphs(drawn.proto.graph) for n in g.node}
+    for name in names:
+        assert name in network.original_names or name in users
+    assert set(network.original_names.values()) <= users
+
+
+def _graphs(graph):
+    yield graph
+    for n in graph.node:
+        for attribute in n.attribute:
+            if attribute.HasField("g"):
+                yield from _graphs(attribute.g)
+
+
+def test_a_copy_may_be_changed():
+    network = network_from_proto(model([node("Relu", "x", "y", "relu")]))
+    copy = network.copy()
+    copy.graph[0].name = "other"
+    assert [node_name(n) for n in network.nodes()] == ["relu"]
+
+
+def test_weightless_hands_over_large_tensors_and_leaves_small_ones():
+    big, small = np.ones((300, 4), np.float32), np.ones(4, np.float32)
+    nodes = [node("Add", "x big", "a"), node("Add", "a small", "y")]
+    constants = [tensor("big", big), tensor("small", small)]
+    proto = model(nodes, constants, outputs=[info("y", (300, 4))])
+    slim, arrays = weightless(network_from_proto(proto).model)
+    assert set(arrays) == {"big"}
+    np.testing.assert_array_equal(arrays["big"], big)
+    assert slim.ByteSize() < big.nbytes

@@ -1,0 +1,280 @@
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from halfwise.backends.emulation.switched import SWITCH_INPUT, emulate_switched
+from halfwise.backends.ort import Session
+from halfwise.formats import FP16
+from halfwise.graph.casts import rewrite
+from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.movement import carried, fewest_casts
+from halfwise.graph.roles import Role, Roles, is_float, roles_of
+from halfwise.records import NodeName
+from tests.graphs import Drawn, graphs, plans
+
+F32 = TensorProto.FLOAT
+Names = frozenset[NodeName]
+
+
+def node(op_type, inputs, outputs, name, **attributes):
+    return helper.make_node(op_type, inputs.split(), outputs.split(), name=name, **attributes)
+
+
+def network(nodes, outputs="y", constants=None) -> Network:
+    infos = [helper.make_tensor_value_info(n, F32, [None, None]) for n in outputs.split()]
+    tensors = [numpy_helper.from_array(np.asarray(a), n) for n, a in (constants or {}).items()]
+    inputs = [helper.make_tensor_value_info(n, F32, [2, 4]) for n in ("x", "z")]
+    graph = helper.make_graph(nodes, "g", inputs, infos, tensors)
+    imports = [helper.make_opsetid("", 17)]
+    return network_from_proto(helper.make_model(graph, opset_imports=imports, ir_version=8))
+
+
+def names(*values: str) -> Names:
+    return frozenset(NodeName(v) for v in values)
+
+
+def placed(net: Network, kept: Names, **options) -> tuple[Names, int]:
+    """Return the assignment with the fewest Casts for the kept compute nodes, and their number."""
+    roles = roles_of(net)
+    fp32 = fewest_casts(net, roles, kept | carried(net, roles, kept), FP16, **options)
+    return fp32, rewrite(net, roles, fp32, FP16, low_io=not options.get("fp32_io", True)).casts
+
+
+# --- what must be carried in FP32 -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kept", "expected"),
+    [
+        ((), ()),
+        (("exp",), ()),
+        (("neg",), ()),
+        (("exp", "neg"), ("t1", "t2")),
+    ],
+)
+def test_movement_between_kept_nodes_is_carried(kept, expected):
+    nodes = [
+        node("Exp", "x", "a", "exp"),
+        node("Transpose", "a", "b", "t1"),
+        node("Transpose", "b", "c", "t2"),
+        node("Neg", "c", "y", "neg"),
+    ]
+    net = network(nodes)
+    assert carried(net, roles_of(net), names(*kept)) == names(*expected)
+
+
+def test_inputs_constants_and_outputs_count_unless_they_are_low():
+    nodes = [
+        node("Transpose", "x", "a", "from_input"),
+        node("Exp", "a", "b", "exp"),
+        node("Transpose", "b", "c", "to_output"),
+        node("Transpose", "w", "d", "from_constant"),
+        node("Add", "c d", "y", "add"),
+        node("Identity", "z", "through", "through"),
+    ]
+    net = network(nodes, "y c through", {"w": np.ones((2, 4), np.float32)})
+    roles, kept = roles_of(net), names("exp", "add")
+    moving = names("from_input", "to_output", "from_constant", "through")
+    assert carried(net, roles, kept) == moving
+    # Then only what lies between two kept nodes or a constant and one.
+    assert carried(net, roles, kept, fp32_io=False) == names("to_output", "from_constant")
+    assert carried(net, roles, names(), fp32_io=False) == names()
+
+
+def test_pinned_nodes_are_sources_and_consumers():
+    nodes = [
+        node("EyeLike", "x", "e", "eye"),
+        node("Transpose", "e", "a", "t"),
+        node("EyeLike", "a", "f", "eye2"),
+        node("Neg", "f", "y", "neg"),
+    ]
+    net = network(nodes)
+    assert carried(net, roles_of(net), names()) == names("t")
+
+
+def test_a_constant_shape_is_no_fp32_source():
+    nodes = [
+        node("Exp", "x", "a", "exp"),
+        node("Reshape", "a shape", "b", "reshape"),
+        node("Neg", "b", "y", "neg"),
+    ]
+    net = network(nodes, "y", {"shape": np.array([4, 2])})
+    assert carried(net, roles_of(net), names("neg")) == names()
+
+
+def test_integers_become_fp32_for_a_kept_consumer():
+    nodes = [
+        node("ArgMax", "x", "best", "best"),
+        node("Cast", "best", "f", "cast", to=F32),
+        node("Neg", "f", "y", "neg"),
+    ]
+    net = network(nodes)
+    assert carried(net, roles_of(net), names("neg")) == names("cast")
+    assert carried(net, roles_of(net), names()) == names()
+
+
+def test_a_body_is_an_fp32_consumer():
+    out = helper.make_tensor_value_info("o", F32, None)
+    body = helper.make_graph([node("Neg", "t", "o", "inner")], "body", [], [out])
+    nodes = [
+        node("Transpose", "x", "t", "t"),
+        helper.make_node("Constant", [], ["flag"], value=numpy_helper.from_array(np.array(True))),
+        node("If", "flag", "r", "if", then_branch=body, else_branch=body),
+        node("Neg", "r", "y", "neg"),
+    ]
+    for value in body.output:
+        value.type.tensor_type.shape.SetInParent()
+        value.type.tensor_type.shape.dim.add()
+        value.type.tensor_type.shape.dim.add()
+    net = network(nodes)
+    assert carried(net, roles_of(net), names()) == names("t")
+
+
+# --- fewest casts -----------------------------------------------------------------------------
+
+
+def test_movement_follows_its_consumers_if_that_saves_casts():
+    # One kept Exp feeds a tree of movement with low readers: one Cast at its root.
+    nodes = [
+        node("Exp", "x", "a", "exp"),
+        node("Identity", "a", "b", "i1"),
+        node("Identity", "b", "c", "i2"),
+        node("Identity", "b", "d", "i3"),
+        node("Add", "c d", "y", "add"),
+    ]
+    assert placed(network(nodes), names("exp")) == (names("exp"), 2)
+    # Two inputs joined: one Cast behind the joint instead of two before it.
+    nodes = [
+        node("Concat", "x z", "a", "concat", axis=0),
+        node("Neg", "a", "y", "neg"),
+    ]
+    assert placed(network(nodes), names()) == (names("concat"), 2)
+
+
+def test_even_a_thousand_moving_nodes_cost_less_than_a_cast():
+    nodes = [
+        node("Identity", f"{i}{k}" if k else i, f"{i}{k + 1}", f"{i}_{k}")
+        for i in "xz"
+        for k in range(600)
+    ]
+    nodes += [node("Concat", "x600 z600", "a", "concat", axis=0), node("Neg", "a", "y", "neg")]
+    assert placed(network(nodes), names())[1] == 2
+
+
+def test_low_ends_need_no_cast():
+    net = network([node("Transpose", "x", "y", "t")])
+    assert placed(net, names(), fp32_io=False) == (names(), 0)
+    assert placed(net, names()) == (names("t"), 0)
+
+
+def test_fixed_nodes_stay_where_they_are():
+    nodes = [node("Concat", "x z", "a", "concat", axis=0), node("Neg", "a", "y", "neg")]
+    assert placed(network(nodes), names(), fixed=names("concat")) == (names(), 3)
+
+
+def test_values_that_nobody_reads_are_no_obstacle():
+    nodes = [
+        node("Shape", "x", "s", "shape"),
+        node("ConstantOfShape", "s", "unused", "fill"),
+        node("Neg", "x", "y", "neg"),
+    ]
+    assert placed(network(nodes), names()) == (names(), 2)
+
+
+def test_a_constant_beyond_the_range_becomes_low_where_it_did_before():
+    # Saturated in a low Concat; an FP32 one would save a Cast, and its Cast would overflow.
+    nodes = [
+        node("Concat", "x z w", "a", "concat", axis=0),
+        node("Identity", "a", "b", "identity"),
+        node("Neg", "b", "y", "neg"),
+    ]
+    big = network(nodes, "y", {"w": np.full((1, 4), 1e6, np.float32)})
+    assert placed(big, names()) == (names(), 3)
+    small = network(nodes, "y", {"w": np.full((1, 4), 1e3, np.float32)})
+    assert placed(small, names())[1] == 2
+
+
+def moving(roles: Roles) -> list[NodeName]:
+    return [n for n, r in roles.items() if r.role is Role.MOVEMENT]
+
+
+def seen(net: Network, roles: Roles, fp32: Names, *, fp32_io: bool) -> Iterator[tuple]:
+    """Yield, per FP32 reader of a value, which of its origins reach it rounded.
+
+    Follows values through moving nodes; says the same as running the model, but of every
+    input at once.
+    """
+    origins: dict[object, frozenset[tuple[str, bool]]] = {}
+
+    def of(value):
+        if value not in origins:
+            rounded = value.is_graph_input() and not fp32_io
+            origins[value] = frozenset({(value.name, rounded)})
+        return origins[value]
+
+    for n in net.nodes():
+        role = roles[n.name]
+        low = role.free and n.name not in fp32
+        floats = [v for v in n.inputs if is_float(v)]
+        if role.role is Role.MOVEMENT:
+            passed = frozenset().union(*(of(v) for v in floats)) or frozenset({(n.name, False)})
+            result = frozenset((o, r or low) for o, r in passed)
+            origins |= dict.fromkeys(n.outputs, result)
+            continue
+        origins |= {v: frozenset({(v.name, low)}) for v in n.outputs}
+        if not low and role.role is not Role.BLIND:
+            yield from ((n.name, of(v)) for v in floats)
+        for value in (v for body in _bodies(n) for m in body for v in m.inputs):
+            if is_float(value):
+                yield n.name, of(value)
+    if fp32_io:
+        yield from ((v.name, of(v)) for v in net.graph.outputs if is_float(v))
+
+
+def _bodies(n):
+    return [a.as_graph() for a in n.attributes.values() if a.name.endswith("_branch")]
+
+
+@given(graphs(exact=True), st.data(), st.booleans())
+def test_no_other_placement_that_rounds_the_same_has_fewer_casts(drawn: Drawn, data, fp32_io):
+    net = network_from_proto(drawn.proto)
+    roles = roles_of(net)
+    movers = moving(roles)
+    assume(1 <= len(movers) <= 7)
+    kept = data.draw(plans(net)) - frozenset(movers)
+    full = kept | carried(net, roles, kept, fp32_io=fp32_io)
+    expected = list(seen(net, roles, full, fp32_io=fp32_io))
+
+    def cost(fp32: Names) -> tuple[int, int]:
+        return rewrite(net, roles, fp32, FP16, low_io=not fp32_io).casts, len(fp32)
+
+    every = (
+        kept | frozenset(chosen)
+        for count in range(len(movers) + 1)
+        for chosen in combinations(movers, count)
+    )
+    equal = [fp32 for fp32 in every if list(seen(net, roles, fp32, fp32_io=fp32_io)) == expected]
+    found = fewest_casts(net, roles, full, FP16, fp32_io=fp32_io)
+    assert found in equal
+    assert cost(found) == min(cost(fp32) for fp32 in equal)
+
+
+@given(graphs(), st.data(), st.booleans())
+def test_placement_changes_no_result(drawn: Drawn, data, low_io):
+    net = network_from_proto(drawn.proto)
+    roles = roles_of(net)
+    kept = data.draw(plans(net)) - frozenset(moving(roles))
+    full = kept | carried(net, roles, kept)
+    found = fewest_casts(net, roles, full, FP16, fp32_io=not low_io)
+    switched = emulate_switched(net, roles, FP16, low_io=low_io)
+    session = Session(switched.model)
+    before, after = (
+        session.run({**drawn.sample, SWITCH_INPUT: switched.switch(fp32)}) for fp32 in (full, found)
+    )
+    for name, array in before.items():
+        np.testing.assert_array_equal(after[name], array, err_msg=name)

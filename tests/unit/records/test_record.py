@@ -1,0 +1,42 @@
+import math
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+
+from halfwise import records
+from halfwise.records import GuardKind, Histogram, Level, Record, Side
+
+KINDS = [k for k in vars(records).values() if isinstance(k, type) and issubclass(k, Record)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_record_is_frozen_closed_and_documented(kind):
+    assert kind.model_config["frozen"]
+    assert kind.model_config["extra"] == "forbid"
+    assert kind.model_config["ser_json_inf_nan"] == "strings"
+    assert kind.__doc__
+
+
+def test_a_record_cannot_be_changed():
+    histogram = Histogram(first=0, counts=(1,), zeros=0)
+    with pytest.raises(ValidationError, match="frozen"):
+        histogram.zeros = 1  # type: ignore[misc]
+
+
+def test_an_unknown_field_is_refused():
+    with pytest.raises(ValidationError, match="surplus"):
+        Histogram.model_validate({"first": 0, "counts": [], "zeros": 0, "surplus": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(math.inf, '"Infinity"'), (-math.inf, '"-Infinity"'), (math.nan, '"NaN"')]
+)
+def test_numbers_that_json_lacks_are_strings(value, text):
+    side = Side(minimum=value, maximum=1.5, mean=0, deviation=0)
+    assert f'"minimum":{text},"maximum":1.5' in side.model_dump_json()
+
+
+def test_every_level_and_guard_has_a_word():
+    assert set(get_args(Level)) == {"emulated", "engine"}
+    assert len(get_args(GuardKind)) == 13

@@ -1,0 +1,43 @@
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.records import SCHEMA_VERSION, Cost, Provenance
+from tests.unit.records.journey import any_of, assert_unchanged
+from tests.unit.render import runs
+
+
+@pytest.mark.parametrize("kind", [Cost, Provenance])
+@given(st.data())
+def test_goes_to_json_and_back(kind, data):
+    assert_unchanged(data.draw(any_of(kind)))
+
+
+def test_a_whole_run_goes_to_json_and_back():
+    assert_unchanged(runs.run())
+    assert_unchanged(runs.verification())
+    broken = runs.output_error(max_abs=math.inf, snr_db=-math.inf, cosine=math.nan)
+    assert_unchanged(runs.run(verdict=runs.verdict(outputs={"y": broken})))
+
+
+def test_the_fields_that_others_read():
+    content = json.loads(runs.run().model_dump_json())
+    assert content["schema_version"] == SCHEMA_VERSION == 1
+    assert content["plan"]["keep"][0].keys() >= {"node", "op", "precision", "reason", "guard"}
+    assert content["plan"].keys() >= {"constants", "unsupported", "minimal"}
+    assert content["verdict"].keys() >= {
+        *("passed", "level", "outputs", "worst_sample", "intermediate_nonfinite", "metric"),
+    }
+    assert content["verdict"]["outputs"]["logits"].keys() >= {
+        *("max_abs", "rel_max", "mean_abs", "median_abs", "snr_db", "cosine", "nonfinite"),
+    }
+    assert content["cost"].keys() >= {"evaluations", "seconds", "peak_rss_bytes"}
+    assert content["provenance"]
+
+
+def test_a_run_is_a_fix_or_a_verification():
+    with pytest.raises(ValueError, match="kind"):
+        runs.run(kind="guess")

@@ -1,0 +1,61 @@
+import pytest
+from onnx import TensorProto
+
+from halfwise.formats import BF16, FP16
+from halfwise.graph.roles import roles_of
+from halfwise.records import NodeName, Observations
+from halfwise.stages.plan.ranges import headroom_limits, producers_above
+from tests.unit.graph.sketch import Sketch
+from tests.unit.render.runs import observation
+
+
+def network():
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    a = sketch.op("Mul", x, 2.0, name="a")
+    moved = sketch.op("Reshape", a, [2, 2], name="move")
+    counted = sketch.op("Cast", moved, name="count", to=TensorProto.INT64)
+    back = sketch.op("Cast", counted, name="back", to=TensorProto.FLOAT)
+    return sketch.network(sketch.op("Exp", back, name="b"))
+
+
+def seen(**absmax: float) -> Observations:
+    producers = {"x": None}
+    return Observations(
+        tensors=tuple(
+            observation(name if name == "x" else f"{name}_out", producers.get(name, name), value)
+            for name, value in absmax.items()
+        ),
+        inner=(),
+        samples=("s0", "s1"),
+    )
+
+
+def test_producers_beyond_the_limit_are_kept_if_they_compute():
+    roles = roles_of(network())
+    found = producers_above(10, seen(x=99, a=10.5, move=10.5, back=10, b=10), roles)
+    assert found == {NodeName("a")}
+    assert producers_above(9, seen(x=99, a=10, b=10), roles) == {NodeName("a"), NodeName("b")}
+    assert producers_above(1e9, seen(x=99, a=10, b=10), roles) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("absmax", "limited"),
+    [(32_759, False), (32_760, True), (65_519, True), (65_520, False), (1e9, False), (0, False)],
+)
+def test_what_fits_but_not_with_headroom_is_limited(absmax, limited):
+    found = headroom_limits(seen(a=absmax), FP16, 2.0)
+    assert found == ({"a_out": 32_760} if limited else {})
+
+
+def test_inputs_are_what_they_are():
+    assert headroom_limits(seen(x=60_000), FP16, 2.0) == {}
+
+
+def test_without_headroom_nothing_is_limited():
+    assert headroom_limits(seen(a=65_519, b=3), FP16, 1.0) == {}
+
+
+def test_another_format_has_another_range():
+    assert headroom_limits(seen(a=65_519), BF16, 2.0) == {}
+    assert headroom_limits(seen(a=2e38), BF16, 2.0).keys() == {"a_out"}

@@ -1,0 +1,158 @@
+import math
+
+import pytest
+from onnx import TensorProto
+
+from halfwise.formats import FP16
+from halfwise.graph.model import network_from_proto
+from halfwise.graph.roles import roles_of
+from halfwise.records import Growth, NodeName
+from halfwise.stages.plan.reasons import depth_note, kept_nodes, plan_record
+from tests import models
+from tests.unit.graph.sketch import Sketch
+from tests.unit.render.runs import guard, kept
+from tests.unit.stages.casing import names
+
+NORM = network_from_proto(models.layer_norm().proto)
+FIX = "Export as one node."
+
+
+def recorded(*nodes, guards=(), forced=None, without=None, limit=None):
+    found = kept_nodes(NORM, names(*nodes), guards, forced or {}, without or {}, limit)
+    return {k.node: k for k in found}
+
+
+def test_nodes_are_in_graph_order_with_their_operators():
+    found = recorded("root", "square", "mean")
+    assert [(k.node, k.op) for k in found.values()] == [
+        *(("mean", "ReduceMean"), ("square", "Pow"), ("root", "Sqrt")),
+    ]
+    assert {k.precision for k in found.values()} == {"fp32"}
+
+
+def test_a_node_is_explained_by_the_guard_it_raised():
+    guards = (
+        guard("variance", "overflow", nodes=names("variance", "eps"), message="v is too large"),
+        guard("square", "square", nodes=names("square", "variance"), message="s is too large"),
+    )
+    found = recorded("square", "variance", "eps", guards=guards)
+    causes = {"square": "square", "variance": "overflow", "eps": "overflow"}
+    assert {n: k.guard for n, k in found.items()} == causes
+    assert "s is too large" in found["square"].reason.lower()
+    assert "needed by variance" in found["eps"].reason.lower()
+
+
+def test_of_several_guards_the_gravest_explains():
+    guards = (
+        guard("a", "overflow", nodes=names("eps"), message="grave"),
+        guard("b", "eps", nodes=names("eps"), message="mild"),
+    )
+    assert "grave" in recorded("eps", guards=guards)["eps"].reason
+
+
+def test_names_in_a_sentence_stay_as_they_are():
+    """A reason begins with a tensor's name, which is no word to be put in capitals."""
+    message = "square_out reaches 2e+07, beyond FP16's 65504"
+    guards = (guard("square", "square", message=message),)
+    assert message in recorded("square", guards=guards)["square"].reason
+
+
+def test_a_reason_tells_what_lowering_does_and_the_usual_fix():
+    guards = (guard("square", "square", message="it overflows", fix=FIX),)
+    found = recorded("square", guards=guards, without={NodeName("square"): 3.271})
+    assert found["square"].error_without == 3.271
+    assert "3.27 ×" in found["square"].reason
+    assert found["square"].reason.endswith(f"Usual fix: {FIX}")
+    infinite = recorded("square", guards=guards, without={NodeName("square"): math.inf})
+    assert "NaN or infinite outputs" in infinite["square"].reason
+    assert "×" not in infinite["square"].reason
+
+
+def test_a_node_without_a_cause_says_so():
+    found = recorded("gamma", without={NodeName("gamma"): 1.5})
+    assert "No single number stands out" in found["gamma"].reason
+    assert found["gamma"].guard is None
+
+
+def test_a_rule_is_the_reason_where_there_is_one():
+    guards = (guard("square", "square", message="it overflows"),)
+    found = recorded("square", guards=guards, forced={NodeName("square"): "--keep squ.*"})
+    assert "--keep squ.*" in found["square"].reason
+    assert found["square"].guard is None
+    above = recorded("square", guards=guards, limit=1000)
+    assert "--keep-above 1000" in above["square"].reason
+
+
+def step(node, error, depth=1):
+    return Growth(node=NodeName(node), depth=depth, error=error, inherited=0)
+
+
+PATH = tuple(step(f"n{i}", 1e-4 * (i + 1), i + 1) for i in range(10))
+
+
+def test_growth_is_told_where_no_node_stands_out():
+    note = depth_note([kept(f"n{i}", guard=None) for i in range(3)], PATH)
+    assert note is not None
+    assert "3 of 3 kept nodes" in note
+    assert "accumulates" in note
+    for mark in ("0.0001 at n0", "0.0004 at n3", "0.0007 at n6", "0.001 at n9"):
+        assert mark in note
+
+
+@pytest.mark.parametrize("explained", [1, 2])
+def test_growth_is_not_told_where_guards_explain_half(explained):
+    plan = [kept("a", guard=None), *(kept(f"b{i}") for i in range(explained))]
+    assert depth_note(plan, PATH) is None
+
+
+def test_growth_is_not_told_without_growth_or_nodes():
+    assert depth_note([kept("a", guard=None)], ()) is None
+    assert depth_note([], PATH) is None
+
+
+def test_a_short_path_is_told_once():
+    note = depth_note([kept("n0", guard=None)], PATH[:2])
+    assert note is not None
+    assert note.count("at n0") == note.count("at n1") == 1
+
+
+def record(network, placed, keep=(), **more):
+    options = {"minimal": True, "growth": (), **more}
+    return plan_record(network, roles_of(network), FP16, placed, 7, keep=keep, **options)
+
+
+def test_a_plan_counts_what_could_be_low():
+    plan = record(NORM, names("square"), recorded("square").values())
+    assert (plan.low, plan.candidates, plan.casts, plan.minimal) == ("fp16", 8, 7, True)
+    assert plan.notes == ()
+    assert plan.data_movement == plan.constants == plan.unsupported == ()
+
+
+def test_a_plan_names_what_moves_and_what_must_be_fp32():
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    moved = sketch.op("Reshape", sketch.op("Exp", x, name="exp"), [2, 2], name="move")
+    noise = sketch.op("RandomNormalLike", moved, name="noise", dtype=TensorProto.FLOAT)
+    network = sketch.network(sketch.op("Add", moved, noise, name="add"))
+    plan = record(network, names("exp", "move"))
+    assert plan.data_movement == ("move",)
+    (unsupported,) = plan.unsupported
+    assert (unsupported.node, unsupported.op) == ("noise", "RandomNormalLike")
+    assert "random" in unsupported.reason
+
+
+def test_a_plan_lists_constants_that_saturate_where_low_nodes_read_them():
+    network = network_from_proto(models.mask().proto)
+    (constant,) = record(network, frozenset()).constants
+    assert (constant.name, constant.consumers, constant.elements) == ("lowest", ("fill",), 1)
+    assert record(network, names("fill")).constants == ()
+
+
+def test_keeping_everything_is_told():
+    everything = [str(n.name) for n in NORM.nodes()]
+    plan = record(NORM, names(*everything), tuple(recorded(*everything).values()))
+    assert any("FP32 model" in note for note in plan.notes)
+
+
+def test_remarks_come_along():
+    assert record(NORM, frozenset(), remarks=["a remark"]).notes == ("a remark",)

@@ -1,0 +1,114 @@
+import pytest
+from onnx import TensorProto, helper
+
+from halfwise.case import Rules
+from halfwise.errors import CaseError
+from halfwise.graph.model import network_from_proto
+from halfwise.graph.roles import roles_of
+from halfwise.stages.plan.rules import apply_rules
+from tests import models
+from tests.unit.graph.sketch import Sketch
+from tests.unit.stages.casing import names
+
+NORM = network_from_proto(models.layer_norm().proto)
+
+
+def applied(network=NORM, **rules):
+    return apply_rules(network, roles_of(network), Rules(**rules))
+
+
+def test_without_rules_nothing_is_decided():
+    assert applied() == applied(keep=(), keep_op=(), lower=())
+    assert (dict(applied().kept), dict(applied().lowered)) == ({}, {})
+
+
+def test_a_name_is_taken_before_it_is_an_expression():
+    """Exporters write names such as `/norm/Pow(2)`, which match themselves as no expression."""
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    y = sketch.op("Abs", sketch.op("Exp", x, name="a.(1)"), name="ab(1)")
+    network = sketch.network(y)
+    assert applied(network, keep=("a.(1)",)).kept.keys() == names("a.(1)")
+
+
+def test_an_expression_matches_whole_names():
+    assert applied(keep=("mean",)).kept.keys() == names("mean")
+    assert applied(keep=("m.*",)).kept.keys() == names("mean")
+    assert applied(lower=(".*e",)).lowered.keys() == names(
+        *("centre", "square", "variance", "divide")
+    )
+    with pytest.raises(CaseError, match="matches no node"):
+        applied(keep=("squar",))
+
+
+def test_each_node_knows_its_rule():
+    forced = applied(keep=("square",), keep_op=("Sqrt",), lower=("gam.*",))
+    assert forced.kept == {"square": "--keep square", "root": "--keep-op Sqrt"}
+    assert forced.lowered == {"gamma": "--lower gam.*"}
+
+
+def test_an_operator_stands_for_its_written_out_form_too():
+    kept = applied(keep_op=("LayerNormalization",)).kept
+    assert kept.keys() >= names("mean", "centre", "square", "variance", "eps", "root", "divide")
+    assert set(kept.values()) == {"--keep-op LayerNormalization"}
+    assert applied(keep_op=("ReduceMean",)).kept.keys() == names("mean", "variance")
+
+
+def test_an_operator_that_is_not_there_is_told_with_those_that_are():
+    with pytest.raises(CaseError, match="--keep-op Softmax") as error:
+        applied(keep_op=("Softmax",))
+    assert "ReduceMean" in error.value.hint
+
+
+def test_outputs_are_what_computes_them():
+    assert applied(keep=("outputs",)).kept.keys() == names("gamma")
+
+
+def test_outputs_behind_data_movement():
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    computed = sketch.op("Exp", x, name="compute")
+    moved = sketch.op("Reshape", computed, [2, 2], name="move")
+    other = sketch.op("Neg", computed, name="other")
+    network = sketch.network(moved, other)
+    assert applied(network, keep=("outputs",)).kept.keys() == names("compute", "move", "other")
+
+
+def test_a_node_called_outputs_is_no_exception():
+    assert applied(keep=("outputs",)).kept.values() != {}
+
+
+def test_both_kept_and_lowered_is_a_contradiction():
+    with pytest.raises(CaseError, match="square") as error:
+        applied(keep=("square",), lower=("squ.*",))
+    assert "--keep square" in str(error.value)
+    assert "--lower squ.*" in str(error.value)
+
+
+def test_an_expression_that_is_none_is_refused():
+    with pytest.raises(CaseError, match="regular expression"):
+        applied(lower=("square(",))
+
+
+def pinned():
+    """A loop-like body makes its node FP32 by nature."""
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    condition = sketch.input("condition", [], TensorProto.BOOL)
+    branches = {}
+    for branch, op in (("then_branch", "Exp"), ("else_branch", "Neg")):
+        end = helper.make_tensor_value_info(f"{branch}_y", TensorProto.FLOAT, [4])
+        node = helper.make_node(op, [x], [f"{branch}_y"], name=f"{branch}_node")
+        branches[branch] = helper.make_graph([node], branch, [], [end])
+    sketch.nodes.append(helper.make_node("If", [condition], ["chosen"], name="choose", **branches))
+    return sketch.network(sketch.op("Abs", "chosen", name="abs"))
+
+
+def test_what_must_be_fp32_satisfies_a_rule_to_keep_it():
+    assert applied(pinned(), keep=("choose", "abs")).kept.keys() == names("abs")
+    assert dict(applied(pinned(), keep_op=("If",)).kept) == {}
+
+
+def test_what_must_be_fp32_cannot_be_lowered():
+    with pytest.raises(CaseError, match="control flow"):
+        applied(pinned(), lower=("choose",))

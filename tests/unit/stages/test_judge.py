@@ -1,0 +1,202 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.backends.emulation.typed import emulate_typed
+from halfwise.backends.ort import Session
+from halfwise.formats import FP16
+from halfwise.graph.casts import rewrite
+from halfwise.metrics import OutputMeasure
+from halfwise.records import Criterion, TensorName
+from halfwise.stages.judge import judge
+from tests import models
+from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.stages.casing import names, prepare
+
+
+def mixed(prepared, *kept):
+    return rewrite(prepared.network, prepared.roles, names(*kept), FP16).model
+
+
+def judged(ill, *kept, criterion=None, metric=None, labels=None, **more):
+    prepared = prepare(ill, labels=labels)
+    return judge(
+        mixed(prepared, *kept),
+        prepared.samples,
+        prepared.references,
+        criterion or Criterion(),
+        metric,
+        **more,
+    )
+
+
+def test_numbers_are_those_of_the_measures_on_the_emulated_outputs():
+    prepared = prepare(models.small())
+    model = mixed(prepared)
+    session, measure = Session(emulate_typed(model)), OutputMeasure()
+    for sample, reference, name in zip(
+        prepared.samples, prepared.references, prepared.samples.ids, strict=True
+    ):
+        measure.update(reference["relu_out"], session.run(sample)["relu_out"], name)
+    verdict = judged(models.small()).verdict
+    assert verdict.outputs == {"relu_out": measure.result(Criterion())}
+    assert verdict.passed
+    assert verdict.level == "emulated"
+    assert verdict.samples == prepared.samples.ids
+    assert verdict.worst_sample == verdict.outputs["relu_out"].worst_sample
+    assert verdict.reasons == ()
+
+
+def test_out_of_tolerance_fails_with_numbers_and_the_worst_sample():
+    result = judged(models.layer_norm())
+    assert not result.verdict.passed
+    (reason,) = result.verdict.reasons
+    assert "gamma_out is out of tolerance" in reason
+    assert str(result.verdict.worst_sample) in reason
+
+
+def test_kept_nodes_make_it_pass():
+    assert judged(models.layer_norm(), *models.layer_norm().kept).verdict.passed
+
+
+def test_what_is_infinite_inside_is_told_even_where_the_outputs_pass():
+    verdict = judged(models.saturating()).verdict
+    assert verdict.passed
+    (inside,) = verdict.intermediate_nonfinite
+    assert (inside.tensor, inside.producer) == ("cube_out", "cube")
+    x = models.saturating().inputs["x"].astype(np.float64)
+    exact = np.abs(FP16.round(x.astype(np.float32)).astype(np.float64) ** 3)
+    assert inside.elements == int((exact >= FP16.overflow_threshold).sum())
+
+
+def test_what_the_reference_has_too_is_not_told():
+    known = frozenset([TensorName("cube_out")])
+    verdict = judged(models.saturating(), reference_nonfinite=known).verdict
+    assert verdict.intermediate_nonfinite == ()
+
+
+def test_a_logarithm_of_zero_is_a_new_nonfinite_output():
+    verdict = judged(models.logarithm()).verdict
+    assert not verdict.passed
+    (output,) = verdict.outputs.values()
+    assert output.nonfinite > 0
+    assert output.max_abs == np.inf
+    assert f"{output.nonfinite} non-finite values" in verdict.reasons[0]
+
+
+def test_a_metric_decides_but_not_over_new_nonfinite_values():
+    ill = models.layer_norm()
+    criterion = Criterion(metric="fine")
+    assert not judged(ill).verdict.passed
+    passed = judged(ill, criterion=criterion, metric=lambda *_: 1.0).verdict
+    assert passed.passed
+    assert passed.metric is not None
+    assert (passed.metric.reference, passed.metric.candidate) == (1, 1)
+    broken = judged(models.logarithm(), criterion=criterion, metric=lambda *_: 1.0).verdict
+    assert not broken.passed
+
+
+@given(st.floats(-2, 2), st.floats(0, 2))
+def test_a_metric_may_fall_as_far_as_allowed(score, drop):
+    def metric(reference, candidate, labels):
+        assert labels is None
+        return 0.5 if reference is candidate else score
+
+    criterion = Criterion(metric="m", metric_drop=drop)
+    verdict = judged(models.tiny_weights(), criterion=criterion, metric=metric).verdict
+    assert verdict.passed == (score >= 0.5 - drop)
+    assert (len(verdict.reasons) == 0) == verdict.passed
+
+
+def test_a_metric_without_a_number_fails():
+    def metric(reference, candidate, _labels):
+        return 1.0 if reference is candidate else float("nan")
+
+    verdict = judged(models.small(), criterion=Criterion(metric="m"), metric=metric).verdict
+    assert not verdict.passed
+
+
+def test_labels_reach_the_metric():
+    def metric(_reference, candidate, labels):
+        assert labels == tuple(range(8)) or len(labels) == 1
+        return float(len(candidate))
+
+    criterion = Criterion(metric="m")
+    result = judged(models.small(), criterion=criterion, metric=metric, labels=tuple(range(8)))
+    assert result.verdict.passed
+
+
+def test_samples_that_the_search_has_seen_are_no_proof():
+    verdict = judged(models.small(), unseen=False).verdict
+    assert not verdict.passed
+    assert not verdict.unseen
+    assert "no held-out result" in verdict.reasons[0]
+
+
+def test_no_sample_no_verdict():
+    prepared = prepare(models.small())
+    none = prepared.samples.select(())
+    result = judge(mixed(prepared), none, [], Criterion(), None)
+    assert not result.verdict.passed
+    assert not result.verdict.unseen
+    assert result.verdict.worst_sample is None
+    assert result.failing == ()
+
+
+def test_samples_that_fail_alone_are_named_worst_first():
+    ill = models.root_mean_square()
+    data = ill.inputs["x"][:6].copy()
+    data[1] *= 30
+    data[3] *= 0
+    data[4] *= 60
+    result = judged(models.Ill(ill.proto, {"x": data}))
+    # Samples 1 and 4 overflow; 3 was the large one of the model itself.
+    assert set(result.failing) == {1, 4}
+    assert not result.verdict.passed
+
+
+def test_where_no_sample_fails_alone_the_worst_is_named():
+    """Pooled over samples: each alone is within what all together may have."""
+    (pooled,) = judged(models.small()).verdict.outputs.values()
+    result = judged(models.small(), criterion=Criterion(snr_db=pooled.snr_db + 1))
+    assert not result.verdict.passed
+    assert len(result.failing) == 1
+
+
+def test_with_a_metric_the_samples_that_lose_most_come_first():
+    ill = models.huge_weights()
+
+    def metric(reference, candidate, _labels):
+        losses = [
+            np.abs(r["matmul_out"] - c["matmul_out"]).max()
+            for r, c in zip(reference, candidate, strict=True)
+        ]
+        return -float(max(losses))
+
+    result = judged(ill, criterion=Criterion(metric="m"), metric=metric)
+    assert sorted(result.failing) == list(range(8))
+    sizes = [np.abs(r["matmul_out"]).max() for r in prepare(ill).references]
+    assert result.failing[0] == int(np.argmax(sizes))
+
+
+def test_discrete_outputs_are_judged_by_agreement():
+    ill = models.arg_max()
+    verdict = judged(ill).verdict
+    (output,) = verdict.outputs.values()
+    assert output.agreement is not None
+    assert output.agreement < 0.99
+    assert not verdict.passed
+    assert judged(ill, *ill.kept).verdict.outputs["choose_out"].agreement == 1
+    lenient = Criterion(agreement=output.agreement)
+    assert judged(ill, criterion=lenient).verdict.passed
+
+
+@pytest.mark.parametrize("accumulate", ["fp32", "fp16"])
+def test_sums_in_fp16_overflow_where_they_are_asked_for(accumulate):
+    sketch = Sketch()
+    y = sketch.op("ReduceMean", sketch.input("x", [1, 64]), name="mean", axes=[-1])
+    data = f32(np.linspace(3000, 4000, 8 * 64)).reshape(8, 1, 64)
+    ill = models.Ill(sketch.proto(y), {"x": data})
+    verdict = judged(ill, accumulate=accumulate).verdict
+    assert verdict.passed == (accumulate == "fp32")

@@ -1,0 +1,35 @@
+import numpy as np
+from onnx.reference import ReferenceEvaluator
+
+from halfwise.backends.ort import Session
+from halfwise.stages.reference import nonfinite_tensors, reference_outputs
+from tests import models
+from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.stages.casing import prepare
+
+
+def test_outputs_are_those_of_the_onnx_reference_in_the_order_of_the_samples():
+    ill = models.small()
+    prepared = prepare(ill)
+    outputs = reference_outputs(Session(prepared.network.model), prepared.samples)
+    evaluator = ReferenceEvaluator(ill.proto)
+    assert len(outputs) == models.COUNT
+    for i, output in enumerate(outputs):
+        (expected,) = evaluator.run(None, ill.sample(i))
+        np.testing.assert_allclose(output["relu_out"], np.asarray(expected), rtol=1e-6, atol=1e-6)
+
+
+def test_no_samples_no_outputs():
+    prepared = prepare(models.small())
+    assert reference_outputs(Session(prepared.network.model), prepared.samples.select(())) == []
+
+
+def test_tensors_that_are_not_finite_on_any_sample_are_named():
+    sketch = Sketch()
+    x = sketch.input("x", [1, 4])
+    log = sketch.op("Log", sketch.op("Relu", x, name="relu"), name="log")
+    y = sketch.op("Exp", log, name="exp")
+    data = f32([[[1, 2, 3, 4]], [[1, 2, 3, 4]], [[1, 2, 0, 4]]])
+    prepared = prepare(models.Ill(sketch.proto(y), {"x": data}))
+    assert nonfinite_tensors(prepared.network, prepared.samples) == {"log_out"}
+    assert nonfinite_tensors(prepared.network, prepared.samples.select([0, 1])) == frozenset()

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.case import Case, Rules, Samples, Settings
+from halfwise.records import Criterion
+
+
+def samples(*values, labels=None):
+    loaded = []
+
+    def load(index):
+        loaded.append(index)
+        return {"x": np.array(values[index])}
+
+    made = Samples(tuple(f"s{v}" for v in values), load, labels)
+    return made, loaded
+
+
+def values(of):
+    return [int(sample["x"]) for sample in of]
+
+
+def test_a_sample_is_loaded_when_it_is_asked_for():
+    made, loaded = samples(5, 6, 7)
+    assert len(made) == 3
+    assert loaded == []
+    assert int(made[1]["x"]) == 6
+    assert loaded == [1]
+    assert values(made) == [5, 6, 7]
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_an_index_outside_is_refused(index):
+    made, loaded = samples(5, 6, 7)
+    with pytest.raises(IndexError):
+        made[index]
+    assert loaded == []
+
+
+@given(st.lists(st.integers(0, 99), max_size=8), st.data())
+def test_a_selection_keeps_samples_ids_and_labels_together(numbers, data):
+    made, loaded = samples(*numbers, labels=tuple(10 * n for n in numbers))
+    places = st.lists(st.integers(0, len(numbers) - 1)) if numbers else st.just([])
+    chosen = data.draw(places)
+    picked = made.select(chosen)
+    assert loaded == []
+    assert values(picked) == [numbers[i] for i in chosen]
+    assert picked.ids == tuple(f"s{numbers[i]}" for i in chosen)
+    assert picked.labels == tuple(10 * numbers[i] for i in chosen)
+
+
+@given(st.lists(st.integers(0, 99), max_size=5), st.lists(st.integers(0, 99), max_size=5))
+def test_sums_put_one_after_the_other(first, second):
+    one, _ = samples(*first, labels=tuple(first))
+    two, _ = samples(*second, labels=tuple(second))
+    both = one + two
+    assert values(both) == first + second
+    assert both.ids == one.ids + two.ids
+    assert both.labels == tuple(first + second)
+
+
+def test_labels_survive_only_where_both_have_them():
+    one, _ = samples(1, labels=(1,))
+    two, _ = samples(2)
+    assert (one + two).labels is None
+    assert (two + one).labels is None
+    assert one.select([]).labels == ()
+    assert two.select([0]).labels is None
+
+
+def test_a_selection_of_a_sum_of_selections():
+    one, _ = samples(1, 2, 3)
+    two, _ = samples(4, 5, 6)
+    mixed = (one.select([2, 0]) + two.select([1])).select([2, 1, 0])
+    assert values(mixed) == [5, 1, 3]
+    assert mixed.ids == ("s5", "s1", "s3")
+
+
+def test_defaults_are_those_of_the_documentation():
+    settings = Settings()
+    assert settings.rules == Rules((), (), ())
+    assert (settings.headroom, settings.margin, settings.time_budget) == (2, 0.8, 300)
+    assert (settings.fmt.name, settings.io, settings.accumulate) == ("fp16", "fp32", "fp32")
+    assert settings.keep_above is None
+
+
+def test_a_case_is_about_real_data_unless_said_otherwise():
+    made, _ = samples(1)
+    case = Case(None, made, made.select(()), Criterion(), None, (), "")  # type: ignore[arg-type]
+    assert case.real

@@ -1,0 +1,227 @@
+"""The loop over small models, without files."""
+
+import time
+
+import numpy as np
+import pytest
+
+from halfwise.api.loading import load_case
+from halfwise.api.options import understand
+from halfwise.errors import CaseError
+from halfwise.pipeline import Fixed, fix
+from halfwise.progress import Silent
+from tests import models
+
+
+class Listener(Silent):
+    """Remembers notes."""
+
+    def __init__(self):
+        self.notes: list[str] = []
+
+    def note(self, line: str) -> None:
+        self.notes.append(line)
+
+
+def found(ill, watcher=None, *, heldout=None, **options) -> Fixed:
+    inputs = dict(ill.inputs)
+    request = understand(inputs, {**options, "heldout": heldout})
+    case = load_case(ill.proto, request.data, request.criterion)
+    return fix(case, request.settings, watcher or Silent())
+
+
+def kept(fixed):
+    return {k.node for k in fixed.plan.keep}
+
+
+def types_in(fixed: Fixed) -> dict[str, str]:
+    values = (v for n in fixed.rewritten.model.graph for v in n.outputs)
+    return {str(v.name): v.dtype.name for v in values if v.dtype}
+
+
+@pytest.fixture(scope="module")
+def normal():
+    return found(models.layer_norm())
+
+
+def test_the_plan_is_what_the_model_needs(normal):
+    assert kept(normal) == models.layer_norm().kept
+    assert normal.plan.minimal
+    assert normal.verdict.passed
+    assert not normal.baseline.passed
+    assert normal.verdict.samples == ("inputs[3]", "inputs[7]")
+    assert normal.search.calibration == tuple(f"inputs[{i}]" for i in (0, 1, 2, 4, 5, 6))
+    assert normal.search.joined == ()
+    assert normal.search.tolerance_factor == 0.8
+
+
+def test_the_model_is_that_of_the_plan(normal):
+    types = types_in(normal)
+    for node in ("square", "variance", "eps", "root"):
+        assert types[f"{node}_out"] == "FLOAT"
+    assert types["centre_out"] == "FLOAT16"
+    assert normal.plan.casts == normal.rewritten.casts
+
+
+def test_every_kept_node_was_seen_to_be_needed(normal):
+    assert all(k.error_without is not None and k.error_without > 1 for k in normal.plan.keep)
+    assert all(k.guard and k.reason for k in normal.plan.keep)
+
+
+def test_the_work_is_counted(normal):
+    assert 0 < normal.evaluations < 30
+    assert list(normal.stage_seconds) == [
+        *("reference", "observe", "attribute", "baseline", "emulate", "search", "judge"),
+    ]
+    assert len(normal.references) == 6
+    assert len(normal.observations.samples) == 6
+
+
+def test_a_model_that_needs_nothing_keeps_nothing():
+    fixed = found(models.small())
+    assert kept(fixed) == set()
+    assert fixed.baseline.passed
+    assert fixed.plan.minimal
+    assert fixed.growth == ()
+
+
+def growing(*large: int) -> models.Ill:
+    """Twelve samples of which some are twenty times as large as the others."""
+    ill = models.root_mean_square()
+    data = models.signals(1, 2, 16, seed=3, peak=50, count=12)
+    data[list(large)] *= 20
+    return models.Ill(ill.proto, {"x": data}, ill.kept)
+
+
+def test_a_heldout_sample_that_fails_joins_and_others_judge():
+    listener = Listener()
+    ill = growing(7)
+    fixed = found(ill, listener)
+    assert kept(fixed) == ill.kept
+    assert fixed.search.joined == ("inputs[7]",)
+    assert fixed.search.calibration[-1] == "inputs[7]"
+    assert fixed.verdict.samples == ("inputs[3]", "inputs[11]")
+    assert fixed.verdict.passed
+    assert fixed.verdict.unseen
+    assert fixed.plan.minimal
+    assert any("join the calibration" in note for note in listener.notes)
+
+
+def test_as_many_join_as_leave_some_to_judge():
+    ill = growing()
+    heldout = models.signals(1, 2, 16, seed=4, peak=1000, count=8)
+    fixed = found(ill, heldout={"x": heldout})
+    assert kept(fixed) == ill.kept
+    assert len(fixed.search.joined) == 2
+    assert len(fixed.verdict.samples) == 6
+    assert set(fixed.search.joined).isdisjoint(fixed.verdict.samples)
+    assert fixed.verdict.passed
+
+
+def test_a_single_heldout_sample_that_fails_fails_the_verdict():
+    ill = growing()
+    fixed = found(ill, heldout={"x": models.signals(1, 2, 16, seed=4, peak=1000, count=1)})
+    assert not fixed.verdict.passed
+    assert fixed.search.joined == ()
+
+
+def test_what_no_plan_can_pass_ends_without_joining():
+    fixed = found(models.layer_norm(), lower=["square"])
+    assert not fixed.verdict.passed
+    assert fixed.search.joined == ()
+    assert not fixed.plan.minimal
+    assert "square" not in kept(fixed)
+    assert fixed.growth
+
+
+def test_a_single_sample_is_judged_but_proves_nothing():
+    ill = models.layer_norm()
+    fixed = found(models.Ill(ill.proto, {"x": ill.inputs["x"][:1]}))
+    assert kept(fixed) == ill.kept
+    assert not fixed.verdict.passed
+    assert not fixed.verdict.unseen
+    assert fixed.verdict.samples == fixed.search.calibration
+
+
+def test_no_time_leaves_the_best_passing_plan():
+    fixed = found(models.layer_norm(), time_budget=0)
+    assert fixed.search.exhausted
+    assert not fixed.plan.minimal
+    assert kept(fixed) >= models.layer_norm().kept
+    assert fixed.verdict.passed
+
+
+class Slow(Listener):
+    """Lets the time budget pass once the first search is over."""
+
+    def note(self, line: str) -> None:
+        super().note(line)
+        if "join the calibration" in line:
+            time.sleep(1.0)
+
+
+def test_no_time_is_left_when_samples_join():
+    listener = Slow()
+    fixed = found(growing(7), listener, time_budget=1.0)
+    assert any("join the calibration" in note for note in listener.notes)
+    assert fixed.search.joined == ("inputs[7]",)
+    assert fixed.search.exhausted
+    assert not fixed.plan.minimal
+    assert kept(fixed) >= growing().kept
+    assert fixed.verdict.passed
+
+
+def test_the_classic_rule_searches_nothing():
+    fixed = found(models.layer_norm(), keep_above=4000.0)
+    assert kept(fixed) == {"mean", "centre", "square", "variance", "eps"} - _below(4000)
+    assert not fixed.plan.minimal
+    assert "no search" in fixed.search.steps[0]
+    assert all("--keep-above" in k.reason for k in fixed.plan.keep)
+
+
+def _below(limit):
+    x = models.layer_norm().inputs["x"][[0, 1, 2, 4, 5, 6]].astype(np.float64)
+    mean = x.mean(axis=-1, keepdims=True)
+    sizes = {"mean": np.abs(mean).max(), "centre": np.abs(x - mean).max()}
+    return {node for node, size in sizes.items() if size <= limit}
+
+
+def test_rules_hold_in_plan_and_model():
+    fixed = found(models.layer_norm(), keep=["divide"], lower=["gamma"])
+    assert kept(fixed) == models.layer_norm().kept | {"divide"}
+    reasons = {str(k.node): k.reason for k in fixed.plan.keep}
+    assert "--keep divide" in reasons["divide"]
+    assert fixed.plan.minimal
+
+
+def test_a_lowered_node_is_in_no_plan_not_even_the_classic_one():
+    fixed = found(models.layer_norm(), keep_above=1000.0, lower=["centre"])
+    assert "centre" not in kept(fixed)
+    assert types_in(fixed)["centre_out"] == "FLOAT16"
+
+
+def test_rules_are_checked_before_the_work():
+    listener = Listener()
+    with pytest.raises(CaseError, match="matches no node"):
+        found(models.layer_norm(), listener, keep=["absent"])
+    assert listener.notes == []
+
+
+def test_a_metric_is_held_to_in_full():
+    def of(drop):
+        return found(models.layer_norm(), metric="psnr", metric_drop=drop)
+
+    assert of(1000).search.tolerance_factor == 1.0
+    assert kept(of(1000)) == set()
+    assert kept(of(60)) >= models.layer_norm().kept
+
+
+def test_the_error_is_followed_where_guards_do_not_explain():
+    fixed = found(models.deep(), rel_max=5e-4)
+    assert [step.node for step in fixed.growth] == [f"rotate_{i}" for i in range(10)]
+    assert any("accumulates" in note for note in fixed.plan.notes)
+
+
+def test_the_same_case_gives_the_same_result(normal):
+    again = found(models.layer_norm())
+    assert (again.plan, again.verdict, again.search) == (normal.plan, normal.verdict, normal.search)

@@ -1,0 +1,204 @@
+"""The run folder is whole or absent, and says what is wrong with one that is not its own."""
+
+import json
+import math
+import os
+import stat
+
+import pytest
+
+from halfwise.errors import RecordMismatch, UsageError
+from halfwise.records import Run
+from halfwise.store import (
+    new_folder,
+    read_run,
+    refuse_existing,
+    run_json,
+    write_observations,
+    write_run,
+)
+from tests.unit.render import runs
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "deep" / "run"
+
+
+def leftovers(tmp_path):
+    return [p for p in tmp_path.rglob("*") if p.name != "deep"]
+
+
+def test_a_folder_appears_when_it_is_whole(folder, tmp_path):
+    with new_folder(folder) as partial:
+        (partial / "a").write_text("content")
+        assert not folder.exists()
+        assert partial.parent == folder.parent
+        assert partial.name.startswith(".")
+    assert (folder / "a").read_text() == "content"
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["a", "deep", "run"]
+
+
+def test_it_has_the_permissions_of_any_other_folder(folder):
+    previous = os.umask(0o027)
+    try:
+        with new_folder(folder):
+            pass
+    finally:
+        assert os.umask(previous) == 0o027
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
+
+
+class Ended(BaseException):
+    """Something that no `except Exception` catches."""
+
+
+@pytest.mark.parametrize("end", [ValueError, KeyboardInterrupt, SystemExit, Ended])
+def test_whatever_ends_the_writing_leaves_nothing(folder, tmp_path, end):
+    def write_half():
+        with new_folder(folder) as partial:
+            (partial / "sub").mkdir()
+            (partial / "sub" / "a").write_text("half")
+            raise end
+
+    with pytest.raises(end):
+        write_half()
+    assert leftovers(tmp_path) == []
+
+
+def test_a_folder_that_exists_is_left_alone(folder, tmp_path):
+    folder.mkdir(parents=True)
+    (folder / "mine").write_text("mine")
+    with pytest.raises(UsageError, match="exists"), new_folder(folder):
+        pytest.fail("entered")
+    assert [p.name for p in leftovers(tmp_path)] == ["run", "mine"]
+
+
+def test_a_folder_that_appears_meanwhile_is_left_alone(folder, tmp_path):
+    def write_late():
+        with new_folder(folder) as partial:
+            (partial / "a").write_text("ours")
+            folder.mkdir()
+
+    with pytest.raises(UsageError, match="exists"):
+        write_late()
+    assert list(folder.iterdir()) == []
+    assert [p.name for p in leftovers(tmp_path)] == ["run"]
+
+
+@pytest.mark.parametrize("make", ["file", "folder", "dangling link"])
+def test_anything_of_that_name_is_refused(tmp_path, make):
+    path = tmp_path / "run"
+    if make == "file":
+        path.write_text("")
+    elif make == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("nowhere")
+    with pytest.raises(UsageError, match="exists"):
+        refuse_existing(path)
+
+
+def test_what_cannot_be_made_is_refused_before_any_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="Not a directory"):
+        refuse_existing(tmp_path / "file" / "run")
+    with pytest.raises(UsageError, match="too long"):
+        refuse_existing(tmp_path / ("x" * 300))
+    refuse_existing(tmp_path / "a" / "b" / "run")
+    refuse_existing(tmp_path / ("x" * 255))
+
+
+def test_a_parent_without_permission_is_refused(tmp_path, monkeypatch):
+    # Root may write anywhere, so the permission is made up.
+    monkeypatch.setattr(os, "access", lambda path, _mode: path != tmp_path)
+    with pytest.raises(UsageError, match="no permission"):
+        refuse_existing(tmp_path / "a" / "run")
+
+
+def test_the_longest_name_there_is(tmp_path):
+    with new_folder(tmp_path / ("x" * 255)):
+        pass
+    assert [p.name for p in leftovers(tmp_path)] == ["x" * 255]
+
+
+@pytest.fixture
+def stored(tmp_path):
+    def stored(run):
+        write_run(tmp_path, run)
+        return read_run(tmp_path)
+
+    return stored
+
+
+def test_a_run_reads_as_it_was_written(stored):
+    assert stored(runs.run()) == runs.run()
+    assert stored(runs.verification()) == runs.verification()
+
+
+def test_numbers_without_end_are_strings_and_come_back(stored, tmp_path):
+    output = runs.output_error(max_abs=math.inf, snr_db=-math.inf, cosine=math.nan)
+    run = runs.run(verdict=runs.verdict(passed=False, outputs={"y": output}))
+    found = stored(run).verdict.outputs["y"]
+    assert (found.max_abs, found.snr_db) == (math.inf, -math.inf)
+    assert math.isnan(found.cosine)
+
+    def refuse(name):
+        pytest.fail(f"{name} is not JSON")
+
+    text = (tmp_path / "run.json").read_text()
+    raw = json.loads(text, parse_constant=refuse)["verdict"]["outputs"]["y"]
+    assert (raw["max_abs"], raw["snr_db"], raw["cosine"]) == ("Infinity", "-Infinity", "NaN")
+
+
+def test_json_ends_with_a_line_break_and_keeps_any_name():
+    run = runs.run(original_names={"n": "größe\n\u2028"})
+    assert run_json(run).endswith("}\n")
+    assert Run.model_validate_json(run_json(run)) == run
+
+
+def test_observations(tmp_path):
+    seen = runs.observations()
+    write_observations(tmp_path, seen)
+    text = (tmp_path / "observations.json").read_text()
+    assert type(seen).model_validate_json(text) == seen
+
+
+def test_no_folder(tmp_path):
+    with pytest.raises(RecordMismatch, match="no run folder"):
+        read_run(tmp_path / "absent")
+    with pytest.raises(RecordMismatch, match="no run folder"):
+        read_run(tmp_path)
+    (tmp_path / "run.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RecordMismatch, match="no run folder"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"text"', "{} {}"])
+def test_damaged(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(RecordMismatch, match="damaged"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("version", [0, 2, None, "1", {}])
+def test_another_version(tmp_path, version):
+    content = json.loads(run_json(runs.run())) | {"schema_version": version}
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    with pytest.raises(RecordMismatch, match="schema version"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"verdict": {}}, {"headroom": "much"}, {"surplus": 1}])
+def test_a_field_that_does_not_fit_is_named(tmp_path, change):
+    content = json.loads(run_json(runs.run())) | change
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    with pytest.raises(RecordMismatch, match=next(iter(change))):
+        read_run(tmp_path)
+
+
+def test_a_truncated_run(tmp_path):
+    text = run_json(runs.run())
+    (tmp_path / "run.json").write_text(text[: len(text) // 2])
+    with pytest.raises(RecordMismatch, match="damaged"):
+        read_run(tmp_path)
