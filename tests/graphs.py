@@ -66,14 +66,20 @@ class Sheet:
     def pick(self) -> str:
         """Return a f32[2, 4] value; late ones are likelier, so graphs grow deep."""
         back = self.draw(st.integers(0, len(self.floats) - 1).map(lambda i: i // 2))
-        return self.floats[-1 - back]
+        return self.floats[-1 - int(back)]
 
-    def op(self, op_type: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> Any:
-        """Append a node, maybe without a name or with one that others have; return outputs."""
+    def op(self, op_type: str, inputs: Sequence[str], **attributes: Any) -> str:
+        """Append a node, maybe without a name or with one that others have; return its output."""
+        return self.ops(op_type, inputs, 1, **attributes)[0]
+
+    def ops(
+        self, op_type: str, inputs: Sequence[str], outputs: int, **attributes: Any
+    ) -> list[str]:
+        """Append a node with several outputs."""
         results = [self.new() for _ in range(outputs)]
         name = self.draw(st.sampled_from((f"n{self.named}", f"n{self.named}", "", "twin")))
         self.nodes.append(helper.make_node(op_type, inputs, results, name=name, **attributes))
-        return results[0] if outputs == 1 else results
+        return results
 
     def array(self, values: Any, dtype: Any = np.int64) -> str:
         """Add a constant, as an initializer or as a Constant node."""
@@ -89,7 +95,7 @@ class Sheet:
         """Return a float initializer, maybe one that other nodes read too."""
         shared = [n for n, t in self.constants.items() if n[0] == "w" and t.dims == list(shape)]
         if shared and self.draw(st.booleans()):
-            return self.draw(st.sampled_from(shared))
+            return str(self.draw(st.sampled_from(shared)))
         array = self.draw(
             dyadic(shape) if self.exact else st.one_of(dyadic(shape), gaussian(shape))
         )
@@ -182,7 +188,7 @@ def _concat_slice(s: Sheet) -> str:
 def _split(s: Sheet) -> list[str]:
     joined = s.op("Concat", [s.pick(), s.pick()], axis=1)
     sizes = {"num_outputs": 2} if s.opset >= 18 else {}
-    return list(s.op("Split", [joined], outputs=2, axis=1, **sizes))
+    return s.ops("Split", [joined], 2, axis=1, **sizes)
 
 
 def _turned(s: Sheet) -> str:
@@ -288,7 +294,7 @@ def graphs(draw: Any, *, exact: bool = False, opsets: Sequence[int] = OPSETS) ->
     computed = {v for node in sheet.nodes for v in node.output}
     choice = [v for v in sheet.floats[:-1] if v in computed]
     chosen = draw(st.lists(st.sampled_from(choice), unique=True, max_size=2)) if choice else []
-    outputs = dict.fromkeys((*chosen, sheet.floats[-1]), TensorProto.FLOAT)
+    outputs: dict[str, int] = dict.fromkeys((*chosen, sheet.floats[-1]), TensorProto.FLOAT)
     if sheet.others and draw(st.booleans()):
         outputs |= sheet.others
     batch = draw(st.sampled_from((2, "batch")))

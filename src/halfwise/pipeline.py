@@ -35,7 +35,7 @@ from halfwise.stages.plan.reasons import kept_nodes, plan_record
 from halfwise.stages.plan.rules import apply_rules
 from halfwise.stages.plan.search import Found
 from halfwise.stages.plan.search import Search as PlanSearch
-from halfwise.stages.reference import reference_outputs
+from halfwise.stages.reference import inspected_reference, reference_outputs
 from halfwise.stages.rewrite import rewrite
 from halfwise.stages.trial import WORST, Trials
 
@@ -91,11 +91,13 @@ class _Fix:
     def run(self) -> Fixed:
         settings, network = self.settings, self.case.network
         with self._stage("reference"):
-            session = check(network, device=settings.device, libraries=settings.libraries)
+            check(network, device=settings.device, libraries=settings.libraries)
             self.roles: Roles = roles_of(network)
             self.forced = apply_rules(network, self.roles, settings.rules)
             self.heldout = self.case.heldout
-            self.heldout_references = reference_outputs(session, self.heldout)
+            self.heldout_references, self.nonfinite = inspected_reference(
+                network, self.heldout, device=settings.device, libraries=settings.libraries
+            )
         with self._stage("observe"):
             self.observations, references = observe(
                 network,
@@ -106,6 +108,7 @@ class _Fix:
                 libraries=settings.libraries,
                 progress=self.watcher.step,
             )
+            self.nonfinite |= {o.tensor for o in self.observations.tensors if o.nonfinite}
         with self._stage("attribute"):
             self.guards = attribute(
                 network,
@@ -154,7 +157,8 @@ class _Fix:
                     self.guards,
                     self.forced.kept,
                     found.excess_without,
-                    self.settings.keep_above,
+                    limit=self.settings.keep_above,
+                    metric=self.case.criterion.metric,
                 ),
                 minimal=found.minimal,
                 growth=path,
@@ -219,9 +223,7 @@ class _Fix:
             references,
             self.case.criterion,
             self.case.metric,
-            reference_nonfinite=frozenset(
-                o.tensor for o in self.observations.tensors if o.nonfinite
-            ),
+            reference_nonfinite=self.nonfinite,
             accumulate=self.settings.accumulate,
             unseen=unseen,
             inspected=inspected,
@@ -323,6 +325,7 @@ class _Fix:
                 self.roles,
                 self.case.calibration[0],
                 device=self.settings.device,
+                libraries=self.settings.libraries,
             )
 
     def _search_record(self, found: Found, joined: list[str]) -> Search:

@@ -24,7 +24,7 @@ from halfwise.records import Observations, Run
 from halfwise.stages.check import check
 from halfwise.stages.judge import judge
 from halfwise.stages.observe import observe as run_observe
-from halfwise.stages.reference import reference_outputs
+from halfwise.stages.reference import inspected_reference
 from halfwise.stages.rewrite import save_checked
 from halfwise.store import (
     MODEL_FILE,
@@ -115,8 +115,10 @@ def verify(
     other = load_model(candidate)
     _demand_same_interface(case, other.model)
     watcher.stage("reference")
-    session = check(case.network, device=settings.device, libraries=settings.libraries)
-    references = reference_outputs(session, case.calibration)
+    check(case.network, device=settings.device, libraries=settings.libraries)
+    references, nonfinite = inspected_reference(
+        case.network, case.calibration, device=settings.device, libraries=settings.libraries
+    )
     watcher.stage("judge")
     verdict = judge(
         other.model,
@@ -124,6 +126,7 @@ def verify(
         references,
         case.criterion,
         case.metric,
+        reference_nonfinite=nonfinite,
         accumulate=settings.accumulate,
         device=settings.device,
         libraries=settings.libraries,

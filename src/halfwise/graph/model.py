@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
+from halfwise.graph.external import external_files
 from halfwise.graph.naming import name_uniquely
 from halfwise.records import NodeName, TensorName
 
@@ -116,7 +117,7 @@ def load_network(path: Path) -> Network:
     """
     proto = _parse(path)
     digest = hashlib.sha256(path.read_bytes())
-    for file in _external_files(proto, path):
+    for file in external_files(proto, path):
         with file.open("rb") as stream:
             while block := stream.read(1 << 24):
                 digest.update(block)
@@ -194,7 +195,7 @@ def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.g
         if _is_large(value):
             tensor = value.const_value
             assert tensor is not None
-            arrays[name] = np.ascontiguousarray(tensor.numpy())
+            arrays[name] = np.asarray(tensor.numpy(), order="C")
             value.const_value = ir.ExternalTensor(
                 "in-memory",
                 0,
@@ -274,6 +275,11 @@ def _check_and_infer(model: ir.Model) -> None:
                 onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             )
             proto.graph.initializer.remove(tensor)
+    try:
+        onnx.checker.check_model(proto, full_check=True)
+    except onnx.shape_inference.InferenceError:
+        # What else is wrong fails again below.
+        _forget_sizes(proto)
     inferred = onnx.shape_inference.infer_shapes(proto, check_type=True)
     if not any(_is_long_vector(info) for info in inferred.graph.value_info):
         # Propagating values finds more shapes, but takes a long vector for a long shape: minutes.
@@ -291,6 +297,17 @@ def _check_and_infer(model: ir.Model) -> None:
                 value.shape = ir.serde.deserialize_type_proto_for_shape(types[value.name])
 
 
+def _forget_sizes(proto: onnx.ModelProto) -> None:
+    """Drop declared sizes of computed values; wrong ones would make the rewritten model invalid.
+
+    ONNX Runtime passes over them: they stay behind where somebody changed the inputs' alone.
+    """
+    for graph in _graphs(proto.graph):
+        for info in (*graph.value_info, *graph.output):
+            for dimension in info.type.tensor_type.shape.dim:
+                dimension.Clear()
+
+
 def _is_long_vector(info: onnx.ValueInfoProto) -> bool:
     dims = info.type.tensor_type.shape.dim
     return len(dims) == 1 and dims[0].dim_value > _LONGEST_SHAPE
@@ -302,51 +319,6 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         for attribute in node.attribute:
             for body in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
                 yield from _graphs(body)
-
-
-def _external_files(proto: onnx.ModelProto, path: Path) -> list[Path]:
-    folder = path.parent.resolve()
-    files: dict[Path, None] = {}
-    for tensor in _tensors(proto.graph):
-        if not onnx.external_data_helper.uses_external_data(tensor):
-            continue
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        location = entries.get("location", "")
-        file = (folder / location).resolve()
-        if not file.is_relative_to(folder):
-            raise CaseError(
-                f"{path} asks for external data outside its own folder: {location!r}.",
-                "External data must lie beside the model; copy it there and save the model again.",
-            )
-        if not file.is_file():
-            raise CaseError(
-                f"{path} needs the external data file {location!r}, which is missing.",
-                f"Copy it into {folder}.",
-            )
-        offset, length = (entries.get(key, "0") for key in ("offset", "length"))
-        if not (offset.isdecimal() and length.isdecimal()):
-            raise CaseError(
-                f"{path} gives external data {location!r} at {offset!r} of {length!r} bytes.",
-                "Expected numbers of bytes; save the model again.",
-            )
-        end = int(offset) + int(length)
-        if file.stat().st_size < end:
-            raise CaseError(
-                f"External data file {location!r} is truncated: {file.stat().st_size} "
-                f"bytes, {end} expected.",
-                "Copy it again.",
-            )
-        files[file] = None
-    return list(files)
-
-
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for body in (attribute.g, *attribute.graphs):
-                yield from _tensors(body)
 
 
 def _refuse_quantised(model: ir.Model, source: str) -> None:

@@ -15,7 +15,9 @@ class KeptNode(Record):
         reason: One sentence with numbers.
         guard: Kind of the guard that names the cause, None where no guard does.
         error_without: Excess over the search tolerance when this node alone returns to the low
-            format (1 is the tolerance itself); None where it was not measured.
+            format: 1 is the tolerance itself, and a lower bound, since the first failing sample
+            ends the trial. With a metric, 1 plus what it falls beyond its allowance. None where
+            it was not measured.
     """
 
     node: NodeName

@@ -16,17 +16,22 @@ def reference_outputs(session: Session, samples: Samples) -> list[Outputs]:
     return [session.run(sample) for sample in samples]
 
 
-def nonfinite_tensors(
+def inspected_reference(
     network: Network, samples: Samples, *, device: str = "cpu", libraries: Sequence[Path] = ()
-) -> frozenset[TensorName]:
-    """Return the tensors that hold NaN or infinities in FP32 on any sample, such as masks of -inf.
+) -> tuple[list[Outputs], frozenset[TensorName]]:
+    """Return the outputs of every sample, and the tensors that are not finite on any of them.
 
-    What is not finite there is no fault of a candidate's.
+    What holds NaN or infinities in FP32 already, such as a mask of -inf, is no fault of a
+    candidate's.
     """
+    if not samples:
+        return [], frozenset()
     model = network.model
     probe = ExtremaProbe(model, observable(model), device=device, libraries=libraries)
-    found: set[TensorName] = set()
+    results: list[Outputs] = []
+    nonfinite: set[TensorName] = set()
     for sample in samples:
-        _, extrema = probe.run(sample)
-        found |= {name for name, extremum in extrema.items() if extremum.nonfinite}
-    return frozenset(found)
+        outputs, extrema = probe.run(sample)
+        results.append(outputs)
+        nonfinite |= {name for name, extremum in extrema.items() if extremum.nonfinite}
+    return results, frozenset(nonfinite)

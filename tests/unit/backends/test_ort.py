@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.backends import ort
 from halfwise.backends.ort import Session, devices, runtime_version
 from halfwise.errors import BackendMissing, CaseError, RunFailed
 from halfwise.graph.model import LARGE_TENSOR_BYTES, Network, network_from_proto
@@ -155,9 +154,7 @@ def test_a_model_that_onnx_takes_and_onnx_runtime_does_not():
 
 
 def test_a_device_that_is_not_there_is_missing(monkeypatch):
-    monkeypatch.setattr(
-        ort.ort, "get_available_providers", lambda: ["CPUExecutionProvider"], raising=True
-    )
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
     assert devices() == {"cpu": True, "cuda": False}
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
     model = network(nodes, [info("x")], [info("y")]).model

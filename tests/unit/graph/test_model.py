@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -63,70 +61,6 @@ def test_a_truncated_model_is_refused_wherever_it_ends(tmp_path):
         path.write_bytes(whole[:size])
         with pytest.raises(CaseError):
             load_network(path)
-
-
-# --- external data ----------------------------------------------------------------------------
-
-
-def external(folder: Path, **entries: str) -> Path:
-    weight = TensorProto(name="w", data_type=F32, dims=[4], data_location=TensorProto.EXTERNAL)
-    for key, value in entries.items():
-        weight.external_data.add(key=key, value=value)
-    path = folder / "m.onnx"
-    path.write_bytes(model(ADD, [weight]).SerializeToString())
-    return path
-
-
-@pytest.fixture
-def folder(tmp_path):
-    inside = tmp_path / "model"
-    inside.mkdir()
-    data = np.arange(4, dtype=np.float32).tobytes()
-    (inside / "w.bin").write_bytes(b"head" * 2 + data)
-    (tmp_path / "outside.bin").write_bytes(data)
-    (inside / "link.bin").symlink_to(tmp_path / "outside.bin")
-    return inside
-
-
-def test_external_data_is_read_and_hashed(folder):
-    path = external(folder, location="w.bin", offset="8", length="16")
-    network = load_network(path)
-    np.testing.assert_array_equal(network.graph.initializers["w"].const_value, [0, 1, 2, 3])
-    (folder / "w.bin").write_bytes(b"head" * 2 + np.ones(4, np.float32).tobytes())
-    assert load_network(path).sha256 != network.sha256
-
-
-@pytest.mark.parametrize("entries", [{"location": "none.bin"}, {"location": ""}, {}])
-def test_missing_external_data_is_refused(folder, entries):
-    with pytest.raises(CaseError, match="which is missing"):
-        load_network(external(folder, **entries))
-
-
-@pytest.mark.parametrize("location", ["../outside.bin", "link.bin", "{absolute}"])
-def test_external_data_outside_the_folder_is_refused(folder, location):
-    location = location.format(absolute=folder.parent / "outside.bin")
-    with pytest.raises(CaseError, match="outside its own folder"):
-        load_network(external(folder, location=location, length="16"))
-
-
-@pytest.mark.parametrize(
-    "entries", [{"length": "17"}, {"offset": "12", "length": "16"}, {"offset": "12"}]
-)
-def test_truncated_external_data_is_refused(folder, entries):
-    with pytest.raises(CaseError, match=r"truncated|incomplete"):
-        load_network(external(folder, location="w.bin", **{"offset": "8", "length": "8"} | entries))
-
-
-def test_external_data_without_a_length_is_still_seen_to_be_short(folder):
-    (folder / "w.bin").write_bytes(bytes(8))
-    with pytest.raises(CaseError, match="incomplete"):
-        load_network(external(folder, location="w.bin"))
-
-
-@pytest.mark.parametrize("entries", [{"offset": "x"}, {"offset": "-8"}, {"length": "1e3"}])
-def test_external_data_at_no_number_is_refused(folder, entries):
-    with pytest.raises(CaseError, match="Expected numbers of bytes"):
-        load_network(external(folder, location="w.bin", **entries))
 
 
 # --- graphs that are refused ------------------------------------------------------------------
@@ -225,6 +159,16 @@ def test_types_of_sequences_are_kept_apart_from_tensors():
     network = network_from_proto(model(nodes))
     split = next(network.nodes())
     assert isinstance(split.outputs[0].type, ir.SequenceType)
+
+
+def test_sizes_that_are_declared_wrongly_are_corrected():
+    # As after changing the batch size of the inputs only; ONNX Runtime runs it with a warning.
+    nodes = [node("Relu", "x", "h"), node("Neg", "h", "y")]
+    proto = model(nodes, inputs=[info("x", (8, 4))], outputs=[info("y", (1, 4))])
+    proto.graph.value_info.append(info("h", (1, 4)))
+    network = network_from_proto(proto)
+    assert [n.outputs[0].shape for n in network.nodes()] == [ir.Shape([8, 4])] * 2
+    onnx.checker.check_model(ir.serde.serialize_model(network.model), full_check=True)
 
 
 def test_the_original_is_hashed_not_the_normal_form():

@@ -11,7 +11,7 @@ from halfwise.backends.emulation.switched import SWITCH_INPUT, emulate_switched
 from halfwise.backends.ort import Session
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.movement import carried, fewest_casts
 from halfwise.graph.roles import Role, Roles, is_float, roles_of
 from halfwise.records import NodeName
@@ -203,13 +203,13 @@ def moving(roles: Roles) -> list[NodeName]:
     return [n for n, r in roles.items() if r.role is Role.MOVEMENT]
 
 
-def seen(net: Network, roles: Roles, fp32: Names, *, fp32_io: bool) -> Iterator[tuple]:
+def seen(net: Network, roles: Roles, fp32: Names, *, fp32_io: bool) -> Iterator[tuple[object, ...]]:
     """Yield, per FP32 reader of a value, which of its origins reach it rounded.
 
     Follows values through moving nodes; says the same as running the model, but of every
     input at once.
     """
-    origins: dict[object, frozenset[tuple[str, bool]]] = {}
+    origins: dict[object, frozenset[tuple[object, bool]]] = {}
 
     def of(value):
         if value not in origins:
@@ -218,7 +218,7 @@ def seen(net: Network, roles: Roles, fp32: Names, *, fp32_io: bool) -> Iterator[
         return origins[value]
 
     for n in net.nodes():
-        role = roles[n.name]
+        role = roles[node_name(n)]
         low = role.free and n.name not in fp32
         floats = [v for v in n.inputs if is_float(v)]
         if role.role is Role.MOVEMENT:

@@ -5,11 +5,16 @@ from hypothesis import given
 from onnx import TensorProto, defs, helper, numpy_helper
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.model import network_from_proto, node_name
 from halfwise.graph.roles import Role, is_float, roles_of
+from halfwise.records import NodeName
 from tests.graphs import Drawn, graphs
 
 F32, F64, I64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
+
+
+def role_called(name, proto, low=ir.DataType.FLOAT16):
+    return roles_of(network_from_proto(proto), low)[NodeName(name)]
 
 
 def role(op_type, inputs, outputs, *, opset=17, domain="", low=ir.DataType.FLOAT16, **attributes):
@@ -52,7 +57,7 @@ def role(op_type, inputs, outputs, *, opset=17, domain="", low=ir.DataType.FLOAT
     imports = [helper.make_opsetid("", opset)]
     imports += [helper.make_opsetid(domain, 1)] if domain else []
     proto = helper.make_model(graph, opset_imports=imports, ir_version=8)
-    return roles_of(network_from_proto(proto), low)["n"]
+    return role_called("n", proto, low)
 
 
 def ints(*values):
@@ -169,10 +174,10 @@ def test_control_flow_is_pinned():
         [helper.make_tensor_value_info("y", F32, [4])],
     )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    roles = roles_of(network_from_proto(proto))
-    assert set(roles) == {"n"}
-    assert roles["n"].role is Role.PINNED
-    assert "control flow" in roles["n"].reason
+    assert set(roles_of(network_from_proto(proto))) == {"n"}
+    found = role_called("n", proto)
+    assert found.role is Role.PINNED
+    assert "control flow" in found.reason
 
 
 def test_sequences_are_pinned():
@@ -190,7 +195,7 @@ def role_of_sequence():
         [helper.make_tensor_value_info("y", F32, [4])],
     )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return roles_of(network_from_proto(proto))["n"]
+    return role_called("n", proto)
 
 
 def test_slots_follow_the_operator_set_of_the_model():
@@ -235,7 +240,7 @@ def test_low_slots_are_float_values_that_the_schema_allows(drawn: Drawn):
     roles = roles_of(network)
     assert list(roles) == [n.name for n in network.nodes()]
     for node in network.nodes():
-        found = roles[node.name]
+        found = roles[node_name(node)]
         if not found.free:
             assert not any(found.inputs + found.outputs)
             continue

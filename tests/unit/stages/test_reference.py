@@ -2,7 +2,7 @@ import numpy as np
 from onnx.reference import ReferenceEvaluator
 
 from halfwise.backends.ort import Session
-from halfwise.stages.reference import nonfinite_tensors, reference_outputs
+from halfwise.stages.reference import inspected_reference, reference_outputs
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.stages.casing import prepare
@@ -31,5 +31,10 @@ def test_tensors_that_are_not_finite_on_any_sample_are_named():
     y = sketch.op("Exp", log, name="exp")
     data = f32([[[1, 2, 3, 4]], [[1, 2, 3, 4]], [[1, 2, 0, 4]]])
     prepared = prepare(models.Ill(sketch.proto(y), {"x": data}))
-    assert nonfinite_tensors(prepared.network, prepared.samples) == {"log_out"}
-    assert nonfinite_tensors(prepared.network, prepared.samples.select([0, 1])) == frozenset()
+    outputs, found = inspected_reference(prepared.network, prepared.samples)
+    assert found == {"log_out"}
+    plain = reference_outputs(Session(prepared.network.model), prepared.samples)
+    for one, other in zip(outputs, plain, strict=True):
+        np.testing.assert_array_equal(one["exp_out"], other["exp_out"])
+    finite = prepared.samples.select([0, 1])
+    assert inspected_reference(prepared.network, finite)[1] == frozenset()

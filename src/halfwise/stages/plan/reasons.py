@@ -18,7 +18,9 @@ def kept_nodes(
     guards: Sequence[Guard],
     forced: Mapping[NodeName, str],
     excess_without: Mapping[NodeName, float],
+    *,
     limit: float | None = None,
+    metric: str | None = None,
 ) -> tuple[KeptNode, ...]:
     """Return a record for each kept node, in graph order.
 
@@ -28,6 +30,7 @@ def kept_nodes(
         guards: Suspicions, gravest first.
         forced: Nodes that a user rule keeps → the rule.
         excess_without: Excess over the tolerance when the node alone is lowered.
+        metric: Name of the task metric, where one decides.
         limit: The range beyond which every producer is kept, where that was asked for.
     """
     causes: dict[NodeName, Guard] = {}
@@ -42,23 +45,24 @@ def kept_nodes(
         if name in kept:
             cause = None if name in forced or limit is not None else causes.get(name)
             rule = forced.get(name) or (f"--keep-above {limit:g}" if limit is not None else None)
-            reason = _reason(name, cause, rule, excess_without.get(name))
+            excess = excess_without.get(name)
+            effect = "" if excess is None else f"; low, it {_effect(excess, metric)}"
+            reason = _reason(name, cause, rule, effect)
             records.append(
                 KeptNode(
                     node=name,
                     op=node.op_type,
                     reason=reason,
                     guard=cause.kind if cause is not None else None,
-                    error_without=excess_without.get(name),
+                    error_without=excess,
                 )
             )
     return tuple(records)
 
 
-def _reason(name: NodeName, guard: Guard | None, rule: str | None, excess: float | None) -> str:
+def _reason(name: NodeName, guard: Guard | None, rule: str | None, effect: str) -> str:
     if rule is not None:
         return f"Kept by the rule {rule}."
-    effect = "" if excess is None else f"; low, it {_effect(excess)}"
     if guard is None:
         return (
             f"No single number stands out here{effect}."
@@ -72,9 +76,11 @@ def _reason(name: NodeName, guard: Guard | None, rule: str | None, excess: float
     return f"{cause}{effect}.{fix}"
 
 
-def _effect(excess: float) -> str:
+def _effect(excess: float, metric: str | None) -> str:
     if excess == float("inf"):
         return "gives NaN or infinite outputs"
+    if metric is not None:
+        return f"lowers {metric} by {excess - 1:.3g} more than is allowed"
     return f"brings the error to at least {excess:.3g} × what is allowed"
 
 
@@ -130,7 +136,7 @@ def plan_record(
 def depth_note(plan: Sequence[KeptNode], growth: Sequence[Growth]) -> str | None:
     """Return a sentence where no guard explains most kept nodes, with the error's growth."""
     unexplained = [k for k in plan if k.guard is None and not k.reason.startswith("Kept by")]
-    if len(unexplained) * 2 <= len(plan) or not growth:
+    if len(unexplained) < 2 or len(unexplained) * 2 <= len(plan) or not growth:
         return None
     places = dict.fromkeys(round(i * (len(growth) - 1) / 3) for i in range(4))
     marks = [growth[place] for place in places]

@@ -21,7 +21,7 @@ def model(nodes, x: ir.Value, y: ir.Value) -> ir.Model:
 
 
 def run(nodes, y: ir.Value, array, x: ir.Value):
-    return Session(model(nodes, x, y)).run({"x": array})[y.name]
+    return Session(model(nodes, x, y)).run({"x": array}, [str(y.name)]).popitem()[1]
 
 
 def rounding(fmt, size=8):

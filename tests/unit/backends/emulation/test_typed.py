@@ -65,7 +65,10 @@ def test_onnx_runtime_and_the_reference_evaluator_agree(drawn: Drawn, data, low_
     reference = ReferenceEvaluator(ir.serde.serialize_model(expansion))
     expected = reference.run(list(results), drawn.sample)
     for (name, result), array in zip(results.items(), expected, strict=True):
-        np.testing.assert_allclose(result, array, rtol=1e-5, atol=1e-7, err_msg=name)
+        assert result.dtype == array.dtype
+        np.testing.assert_allclose(
+            np.asarray(result, np.float64), array, rtol=1e-5, atol=1e-7, err_msg=name
+        )
 
 
 @pytest.mark.parametrize("fmt", [FP16, BF16])
@@ -229,7 +232,7 @@ def test_sums_are_low_only_if_asked_for_and_only_in_low_nodes():
     assert results[F32, "fp16"] == results[F32, "fp32"]
     assert results[F16, "fp32"] == f16(results[F32, "fp32"])
     # At 256 the spacing is 1/4: sums of 16 terms (1.6) go in as 1.5.
-    assert results[F16, "fp16"] < results[F16, "fp32"] - 10
+    assert results[F16, "fp16"] < results[F16, "fp32"] - 5
 
 
 def test_a_graph_without_nodes_stays_as_it_is():

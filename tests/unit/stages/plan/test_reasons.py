@@ -18,7 +18,7 @@ FIX = "Export as one node."
 
 
 def recorded(*nodes, guards=(), forced=None, without=None, limit=None):
-    found = kept_nodes(NORM, names(*nodes), guards, forced or {}, without or {}, limit)
+    found = kept_nodes(NORM, names(*nodes), guards, forced or {}, without or {}, limit=limit)
     return {k.node: k for k in found}
 
 
