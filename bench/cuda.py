@@ -96,7 +96,7 @@ def _search(subject: Subject) -> list[Figure]:
     kept, seconds = {}, {}
     for device in ("cpu", "cuda"):
         started = time.monotonic()
-        run = fix(subject.model, str(subject.inputs), device=device).run  # type: ignore[arg-type]
+        run = fix(subject.model, str(subject.inputs), device=device).run
         seconds[device] = time.monotonic() - started
         assert run.plan is not None
         kept[device] = {k.node for k in run.plan.keep}

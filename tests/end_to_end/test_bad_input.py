@@ -155,6 +155,14 @@ def test_a_model_without_floats(refused, tmp_path):
     assert "no FP32 tensor" in refused(3, *fixing("integers.onnx", "x.npz"))
 
 
+@pytest.mark.usefixtures("files")
+def test_a_model_without_inputs(refused, tmp_path):
+    sketch = Sketch()
+    constant = sketch.constant(np.ones(3))
+    onnx.save(sketch.proto(sketch.op("Relu", constant, name="relu")), tmp_path / "constant.onnx")
+    assert "takes no input" in refused(3, *fixing("constant.onnx"))
+
+
 def test_unknown_input_name(refused, saved, tmp_path):
     model, _ = saved(models.mask())
     scores = np.zeros((4, 1, 8, 8), np.float32)

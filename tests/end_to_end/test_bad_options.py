@@ -30,6 +30,7 @@ def test_an_output_folder_that_cannot_be_made(refused, files, tmp_path, monkeypa
     [
         (("--keep", "relu", "--lower", "re.*"), ("--keep relu", "--lower re.*")),
         (("--keep", "absent"), ("--keep absent", "matches no node")),
+        (("--keep", "rellu"), ("matches no node", "Did you mean relu?")),
         (("--lower", "absent.*"), ("--lower absent.*", "matches no node")),
         (("--keep-op", "Erf"), ("--keep-op Erf", "MatMul")),
         (("--keep-op", "LayerNormalization"), ("LayerNormalization", "matches no node")),
@@ -54,6 +55,10 @@ def test_rules_that_cannot_be_followed(refused, files, options, expected):
         (("--margin", "0"), "--margin"),
         (("--time-budget", "-1"), "--time-budget"),
         (("--heldout-labels", "labels.json"), "--heldout"),
+        (
+            ("--metric", "top1", "--labels", "labels.json", "--heldout", "heldout.npz"),
+            "--heldout-labels is missing",
+        ),
     ],
 )
 def test_options_without_meaning(refused, files, options, expected):

@@ -5,6 +5,7 @@ import onnx
 from PIL import Image
 
 from tests import models
+from tests.end_to_end.conftest import fixing
 from tests.end_to_end.soundness import assert_sound
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -85,3 +86,18 @@ def test_weights_beside_the_model(saved, call, tmp_path):
     ended = call("fix", model, "--inputs", inputs, "-o", "run")
     assert ended.code == 0, ended.err
     assert_sound(ended, ill, call)
+
+
+def test_held_out_samples_that_were_searched_on_are_no_verdict(files, call):
+    ended = call(*fixing(*files, "--heldout", files[1]))
+    assert ended.code == 10, ended.err
+    assert not ended.record["verdict"]["unseen"]
+    (warning,) = ended.record["warnings"]
+    assert "8 of 8 held-out samples" in warning
+    assert "Warning: left out 8 of 8" in " ".join(ended.out.split())
+
+
+def test_random_held_out_samples_are_no_verdict(files, call):
+    ended = call(*fixing(*files, "--heldout", "random"))
+    assert ended.code == 10, ended.err
+    assert any("not on real data" in reason for reason in ended.record["verdict"]["reasons"])

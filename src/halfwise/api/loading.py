@@ -15,12 +15,14 @@ from halfwise.records import Criterion
 from halfwise.stages.inputs import (
     InputSpec,
     LoadedSamples,
-    hash_samples,
+    hash_each,
+    hash_together,
     load_function,
     load_labels,
     load_samples,
     random_samples,
     split_heldout,
+    unseen,
 )
 
 RANDOM = "random"
@@ -51,7 +53,7 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
     samples = _labelled(loaded.samples, data.labels)
     notes = [*loaded.notes]
     heldout = samples.select(())
-    if split and data.heldout is not None:
+    if data.heldout is not None:
         separate = _load(data.heldout, specs, data)
         heldout = _labelled(separate.samples, data.heldout_labels)
         notes += [f"held out: {note}" for note in separate.notes]
@@ -61,15 +63,19 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
             notes.append(f"{len(samples)} samples to search on, {len(heldout)} held out")
         else:
             notes.append("warning: there is a single sample, so nothing can be held out")
+    searched, judged = hash_each(samples), hash_each(heldout)
+    chosen = unseen(searched, judged)
+    if len(chosen) < len(heldout):
+        notes.append(_copies_note(len(heldout) - len(chosen), len(heldout)))
     return Case(
         network=network,
         calibration=samples,
-        heldout=heldout,
+        heldout=heldout.select(chosen),
         criterion=criterion,
         metric=metric,
         notes=tuple(dict.fromkeys(notes)),
-        data_sha256=hash_samples(samples + heldout),
-        real=not _is_random(data.inputs),
+        data_sha256=hash_together((*searched, *(judged[i] for i in chosen))),
+        real=not (_is_random(data.inputs) or _is_random(data.heldout)),
     )
 
 
@@ -80,7 +86,15 @@ def load_model(model: Model) -> Network:
     return load_network(Path(model))
 
 
-def _is_random(inputs: Inputs) -> bool:
+def _copies_note(copies: int, heldout: int) -> str:
+    left = "" if copies < heldout else "; none is left to judge on"
+    return (
+        f"warning: left out {copies} of {heldout} held-out samples: each is a copy of one that the "
+        f"search uses, or of another one that is held out{left}"
+    )
+
+
+def _is_random(inputs: Inputs | None) -> bool:
     return isinstance(inputs, str) and inputs == RANDOM
 
 
@@ -123,6 +137,11 @@ def _metric(criterion: Criterion) -> Metric | None:
 
 
 def _input_specs(network: Network) -> list[InputSpec]:
+    if not network.graph.inputs:
+        raise CaseError(
+            "The model takes no input, so no data can vary what it computes.",
+            "Export it with its data as graph inputs rather than as constants.",
+        )
     specs = []
     for value in network.graph.inputs:
         if not isinstance(value.type, ir.TensorType) or value.shape is None:

@@ -130,18 +130,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             given[name] = (given[name],)
     _check_numbers(given)
     _check_choices(given)
-    if "metric" in given and given.keys() & {*_THRESHOLDS, "agreement"}:
-        raise UsageError(
-            "A metric decides alone, so no error threshold can stand beside --metric.",
-            "Give either a metric or thresholds.",
-        )
-    if "metric_drop" in given and "metric" not in given:
-        raise UsageError("--metric-drop has no meaning without --metric.", "Give --metric too.")
-    if "heldout_labels" in given and "heldout" not in given:
-        raise UsageError(
-            "--heldout-labels has no meaning without --heldout.",
-            "Labels of samples that are split off are taken from --labels.",
-        )
+    _check_company(given)
 
     def among(*names: str) -> dict[str, Any]:
         return {name: given[name] for name in names if name in given}
@@ -202,3 +191,26 @@ def _check_choices(given: Mapping[str, Any]) -> None:
                 f"--{name} is {given[name]!r}; expected {' or '.join(allowed)}.",
                 HELP,
             )
+
+
+def _check_company(given: Mapping[str, Any]) -> None:
+    """Check that options stand beside those that they need, and beside no others."""
+    if "metric" in given and given.keys() & {*_THRESHOLDS, "agreement"}:
+        raise UsageError(
+            "A metric decides alone, so no error threshold can stand beside --metric.",
+            "Give either a metric or thresholds.",
+        )
+    if "metric_drop" in given and "metric" not in given:
+        raise UsageError("--metric-drop has no meaning without --metric.", "Give --metric too.")
+    if "heldout_labels" in given and "heldout" not in given:
+        raise UsageError(
+            "--heldout-labels has no meaning without --heldout.",
+            "Labels of samples that are split off are taken from --labels.",
+        )
+    missing = {"labels", "heldout_labels"} - given.keys()
+    if {"metric", "heldout"} <= given.keys() and len(missing) == 1:
+        raise UsageError(
+            "The metric judges the inputs and the held-out samples alike, and "
+            f"--{missing.pop().replace('_', '-')} is missing.",
+            "Give both --labels and --heldout-labels, or neither.",
+        )

@@ -2,6 +2,7 @@
 
 import platform
 import resource
+import shlex
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -93,8 +94,17 @@ def cost(evaluations: int, seconds: float, stages: dict[str, float]) -> Cost:
         evaluations=evaluations,
         seconds=seconds,
         stage_seconds=stages,
-        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_rss_bytes=_peak_rss_bytes(),
     )
+
+
+def _peak_rss_bytes() -> int:
+    """Return the peak of this process alone; what getrusage tells includes the parent's."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def provenance(case: Case, request: Request) -> Provenance:
@@ -126,10 +136,11 @@ def _next_step(verdict: Verdict, plan: Plan, exhausted: bool, out: Path | None) 
     if not verdict.passed:
         return _after_failure(verdict, exhausted)
     model = out / "model.onnx" if out else Path("model.onnx")
+    source, engine = (shlex.quote(str(p)) for p in (model, model.with_suffix(".engine")))
     tf32 = " --noTF32" if any(_may_use_tf32(k) for k in plan.keep) else ""
     lines = [
-        f"TensorRT 9 and later: trtexec --onnx={model} --stronglyTyped{tf32} "
-        f"--saveEngine={model.with_suffix('.engine')}",
+        f"TensorRT 9 and later: trtexec --onnx={source} --stronglyTyped{tf32} "
+        f"--saveEngine={engine}",
         "TensorRT 8.x ignores Casts in the graph: there the kept nodes need layer constraints "
         "(--fp16 --precisionConstraints=obey --layerPrecisions=…).",
         "This verdict is emulated; only the engine itself, run on held-out data, proves it.",

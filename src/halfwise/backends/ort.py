@@ -78,6 +78,9 @@ class Session:
         )
         options.log_severity_level = 4
         options.intra_op_num_threads = len(os.sched_getaffinity(0))
+        # Threads that spin while they wait take the cores from those that work: up to ten times
+        # slower on a busy machine, and no faster on an idle one (see bench/overhead.py).
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         _register(options, libraries)
         proto, self._arrays = weightless(model)
         values = [ort.OrtValue.ortvalue_from_numpy(a) for a in self._arrays.values()]

@@ -35,8 +35,8 @@ _FP32_ONLY = {
 }
 _FIRST_BF16_OPSET = 13
 _TYPE_BLIND = frozenset(("Shape", "Size"))
-_RANDOM = frozenset(("Bernoulli", "Multinomial"))
-_RANDOM_PREFIX = ("RandomNormal", "RandomUniform")
+RANDOM = frozenset(("Bernoulli", "Multinomial"))
+RANDOM_PREFIX = ("RandomNormal", "RandomUniform")
 
 
 class Role(Enum):
@@ -132,7 +132,7 @@ def _why_pinned(node: ir.Node) -> str:
         return "takes or gives a sequence or an optional"
     if node.domain not in ("", "ai.onnx") and any(is_float(v) for v in values):
         return f"operator of the custom domain {node.domain!r}"
-    if node.op_type in _RANDOM or node.op_type.startswith(_RANDOM_PREFIX):
+    if node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX):
         return "draws random numbers"
     if any(is_float(v) for v in values):
         return _FP32_ONLY.get(node.op_type, "")

@@ -20,7 +20,7 @@ from halfwise.metrics.measures import (
     is_default,
     totals,
 )
-from halfwise.metrics.task import BUILT_IN, Metric, resolve
+from halfwise.metrics.task import BUILT_IN, Metric, metric_loss, resolve
 
 __all__ = [
     "BUILT_IN",
@@ -33,6 +33,7 @@ __all__ = [
     "criterion_hints",
     "effective",
     "is_default",
+    "metric_loss",
     "resolve",
     "totals",
 ]

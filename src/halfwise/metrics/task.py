@@ -23,6 +23,19 @@ Metric = Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[Any] | None], 
 PSNR_CAP_DB = 100.0
 """PSNR of equal images: mathematically infinite, but differences of it must stay finite."""
 
+
+
+def metric_loss(
+    metric: Metric,
+    references: Sequence[Outputs],
+    candidates: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return how far `metric` falls from the reference's own value; NaN where it has none."""
+    own = metric(references, references, labels)
+    return own - metric(references, candidates, labels)
+
+
 _CLASS_OUTPUTS = ("logits", "prob", "score", "output")
 _OWN_METRIC = "Write a metric of your own and give it as --metric file.py:function."
 

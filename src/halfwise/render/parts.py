@@ -6,6 +6,9 @@ Every string in it is clean: one line, no control characters (see `wording`).
 from dataclasses import dataclass
 from typing import Literal
 
+MOST_ROWS = 12
+"""Rows that a table of one report has at most; beyond it they are grouped or counted."""
+
 
 @dataclass(frozen=True)
 class Lines:
@@ -57,9 +60,11 @@ class Report:
         passed: Whether it is good; None where nothing was judged.
         about: What was judged, in one line.
         parts: The rest, in reading order.
+        caution: What the result alone would lead to misjudge, in one line; mostly empty.
     """
 
     title: str
     passed: bool | None
     about: str
     parts: tuple[Lines | Table, ...]
+    caution: str = ""

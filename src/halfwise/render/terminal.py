@@ -53,6 +53,8 @@ def terminal(file: TextIO) -> Console:
 def _draw(shown: Report, console: Console) -> None:
     colour = {True: "bold green", False: "bold red", None: "bold"}[shown.passed]
     console.print(Text(shown.title, style=colour))
+    if shown.caution:
+        console.print(Text(shown.caution, style="bold yellow"))
     console.print(Text(shown.about, style="dim", overflow="fold"))
     for part in shown.parts:
         console.print()

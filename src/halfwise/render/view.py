@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import isfinite
 
 from halfwise.metrics import effective
 from halfwise.records import (
@@ -16,11 +15,9 @@ from halfwise.records import (
     Run,
     Verdict,
 )
-from halfwise.render.parts import Column, Lines, Report, Table
-from halfwise.render.wording import count, fixed, listed, number, sentence, shorten
-
-MOST_ROWS = 12
-"""Rows that a table of one report has at most; beyond it they are grouped or counted."""
+from halfwise.render.kept import kept_table
+from halfwise.render.parts import MOST_ROWS, Column, Lines, Report, Table
+from halfwise.render.wording import clean, count, fixed, listed, number, sentence, shorten
 
 CAUSES: dict[GuardKind, str] = {
     "overflow": "values beyond the range",
@@ -41,16 +38,17 @@ CAUSES: dict[GuardKind, str] = {
 
 def report(run: Run) -> Report:
     """Return the report on a run, whichever command made it."""
-    parts = [_trouble(run), _kept(run), _errors(run), _metric(run), _figures(run)]
+    parts = [_trouble(run), kept_table(run), _errors(run), _metric(run), _figures(run)]
     parts += [_inside(run.verdict), _remarks(run), _reasons(run.verdict)]
     if run.next_step:
-        steps = tuple(sentence(line) for line in run.next_step)
-        parts.append(Lines("Next", steps, whole=True))
+        # A path that is cut in the middle makes no command.
+        parts.append(Lines("Next", tuple(map(clean, run.next_step)), whole=True))
     return Report(
         title=_title(run),
         passed=run.verdict.passed,
         about=_about(run),
         parts=tuple(part for part in parts if part is not None),
+        caution=_caution(run.plan),
     )
 
 
@@ -65,6 +63,12 @@ def _title(run: Run) -> str:
     else:
         where = f"on {count(len(verdict.samples), 'sample')} that the search had seen"
     return f"{'PASSED' if verdict.passed else 'FAILED'} ({verdict.level}) {where}"
+
+
+def _caution(plan: Plan | None) -> str:
+    if plan is None or not plan.keep or len(plan.keep) < plan.candidates:
+        return ""
+    return "Every compute node stays in FP32: this is the FP32 model, no faster."
 
 
 def _about(run: Run) -> str:
@@ -137,63 +141,6 @@ def _repairs(run: Run) -> Iterator[str]:
 
 def _accused(guard: Guard) -> Iterator[tuple[GuardKind, NodeName]]:
     return ((guard.kind, node) for node in (guard.node, *guard.nodes))
-
-
-def _kept(run: Run) -> Table | None:
-    if run.plan is None or not run.plan.keep:
-        return None
-    keep = run.plan.keep
-    grouped = len(keep) > MOST_ROWS
-    groups: dict[object, list[KeptNode]] = {}
-    for kept in keep:
-        key = _likeness(kept) if grouped else kept.node
-        groups.setdefault(key, []).append(kept)
-    shown = sorted(groups.values(), key=lambda group: grouped and group[0].guard is None)
-    rows = [_kept_row(group, run.guards) for group in shown[:MOST_ROWS]]
-    left_out = sum(len(group) for group in shown[MOST_ROWS:])
-    if left_out:
-        rows.append((f"and {left_out} more", "see run.json", ""))
-    title = f"Kept in FP32: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
-    columns = (Column("node"), Column("why"), Column("without it", "right"))
-    return Table(title, columns, tuple(rows))
-
-
-def _likeness(kept: KeptNode) -> tuple[str | None, ...]:
-    """Return what nodes have in common that can share a row."""
-    # A reason without a number of this node, such as a user's rule, is worth its own row.
-    general = kept.guard is None and kept.error_without is None
-    return kept.op, kept.guard, kept.reason if general else None
-
-
-def _kept_row(group: Sequence[KeptNode], guards: Sequence[Guard]) -> tuple[str, str, str]:
-    names, op = listed([kept.node for kept in group], most=3, width=40), shorten(group[0].op, 20)
-    excesses = [kept.error_without for kept in group if kept.error_without is not None]
-    why = _why(group, guards)
-    same = len({kept.reason for kept in group}) == 1
-    why = f"{why[:1].upper()}{why[1:]}" if same else f"For example: {why}"
-    nodes = f"{names} ({op})" if len(group) == 1 else f"{len(group)} × {op}: {names}"
-    return nodes, why, _without(excesses)
-
-
-def _why(group: Sequence[KeptNode], guards: Sequence[Guard]) -> str:
-    """Return the message of the gravest guard of a group; effect and fix are told elsewhere."""
-    kind, names = group[0].guard, {kept.node for kept in group}
-    alike = [guard for guard in guards if guard.kind == kind]
-    own = next((guard for guard in alike if guard.node in names), None)
-    if own is not None:
-        return sentence(own.message)
-    other = next((guard for guard in alike if not names.isdisjoint(guard.nodes)), None)
-    if other is not None:
-        return sentence(f"needed by {other.node}: {other.message}")
-    return sentence(group[0].reason)
-
-
-def _without(excesses: Sequence[float]) -> str:
-    """Return the error when a node is lowered alone; a trial stops at the first failing sample."""
-    if not excesses:
-        return "–"
-    least = min(excesses)
-    return f"≥ {number(least)} × limit" if isfinite(least) else "NaN or inf"
 
 
 def _errors(run: Run) -> Table | None:
@@ -285,8 +232,15 @@ def _minimality(run: Run, plan: Plan) -> str:
     search = run.search
     if not plan.keep:
         return "No node needs FP32." if run.verdict.passed else "No node is kept in FP32."
+    ruled = [kept for kept in plan.keep if kept.reason.startswith("Kept by the rule")]
+    if plan.minimal and len(ruled) == len(plan.keep):
+        return "Minimal: on the calibration samples no node needs FP32 but those that rules keep."
     if plan.minimal:
-        return "Minimal: on the calibration samples none of the kept nodes could be lowered alone."
+        others = "besides those that rules keep, " if ruled else ""
+        return (
+            f"Minimal: on the calibration samples {others}none of the kept nodes could be lowered "
+            "alone."
+        )
     if search is None:
         return "Not shown to be minimal."
     if search.exhausted:

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from halfwise.backends.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.model import Network
+from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
 
 _ORT_TYPES = {
     f"tensor({name})": dtype
@@ -36,7 +37,7 @@ def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = 
 
     Raises:
         CaseError: ONNX Runtime cannot run the model; it already holds FP16 or BF16 tensors; it
-            has no float tensor at all; an output is not a tensor.
+            has no float tensor at all; an output is not a tensor; it draws random numbers.
     """
     untyped = [v for n in network.nodes() for v in n.outputs if v.name and v.type is None]
     if untyped:
@@ -54,6 +55,13 @@ def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = 
             "The model has no FP32 tensor, so there is no precision to choose.",
             "Give a floating-point model.",
         )
+    for node in network.model.graph.all_nodes():
+        if node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX):
+            raise CaseError(
+                f"Node {node.name!r} ({node.op_type}) draws random numbers, so no two runs of the "
+                "model can be compared.",
+                "Make the noise an input of the model, and export it again.",
+            )
     for value in network.graph.outputs:
         if value.type is not None and not isinstance(value.type, ir.TensorType):
             raise CaseError(

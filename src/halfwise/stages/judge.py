@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 
-import numpy as np
 import onnx_ir as ir
 
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.ort import Session
 from halfwise.backends.probe import ExtremaProbe
 from halfwise.case import Samples
+from halfwise.errors import CaseError
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.roles import is_float
-from halfwise.metrics import Excess, Metric, OutputMeasure, Outputs, totals
+from halfwise.metrics import Excess, Metric, OutputMeasure, Outputs, metric_loss, totals
 from halfwise.records import (
     Criterion,
     IntermediateNonfinite,
@@ -31,7 +32,7 @@ class Judged:
     Attributes:
         verdict: The verdict.
         failing: Indices of the samples that fail alone, worst first; with a metric or a pooled
-            threshold, of those that contribute most. Of no meaning where the verdict passed.
+            threshold, of those that contribute most. Empty where the verdict passed.
     """
 
     verdict: Verdict
@@ -94,7 +95,8 @@ def judge(
         metric=score,
         reasons=reasons,
     )
-    return Judged(verdict, _failing(criterion, metric, samples, references, results))
+    failing = () if verdict.passed else _failing(criterion, metric, samples, references, results)
+    return Judged(verdict, failing)
 
 
 def _inspected(
@@ -132,12 +134,18 @@ def _failing(
         failing = [i for i, e in enumerate(each) if e > 1]
         failing = failing or ([max(range(len(each)), key=each.__getitem__)] if each else [])
         return tuple(sorted(failing, key=lambda i: -each[i]))
-    losses = []
+    excess = Excess(Criterion(), totals(references))
+    each = [excess.update(r, c) for r, c in zip(references, results, strict=True)]
+    losses = [0.0] * len(results)
     for i, (reference, candidate) in enumerate(zip(references, results, strict=True)):
         labels = None if samples.labels is None else [samples.labels[i]]
-        loss = metric([reference], [reference], labels) - metric([reference], [candidate], labels)
-        losses.append((float(np.nan_to_num(loss, nan=np.inf)), each[i]))
-    return tuple(sorted(range(len(losses)), key=lambda i: losses[i], reverse=True))
+        try:
+            lost = metric_loss(metric, [reference], [candidate], labels)
+        except CaseError:
+            # The metric knows no single samples: the plain error has to order them.
+            break
+        losses[i] = 0.0 if isnan(lost) else lost
+    return tuple(sorted(range(len(losses)), key=lambda i: (losses[i], each[i]), reverse=True))
 
 
 def _is_observed(value: ir.Value) -> bool:
@@ -155,8 +163,14 @@ def _score(
 ) -> MetricResult | None:
     if metric is None or not results:
         return None
-    reference = metric(references, references, samples.labels)
-    candidate = metric(references, results, samples.labels)
+    labels = None if samples.labels is None else list(samples.labels)
+    reference = metric(references, references, labels)
+    if isnan(reference):
+        raise CaseError(
+            f"The metric {criterion.metric} gives NaN for the reference's own outputs.",
+            "A verdict needs a number: check the metric, the labels and the samples.",
+        )
+    candidate = metric(references, results, labels)
     return MetricResult(
         name=criterion.metric or "metric",
         reference=reference,

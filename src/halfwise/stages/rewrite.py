@@ -46,7 +46,7 @@ def rewrite(
 def save_checked(
     model: ir.Model, path: Path, *, device: str = "cpu", libraries: Sequence[Path] = ()
 ) -> None:
-    """Write `model` to `path` and make sure that it is valid and loads.
+    """Write `model` to `path` and make sure that the file is valid and loads.
 
     Raises:
         BuildFailed: the ONNX checker with full shape inference, or ONNX Runtime, refuses it. That
@@ -60,7 +60,7 @@ def save_checked(
     standard = all(n.domain in ("", "ai.onnx") for n in model.graph.all_nodes())
     try:
         onnx.checker.check_model(str(path), full_check=standard)
-        Session(model, device=device, libraries=libraries)
+        Session(ir.load(path), device=device, libraries=libraries)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, CaseError) as error:
         path.unlink()
         raise BuildFailed(

@@ -3,14 +3,16 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf, isnan, nan
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.backends.emulation.switched import SWITCH_INPUT, Switched
 from halfwise.backends.ort import Session
-from halfwise.case import Samples
-from halfwise.metrics import Excess, Metric, Outputs, totals
+from halfwise.case import Sample, Samples
+from halfwise.errors import CaseError
+from halfwise.metrics import Excess, Metric, Outputs, metric_loss, totals
 from halfwise.records import Criterion, NodeName
 
 WORST = 8
@@ -28,11 +30,13 @@ class Outcome:
         passed: Whether no tried sample failed.
         excess: Error over what the search allows; above 1 fails. A lower bound where it failed.
         sample: Index of the sample that failed, or None.
+        nonfinite: Whether it failed with NaN or infinities that the reference does not have.
     """
 
     passed: bool
     excess: float
     sample: int | None = None
+    nonfinite: bool = False
 
 
 @dataclass
@@ -85,6 +89,10 @@ class Trials:
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
         return each
 
+    def worst_sample(self) -> Sample:
+        """Return the sample that trials look at first."""
+        return self.samples[self._order[0]]
+
     def contribution(self, kept: Assignment) -> float:
         """Return the error of `kept` on the worst sample over what is allowed.
 
@@ -124,6 +132,8 @@ class Trials:
         self._known[kept, confirm] = outcome
         if outcome.sample is not None:
             self._look_first_at(outcome.sample)
+        elif confirm and not outcome.passed and self._known.get((kept, False), outcome).passed:
+            self._watch(2 * self._watched)
         return outcome
 
     def _remembered(self, kept: Assignment, *, confirm: bool) -> Outcome | None:
@@ -135,17 +145,23 @@ class Trials:
 
     def _look_first_at(self, sample: int) -> None:
         if sample not in self._order[: self._watched]:
-            self._watched += 1
-            self._known = {k: o for k, o in self._known.items() if k[1] or not o.passed}
+            self._watch(self._watched + 1)
         self._order.remove(sample)
         self._order.insert(0, sample)
+
+    def _watch(self, count: int) -> None:
+        """Look at more samples in quick trials; what passed on fewer is open again."""
+        self._watched = count
+        self._known = {k: o for k, o in self._known.items() if k[1] or not o.passed}
 
     def _judge_errors(self, assignment: Assignment, indices: Sequence[int]) -> Outcome:
         excess = Excess(self.criterion, self._totals)
         for i in indices:
-            excess.update(self.references[i], self._emulate(assignment, i))
+            candidate = self._emulate(assignment, i)
+            excess.update(self.references[i], candidate)
             if excess.value > self.factor:
-                return Outcome(False, excess.value / self.factor, i)
+                bad = has_new_nonfinite(self.references[i], candidate)
+                return Outcome(False, excess.value / self.factor, i, bad)
         final = excess.final() if len(indices) == len(self.samples) else excess.value
         return Outcome(final <= self.factor, final / self.factor)
 
@@ -155,13 +171,26 @@ class Trials:
         for i in indices:
             candidates.append(self._emulate(assignment, i))
             if has_new_nonfinite(self.references[i], candidates[-1]):
-                return Outcome(False, float("inf"), i)
+                return Outcome(False, float("inf"), i, nonfinite=True)
+        lost = self._lost(candidates, indices)
+        if isnan(lost) and len(indices) < len(self.samples):
+            return self._judge_metric(assignment, self._order)
+        excess = 1.0 + lost - self.criterion.metric_drop
+        return Outcome(excess <= 1, inf if isnan(excess) else excess)
+
+    def _lost(self, candidates: Sequence[Outputs], indices: Sequence[int]) -> float:
+        """Return the metric's loss on some samples; NaN where they are too few for it."""
+        assert self.metric is not None
         references = [self.references[i] for i in indices]
         all_labels = self.samples.labels
         labels = None if all_labels is None else [all_labels[i] for i in indices]
-        wanted = self.metric(references, references, labels) - self.criterion.metric_drop
-        lost = wanted - self.metric(references, candidates, labels)
-        return Outcome(bool(lost <= 0), 1.0 + lost, None)
+        try:
+            return metric_loss(self.metric, references, candidates, labels)
+        except CaseError:
+            # Areas under curves and correlations need variety that few samples lack.
+            if len(indices) == len(self.samples):
+                raise
+            return nan
 
     def _run(self, kept: Assignment, index: int) -> dict[str, NDArray[np.generic]]:
         return self._emulate(self.resolve(kept), index)

@@ -55,6 +55,35 @@ def test_a_single_sample_is_warned_about(ill):
     assert any("single sample" in note for note in case.notes)
 
 
+def test_held_out_copies_of_what_is_searched_on_are_left_out(ill, tmp_path):
+    x = ill.inputs["x"]
+    (tmp_path / "labels.json").write_text("[10, 11, 12]")
+    heldout = {"x": np.stack([x[5], x[0] / 2, x[0]])}
+    case = load(ill, heldout=heldout, heldout_labels=tmp_path / "labels.json")
+    assert (case.heldout.ids, case.heldout.labels) == (("inputs[1]",), (11,))
+    (note,) = [n for n in case.notes if "copy" in n]
+    assert note.startswith("warning: left out 2 of 3 held-out samples")
+    alone = load(ill, heldout={"x": heldout["x"][1:2]})
+    assert case.data_sha256 == alone.data_sha256
+    assert not any("copy" in n for n in alone.notes)
+
+
+def test_held_out_samples_that_all_were_searched_on_are_none(ill):
+    case = load(ill, heldout=dict(ill.inputs))
+    assert (len(case.calibration), len(case.heldout)) == (8, 0)
+    assert any("8 of 8" in n and "none is left" in n for n in case.notes)
+
+
+def test_copies_among_the_inputs_are_not_on_both_sides(ill):
+    x = ill.inputs["x"].copy()
+    x[3] = x[6]
+    case = load(ill, inputs={"x": x})
+    assert case.calibration.ids == tuple(f"inputs[{i}]" for i in (0, 1, 2, 4, 5, 6))
+    assert case.heldout.ids == ("inputs[7]",)
+    # Where nothing is held out, copies do no harm.
+    assert len(load(ill, inputs={"x": x}, split=False).calibration) == 8
+
+
 def test_labels_go_with_their_samples(ill, tmp_path):
     (tmp_path / "labels.json").write_text("[10, 11, 12, 13, 14, 15, 16, 17]")
     case = load(ill, labels=tmp_path / "labels.json")
@@ -64,7 +93,7 @@ def test_labels_go_with_their_samples(ill, tmp_path):
 
 def test_the_second_set_has_its_own_labels(ill, tmp_path):
     (tmp_path / "labels.json").write_text("[0, 1, 2]")
-    heldout = {"x": ill.inputs["x"][:3]}
+    heldout = {"x": ill.inputs["x"][:3] / 2}
     case = load(ill, heldout=heldout, heldout_labels=tmp_path / "labels.json")
     assert case.calibration.labels is None
     assert case.heldout.labels == (0, 1, 2)
@@ -84,6 +113,12 @@ def test_random_inputs_are_not_real(ill):
     assert not case.real
     assert any("random" in note for note in case.notes)
     assert case.data_sha256 == load(ill, inputs="random", seed=5).data_sha256
+
+
+def test_random_samples_are_not_real_wherever_they_stand(ill):
+    case = load(ill, heldout="random")
+    assert len(case.heldout) == 4
+    assert not case.real
 
 
 def test_metrics_are_found(ill, tmp_path):
@@ -127,6 +162,21 @@ def test_an_input_that_is_no_tensor_is_refused():
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     with pytest.raises(CaseError, match="known rank"):
         load_case(proto, Data({"x": np.zeros((2, 3), np.float32)}), Criterion())
+
+
+@pytest.mark.parametrize("inputs", [{}, [{}], "random"])
+def test_a_model_without_inputs_is_refused(inputs):
+    sketch = Sketch()
+    y = sketch.op("Relu", sketch.constant(np.ones(3)), name="relu")
+    with pytest.raises(CaseError, match="takes no input"):
+        load_case(sketch.proto(y), Data(inputs), Criterion())
+
+
+@pytest.mark.parametrize("inputs", [{}, [], [{}]])
+def test_samples_without_arrays_are_refused(ill, inputs):
+    with pytest.raises(CaseError) as error:
+        load(ill, inputs=inputs)
+    assert error.value.hint
 
 
 def test_named_and_unnamed_axes_are_dynamic():

@@ -147,6 +147,20 @@ def test_options_that_need_another():
         understand("x.npz", {"heldout_labels": "l.txt"})
 
 
+@pytest.mark.parametrize(
+    ("labels", "missing"), [("labels", "--heldout-labels"), ("heldout_labels", "--labels")]
+)
+def test_a_metric_needs_labels_of_both_sets_or_of_none(labels, missing):
+    both = {"labels": "l.txt", "heldout_labels": "m.txt"}
+    options = {"metric": "top1", "heldout": "y.npz"}
+    with pytest.raises(UsageError, match=f" {missing} is missing"):
+        understand("x.npz", {**options, labels: "l.txt"})
+    understand("x.npz", options)
+    understand("x.npz", {**options, **both})
+    understand("x.npz", {"heldout": "y.npz", labels: "l.txt"})
+    understand("x.npz", {"metric": "top1", "labels": "l.txt"})
+
+
 @pytest.mark.parametrize("name", ["keep", "keep_op", "lower", "ort_library"])
 def test_one_word_is_no_list_of_letters(name):
     """`fix(…, keep="outputs")` must not keep nodes called o, u, t …"""

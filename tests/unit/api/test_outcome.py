@@ -1,3 +1,5 @@
+import shlex
+
 import pytest
 
 from halfwise.api.loading import load_case
@@ -51,6 +53,14 @@ def test_the_next_step_is_a_command_for_tensorrt(fixed, tmp_path):
     assert "--noTF32" not in lines[0]
     assert "8.x" in lines[1]
     assert not any("proven" in line for line in lines)
+
+
+def test_the_command_works_in_a_shell(fixed, tmp_path):
+    case, request, found = fixed
+    line = fix_run(case, request, found, 1.0, (), tmp_path / "my $run").next_step[0]
+    words = shlex.split(line.partition("trtexec ")[2])
+    assert words[0] == f"--onnx={tmp_path}/my $run/model.onnx"
+    assert words[-1] == f"--saveEngine={tmp_path}/my $run/model.engine"
 
 
 def test_a_failure_says_what_to_do_instead(fixed, tmp_path):

@@ -59,6 +59,11 @@ def test_a_passed_run(capsys):
     assert out.rstrip().endswith("trtexec --onnx=runs/demo/model.onnx --stronglyTyped")
 
 
+def test_a_caution_comes_right_under_the_result(capsys):
+    print_run(run(plan=plan((kept("/a"),), candidates=1)))
+    assert "no faster" in printed(capsys).splitlines()[1]
+
+
 def test_a_failed_run(capsys):
     print_run(run(verdict=verdict(passed=False, reasons=("output logits is out of tolerance",))))
     out = printed(capsys)

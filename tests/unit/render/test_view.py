@@ -14,7 +14,7 @@ from halfwise.records import (
     Unsupported,
 )
 from halfwise.render.parts import Lines, Table
-from halfwise.render.view import CAUSES, MOST_ROWS, report
+from halfwise.render.view import CAUSES, report
 from tests.unit.render.runs import (
     BROKEN,
     FIX,
@@ -98,63 +98,6 @@ def test_what_was_wrong_merges_causes_and_tells_each_fix_once():
     )
 
 
-def test_many_kept_nodes_are_grouped():
-    table = part(report(run()), "Kept in FP32: 52 of 258 compute nodes")
-    assert [c.title for c in table.columns] == ["node", "why", "without it"]
-    assert table.rows[0] == (
-        "13 × Pow: /blocks.{0–5}/norm1/Pow, /blocks.{0–5}/norm2/Pow, /norm/Pow",
-        "For example: the square of /blocks.0/norm1/Pow_input reaches 2.8e+07, beyond FP16's 65504",
-        "≥ 152 × limit",
-    )
-    assert len(table.rows) == 4
-    assert "needed by" not in table.rows[1][1]
-    assert "needed by /blocks.0/norm1/ReduceMean: " in table.rows[2][1]
-
-
-def test_few_kept_nodes_have_a_row_each():
-    keep = (
-        kept("/norm/Pow", error_without=INF),
-        kept("/a", "Add", guard=None, error_without=3.0, reason="No single number stands out."),
-        kept("/b", "Add", guard=None, error_without=None, reason="Kept by the rule --keep /b."),
-    )
-    table = part(report(run(plan=plan(keep), guards=(guard("/norm/Pow"),))), "Kept in FP32: 3 of")
-    assert table.rows == (
-        (
-            "/norm/Pow (Pow)",
-            "The square of /norm/Pow_input reaches 2.8e+07, beyond FP16's 65504",
-            "NaN or inf",
-        ),
-        ("/a (Add)", "No single number stands out.", "≥ 3 × limit"),
-        ("/b (Add)", "Kept by the rule --keep /b.", "–"),
-    )
-
-
-def test_rules_have_rows_of_their_own_and_named_causes_come_first():
-    ruled = tuple(
-        kept(f"/a.{i}", "Add", guard=None, error_without=None, reason="Kept by the rule --keep /a")
-        for i in range(20)
-    )
-    free = tuple(
-        kept(f"/b.{i}", "Add", guard=None, error_without=2.0 + i, reason=f"Nothing, {i}")
-        for i in range(20)
-    )
-    table = part(report(run(plan=plan((*ruled, *free, kept("/n/Pow"))), guards=())), "Kept")
-    assert [row[0] for row in table.rows] == [
-        "/n/Pow (Pow)",
-        "20 × Add: /a.{0–19}",
-        "20 × Add: /b.{0–19}",
-    ]
-    assert table.rows[1][1] == "Kept by the rule --keep /a"
-    assert table.rows[2][1:] == ("For example: Nothing, 0", "≥ 2 × limit")
-
-
-def test_more_groups_than_rows_are_counted():
-    keep = tuple(kept(f"/n{i}", f"Op{'x' * i}") for i in range(30))
-    table = part(report(run(plan=plan(keep))), "Kept")
-    assert len(table.rows) == MOST_ROWS + 1
-    assert table.rows[-1][0] == "and 18 more"
-
-
 def test_nothing_kept():
     made = run(plan=plan((), casts=0), baseline=verdict())
     shown = report(made)
@@ -230,6 +173,33 @@ def test_figures():
         "Minimal: on the calibration samples none of the kept nodes could be lowered alone.",
         "66 evaluations in 16.1 s (search 8.0, observe 3.6); peak memory 247 MiB.",
     )
+
+
+@pytest.mark.parametrize(
+    ("ruled", "free", "line"),
+    [
+        (1, 1, "Minimal: on the calibration samples besides those that rules keep, none of the"),
+        (2, 0, "Minimal: on the calibration samples no node needs FP32 but those that rules keep."),
+    ],
+)
+def test_a_plan_is_minimal_besides_what_rules_keep(ruled, free, line):
+    rule = "Kept by the rule --keep /r."
+    keep = [kept(f"/r{i}", guard=None, error_without=None, reason=rule) for i in range(ruled)]
+    keep += [kept(f"/f{i}") for i in range(free)]
+    assert part(report(run(plan=plan(tuple(keep)))), "In figures").lines[1].startswith(line)
+
+
+def test_a_plan_that_keeps_everything_is_told_first():
+    everything = run(plan=plan((kept("/a"), kept("/b")), candidates=2))
+    assert "this is the FP32 model, no faster" in report(everything).caution
+    for made in (run(), run(plan=plan((), candidates=0)), verification()):
+        assert report(made).caution == ""
+
+
+def test_a_command_is_told_whole():
+    command = f"trtexec --onnx={'/folder' * 30}/model.onnx"
+    shown = report(run(next_step=(f"{command}\x1b",)))
+    assert part(shown, "Next").lines == (f"{command}�",)
 
 
 def test_figures_of_everything_else_in_a_plan():
@@ -330,7 +300,6 @@ def test_whatever_names_are_the_report_is_clean_and_short():
         verdict=verdict(passed=False, outputs={evil: output_error()}, reasons=(evil,)),
         baseline=baseline(outputs={evil: BROKEN}),
         warnings=(evil,),
-        next_step=(evil,),
     )
     shown = report(made)
     for p in shown.parts:

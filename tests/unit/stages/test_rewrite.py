@@ -122,6 +122,17 @@ def test_weights_beside_the_users_model_are_copied(tmp_path):
     np.testing.assert_allclose(found, prepared.references[0]["matmul_out"], 1e-2)
 
 
+def test_the_file_is_loaded_and_not_what_was_written(tmp_path, monkeypatch):
+    """A fault in writing shows only in what was written."""
+    loaded = []
+    monkeypatch.setattr(stage, "Session", lambda model, **_: loaded.append(model))
+    rewritten, _ = mixed(models.small())
+    save_checked(rewritten.model, tmp_path / "m.onnx")
+    (found,) = loaded
+    assert found is not rewritten.model
+    assert ir.serde.serialize_model(found) == onnx.load(tmp_path / "m.onnx")
+
+
 def test_an_invalid_model_is_refused_and_removed(tmp_path):
     rewritten, _ = mixed(models.small())
     node = next(n for n in rewritten.model.graph if n.op_type == "Add")

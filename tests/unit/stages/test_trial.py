@@ -4,6 +4,7 @@ import pytest
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.ort import Session
 from halfwise.case import Samples
+from halfwise.errors import CaseError
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.metrics import Excess, totals
@@ -204,6 +205,45 @@ def test_labels_stay_with_their_samples():
     trials.evaluate(NONE)
     order = sorted(range(12), key=lambda i: -each[i])
     assert seen[0] == tuple(100 + i for i in order[:WORST])
+
+
+@pytest.mark.parametrize("too_few", [CaseError("needs both classes", ""), None])
+def test_a_metric_that_cannot_judge_few_samples_gets_them_all(too_few):
+    def metric(reference, _candidate, _labels):
+        if len(reference) == 12:
+            return 1.0
+        if too_few:
+            raise too_few
+        return float("nan")
+
+    trials = prepare(rounded_once()).trials(Criterion(metric="auc"), metric)
+    assert trials.evaluate(NONE).passed
+
+
+def test_a_metric_that_cannot_judge_at_all_is_reported():
+    def metric(*_):
+        raise CaseError("broken", "")
+
+    trials = prepare(rounded_once()).trials(Criterion(metric="broken"), metric)
+    with pytest.raises(CaseError, match="broken"):
+        trials.evaluate(NONE)
+
+
+def test_a_metric_that_fails_only_on_all_widens_the_quick_look():
+    """Otherwise every quick trial would pass what fails in the end, again and again."""
+
+    def metric(_reference, candidate, _labels):
+        return 1.0 if len(candidate) <= WORST else 0.0
+
+    prepared = prepare(rounded_once())
+
+    def fell(reference, candidate, labels):
+        return 1.0 if candidate is reference else metric(reference, candidate, labels)
+
+    trials = prepared.trials(Criterion(metric="m"), fell)
+    assert trials.evaluate(NONE).passed
+    assert not trials.evaluate(NONE, confirm=True).passed
+    assert not trials.evaluate(names("round")).passed
 
 
 def outputs(*values, dtype=np.float32):

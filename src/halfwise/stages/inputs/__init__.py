@@ -6,29 +6,31 @@
   and arrays that are read together become samples (`blocks`); files of several inputs are paired
   by `pairs`.
 * `noise_warnings` tells made-up data from real data.
-* `split_heldout`, `load_labels`, `hash_samples` and `random_samples` do the rest.
+* `split_heldout`, `unseen`, `hash_each`, `load_labels` and `random_samples` do the rest.
 
 User data is untrusted: nothing is unpickled. A `file.py:function` runs, as the user asked.
 """
 
 from halfwise.stages.inputs.functions import UserFunction, load_function
-from halfwise.stages.inputs.hashing import hash_samples
+from halfwise.stages.inputs.hashing import hash_each, hash_together
 from halfwise.stages.inputs.labels import load_labels
 from halfwise.stages.inputs.loading import load_samples
 from halfwise.stages.inputs.noise import noise_warnings
 from halfwise.stages.inputs.spec import InputSpec, LoadedSamples
-from halfwise.stages.inputs.split import split_heldout
+from halfwise.stages.inputs.split import split_heldout, unseen
 from halfwise.stages.inputs.synthetic import random_samples
 
 __all__ = [
     "InputSpec",
     "LoadedSamples",
     "UserFunction",
-    "hash_samples",
+    "hash_each",
+    "hash_together",
     "load_function",
     "load_labels",
     "load_samples",
     "noise_warnings",
     "random_samples",
     "split_heldout",
+    "unseen",
 ]

@@ -1,32 +1,39 @@
-"""Identifies data by a hash."""
+"""Identifies data by hashes."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.case import Samples
+from halfwise.case import Sample, Samples
 
 
-def hash_samples(samples: Samples) -> str:
-    """Return the SHA-256 of all samples, in hexadecimal.
+def hash_each(samples: Samples) -> tuple[str, ...]:
+    """Return the SHA-256 of each sample, in hexadecimal.
 
-    It covers the order of the samples and each input's name, dtype, shape and bytes (so -0.0
-    differs from 0.0). It covers neither identifiers nor labels, nor the order of the inputs or
-    the layout in memory: the same data from another file has the same hash. Loads every sample
-    once.
+    It covers each input's name, dtype, shape and bytes (so -0.0 differs from 0.0). It covers
+    neither identifiers nor labels, nor the order of the inputs or the layout in memory: the same
+    data from another file has the same hash. Loads every sample once.
 
     Raises:
         CaseError: A sample turns out to be bad when it is loaded.
     """
-    digest = hashlib.sha256(f"{len(samples)} samples\n".encode())
-    for sample in samples:
-        digest.update(f"{len(sample)} inputs\n".encode())
-        for name, array in sorted(sample.items()):
-            # The length keeps a name from running into what follows it.
-            digest.update(f"{len(name)}:{name} {array.dtype.name} {array.shape}\n".encode())
-            digest.update(_content(array))
+    return tuple(map(_hash, samples))
+
+
+def hash_together(hashes: Sequence[str]) -> str:
+    """Return one SHA-256, in hexadecimal, of the hashes of samples and of their order."""
+    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def _hash(sample: Sample) -> str:
+    digest = hashlib.sha256(f"{len(sample)} inputs\n".encode())
+    for name, array in sorted(sample.items()):
+        # The length keeps a name from running into what follows it.
+        digest.update(f"{len(name)}:{name} {array.dtype.name} {array.shape}\n".encode())
+        digest.update(_content(array))
     return digest.hexdigest()
 
 

@@ -20,7 +20,8 @@ from halfwise.records import InnerObservation, NodeName, TensorName
 
 Kind = Literal["square", "sum", "cancellation", "margin"]
 
-_MEDIAN_ELEMENTS = 1 << 20
+# The rank of their median is within 0.4 % of one half, and finding it takes 2 ms.
+_MEDIAN_ELEMENTS = 1 << 16
 _RANKING = ("ArgMax", "ArgMin", "TopK")
 
 
@@ -125,25 +126,30 @@ def views(
     found: dict[NodeName, View] = {}
     for node in _low_nodes(network, roles):
         name = node_name(node)
-        if node.op_type in ("Add", "Sub") and all(_varies(v) and is_float(v) for v in node.inputs):
-            found[name] = _cancellation_view(node, add)
+        if node.op_type in ("Add", "Sub") and all(map(is_float, node.inputs)):
+            if any(map(_varies, node.inputs)):
+                found[name] = _cancellation_view(node, add)
         elif node.op_type in _RANKING and _varies(node.inputs[0]) and is_float(node.inputs[0]):
             found[name] = _margin_view(node, fmt, add)
     return found
 
 
-def cancellation(a: NDArray[np.float32], b: NDArray[np.float32], sign: int) -> float:
+def cancellation(
+    a: NDArray[np.float32], b: NDArray[np.float32], sign: int, *, constant: bool = False
+) -> float:
     """Return the median over elements of max(|a|, |b|) / |a ± b|.
 
     Args:
         a: f32[*A].
         b: f32[*B], broadcastable with `a`.
         sign: +1 for a + b, -1 for a - b.
+        constant: Whether an operand is a constant. Then results of zero do not count: what equals
+            a constant, such as 1 in 1 - mask, rounds to what the constant rounds to.
 
     Returns:
         At least 0.5, inf where most results are zero. Elements that are non-finite or zero in both
-        operands do not count; NaN where none is left. Beyond 2²⁰ elements, the median is that of
-        2²⁰ elements drawn at random with a fixed seed.
+        operands do not count; NaN where none is left. Beyond 2¹⁶ elements, the median is that of
+        2¹⁶ elements drawn at random with a fixed seed.
     """
     shape = np.broadcast_shapes(a.shape, b.shape)
     wide_a, wide_b = np.broadcast_to(a, shape), np.broadcast_to(b, shape)
@@ -155,6 +161,8 @@ def cancellation(a: NDArray[np.float32], b: NDArray[np.float32], sign: int) -> f
     x, y = wide_a.astype(np.float64), wide_b.astype(np.float64) * sign
     largest = np.maximum(np.abs(x), np.abs(y))
     counts = np.isfinite(largest) & (largest > 0)
+    if constant:
+        counts &= x + y != 0
     with np.errstate(divide="ignore"):
         ratio = largest[counts] / np.abs(x[counts] + y[counts])
     return float(np.median(ratio)) if ratio.size else float("nan")
@@ -195,6 +203,10 @@ def _varies(value: ir.Value | None) -> bool:
     return value is not None and not value.is_initializer()
 
 
+def _constant(value: ir.Value) -> NDArray[np.float32]:
+    return np.asarray(constant_array(value), np.float32)
+
+
 def _constant_max(value: ir.Value | None) -> float:
     if value is None or value.const_value is None or not value.is_initializer():
         return float("nan")
@@ -203,11 +215,16 @@ def _constant_max(value: ir.Value | None) -> float:
 
 def _cancellation_view(node: ir.Node, add: Callable[[NodeName, Kind, float, int], None]) -> View:
     name, sign = node_name(node), 1 if node.op_type == "Add" else -1
+    operands = [v for v in node.inputs if v is not None]
+    varying = [v for v in operands if _varies(v)]
 
-    def visit(sample: int, a: NDArray[np.float32], b: NDArray[np.float32]) -> None:
-        add(name, "cancellation", cancellation(a, b, sign), sample)
+    def visit(sample: int, *arrays: NDArray[np.float32]) -> None:
+        seen = dict(zip(varying, arrays, strict=True))
+        a, b = (seen[v] if v in seen else _constant(v) for v in operands)
+        ratio = cancellation(a, b, sign, constant=len(varying) < len(operands))
+        add(name, "cancellation", ratio, sample)
 
-    return View(tuple(tensor_name(v) for v in node.inputs if v is not None), visit)
+    return View(tuple(map(tensor_name, varying)), visit)
 
 
 def _margin_view(

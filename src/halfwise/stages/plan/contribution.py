@@ -17,7 +17,9 @@ Nodes = frozenset[NodeName]
 
 
 def ranked(
-    groups: Sequence[Sequence[NodeName]], contribution: Callable[[Nodes], float], enough: float
+    groups: Sequence[Sequence[NodeName]],
+    contribution: Callable[[Nodes], float],
+    enough: float | None,
 ) -> list[tuple[Nodes, float]]:
     """Return groups and single nodes, least contribution first.
 
@@ -28,8 +30,8 @@ def ranked(
     Args:
         groups: A partition of the nodes, each in graph order.
         contribution: Output error with only the given nodes low; ≥ 0, may be inf or NaN.
-        enough: What the groups that stay whole may contribute together; where it is infinite,
-            a tenth of what everything contributes.
+        enough: What the groups that stay whole may contribute together: inf leaves all groups
+            whole, None stands for a tenth of what all contribute.
     """
     heap: list[tuple[float, int, tuple[NodeName, ...]]] = []
     singles: list[tuple[Nodes, float]] = []
@@ -43,7 +45,7 @@ def ranked(
     for group in groups:
         if group:
             put(group, _number(contribution(frozenset(group))))
-    if not isfinite(enough):
+    if enough is None:
         enough = 0.1 * _together([-f for f, _, _ in heap if isfinite(f)])
     while heap and _together([-found for found, _, _ in heap]) > enough:
         _, _, nodes = heapq.heappop(heap)

@@ -28,7 +28,5 @@ def headroom_limits(
     """
     limit = fmt.overflow_threshold / headroom
     return {
-        o.tensor: limit
-        for o in observations.tensors
-        if limit <= o.absmax < fmt.overflow_threshold and o.producer is not None
+        o.tensor: limit for o in observations.tensors if limit <= o.absmax < fmt.overflow_threshold
     }

@@ -8,6 +8,9 @@ from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.records import Growth, Guard, KeptNode, NodeName, Plan, Unsupported
 
+BORN_HERE = 0.2
+"""An error is born at a node, not inherited, where its inputs have less than this part of it."""
+
 # A sentence that begins with a tensor's name leaves the name as it is.
 _ENGLISH = ("the ", "needed ", "of ", "all ")
 
@@ -19,6 +22,8 @@ def kept_nodes(
     forced: Mapping[NodeName, str],
     excess_without: Mapping[NodeName, float],
     *,
+    nonfinite_without: frozenset[NodeName] = frozenset(),
+    contributions: Mapping[NodeName, float] | None = None,
     limit: float | None = None,
     metric: str | None = None,
 ) -> tuple[KeptNode, ...]:
@@ -30,6 +35,9 @@ def kept_nodes(
         guards: Suspicions, gravest first.
         forced: Nodes that a user rule keeps → the rule.
         excess_without: Excess over the tolerance when the node alone is lowered.
+        nonfinite_without: Nodes that give new NaN or infinities when lowered.
+        contributions: What a node or its group contributes to the error alone, over what is
+            allowed.
         metric: Name of the task metric, where one decides.
         limit: The range beyond which every producer is kept, where that was asked for.
     """
@@ -46,7 +54,15 @@ def kept_nodes(
             cause = None if name in forced or limit is not None else causes.get(name)
             rule = forced.get(name) or (f"--keep-above {limit:g}" if limit is not None else None)
             excess = excess_without.get(name)
-            effect = "" if excess is None else f"; low, it {_effect(excess, metric)}"
+            if name in nonfinite_without:
+                effect = "; low, it gives NaN or infinite outputs"
+            elif excess is not None:
+                effect = f"; low, it {_effect(excess, metric)}"
+            elif contributions and name in contributions:
+                share = contributions[name]
+                effect = f"; it or its group alone contributes {share:.3g} × what is allowed"
+            else:
+                effect = ""
             reason = _reason(name, cause, rule, effect)
             records.append(
                 KeptNode(
@@ -67,7 +83,7 @@ def _reason(name: NodeName, guard: Guard | None, rule: str | None, effect: str) 
         return (
             f"No single number stands out here{effect}."
             if effect
-            else "Not lowered before the search ended."
+            else "Not lowered before the search ended; nothing is known of it."
         )
     cause = guard.message if guard.node == name else f"needed by {guard.node}: {guard.message}"
     fix = f" Usual fix: {guard.fix}" if guard.fix else ""
@@ -78,7 +94,7 @@ def _reason(name: NodeName, guard: Guard | None, rule: str | None, effect: str) 
 
 def _effect(excess: float, metric: str | None) -> str:
     if excess == float("inf"):
-        return "gives NaN or infinite outputs"
+        return "changes an output's shape, or a value that has to be exact"
     if metric is not None:
         return f"lowers {metric} by {excess - 1:.3g} more than is allowed"
     return f"brings the error to at least {excess:.3g} × what is allowed"
@@ -113,7 +129,7 @@ def plan_record(
     notes = [*remarks]
     if keep and len(keep) == candidates:
         notes.append("Every compute node is kept: this is the FP32 model, and no faster.")
-    if minimal and (note := depth_note(keep, growth)):
+    if note := depth_note(keep, growth):
         notes.append(note)
     nodes = {node_name(n): n for n in network.nodes()}
     return Plan(
@@ -134,14 +150,23 @@ def plan_record(
 
 
 def depth_note(plan: Sequence[KeptNode], growth: Sequence[Growth]) -> str | None:
-    """Return a sentence where no guard explains most kept nodes, with the error's growth."""
+    """Return where the error comes from, in a sentence, if no guard explains most kept nodes.
+
+    Args:
+        plan: The kept nodes.
+        growth: Relative RMS errors along the graph, with the explained nodes kept.
+    """
     unexplained = [k for k in plan if k.guard is None and not k.reason.startswith("Kept by")]
-    if len(unexplained) < 2 or len(unexplained) * 2 <= len(plan) or not growth:
+    if len(unexplained) * 2 <= len(plan) or not growth:
         return None
+    where = f"No guard explains {len(unexplained)} of {len(plan)} kept nodes"
+    final = growth[-1].error
+    for step in growth:
+        if step.error >= final / 2 and step.inherited <= step.error * BORN_HERE:
+            return (
+                f"{where}: most of the error is born at {step.node}, where it jumps from "
+                f"{step.inherited:.2g} to {step.error:.2g} (relative RMS)."
+            )
     places = dict.fromkeys(round(i * (len(growth) - 1) / 3) for i in range(4))
-    marks = [growth[place] for place in places]
-    path = ", ".join(f"{m.error:.2g} at {m.node}" for m in marks)
-    return (
-        f"No node stands out for {len(unexplained)} of {len(plan)} kept nodes: the error "
-        f"accumulates with depth (relative RMS error, everything low: {path})."
-    )
+    path = ", ".join(f"{growth[place].error:.2g} at {growth[place].node}" for place in places)
+    return f"{where}: the error accumulates with depth (relative RMS: {path})."

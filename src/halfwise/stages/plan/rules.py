@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from halfwise.case import Rules
 from halfwise.errors import CaseError
@@ -28,7 +29,9 @@ class Forced:
 def apply_rules(network: Network, roles: Roles, rules: Rules) -> Forced:
     """Return which nodes the rules decide.
 
-    Nodes that must be FP32 anyway satisfy a keep rule and are left out of the result.
+    A rule may use halfwise's names and, where these differ, those in the user's file: there a name
+    stands for every node that bears it. Nodes that must be FP32 anyway satisfy a keep rule and are
+    left out of the result.
 
     Raises:
         CaseError: a rule matches nothing, an invalid regular expression, a node that is both kept
@@ -37,18 +40,21 @@ def apply_rules(network: Network, roles: Roles, rules: Rules) -> Forced:
     kept: dict[NodeName, str] = {}
     lowered: dict[NodeName, str] = {}
     for rule in rules.keep:
-        matches = _output_producers(network, roles) if rule == "outputs" else _named(rule, roles)
-        _demand(matches, f"--keep {rule}", "node", network)
+        outputs = rule == "outputs"
+        matches = _output_producers(network, roles) if outputs else _named(rule, network)
+        _demand_node(matches, "--keep", rule, network)
         kept |= {n: f"--keep {rule}" for n in matches if roles[n].free}
     for op in rules.keep_op:
         matches = [node_name(n) for n in network.nodes() if n.op_type == op]
         if op in PATTERNS:
             matches += [n for group in written_out(network, op) for n in group]
-        _demand(matches, f"--keep-op {op}", "operator", network)
+        if not matches:
+            known = ", ".join(sorted({n.op_type for n in network.nodes()}))
+            raise CaseError(f"--keep-op {op} matches no node.", f"The model has: {known}.")
         kept |= {n: f"--keep-op {op}" for n in matches if roles[n].free}
     for rule in rules.lower:
-        matches = _named(rule, roles)
-        _demand(matches, f"--lower {rule}", "node", network)
+        matches = _named(rule, network)
+        _demand_node(matches, "--lower", rule, network)
         for name in matches:
             if roles[name].role is Role.PINNED:
                 raise CaseError(
@@ -64,9 +70,11 @@ def apply_rules(network: Network, roles: Roles, rules: Rules) -> Forced:
     return Forced(kept, lowered)
 
 
-def _named(rule: str, roles: Roles) -> list[NodeName]:
-    if NodeName(rule) in roles:
-        return [NodeName(rule)]
+def _named(rule: str, network: Network) -> list[NodeName]:
+    names = _names(network)
+    exact = [node for node, known in names.items() if rule in known]
+    if exact:
+        return exact
     try:
         pattern = re.compile(rule)
     except re.error as error:
@@ -74,7 +82,13 @@ def _named(rule: str, roles: Roles) -> list[NodeName]:
             f"{rule!r} is neither a node's name nor a regular expression: {error}.",
             "Quote special characters with a backslash.",
         ) from error
-    return [name for name in roles if pattern.fullmatch(name)]
+    return [node for node, known in names.items() if any(map(pattern.fullmatch, known))]
+
+
+def _names(network: Network) -> dict[NodeName, set[str]]:
+    """Return each node's name, and the user's own one where it had one."""
+    own = network.original_names
+    return {n: {n, own.get(n) or n} for n in map(node_name, network.nodes())}
 
 
 def _output_producers(network: Network, roles: Roles) -> list[NodeName]:
@@ -91,14 +105,13 @@ def _output_producers(network: Network, roles: Roles) -> list[NodeName]:
     return list(names)
 
 
-def _demand(matches: Sequence[NodeName], rule: str, what: str, network: Network) -> None:
+def _demand_node(matches: Sequence[NodeName], option: str, rule: str, network: Network) -> None:
     if matches:
         return
-    if what == "operator":
-        known = sorted({n.op_type for n in network.nodes()})
-        raise CaseError(f"{rule} matches no node.", f"The model has: {', '.join(known)}.")
+    known = dict.fromkeys(name for names in _names(network).values() for name in names)
+    close = get_close_matches(rule, known)
+    meant = f" Did you mean {' or '.join(close)}?" if close else ""
     raise CaseError(
-        f"{rule} matches no node.",
-        "Give a node's full name or a regular expression that matches the full name; "
-        "`halfwise observe` lists the names.",
+        f"{option} {rule} matches no node.",
+        f"Give a node's full name or a regular expression that matches the full name.{meant}",
     )

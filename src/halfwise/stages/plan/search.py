@@ -10,6 +10,7 @@ What remains is 1-minimal once no single node can be lowered.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 from halfwise.records import NodeName
@@ -30,8 +31,8 @@ class Trial(Protocol):
         """Error over what is allowed; above 1 fails."""
 
     @property
-    def sample(self) -> int | None:
-        """The sample that failed."""
+    def nonfinite(self) -> bool:
+        """Whether it failed with new NaN or infinities."""
 
 
 class Evaluate(Protocol):
@@ -50,6 +51,8 @@ class Found:
         passed: Whether that set passes on all calibration samples.
         minimal: Whether lowering any of its nodes was seen to fail.
         excess_without: Per kept node, the excess when it alone is lowered.
+        nonfinite_without: Those of them that give new NaN or infinities when lowered.
+        contributions: Per node, what it or its group contributes alone, where that was measured.
         exhausted: Whether the time budget ended the search.
         steps: What happened, one line each.
     """
@@ -58,6 +61,8 @@ class Found:
     passed: bool
     minimal: bool
     excess_without: Mapping[NodeName, float]
+    nonfinite_without: Nodes
+    contributions: Mapping[NodeName, float]
     exhausted: bool
     steps: tuple[str, ...]
 
@@ -78,7 +83,7 @@ class Search:
         classes: Structural class of each node; equal for the same place in repeated blocks.
         evaluate: Evaluates an assignment.
         contribution: Output error of an assignment relative to what is allowed, on one sample.
-        harmless: Contribution that may be left unexamined; inf where only a metric decides.
+        harmless: Contribution that may be left unexamined; None where only a metric decides.
         deadline: Value of `clock()` at which the search ends.
         clock: Seconds.
         progress: Called with a line for each step.
@@ -91,7 +96,7 @@ class Search:
     classes: Mapping[NodeName, int]
     evaluate: Evaluate
     contribution: Callable[[Nodes], float]
-    harmless: float
+    harmless: float | None
     deadline: float
     clock: Callable[[], float] = time.monotonic
     progress: Callable[[str], None] = lambda _: None
@@ -103,12 +108,13 @@ class Search:
         self.suspects = [group & everything for group in self.suspects]
         self._best = self._current = everything
         self._excess_without: dict[NodeName, float] = {}
+        self._nonfinite_without: set[NodeName] = set()
         self._contributions: dict[NodeName, float] = {}
 
     def run(self, previous: Nodes = frozenset()) -> Found:
         """Return the smallest set found, starting from `previous` where that still helps."""
         self._best = self._current = frozenset(self.nodes)
-        if not self.evaluate(self._best | self.forced).passed:
+        if not self.evaluate(self._best | self.forced, confirm=True).passed:
             self._note("even with every free node in FP32 the outputs are out of tolerance")
             return self._found(passed=False, minimal=False, exhausted=False)
         try:
@@ -130,7 +136,16 @@ class Search:
 
     def _found(self, *, passed: bool, minimal: bool, exhausted: bool) -> Found:
         without = {n: e for n, e in self._excess_without.items() if n in self._best}
-        return Found(self._best, passed, minimal, without, exhausted, tuple(self.steps))
+        return Found(
+            self._best,
+            passed,
+            minimal,
+            without,
+            frozenset(self._nonfinite_without & self._best),
+            self._contributions,
+            exhausted,
+            tuple(self.steps),
+        )
 
     def _start(self, previous: Nodes) -> Nodes:
         """Return a passing set: the cheapest guess that works, or one found by halving."""
@@ -159,8 +174,23 @@ class Search:
             self._check_time()
             return self.contribution(everything - low | self.forced)
 
-        ranking = ranked(self._groups(nodes), contribution, self.harmless)
+        groups = self._groups(nodes)
+        known: dict[Nodes, float] = {}
+
+        def remembered(low: Nodes) -> float:
+            if low not in known:
+                known[low] = contribution(low)
+            return known[low]
+
+        # The groups as they are give a first plan, should the time end while they are refined.
+        self._lowest(ranked(groups, remembered, inf))
+        ranking = ranked(groups, remembered, self.harmless)
         self._contributions = {n: found for group, found in ranking for n in group}
+        return self._lowest(ranking)
+
+    def _lowest(self, ranking: Sequence[tuple[Nodes, float]]) -> Nodes:
+        """Return what is left after lowering as many groups as pass, the first ones first."""
+        everything = frozenset(self.nodes)
         passing, failing = 0, len(ranking) + 1
         while failing - passing > 1:
             middle = (passing + failing) // 2
@@ -204,13 +234,13 @@ class Search:
         return self._lower(kept, groups[half:], split=split)
 
     def _shrunk(self, kept: Nodes) -> Nodes:
-        """Lower what no guard suspects, then kinds of suspicion, then places, each as a whole."""
+        """Lower whole groups: what no guard suspects, kinds of suspicion, one spot, one place."""
         unsuspected = kept - _union(self.suspects)
         kept = self._lower(kept, [unsuspected], split=not self._contributions)
         kept = self._lower(kept, self._suspicions(), split=False)
-        places = [place for place in self._places(kept) if len(place) > 1]
-        for place in places:
-            kept = self._lower(kept, [place], split=False)
+        for group in (*self._neighbourhoods(), *self._places(kept)):
+            if len(group) > 1:
+                kept = self._lower(kept, [group], split=False)
         self._note(f"{len(kept | self.forced)} nodes left after lowering groups")
         return kept
 
@@ -221,6 +251,15 @@ class Search:
             key = tuple(sorted({self.classes[n] for n in group}))
             merged[key] = merged.get(key, frozenset()) | group
         return list(reversed(merged.values()))
+
+    def _neighbourhoods(self) -> list[Nodes]:
+        """Return suspicions that share nodes as one group each: one LayerNorm, say."""
+        groups: list[Nodes] = []
+        for suspicion in self.suspects:
+            apart = [g for g in groups if not g & suspicion]
+            joined = [g for g in groups if g & suspicion]
+            groups = [*apart, _union([*joined, suspicion])]
+        return groups if len(groups) > 1 else []
 
     def _places(self, among: Nodes) -> list[Nodes]:
         places: dict[int, list[NodeName]] = {}
@@ -247,6 +286,8 @@ class Search:
             else:
                 needed[node] = kept
                 self._excess_without[node] = trial.excess
+                if trial.nonfinite:
+                    self._nonfinite_without.add(node)
                 open_nodes = [*(n for n in open_nodes if n != node), node]
         return kept
 

@@ -126,13 +126,33 @@ def test_sums_of_products(opset):
     ]
 
 
-def test_cancellation_of_activations_but_not_of_constants():
-    body = """g (float[2,3] x, float[3] y) => (float[2,3] a, float[2,3] s, float[2,3] k)
-        <float[3] c = {1,2,3}> { a = Add (x, y) s = Sub (x, y) k = Add (x, c) }"""
+def test_cancellation_of_activations():
+    body = """g (float[2,3] x, float[3] y) => (float[2,3] a, float[2,3] s)
+        { a = Add (x, y) s = Sub (x, y) }"""
     y = f32([1000, 2000, 3000])
     near, far = f32([y + 1, y + 1]), f32([-y / 8, -y / 8])
     found = inner(body, 17, {"x": far, "y": y}, {"x": near, "y": y})
     assert found == [("Add", "cancellation", close(8 / 7), 0), ("Sub", "cancellation", 2001.0, 1)]
+
+
+def test_cancellation_of_an_activation_with_a_constant():
+    body = """g (float[2,3] x) => (float[2,3] s, float[2,3] r, float[2,3] k, float k2)
+        <float[3] c = {1000, 2000, 3000}, float one = {1}>
+        { s = Sub (x, c) r = Add (c, x) k = Sub (one, x) k2 = Add (one, one) }"""
+    c = f32([1000, 2000, 3000])
+    assert inner(body, 17, {"x": f32([c + 1, c + 1])}) == [
+        ("Sub", "cancellation", 2001.0, 0),
+        ("Add", "cancellation", close(2001 / 4001), 0),
+        ("Sub", "cancellation", close(2001 / 2000), 0),
+    ]
+
+
+def test_what_equals_a_constant_does_not_cancel():
+    body = """g (float[2,3] mask) => (float[2,3] y) <float one = {1}> { y = Sub (one, mask) }"""
+    assert inner(body, 17, {"mask": f32([[1, 1, 1], [1, 1, 0]])}) == [
+        ("Sub", "cancellation", 1.0, 0)
+    ]
+    assert inner(body, 17, {"mask": np.ones((2, 3), np.float32)}) == []
 
 
 @given(

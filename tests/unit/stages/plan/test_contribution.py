@@ -94,7 +94,7 @@ def test_without_a_tolerance_a_tenth_of_everything_may_stay_whole():
     """A metric alone decides, so no error is known to be harmless."""
     errors = [1.0] * 4 + [0.01] * 16
     measured = Measured(errors)
-    found = ranked(groups_of(named(20), 4), measured, math.inf)
+    found = ranked(groups_of(named(20), 4), measured, None)
     singles = {n for group, _ in found if len(group) == 1 for n in group}
     assert singles == set(named(4))
 

@@ -17,8 +17,8 @@ NORM = network_from_proto(models.layer_norm().proto)
 FIX = "Export as one node."
 
 
-def recorded(*nodes, guards=(), forced=None, without=None, limit=None):
-    found = kept_nodes(NORM, names(*nodes), guards, forced or {}, without or {}, limit=limit)
+def recorded(*nodes, guards=(), forced=None, without=None, **more):
+    found = kept_nodes(NORM, names(*nodes), guards, forced or {}, without or {}, **more)
     return {k.node: k for k in found}
 
 
@@ -63,9 +63,19 @@ def test_a_reason_tells_what_lowering_does_and_the_usual_fix():
     assert found["square"].error_without == 3.271
     assert "3.27 ×" in found["square"].reason
     assert found["square"].reason.endswith(f"Usual fix: {FIX}")
-    infinite = recorded("square", guards=guards, without={NodeName("square"): math.inf})
-    assert "NaN or infinite outputs" in infinite["square"].reason
-    assert "×" not in infinite["square"].reason
+    without = {NodeName("square"): math.inf}
+    shape = recorded("square", guards=guards, without=without)["square"].reason
+    assert "NaN" not in shape
+    assert "×" not in shape
+    nonfinite = recorded("square", guards=guards, without=without, nonfinite_without=set(without))
+    assert "NaN or infinite outputs" in nonfinite["square"].reason
+    metric = recorded("square", guards=guards, without={NodeName("square"): 1.25}, metric="top1")
+    assert "lowers top1 by 0.25 more than is allowed" in metric["square"].reason
+
+
+def test_without_a_certificate_the_contribution_is_told():
+    found = recorded("gamma", contributions={NodeName("gamma"): 2.5})
+    assert "contributes 2.5 ×" in found["gamma"].reason
 
 
 def test_a_node_without_a_cause_says_so():
@@ -83,11 +93,15 @@ def test_a_rule_is_the_reason_where_there_is_one():
     assert "--keep-above 1000" in above["square"].reason
 
 
-def step(node, error, depth=1):
-    return Growth(node=NodeName(node), depth=depth, error=error, inherited=0)
+def path(*errors):
+    inherited = (0.0, *errors)
+    return tuple(
+        Growth(node=NodeName(f"n{i}"), depth=i + 1, error=error, inherited=inherited[i])
+        for i, error in enumerate(errors)
+    )
 
 
-PATH = tuple(step(f"n{i}", 1e-4 * (i + 1), i + 1) for i in range(10))
+PATH = path(*(1e-4 * (i + 1) for i in range(10)))
 
 
 def test_growth_is_told_where_no_node_stands_out():
@@ -111,9 +125,17 @@ def test_growth_is_not_told_without_growth_or_nodes():
 
 
 def test_a_short_path_is_told_once():
-    note = depth_note([kept("n0", guard=None)], PATH[:2])
+    note = depth_note([kept("n0", guard=None)], path(1e-4, 4e-4))
     assert note is not None
     assert note.count("at n0") == note.count("at n1") == 1
+
+
+def test_a_jump_names_the_node_where_the_error_is_born():
+    note = depth_note([kept("n0", guard=None)], path(1e-4, 3e-4, 0.9, 0.96, 0.7))
+    assert note is not None
+    assert "born at n2" in note
+    assert "from 0.0003 to 0.9" in note
+    assert "accumulates" not in note
 
 
 def record(network, placed, keep=(), **more):

@@ -41,6 +41,38 @@ def test_an_expression_matches_whole_names():
         applied(keep=("squar",))
 
 
+def shared():
+    """Two nodes called D, one called E, and two without a name."""
+    sketch = Sketch()
+    y = sketch.input("x", [4])
+    for i, name in enumerate(("D", "", "D", "E", "")):
+        y = sketch.op("Exp", y, name=f"n{i}")
+        sketch.nodes[-1].name = name
+    return sketch.network(y)
+
+
+def test_the_users_name_stands_for_all_nodes_that_bear_it():
+    assert shared().original_names == {"D_1": "D", "node": "", "node_1": ""}
+    assert applied(shared(), keep=("D",)).kept.keys() == names("D", "D_1")
+    assert applied(shared(), keep=("D_1",)).kept.keys() == names("D_1")
+    assert applied(shared(), lower=("[DE]",)).lowered.keys() == names("D", "D_1", "E")
+
+
+@pytest.mark.parametrize("rule", ["", "x*", "()"])
+def test_no_rule_matches_nodes_without_a_name(rule):
+    with pytest.raises(CaseError, match="matches no node"):
+        applied(shared(), keep=(rule,))
+
+
+def test_a_rule_that_matches_nothing_is_told_with_names_like_it():
+    with pytest.raises(CaseError) as error:
+        applied(keep=("squares",))
+    assert error.value.hint.endswith("Did you mean square?")
+    with pytest.raises(CaseError) as error:
+        applied(lower=("/other/Conv",))
+    assert "mean" not in error.value.hint
+
+
 def test_each_node_knows_its_rule():
     forced = applied(keep=("square",), keep_op=("Sqrt",), lower=("gam.*",))
     assert forced.kept == {"square": "--keep square", "root": "--keep-op Sqrt"}

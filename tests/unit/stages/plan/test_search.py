@@ -18,7 +18,7 @@ def names(*indices):
 class Answer:
     passed: bool
     excess: float
-    sample: int | None = None
+    nonfinite: bool = False
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Oracle:
     excess: object
     asked: set[Nodes] = field(default_factory=set)
 
-    def __call__(self, kept, *, confirm=False):
+    def __call__(self, kept, *, confirm=False):  # noqa: ARG002
         self.asked.add(kept)
         excess = self.excess(kept)
         return Answer(excess <= 1, excess)
@@ -124,7 +124,7 @@ def test_forced_nodes_stay_and_do_not_count_against_minimality():
 
 
 def test_says_so_when_nothing_helps():
-    found = search(5, Oracle(lambda kept: 7.0)).run()
+    found = search(5, Oracle(lambda _: 7.0)).run()
     assert not found.passed
     assert not found.minimal
     assert found.kept == names(*range(5))
@@ -150,13 +150,14 @@ def test_continues_from_a_previous_plan():
 
 
 def test_confirmation_on_all_samples_overrules_the_worst_few():
+    confirmed = []
+
     def evaluate(kept, *, confirm=False):
-        passed = names(1, 2) <= kept if confirm or evaluate.seen else names(1) <= kept
+        passed = names(1, 2) <= kept if confirm or confirmed else names(1) <= kept
         if confirm and not passed and names(1) <= kept:
-            evaluate.seen = True
+            confirmed.append(kept)
         return Answer(passed, 0.5 if passed else 2.0)
 
-    evaluate.seen = False
     found = search(10, evaluate, [names(1)]).run()
     assert found.kept == names(1, 2)
     assert found.minimal

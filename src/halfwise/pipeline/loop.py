@@ -1,0 +1,207 @@
+"""The run in order: the table of contents of halfwise."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from halfwise.backends.emulation.typed import emulate_typed
+from halfwise.case import Case, Samples, Settings
+from halfwise.graph.casts import Rewritten
+from halfwise.graph.roles import roles_of
+from halfwise.metrics import Outputs
+from halfwise.pipeline.evidence import Evidence, gather
+from halfwise.pipeline.planner import Planner
+from halfwise.progress import Watcher
+from halfwise.records import Growth, Guard, NodeName, Observations, Plan, Search, Verdict
+from halfwise.stages.check import check
+from halfwise.stages.growth import growth
+from halfwise.stages.judge import Judged, judge
+from halfwise.stages.plan.search import Found
+from halfwise.stages.reference import inspected_reference
+
+Assignment = frozenset[NodeName]
+
+BASELINE_INSPECTED = 4
+"""Samples of the all-low model that are searched for non-finite values inside."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What `fix` found.
+
+    Attributes:
+        rewritten: The mixed model.
+        observations: What the reference looked like.
+        guards: Suspicions.
+        growth: Error growth; empty where it was not needed.
+        plan: The plan.
+        search: How it was found.
+        baseline: Verdict on the model with everything low.
+        verdict: Verdict on the mixed model.
+        references: Reference outputs of the calibration samples.
+        evaluations: Number of assignments tried.
+        stage_seconds: Time per stage.
+    """
+
+    rewritten: Rewritten
+    observations: Observations
+    guards: tuple[Guard, ...]
+    growth: tuple[Growth, ...]
+    plan: Plan
+    search: Search
+    baseline: Verdict
+    verdict: Verdict
+    references: Sequence[Outputs]
+    evaluations: int
+    stage_seconds: dict[str, float]
+
+
+def fix(case: Case, settings: Settings, watcher: Watcher) -> Fixed:
+    """Return the smallest plan found for `case`, its model and the verdict on held-out samples."""
+    return _Fix(case, settings, watcher).run()
+
+
+@dataclass
+class _Fix:
+    case: Case
+    settings: Settings
+    watcher: Watcher
+    seconds: dict[str, float] = field(default_factory=dict)
+    joined: list[str] = field(default_factory=list)
+
+    def run(self) -> Fixed:
+        settings, network = self.settings, self.case.network
+        with self._stage("reference"):
+            check(network, device=settings.device, libraries=settings.libraries)
+            self.roles = roles_of(network)
+            self.planner = Planner(self.case, settings, self.roles, self.watcher)
+            self.heldout = self.case.heldout
+            self.references, self.nonfinite = inspected_reference(
+                network, self.heldout, device=settings.device, libraries=settings.libraries
+            )
+        with self._stage("observe"):
+            evidence = self._gather(self.case.calibration)
+        with self._stage("baseline"):
+            all_low, _ = self.planner.rewrite(frozenset())
+            baseline = self._judge(all_low, evidence, inspected=BASELINE_INSPECTED).verdict
+        with self._stage("emulate"):
+            self.planner.begin(evidence)
+        return self._rounds(baseline)
+
+    def _rounds(self, baseline: Verdict) -> Fixed:
+        previous: Assignment = frozenset()
+        while True:
+            with self._stage("search"):
+                found = self.planner.find(previous)
+            with self._stage("judge"):
+                rewritten, placed = self.planner.rewrite(found.kept)
+                judged = self._judge(rewritten, self.planner.evidence)
+            if not self._may_go_on(judged, found):
+                break
+            with self._stage("observe"):
+                self._join(judged)
+            previous = found.kept
+        path = self._growth(found)
+        trials = self.planner.trials
+        remarks = self._remarks(found, baseline)
+        return Fixed(
+            rewritten=rewritten,
+            observations=self.planner.evidence.observations,
+            guards=self.planner.evidence.guards,
+            growth=path,
+            plan=self.planner.record(found, placed, rewritten.casts, path, remarks),
+            search=Search(
+                tolerance_factor=trials.factor,
+                calibration=trials.samples.ids,
+                joined=tuple(self.joined),
+                seconds_budget=self.settings.time_budget,
+                exhausted=found.exhausted,
+                steps=found.steps,
+            ),
+            baseline=baseline,
+            verdict=judged.verdict,
+            references=trials.references,
+            evaluations=trials.evaluations,
+            stage_seconds=self.seconds,
+        )
+
+    def _gather(self, samples: Samples) -> Evidence:
+        return gather(
+            self.case.network, self.roles, samples, self.settings, progress=self.watcher.step
+        )
+
+    def _judge(
+        self, rewritten: Rewritten, evidence: Evidence, *, inspected: int | None = None
+    ) -> Judged:
+        """Judge on held-out samples; without any, on the calibration, which cannot pass."""
+        unseen = len(self.heldout) > 0
+        return judge(
+            rewritten.model,
+            self.heldout if unseen else self.case.calibration,
+            self.references if unseen else evidence.references[: len(self.case.calibration)],
+            self.case.criterion,
+            self.case.metric,
+            reference_nonfinite=self.nonfinite | evidence.nonfinite,
+            accumulate=self.settings.accumulate,
+            unseen=unseen,
+            inspected=inspected,
+            device=self.settings.device,
+            libraries=self.settings.libraries,
+        )
+
+    def _may_go_on(self, judged: Judged, found: Found) -> bool:
+        """Return whether a failed verdict may improve: samples and time are left."""
+        stuck = not found.passed or found.exhausted or self.settings.keep_above is not None
+        verdict = judged.verdict
+        return not verdict.passed and verdict.unseen and not stuck and len(self.heldout) >= 2
+
+    def _join(self, judged: Judged) -> None:
+        """Move failing held-out samples to the calibration; at most a quarter at a time."""
+        chosen = judged.failing[: max(1, len(self.heldout) // 4)]
+        rest = [i for i in range(len(self.heldout)) if i not in chosen]
+        self.watcher.note(
+            f"{len(judged.failing)} held-out samples fail; {len(chosen)} join the calibration"
+        )
+        self.joined += [self.heldout.ids[i] for i in chosen]
+        samples = self.heldout.select(chosen)
+        references = [self.references[i] for i in chosen]
+        evidence = self._gather(self.planner.trials.samples + samples)
+        self.planner.join(samples, references, evidence)
+        self.references = [self.references[i] for i in rest]
+        self.heldout = self.heldout.select(rest)
+
+    def _growth(self, found: Found) -> tuple[Growth, ...]:
+        """Follow the error where guards do not explain it, with what they explain kept."""
+        explained = self.planner.evidence.suspected | frozenset(self.planner.forced.kept)
+        if not found.kept - explained:
+            return ()
+        with self._stage("growth"):
+            low, _ = self.planner.rewrite(found.kept & explained)
+            return growth(
+                self.case.network,
+                emulate_typed(low.model, accumulate=self.settings.accumulate),
+                self.roles,
+                self.planner.trials.worst_sample(),
+                device=self.settings.device,
+                libraries=self.settings.libraries,
+            )
+
+    def _remarks(self, found: Found, baseline: Verdict) -> list[str]:
+        kept = found.kept - frozenset(self.planner.forced.kept)
+        if not kept or not baseline.passed or self.settings.keep_above is not None:
+            return []
+        return [
+            "With everything low the held-out samples pass, but calibration samples fail, with the "
+            f"margin {self.settings.margin:g} and headroom {self.settings.headroom:g}."
+        ]
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        self.watcher.stage(name)
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            spent = time.monotonic() - started
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent

@@ -1,0 +1,172 @@
+"""From evidence to a plan: what the rules say, and what trials on the switched emulation show."""
+
+import time
+from collections.abc import Sequence
+
+from halfwise.backends.emulation.switched import Switched, emulate_switched
+from halfwise.backends.ort import Session
+from halfwise.case import Case, Samples, Settings
+from halfwise.graph.casts import Rewritten
+from halfwise.graph.model import node_name
+from halfwise.graph.movement import carried
+from halfwise.graph.repetition import repeated
+from halfwise.graph.roles import Role, Roles
+from halfwise.metrics import Outputs
+from halfwise.pipeline.evidence import Evidence
+from halfwise.progress import Watcher
+from halfwise.records import Growth, NodeName, Plan
+from halfwise.stages.plan.ranges import producers_above
+from halfwise.stages.plan.reasons import kept_nodes, plan_record
+from halfwise.stages.plan.rules import apply_rules
+from halfwise.stages.plan.search import Found, Search
+from halfwise.stages.rewrite import rewrite
+from halfwise.stages.trial import WORST, Trials
+
+Assignment = frozenset[NodeName]
+
+
+class Planner:
+    """Finds plans for one case; takes further samples as they join the calibration."""
+
+    def __init__(self, case: Case, settings: Settings, roles: Roles, watcher: Watcher) -> None:
+        """Apply the rules; `begin` makes the emulation."""
+        self.case = case
+        self.settings = settings
+        self.roles = roles
+        self.watcher = watcher
+        self.forced = apply_rules(case.network, roles, settings.rules)
+        self.steps: list[str] = []
+
+    def begin(self, evidence: Evidence) -> None:
+        """Make the emulation, order the samples by what everything low does to them."""
+        self.evidence = evidence
+        switched, session = self._emulation()
+        self.trials = Trials(
+            switched=switched,
+            session=session,
+            samples=self.case.calibration,
+            references=evidence.references,
+            criterion=self.case.criterion,
+            factor=1.0 if self.case.metric else self.settings.margin,
+            metric=self.case.metric,
+            resolve=self.resolve,
+        )
+        started = time.monotonic()
+        self.trials.survey(frozenset())
+        run_seconds = (time.monotonic() - started) / len(self.trials.samples)
+        self.deadline = time.monotonic() + self.settings.time_budget
+        self._announce(run_seconds)
+
+    def join(self, samples: Samples, references: Sequence[Outputs], evidence: Evidence) -> None:
+        """Add samples to the calibration; `evidence` is that of all of them."""
+        self.trials.join(samples, references)
+        changed = evidence.limits != self.evidence.limits
+        self.evidence = evidence
+        if changed:
+            self.trials.switched, self.trials.session = self._emulation()
+
+    def find(self, previous: Assignment) -> Found:
+        """Return the smallest set of kept nodes found, going on from `previous`."""
+        if self.settings.keep_above is not None:
+            return self._by_range(self.settings.keep_above)
+        nodes = [
+            name
+            for name in (node_name(n) for n in self.case.network.nodes())
+            if self.roles[name].role is Role.COMPUTE and name not in self.forced.lowered
+        ]
+        search = Search(
+            nodes=nodes,
+            forced=frozenset(n for n in nodes if n in self.forced.kept),
+            suspects=[frozenset(guard.nodes) for guard in self.evidence.guards],
+            certain=len(self.evidence.certain),
+            classes=repeated(self.case.network, self.roles),
+            evaluate=self.trials.evaluate,
+            contribution=self.trials.contribution,
+            harmless=None if self.case.metric else 0.5,
+            deadline=self.deadline,
+            progress=self.watcher.note,
+            steps=self.steps,
+        )
+        return search.run(previous)
+
+    def resolve(self, kept: Assignment) -> Assignment:
+        """Return all FP32 nodes: kept ones, what moves data between them, and what rules say."""
+        moves = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.MOVEMENT)
+        full = kept | moves | carried(self.case.network, self.roles, kept)
+        return full - frozenset(self.forced.lowered)
+
+    def rewrite(self, kept: Assignment) -> tuple[Rewritten, Assignment]:
+        """Return the mixed model that keeps `kept`, and all its FP32 nodes."""
+        ruled = (*self.forced.kept, *self.forced.lowered)
+        return rewrite(
+            self.case.network,
+            self.roles,
+            self.resolve(kept),
+            self.settings.fmt,
+            fixed=frozenset(n for n in ruled if self.roles[n].role is Role.MOVEMENT),
+            low_io=self.settings.io != "fp32",
+        )
+
+    def record(
+        self,
+        found: Found,
+        placed: Assignment,
+        casts: int,
+        growth: Sequence[Growth],
+        remarks: Sequence[str],
+    ) -> Plan:
+        """Return the record of a plan."""
+        keep = kept_nodes(
+            self.case.network,
+            found.kept,
+            self.evidence.guards,
+            self.forced.kept,
+            found.excess_without,
+            nonfinite_without=found.nonfinite_without,
+            contributions=found.contributions,
+            limit=self.settings.keep_above,
+            metric=self.case.criterion.metric,
+        )
+        return plan_record(
+            self.case.network,
+            self.roles,
+            self.settings.fmt,
+            placed,
+            casts,
+            keep=keep,
+            minimal=found.minimal,
+            growth=growth,
+            remarks=remarks,
+        )
+
+    def _emulation(self) -> tuple[Switched, Session]:
+        switched = emulate_switched(
+            self.case.network,
+            self.roles,
+            self.settings.fmt,
+            accumulate=self.settings.accumulate,
+            limits=self.evidence.limits,
+            low_io=self.settings.io != "fp32",
+        )
+        device, libraries = self.settings.device, self.settings.libraries
+        return switched, Session(switched.model, device=device, libraries=libraries)
+
+    def _announce(self, run_seconds: float) -> None:
+        """Tell how long the search will take, from one run's time and what is suspected."""
+        budget = f"at most {self.settings.time_budget:g} s ({run_seconds * 1e3:.0f} ms a run)"
+        certain = frozenset[NodeName]().union(*self.evidence.certain)
+        samples = len(self.trials.samples)
+        runs = len(certain) + 10 * min(WORST, samples) + 3 * samples
+        expected = min(runs * run_seconds, self.settings.time_budget)
+        if certain:
+            self.watcher.note(f"about {expected:.0f} s expected if the guards are right, {budget}")
+        else:
+            self.watcher.note(f"no guard is certain: quick if FP16 is fine as it is, {budget}")
+
+    def _by_range(self, limit: float) -> Found:
+        kept = producers_above(limit, self.evidence.observations, self.roles)
+        kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
+        kept -= frozenset(self.forced.lowered)
+        passed = self.trials.evaluate(kept, confirm=True).passed
+        step = f"--keep-above {limit:g} keeps {len(kept)} nodes; no search"
+        return Found(kept, passed, False, {}, frozenset(), {}, False, (step,))

@@ -1,0 +1,75 @@
+"""The table of the nodes that stay in FP32: why, and what happens without it."""
+
+from collections.abc import Sequence
+from math import isfinite
+
+from halfwise.records import Criterion, Guard, KeptNode, Run
+from halfwise.render.parts import MOST_ROWS, Column, Table
+from halfwise.render.wording import count, listed, number, sentence, shorten
+
+
+def kept_table(run: Run) -> Table | None:
+    """Return a row for each kept node, or for each group of like ones where they are many."""
+    if run.plan is None or not run.plan.keep:
+        return None
+    keep = run.plan.keep
+    grouped = len(keep) > MOST_ROWS
+    groups: dict[object, list[KeptNode]] = {}
+    for kept in keep:
+        key = _likeness(kept) if grouped else kept.node
+        groups.setdefault(key, []).append(kept)
+    shown = sorted(groups.values(), key=lambda group: grouped and group[0].guard is None)
+    rows = [_kept_row(group, run) for group in shown[:MOST_ROWS]]
+    left_out = sum(len(group) for group in shown[MOST_ROWS:])
+    if left_out:
+        rows.append((f"and {left_out} more", "see run.json", ""))
+    title = f"Kept in FP32: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
+    columns = (Column("node"), Column("why"), Column("without it", "right"))
+    return Table(title, columns, tuple(rows))
+
+
+def _likeness(kept: KeptNode) -> tuple[str | None, ...]:
+    """Return what nodes have in common that can share a row."""
+    # A reason without a number of this node, such as a user's rule, is worth its own row.
+    general = kept.guard is None and kept.error_without is None
+    return kept.op, kept.guard, kept.reason if general else None
+
+
+def _kept_row(group: Sequence[KeptNode], run: Run) -> tuple[str, str, str]:
+    names, op = listed([kept.node for kept in group], most=3, width=40), shorten(group[0].op, 20)
+    excesses = [kept.error_without for kept in group if kept.error_without is not None]
+    why = _why(group, run.guards)
+    same = len({kept.reason for kept in group}) == 1
+    why = f"{why[:1].upper()}{why[1:]}" if same else f"For example: {why}"
+    nodes = f"{names} ({op})" if len(group) == 1 else f"{len(group)} × {op}: {names}"
+    return nodes, why, _without(excesses, run.criterion)
+
+
+def _why(group: Sequence[KeptNode], guards: Sequence[Guard]) -> str:
+    """Return the message of the gravest guard of a group; effect and fix are told elsewhere."""
+    kind, names = group[0].guard, {kept.node for kept in group}
+    alike = [guard for guard in guards if guard.kind == kind]
+    own = next((guard for guard in alike if guard.node in names), None)
+    if own is not None:
+        return sentence(own.message)
+    other = next((guard for guard in alike if not names.isdisjoint(guard.nodes)), None)
+    if other is not None:
+        return sentence(f"needed by {other.node}: {other.message}")
+    return sentence(group[0].reason)
+
+
+def _without(excesses: Sequence[float], criterion: Criterion) -> str:
+    """Return the error when a node is lowered alone, of several nodes the smallest.
+
+    A trial stops at the first failing sample; where a metric decides, it sees all of them.
+    """
+    if not excesses:
+        return "–"
+    least = min(excesses)
+    if not isfinite(least):
+        return "unbounded"
+    if criterion.metric is None:
+        return f"≥ {number(least)} × limit"
+    name = shorten(criterion.metric.rpartition(":")[2], 20)
+    fall = f"{name} −{number(least - 1 + criterion.metric_drop)}"
+    return fall if least == max(excesses) else f"{fall} or more"

@@ -1,0 +1,66 @@
+import pytest
+
+from halfwise.api.loading import load_case
+from halfwise.api.options import understand
+from halfwise.errors import CaseError
+from halfwise.graph.roles import roles_of
+from halfwise.pipeline.evidence import gather
+from halfwise.pipeline.planner import Planner
+from halfwise.progress import Silent
+from tests import models
+
+
+class Listener(Silent):
+    def __init__(self):
+        self.notes: list[str] = []
+
+    def note(self, line: str) -> None:
+        self.notes.append(line)
+
+
+def planner(ill, **options):
+    request = understand(dict(ill.inputs), options)
+    case = load_case(ill.proto, request.data, request.criterion)
+    roles = roles_of(case.network)
+    made = Planner(case, request.settings, roles, Listener())
+    made.begin(gather(case.network, roles, case.calibration, request.settings, lambda *_: None))
+    return made
+
+
+def test_the_expected_time_is_told_before_the_search():
+    made = planner(models.layer_norm())
+    assert "expected" in made.watcher.notes[0]
+    healthy = planner(models.small(), time_budget=7)
+    assert "no guard is certain" in healthy.watcher.notes[0]
+    assert "at most 7 s" in healthy.watcher.notes[0]
+
+
+def test_the_model_is_that_of_the_assignment():
+    made = planner(models.layer_norm())
+    found = made.find(frozenset())
+    assert found.kept == models.layer_norm().kept
+    rewritten, placed = made.rewrite(found.kept)
+    dtypes = {n.name: n.outputs[0].dtype.name for n in rewritten.model.graph}
+    names = {n.name for n in made.case.network.nodes()}
+    assert {n for n in names if dtypes[n] == "FLOAT"} == placed == found.kept
+
+
+def test_samples_that_join_change_the_emulation_where_ranges_grow():
+    made = planner(models.small())
+    session = made.trials.session
+    samples = made.case.heldout
+    evidence = made.evidence
+    made.join(samples, evidence.references[: len(samples)], evidence)
+    assert made.trials.session is session
+    name = evidence.observations.tensors[0].tensor
+    made.join(
+        samples,
+        evidence.references[: len(samples)],
+        type(evidence)(evidence.observations, evidence.references, evidence.guards, {name: 1.0}),
+    )
+    assert made.trials.session is not session
+
+
+def test_rules_are_applied_before_anything_runs():
+    with pytest.raises(CaseError, match="matches no node"):
+        planner(models.small(), keep=("nothing",))
