@@ -41,7 +41,7 @@ from onnx import TensorProto, helper, numpy_helper
 Weights = dict[str, np.ndarray]
 
 
-def random_weights(  # noqa: PLR0913 - the sizes of a transformer, all by name
+def random_weights(
     seed: int,
     *,
     dim: int,

@@ -24,7 +24,6 @@ PSNR_CAP_DB = 100.0
 """PSNR of equal images: mathematically infinite, but differences of it must stay finite."""
 
 
-
 def metric_loss(
     metric: Metric,
     references: Sequence[Outputs],

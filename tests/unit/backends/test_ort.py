@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 
+from halfwise.backends import ort
 from halfwise.backends.ort import Session, devices, runtime_version
 from halfwise.errors import BackendMissing, CaseError, RunFailed
 from halfwise.graph.model import LARGE_TENSOR_BYTES, Network, network_from_proto
@@ -159,6 +160,18 @@ def test_a_device_that_is_not_there_is_missing(monkeypatch):
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
     model = network(nodes, [info("x")], [info("y")]).model
     with pytest.raises(BackendMissing, match="CUDAExecutionProvider"):
+        Session(model, device="cuda")
+
+
+def test_a_device_that_does_not_start_is_missing(monkeypatch):
+    both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: both)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    # What ONNX Runtime falls back to if CUDA cannot be loaded.
+    monkeypatch.setitem(ort._CHAINS, "cuda", ["CPUExecutionProvider"])
+    assert devices() == {"cpu": True, "cuda": True}
+    model = network([helper.make_node("Relu", ["x"], ["y"])], [info("x")], [info("y")]).model
+    with pytest.raises(BackendMissing, match="does not start"):
         Session(model, device="cuda")
 
 

@@ -2,12 +2,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
+from halfwise.backends.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.external import external_files
-from halfwise.graph.model import load_network
+from halfwise.graph.model import load_network, own_weights
 
 F32 = TensorProto.FLOAT
 
@@ -46,6 +48,20 @@ def test_external_data_is_read_and_hashed(folder):
     np.testing.assert_array_equal(network.graph.initializers["w"].const_value, [0, 1, 2, 3])
     (folder / "w.bin").write_bytes(b"head" * 2 + np.ones(4, np.float32).tobytes())
     assert load_network(path).sha256 != network.sha256
+
+
+def test_weights_in_a_file_can_be_made_the_models_own(folder):
+    network = load_network(external(folder, location="w.bin", offset="8", length="16"))
+    own_weights(network.model)
+    (folder / "w.bin").unlink()
+    np.testing.assert_array_equal(network.graph.initializers["w"].const_value, [0, 1, 2, 3])
+    assert not ir.serde.serialize_model(network.model).graph.initializer[0].external_data
+
+
+def test_small_weights_in_a_file_are_handed_over_too(folder):
+    network = load_network(external(folder, location="w.bin", offset="8", length="16"))
+    ones = np.ones(4, np.float32)
+    np.testing.assert_array_equal(Session(network.model).run({"x": ones})["y"], [1, 2, 3, 4])
 
 
 @pytest.mark.parametrize("entries", [{"location": "none.bin"}, {"location": ""}, {}])

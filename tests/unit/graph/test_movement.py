@@ -107,6 +107,18 @@ def test_a_constant_shape_is_no_fp32_source():
     assert carried(net, roles_of(net), names("neg")) == names()
 
 
+def test_slots_that_are_always_fp32_are_consumers():
+    nodes = [
+        node("Unsqueeze", "x axes", "x4", "unsqueeze"),
+        node("Identity", "scales", "moved", "identity"),
+        helper.make_node("Resize", ["x4", "", "moved"], ["y4"], "resize", mode="nearest"),
+        node("Squeeze", "y4 axes", "y", "squeeze"),
+    ]
+    constants = {"axes": np.array([0, 1]), "scales": np.array([1, 1, 2, 2.00001], np.float32)}
+    net = network(nodes, "y", constants)
+    assert carried(net, roles_of(net), names()) == names("identity")
+
+
 def test_integers_become_fp32_for_a_kept_consumer():
     nodes = [
         node("ArgMax", "x", "best", "best"),
@@ -186,6 +198,33 @@ def test_values_that_nobody_reads_are_no_obstacle():
     assert placed(network(nodes), names()) == (names(), 2)
 
 
+def test_among_equal_numbers_of_casts_fewer_nodes_are_fp32():
+    nodes = [
+        node("Exp", "x", "a", "exp"),
+        *(node("Identity", f"a{i}" if i else "a", f"a{i + 1}", f"i{i}") for i in range(4)),
+        node("Neg", "a4", "y", "neg"),
+    ]
+    # One Cast on each side of Neg: as early as can be on the way to it, as late after Exp.
+    assert placed(network(nodes), names("exp")) == (names("exp"), 2)
+    assert placed(network(nodes), names("neg")) == (names("neg"), 2)
+
+
+def test_a_fill_beyond_the_range_becomes_low_where_it_did_before():
+    def concat(fill: float) -> Network:
+        value = numpy_helper.from_array(np.array([fill], np.float32))
+        return network(
+            [
+                node("Shape", "x", "s", "shape"),
+                node("ConstantOfShape", "s", "w", "fill", value=value),
+                node("Concat", "x z w", "a", "concat", axis=0),
+                node("Neg", "a", "y", "neg"),
+            ]
+        )
+
+    assert placed(concat(-3e38), names()) == (names(), 3)
+    assert placed(concat(-3e4), names()) == (names("fill", "concat"), 2)
+
+
 def test_a_constant_beyond_the_range_becomes_low_where_it_did_before():
     # Saturated in a low Concat; an FP32 one would save a Cast, and its Cast would overflow.
     nodes = [
@@ -245,7 +284,7 @@ def test_no_other_placement_that_rounds_the_same_has_fewer_casts(drawn: Drawn, d
     net = network_from_proto(drawn.proto)
     roles = roles_of(net)
     movers = moving(roles)
-    assume(1 <= len(movers) <= 7)
+    assume(1 <= len(movers) <= 5)
     kept = data.draw(plans(net)) - frozenset(movers)
     full = kept | carried(net, roles, kept, fp32_io=fp32_io)
     expected = list(seen(net, roles, full, fp32_io=fp32_io))

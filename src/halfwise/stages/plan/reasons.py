@@ -125,10 +125,7 @@ def plan_record(
         growth: The error's way through the all-low model, where it was followed.
         remarks: Sentences about the plan as a whole.
     """
-    candidates = sum(r.role is Role.COMPUTE for r in roles.values())
     notes = [*remarks]
-    if keep and len(keep) == candidates:
-        notes.append("Every compute node is kept: this is the FP32 model, and no faster.")
     if note := depth_note(keep, growth):
         notes.append(note)
     nodes = {node_name(n): n for n in network.nodes()}
@@ -143,7 +140,7 @@ def plan_record(
             if roles[name].role is Role.PINNED
         ),
         minimal=minimal,
-        candidates=candidates,
+        candidates=sum(r.role is Role.COMPUTE for r in roles.values()),
         casts=casts,
         notes=tuple(notes),
     )

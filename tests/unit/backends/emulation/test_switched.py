@@ -206,6 +206,27 @@ def test_low_io_rounds_what_only_passes_through_and_constants_given_out():
     np.testing.assert_array_equal(Runs(net)(["reshape"])["w"], X)
 
 
+def test_outputs_that_are_left_out_stay_so_and_fp32_ones_are_rounded_for_low_readers():
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "scale"], ["n", "", "d"], "norm"),
+        node("Mul", "n d", "y", "mul"),
+    ]
+    constants = {"scale": np.array([0.1, 1, 2, 3], np.float32)}
+    net = network(nodes, "y d", constants)
+    run = Runs(net)
+    for kept in ("", "norm", "mul", "norm mul"):
+        fp32 = frozenset(NodeName(name) for name in kept.split())
+        rewritten = rewrite(net, roles_of(net), fp32, FP16)
+        results = run(fp32)
+        assert_close(results, Session(emulate_typed(rewritten.model)).run({"x": X}))
+        # The deviation has no FP16 form, so it is given out as it was computed.
+        deviation = next(n for n in rewritten.model.graph if n.name == "norm").outputs[2]
+        assert deviation.dtype is ir.DataType.FLOAT
+    inner = [n for g in run.switched.model.graph.subgraphs() for n in g]
+    norms = [n for n in inner if n.op_type == "LayerNormalization"]
+    assert [[bool(v.name) for v in n.outputs] for n in norms] == [[True, False, True]] * 2
+
+
 def test_low_sums_need_a_later_operator_set():
     net = network([node("MatMul", "x w", "y", "mm")], "y", {"w": np.ones((4, 4), "f")}, opset=12)
     with pytest.raises(CaseError, match="opset 13"):

@@ -170,11 +170,5 @@ def test_a_plan_lists_constants_that_saturate_where_low_nodes_read_them():
     assert record(network, names("fill")).constants == ()
 
 
-def test_keeping_everything_is_told():
-    everything = [str(n.name) for n in NORM.nodes()]
-    plan = record(NORM, names(*everything), tuple(recorded(*everything).values()))
-    assert any("FP32 model" in note for note in plan.notes)
-
-
 def test_remarks_come_along():
     assert record(NORM, frozenset(), remarks=["a remark"]).notes == ("a remark",)

@@ -1,5 +1,6 @@
 """The search, against oracles whose answer is known."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -25,7 +26,7 @@ class Answer:
 class Oracle:
     """Counts distinct questions, as the real evaluation remembers its answers."""
 
-    excess: object
+    excess: Callable[[Nodes], float]
     asked: set[Nodes] = field(default_factory=set)
 
     def __call__(self, kept, *, confirm=False):  # noqa: ARG002
@@ -150,7 +151,7 @@ def test_continues_from_a_previous_plan():
 
 
 def test_confirmation_on_all_samples_overrules_the_worst_few():
-    confirmed = []
+    confirmed: list[Nodes] = []
 
     def evaluate(kept, *, confirm=False):
         passed = names(1, 2) <= kept if confirm or confirmed else names(1) <= kept
