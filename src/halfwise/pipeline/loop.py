@@ -90,18 +90,23 @@ class _Fix:
         return self._rounds(baseline)
 
     def _rounds(self, baseline: Verdict) -> Fixed:
-        previous: Assignment = frozenset()
+        # A plan that held-out samples may yet refuse is not worth the certificate.
+        found, certify = self._search(frozenset(), certify=False), False
         while True:
-            with self._stage("search"):
-                found = self.planner.find(previous)
             with self._stage("judge"):
                 rewritten, placed = self.planner.rewrite(found.kept)
                 judged = self._judge(rewritten, self.planner.evidence)
-            if not self._may_go_on(judged, found):
+            if self._may_go_on(judged, found):
+                with self._stage("observe"):
+                    self._join(judged)
+                found, certify = self._search(found.kept, certify=False), False
+                continue
+            if certify or found.exhausted or not found.passed:
                 break
-            with self._stage("observe"):
-                self._join(judged)
-            previous = found.kept
+            reduced, certify = found.kept, True
+            found = self._search(reduced, certify=True)
+            if found.kept == reduced:
+                break
         path = self._growth(found)
         trials = self.planner.trials
         remarks = self._remarks(found, baseline)
@@ -125,6 +130,10 @@ class _Fix:
             evaluations=trials.evaluations,
             stage_seconds=self.seconds,
         )
+
+    def _search(self, previous: Assignment, *, certify: bool) -> Found:
+        with self._stage("certify" if certify else "search"):
+            return self.planner.find(previous, certify=certify)
 
     def _gather(self, samples: Samples) -> Evidence:
         return gather(

@@ -65,7 +65,7 @@ class Planner:
         if changed:
             self.trials.switched, self.trials.session = self._emulation()
 
-    def find(self, previous: Assignment) -> Found:
+    def find(self, previous: Assignment, *, certify: bool = True) -> Found:
         """Return the smallest set of kept nodes found, going on from `previous`."""
         if self.settings.keep_above is not None:
             return self._by_range(self.settings.keep_above)
@@ -84,10 +84,11 @@ class Planner:
             contribution=self.trials.contribution,
             harmless=None if self.case.metric else 0.5,
             deadline=self.deadline,
+            safe=not self.forced.lowered and self.settings.io == "fp32",
             progress=self.watcher.note,
             steps=self.steps,
         )
-        return search.run(previous)
+        return search.run(previous, certify=certify)
 
     def resolve(self, kept: Assignment) -> Assignment:
         """Return all FP32 nodes: kept ones, what moves data between them, and what rules say."""

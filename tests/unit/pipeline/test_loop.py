@@ -71,7 +71,7 @@ def test_every_kept_node_was_seen_to_be_needed(normal):
 def test_the_work_is_counted(normal):
     assert 0 < normal.evaluations < 30
     assert list(normal.stage_seconds) == [
-        *("reference", "observe", "baseline", "emulate", "search", "judge"),
+        *("reference", "observe", "baseline", "emulate", "search", "judge", "certify"),
     ]
     assert len(normal.references) == 6
     assert len(normal.observations.samples) == 6

@@ -85,6 +85,7 @@ class Search:
         contribution: Output error of an assignment relative to what is allowed, on one sample.
         harmless: Contribution that may be left unexamined; None where only a metric decides.
         deadline: Value of `clock()` at which the search ends.
+        safe: Whether everything in FP32 is sure to pass, being the original.
         clock: Seconds.
         progress: Called with a line for each step.
     """
@@ -98,6 +99,7 @@ class Search:
     contribution: Callable[[Nodes], float]
     harmless: float | None
     deadline: float
+    safe: bool = False
     clock: Callable[[], float] = time.monotonic
     progress: Callable[[str], None] = lambda _: None
     steps: list[str] = field(default_factory=list)
@@ -111,22 +113,37 @@ class Search:
         self._nonfinite_without: set[NodeName] = set()
         self._contributions: dict[NodeName, float] = {}
 
-    def run(self, previous: Nodes = frozenset()) -> Found:
-        """Return the smallest set found, starting from `previous` where that still helps."""
+    def run(self, previous: Nodes = frozenset(), *, certify: bool = True) -> Found:
+        """Return the smallest set found, starting from `previous` where that still helps.
+
+        Args:
+            previous: What an earlier call found; where it passes, only the certificate is new.
+            certify: Lower single nodes until none can be. Without, groups alone are lowered, and
+                the set is not minimal yet.
+        """
         self._best = self._current = frozenset(self.nodes)
-        if not self.evaluate(self._best | self.forced, confirm=True).passed:
+        if not self.safe and not self.evaluate(self._best | self.forced, confirm=True).passed:
             self._note("even with every free node in FP32 the outputs are out of tolerance")
             return self._found(passed=False, minimal=False, exhausted=False)
         try:
-            kept = self._shrunk(self._start(previous))
-            while not self._passes(kept, confirm=True):
-                self._note(f"{len(kept)} nodes fail on another calibration sample; going on")
-                kept = self._shrunk(self._start(kept))
-            kept = self._certified(kept)
+            kept = self._reduced(previous)
+            if certify:
+                kept = self._certified(kept)
         except OutOfTime:
             return self._out_of_time()
         self._best = kept | self.forced
-        return self._found(passed=True, minimal=True, exhausted=False)
+        return self._found(passed=True, minimal=certify, exhausted=False)
+
+    def _reduced(self, previous: Nodes) -> Nodes:
+        """Return a passing set that no group of nodes can leave."""
+        if previous and self.evaluate(previous | self.forced, confirm=True).passed:
+            self._best = self._current = previous | self.forced
+            return previous
+        kept = self._shrunk(self._start(previous))
+        while not self._passes(kept, confirm=True):
+            self._note(f"{len(kept)} nodes fail on another calibration sample; going on")
+            kept = self._shrunk(self._start(kept))
+        return kept
 
     def _out_of_time(self) -> Found:
         if self.evaluate(self._current | self.forced, confirm=True).passed:

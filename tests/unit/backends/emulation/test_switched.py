@@ -122,6 +122,32 @@ def test_long_sums_agree_too():
     assert (run((), sample)["y"] != Runs(net)((), sample)["y"]).any()
 
 
+@pytest.mark.parametrize("low_io", [False, True])
+def test_short_sums_stay_whole_and_long_ones_become_loops(low_io):
+    for terms, loops in ((16, 0), (17, 1)):
+        net = network([node("Softmax", "x", "y", "softmax", axis=-1)], shape=(2, terms))
+        switched = emulate_switched(net, roles_of(net), FP16, accumulate="fp16", low_io=low_io)
+        found = [n for n in switched.model.graph.all_nodes() if n.op_type == "Loop"]
+        assert len(found) == loops
+
+
+def test_what_nodes_make_themselves_is_low_too():
+    # Pad had its constant as an attribute; a fill saturates as a weight does.
+    mask = numpy_helper.from_array(np.array([-3e38], np.float32))
+    nodes = [
+        node("Pad", "x", "p", "pad", pads=[0, 0, 0, 1], value=0.1),
+        node("Shape", "x", "s", "shape"),
+        node("ConstantOfShape", "s", "c", "fill", value=mask),
+        node("Neg", "c", "n", "neg"),
+    ]
+    net = network(nodes, "p n", opset=10)
+    results = Runs(net)()
+    np.testing.assert_array_equal(results["p"][:, 4], FP16.round(np.full(2, 0.1, np.float32)))
+    np.testing.assert_array_equal(results["n"], np.full((2, 4), 65504))
+    typed = Session(emulate_typed(rewrite(net, roles_of(net), frozenset(), FP16).model))
+    assert_same(results, typed.run({"x": X}))
+
+
 # --- edges ------------------------------------------------------------------------------------
 
 CHAIN = [

@@ -162,3 +162,25 @@ def test_confirmation_on_all_samples_overrules_the_worst_few():
     found = search(10, evaluate, [names(1)]).run()
     assert found.kept == names(1, 2)
     assert found.minimal
+
+
+def test_without_the_certificate_single_nodes_stay():
+    required = names(1, 2)
+    group = names(1, 2, 3)
+    searching = search(20, Oracle(needs(required)), [group])
+    reduced = searching.run(certify=False)
+    assert reduced.passed
+    assert not reduced.minimal
+    assert reduced.kept == group
+    oracle = Oracle(needs(required))
+    certified = search(20, oracle, [group]).run(reduced.kept)
+    assert certified.kept == required
+    assert certified.minimal
+    assert len(oracle.asked) <= 8
+
+
+def test_what_is_sure_to_pass_is_not_tried():
+    oracle = Oracle(needs(names(3)))
+    found = search(20, oracle, [names(3)], safe=True).run()
+    assert found.kept == names(3)
+    assert names(*range(20)) not in oracle.asked
