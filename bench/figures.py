@@ -12,7 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("halfwise", "numpy", "onnx", "onnx-ir", "onnxruntime", "scipy")
+import onnxruntime
+
+PACKAGES = ("halfwise", "numpy", "onnx", "onnx-ir", "scipy")
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,10 @@ def machine() -> dict[str, Any]:
         "load_average": round(os.getloadavg()[0], 2),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in PACKAGES},
+        "versions": {
+            **{name: metadata.version(name) for name in PACKAGES},
+            "onnxruntime": onnxruntime.__version__,
+        },
     }
 
 

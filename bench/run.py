@@ -45,7 +45,7 @@ def run(
     results: Path,
     benches: Mapping[str, Measure] = BENCHES,
 ) -> list[Result]:
-    """Run the named benches, write a file for each, and return what they found.
+    """Run the named benches, write a file for each that measured, and return what they found.
 
     A bench that halfwise fails in has one figure that says so; the others go on.
     """
@@ -58,7 +58,8 @@ def run(
             figures, skipped = [equal("ran to its end", str(error), "without error")], None
         variable = f"{MODELS_VARIABLE}=DIR " if bench.models else ""
         found.append(Result(name, f"{variable}python bench/run.py {name}", figures, skipped))
-        found[-1].save(results)
+        if figures:
+            found[-1].save(results)
     return found
 
 

@@ -224,11 +224,6 @@ class _Rewriter:
         for node, index in uses:
             node.replace_input_with(index, cast.outputs[0])
 
-    def _cast(self, value: ir.Value, to: ir.DataType, node: str, output: str) -> ir.Node:
-        result = ir.val(output, to, value.shape)
-        name = self._free_name(node)
-        return ir.node("Cast", [value], {"to": int(to)}, outputs=[result], name=name)
-
     def _wants(self, node: ir.Node, slot: int) -> ir.DataType | None:
         role = self.roles.get(node_name(node))
         if role is not None and role.role is Role.BLIND:
