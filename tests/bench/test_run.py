@@ -54,7 +54,7 @@ def test_a_result_is_written_whole(tmp_path: Path) -> None:
     assert content["skipped"] == "half of it"
     assert content["date"].endswith("+00:00")
     assert content["machine"].keys() >= {"cpu", "cores", "memory_gib", "python", "versions"}
-    assert content["machine"]["versions"].keys() == set(figures.PACKAGES)
+    assert content["machine"]["versions"].keys() == {*figures.PACKAGES, "onnxruntime"}
 
 
 def test_the_table_tells_what_was_missed_and_skipped() -> None:
