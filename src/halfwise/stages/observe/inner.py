@@ -210,7 +210,7 @@ def _constant(value: ir.Value) -> NDArray[np.float32]:
 def _constant_max(value: ir.Value | None) -> float:
     if value is None or value.const_value is None or not value.is_initializer():
         return float("nan")
-    return float(np.max(constant_array(value), initial=-np.inf))
+    return float(np.max(_constant(value), initial=-np.inf))
 
 
 def _cancellation_view(node: ir.Node, add: Callable[[NodeName, Kind, float, int], None]) -> View:
