@@ -20,12 +20,12 @@ COMMANDS = {"report": ("report", "runs/demo"), "help": ("fix", "--help")}
 MEASURED = re.compile(r"evaluations in .*?peak memory \d+ MiB", re.DOTALL)
 
 
-def output(*arguments: str) -> str:
-    """Return what `halfwise ARGUMENTS` prints, 100 columns wide, without colours."""
+def output(*arguments: str, folder: Path = ROOT) -> str:
+    """Return what `halfwise ARGUMENTS` prints in `folder`, 100 columns wide, without colours."""
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
     done = subprocess.run(
         [sys.executable, "-m", "halfwise", *arguments],
-        cwd=ROOT,
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
@@ -39,7 +39,7 @@ def with_outputs(text: str) -> str:
     for name, arguments in COMMANDS.items():
         block = f"<!-- begin {name} -->\n```text\n{output(*arguments)}\n```\n<!-- end {name} -->"
         pattern = re.compile(f"<!-- begin {name} -->.*?<!-- end {name} -->", re.DOTALL)
-        text, count = pattern.subn(lambda _, block=block: block, text)
+        text, count = pattern.subn(block.replace("\\", r"\\"), text)
         if count != 1:
             raise SystemExit(f"README.md has {count} blocks called {name}; expected one")
     return text
