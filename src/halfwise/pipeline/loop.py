@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from halfwise.backends.emulation.typed import emulate_typed
-from halfwise.case import Case, Samples, Settings
+from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import Outputs
@@ -78,7 +78,10 @@ class _Fix:
             self.planner = Planner(self.case, settings, self.roles, self.watcher)
             self.heldout = self.case.heldout
             self.references, self.nonfinite = inspected_reference(
-                network, self.heldout, device=settings.device, libraries=settings.libraries
+                network,
+                self._counted(self.heldout),
+                device=settings.device,
+                libraries=settings.libraries,
             )
         with self._stage("observe"):
             evidence = self._gather(self.case.calibration)
@@ -147,7 +150,7 @@ class _Fix:
         unseen = len(self.heldout) > 0
         return judge(
             rewritten.model,
-            self.heldout if unseen else self.case.calibration,
+            self._counted(self.heldout if unseen else self.case.calibration),
             self.references if unseen else evidence.references[: len(self.case.calibration)],
             self.case.criterion,
             self.case.metric,
@@ -204,6 +207,15 @@ class _Fix:
             "With everything low the held-out samples pass, but calibration samples fail, with the "
             f"margin {self.settings.margin:g} and headroom {self.settings.headroom:g}."
         ]
+
+    def _counted(self, samples: Samples) -> Samples:
+        """Return the samples, each telling the watcher when it is loaded."""
+
+        def load(index: int) -> Sample:
+            self.watcher.step(index + 1, len(samples))
+            return samples.load(index)
+
+        return Samples(samples.ids, load, samples.labels)
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
