@@ -40,7 +40,7 @@ def _kept_row(group: Sequence[KeptNode], run: Run) -> tuple[str, str, str]:
     excesses = [kept.error_without for kept in group if kept.error_without is not None]
     why = _why(group, run.guards)
     same = len({kept.reason for kept in group}) == 1
-    why = f"{why[:1].upper()}{why[1:]}" if same else f"For example: {why}"
+    why = why if same else f"For example: {why}"
     nodes = f"{names} ({op})" if len(group) == 1 else f"{len(group)} × {op}: {names}"
     return nodes, why, _without(excesses, run.criterion)
 

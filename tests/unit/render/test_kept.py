@@ -34,7 +34,7 @@ def test_few_kept_nodes_have_a_row_each():
     assert table.rows == (
         (
             "/norm/Pow (Pow)",
-            "The square of /norm/Pow_input reaches 2.8e+07, beyond FP16's 65504",
+            "the square of /norm/Pow_input reaches 2.8e+07, beyond FP16's 65504",
             "unbounded",
         ),
         ("/a (Add)", "No single number stands out.", "≥ 3 × limit"),

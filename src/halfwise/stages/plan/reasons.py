@@ -12,7 +12,7 @@ BORN_HERE = 0.2
 """An error is born at a node, not inherited, where its inputs have less than this part of it."""
 
 # A sentence that begins with a tensor's name leaves the name as it is.
-_ENGLISH = ("the ", "needed ", "of ", "all ")
+_ENGLISH = ("the ", "a ", "needed ", "inside ", "operands ", "storing ")
 
 
 def kept_nodes(
