@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from halfwise.backends.ort import Session
 from halfwise.case import Samples
 from halfwise.formats import FP16
 from halfwise.graph.model import load_network
@@ -15,7 +14,7 @@ from halfwise.graph.roles import roles_of
 from halfwise.metrics import DEFAULT_REL_MAX, is_default
 from halfwise.records import Criterion, NodeName, Run
 from halfwise.stages.judge import judge
-from halfwise.stages.reference import reference_outputs
+from halfwise.stages.reference import inspected_reference
 from halfwise.stages.rewrite import rewrite
 from halfwise.store import read_run
 from tests.end_to_end.conftest import Ended
@@ -57,7 +56,7 @@ def passes(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> bool:
     full = nodes | carried(network, roles, nodes)
     rewritten, _ = rewrite(network, roles, full, FP16, fixed=frozenset(), low_io=False)
     samples = picked(ill, run.search.calibration)
-    references = reference_outputs(Session(network.model), samples)
+    references = inspected_reference(network, samples)[0]
     criterion = tightened(run.criterion, run.search.tolerance_factor)
     return judge(rewritten.model, samples, references, criterion, None).verdict.passed
 

@@ -9,7 +9,7 @@ from halfwise.formats import FP16
 from halfwise.graph.model import load_network
 from halfwise.graph.roles import roles_of
 from halfwise.records import Criterion, NodeName, TensorName
-from halfwise.stages.reference import reference_outputs
+from halfwise.stages.reference import inspected_reference
 from halfwise.stages.trial import Trials
 from halfwise.store import read_run
 from tests import models
@@ -123,7 +123,7 @@ def test_headroom_keeps_what_twice_the_range_would_break(fix):
     switched = emulate_switched(network, roles, FP16, limits=limits)
     assert run.search is not None
     samples = picked(ill, run.search.calibration)
-    references = reference_outputs(Session(network.model), samples)
+    references = inspected_reference(network, samples)[0]
     trials = Trials(
         switched=switched,
         session=Session(switched.model),

@@ -3,17 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from halfwise.backends.ort import Session
 from halfwise.backends.probe import ExtremaProbe, observable
 from halfwise.case import Samples
 from halfwise.graph.model import Network
 from halfwise.metrics import Outputs
 from halfwise.records import TensorName
-
-
-def reference_outputs(session: Session, samples: Samples) -> list[Outputs]:
-    """Return the FP32 outputs of every sample, in order; kept in memory."""
-    return [session.run(sample) for sample in samples]
 
 
 def inspected_reference(

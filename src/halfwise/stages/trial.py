@@ -1,6 +1,5 @@
 """Try an assignment: emulate it on samples, worst first, and stop at the first that fails."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf, isnan, nan
@@ -66,7 +65,6 @@ class Trials:
     resolve: Callable[[Assignment], Assignment]
     evaluations: int = 0
     runs: int = 0
-    seconds: float = 0.0
     _order: list[int] = field(default_factory=list)
     _watched: int = WORST
     _known: dict[tuple[Assignment, bool], Outcome] = field(default_factory=dict)
@@ -123,12 +121,10 @@ class Trials:
         """
         if known := self._remembered(kept, confirm=confirm):
             return known
-        started = time.monotonic()
         indices = self._order if confirm else self._order[: self._watched]
         judge = self._judge_metric if self.metric is not None else self._judge_errors
         outcome = judge(self.resolve(kept), list(indices))
         self.evaluations += 1
-        self.seconds += time.monotonic() - started
         self._known[kept, confirm] = outcome
         if outcome.sample is not None:
             self._look_first_at(outcome.sample)

@@ -11,7 +11,7 @@ from halfwise.graph.movement import carried
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.metrics import Metric, Outputs
 from halfwise.records import Criterion, NodeName
-from halfwise.stages.reference import reference_outputs
+from halfwise.stages.reference import inspected_reference
 from halfwise.stages.trial import Trials
 from tests.models import Ill
 
@@ -47,7 +47,7 @@ def prepare(ill: Ill, *, labels: tuple[int, ...] | None = None) -> Prepared:
     network = network_from_proto(ill.proto)
     count = len(next(iter(ill.inputs.values())))
     samples = Samples(tuple(f"s{i}" for i in range(count)), ill.sample, labels)
-    references = reference_outputs(Session(network.model), samples)
+    references = inspected_reference(network, samples)[0]
     return Prepared(network, roles_of(network), samples, references)
 
 
