@@ -42,13 +42,21 @@ class Result:
 
     Attributes:
         run: The content of `run.json`.
-        model: The mixed-precision model; None for `verify`.
         folder: The run folder, where one was asked for.
+        mixed: The mixed-precision model as halfwise holds it; None for `verify`.
     """
 
     run: Run
-    model: onnx.ModelProto | None
     folder: Path | None
+    mixed: ir.Model | None = None
+
+    @property
+    def model(self) -> onnx.ModelProto | None:
+        """The mixed-precision model with its weights, made when asked for; None for `verify`."""
+        if self.mixed is None:
+            return None
+        own_weights(self.mixed)
+        return ir.serde.serialize_model(self.mixed)
 
 
 def fix(
@@ -79,19 +87,17 @@ def fix(
     fixed = run_fix(case, request.settings, watcher or Silent())
     hints = criterion_hints(case.criterion, fixed.references)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
-    if folder is None:
-        own_weights(fixed.rewritten.model)
-        return Result(run, ir.serde.serialize_model(fixed.rewritten.model), None)
-    with new_folder(folder) as partial:
-        save_checked(
-            fixed.rewritten.model,
-            partial / MODEL_FILE,
-            device=request.settings.device,
-            libraries=request.settings.libraries,
-        )
-        write_observations(partial, fixed.observations)
-        write_run(partial, run)
-    return Result(run, onnx.load_model(folder / MODEL_FILE), folder)
+    if folder is not None:
+        with new_folder(folder) as partial:
+            save_checked(
+                fixed.rewritten.model,
+                partial / MODEL_FILE,
+                device=request.settings.device,
+                libraries=request.settings.libraries,
+            )
+            write_observations(partial, fixed.observations)
+            write_run(partial, run)
+    return Result(run, folder, fixed.rewritten.model)
 
 
 def verify(
@@ -153,7 +159,7 @@ def verify(
     if folder is not None:
         with new_folder(folder) as partial:
             write_run(partial, run)
-    return Result(run, None, folder)
+    return Result(run, folder)
 
 
 def observe(

@@ -116,8 +116,8 @@ def load_network(path: Path) -> Network:
             folder, a graph that the ONNX checker refuses, or a quantised (Q/DQ) model.
     """
     proto = _parse(path)
-    digest = hashlib.sha256(path.read_bytes())
-    for file in external_files(proto, path):
+    digest = hashlib.sha256()
+    for file in (path, *external_files(proto, path)):
         with file.open("rb") as stream:
             while block := stream.read(1 << 24):
                 digest.update(block)

@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx_ir as ir
 
 from halfwise.backends.emulation.typed import emulate_typed
+from halfwise.backends.inspection import inspect_samples
 from halfwise.backends.ort import Session
-from halfwise.backends.probe import ExtremaProbe
 from halfwise.case import Samples
 from halfwise.errors import CaseError
 from halfwise.graph.model import node_name, tensor_name
@@ -73,7 +73,9 @@ def judge(
     tensors = [tensor_name(v) for n in candidate.graph for v in n.outputs if _is_observed(v)]
     watched = samples.select(range(len(samples))[:inspected])
     unwatched = samples.select(range(len(samples))[len(watched) :])
-    results, nonfinite = _inspected(emulation, tensors, watched, device, libraries)
+    results, nonfinite = inspect_samples(
+        emulation, tensors, watched, device=device, libraries=libraries
+    )
     if unwatched:
         session = Session(emulation, device=device, libraries=libraries)
         results += [session.run(sample) for sample in unwatched]
@@ -99,28 +101,6 @@ def judge(
     return Judged(verdict, failing)
 
 
-def _inspected(
-    emulation: ir.Model,
-    tensors: Sequence[TensorName],
-    samples: Samples,
-    device: str,
-    libraries: Sequence[Path],
-) -> tuple[list[Outputs], dict[TensorName, int]]:
-    """Return the outputs of each sample, and how many elements of which tensor are not finite."""
-    nonfinite: dict[TensorName, int] = {}
-    results: list[Outputs] = []
-    if not samples:
-        return results, nonfinite
-    probe = ExtremaProbe(emulation, tensors, device=device, libraries=libraries)
-    for sample in samples:
-        outputs, extrema = probe.run(sample)
-        results.append(outputs)
-        for name, extremum in extrema.items():
-            if extremum.nonfinite:
-                nonfinite[name] = nonfinite.get(name, 0) + extremum.nonfinite
-    return results, nonfinite
-
-
 def _failing(
     criterion: Criterion,
     metric: Metric | None,
@@ -128,14 +108,13 @@ def _failing(
     references: Sequence[Outputs],
     results: Sequence[Outputs],
 ) -> tuple[int, ...]:
-    excess = Excess(criterion, totals(references))
+    # A metric decides alone: for it the default tolerance sets the order among equals.
+    excess = Excess(criterion if metric is None else Criterion(), totals(references))
     each = [excess.update(r, c) for r, c in zip(references, results, strict=True)]
     if metric is None:
         failing = [i for i, e in enumerate(each) if e > 1]
         failing = failing or ([max(range(len(each)), key=each.__getitem__)] if each else [])
         return tuple(sorted(failing, key=lambda i: -each[i]))
-    excess = Excess(Criterion(), totals(references))
-    each = [excess.update(r, c) for r, c in zip(references, results, strict=True)]
     losses = [0.0] * len(results)
     for i, (reference, candidate) in enumerate(zip(references, results, strict=True)):
         labels = None if samples.labels is None else [samples.labels[i]]

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from halfwise.backends.probe import ExtremaProbe, observable
+from halfwise.backends.inspection import inspect_samples
+from halfwise.backends.probe import observable
 from halfwise.case import Samples
 from halfwise.graph.model import Network
 from halfwise.metrics import Outputs
@@ -18,14 +19,8 @@ def inspected_reference(
     What holds NaN or infinities in FP32 already, such as a mask of -inf, is no fault of a
     candidate's.
     """
-    if not samples:
-        return [], frozenset()
     model = network.model
-    probe = ExtremaProbe(model, observable(model), device=device, libraries=libraries)
-    results: list[Outputs] = []
-    nonfinite: set[TensorName] = set()
-    for sample in samples:
-        outputs, extrema = probe.run(sample)
-        results.append(outputs)
-        nonfinite |= {name for name, extremum in extrema.items() if extremum.nonfinite}
+    results, nonfinite = inspect_samples(
+        model, observable(model), samples, device=device, libraries=libraries
+    )
     return results, frozenset(nonfinite)

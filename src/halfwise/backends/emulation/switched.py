@@ -7,13 +7,20 @@ rounded. So an edge is rounded if and only if one of its ends is low: what the r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
 from halfwise.backends.emulation.accumulate import sums_in_low
-from halfwise.backends.emulation.rounding import cast, limit_value, round_value, typed_value
+from halfwise.backends.emulation.rounding import (
+    Rounded,
+    cast,
+    limit_value,
+    round_value,
+    typed_value,
+)
 from halfwise.formats import Format
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import NodeRole, Role, Roles, is_float
@@ -61,6 +68,13 @@ def emulate_switched(
     """
     builder = _Builder(network, roles, fmt, accumulate, dict(limits or {}), low_io)
     return Switched(builder.build(), tuple(builder.switched))
+
+
+class _Version(NamedTuple):
+    """A value, and the nodes that make it."""
+
+    nodes: tuple[ir.Node, ...]
+    value: ir.Value
 
 
 class _Builder:
@@ -125,9 +139,10 @@ class _Builder:
         uses = value.uses()
         if not uses:
             return
-        nodes, wide = self._rounding(value, f"{value.name}::in", value)
+        rounded = self._rounding(value, f"{value.name}::in", value)
+        wide = rounded.wide
         wide.shape = value.shape
-        for node in reversed(nodes):
+        for node in reversed(rounded.nodes):
             self.graph.insert_before(self.graph[0], node)
         self.rounded[_name(value)] = wide
         if self.low_io:
@@ -135,21 +150,19 @@ class _Builder:
                 node.replace_input_with(index, wide)
             self.rounded[_name(wide)] = wide
 
-    def _rounding(
-        self, value: ir.Value, prefix: str, tensor: ir.Value
-    ) -> tuple[tuple[ir.Node, ...], ir.Value]:
+    def _rounding(self, value: ir.Value, prefix: str, tensor: ir.Value) -> Rounded:
         """Return what rounds `value`, an instance of the network's `tensor`."""
         limit = self.limits.get(TensorName(_name(tensor)))
-        before: tuple[ir.Node, ...] = ()
-        if limit is not None:
-            before, value = limit_value(value, limit, prefix)
+        if limit is None:
+            return round_value(value, self.fmt, prefix)
+        before, value = limit_value(value, limit, prefix)
         rounded = round_value(value, self.fmt, prefix)
-        return (*before, *rounded.nodes), rounded.wide
+        return replace(rounded, nodes=(*before, *rounded.nodes))
 
     def _append_rounding(self, node: ir.Node, value: ir.Value) -> ir.Value:
-        nodes, wide = self._rounding(value, f"{value.name}::out", value)
-        self.graph.insert_after(node, nodes)
-        return wide
+        rounded = self._rounding(value, f"{value.name}::out", value)
+        self.graph.insert_after(node, rounded.nodes)
+        return rounded.wide
 
     def _round_outputs(self) -> None:
         for i, value in enumerate(self.graph.outputs):
@@ -210,9 +223,9 @@ class _Builder:
                 continue
             outputs.append(new)
             if old in twice:
-                rounding, wide = self._rounding(new, f"{old.name}::kept", old)
-                nodes += rounding
-                outputs.append(wide)
+                rounded = self._rounding(new, f"{old.name}::kept", old)
+                nodes += rounded.nodes
+                outputs.append(rounded.wide)
         return ir.Graph([], outputs, nodes=nodes, name=f"{node.name}::kept")
 
     def _low_form(self, node: ir.Node, role: NodeRole, twice: set[ir.Value]) -> ir.Graph:
@@ -227,29 +240,27 @@ class _Builder:
         for old, new, low in zip(node.outputs, results, role.outputs, strict=True):
             if not _name(old):
                 continue
-            wide = new
-            if low and not exact:
-                rounding, wide = self._rounding(new, f"{old.name}::lo", old)
-                nodes += rounding
-            outputs.append(wide)
-            if old in twice:
-                if low and not exact:
-                    again = cast(rounding[-1].inputs[0], ir.DataType.FLOAT, f"{old.name}::lo2")  # type: ignore[arg-type]
-                    nodes.append(again)
-                    outputs.append(again.outputs[0])
-                elif low:
-                    same = ir.node(
-                        "Identity",
-                        [wide],
-                        outputs=[typed_value(f"{old.name}::lo2", ir.DataType.FLOAT)],
-                    )
-                    nodes.append(same)
-                    outputs.append(same.outputs[0])
-                else:
-                    rounding, second = self._rounding(new, f"{old.name}::lo2", old)
-                    nodes += rounding
-                    outputs.append(second)
+            first, second = self._versions(old, new, low=low, exact=exact)
+            for version in (first, second) if old in twice else (first,):
+                nodes += version.nodes
+                outputs.append(version.value)
         return ir.Graph([], outputs, nodes=nodes, name=f"{node.name}::low")
+
+    def _versions(
+        self, old: ir.Value, new: ir.Value, *, low: bool, exact: bool
+    ) -> tuple[_Version, _Version]:
+        """Return an output of a low node as FP32 consumers and as low consumers see it."""
+        as_it_is = _Version((), new)
+        if low and exact:
+            output = typed_value(f"{old.name}::lo", ir.DataType.FLOAT)
+            same = ir.node("Identity", [new], outputs=[output])
+            return as_it_is, _Version((same,), output)
+        rounded = self._rounding(new, f"{old.name}::lo", old)
+        once = _Version(rounded.nodes, rounded.wide)
+        if not low:
+            return as_it_is, once
+        again = cast(rounded.half, ir.DataType.FLOAT, f"{old.name}::lo2")
+        return once, _Version((again,), again.outputs[0])
 
     def _is_mixed(self, node: ir.Node, role: NodeRole) -> bool:
         return any(is_float(v) != low for v, low in zip(node.inputs, role.inputs, strict=True))

@@ -10,6 +10,7 @@ What remains is 1-minimal once no single node can be lowered.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import inf
 from typing import Protocol
 
@@ -187,21 +188,15 @@ class Search:
         """Lower as many of `nodes` as passes, those that contribute least first."""
         everything = frozenset(self.nodes)
 
+        @cache
         def contribution(low: Nodes) -> float:
             self._check_time()
             return self.contribution(everything - low | self.forced)
 
         groups = self._groups(nodes)
-        known: dict[Nodes, float] = {}
-
-        def remembered(low: Nodes) -> float:
-            if low not in known:
-                known[low] = contribution(low)
-            return known[low]
-
         # The groups as they are give a first plan, should the time end while they are refined.
-        self._lowest(ranked(groups, remembered, inf))
-        ranking = ranked(groups, remembered, self.harmless)
+        self._lowest(ranked(groups, contribution, inf))
+        ranking = ranked(groups, contribution, self.harmless)
         self._contributions = {n: found for group, found in ranking for n in group}
         return self._lowest(ranking)
 

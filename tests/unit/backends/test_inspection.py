@@ -1,0 +1,35 @@
+import numpy as np
+
+from halfwise.backends.inspection import inspect_samples
+from halfwise.backends.probe import observable
+from tests import models
+from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.stages.casing import prepare
+
+
+def logarithm():
+    s = Sketch()
+    log = s.op("Log", s.op("Relu", s.input("x", [1, 4]), name="relu"), name="log")
+    data = f32([[[1, 2, 3, 4]], [[0, 2, 0, 4]], [[1, 0, 3, 4]]])
+    return prepare(models.Ill(s.proto(s.op("Exp", log, name="exp")), {"x": data}))
+
+
+def test_elements_that_are_not_finite_are_counted_over_all_samples():
+    prepared = logarithm()
+    model = prepared.network.model
+    outputs, nonfinite = inspect_samples(model, observable(model), prepared.samples)
+    assert nonfinite == {"log_out": 3}
+    for found, expected in zip(outputs, prepared.references, strict=True):
+        np.testing.assert_array_equal(found["exp_out"], expected["exp_out"])
+
+
+def test_only_the_chosen_tensors_count():
+    prepared = logarithm()
+    chosen = [t for t in observable(prepared.network.model) if t != "log_out"]
+    assert inspect_samples(prepared.network.model, chosen, prepared.samples)[1] == {}
+
+
+def test_without_samples_nothing_runs():
+    prepared = logarithm()
+    none = prepared.samples.select(())
+    assert inspect_samples(prepared.network.model, (), none) == ([], {})
