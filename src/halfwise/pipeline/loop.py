@@ -220,9 +220,11 @@ class _Fix:
         kept = found.kept - frozenset(self.planner.forced.kept)
         if not kept or not baseline.passed or self.settings.keep_above is not None:
             return []
+        headroom = f" and headroom {self.settings.headroom:g}"
         return [
             "With everything low the held-out samples pass, but calibration samples fail, with the "
-            f"margin {self.settings.margin:g} and headroom {self.settings.headroom:g}."
+            f"margin {self.settings.margin:g}"
+            f"{'' if self.settings.fmt.has_range_of_fp32 else headroom}."
         ]
 
     def _counted(self, samples: Samples) -> Samples:
