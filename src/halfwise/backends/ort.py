@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
+from halfwise.formats import BF16
 from halfwise.graph.model import weightless
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -83,7 +84,7 @@ class Session:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         _register(options, libraries)
         proto, self._arrays = weightless(model)
-        values = [ort.OrtValue.ortvalue_from_numpy(a) for a in self._arrays.values()]
+        values = [_value(a) for a in self._arrays.values()]
         options.add_external_initializers(list(self._arrays), values)
         try:
             self._session = ort.InferenceSession(
@@ -128,6 +129,14 @@ def devices() -> dict[str, bool]:
     """Return which devices this ONNX Runtime can use."""
     available = ort.get_available_providers()
     return {device: provider in available for device, provider in _PROVIDERS.items()}
+
+
+def _value(array: NDArray[np.generic]) -> ort.OrtValue:
+    """Return `array` as ONNX Runtime takes it, memory shared; NumPy itself knows no BF16."""
+    if array.dtype == BF16.dtype:
+        bits, kind = array.view(np.uint16), int(ir.DataType.BFLOAT16)
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, kind)
+    return ort.OrtValue.ortvalue_from_numpy(array)
 
 
 def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:

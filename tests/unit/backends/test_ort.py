@@ -1,5 +1,6 @@
 import re
 
+import ml_dtypes
 import numpy as np
 import onnxruntime
 import pytest
@@ -177,3 +178,14 @@ def test_a_device_that_does_not_start_is_missing(monkeypatch):
 
 def test_the_version_is_that_of_the_import_package():
     assert runtime_version() == onnxruntime.__version__
+
+
+def test_large_constants_in_bf16():
+    """NumPy lends BF16 from another package, and ONNX Runtime knows nothing of that."""
+    weight = np.linspace(-3, 3, 2048).astype(ml_dtypes.bfloat16)
+    nodes = [helper.make_node("Cast", ["w"], ["c"], to=TensorProto.FLOAT)]
+    nodes += [helper.make_node("Add", ["x", "c"], ["y"])]
+    tensor = numpy_helper.from_array(weight, "w")
+    model = network(nodes, [info("x", (2048,))], [info("y", (2048,))], [tensor]).model
+    result = Session(model).run({"x": np.zeros(2048, np.float32)})["y"]
+    np.testing.assert_array_equal(result, weight.astype(np.float32))
