@@ -179,3 +179,18 @@ def test_ranges_are_observed_as_bf16_sees_them(call, saved):
 def test_options_for_fp16_alone_are_refused(refused, files, options, expected):
     arguments = ("fix", files[0], "--inputs", files[1], "-o", "run", *BF16, *options)
     assert expected in refused(2, *arguments)
+
+
+def test_below_opset_13_the_model_is_raised_or_refused(saved, call, refused, monkeypatch):
+    model, inputs = saved(convolution(11))
+    assert call("observe", model, "--inputs", inputs, *BF16).code == 0
+    ended = call("fix", model, "--inputs", inputs, "-o", "run", *BF16)
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.kept == set()
+
+    def fail(*_):
+        raise RuntimeError("no adapter")
+
+    monkeypatch.setattr("onnx.version_converter.convert_version", fail)
+    arguments = ("fix", model, "--inputs", inputs, "-o", "again", *BF16)
+    assert "BF16 needs opset 13" in refused(3, *arguments)
