@@ -229,6 +229,19 @@ def deep(layers: int = 10) -> Ill:
     return Ill(s.proto(value), {"x": signals(1, 8, 16, seed=20)})
 
 
+def residual(layers: int = 12) -> Ill:
+    """A stream from 1 to 1.9, to which every layer adds 0.0025: below half of BF16's spacing."""
+    s = Sketch()
+    stream = s.input("x", [1, 16])
+    for i in range(layers):
+        weight = weights(16, 16, seed=30 + i, scale=0.02)
+        hidden = s.op("MatMul", stream, weight, name=f"matmul_{i}")
+        branch = s.op("Mul", s.op("Sigmoid", hidden, name=f"gate_{i}"), 5e-3, name=f"scale_{i}")
+        stream = s.op("Add", stream, branch, name=f"add_{i}")
+    inputs = {"x": f32(1.45 + signals(1, 16, seed=29, peak=0.45))}
+    return Ill(s.proto(stream), inputs)
+
+
 def small() -> Ill:
     """A model that FP16 does not break: one layer of a perceptron."""
     s = Sketch()

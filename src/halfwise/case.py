@@ -112,8 +112,8 @@ class Settings:
         rules: User rules.
         keep_above: Keep every producer of a tensor beyond this magnitude instead of searching.
         fmt: The low format.
-        io: Type of float graph inputs and outputs.
-        accumulate: Format of running sums inside low ops.
+        io: Type of float graph inputs and outputs: FP32, or the low format.
+        accumulate: Format of running sums inside FP16 ops.
         headroom: Overflow at this many times the observed range counts as overflow.
         margin: Fraction of the tolerance that the search may use; a minimal plan uses all it may,
             and 26 of 56 plans at the full tolerance failed on unseen samples (see the docs).
@@ -125,7 +125,7 @@ class Settings:
     rules: Rules = Rules()
     keep_above: float | None = None
     fmt: Format = FP16
-    io: Literal["fp32", "fp16"] = "fp32"
+    io: Literal["fp32", "fp16", "bf16"] = "fp32"
     accumulate: Literal["fp32", "fp16"] = "fp32"
     headroom: float = 2.0
     margin: float = 0.8

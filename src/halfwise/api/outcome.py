@@ -138,11 +138,16 @@ def _next_step(verdict: Verdict, plan: Plan, exhausted: bool, out: Path | None) 
     model = out / "model.onnx" if out else Path("model.onnx")
     source, engine = (shlex.quote(str(p)) for p in (model, model.with_suffix(".engine")))
     tf32 = " --noTF32" if any(_may_use_tf32(k) for k in plan.keep) else ""
+    older = (
+        "TensorRT 8.x has no BF16, nor have GPUs before compute capability 8.0."
+        if plan.low == "bf16"
+        else "TensorRT 8.x ignores Casts in the graph: there the kept nodes need layer constraints "
+        "(--fp16 --precisionConstraints=obey --layerPrecisions=…)."
+    )
     lines = [
         f"TensorRT 9 and later: trtexec --onnx={source} --stronglyTyped{tf32} "
         f"--saveEngine={engine}",
-        "TensorRT 8.x ignores Casts in the graph: there the kept nodes need layer constraints "
-        "(--fp16 --precisionConstraints=obey --layerPrecisions=…).",
+        older,
         "This verdict is emulated; only the engine itself, run on held-out data, proves it.",
     ]
     return tuple(lines)

@@ -10,7 +10,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from halfwise.errors import BackendMissing, CaseError, RunFailed
+from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
+from halfwise.formats import BF16
 from halfwise.graph.model import weightless
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -61,7 +62,7 @@ class Session:
         Raises:
             BackendMissing: `device` is not available.
             CaseError: ONNX Runtime cannot load the model, such as for a custom operator, or one of
-                `libraries`.
+                `libraries`; a `KernelMissing` where it only lacks an operator for some type.
         """
         provider = _PROVIDERS[device]
         if provider not in ort.get_available_providers():
@@ -83,7 +84,7 @@ class Session:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         _register(options, libraries)
         proto, self._arrays = weightless(model)
-        values = [ort.OrtValue.ortvalue_from_numpy(a) for a in self._arrays.values()]
+        values = [_value(a) for a in self._arrays.values()]
         options.add_external_initializers(list(self._arrays), values)
         try:
             self._session = ort.InferenceSession(
@@ -130,6 +131,14 @@ def devices() -> dict[str, bool]:
     return {device: provider in available for device, provider in _PROVIDERS.items()}
 
 
+def _value(array: NDArray[np.generic]) -> ort.OrtValue:
+    """Return `array` as ONNX Runtime takes it, memory shared; NumPy itself knows no BF16."""
+    if array.dtype == BF16.dtype:
+        bits, kind = array.view(np.uint16), int(ir.DataType.BFLOAT16)
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, kind)
+    return ort.OrtValue.ortvalue_from_numpy(array)
+
+
 def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
     for library in libraries:
         try:
@@ -155,7 +164,9 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
             f"{_first_line(error)}",
             "Register the library that implements them: --ort-library PATH.",
         )
-    return CaseError(
+    # It looks for kernels only after it has found the graph valid.
+    kind = KernelMissing if isinstance(error, ort_errors.NotImplemented) else CaseError
+    return kind(
         f"ONNX Runtime cannot run the model: {_first_line(error)}",
         "Check it with `python -m onnx.checker`, or export it again.",
     )

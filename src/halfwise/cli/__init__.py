@@ -86,4 +86,4 @@ def _halfwise(
         typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Find which nodes of an ONNX model FP16 breaks, and keep only those in FP32."""
+    """Find which nodes of an ONNX model FP16 (or BF16) breaks, and keep only those in FP32."""

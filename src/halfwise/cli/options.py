@@ -102,6 +102,12 @@ class Acceptance:
     ]
 
 
+class Low:
+    """The low format."""
+
+    to: Annotated[Literal["fp16", "bf16"] | None, _plan(help="The low format. Default fp16.")]
+
+
 class Plan:
     """What the mixed model may look like."""
 
@@ -125,7 +131,8 @@ class Plan:
         _plan(metavar="LIMIT", help="Keep what produces larger values, instead of searching."),
     ]
     io: Annotated[
-        Literal["fp32", "fp16"] | None, _plan(help="Float inputs and outputs. Default fp32.")
+        Literal["fp32", "fp16", "bf16"] | None,
+        _plan(help="Float inputs and outputs: fp32, or as --to. Default fp32."),
     ]
     headroom: Annotated[
         float | None,
@@ -144,7 +151,7 @@ class Arithmetic:
     """What is assumed of the hardware."""
 
     accumulate: Annotated[
-        Literal["fp32", "fp16"] | None, _running(help="Sums inside low ops. Default fp32.")
+        Literal["fp32", "fp16"] | None, _running(help="Sums inside FP16 ops. Default fp32.")
     ]
 
 

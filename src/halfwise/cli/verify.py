@@ -25,7 +25,7 @@ from halfwise.cli.outcome import conclude
 def command(
     model: ModelArgument,
     candidate: Annotated[
-        Path, typer.Argument(metavar="CANDIDATE", help="Mixed or FP16 model to judge.")
+        Path, typer.Argument(metavar="CANDIDATE", help="Mixed, FP16 or BF16 model to judge.")
     ],
     inputs: InputsOption,
     out: Annotated[
@@ -36,7 +36,7 @@ def command(
     as_json: JsonOption = False,
     **options: Any,
 ) -> None:
-    """Judge any mixed-precision or FP16 model against the FP32 one."""
+    """Judge any mixed-precision, FP16 or BF16 model against the FP32 one."""
     from halfwise import api
     from halfwise.render.terminal import TerminalWatcher
 

@@ -208,6 +208,21 @@ def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.g
     return ir.serde.serialize_model(slim), arrays
 
 
+def skeleton(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:
+    """Return the graph with its large tensors as inputs, and these by name.
+
+    For tools of ONNX that look at graphs alone: they would search for external data.
+    """
+    proto, arrays = weightless(model)
+    for tensor in list(proto.graph.initializer):
+        if tensor.name in arrays:
+            proto.graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+            proto.graph.initializer.remove(tensor)
+    return proto, arrays
+
+
 def _is_large(value: ir.Value) -> bool:
     tensor = value.const_value
     if tensor is None or tensor.dtype == ir.DataType.STRING:
@@ -268,13 +283,7 @@ def _check_and_infer(model: ir.Model) -> None:
 
     The pass of onnx-ir only logs an error, and takes a sequence of tensors for a tensor.
     """
-    proto, arrays = weightless(model)
-    for tensor in list(proto.graph.initializer):
-        if tensor.name in arrays:
-            proto.graph.input.append(
-                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            )
-            proto.graph.initializer.remove(tensor)
+    proto = skeleton(model)[0]
     try:
         onnx.checker.check_model(proto, full_check=True)
     except onnx.shape_inference.InferenceError:
@@ -287,7 +296,7 @@ def _check_and_infer(model: ir.Model) -> None:
     onnx.checker.check_model(inferred)
     types = {
         info.name: info.type
-        for graph in _graphs(inferred.graph)
+        for graph in graphs_in(inferred.graph)
         for info in (*graph.input, *graph.output, *graph.value_info)
     }
     for node in model.graph.all_nodes():
@@ -302,7 +311,7 @@ def _forget_sizes(proto: onnx.ModelProto) -> None:
 
     ONNX Runtime passes over them: they stay behind where somebody changed the inputs' alone.
     """
-    for graph in _graphs(proto.graph):
+    for graph in graphs_in(proto.graph):
         for info in (*graph.value_info, *graph.output):
             for dimension in info.type.tensor_type.shape.dim:
                 dimension.Clear()
@@ -313,12 +322,13 @@ def _is_long_vector(info: onnx.ValueInfoProto) -> bool:
     return len(dims) == 1 and dims[0].dim_value > _LONGEST_SHAPE
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield `graph` and the bodies of its nodes."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
             for body in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _graphs(body)
+                yield from graphs_in(body)
 
 
 def _refuse_quantised(model: ir.Model, source: str) -> None:

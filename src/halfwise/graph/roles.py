@@ -33,7 +33,8 @@ _FP32_ONLY = {
         "makes its own values, in FP32 where ONNX Runtime computes it",
     ),
 }
-_FIRST_BF16_OPSET = 13
+FIRST_BF16_OPSET = 13
+"""The first whose Cast knows BF16."""
 _TYPE_BLIND = frozenset(("Shape", "Size"))
 RANDOM = frozenset(("Bernoulli", "Multinomial"))
 RANDOM_PREFIX = ("RandomNormal", "RandomUniform")
@@ -82,30 +83,38 @@ def is_float(value: ir.Value | None) -> bool:
     )
 
 
-def roles_of(network: Network, low: ir.DataType = ir.DataType.FLOAT16) -> Roles:
+def roles_of(
+    network: Network, low: ir.DataType = ir.DataType.FLOAT16, *, opset: int | None = None
+) -> Roles:
     """Return the role of every node of the main graph.
 
     Nodes inside the bodies of If, Loop and Scan are FP32 and belong to their pinned node.
 
+    Args:
+        network: The model.
+        low: The low type.
+        opset: Version of the default operator set to look operators up in; None for the model's.
+
     Raises:
         CaseError: `low` is BF16, and the opset has no Cast to it.
     """
-    if low == ir.DataType.BFLOAT16 and network.opset < _FIRST_BF16_OPSET:
+    opset = opset or network.opset
+    if low == ir.DataType.BFLOAT16 and opset < FIRST_BF16_OPSET:
         raise CaseError(
-            f"BF16 needs opset {_FIRST_BF16_OPSET} or later; the model has {network.opset}.",
+            f"BF16 needs opset {FIRST_BF16_OPSET} or later; the model has {network.opset}.",
             "Raise the model's opset, for example with onnx.version_converter.convert_version.",
         )
-    return {node_name(n): _role(n, network.model.opset_imports, low) for n in network.nodes()}
+    return {node_name(n): _role(n, opset, low) for n in network.nodes()}
 
 
-def _role(node: ir.Node, opsets: Mapping[str, int], low: ir.DataType) -> NodeRole:
+def _role(node: ir.Node, opset: int, low: ir.DataType) -> NodeRole:
     if reason := _why_pinned(node):
         return NodeRole(Role.PINNED, reason=reason)
     floats_in = [is_float(v) for v in node.inputs]
     floats_out = [is_float(v) for v in node.outputs]
     if node.op_type in _TYPE_BLIND or not any(floats_in + floats_out):
         return NodeRole(Role.BLIND)
-    schema = onnx.defs.get_schema(node.op_type, opsets.get("", 1), "")
+    schema = onnx.defs.get_schema(node.op_type, opset, "")
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
     low_type = f"tensor({low.name.lower()})"
 
@@ -118,7 +127,7 @@ def _role(node: ir.Node, opsets: Mapping[str, int], low: ir.DataType) -> NodeRol
     if not any(inputs + outputs):
         return NodeRole(
             Role.PINNED,
-            reason=f"{node.op_type} takes no {low.name.lower()} at opset {opsets.get('', 1)}",
+            reason=f"{node.op_type} takes no {low.name.lower()} at opset {opset}",
         )
     moves = node.op_type in DATA_MOVEMENT and any(floats_out) and not _reduces(node)
     return NodeRole(Role.MOVEMENT if moves else Role.COMPUTE, inputs, outputs)

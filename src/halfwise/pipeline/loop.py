@@ -3,11 +3,11 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.case import Case, Sample, Samples, Settings
-from halfwise.graph.casts import Rewritten
+from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence, gather
@@ -17,6 +17,7 @@ from halfwise.records import Growth, Guard, NodeName, Observations, Plan, Search
 from halfwise.stages.check import check
 from halfwise.stages.growth import growth
 from halfwise.stages.judge import Judged, judge
+from halfwise.stages.opset import with_opset_for
 from halfwise.stages.plan.search import Found
 from halfwise.stages.reference import inspected_reference
 
@@ -69,12 +70,15 @@ class _Fix:
     watcher: Watcher
     seconds: dict[str, float] = field(default_factory=dict)
     joined: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def run(self) -> Fixed:
-        settings, network = self.settings, self.case.network
+        settings = self.settings
         with self._stage("reference"):
-            check(network, device=settings.device, libraries=settings.libraries)
-            self.roles = roles_of(network)
+            check(self.case.network, device=settings.device, libraries=settings.libraries)
+            self._raise_opset()
+            network = self.case.network
+            self.roles = roles_of(network, low_type(settings.fmt))
             self.planner = Planner(self.case, settings, self.roles, self.watcher)
             self.heldout = self.case.heldout
             self.references, self.nonfinite = inspected_reference(
@@ -91,6 +95,19 @@ class _Fix:
         with self._stage("emulate"):
             self.planner.begin(evidence)
         return self._rounds(baseline)
+
+    def _raise_opset(self) -> None:
+        network, note = with_opset_for(
+            self.settings.fmt,
+            self.case.network,
+            self.case.calibration,
+            device=self.settings.device,
+            libraries=self.settings.libraries,
+        )
+        self.case = replace(self.case, network=network)
+        if note is not None:
+            self.watcher.note(note)
+            self.notes.append(note)
 
     def _rounds(self, baseline: Verdict) -> Fixed:
         # A plan that held-out samples may yet refuse is not worth the certificate.
@@ -112,7 +129,7 @@ class _Fix:
                 break
         path = self._growth(found)
         trials = self.planner.trials
-        remarks = self._remarks(found, baseline)
+        remarks = [*self.notes, *self._remarks(found, baseline)]
         return Fixed(
             rewritten=rewritten,
             observations=self.planner.evidence.observations,
@@ -203,9 +220,11 @@ class _Fix:
         kept = found.kept - frozenset(self.planner.forced.kept)
         if not kept or not baseline.passed or self.settings.keep_above is not None:
             return []
+        headroom = f" and headroom {self.settings.headroom:g}"
         return [
             "With everything low the held-out samples pass, but calibration samples fail, with the "
-            f"margin {self.settings.margin:g} and headroom {self.settings.headroom:g}."
+            f"margin {self.settings.margin:g}"
+            f"{'' if self.settings.fmt.has_range_of_fp32 else headroom}."
         ]
 
     def _counted(self, samples: Samples) -> Samples:

@@ -162,7 +162,8 @@ class Planner:
         if certain:
             self.watcher.note(f"about {expected:.0f} s expected if the guards are right, {budget}")
         else:
-            self.watcher.note(f"no guard is certain: quick if FP16 is fine as it is, {budget}")
+            low = self.settings.fmt.name.upper()
+            self.watcher.note(f"no guard is certain: quick if {low} is fine as it is, {budget}")
 
     def _by_range(self, limit: float) -> Found:
         kept = producers_above(limit, self.evidence.observations, self.roles)

@@ -93,7 +93,7 @@ class Observations(Record):
 
 
 class Guard(Record):
-    """A suspicion with numbers: something in FP16 that may go wrong. The output decides.
+    """A suspicion with numbers: something in the low format that may go wrong. The output decides.
 
     Attributes:
         kind: Class of the suspicion.

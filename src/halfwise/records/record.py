@@ -24,6 +24,7 @@ GuardKind = Literal[
     "constant-subnormal",
     "integer",
     "angle",
+    "residual",
     "mask",
     "margin",
 ]

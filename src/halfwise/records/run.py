@@ -72,7 +72,7 @@ class Run(Record):
     kind: Literal["fix", "verify"]
     criterion: Criterion
     accumulate: Literal["fp32", "fp16"]
-    io: Literal["fp32", "fp16"]
+    io: Literal["fp32", "fp16", "bf16"]
     headroom: float
     baseline: Verdict | None
     guards: tuple[Guard, ...]

@@ -31,6 +31,7 @@ CAUSES: dict[GuardKind, str] = {
     "constant-subnormal": "constants that lose digits near zero",
     "integer": "integers too large to be exact",
     "angle": "large angles",
+    "residual": "small branches lost in sums",
     "mask": "mask values beyond the range",
     "margin": "choices between nearly equal scores",
 }
@@ -278,7 +279,8 @@ def _remarks(run: Run) -> Lines | None:
 
 def _growth(run: Run) -> Iterator[str]:
     """Yield a line on how the error grows, unless a note of the plan tells it already."""
-    if not run.growth or (run.plan is not None and run.plan.notes):
+    notes = run.plan.notes if run.plan is not None else ()
+    if not run.growth or any("relative RMS" in note for note in notes):
         return
     step = max(run.growth, key=lambda g: g.error - g.inherited if g.error > g.inherited else 0)
     yield (

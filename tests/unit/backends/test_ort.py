@@ -1,5 +1,6 @@
 import re
 
+import ml_dtypes
 import numpy as np
 import onnxruntime
 import pytest
@@ -8,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.backends import ort
 from halfwise.backends.ort import Session, devices, runtime_version
-from halfwise.errors import BackendMissing, CaseError, RunFailed
+from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.graph.model import LARGE_TENSOR_BYTES, Network, network_from_proto
 from tests.graphs import Drawn, graphs
 
@@ -149,7 +150,7 @@ def test_a_model_that_onnx_takes_and_onnx_runtime_does_not():
     shape, dtype = (1, 1, 2), TensorProto.DOUBLE
     weight = numpy_helper.from_array(np.ones((1, 1, 1)), "w")
     model = network(nodes, [info("x", shape, dtype)], [info("y", shape, dtype)], [weight]).model
-    with pytest.raises(CaseError, match="cannot run the model") as caught:
+    with pytest.raises(KernelMissing, match="cannot run the model") as caught:
         Session(model)
     assert "--ort-library" not in caught.value.hint
 
@@ -177,3 +178,14 @@ def test_a_device_that_does_not_start_is_missing(monkeypatch):
 
 def test_the_version_is_that_of_the_import_package():
     assert runtime_version() == onnxruntime.__version__
+
+
+def test_large_constants_in_bf16():
+    """NumPy lends BF16 from another package, and ONNX Runtime knows nothing of that."""
+    weight = np.linspace(-3, 3, 2048).astype(ml_dtypes.bfloat16)
+    nodes = [helper.make_node("Cast", ["w"], ["c"], to=TensorProto.FLOAT)]
+    nodes += [helper.make_node("Add", ["x", "c"], ["y"])]
+    tensor = numpy_helper.from_array(weight, "w")
+    model = network(nodes, [info("x", (2048,))], [info("y", (2048,))], [tensor]).model
+    result = Session(model).run({"x": np.zeros(2048, np.float32)})["y"]
+    np.testing.assert_array_equal(result, weight.astype(np.float32))

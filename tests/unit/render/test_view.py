@@ -284,8 +284,8 @@ def test_growth_is_told_where_the_plan_says_nothing_of_it():
         "With everything low, the relative RMS error grows from 0.001 to inf; the largest step is "
         "at /n2, from 0.2 to inf.",
     )
-    noted = run(growth=growth, plan=plan((kept("/a"),), notes=("It grows.",)))
-    assert part(report(noted), "Remarks").lines == ("It grows.",)
+    noted = run(growth=growth, plan=plan((kept("/a"),), notes=("It grows (relative RMS).",)))
+    assert part(report(noted), "Remarks").lines == ("It grows (relative RMS).",)
 
 
 def test_every_kind_of_guard_has_words():

@@ -4,10 +4,11 @@ import onnx_ir as ir
 import pytest
 
 from halfwise.backends.ort import Session
-from halfwise.errors import BuildFailed
-from halfwise.formats import FP16
+from halfwise.errors import BuildFailed, KernelMissing
+from halfwise.formats import BF16, FP16
+from halfwise.graph.casts import low_type
 from halfwise.graph.model import load_network
-from halfwise.graph.roles import Role
+from halfwise.graph.roles import Role, roles_of
 from halfwise.records import NodeName
 from halfwise.stages import rewrite as stage
 from halfwise.stages.rewrite import rewrite, save_checked
@@ -133,12 +134,27 @@ def test_the_file_is_loaded_and_not_what_was_written(tmp_path, monkeypatch):
     assert ir.serde.serialize_model(found) == onnx.load(tmp_path / "m.onnx")
 
 
-def test_an_invalid_model_is_refused_and_removed(tmp_path):
-    rewritten, _ = mixed(models.small())
-    node = next(n for n in rewritten.model.graph if n.op_type == "Add")
+def in_bf16(ill: models.Ill) -> ir.Model:
+    network = prepare(ill).network
+    roles = roles_of(network, low_type(BF16))
+    return rewrite(network, roles, frozenset(), BF16, fixed=frozenset(), low_io=False)[0].model
+
+
+def test_a_kernel_that_the_cpu_lacks_for_bf16_is_no_fault(tmp_path):
+    model = in_bf16(models.layer_norm())
+    with pytest.raises(KernelMissing):
+        Session(model)
+    save_checked(model, tmp_path / "m.onnx")
+    onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
+
+
+@pytest.mark.parametrize("make", [lambda ill: mixed(ill)[0].model, in_bf16])
+def test_an_invalid_model_is_refused_and_removed(tmp_path, make):
+    model = make(models.small())
+    node = next(n for n in model.graph if n.op_type == "Add")
     wide = ir.val("wide", const_value=ir.tensor(f32(np.ones(8)), name="wide"))
-    rewritten.model.graph.register_initializer(wide)
+    model.graph.register_initializer(wide)
     node.replace_input_with(1, wide)
     with pytest.raises(BuildFailed, match="not valid"):
-        save_checked(rewritten.model, tmp_path / "m.onnx")
+        save_checked(model, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []

@@ -27,7 +27,8 @@ def emulate_typed(model: ir.Model, *, accumulate: str = "fp32") -> ir.Model:
         model: Any model in normal form; not changed. FP16 and BF16 tensors are emulated, in
             subgraphs too.
         accumulate: "fp32" for arithmetic in FP32 inside ops, "fp16" for sums of low nodes in
-            their own format (see `accumulate.py`).
+            their own format (see `accumulate.py`); those of BF16 nodes stay FP32, since tensor
+            cores add up BF16 products in FP32 only.
 
     Returns:
         A model with the same input and output names; low inputs and outputs are FP32 there, and
@@ -130,7 +131,7 @@ class _Widener:
         """Replace a low node by its expansion with low sums, if it has one; return the last."""
         output = node.outputs[0]
         wide = any(v not in self.formats for v in self._float_inputs(node))
-        if self.low_sums_from is None or wide or output not in self.formats:
+        if self.low_sums_from is None or wide or self.formats.get(output) is not FP16:
             return node
         fmt, prefix = self.formats[output], f"{node.name}::sum"
         expansion = sums_in_low(node, node.inputs, fmt, prefix, self.low_sums_from)

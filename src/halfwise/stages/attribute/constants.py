@@ -35,14 +35,15 @@ def constant_guards(evidence: Evidence) -> Iterator[Guard]:
     """Yield constant-range and constant-subnormal guards.
 
     - "constant-range": finite elements above `fmt.max`. TensorRT stores them as the largest finite
-      value, plain conversions as infinity: wrong either way.
+      value, plain conversions as infinity: wrong either way. Not for BF16, whose end is FP32's.
     - "constant-subnormal": more than half of the non-zero elements are below
       `fmt.smallest_normal`, in an operand that is not merely added.
     - "constant-subnormal" for a BatchNormalization's variance v: some channel's 1/√(v + eps)
       changes by more than `SIGNIFICANT`; to first order |δv| / 2(v + eps).
     """
     values = evidence.network.graph.initializers
-    for found in saturated_constants(evidence.network, evidence.roles, frozenset(), evidence.fmt):
+    beyond = saturated_constants(evidence.network, evidence.roles, frozenset(), evidence.fmt)
+    for found in () if evidence.fmt.has_range_of_fp32 else beyond:
         value = values.get(found.name)
         if value is None:
             value = evidence.nodes[found.consumers[0]].outputs[0]

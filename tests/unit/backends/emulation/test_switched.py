@@ -88,13 +88,16 @@ def test_all_in_fp32_is_the_original_to_the_bit(drawn: Drawn):
     assert_same(Runs(net)(free_nodes(net), drawn.sample), expected)
 
 
-@given(graphs(opsets=[13, 18, 21]), st.data())
-def test_bf16_alike(drawn: Drawn, data):
+@pytest.mark.parametrize("low_io", [False, True])
+@given(graphs(opsets=[13, 18, 21, 22]), st.data())
+def test_bf16_alike(low_io, drawn: Drawn, data):
     net = network_from_proto(drawn.proto)
     roles = roles_of(net, low_type(BF16))
-    fp32 = data.draw(plans(net))
-    typed = emulate_typed(rewrite(net, roles, fp32, BF16).model)
-    assert_close(Runs(net, BF16)(fp32, drawn.sample), Session(typed).run(drawn.sample))
+    run = Runs(net, BF16, low_io=low_io)
+    for _ in range(2):
+        fp32 = data.draw(plans(net))
+        typed = emulate_typed(rewrite(net, roles, fp32, BF16, low_io=low_io).model)
+        assert_close(run(fp32, drawn.sample), Session(typed).run(drawn.sample))
 
 
 def test_long_sums_agree_too():

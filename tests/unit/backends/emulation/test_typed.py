@@ -218,7 +218,7 @@ def test_sums_are_low_only_if_asked_for_and_only_in_low_nodes():
     ones = np.ones((1, 4096), np.float32)
     weight = np.full((4096, 1), np.float16(0.1), np.float32)
     results = {}
-    for dtype, stored in ((F16, np.float16), (F32, np.float32)):
+    for dtype, stored in ((F16, np.float16), (F32, np.float32), (BF, ml_dtypes.bfloat16)):
         for accumulate in ("fp32", "fp16"):
             model = emulation(
                 [node("MatMul", "x w", "y")],
@@ -230,6 +230,8 @@ def test_sums_are_low_only_if_asked_for_and_only_in_low_nodes():
             )
             results[dtype, accumulate] = run(model, x=ones)[0, 0]
     assert results[F32, "fp16"] == results[F32, "fp32"]
+    # No tensor core adds up in BF16.
+    assert results[BF, "fp16"] == results[BF, "fp32"]
     assert results[F16, "fp32"] == f16(results[F32, "fp32"])
     # At 256 the spacing is 1/4: sums of 16 terms (1.6) go in as 1.5.
     assert results[F16, "fp16"] < results[F16, "fp32"] - 5

@@ -57,11 +57,16 @@ def test_large_angles_and_what_makes_them() -> None:
     assert 1.0 < guard.severity < 2.0
 
 
-@pytest.mark.parametrize(("angle", "named"), [(31.9, False), (32.1, True)])
-def test_angles_count_from_where_half_a_spacing_is_a_hundredth_of_a_radian(angle, named) -> None:
-    s = Sketch()
+@pytest.mark.parametrize(
+    ("angle", "fmt", "named"),
+    [(31.9, FP16, False), (32.1, FP16, True), (3.9, BF16, False), (4.1, BF16, True)],
+)
+def test_angles_count_from_where_half_a_spacing_is_a_hundredth_of_a_radian(
+    angle, fmt, named
+) -> None:
+    s = Sketch(22)
     y = s.op("Sin", s.op("Add", s.input("x", [1]), 0.0, name="angle"), name="sin")
-    found = guards(s, y, {"x": f32([angle])})
+    found = guards(s, y, {"x": f32([angle])}, fmt=fmt)
     assert [g.nodes for g in found] == ([("angle", "sin")] if named else [])
 
 
