@@ -58,7 +58,8 @@ def passes(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> bool:
     samples = picked(ill, run.search.calibration)
     references = inspected_reference(network, samples)[0]
     criterion = tightened(run.criterion, run.search.tolerance_factor)
-    return judge(rewritten.model, samples, references, criterion, None).verdict.passed
+    judged = judge(rewritten.model, samples, references, criterion, None, accumulate=run.accumulate)
+    return judged.verdict.passed
 
 
 def spared(ended: Ended, ill: Ill) -> set[str]:
@@ -131,6 +132,7 @@ def assert_verified(ended: Ended, ill: Ill, call) -> None:
     judged = {name: array[indices] for name, array in ill.inputs.items()}
     np.savez(path, **judged)  # type: ignore[arg-type]
     options = [f"--{n.replace('_', '-')}={v}" for n, v in ended.record["criterion"].items() if v]
+    options.append(f"--accumulate={ended.record['accumulate']}")
     model = ended.folder.parent / "model.onnx"
     again = call(
         *("verify", model, ended.model, "--inputs", path, "-o", "verified", *options),

@@ -7,28 +7,29 @@ from tests.unit.graph.sketch import Sketch, f32
 
 FAMILY = "FP16 accumulation"
 ISSUES = ("NVIDIA/TensorRT#2942", "NVIDIA/TensorRT#1262")
+TERMS = 65_536
 OPTIONS = ("--accumulate", "fp16")
 
 
 @illness(FAMILY, *ISSUES)
 def long_product() -> Ill:
-    """A MatMul over 16,384 positive terms: the running sum stops growing."""
+    """A MatMul over 65,536 positive terms: the running sum stops growing."""
     s = Sketch()
-    x = s.input("x", [1, 16_384])
-    y = s.op("MatMul", x, f32(np.full((16_384, 1), 1.0)), name="matmul")
+    x = s.input("x", [1, TERMS])
+    y = s.op("MatMul", x, f32(np.full((TERMS, 1), 1.0)), name="matmul")
     generator = np.random.default_rng(130)
-    inputs = {"x": f32(generator.uniform(0.85, 0.95, (COUNT, 1, 16_384)))}
+    inputs = {"x": f32(generator.uniform(0.85, 0.95, (COUNT, 1, TERMS)))}
     return Ill(s.proto(y), inputs, {"matmul"}, {"sum"}, options=OPTIONS)
 
 
 @illness(FAMILY, *ISSUES)
 def long_sum() -> Ill:
-    """A ReduceSum over 16,384 positive terms: the running sum stops growing."""
+    """A ReduceSum over 65,536 positive terms: the running sum stops growing."""
     s = Sketch()
-    x = s.input("x", [1, 16_384])
+    x = s.input("x", [1, TERMS])
     y = s.op("ReduceSum", x, [-1], name="sum")
     generator = np.random.default_rng(131)
-    inputs = {"x": f32(generator.uniform(0.85, 0.95, (COUNT, 1, 16_384)))}
+    inputs = {"x": f32(generator.uniform(0.85, 0.95, (COUNT, 1, TERMS)))}
     return Ill(s.proto(y), inputs, {"sum"}, {"sum"}, options=OPTIONS)
 
 
@@ -56,7 +57,7 @@ def inner_squares() -> Ill:
 def long_softmax() -> Ill:
     """A Softmax over 65,536 keys: its normaliser stops growing."""
     s = Sketch()
-    x = s.input("x", [1, 65_536])
+    x = s.input("x", [1, TERMS])
     y = s.op("Softmax", x, name="softmax", axis=-1)
-    inputs = {"x": f32(np.round(signals(1, 65_536, seed=134, peak=0.5), 2))}
+    inputs = {"x": f32(np.round(signals(1, TERMS, seed=134, peak=0.5), 2))}
     return Ill(s.proto(y), inputs, {"softmax"}, {"sum"}, options=OPTIONS)
