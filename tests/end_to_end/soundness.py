@@ -10,7 +10,7 @@ from halfwise.case import Samples
 from halfwise.formats import FP16
 from halfwise.graph.model import load_network
 from halfwise.graph.movement import carried
-from halfwise.graph.roles import roles_of
+from halfwise.graph.roles import Role, roles_of
 from halfwise.metrics import DEFAULT_REL_MAX, is_default
 from halfwise.records import Criterion, NodeName, Run
 from halfwise.stages.judge import judge
@@ -75,6 +75,14 @@ def assert_minimal(ended: Ended, ill: Ill) -> None:
     """The plan passes on the calibration samples, and without any single kept node it fails."""
     assert ended.record["plan"]["minimal"]
     assert spared(ended, ill) == set()
+
+
+def assert_smallest(ended: Ended, ill: Ill) -> None:
+    """No other set is as small: a kept node is needed even where all others are FP32."""
+    run = read_run(ended.folder)
+    roles = roles_of(load_network(ended.folder.parent / "model.onnx"))
+    computing = {name for name, role in roles.items() if role.role is Role.COMPUTE}
+    assert {n for n in ended.kept if passes(run, ended, ill, computing - {n})} == set()
 
 
 def assert_valid(ended: Ended, ill: Ill) -> None:

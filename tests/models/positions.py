@@ -59,6 +59,26 @@ def grid_sample() -> Ill:
     return Ill(s.proto(y), inputs, {"stretch", "shift", "sample"}, {"integer"})
 
 
+@illness(FAMILY, "pytorch/pytorch#89836", "pytorch/pytorch#96429")
+def warp() -> Ill:
+    """An image warped by a flow of a few pixels: stored, the sums are off by a whole pixel."""
+    s = Sketch()
+    image = s.input("image", [1, 1, 1, SIDE])
+    flow = s.input("flow", [1, 1, 16, 1])
+    pixels = s.constant(f32(np.arange(SIDE - 20, SIDE - 4).reshape(1, 1, 16, 1)), "pixels")
+    moved = s.op("Add", pixels, flow, name="move")
+    x = s.op("Sub", s.op("Mul", moved, f32(2 / (SIDE - 1)), name="stretch"), f32(1.0), name="shift")
+    down = s.constant(f32(np.zeros((1, 1, 16, 1))), "down")
+    grid = s.op("Concat", x, down, name="grid", axis=-1)
+    y = s.op("GridSample", image, grid, name="sample", align_corners=1)
+    generator = np.random.default_rng(93)
+    inputs = {
+        "image": f32(generator.uniform(-1, 1, (COUNT, 1, 1, 1, SIDE))),
+        "flow": signals(1, 1, 16, 1, seed=94, peak=3),
+    }
+    return Ill(s.proto(y), inputs, {"move", "stretch", "shift", "sample"}, {"integer"})
+
+
 @illness(FAMILY, "NVIDIA/Model-Optimizer#436", "microsoft/onnxruntime#9789")
 def resize() -> Ill:
     """Upsampling to 4099 pixels: scales stay FP32 in a low Resize, so nothing is kept."""
