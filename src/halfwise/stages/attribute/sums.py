@@ -41,7 +41,9 @@ def sum_guards(evidence: Evidence) -> Iterator[Guard]:
             )
             yield from _guard(evidence, node, seen, message, _SEVERITY_OF_SUM)
         elif lost > SIGNIFICANT:
-            message = f"is rounded {additions + 1} times and may lose {percent(min(lost, 1.0))}"
+            message = (
+                f"is rounded {additions + 1} times and may lose up to {percent(min(lost, 1.0))}"
+            )
             severity = _SEVERITY_OF_LENGTH * min(lost, 1.0)
             yield from _guard(evidence, node, seen, message, severity)
 
