@@ -9,7 +9,7 @@ from tests.models.attention import mask
 from tests.models.benign import saturating, small
 from tests.models.cancelling import cancellation
 from tests.models.constants import batch_norm, huge_weights, tiny_weights
-from tests.models.depth import deep
+from tests.models.depth import deep, residual
 from tests.models.illness import COUNT, Factory, Ill, registered, signals, weights
 from tests.models.normalisation import layer_norm
 from tests.models.overflow import conv_chain, near_the_edge, root_mean_square, two_readers
@@ -39,6 +39,7 @@ __all__ = [
     "lstm",
     "mask",
     "near_the_edge",
+    "residual",
     "resize",
     "root_mean_square",
     "rotary",

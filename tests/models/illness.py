@@ -55,7 +55,7 @@ class Ill:
 
     def sample(self, index: int) -> dict[str, NDArray[Any]]:
         """Return one sample."""
-        return {name: array[index] for name, array in self.inputs.items()}
+        return {name: np.asarray(array[index]) for name, array in self.inputs.items()}
 
 
 FAMILIES = (

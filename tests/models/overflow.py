@@ -58,7 +58,7 @@ def feed_forward() -> Ill:
 
 
 @illness("Overflow on the way", "vllm-project/vllm#17364")
-def residual() -> Ill:
+def residual_sum() -> Ill:
     """A stream of 58,820 and a block's 33,760 both fit, their sum does not; a norm reads it."""
     s = Sketch()
     x = s.input("x", [1, 4, 8])
