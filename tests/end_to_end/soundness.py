@@ -13,7 +13,7 @@ from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import load_network
 from halfwise.graph.movement import carried
-from halfwise.graph.roles import roles_of
+from halfwise.graph.roles import Role, roles_of
 from halfwise.metrics import DEFAULT_REL_MAX, is_default
 from halfwise.records import Criterion, NodeName, Run
 from halfwise.stages.judge import judge
@@ -65,7 +65,8 @@ def passes(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> bool:
     samples = picked(ill, run.search.calibration)
     references = inspected_reference(network, samples)[0]
     criterion = tightened(run.criterion, run.search.tolerance_factor)
-    return judge(rewritten.model, samples, references, criterion, None).verdict.passed
+    judged = judge(rewritten.model, samples, references, criterion, None, accumulate=run.accumulate)
+    return judged.verdict.passed
 
 
 def spared(ended: Ended, ill: Ill) -> set[str]:
@@ -81,6 +82,14 @@ def assert_minimal(ended: Ended, ill: Ill) -> None:
     """The plan passes on the calibration samples, and without any single kept node it fails."""
     assert ended.record["plan"]["minimal"]
     assert spared(ended, ill) == set()
+
+
+def assert_smallest(ended: Ended, ill: Ill) -> None:
+    """No other set is as small: a kept node is needed even where all others are FP32."""
+    run = read_run(ended.folder)
+    roles = roles_of(load_network(ended.folder.parent / "model.onnx"))
+    computing = {name for name, role in roles.items() if role.role is Role.COMPUTE}
+    assert {n for n in ended.kept if passes(run, ended, ill, computing - {n})} == set()
 
 
 def assert_valid(ended: Ended, ill: Ill) -> None:
@@ -141,6 +150,7 @@ def assert_verified(ended: Ended, ill: Ill, call) -> None:
     judged = {name: array[indices] for name, array in ill.inputs.items()}
     np.savez(path, **judged)  # type: ignore[arg-type]
     options = [f"--{n.replace('_', '-')}={v}" for n, v in ended.record["criterion"].items() if v]
+    options.append(f"--accumulate={ended.record['accumulate']}")
     model = ended.folder.parent / "model.onnx"
     again = call(
         *("verify", model, ended.model, "--inputs", path, "-o", "verified", *options),
