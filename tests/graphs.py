@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.graph.model import Network
-from halfwise.graph.roles import roles_of
-from halfwise.records import NodeName
+from halfwise.graph.roles import float_io, roles_of
+from halfwise.records import NodeName, TensorName
 
 SHAPE = (2, 4)
 OPSETS = (11, 12, 13, 15, 17, 18, 20, 21)
@@ -318,6 +318,13 @@ def graphs(draw: Any, *, exact: bool = False, opsets: Sequence[int] = OPSETS) ->
 def free_nodes(network: Network) -> list[NodeName]:
     """Return the nodes that may be low, moving ones included."""
     return [name for name, role in roles_of(network).items() if role.free]
+
+
+def low_ends(network: Network) -> st.SearchStrategy[frozenset[TensorName]]:
+    """Any set of graph inputs and outputs of the low type; all and none often enough."""
+    ends = float_io(network)
+    some = st.frozensets(st.sampled_from(sorted(ends)))
+    return st.one_of(st.sampled_from([frozenset[TensorName](), ends]), some)
 
 
 def plans(network: Network) -> st.SearchStrategy[frozenset[NodeName]]:

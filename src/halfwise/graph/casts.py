@@ -43,7 +43,7 @@ def rewrite(
     fp32: frozenset[NodeName],
     fmt: Format,
     *,
-    low_io: bool = False,
+    low_io: frozenset[TensorName] = frozenset(),
 ) -> Rewritten:
     """Return `network` with every free node outside `fp32` in the low format.
 
@@ -52,7 +52,7 @@ def rewrite(
         roles: Roles of its nodes for this format.
         fp32: Names of the free nodes that stay in FP32 (compute and moving nodes alike).
         fmt: The low format.
-        low_io: Give float graph inputs and outputs the low type instead of FP32.
+        low_io: Float graph inputs and outputs that get the low type; the others stay FP32.
 
     Raises:
         BuildFailed: a new name that the rewriting needs is taken.
@@ -124,7 +124,7 @@ class _Rewriter:
         roles: Roles,
         fp32: frozenset[NodeName],
         fmt: Format,
-        low_io: bool,
+        low_io: frozenset[TensorName],
     ) -> None:
         self.model = network.copy()
         self.graph = self.model.graph
@@ -145,10 +145,9 @@ class _Rewriter:
         float_values += [v for n in self.graph for v in n.outputs if is_float(v)]
         for value in list(self.graph.initializers.values()):
             self._retype_constant(value)
-        if self.low_io:
-            for value in self.graph.inputs:
-                if is_float(value):
-                    value.type = ir.TensorType(self.low)
+        for value in self.graph.inputs:
+            if value.name in self.low_io:
+                value.type = ir.TensorType(self.low)
         for node in list(self.graph):
             role = self.roles[node_name(node)]
             if role.free and node_name(node) not in self.fp32:
@@ -192,7 +191,7 @@ class _Rewriter:
         is_low = value.dtype == self.low
         other = ir.DataType.FLOAT if is_low else self.low
         uses = [u for u in value.uses() if self._wants(u.node, u.idx) not in (None, value.dtype)]
-        output_type = self.low if self.low_io else ir.DataType.FLOAT
+        output_type = self.low if value.name in self.low_io else ir.DataType.FLOAT
         output_differs = value.is_graph_output() and value.dtype != output_type
         if not uses and not output_differs:
             return

@@ -11,8 +11,8 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import Network, node_name
-from halfwise.records import NodeName
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.records import NodeName, TensorName
 
 DATA_MOVEMENT = frozenset(
     (
@@ -80,6 +80,16 @@ def is_float(value: ir.Value | None) -> bool:
         and isinstance(value.type, ir.TensorType)
         and (value.dtype == ir.DataType.FLOAT)
     )
+
+
+def float_io(network: Network) -> frozenset[TensorName]:
+    """Return the names of the float graph inputs and outputs.
+
+    An input that is itself an output is not among them: no node computes it, so no emulation could
+    round what comes out under the name that goes in.
+    """
+    inputs, outputs = set(network.graph.inputs), set(network.graph.outputs)
+    return frozenset(tensor_name(v) for v in inputs ^ outputs if is_float(v))
 
 
 def roles_of(network: Network, low: ir.DataType = ir.DataType.FLOAT16) -> Roles:

@@ -6,7 +6,7 @@ from onnx import TensorProto, defs, helper, numpy_helper
 
 from halfwise.errors import CaseError
 from halfwise.graph.model import network_from_proto, node_name
-from halfwise.graph.roles import Role, is_float, roles_of
+from halfwise.graph.roles import Role, float_io, is_float, roles_of
 from halfwise.records import NodeName
 from tests.graphs import Drawn, graphs
 
@@ -223,6 +223,14 @@ def test_bf16_follows_its_own_constraints():
 def test_bf16_needs_an_operator_set_that_can_cast_to_it():
     with pytest.raises(CaseError, match="opset 13"):
         role("Relu", [F32], [F32], opset=12, low=ir.DataType.BFLOAT16)
+
+
+def test_float_io_are_the_ends_that_can_be_rounded():
+    x, y, through = (helper.make_tensor_value_info(n, F32, [2]) for n in ("x", "y", "through"))
+    whole, same = (helper.make_tensor_value_info(n, I64, [2]) for n in ("whole", "same"))
+    nodes = [helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Abs", ["whole"], ["same"])]
+    graph = helper.make_graph(nodes, "g", [x, whole, through], [y, same, through])
+    assert float_io(network_from_proto(helper.make_model(graph))) == {"x", "y"}
 
 
 def test_is_float_is_for_fp32_tensors_only():

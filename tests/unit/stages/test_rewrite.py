@@ -7,7 +7,7 @@ from halfwise.backends.ort import Session
 from halfwise.errors import BuildFailed
 from halfwise.formats import FP16
 from halfwise.graph.model import load_network
-from halfwise.graph.roles import Role
+from halfwise.graph.roles import Role, float_io
 from halfwise.records import NodeName
 from halfwise.stages import rewrite as stage
 from halfwise.stages.rewrite import rewrite, save_checked
@@ -16,7 +16,7 @@ from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.stages.casing import names, prepare
 
 
-def mixed(ill, kept=frozenset(), *, fixed=frozenset(), low_io=False):
+def mixed(ill, kept=frozenset(), *, fixed=frozenset(), low_io=frozenset()):
     prepared = prepare(ill)
     return rewrite(prepared.network, prepared.roles, kept, FP16, fixed=fixed, low_io=low_io)
 
@@ -66,7 +66,7 @@ def test_a_moving_node_that_a_rule_sets_stays_as_it_is_set():
 
 
 def test_low_inputs_and_outputs():
-    rewritten, _ = mixed(models.small(), low_io=True)
+    rewritten, _ = mixed(models.small(), low_io=float_io(prepare(models.small()).network))
     ends = [*rewritten.model.graph.inputs, *rewritten.model.graph.outputs]
     assert {v.dtype for v in ends} == {ir.DataType.FLOAT16}
     assert rewritten.casts == 0
@@ -113,7 +113,7 @@ def test_weights_beside_the_users_model_are_copied(tmp_path):
     network = load_network(tmp_path / "user" / "m.onnx")
     prepared = prepare(models.huge_weights())
     rewritten, _ = rewrite(
-        network, prepared.roles, names(*ill.kept), FP16, fixed=frozenset(), low_io=False
+        network, prepared.roles, names(*ill.kept), FP16, fixed=frozenset(), low_io=frozenset()
     )
     save_checked(rewritten.model, tmp_path / "run" / "m.onnx")
     (tmp_path / "user" / "weights.bin").unlink()

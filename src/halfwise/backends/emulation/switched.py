@@ -53,7 +53,7 @@ def emulate_switched(
     *,
     accumulate: str = "fp32",
     limits: Mapping[TensorName, float] | None = None,
-    low_io: bool = False,
+    low_io: frozenset[TensorName] = frozenset(),
 ) -> Switched:
     """Return a model that emulates every assignment of `network`.
 
@@ -64,7 +64,7 @@ def emulate_switched(
         accumulate: "fp32", or "fp16" for running sums of low nodes in the low format.
         limits: Tensors whose range is smaller than the format's: larger magnitudes become ±inf
             where the tensor is rounded (headroom).
-        low_io: Float graph inputs and outputs have the low type.
+        low_io: Float graph inputs and outputs that have the low type.
     """
     builder = _Builder(network, roles, fmt, accumulate, dict(limits or {}), low_io)
     return Switched(builder.build(), tuple(builder.switched))
@@ -85,7 +85,7 @@ class _Builder:
         fmt: Format,
         accumulate: str,
         limits: dict[TensorName, float],
-        low_io: bool,
+        low_io: frozenset[TensorName],
     ) -> None:
         self.model = network.copy()
         self.graph = self.model.graph
@@ -117,8 +117,7 @@ class _Builder:
                     if is_float(value) and self._has_low_reader(value):
                         self.rounded[_name(value)] = self._append_rounding(node, value)
         self.graph.inputs.append(self.switch)
-        if self.low_io:
-            self._round_outputs()
+        self._round_outputs()
         return self.model
 
     def _has_low_reader(self, value: ir.Value) -> bool:
@@ -145,7 +144,7 @@ class _Builder:
         for node in reversed(rounded.nodes):
             self.graph.insert_before(self.graph[0], node)
         self.rounded[_name(value)] = wide
-        if self.low_io:
+        if value.name in self.low_io:
             for node, index in uses:
                 node.replace_input_with(index, wide)
             self.rounded[_name(wide)] = wide
@@ -166,9 +165,8 @@ class _Builder:
 
     def _round_outputs(self) -> None:
         for i, value in enumerate(self.graph.outputs):
-            producer = value.producer()
-            if is_float(value) and not value.is_graph_input():
-                name = _name(value)
+            producer, name = value.producer(), _name(value)
+            if name in self.low_io:
                 value.name = f"{name}::raw"
                 rounded = round_value(value, self.fmt, f"{name}::result")
                 rounded.wide.name, rounded.wide.shape = name, value.shape
