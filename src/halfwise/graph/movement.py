@@ -69,11 +69,8 @@ def _has_fp32_consumer(
     if value.is_graph_output() and tensor_name(value) not in low_io:
         return True
     for use in value.uses():
-        name = node_name(use.node)
-        if name not in roles or name in fp32:
-            return True
-        role = roles[name]
-        if role.free and not role.inputs[use.idx]:
+        part = roles.part(use.node)
+        if part.role.role is not Role.BLIND and not part.reads_low(use.idx, fp32):
             return True
     return False
 
@@ -165,8 +162,7 @@ class _CastProgram:
         """Return the name of a free node, or the fixed state of another: 0 or 1."""
         if name in self.index:
             return name
-        role = self.roles.get(name)
-        return 1.0 if role is None or not role.free or name in self.assignment else 0.0
+        return 1.0 if not self.roles[name].free or name in self.assignment else 0.0
 
     def add_value(self, value: ir.Value) -> None:
         """Add the Casts that `value` may need."""
@@ -177,11 +173,9 @@ class _CastProgram:
         source: NodeName | float = io if producer is None else self.state(node_name(producer))
         sinks: set[NodeName | float] = {io} if value.is_graph_output() else set()
         for use in value.uses():
-            role = self.roles.get(node_name(use.node))
-            if role is not None and role.role is Role.BLIND:
-                continue
-            pinned_slot = role is not None and role.free and not role.inputs[use.idx]
-            sinks.add(1.0 if pinned_slot else self.state(node_name(use.node)))
+            part = self.roles.part(use.node)
+            if part.role.role is not Role.BLIND:
+                sinks.add(self.state(part.decider) if part.reads_low(use.idx) else 1.0)
         if any(isinstance(s, str) for s in (source, *sinks)):
             self._add_cut(source, sinks, 1.0)
             self._add_cut(source, sinks, -1.0)

@@ -13,8 +13,9 @@ from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.movement import carried, fewest_casts
-from halfwise.graph.roles import Role, Roles, float_io, is_float, roles_of
+from halfwise.graph.roles import Role, Roles, bodies, float_io, is_float, roles_of
 from halfwise.records import NodeName, TensorName
+from tests import control
 from tests.graphs import Drawn, graphs, low_ends, plans
 
 F32 = TensorProto.FLOAT
@@ -132,21 +133,24 @@ def test_integers_become_fp32_for_a_kept_consumer():
     assert carried(net, roles_of(net), names()) == names()
 
 
-def test_a_body_is_an_fp32_consumer():
-    out = helper.make_tensor_value_info("o", F32, None)
-    body = helper.make_graph([node("Neg", "t", "o", "inner")], "body", [], [out])
+@pytest.mark.parametrize("reads", ["inside", "outside"])
+def test_a_body_reads_what_its_node_says(reads):
     nodes = [
         node("Transpose", "x", "t", "t"),
         helper.make_node("Constant", [], ["flag"], value=numpy_helper.from_array(np.array(True))),
-        node("If", "flag", "r", "if", then_branch=body, else_branch=body),
+        node("Shape", "t", "s", "shape"),
         node("Neg", "r", "y", "neg"),
     ]
-    for value in body.output:
-        value.type.tensor_type.shape.SetInParent()
-        value.type.tensor_type.shape.dim.add()
-        value.type.tensor_type.shape.dim.add()
+    inner = [node("Neg", "t", "o", "inner")]
+    if reads == "outside":
+        # What must be FP32 inside reads FP32, though the rest of its body is low.
+        inner = [node("EyeLike", "t", "e", "eye"), node("Neg", "e", "o", "inner")]
+    body = control.graph("body", inner, (), [("o", control.MATRIX)])
+    nodes.insert(3, node("If", "flag", "r", "if", then_branch=body, else_branch=body))
     net = network(nodes)
-    assert carried(net, roles_of(net), names()) == names("t")
+    expected = names("t") if reads == "outside" else names()
+    assert carried(net, roles_of(net), names()) == expected
+    assert carried(net, roles_of(net), names("if")) == names("t")
 
 
 # --- fewest casts -----------------------------------------------------------------------------
@@ -272,15 +276,21 @@ def seen(
         origins |= {v: frozenset({(v.name, low)}) for v in n.outputs}
         if not low and role.role is not Role.BLIND:
             yield from ((n.name, of(v)) for v in floats)
-        for value in (v for body in _bodies(n) for m in body for v in m.inputs):
-            if is_float(value):
-                yield n.name, of(value)
+        for inner in (m for body in bodies(n) for m in (*body, *_within(body))):
+            part = roles.part(inner)
+            outer = [
+                v
+                for i, v in enumerate(inner.inputs)
+                if is_float(v) and v in origins and not part.reads_low(i, fp32)
+            ]
+            if part.role.role is not Role.BLIND:
+                yield from ((n.name, of(v)) for v in outer)
     ends = [v for v in net.graph.outputs if is_float(v) and v.name not in low_io]
     yield from ((v.name, of(v)) for v in ends)
 
 
-def _bodies(n):
-    return [a.as_graph() for a in n.attributes.values() if a.name.endswith("_branch")]
+def _within(body):
+    return (n for inner in body.subgraphs() for n in inner)
 
 
 @given(graphs(exact=True), st.data())

@@ -6,7 +6,8 @@ output are rounded. Kept: it reads the FP32 versions, and only the second versio
 rounded. So an edge is rounded if and only if one of its ends is low: what the rewriter's Casts do.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,9 +22,11 @@ from halfwise.backends.emulation.rounding import (
     round_value,
     typed_value,
 )
+from halfwise.backends.emulation.typed import widen_body
 from halfwise.formats import Format
+from halfwise.graph.casts import lower_bodies
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import NodeRole, Role, Roles, is_float
+from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
 from halfwise.records import NodeName, TensorName
 
 SWITCH_INPUT = "halfwise::low"
@@ -121,18 +124,17 @@ class _Builder:
         return self.model
 
     def _has_low_reader(self, value: ir.Value) -> bool:
-        roles = ((self.roles.get(node_name(u.node)), u.idx) for u in value.uses())
-        return any(role is not None and role.free and role.inputs[i] for role, i in roles)
+        return any(self.roles.part(u.node).reads_low(u.idx) for u in value.uses())
 
     def _round_constant(self, value: ir.Value) -> None:
         if not is_float(value) or not self._has_low_reader(value):
             return
         assert value.const_value is not None
         array = np.asarray(value.const_value.numpy(), np.float32)
-        copy = typed_value(f"{value.name}::low", ir.DataType.FLOAT, value.shape)
-        copy.const_value = ir.tensor(self.fmt.saturate(array), name=copy.name)
-        self.graph.register_initializer(copy)
-        self.rounded[_name(value)] = copy
+        low = typed_value(f"{value.name}::low", ir.DataType.FLOAT, value.shape)
+        low.const_value = ir.tensor(self.fmt.saturate(array), name=low.name)
+        self.graph.register_initializer(low)
+        self.rounded[_name(value)] = low
 
     def _round_input(self, value: ir.Value) -> None:
         uses = value.uses()
@@ -214,9 +216,9 @@ class _Builder:
         self.graph.remove(node, safe=True)
 
     def _kept_form(self, node: ir.Node, twice: set[ir.Value]) -> ir.Graph:
-        copy = _instance(node, list(node.inputs), "::kept")
-        nodes, outputs = [copy], []
-        for old, new in zip(node.outputs, copy.outputs, strict=True):
+        kept = _instance(node, list(node.inputs), "::kept")
+        nodes, outputs = [kept], []
+        for old, new in zip(node.outputs, kept.outputs, strict=True):
             if not _name(old):
                 continue
             outputs.append(new)
@@ -270,11 +272,51 @@ class _Builder:
             expansion = sums_in_low(node, inputs, self.fmt, f"{node.name}::sum", self.opset)
             if expansion is not None:
                 return list(expansion.nodes), [expansion.output]
-        copy = _instance(node, inputs, "::op")
+        low = _instance(node, inputs, "::op")
+        if bodies(node):
+            self._lower_bodies(low)
         if node.op_type == "ConstantOfShape" and "value" in node.attributes:
             fill = np.asarray(node.attributes["value"].as_tensor().numpy(), np.float32)
-            copy.attributes["value"] = ir.AttrTensor("value", ir.tensor(self.fmt.saturate(fill)))
-        return [copy], list(copy.outputs)
+            low.attributes["value"] = ir.AttrTensor("value", ir.tensor(self.fmt.saturate(fill)))
+        return [low], list(low.outputs)
+
+    def _lower_bodies(self, node: ir.Node) -> None:
+        """Give `node` low bodies of its own, emulated as those of the rewritten model are."""
+        for attribute in list(node.attributes.values()):
+            if attribute.type != ir.AttributeType.GRAPH:
+                continue
+            clone = attribute.as_graph().clone(allow_outer_scope_values=True)
+            node.attributes[attribute.name] = ir.AttrGraph(attribute.name, clone)
+            graphs = (clone, *clone.subgraphs())
+            captured: dict[ir.Value, Format] = {}
+            for inner in (n for graph in graphs for n in graph):
+                part = self.roles.part(inner)
+                for slot, value in enumerate(inner.inputs):
+                    if value is None or value.graph in graphs:
+                        continue
+                    if part.reads_low(slot):
+                        rounded = self.rounded[_name(value)]
+                        rounded.shape = value.shape
+                        captured[rounded] = self.fmt
+                        inner.replace_input_with(slot, rounded)
+            lower_bodies(graphs, self.roles, self.fmt)
+            sums = self.opset if self.accumulate == "fp16" else None
+            widen_body(clone, captured, low_sums_from=sums)
+            _rename((clone, *clone.subgraphs()), "::body")
+
+
+def _rename(graphs: Iterable[ir.Graph], suffix: str) -> None:
+    """Append `suffix` to every name in bodies: their originals are in the model too."""
+    for graph in graphs:
+        own = [*graph.inputs, *graph.initializers.values()]
+        for value in (*own, *(v for node in graph for v in node.outputs)):
+            if value.const_value is not None:
+                # The tensor is shared, and has the name of the value.
+                value.const_value = copy(value.const_value)
+            if value.name:
+                value.name += suffix
+        for node in graph:
+            node.name = f"{node.name}{suffix}"
 
 
 def _instance(node: ir.Node, inputs: list[ir.Value | None], suffix: str) -> ir.Node:

@@ -1,6 +1,6 @@
 """Put a plan on record: each kept node with its reason, in one sentence with numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.formats import Format
 from halfwise.graph.casts import saturated_constants
@@ -134,16 +134,21 @@ def plan_record(
         keep=keep,
         data_movement=tuple(n for n in nodes if n in placed and roles[n].role is Role.MOVEMENT),
         constants=saturated_constants(network, roles, placed, fmt),
-        unsupported=tuple(
-            Unsupported(node=name, op=node.op_type, reason=roles[name].reason)
-            for name, node in nodes.items()
-            if roles[name].role is Role.PINNED
-        ),
+        unsupported=tuple(_unsupported(network, roles)),
         minimal=minimal,
         candidates=sum(r.role is Role.COMPUTE for r in roles.values()),
         casts=casts,
         notes=tuple(notes),
     )
+
+
+def _unsupported(network: Network, roles: Roles) -> Iterator[Unsupported]:
+    """Yield the nodes that must be FP32, in bodies only where the rest of the body need not be."""
+    for node in network.model.graph.all_nodes():
+        part = roles.part(node)
+        in_pinned_body = part.decider != node.name and not roles[part.decider].free
+        if part.role.role is Role.PINNED and not in_pinned_body:
+            yield Unsupported(node=node_name(node), op=node.op_type, reason=part.role.reason)
 
 
 def depth_note(plan: Sequence[KeptNode], growth: Sequence[Growth]) -> str | None:
