@@ -34,7 +34,7 @@ class Ill:
 
     def sample(self, index: int) -> dict[str, NDArray[Any]]:
         """Return one sample."""
-        return {name: array[index] for name, array in self.inputs.items()}
+        return {name: np.asarray(array[index]) for name, array in self.inputs.items()}
 
 
 def signals(*shape: int, seed: int, peak: float = 1.0, count: int = COUNT) -> NDArray[np.float32]:

@@ -199,10 +199,10 @@ def test_control_flow_is_low_as_a_whole_and_holds_the_roles_of_its_bodies():
     assert parts["b_then_b"].role.role is Role.MOVEMENT
     assert parts["b_else_s"].role.role is Role.PINNED
     assert parts["b_then_a"].reads_low(0)
-    assert not parts["b_then_a"].reads_low(0, {"loop"})
+    assert not parts["b_then_a"].reads_low(0, {NodeName("loop")})
     assert not parts["b_else_s"].reads_low(0)
     assert roles.low_formals(()) == dict.fromkeys(("state", "next", "b_then_y", "b_else_y"), "loop")
-    assert roles.low_formals({"loop"}) == {}
+    assert roles.low_formals({NodeName("loop")}) == {}
 
 
 def test_control_flow_without_floats_is_blind():

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import onnx_ir as ir
+
 from halfwise.formats import Format
 from halfwise.graph.casts import saturated_constants
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import Role, Roles
+from halfwise.graph.roles import Role, Roles, bodies
 from halfwise.records import Growth, Guard, KeptNode, NodeName, Plan, Unsupported
 
 BORN_HERE = 0.2
@@ -63,7 +65,7 @@ def kept_nodes(
                 effect = f"; it or its group alone contributes {share:.3g} × what is allowed"
             else:
                 effect = ""
-            reason = _reason(name, cause, rule, effect)
+            reason = _reason(node, cause, rule, effect)
             records.append(
                 KeptNode(
                     node=name,
@@ -76,16 +78,15 @@ def kept_nodes(
     return tuple(records)
 
 
-def _reason(name: NodeName, guard: Guard | None, rule: str | None, effect: str) -> str:
+def _reason(node: ir.Node, guard: Guard | None, rule: str | None, effect: str) -> str:
     if rule is not None:
         return f"Kept by the rule {rule}."
     if guard is None:
-        return (
-            f"No single number stands out here{effect}."
-            if effect
-            else "Not lowered before the search ended; nothing is known of it."
-        )
-    cause = guard.message if guard.node == name else f"needed by {guard.node}: {guard.message}"
+        if not effect:
+            return "Not lowered before the search ended; nothing is known of it."
+        beyond = " around it, and those inside its bodies are not observed" if bodies(node) else ""
+        return f"No single number stands out{beyond or ' here'}{effect}."
+    cause = guard.message if guard.node == node.name else f"needed by {guard.node}: {guard.message}"
     fix = f" Usual fix: {guard.fix}" if guard.fix else ""
     if cause.startswith(_ENGLISH):
         cause = cause[0].upper() + cause[1:]
