@@ -14,6 +14,8 @@ from halfwise.graph.casts import low_type, rewrite
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName, TensorName
+from tests import control
+from tests.control import GO, MATRIX, STEP
 from tests.graphs import Drawn, free_nodes, graphs, low_ends, plans
 
 F32 = TensorProto.FLOAT
@@ -123,6 +125,33 @@ def test_long_sums_agree_too():
         typed = Session(emulate_typed(rewritten.model, accumulate="fp16")).run(sample)
         assert_close(run(fp32, sample), typed)
     assert (run((), sample)["y"] != Runs(net)((), sample)["y"]).any()
+
+
+def test_long_sums_in_bodies_agree_too():
+    # One operand is the state of the loop, the other is read from outside, computed or constant.
+    rng = np.random.default_rng(0)
+    nodes = [
+        node("Identity", "go", "on", "on"),
+        node("MatMul", "state w", "a", "by_constant"),
+        node("MatMul", "a h", "next", "by_computed"),
+    ]
+    formals = [("step", STEP), ("go", GO), ("state", MATRIX)]
+    body = control.graph("body", nodes, formals, [("on", GO), ("next", MATRIX)])
+    loop = helper.make_node("Loop", ["trips", "", "x"], ["y"], "loop", body=body)
+    weights = {n: rng.standard_normal((100, 100)).astype(np.float32) / 10 for n in ("w", "v")}
+    constants = {**weights, "trips": np.array(3)}
+    net = network([node("Neg", "v", "h", "neg"), loop], "y", constants, shape=(3, 100))
+    sample = {"x": rng.standard_normal((3, 100)).astype(np.float32)}
+    run, wide = Runs(net, accumulate="fp16"), Runs(net)
+    for kept in ("", "neg", "loop", "neg loop"):
+        fp32 = [NodeName(name) for name in kept.split()]
+        rewritten = rewrite(net, roles_of(net), frozenset(fp32), FP16)
+        typed = Session(emulate_typed(rewritten.model, accumulate="fp16")).run(sample)
+        assert_close(run(fp32, sample), typed)
+        # Both products are sums in FP16 where the loop is low.
+        assert (run(fp32, sample)["y"] != wide(fp32, sample)["y"]).any() == ("loop" not in fp32)
+    inner = [n for g in run.switched.model.graph.subgraphs() for n in g if n.op_type == "Loop"]
+    assert len(inner) == 2 + 2
 
 
 @pytest.mark.parametrize("low_io", [names(), names("x", "y")])

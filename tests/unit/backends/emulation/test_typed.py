@@ -173,6 +173,25 @@ def test_the_state_of_a_loop_is_rounded_every_time():
     np.testing.assert_array_equal(run(model), expected)
 
 
+def test_low_values_in_sequences_and_optionals_become_fp32_ones():
+    held = onnx.helper.make_optional_type_proto(helper.make_tensor_type_proto(F16, None))
+    nodes = [
+        node("SequenceEmpty", "", "none", dtype=F16),
+        node("Mul", "x x", "square"),
+        node("SequenceInsert", "none square", "list"),
+        node("SequenceAt", "list zero", "first"),
+        node("Optional", "first", "maybe"),
+        node("OptionalGetElement", "maybe", "there"),
+        node("Optional", "", "nothing", type=held.optional_type.elem_type),
+        node("OptionalHasElement", "nothing", "has"),
+        node("Where", "has x there", "y"),
+    ]
+    zero = numpy_helper.from_array(np.array(0), "zero")
+    with np.errstate(over="ignore"):
+        expected = f16(f16(X) * f16(X))
+    np.testing.assert_array_equal(run(emulation(nodes, F16, [zero])), expected)
+
+
 def test_mixed_models_round_where_their_casts_say():
     # FP32 → FP16 → FP32 in the user's own model, and FP32 elsewhere.
     nodes = [
