@@ -5,13 +5,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.control import GO, MATRIX, STEP, graph
+from tests.control import GO, MATRIX, ROW, STEP, graph
 from tests.end_to_end.soundness import assert_sound
 from tests.models import COUNT, Ill, signals
 from tests.unit.graph.sketch import Sketch, f32
 
 HALF = TensorProto.FLOAT16
-ROW = (TensorProto.FLOAT, (None,))
 
 
 def node(op_type, inputs, outputs, **attributes):

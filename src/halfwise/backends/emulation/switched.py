@@ -6,7 +6,7 @@ output are rounded. Kept: it reads the FP32 versions, and only the second versio
 rounded. So an edge is rounded if and only if one of its ends is low: what the rewriter's Casts do.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -288,21 +288,24 @@ class _Builder:
             clone = attribute.as_graph().clone(allow_outer_scope_values=True)
             node.attributes[attribute.name] = ir.AttrGraph(attribute.name, clone)
             graphs = (clone, *clone.subgraphs())
-            captured: dict[ir.Value, Format] = {}
-            for inner in (n for graph in graphs for n in graph):
-                part = self.roles.part(inner)
-                for slot, value in enumerate(inner.inputs):
-                    if value is None or value.graph in graphs:
-                        continue
-                    if part.reads_low(slot):
-                        rounded = self.rounded[_name(value)]
-                        rounded.shape = value.shape
-                        captured[rounded] = self.fmt
-                        inner.replace_input_with(slot, rounded)
+            captured = self._read_rounded(graphs)
             lower_bodies(graphs, self.roles, self.fmt)
             sums = self.opset if self.accumulate == "fp16" else None
-            widen_body(clone, captured, low_sums_from=sums)
+            widen_body(clone, dict.fromkeys(captured, self.fmt), low_sums_from=sums)
             _rename((clone, *clone.subgraphs()), "::body")
+
+    def _read_rounded(self, graphs: Collection[ir.Graph]) -> list[ir.Value]:
+        """Let bodies read rounded versions of what they take low from outside; return these."""
+        captured = []
+        for node in (n for graph in graphs for n in graph):
+            part = self.roles.part(node)
+            for slot, value in enumerate(node.inputs):
+                if value is not None and value.graph not in graphs and part.reads_low(slot):
+                    rounded = self.rounded[_name(value)]
+                    rounded.shape = value.shape
+                    node.replace_input_with(slot, rounded)
+                    captured.append(rounded)
+        return captured
 
 
 def _rename(graphs: Iterable[ir.Graph], suffix: str) -> None:
