@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.graph.model import Network
-from halfwise.graph.roles import roles_of
-from halfwise.records import NodeName
+from halfwise.graph.roles import float_io, roles_of
+from halfwise.records import NodeName, TensorName
+from tests import control
 
 SHAPE = (2, 4)
 OPSETS = (11, 12, 13, 15, 17, 18, 20, 21)
@@ -249,26 +250,12 @@ def _filled(s: Sheet) -> str:
     return s.op("ConstantOfShape", [s.op("Shape", [s.pick()])], **attributes)
 
 
-def _if(s: Sheet) -> str:
-    outer, captured, inner = s.pick(), s.weight(SHAPE), f"i{s.new()}"
-    bodies = {}
-    for branch, op_type in (("then_branch", "Mul"), ("else_branch", "Sub")):
-        own = numpy_helper.from_array(np.full(SHAPE[1:], 0.75, np.float32), f"{inner}_{branch}")
-        nodes = [
-            helper.make_node(op_type, [outer, captured], [f"{inner}_{branch}_a"], name="twin"),
-            helper.make_node("Add", [f"{inner}_{branch}_a", own.name], [f"{inner}_{branch}_b"]),
-        ]
-        result = helper.make_tensor_value_info(nodes[1].output[0], TensorProto.FLOAT, SHAPE)
-        bodies[branch] = helper.make_graph(nodes, branch, [], [result], [own])
-    return s.op("If", ["flag"], **bodies)
-
-
 EXACT: tuple[Rule, ...] = (
     *(_binary(op_type) for op_type in ("Add", "Sub", "Mul")),
     *(_unary(op_type) for op_type in ("Relu", "Neg", "Identity")),
     *(_reduce(op_type) for op_type in ("ReduceSum", "ReduceMax", "ReduceMean")),
     *(_clip, _matmul, _gemm, _conv, _concat_slice, _split, _turned, _shape_chain, _gather, _pad),
-    *(_where, _argmax, _integers, _resize, _filled, _if),
+    *(_where, _argmax, _integers, _resize, _filled, *control.RULES),
 )
 """Rules whose results are exact on dyadic data, or nearly always."""
 ALL: tuple[Rule, ...] = (
@@ -318,6 +305,13 @@ def graphs(draw: Any, *, exact: bool = False, opsets: Sequence[int] = OPSETS) ->
 def free_nodes(network: Network) -> list[NodeName]:
     """Return the nodes that may be low, moving ones included."""
     return [name for name, role in roles_of(network).items() if role.free]
+
+
+def low_ends(network: Network) -> st.SearchStrategy[frozenset[TensorName]]:
+    """Any set of graph inputs and outputs of the low type; all and none often enough."""
+    ends = float_io(network)
+    some = st.frozensets(st.sampled_from(sorted(ends)))
+    return st.one_of(st.sampled_from([frozenset[TensorName](), ends]), some)
 
 
 def plans(network: Network) -> st.SearchStrategy[frozenset[NodeName]]:

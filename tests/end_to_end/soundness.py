@@ -61,7 +61,7 @@ def passes(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> bool:
     roles = roles_of(network, low_type(fmt))
     nodes = frozenset(NodeName(n) for n in kept)
     full = nodes | carried(network, roles, nodes)
-    rewritten, _ = rewrite(network, roles, full, fmt, fixed=frozenset(), low_io=False)
+    rewritten, _ = rewrite(network, roles, full, fmt, fixed=frozenset(), low_io=frozenset())
     samples = picked(ill, run.search.calibration)
     references = inspected_reference(network, samples)[0]
     criterion = tightened(run.criterion, run.search.tolerance_factor)

@@ -84,10 +84,19 @@ class Network:
         """Yield the nodes of the main graph in topological order."""
         return iter(self.graph)
 
+    def graphs(self) -> tuple[ir.Graph, ...]:
+        """Return the main graph, and the bodies of If, Loop and Scan, however deep."""
+        return graphs_of(self.model)
+
 
 def opset_of(model: ir.Model) -> int:
     """Return the version of the default ONNX operator set (1 where none is imported)."""
     return model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
+
+
+def graphs_of(model: ir.Model) -> tuple[ir.Graph, ...]:
+    """Return the main graph of `model`, and the bodies of If, Loop and Scan, however deep."""
+    return (model.graph, *model.graph.subgraphs())
 
 
 def node_name(node: ir.Node) -> NodeName:
@@ -169,7 +178,7 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
 
 def own_weights(model: ir.Model) -> None:
     """Load weights that lie in files beside the user's model: elsewhere they are not found."""
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in graphs_of(model):
         for value in graph.initializers.values():
             tensor = value.const_value
             if isinstance(tensor, ir.ExternalTensor):
@@ -260,7 +269,7 @@ def _deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
 
 
 def _check_constants(model: ir.Model) -> None:
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in graphs_of(model):
         for name, value in graph.initializers.items():
             tensor = value.const_value
             if tensor is None or tensor.dtype == ir.DataType.STRING:
@@ -299,11 +308,16 @@ def _check_and_infer(model: ir.Model) -> None:
         for graph in graphs_in(inferred.graph)
         for info in (*graph.input, *graph.output, *graph.value_info)
     }
+    computed = [v for node in model.graph.all_nodes() for v in node.outputs]
+    for value in (*computed, *(v for body in model.graph.subgraphs() for v in body.inputs)):
+        if value.name in types:
+            value.type = ir.serde.deserialize_type_proto_for_type(types[value.name])
+            value.shape = ir.serde.deserialize_type_proto_for_shape(types[value.name])
     for node in model.graph.all_nodes():
-        for value in node.outputs:
-            if value.name in types:
-                value.type = ir.serde.deserialize_type_proto_for_type(types[value.name])
-                value.shape = ir.serde.deserialize_type_proto_for_shape(types[value.name])
+        if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
+            # A Loop without a first condition leaves ONNX's inference without a type for it.
+            for condition in node.attributes["body"].as_graph().inputs[1:2]:
+                condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)
 
 
 def _forget_sizes(proto: onnx.ModelProto) -> None:

@@ -10,11 +10,11 @@ from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.repetition import repeated
-from halfwise.graph.roles import Role, Roles
+from halfwise.graph.roles import Role, Roles, float_io
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence
 from halfwise.progress import Watcher
-from halfwise.records import Growth, NodeName, Plan
+from halfwise.records import Growth, NodeName, Plan, TensorName
 from halfwise.stages.plan.ranges import producers_above
 from halfwise.stages.plan.reasons import kept_nodes, plan_record
 from halfwise.stages.plan.rules import apply_rules
@@ -35,6 +35,7 @@ class Planner:
         self.roles = roles
         self.watcher = watcher
         self.forced = apply_rules(case.network, roles, settings.rules)
+        self.low_io = float_io(case.network) if settings.io == "fp16" else frozenset[TensorName]()
         self.steps: list[str] = []
 
     def begin(self, evidence: Evidence) -> None:
@@ -105,7 +106,7 @@ class Planner:
             self.resolve(kept),
             self.settings.fmt,
             fixed=frozenset(n for n in ruled if self.roles[n].role is Role.MOVEMENT),
-            low_io=self.settings.io != "fp32",
+            low_io=self.low_io,
         )
 
     def record(
@@ -147,7 +148,7 @@ class Planner:
             self.settings.fmt,
             accumulate=self.settings.accumulate,
             limits=self.evidence.limits,
-            low_io=self.settings.io != "fp32",
+            low_io=self.low_io,
         )
         device, libraries = self.settings.device, self.settings.libraries
         return switched, Session(switched.model, device=device, libraries=libraries)

@@ -42,8 +42,8 @@ def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = 
     untyped = [v for n in network.nodes() for v in n.outputs if v.name and v.type is None]
     if untyped:
         _ask_runtime(network, untyped, device, libraries)
-    values = [*network.graph.inputs, *network.graph.initializers.values()]
-    values += [v for n in network.nodes() for v in n.outputs if v.name]
+    values = [v for g in network.graphs() for v in (*g.inputs, *g.initializers.values())]
+    values += [v for n in network.model.graph.all_nodes() for v in n.outputs if v.name]
     for value in values:
         if isinstance(value.type, ir.TensorType) and value.dtype in _LOW:
             raise CaseError(

@@ -15,7 +15,7 @@ from halfwise.graph.casts import rewrite as cast
 from halfwise.graph.model import Network, own_weights
 from halfwise.graph.movement import fewest_casts
 from halfwise.graph.roles import Roles
-from halfwise.records import NodeName
+from halfwise.records import NodeName, TensorName
 
 EXTERNAL_DATA_BYTES = 1 << 30
 """Above this the weights go into a file of their own: protobuf ends at 2 GB."""
@@ -28,7 +28,7 @@ def rewrite(
     fmt: Format,
     *,
     fixed: frozenset[NodeName],
-    low_io: bool,
+    low_io: frozenset[TensorName],
 ) -> tuple[Rewritten, frozenset[NodeName]]:
     """Return the mixed model with the fewest Casts, and the assignment that it implements.
 
@@ -38,9 +38,9 @@ def rewrite(
         assignment: All free nodes that are FP32.
         fmt: The low format.
         fixed: Moving nodes whose precision a user rule sets.
-        low_io: Float graph inputs and outputs get the low type.
+        low_io: Float graph inputs and outputs that get the low type.
     """
-    placed = fewest_casts(network, roles, assignment, fmt, fixed=fixed, fp32_io=not low_io)
+    placed = fewest_casts(network, roles, assignment, fmt, fixed=fixed, low_io=low_io)
     return cast(network, roles, placed, fmt, low_io=low_io), placed
 
 

@@ -35,6 +35,20 @@ def tensor(name, values):
 ADD = [node("Add", "x w", "y", "add")]
 
 
+def test_inputs_of_bodies_get_their_types():
+    step, go, state = (helper.make_empty_tensor_value_info(n) for n in ("step", "go", "state"))
+    nodes = [node("Identity", "go", "on"), node("Neg", "state", "next")]
+    given = [helper.make_tensor_value_info("on", TensorProto.BOOL, []), info("next")]
+    body = helper.make_graph(nodes, "body", [step, go, state], given)
+    trips = node("Constant", "", "trips", value_int=3)
+    loop = helper.make_node("Loop", ["trips", "", "x"], ["y"], "loop", body=body)
+    network = network_from_proto(model([trips, loop]))
+    [inner] = network.model.graph.subgraphs()
+    assert network.graphs() == (network.graph, inner)
+    types = [v.dtype for v in inner.inputs]
+    assert types == [ir.DataType.INT64, ir.DataType.BOOL, ir.DataType.FLOAT]
+
+
 # --- files that are no models -----------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from halfwise.backends.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.model import network_from_proto
 from halfwise.stages.check import check
-from tests import models
+from tests import control, models
 from tests.unit.graph.sketch import Sketch
 
 
@@ -27,6 +27,20 @@ def test_a_model_with_low_tensors_is_refused(dtype):
     with pytest.raises(CaseError, match="down_out") as error:
         check(network)
     assert "verify" in error.value.hint
+
+
+def test_a_body_with_low_tensors_is_refused():
+    sketch = Sketch()
+    x, flag = sketch.input("x", [2, 4]), sketch.input("flag", [], TensorProto.BOOL)
+    nodes = [
+        helper.make_node("Cast", [x], ["down"], "down", to=TensorProto.FLOAT16),
+        helper.make_node("Cast", ["down"], ["up"], "up", to=TensorProto.FLOAT),
+    ]
+    body = control.graph("body", nodes, (), [("up", control.MATRIX)])
+    branches = {"then_branch": body, "else_branch": body}
+    sketch.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **branches))
+    with pytest.raises(CaseError, match="'down'"):
+        check(sketch.network(sketch.op("Neg", "chosen", name="neg")))
 
 
 def test_a_model_with_low_weights_is_refused():

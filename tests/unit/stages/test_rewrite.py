@@ -8,7 +8,7 @@ from halfwise.errors import BuildFailed, KernelMissing
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import load_network
-from halfwise.graph.roles import Role, roles_of
+from halfwise.graph.roles import Role, float_io, roles_of
 from halfwise.records import NodeName
 from halfwise.stages import rewrite as stage
 from halfwise.stages.rewrite import rewrite, save_checked
@@ -17,7 +17,7 @@ from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.stages.casing import names, prepare
 
 
-def mixed(ill, kept=frozenset(), *, fixed=frozenset(), low_io=False):
+def mixed(ill, kept=frozenset(), *, fixed=frozenset(), low_io=frozenset()):
     prepared = prepare(ill)
     return rewrite(prepared.network, prepared.roles, kept, FP16, fixed=fixed, low_io=low_io)
 
@@ -67,7 +67,7 @@ def test_a_moving_node_that_a_rule_sets_stays_as_it_is_set():
 
 
 def test_low_inputs_and_outputs():
-    rewritten, _ = mixed(models.small(), low_io=True)
+    rewritten, _ = mixed(models.small(), low_io=float_io(prepare(models.small()).network))
     ends = [*rewritten.model.graph.inputs, *rewritten.model.graph.outputs]
     assert {v.dtype for v in ends} == {ir.DataType.FLOAT16}
     assert rewritten.casts == 0
@@ -114,7 +114,7 @@ def test_weights_beside_the_users_model_are_copied(tmp_path):
     network = load_network(tmp_path / "user" / "m.onnx")
     prepared = prepare(models.huge_weights())
     rewritten, _ = rewrite(
-        network, prepared.roles, names(*ill.kept), FP16, fixed=frozenset(), low_io=False
+        network, prepared.roles, names(*ill.kept), FP16, fixed=frozenset(), low_io=frozenset()
     )
     save_checked(rewritten.model, tmp_path / "run" / "m.onnx")
     (tmp_path / "user" / "weights.bin").unlink()
@@ -137,7 +137,9 @@ def test_the_file_is_loaded_and_not_what_was_written(tmp_path, monkeypatch):
 def in_bf16(ill: models.Ill) -> ir.Model:
     network = prepare(ill).network
     roles = roles_of(network, low_type(BF16))
-    return rewrite(network, roles, frozenset(), BF16, fixed=frozenset(), low_io=False)[0].model
+    return rewrite(network, roles, frozenset(), BF16, fixed=frozenset(), low_io=frozenset())[
+        0
+    ].model
 
 
 def test_a_kernel_that_the_cpu_lacks_for_bf16_is_no_fault(tmp_path):

@@ -6,7 +6,8 @@ output are rounded. Kept: it reads the FP32 versions, and only the second versio
 rounded. So an edge is rounded if and only if one of its ends is low: what the rewriter's Casts do.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,9 +22,11 @@ from halfwise.backends.emulation.rounding import (
     round_value,
     typed_value,
 )
+from halfwise.backends.emulation.typed import widen_body
 from halfwise.formats import Format
+from halfwise.graph.casts import lower_bodies
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import NodeRole, Role, Roles, is_float
+from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
 from halfwise.records import NodeName, TensorName
 
 SWITCH_INPUT = "halfwise::low"
@@ -53,7 +56,7 @@ def emulate_switched(
     *,
     accumulate: str = "fp32",
     limits: Mapping[TensorName, float] | None = None,
-    low_io: bool = False,
+    low_io: frozenset[TensorName] = frozenset(),
 ) -> Switched:
     """Return a model that emulates every assignment of `network`.
 
@@ -64,7 +67,7 @@ def emulate_switched(
         accumulate: "fp32", or "fp16" for running sums of low nodes in the low format.
         limits: Tensors whose range is smaller than the format's: larger magnitudes become ±inf
             where the tensor is rounded (headroom).
-        low_io: Float graph inputs and outputs have the low type.
+        low_io: Float graph inputs and outputs that have the low type.
     """
     builder = _Builder(network, roles, fmt, accumulate, dict(limits or {}), low_io)
     return Switched(builder.build(), tuple(builder.switched))
@@ -85,7 +88,7 @@ class _Builder:
         fmt: Format,
         accumulate: str,
         limits: dict[TensorName, float],
-        low_io: bool,
+        low_io: frozenset[TensorName],
     ) -> None:
         self.model = network.copy()
         self.graph = self.model.graph
@@ -117,23 +120,21 @@ class _Builder:
                     if is_float(value) and self._has_low_reader(value):
                         self.rounded[_name(value)] = self._append_rounding(node, value)
         self.graph.inputs.append(self.switch)
-        if self.low_io:
-            self._round_outputs()
+        self._round_outputs()
         return self.model
 
     def _has_low_reader(self, value: ir.Value) -> bool:
-        roles = ((self.roles.get(node_name(u.node)), u.idx) for u in value.uses())
-        return any(role is not None and role.free and role.inputs[i] for role, i in roles)
+        return any(self.roles.part(u.node).reads_low(u.idx) for u in value.uses())
 
     def _round_constant(self, value: ir.Value) -> None:
         if not is_float(value) or not self._has_low_reader(value):
             return
         assert value.const_value is not None
         array = np.asarray(value.const_value.numpy(), np.float32)
-        copy = typed_value(f"{value.name}::low", ir.DataType.FLOAT, value.shape)
-        copy.const_value = ir.tensor(self.fmt.saturate(array), name=copy.name)
-        self.graph.register_initializer(copy)
-        self.rounded[_name(value)] = copy
+        low = typed_value(f"{value.name}::low", ir.DataType.FLOAT, value.shape)
+        low.const_value = ir.tensor(self.fmt.saturate(array), name=low.name)
+        self.graph.register_initializer(low)
+        self.rounded[_name(value)] = low
 
     def _round_input(self, value: ir.Value) -> None:
         uses = value.uses()
@@ -145,7 +146,7 @@ class _Builder:
         for node in reversed(rounded.nodes):
             self.graph.insert_before(self.graph[0], node)
         self.rounded[_name(value)] = wide
-        if self.low_io:
+        if value.name in self.low_io:
             for node, index in uses:
                 node.replace_input_with(index, wide)
             self.rounded[_name(wide)] = wide
@@ -166,9 +167,8 @@ class _Builder:
 
     def _round_outputs(self) -> None:
         for i, value in enumerate(self.graph.outputs):
-            producer = value.producer()
-            if is_float(value) and not value.is_graph_input():
-                name = _name(value)
+            producer, name = value.producer(), _name(value)
+            if name in self.low_io:
                 value.name = f"{name}::raw"
                 rounded = round_value(value, self.fmt, f"{name}::result")
                 rounded.wide.name, rounded.wide.shape = name, value.shape
@@ -216,9 +216,9 @@ class _Builder:
         self.graph.remove(node, safe=True)
 
     def _kept_form(self, node: ir.Node, twice: set[ir.Value]) -> ir.Graph:
-        copy = _instance(node, list(node.inputs), "::kept")
-        nodes, outputs = [copy], []
-        for old, new in zip(node.outputs, copy.outputs, strict=True):
+        kept = _instance(node, list(node.inputs), "::kept")
+        nodes, outputs = [kept], []
+        for old, new in zip(node.outputs, kept.outputs, strict=True):
             if not _name(old):
                 continue
             outputs.append(new)
@@ -272,11 +272,54 @@ class _Builder:
             expansion = sums_in_low(node, inputs, self.fmt, f"{node.name}::sum", self.opset)
             if expansion is not None:
                 return list(expansion.nodes), [expansion.output]
-        copy = _instance(node, inputs, "::op")
+        low = _instance(node, inputs, "::op")
+        if bodies(node):
+            self._lower_bodies(low)
         if node.op_type == "ConstantOfShape" and "value" in node.attributes:
             fill = np.asarray(node.attributes["value"].as_tensor().numpy(), np.float32)
-            copy.attributes["value"] = ir.AttrTensor("value", ir.tensor(self.fmt.saturate(fill)))
-        return [copy], list(copy.outputs)
+            low.attributes["value"] = ir.AttrTensor("value", ir.tensor(self.fmt.saturate(fill)))
+        return [low], list(low.outputs)
+
+    def _lower_bodies(self, node: ir.Node) -> None:
+        """Give `node` low bodies of its own, emulated as those of the rewritten model are."""
+        for attribute in list(node.attributes.values()):
+            if attribute.type != ir.AttributeType.GRAPH:
+                continue
+            clone = attribute.as_graph().clone(allow_outer_scope_values=True)
+            node.attributes[attribute.name] = ir.AttrGraph(attribute.name, clone)
+            graphs = (clone, *clone.subgraphs())
+            captured = self._read_rounded(graphs)
+            lower_bodies(graphs, self.roles, self.fmt)
+            sums = self.opset if self.accumulate == "fp16" else None
+            widen_body(clone, dict.fromkeys(captured, self.fmt), low_sums_from=sums)
+            _rename((clone, *clone.subgraphs()), "::body")
+
+    def _read_rounded(self, graphs: Collection[ir.Graph]) -> list[ir.Value]:
+        """Let bodies read rounded versions of what they take low from outside; return these."""
+        captured = []
+        for node in (n for graph in graphs for n in graph):
+            part = self.roles.part(node)
+            for slot, value in enumerate(node.inputs):
+                if value is not None and value.graph not in graphs and part.reads_low(slot):
+                    rounded = self.rounded[_name(value)]
+                    rounded.shape = value.shape
+                    node.replace_input_with(slot, rounded)
+                    captured.append(rounded)
+        return captured
+
+
+def _rename(graphs: Iterable[ir.Graph], suffix: str) -> None:
+    """Append `suffix` to every name in bodies: their originals are in the model too."""
+    for graph in graphs:
+        own = [*graph.inputs, *graph.initializers.values()]
+        for value in (*own, *(v for node in graph for v in node.outputs)):
+            if value.const_value is not None:
+                # The tensor is shared, and has the name of the value.
+                value.const_value = copy(value.const_value)
+            if value.name:
+                value.name += suffix
+        for node in graph:
+            node.name = f"{node.name}{suffix}"
 
 
 def _instance(node: ir.Node, inputs: list[ir.Value | None], suffix: str) -> ir.Node:

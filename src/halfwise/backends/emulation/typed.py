@@ -4,6 +4,9 @@ Knows nothing of plans. It reads the types in the graph, so it judges the rewrit
 peer's mixed model and a plain FP16 export alike.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 
@@ -36,8 +39,34 @@ def emulate_typed(model: ir.Model, *, accumulate: str = "fp32") -> ir.Model:
     """
     result = model.clone()
     low_sums_from = opset_of(model) if accumulate == "fp16" else None
-    _Widener(result.graph, low_sums_from).widen(top=True)
+    widener = _Widener(result.graph, low_sums_from, {})
+    for value in result.graph.inputs:
+        widener.round_input(value)
+    widener.widen()
     return result
+
+
+def widen_body(
+    body: ir.Graph, captured: Mapping[ir.Value, Format], *, low_sums_from: int | None
+) -> None:
+    """Emulate one body of an If, Loop or Scan in place, and those in it.
+
+    Its low inputs become FP32 ones that have to hold rounded values.
+
+    Args:
+        body: The body; the values of its own that are low are FP16 or BF16.
+        captured: Values from outside that are rounded, but FP32 already.
+        low_sums_from: The opset where sums of low nodes are to be low, None for FP32 sums.
+    """
+    _Widener(body, low_sums_from, captured).widen()
+
+
+def _wide(held: ir.TypeProtocol) -> ir.TypeProtocol:
+    """Return a type with FP32 in place of the low formats, inside sequences and optionals too."""
+    if isinstance(held, ir.SequenceType | ir.OptionalType):
+        return type(held)(_wide(held.elem_type))
+    is_low = isinstance(held, ir.TensorType) and held.dtype in _FORMATS
+    return ir.TensorType(ir.DataType.FLOAT) if is_low else held
 
 
 class _Widener:
@@ -46,32 +75,33 @@ class _Widener:
     Attributes:
         graph: The graph.
         low_sums_from: The opset where sums of low nodes are to be low, else None.
-        formats: Format of each value that is low in the original, or was rounded here.
+        formats: Format of each value that is low in the original, or was rounded here or outside.
     """
 
-    def __init__(self, graph: ir.Graph, low_sums_from: int | None) -> None:
+    def __init__(
+        self, graph: ir.Graph, low_sums_from: int | None, captured: Mapping[ir.Value, Format]
+    ) -> None:
         self.graph = graph
         self.low_sums_from = low_sums_from
+        self.nodes = list(graph)
         own = [*graph.inputs, *graph.initializers.values()]
         own += [v for node in graph for v in node.outputs]
-        self.formats = {
+        formats = {
             v: _FORMATS[v.dtype]
             for v in own
             if isinstance(v.type, ir.TensorType) and v.dtype in _FORMATS
         }
-
-    def widen(self, *, top: bool) -> None:
-        """Retype every low value, and round what is stored in it."""
-        nodes = list(self.graph)
-        for value in list(self.formats):
-            value.type = ir.TensorType(ir.DataType.FLOAT)
-            if value.const_value is not None:
+        self.formats = {**captured, **formats}
+        for value in own:
+            if value.type is not None:
+                value.type = _wide(value.type)
+            if value in formats and value.const_value is not None:
                 array = np.asarray(value.const_value.numpy()).astype(np.float32)
                 value.const_value = ir.tensor(array, name=value.name)
-        if top:
-            for value in self.graph.inputs:
-                self._round_input(value)
-        for node in nodes:
+
+    def widen(self) -> None:
+        """Round what the nodes store in low values."""
+        for node in self.nodes:
             for attribute in list(node.attributes.values()):
                 self._widen_attribute(node, attribute)
             if any(v in self.formats for v in node.outputs):
@@ -80,7 +110,10 @@ class _Widener:
     def _widen_attribute(self, node: ir.Node, attribute: ir.Attr) -> None:
         name = attribute.name
         if attribute.type == ir.AttributeType.GRAPH:
-            _Widener(attribute.as_graph(), self.low_sums_from).widen(top=False)
+            _Widener(attribute.as_graph(), self.low_sums_from, self.formats).widen()
+        elif attribute.type == ir.AttributeType.TYPE_PROTO:
+            held = attribute.value
+            node.attributes[name] = ir.AttrTypeProto(name, replace(held, type=_wide(held.type)))
         elif attribute.type == ir.AttributeType.TENSOR:
             tensor = attribute.as_tensor()
             if tensor.dtype in _FORMATS:
@@ -89,7 +122,8 @@ class _Widener:
         elif name in _TYPE_ATTRIBUTES and ir.DataType(attribute.as_int()) in _FORMATS:
             node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
 
-    def _round_input(self, value: ir.Value) -> None:
+    def round_input(self, value: ir.Value) -> None:
+        """Round what comes in as a low value of the model."""
         uses = value.uses()
         if value not in self.formats or not uses:
             return

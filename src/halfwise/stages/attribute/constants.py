@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from halfwise.graph.casts import saturated_constants
 from halfwise.graph.model import constant_array
-from halfwise.graph.roles import is_float
 from halfwise.records import Guard, SaturatedConstant
 from halfwise.stages.attribute.evidence import Evidence, percent, several
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
@@ -41,16 +40,14 @@ def constant_guards(evidence: Evidence) -> Iterator[Guard]:
     - "constant-subnormal" for a BatchNormalization's variance v: some channel's 1/√(v + eps)
       changes by more than `SIGNIFICANT`; to first order |δv| / 2(v + eps).
     """
-    values = evidence.network.graph.initializers
+    every = evidence.network.model.graph.all_nodes()
+    fills = [n.outputs[0] for n in every if n.op_type == "ConstantOfShape"]
+    values = {v.name: v for v in (*evidence.constants, *fills)}
     beyond = saturated_constants(evidence.network, evidence.roles, frozenset(), evidence.fmt)
     for found in () if evidence.fmt.has_range_of_fp32 else beyond:
-        value = values.get(found.name)
-        if value is None:
-            value = evidence.nodes[found.consumers[0]].outputs[0]
-        yield from _beyond(evidence, value, found)
-    for value in values.values():
-        if is_float(value):
-            yield from _tiny(evidence, value)
+        yield from _beyond(evidence, values[found.name], found)
+    for value in evidence.constants:
+        yield from _tiny(evidence, value)
     for node in evidence.nodes.values():
         if node.op_type == "BatchNormalization":
             yield from _variance(evidence, node)

@@ -6,7 +6,6 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.graph.model import constant_array
-from halfwise.graph.roles import is_float
 from halfwise.records import Guard
 from halfwise.stages.attribute.evidence import Evidence
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
@@ -38,9 +37,8 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
             yield from _angle(evidence, node)
         elif node.op_type == "GridSample":
             yield from _grid(evidence, node)
-    for value in evidence.network.graph.initializers.values():
-        if is_float(value):
-            yield from _integer_constant(evidence, value)
+    for value in evidence.constants:
+        yield from _integer_constant(evidence, value)
 
 
 def _from_integer(node: ir.Node) -> bool:

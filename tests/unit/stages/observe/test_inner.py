@@ -12,7 +12,7 @@ from onnx import parser
 from halfwise.case import Samples
 from halfwise.formats import FP16
 from halfwise.graph.model import network_from_proto
-from halfwise.graph.roles import NodeRole, Role, roles_of
+from halfwise.graph.roles import NodeRole, Role, Roles, roles_of
 from halfwise.stages.observe import observe
 from halfwise.stages.observe.inner import cancellation
 
@@ -189,7 +189,7 @@ def test_cancellation_of_very_large_tensors_is_drawn():
 def test_nodes_that_must_stay_in_fp32_are_left_out():
     body = "g (float[3] x, float[3] z) => (float[3] y) { s = Mul (x, x) y = Add (s, z) }"
     network = network_of(body, 17)
-    pinned = {name: NodeRole(Role.PINNED, reason="test") for name in roles_of(network)}
+    pinned = Roles({name: NodeRole(Role.PINNED, reason="test") for name in roles_of(network)})
     sample = {"x": normal(3), "z": normal(3)}
     assert inner(body, 17, sample) != []
     assert observe(network, Samples(("0",), lambda _: sample), FP16, roles=pinned)[0].inner == ()

@@ -1,14 +1,14 @@
 import math
 
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from halfwise.formats import FP16
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.records import Growth, NodeName
 from halfwise.stages.plan.reasons import depth_note, kept_nodes, plan_record
-from tests import models
+from tests import control, models
 from tests.unit.graph.sketch import Sketch
 from tests.unit.render.runs import guard, kept
 from tests.unit.stages.casing import names
@@ -172,3 +172,30 @@ def test_a_plan_lists_constants_that_saturate_where_low_nodes_read_them():
 
 def test_remarks_come_along():
     assert record(NORM, frozenset(), remarks=["a remark"]).notes == ("a remark",)
+
+
+def branching():
+    s = Sketch()
+    x, flag = s.input("x", [2, 4]), s.input("flag", [], TensorProto.BOOL)
+    s.nodes.append(
+        helper.make_node("If", [flag], ["chosen"], "choose", **control.branches("b", x, x))
+    )
+    return s.network(s.op("Neg", "chosen", name="neg"))
+
+
+def test_control_flow_that_no_guard_explains_is_said_to_hide_its_numbers():
+    [found] = kept_nodes(branching(), names("choose"), (), {}, {NodeName("choose"): 3.0})
+    assert found.op == "If"
+    assert found.reason == (
+        "No single number stands out around it, and those inside its bodies are not observed; "
+        "low, it brings the error to at least 3 × what is allowed."
+    )
+
+
+def test_nodes_in_bodies_that_must_be_fp32_are_listed():
+    network = branching()
+    plan = plan_record(
+        network, roles_of(network), FP16, names(), 0, keep=(), minimal=True, growth=()
+    )
+    assert [u.op for u in plan.unsupported] == ["SequenceConstruct", "SequenceAt"]
+    assert plan.candidates == 2
