@@ -24,7 +24,8 @@ InputsOption = Annotated[
     str,
     _data(
         metavar="DATA",
-        help="Real inputs: .npz or .npy file, folder, file.py:function, or the word random.",
+        help="Real inputs: .npz, .npy or Polygraphy .json file, folder, file.py:function, or the "
+        "word random.",
         show_default=False,
     ),
 ]

@@ -173,7 +173,8 @@ class _Fix:
         chosen = judged.failing[: max(1, len(self.heldout) // 4)]
         rest = [i for i in range(len(self.heldout)) if i not in chosen]
         self.watcher.note(
-            f"{len(judged.failing)} held-out samples fail; {len(chosen)} join the calibration"
+            f"held-out samples that fail: {len(judged.failing)}; that join the calibration: "
+            f"{len(chosen)}"
         )
         self.joined += [self.heldout.ids[i] for i in chosen]
         samples = self.heldout.select(chosen)

@@ -62,7 +62,8 @@ def _title(run: Run) -> str:
         where = f"on {count(len(verdict.samples), 'held-out sample')}"
     else:
         where = f"on {count(len(verdict.samples), 'sample')} that the search had seen"
-    return f"{'PASSED' if verdict.passed else 'FAILED'} ({verdict.level}) {where}"
+    whose = "" if verdict.runner is None else f" outputs of {shorten(verdict.runner)}"
+    return f"{'PASSED' if verdict.passed else 'FAILED'} ({verdict.level}{whose}) {where}"
 
 
 def _caution(plan: Plan | None) -> str:
