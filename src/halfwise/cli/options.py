@@ -119,7 +119,11 @@ class Plan:
     ]
     lower: Annotated[
         list[str] | None,
-        _plan(metavar="N", help="Never keep these nodes: name or expression. Repeatable."),
+        _plan(
+            metavar="N",
+            help="Never keep these nodes: name or expression. Lowers operators of custom domains "
+            "too. Repeatable.",
+        ),
     ]
     keep_above: Annotated[
         float | None,

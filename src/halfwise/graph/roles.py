@@ -82,10 +82,20 @@ def is_float(value: ir.Value | None) -> bool:
     )
 
 
-def roles_of(network: Network, low: ir.DataType = ir.DataType.FLOAT16) -> Roles:
+def roles_of(
+    network: Network,
+    low: ir.DataType = ir.DataType.FLOAT16,
+    *,
+    custom: Mapping[NodeName, NodeRole] | None = None,
+) -> Roles:
     """Return the role of every node of the main graph.
 
     Nodes inside the bodies of If, Loop and Scan are FP32 and belong to their pinned node.
+
+    Args:
+        network: The model.
+        low: The low type.
+        custom: Roles of nodes whose operators ONNX has no schemas for; without it they are pinned.
 
     Raises:
         CaseError: `low` is BF16, and the opset has no Cast to it.
@@ -95,7 +105,8 @@ def roles_of(network: Network, low: ir.DataType = ir.DataType.FLOAT16) -> Roles:
             f"BF16 needs opset {_FIRST_BF16_OPSET} or later; the model has {network.opset}.",
             "Raise the model's opset, for example with onnx.version_converter.convert_version.",
         )
-    return {node_name(n): _role(n, network.model.opset_imports, low) for n in network.nodes()}
+    roles = {node_name(n): _role(n, network.model.opset_imports, low) for n in network.nodes()}
+    return roles | dict(custom or {})
 
 
 def _role(node: ir.Node, opsets: Mapping[str, int], low: ir.DataType) -> NodeRole:

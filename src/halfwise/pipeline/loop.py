@@ -17,6 +17,7 @@ from halfwise.records import Growth, Guard, NodeName, Observations, Plan, Search
 from halfwise.stages.check import check
 from halfwise.stages.growth import growth
 from halfwise.stages.judge import Judged, judge
+from halfwise.stages.plan.custom import custom_roles
 from halfwise.stages.plan.search import Found
 from halfwise.stages.reference import inspected_reference
 
@@ -74,7 +75,8 @@ class _Fix:
         settings, network = self.settings, self.case.network
         with self._stage("reference"):
             check(network, device=settings.device, libraries=settings.libraries)
-            self.roles = roles_of(network)
+            custom = custom_roles(network, settings.rules, settings.fmt)
+            self.roles = roles_of(network, custom=custom)
             self.planner = Planner(self.case, settings, self.roles, self.watcher)
             self.heldout = self.case.heldout
             self.references, self.nonfinite = inspected_reference(

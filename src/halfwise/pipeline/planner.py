@@ -138,6 +138,7 @@ class Planner:
             keep=keep,
             minimal=found.minimal,
             growth=growth,
+            lowered=self.forced.lowered,
             remarks=remarks,
         )
 

@@ -222,6 +222,13 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         )
     if len(plan.constants) > 4:
         yield f"{len(plan.constants) - 4} more constants saturate."
+    rules: dict[str, list[NodeName]] = {}
+    for name, rule in plan.lowered.items():
+        rules.setdefault(rule, []).append(name)
+    for rule, lowered in rules.items():
+        yield sentence(
+            f"{count(len(lowered), 'node')} in {low} by the rule {rule}: {listed(lowered)}."
+        )
     reasons: dict[tuple[str, str], list[NodeName]] = {}
     for node in plan.unsupported:
         reasons.setdefault((node.op, node.reason), []).append(node.node)
