@@ -3,8 +3,9 @@
 Inputs are one dictionary {input name: array} per iteration, in a list; outputs are a list of
 [runner, iterations], each iteration with a dictionary {output name: array}. Since 0.53 a path
 without a suffix is a folder with one file per iteration. The format is that of
-`polygraphy/json/serde.py` and `polygraphy/comparator/struct.py`, from version 0.27 (where an array
-may be Latin-1 text, or a `.npz` archive) to 0.53.
+`polygraphy/json/serde.py` and `polygraphy/comparator/struct.py`: 0.48 to 0.53 write the same, and
+what earlier ones wrote (arrays as Latin-1 text or `.npz` archives, other marks of types) is read
+as their decoders read it.
 """
 
 import base64
