@@ -9,6 +9,7 @@ from tests.models.attention import mask
 from tests.models.benign import saturating, small
 from tests.models.cancelling import cancellation
 from tests.models.constants import batch_norm, huge_weights, tiny_weights
+from tests.models.custom import microsoft
 from tests.models.depth import deep, residual
 from tests.models.illness import COUNT, Factory, Ill, registered, signals, weights
 from tests.models.normalisation import layer_norm
@@ -38,6 +39,7 @@ __all__ = [
     "logarithm",
     "lstm",
     "mask",
+    "microsoft",
     "near_the_edge",
     "residual",
     "resize",

@@ -12,6 +12,7 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import Network, load_network, network_from_proto
 from halfwise.metrics import BUILT_IN, Metric, resolve
 from halfwise.records import Criterion
+from halfwise.render.wording import count
 from halfwise.stages.inputs import (
     InputSpec,
     LoadedSamples,
@@ -60,7 +61,7 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
     elif split:
         samples, heldout = split_heldout(samples)
         if heldout:
-            notes.append(f"{len(samples)} samples to search on, {len(heldout)} held out")
+            notes.append(f"{count(len(samples), 'sample')} to search on, {len(heldout)} held out")
         else:
             notes.append("warning: there is a single sample, so nothing can be held out")
     searched, judged = hash_each(samples), hash_each(heldout)
@@ -89,8 +90,8 @@ def load_model(model: Model) -> Network:
 def _copies_note(copies: int, heldout: int) -> str:
     left = "" if copies < heldout else "; none is left to judge on"
     return (
-        f"warning: left out {copies} of {heldout} held-out samples: each is a copy of one that the "
-        f"search uses, or of another one that is held out{left}"
+        f"warning: left out {copies} of {count(heldout, 'held-out sample')}: each is a copy of one "
+        f"that the search uses, or of another one that is held out{left}"
     )
 
 

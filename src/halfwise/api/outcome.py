@@ -12,6 +12,7 @@ from halfwise.backends.ort import runtime_version
 from halfwise.case import Case
 from halfwise.pipeline import Fixed
 from halfwise.records import Cost, KeptNode, Plan, Provenance, Run, Verdict
+from halfwise.render.wording import count
 
 PACKAGES = ("halfwise", "onnx", "onnx-ir", "numpy", "ml-dtypes", "scipy")
 NOT_REAL = "the inputs are random, so this says nothing: not on real data"
@@ -72,8 +73,9 @@ def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
     if verdict.metric is None or not verdict.passed or worst <= 0.1:
         return ()
     return (
-        f"{verdict.metric.name} passed on {len(verdict.samples)} samples although an output is off "
-        f"by {worst:.2g} of its largest value: judge on more samples before relying on it.",
+        f"{verdict.metric.name} passed on {count(len(verdict.samples), 'sample')} although an "
+        f"output is off by {worst:.2g} of its largest value: judge on more samples before relying "
+        "on it.",
     )
 
 
@@ -83,7 +85,7 @@ def warnings(case: Case) -> tuple[str, ...]:
     renamed = len(case.network.original_names)
     if renamed:
         found += (
-            f"{renamed} nodes had no name or shared one; original_names in run.json maps them",
+            f"{count(renamed, 'node')} had no name or shared one; original_names in run.json tells",
         )
     return found
 

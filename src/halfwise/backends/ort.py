@@ -158,14 +158,14 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
             if n.domain not in ("", "ai.onnx")
         }
     )
+    # It looks for kernels only after it has found the graph valid.
+    kind = KernelMissing if isinstance(error, ort_errors.NotImplemented) else CaseError
     if custom:
-        return CaseError(
+        return kind(
             f"ONNX Runtime cannot run the model; it uses custom operators {', '.join(custom)}: "
             f"{_first_line(error)}",
             "Register the library that implements them: --ort-library PATH.",
         )
-    # It looks for kernels only after it has found the graph valid.
-    kind = KernelMissing if isinstance(error, ort_errors.NotImplemented) else CaseError
     return kind(
         f"ONNX Runtime cannot run the model: {_first_line(error)}",
         "Check it with `python -m onnx.checker`, or export it again.",

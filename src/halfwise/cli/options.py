@@ -24,7 +24,8 @@ InputsOption = Annotated[
     str,
     _data(
         metavar="DATA",
-        help="Real inputs: .npz or .npy file, folder, file.py:function, or the word random.",
+        help="Real inputs: .npz, .npy or Polygraphy .json file, folder, file.py:function, or the "
+        "word random.",
         show_default=False,
     ),
 ]
@@ -124,7 +125,11 @@ class Plan:
     ]
     lower: Annotated[
         list[str] | None,
-        _plan(metavar="N", help="Never keep these nodes: name or expression. Repeatable."),
+        _plan(
+            metavar="N",
+            help="Never keep these nodes: name or expression. Lowers operators of custom domains "
+            "too. Repeatable.",
+        ),
     ]
     keep_above: Annotated[
         float | None,

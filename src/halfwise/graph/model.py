@@ -18,6 +18,7 @@ from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
 from halfwise.graph.external import external_files
+from halfwise.graph.functions import inline_functions
 from halfwise.graph.naming import name_uniquely
 from halfwise.records import NodeName, TensorName
 
@@ -35,6 +36,7 @@ _REFUSALS = (
     TypeError,
     KeyError,
     RuntimeError,
+    ir.passes.PreconditionError,
     onnx.checker.ValidationError,
     onnx.shape_inference.InferenceError,
 )
@@ -153,7 +155,7 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
     if all(node.domain not in ("", "ai.onnx") for node in model.graph.all_nodes()):
         model.opset_imports.setdefault("", _SPARE_OPSET)
     try:
-        passes.InlinePass()(model)
+        inline_functions(model)
         passes.RemoveInitializersFromInputsPass()(model)
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
         passes.TopologicalSortPass()(model)

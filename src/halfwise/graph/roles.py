@@ -151,7 +151,11 @@ def float_io(network: Network) -> frozenset[TensorName]:
 
 
 def roles_of(
-    network: Network, low: ir.DataType = ir.DataType.FLOAT16, *, opset: int | None = None
+    network: Network,
+    low: ir.DataType = ir.DataType.FLOAT16,
+    *,
+    opset: int | None = None,
+    custom: Mapping[NodeName, NodeRole] | None = None,
 ) -> Roles:
     """Return the role of every node.
 
@@ -159,6 +163,7 @@ def roles_of(
         network: The model.
         low: The low type.
         opset: Version of the default operator set to look operators up in; None for the model's.
+        custom: Roles of nodes whose operators ONNX has no schemas for; without it they are pinned.
 
     Raises:
         CaseError: `low` is BF16, and the opset has no Cast to it.
@@ -169,7 +174,7 @@ def roles_of(
             f"BF16 needs opset {FIRST_BF16_OPSET} or later; the model has {network.opset}.",
             "Raise the model's opset, for example with onnx.version_converter.convert_version.",
         )
-    return Roles(_roles(network.nodes(), opset, low))
+    return Roles({**_roles(network.nodes(), opset, low), **(custom or {})})
 
 
 def _roles(nodes: Iterable[ir.Node], opset: int, low: ir.DataType) -> dict[NodeName, NodeRole]:

@@ -18,6 +18,7 @@ from halfwise.stages.check import check
 from halfwise.stages.growth import growth
 from halfwise.stages.judge import Judged, judge
 from halfwise.stages.opset import with_opset_for
+from halfwise.stages.plan.custom import custom_roles
 from halfwise.stages.plan.search import Found
 from halfwise.stages.reference import inspected_reference
 
@@ -78,7 +79,8 @@ class _Fix:
             check(self.case.network, device=settings.device, libraries=settings.libraries)
             self._raise_opset()
             network = self.case.network
-            self.roles = roles_of(network, low_type(settings.fmt))
+            custom = custom_roles(network, settings.rules, settings.fmt)
+            self.roles = roles_of(network, low_type(settings.fmt), custom=custom)
             self.planner = Planner(self.case, settings, self.roles, self.watcher)
             self.heldout = self.case.heldout
             self.references, self.nonfinite = inspected_reference(
@@ -190,7 +192,8 @@ class _Fix:
         chosen = judged.failing[: max(1, len(self.heldout) // 4)]
         rest = [i for i in range(len(self.heldout)) if i not in chosen]
         self.watcher.note(
-            f"{len(judged.failing)} held-out samples fail; {len(chosen)} join the calibration"
+            f"held-out samples that fail: {len(judged.failing)}; that join the calibration: "
+            f"{len(chosen)}"
         )
         self.joined += [self.heldout.ids[i] for i in chosen]
         samples = self.heldout.select(chosen)

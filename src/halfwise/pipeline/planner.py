@@ -15,6 +15,7 @@ from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence
 from halfwise.progress import Watcher
 from halfwise.records import Growth, NodeName, Plan, TensorName
+from halfwise.render.wording import count
 from halfwise.stages.plan.ranges import producers_above
 from halfwise.stages.plan.reasons import kept_nodes, plan_record
 from halfwise.stages.plan.rules import apply_rules
@@ -35,7 +36,7 @@ class Planner:
         self.roles = roles
         self.watcher = watcher
         self.forced = apply_rules(case.network, roles, settings.rules)
-        self.low_io = float_io(case.network) if settings.io == "fp16" else frozenset[TensorName]()
+        self.low_io = float_io(case.network) if settings.io != "fp32" else frozenset[TensorName]()
         self.steps: list[str] = []
 
     def begin(self, evidence: Evidence) -> None:
@@ -138,6 +139,7 @@ class Planner:
             keep=keep,
             minimal=found.minimal,
             growth=growth,
+            lowered=self.forced.lowered,
             remarks=remarks,
         )
 
@@ -171,5 +173,5 @@ class Planner:
         kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
         kept -= frozenset(self.forced.lowered)
         passed = self.trials.evaluate(kept, confirm=True).passed
-        step = f"--keep-above {limit:g} keeps {len(kept)} nodes; no search"
+        step = f"--keep-above {limit:g} keeps {count(len(kept), 'node')}; no search"
         return Found(kept, passed, False, {}, frozenset(), {}, False, (step,))

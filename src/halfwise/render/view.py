@@ -63,7 +63,8 @@ def _title(run: Run) -> str:
         where = f"on {count(len(verdict.samples), 'held-out sample')}"
     else:
         where = f"on {count(len(verdict.samples), 'sample')} that the search had seen"
-    return f"{'PASSED' if verdict.passed else 'FAILED'} ({verdict.level}) {where}"
+    whose = "" if verdict.runner is None else f" outputs of {shorten(verdict.runner)}"
+    return f"{'PASSED' if verdict.passed else 'FAILED'} ({verdict.level}{whose}) {where}"
 
 
 def _caution(plan: Plan | None) -> str:
@@ -222,6 +223,13 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         )
     if len(plan.constants) > 4:
         yield f"{len(plan.constants) - 4} more constants saturate."
+    rules: dict[str, list[NodeName]] = {}
+    for name, rule in plan.lowered.items():
+        rules.setdefault(rule, []).append(name)
+    for rule, lowered in rules.items():
+        yield sentence(
+            f"{count(len(lowered), 'node')} in {low} by the rule {rule}: {listed(lowered)}."
+        )
     reasons: dict[tuple[str, str], list[NodeName]] = {}
     for node in plan.unsupported:
         reasons.setdefault((node.op, node.reason), []).append(node.node)

@@ -67,6 +67,10 @@ def metric(candidate, *, passed):
             "FAILED (emulated) without a sample to judge on",
         ),
         (verification(), "PASSED (emulated) on 64 samples"),
+        (
+            verification(verdict=verdict(level="recorded", runner="trt-runner-N0")),
+            "PASSED (recorded outputs of trt-runner-N0) on 64 samples",
+        ),
     ],
 )
 def test_titles(made, title):

@@ -160,3 +160,25 @@ def test_an_invalid_model_is_refused_and_removed(tmp_path, make):
     with pytest.raises(BuildFailed, match="not valid"):
         save_checked(model, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def swirl():
+    """A model in FP16 with an operator that ONNX Runtime does not know."""
+    ends = [ir.val(name, ir.DataType.FLOAT16, [4]) for name in "xy"]
+    node = ir.node("Swirl", ends[:1], outputs=ends[1:], domain="com.example", name="swirl")
+    opsets = {"": 17, "com.example": 1}
+    graph = ir.Graph(ends[:1], ends[1:], nodes=[node], opset_imports=opsets, name="g")
+    return ir.Model(graph, ir_version=10)
+
+
+def test_what_a_rule_lowered_need_not_run_here(tmp_path):
+    save_checked(swirl(), tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx").is_file()
+
+
+def test_a_custom_operator_in_fp32_has_to_run(tmp_path):
+    model = swirl()
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        value.type = ir.TensorType(ir.DataType.FLOAT)
+    with pytest.raises(BuildFailed, match="Swirl"):
+        save_checked(model, tmp_path / "m.onnx")

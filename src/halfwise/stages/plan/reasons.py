@@ -111,6 +111,7 @@ def plan_record(
     keep: tuple[KeptNode, ...],
     minimal: bool,
     growth: Sequence[Growth],
+    lowered: Mapping[NodeName, str] | None = None,
     remarks: Sequence[str] = (),
 ) -> Plan:
     """Return the record of a plan.
@@ -124,6 +125,7 @@ def plan_record(
         keep: The kept compute nodes.
         minimal: Whether lowering any of them was seen to fail.
         growth: The error's way through the all-low model, where it was followed.
+        lowered: Node that a rule lowered → the rule.
         remarks: Sentences about the plan as a whole.
     """
     notes = [*remarks]
@@ -139,6 +141,7 @@ def plan_record(
         minimal=minimal,
         candidates=sum(r.role is Role.COMPUTE for r in roles.values()),
         casts=casts,
+        lowered=dict(lowered or {}),
         notes=tuple(notes),
     )
 

@@ -41,7 +41,7 @@ def apply_rules(network: Network, roles: Roles, rules: Rules) -> Forced:
     lowered: dict[NodeName, str] = {}
     for rule in rules.keep:
         outputs = rule == "outputs"
-        matches = _output_producers(network, roles) if outputs else _named(rule, network)
+        matches = _output_producers(network, roles) if outputs else named(rule, network)
         _demand_node(matches, "--keep", rule, network)
         kept |= {n: f"--keep {rule}" for n in matches if roles[n].free}
     for op in rules.keep_op:
@@ -53,7 +53,7 @@ def apply_rules(network: Network, roles: Roles, rules: Rules) -> Forced:
             raise CaseError(f"--keep-op {op} matches no node.", f"The model has: {known}.")
         kept |= {n: f"--keep-op {op}" for n in matches if roles[n].free}
     for rule in rules.lower:
-        matches = _named(rule, network)
+        matches = named(rule, network)
         _demand_node(matches, "--lower", rule, network)
         for name in matches:
             if roles[name].role is Role.PINNED:
@@ -70,7 +70,12 @@ def apply_rules(network: Network, roles: Roles, rules: Rules) -> Forced:
     return Forced(kept, lowered)
 
 
-def _named(rule: str, network: Network) -> list[NodeName]:
+def named(rule: str, network: Network) -> list[NodeName]:
+    """Return the nodes that a rule names, in graph order: one by its name, or all that it matches.
+
+    Raises:
+        CaseError: `rule` is neither a node's name nor a regular expression.
+    """
     names = _names(network)
     exact = [node for node, known in names.items() if rule in known]
     if exact:

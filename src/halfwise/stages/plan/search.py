@@ -142,7 +142,7 @@ class Search:
             return previous
         kept = self._shrunk(self._start(previous))
         while not self._passes(kept, confirm=True):
-            self._note(f"{len(kept)} nodes fail on another calibration sample; going on")
+            self._note(f"another calibration sample fails (kept nodes: {len(kept)}); going on")
             kept = self._shrunk(self._start(kept))
         return kept
 
@@ -178,10 +178,10 @@ class Search:
             if self._passes(guess, confirm=True):
                 self._note(f"{name} in FP32 ({len(guess | self.forced)}) passes")
                 return guess
-        self._note(f"{len(suspected)} suspected nodes in FP32 do not pass; measuring contributions")
+        self._note(f"all suspected nodes in FP32 ({len(suspected)}) fail; measuring contributions")
         outside = [n for n in self.nodes if n not in suspected | previous]
         kept = self._lowered_by_contribution(outside)
-        self._note(f"{len(kept)} nodes left after lowering by contribution")
+        self._note(f"nodes left after lowering by contribution: {len(kept)}")
         return kept
 
     def _lowered_by_contribution(self, nodes: Sequence[NodeName]) -> Nodes:
@@ -253,7 +253,7 @@ class Search:
         for group in (*self._neighbourhoods(), *self._places(kept)):
             if len(group) > 1:
                 kept = self._lower(kept, [group], split=False)
-        self._note(f"{len(kept | self.forced)} nodes left after lowering groups")
+        self._note(f"nodes left after lowering groups: {len(kept | self.forced)}")
         return kept
 
     def _suspicions(self) -> list[Nodes]:

@@ -170,6 +170,12 @@ def test_a_plan_lists_constants_that_saturate_where_low_nodes_read_them():
     assert record(network, names("fill")).constants == ()
 
 
+def test_what_rules_lowered_comes_along():
+    lowered = {NodeName("square"): "--lower square"}
+    assert record(NORM, frozenset(), lowered=lowered).lowered == lowered
+    assert record(NORM, frozenset()).lowered == {}
+
+
 def test_remarks_come_along():
     assert record(NORM, frozenset(), remarks=["a remark"]).notes == ("a remark",)
 

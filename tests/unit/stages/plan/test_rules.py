@@ -4,7 +4,7 @@ from halfwise.case import Rules
 from halfwise.errors import CaseError
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
-from halfwise.stages.plan.rules import apply_rules
+from halfwise.stages.plan.rules import apply_rules, named
 from tests import models
 from tests.unit.graph.sketch import Sketch
 from tests.unit.stages.casing import names
@@ -38,6 +38,10 @@ def test_an_expression_matches_whole_names():
     )
     with pytest.raises(CaseError, match="matches no node"):
         applied(keep=("squar",))
+
+
+def test_names_that_a_rule_matches_are_in_graph_order():
+    assert named("e.*|square", NORM) == ["square", "eps"]
 
 
 def shared():
@@ -114,6 +118,16 @@ def test_both_kept_and_lowered_is_a_contradiction():
         applied(keep=("square",), lower=("squ.*",))
     assert "--keep square" in str(error.value)
     assert "--lower squ.*" in str(error.value)
+
+
+def test_contradictions_of_other_rules():
+    with pytest.raises(CaseError, match=r"--keep-op Sqrt and --lower root both match node root\."):
+        applied(keep_op=("Sqrt",), lower=("root",))
+    with pytest.raises(CaseError, match="--keep outputs and --lower gamma both match node gamma"):
+        applied(keep=("outputs",), lower=("gamma",))
+    for rules in ({"keep": ("choose",)}, {"keep_op": ("If",)}):
+        with pytest.raises(CaseError, match="--lower choose matches choose, which must be FP32"):
+            applied(pinned(), lower=("choose",), **rules)
 
 
 def test_an_expression_that_is_none_is_refused():
