@@ -70,7 +70,7 @@ def fix(
     """Find the smallest set of FP32 nodes, write the mixed model, and judge it on held-out data.
 
     Args:
-        model: FP32 model: path or proto.
+        model: FP32, FP16 or BF16 model: path or proto.
         inputs: Samples: file, folder, `file.py:function`, or arrays in memory.
         out: Run folder to make; must not exist. None writes nothing.
         watcher: Is told about progress.

@@ -43,7 +43,8 @@ class Options(TypedDict, total=False):
         keep_op: Operator types.
         lower: Node names or regular expressions.
         keep_above: Keep producers of larger tensors instead of searching.
-        io: "fp32" or "fp16" for float graph inputs and outputs.
+        io: "fp32" or "fp16" for float graph inputs and outputs; those that the model stores in
+            FP16 stay FP16.
         accumulate: "fp32" or "fp16" for sums inside low ops.
         headroom: Factor on observed ranges, ≥ 1.
         margin: Fraction of the tolerance that the search may use, in (0, 1].

@@ -18,7 +18,7 @@ _plan = partial(typer.Option, rich_help_panel="Plan")
 _running = partial(typer.Option, rich_help_panel="Running")
 
 ModelArgument = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="FP32 ONNX model.", show_default=False)
+    Path, typer.Argument(metavar="MODEL", help="Floating-point ONNX model.", show_default=False)
 ]
 InputsOption = Annotated[
     str,
@@ -125,7 +125,8 @@ class Plan:
         _plan(metavar="LIMIT", help="Keep what produces larger values, instead of searching."),
     ]
     io: Annotated[
-        Literal["fp32", "fp16"] | None, _plan(help="Float inputs and outputs. Default fp32.")
+        Literal["fp32", "fp16"] | None,
+        _plan(help="Float inputs and outputs; FP16 ones stay FP16. Default fp32."),
     ]
     headroom: Annotated[
         float | None,

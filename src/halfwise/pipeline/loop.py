@@ -37,7 +37,7 @@ class Fixed:
         growth: Error growth; empty where it was not needed.
         plan: The plan.
         search: How it was found.
-        baseline: Verdict on the model with everything low.
+        baseline: Verdict on the model with everything low but what its file computes in FP32.
         verdict: Verdict on the mixed model.
         references: Reference outputs of the calibration samples.
         evaluations: Number of assignments tried.
@@ -86,7 +86,7 @@ class _Fix:
         with self._stage("observe"):
             evidence = self._gather(self.case.calibration)
         with self._stage("baseline"):
-            all_low, _ = self.planner.rewrite(frozenset())
+            all_low, _ = self.planner.rewrite(self.planner.islands)
             baseline = self._judge(all_low, evidence, inspected=BASELINE_INSPECTED).verdict
         with self._stage("emulate"):
             self.planner.begin(evidence)
@@ -200,12 +200,14 @@ class _Fix:
             )
 
     def _remarks(self, found: Found, baseline: Verdict) -> list[str]:
+        remarks = self.planner.remarks()
         kept = found.kept - frozenset(self.planner.forced.kept)
         if not kept or not baseline.passed or self.settings.keep_above is not None:
-            return []
+            return remarks
         return [
+            *remarks,
             "With everything low the held-out samples pass, but calibration samples fail, with the "
-            f"margin {self.settings.margin:g} and headroom {self.settings.headroom:g}."
+            f"margin {self.settings.margin:g} and headroom {self.settings.headroom:g}.",
         ]
 
     def _counted(self, samples: Samples) -> Samples:

@@ -233,10 +233,14 @@ def _minimality(run: Run, plan: Plan) -> str:
     if not plan.keep:
         return "No node needs FP32." if run.verdict.passed else "No node is kept in FP32."
     ruled = [kept for kept in plan.keep if kept.reason.startswith("Kept by the rule")]
-    if plan.minimal and len(ruled) == len(plan.keep):
-        return "Minimal: on the calibration samples no node needs FP32 but those that rules keep."
+    own = [kept for kept in plan.keep if kept.reason.startswith("Kept by the model")]
+    who = " or ".join(
+        name for name, some in (("rules keep", ruled), ("the model itself keeps", own)) if some
+    )
+    if plan.minimal and len(ruled) + len(own) == len(plan.keep):
+        return f"Minimal: on the calibration samples no node needs FP32 but those that {who}."
     if plan.minimal:
-        others = "besides those that rules keep, " if ruled else ""
+        others = f"besides those that {who}, " if who else ""
         return (
             f"Minimal: on the calibration samples {others}none of the kept nodes could be lowered "
             "alone."
