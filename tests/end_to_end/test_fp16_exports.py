@@ -112,7 +112,7 @@ def test_an_fp16_input_takes_fp16_and_fp32_data(call, tmp_path, dtype):
 def test_an_input_that_fp16_cannot_hold(fix):
     sketch = Sketch()
     x = sketch.input("x", [1, 16], HALF)
-    scale = sketch.constant(np.float16(1e-4))
+    scale = sketch.constant(np.array(1e-4, np.float16))
     y = sketch.op("Mul", x, scale, name="scale")
     ended = fix(Ill(sketch.proto(y), {"x": models.signals(1, 16, seed=1, peak=1e5)}))
     assert ended.code == 10

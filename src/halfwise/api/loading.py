@@ -12,7 +12,7 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import Network, load_network, network_from_proto
 from halfwise.graph.widen import Stored, widened
 from halfwise.metrics import BUILT_IN, Metric, resolve
-from halfwise.records import Criterion
+from halfwise.records import Criterion, Run
 from halfwise.stages.inputs import (
     InputSpec,
     LoadedSamples,
@@ -25,6 +25,7 @@ from halfwise.stages.inputs import (
     split_heldout,
     unseen,
 )
+from halfwise.store import read_run
 
 RANDOM = "random"
 """The inputs that are made up on request."""
@@ -86,6 +87,23 @@ def load_model(model: Model) -> Network:
     if isinstance(model, onnx.ModelProto):
         return network_from_proto(model)
     return load_network(Path(model))
+
+
+def load_start(path: Path) -> Network | Run:
+    """Return what a search can start from: a mixed model in its own types, or a run.
+
+    Raises:
+        CaseError: nothing is there, or no ONNX model.
+        RecordMismatch: a folder or JSON file that holds no run.
+    """
+    if not path.exists():
+        raise CaseError(
+            f"There is nothing to start from at {path}.",
+            "Give a mixed-precision ONNX model, a run folder or its run.json.",
+        )
+    if path.is_dir() or path.suffix == ".json":
+        return read_run(path)
+    return load_network(path)
 
 
 def _storage_notes(stored: Stored) -> list[str]:

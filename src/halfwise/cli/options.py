@@ -120,6 +120,10 @@ class Plan:
         list[str] | None,
         _plan(metavar="N", help="Never keep these nodes: name or expression. Repeatable."),
     ]
+    start_from: Annotated[
+        str | None,
+        _plan(metavar="PATH", help="Mixed ONNX model or run folder to start the search from."),
+    ]
     keep_above: Annotated[
         float | None,
         _plan(metavar="LIMIT", help="Keep what produces larger values, instead of searching."),

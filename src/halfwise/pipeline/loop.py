@@ -8,16 +8,18 @@ from dataclasses import dataclass, field
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.graph.casts import Rewritten
+from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence, gather
 from halfwise.pipeline.planner import Planner
 from halfwise.progress import Watcher
-from halfwise.records import Growth, Guard, NodeName, Observations, Plan, Search, Verdict
+from halfwise.records import Growth, Guard, NodeName, Observations, Plan, Run, Search, Verdict
 from halfwise.stages.check import check
 from halfwise.stages.growth import growth
 from halfwise.stages.judge import Judged, judge
 from halfwise.stages.plan.search import Found
+from halfwise.stages.plan.starting import starting_plan
 from halfwise.stages.reference import inspected_reference
 
 Assignment = frozenset[NodeName]
@@ -57,9 +59,15 @@ class Fixed:
     stage_seconds: dict[str, float]
 
 
-def fix(case: Case, settings: Settings, watcher: Watcher) -> Fixed:
-    """Return the smallest plan found for `case`, its model and the verdict on held-out samples."""
-    return _Fix(case, settings, watcher).run()
+def fix(
+    case: Case, settings: Settings, watcher: Watcher, *, start_from: Network | Run | None = None
+) -> Fixed:
+    """Return the smallest plan found for `case`, its model and the verdict on held-out samples.
+
+    The search starts from the plan that `start_from` holds: a mixed model in the types of its file,
+    or a run.
+    """
+    return _Fix(case, settings, watcher, start_from).run()
 
 
 @dataclass
@@ -67,6 +75,7 @@ class _Fix:
     case: Case
     settings: Settings
     watcher: Watcher
+    start_from: Network | Run | None
     seconds: dict[str, float] = field(default_factory=dict)
     joined: list[str] = field(default_factory=list)
 
@@ -76,6 +85,8 @@ class _Fix:
             check(network, device=settings.device, libraries=settings.libraries)
             self.roles = roles_of(network)
             self.planner = Planner(self.case, settings, self.roles, self.watcher)
+            source = self.start_from
+            start = None if source is None else starting_plan(network, self.roles, source)
             self.heldout = self.case.heldout
             self.references, self.nonfinite = inspected_reference(
                 network,
@@ -90,6 +101,8 @@ class _Fix:
             baseline = self._judge(all_low, evidence, inspected=BASELINE_INSPECTED).verdict
         with self._stage("emulate"):
             self.planner.begin(evidence)
+            if start is not None:
+                self.planner.start_from(start)
         return self._rounds(baseline)
 
     def _rounds(self, baseline: Verdict) -> Fixed:
@@ -201,6 +214,8 @@ class _Fix:
 
     def _remarks(self, found: Found, baseline: Verdict) -> list[str]:
         remarks = self.planner.remarks()
+        if told := self.planner.start.note:
+            remarks.append(f"{told[0].upper()}{told[1:]}; this plan keeps {len(found.kept)}.")
         kept = found.kept - frozenset(self.planner.forced.kept)
         if not kept or not baseline.passed or self.settings.keep_above is not None:
             return remarks

@@ -19,6 +19,7 @@ from halfwise.stages.plan.ranges import producers_above
 from halfwise.stages.plan.reasons import kept_nodes, plan_record
 from halfwise.stages.plan.rules import apply_rules
 from halfwise.stages.plan.search import Found, Search
+from halfwise.stages.plan.starting import Start
 from halfwise.stages.rewrite import rewrite
 from halfwise.stages.trial import WORST, Trials
 
@@ -41,6 +42,7 @@ class Planner:
         if settings.io != "fp16":
             self.low_io &= frozenset(same)
         self.steps: list[str] = []
+        self.start = Start(frozenset(), "")
 
     def begin(self, evidence: Evidence) -> None:
         """Make the emulation, order the samples by what everything low does to them."""
@@ -61,6 +63,16 @@ class Planner:
         run_seconds = (time.monotonic() - started) / len(self.trials.samples)
         self.deadline = time.monotonic() + self.settings.time_budget
         self._announce(run_seconds)
+
+    def start_from(self, start: Start) -> None:
+        """Start the search from a plan, and tell whether it passes; call it after `begin`."""
+        kept = start.kept - frozenset(self.forced.lowered)
+        ruled = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
+        passed = self.trials.evaluate(kept | ruled, confirm=True).passed
+        told = f"the starting plan keeps {len(kept)} nodes and {'passes' if passed else 'fails'}"
+        self.start = Start(kept, f"{start.note}; {told}")
+        self.watcher.note(self.start.note)
+        self.steps.append(self.start.note)
 
     def join(self, samples: Samples, references: Sequence[Outputs], evidence: Evidence) -> None:
         """Add samples to the calibration; `evidence` is that of all of them."""
@@ -89,6 +101,7 @@ class Planner:
             contribution=self.trials.contribution,
             harmless=None if self.case.metric else 0.5,
             deadline=self.deadline,
+            start=self.start.kept,
             safe=not self.forced.lowered and not self.low_io,
             progress=self.watcher.note,
             steps=self.steps,
