@@ -41,6 +41,7 @@ GIVEN = {
     "--agreement": 0.95,
     "--metric": "top1",
     "--metric-drop": 0.0,
+    "--start-from": "mixed.onnx",
     "--keep-above": 1e4,
     "--io": "fp16",
     "--accumulate": "fp16",

@@ -83,7 +83,7 @@ def test_nodes_that_a_rule_lowers_are_not_taken_over(fix, mixed):
     assert "the starting plan keeps 4 nodes and passes" in told(ended)
 
 
-def test_a_run_of_the_same_nodes_in_another_file(fix, saved):
+def test_a_run_of_the_same_nodes_in_another_file(fix):
     first = fix(NORM)
     first.folder.rename(first.folder.with_name("first"))
     other = Ill(onnx.ModelProto.FromString(NORM.proto.SerializeToString()), NORM.inputs)

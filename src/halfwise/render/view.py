@@ -282,7 +282,8 @@ def _remarks(run: Run) -> Lines | None:
 
 def _growth(run: Run) -> Iterator[str]:
     """Yield a line on how the error grows, unless a note of the plan tells it already."""
-    if not run.growth or (run.plan is not None and run.plan.notes):
+    notes = run.plan.notes if run.plan is not None else ()
+    if not run.growth or any(note.startswith("No guard explains") for note in notes):
         return
     step = max(run.growth, key=lambda g: g.error - g.inherited if g.error > g.inherited else 0)
     yield (

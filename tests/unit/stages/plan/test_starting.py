@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from halfwise.errors import CaseError, RecordMismatch
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.roles import Role, float_io, roles_of
 from halfwise.records import KeptNode, NodeName
 from halfwise.stages.plan.starting import starting_plan
@@ -116,5 +116,5 @@ def test_every_rewritten_model_gives_its_plan_back(drawn, data):
     mixed = network_from_proto(lowered(network, plan))
     assert start(mixed, network).kept == plan & computing
     # Without the names in the file, outputs tell the same.
-    bare = replace(mixed, original_names={n.name or "": "" for n in mixed.nodes()})
+    bare = replace(mixed, original_names={node_name(n): "" for n in mixed.nodes()})
     assert start(bare, network).kept == plan & computing
