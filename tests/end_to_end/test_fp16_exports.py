@@ -92,6 +92,7 @@ def test_an_island_and_a_node_that_fp16_breaks(fix):
     reasons = {entry["node"]: entry["reason"] for entry in ended.record["plan"]["keep"]}
     assert reasons.keys() == ill.kept | {"gamma"}
     assert {n for n, r in reasons.items() if "model itself" in r} == {"gamma"}
+    assert "What was wrong with the model as given" in ended.out
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])

@@ -219,9 +219,10 @@ class _Fix:
         kept = found.kept - frozenset(self.planner.forced.kept)
         if not kept or not baseline.passed or self.settings.keep_above is not None:
             return remarks
+        start = "As it is given" if self.planner.islands else "With everything low"
         return [
             *remarks,
-            "With everything low the held-out samples pass, but calibration samples fail, with the "
+            f"{start} the held-out samples pass, but calibration samples fail, with the "
             f"margin {self.settings.margin:g} and headroom {self.settings.headroom:g}.",
         ]
 
