@@ -48,9 +48,9 @@ def widened(network: Network) -> tuple[Network, Stored]:
     Loop and Scan, sequences and optionals are widened too. A model without low tensors is returned
     as it is.
 
-    A node is an island where it has an FP32 tensor and no low one, and its operator's schema lets
-    it be low in the model's own format. Where no compute node is low (weights or inputs alone are),
-    there is nothing to stand out from, and no island.
+    A node is an island where it has an FP32 tensor and no low one, in its bodies either, and its
+    operator's schema lets it be low in the model's own format. Where no compute node is low (weights
+    or inputs alone are), there is nothing to stand out from, and no island.
     """
     formats = {t: name for t, name in LOW_TYPES.items() if t in _element_types(network.model)}
     if not formats:
@@ -72,10 +72,8 @@ def widened(network: Network) -> tuple[Network, Stored]:
 
 
 def low_nodes(network: Network) -> frozenset[NodeName]:
-    """Return the nodes of the main graph that read or give an FP16 or BF16 tensor."""
-    return frozenset(
-        node_name(n) for n in network.nodes() if any(map(_is_low, (*n.inputs, *n.outputs)))
-    )
+    """Return the nodes of the main graph that read or give a low tensor, in their bodies too."""
+    return frozenset(node_name(n) for n in network.nodes() if any(map(_is_low, _touched(n))))
 
 
 def widen_storage(model: ir.Model) -> None:
@@ -113,15 +111,24 @@ def _element_types(model: ir.Model) -> set[ir.DataType]:
     return {v.type.dtype for graph in graphs for v in _values(graph) if v.type is not None}
 
 
-def _is_low(value: ir.Value | None) -> bool:
-    return value is not None and value.type is not None and value.type.dtype in LOW_TYPES
+def _is_low(value: ir.Value) -> bool:
+    return value.type is not None and value.type.dtype in LOW_TYPES
 
 
 def _computes_fp32(node: ir.Node) -> bool:
     # An output without a type is one of a custom operator: nothing is known of it.
-    values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.name]
+    values = [v for v in _touched(node) if v.name]
     known = all(v.type is not None for v in values)
     return known and any(map(is_float, values)) and not any(map(_is_low, values))
+
+
+def _touched(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield what the node and those in its bodies read and give."""
+    yield from (v for v in (*node.inputs, *node.outputs) if v is not None)
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            for inner in attribute.as_graph():
+                yield from _touched(inner)
 
 
 def _wide_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:

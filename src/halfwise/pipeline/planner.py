@@ -35,11 +35,12 @@ class Planner:
         self.settings = settings
         self.roles = roles
         self.watcher = watcher
-        self.islands = frozenset(n for n in case.stored.islands if roles[n].role is Role.COMPUTE)
+        computing = frozenset(n for n, role in roles.items() if role.role is Role.COMPUTE)
+        self.islands = case.stored.islands & computing
         self.forced = apply_rules(case.network, roles, settings.rules, self.islands)
         same = (n for n, dtype in case.stored.io.items() if dtype == low_type(settings.fmt))
         self.low_io = float_io(case.network)
-        if settings.io != "fp16":
+        if settings.io == "fp32":
             self.low_io &= frozenset(same)
         self.steps: list[str] = []
         self.start = Start(frozenset(), "")

@@ -211,6 +211,29 @@ def test_bodies_are_widened_too():
     np.testing.assert_array_equal(result["all"], f32([[-4, 4], [-4, 4]]))
 
 
+def test_a_node_is_low_where_its_body_is():
+    """An If from FP32 to FP32 whose bodies cast down and up: FP16 is in it all the same."""
+    then, other = (
+        helper.make_graph(
+            [
+                helper.make_node("Cast", ["x"], [f"{n}_low"], f"{n}_down", to=HALF),
+                helper.make_node("Cast", [f"{n}_low"], [n], f"{n}_up", to=TensorProto.FLOAT),
+            ],
+            n,
+            [],
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2])],
+        )
+        for n in ("then", "other")
+    )
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("x", "y"))
+    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+    node = helper.make_node("If", ["flag"], ["y"], "if", then_branch=then, else_branch=other)
+    graph = helper.make_graph([node], "g", [x, flag], [y])
+    branching = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    branching.ir_version = 8
+    assert low_nodes(network_from_proto(branching)) == names("if")
+
+
 def test_names_of_outputs_stay_where_casts_go():
     """From a node the output takes its name over; from an input or another output it needs one."""
     sketch = Sketch()

@@ -4,6 +4,7 @@ Knows nothing of plans. It reads the types in the graph, so it judges the rewrit
 peer's mixed model and a plain FP16 export alike.
 """
 
+import numpy as np
 import onnx_ir as ir
 
 from halfwise.backends.emulation.accumulate import sums_in_low
@@ -11,12 +12,12 @@ from halfwise.backends.emulation.rounding import round_value
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.model import opset_of
 from halfwise.graph.roles import DATA_MOVEMENT
-from halfwise.graph.widen import widen_storage
 
 _FORMATS: dict[ir.DataType | None, Format] = {
     ir.DataType.FLOAT16: FP16,
     ir.DataType.BFLOAT16: BF16,
 }
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type")
 
 
 def emulate_typed(model: ir.Model, *, accumulate: str = "fp32") -> ir.Model:
@@ -33,46 +34,59 @@ def emulate_typed(model: ir.Model, *, accumulate: str = "fp32") -> ir.Model:
         hold rounded values.
     """
     result = model.clone()
-    graphs = (result.graph, *result.graph.subgraphs())
-    values = [v for g in graphs for v in (*g.inputs, *g.initializers.values())]
-    values += [v for g in graphs for node in g for v in node.outputs]
-    formats = {
-        v: _FORMATS[v.dtype]
-        for v in values
-        if isinstance(v.type, ir.TensorType) and v.dtype in _FORMATS
-    }
-    widen_storage(result)
     low_sums_from = opset_of(model) if accumulate == "fp16" else None
-    for graph in graphs:
-        _Rounder(graph, formats, low_sums_from).run(top=graph is result.graph)
+    _Widener(result.graph, low_sums_from).widen(top=True)
     return result
 
 
-class _Rounder:
-    """Rounds what one widened graph stored in a low format, in place.
+class _Widener:
+    """Widens one graph in place, and the bodies of its nodes.
 
     Attributes:
         graph: The graph.
-        formats: Format of each value of the model that is low in the original, or was rounded here.
         low_sums_from: The opset where sums of low nodes are to be low, else None.
+        formats: Format of each value that is low in the original, or was rounded here.
     """
 
-    def __init__(
-        self, graph: ir.Graph, formats: dict[ir.Value, Format], low_sums_from: int | None
-    ) -> None:
+    def __init__(self, graph: ir.Graph, low_sums_from: int | None) -> None:
         self.graph = graph
-        self.formats = formats
         self.low_sums_from = low_sums_from
+        own = [*graph.inputs, *graph.initializers.values()]
+        own += [v for node in graph for v in node.outputs]
+        self.formats = {
+            v: _FORMATS[v.dtype]
+            for v in own
+            if isinstance(v.type, ir.TensorType) and v.dtype in _FORMATS
+        }
 
-    def run(self, *, top: bool) -> None:
-        """Round the inputs of the main graph, and what nodes give."""
+    def widen(self, *, top: bool) -> None:
+        """Retype every low value, and round what is stored in it."""
         nodes = list(self.graph)
+        for value in list(self.formats):
+            value.type = ir.TensorType(ir.DataType.FLOAT)
+            if value.const_value is not None:
+                array = np.asarray(value.const_value.numpy()).astype(np.float32)
+                value.const_value = ir.tensor(array, name=value.name)
         if top:
             for value in self.graph.inputs:
                 self._round_input(value)
         for node in nodes:
+            for attribute in list(node.attributes.values()):
+                self._widen_attribute(node, attribute)
             if any(v in self.formats for v in node.outputs):
                 self._round_outputs(self._with_low_sums(node))
+
+    def _widen_attribute(self, node: ir.Node, attribute: ir.Attr) -> None:
+        name = attribute.name
+        if attribute.type == ir.AttributeType.GRAPH:
+            _Widener(attribute.as_graph(), self.low_sums_from).widen(top=False)
+        elif attribute.type == ir.AttributeType.TENSOR:
+            tensor = attribute.as_tensor()
+            if tensor.dtype in _FORMATS:
+                wide = np.asarray(tensor.numpy()).astype(np.float32)
+                node.attributes[name] = ir.AttrTensor(name, ir.tensor(wide))
+        elif name in _TYPE_ATTRIBUTES and ir.DataType(attribute.as_int()) in _FORMATS:
+            node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
 
     def _round_input(self, value: ir.Value) -> None:
         uses = value.uses()

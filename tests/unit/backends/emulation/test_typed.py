@@ -241,15 +241,3 @@ def test_a_graph_without_nodes_stays_as_it_is():
     constant = low("y", np.full((2, 4), 0.1), ml_dtypes.bfloat16)
     model = emulation([], BF, [constant])
     np.testing.assert_array_equal(run(model), np.float32(ml_dtypes.bfloat16(0.1)))
-
-
-def test_sequences_of_low_tensors():
-    """What is split and joined again is what was stored: rounded once."""
-    nodes = [
-        node("SplitToSequence", "x", "parts", "split", axis=0),
-        node("ConcatFromSequence", "parts", "joined", "join", axis=0),
-        node("Reshape", "joined shape", "y", "reshape"),
-    ]
-    shape = numpy_helper.from_array(np.array([2, 4]), "shape")
-    result = run(emulation(nodes, F16, [shape]))
-    np.testing.assert_array_equal(result, f16(X))
