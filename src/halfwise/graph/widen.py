@@ -49,8 +49,8 @@ def widened(network: Network) -> tuple[Network, Stored]:
     as it is.
 
     A node is an island where it has an FP32 tensor and no low one, in its bodies either, and its
-    operator's schema lets it be low in the model's own format. Where no compute node is low (weights
-    or inputs alone are), there is nothing to stand out from, and no island.
+    operator's schema lets it be low in the model's own format. Where no compute node is low (only
+    weights or inputs are), there is nothing to stand out from, and no island.
     """
     formats = {t: name for t, name in LOW_TYPES.items() if t in _element_types(network.model)}
     if not formats:
