@@ -42,6 +42,7 @@ GIVEN = {
     "--agreement": 0.95,
     "--metric": "top1",
     "--metric-drop": 0.0,
+    "--start-from": "mixed.onnx",
     "--keep-above": 1e4,
     "--to": "fp16",
     "--io": "fp16",

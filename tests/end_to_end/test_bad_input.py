@@ -138,14 +138,6 @@ def test_operator_library_that_is_none(refused, files, tmp_path):
     assert "text.so" in refused(3, *fixing(*files, "--ort-library", "text.so"))
 
 
-def test_a_model_that_is_fp16_already(refused, call, files):
-    ended = call("fix", files[0], "--inputs", files[1], "-o", "first", folder="first")
-    assert ended.code == 0
-    message = refused(3, *fixing(ended.model))
-    assert "FLOAT16" in message
-    assert "verify" in message
-
-
 @pytest.mark.usefixtures("files")
 def test_a_model_without_floats(refused, tmp_path):
     sketch = Sketch()

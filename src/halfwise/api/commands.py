@@ -10,7 +10,7 @@ from typing import Unpack
 import onnx
 import onnx_ir as ir
 
-from halfwise.api.loading import load_case, load_model
+from halfwise.api.loading import load_case, load_model, load_start
 from halfwise.api.options import Inputs, Model, Options, Request, understand
 from halfwise.api.outcome import cost, final_verdict, fix_run, provenance, versions, warnings
 from halfwise.backends.ort import devices
@@ -75,7 +75,7 @@ def fix(
     """Find the smallest set of FP32 nodes, write the mixed model, and judge it on held-out data.
 
     Args:
-        model: FP32 model: path or proto.
+        model: FP32, FP16 or BF16 model: path or proto.
         inputs: Samples: file, folder, `file.py:function`, or arrays in memory.
         out: Run folder to make; must not exist. None writes nothing.
         watcher: Is told about progress.
@@ -88,8 +88,9 @@ def fix(
     started = time.monotonic()
     request = understand(inputs, options)
     folder = _free(out)
+    start = None if request.start_from is None else load_start(request.start_from)
     case = _load(model, request, watcher)
-    fixed = run_fix(case, request.settings, watcher or Silent())
+    fixed = run_fix(case, request.settings, watcher or Silent(), start_from=start)
     hints = criterion_hints(case.criterion, fixed.references)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:

@@ -43,9 +43,12 @@ class Options(TypedDict, total=False):
         keep: Node names, regular expressions, or "outputs".
         keep_op: Operator types.
         lower: Node names or regular expressions.
+        start_from: Where the search starts: a mixed-precision ONNX model, a run folder or its
+            run.json.
         keep_above: Keep producers of larger tensors instead of searching.
         to: "fp16" or "bf16", the low format.
-        io: "fp32", or the low format, for float graph inputs and outputs.
+        io: "fp32", or the low format, for float graph inputs and outputs; those that the model
+            stores in the low format stay so.
         accumulate: "fp32" or "fp16" for sums inside FP16 ops.
         headroom: Factor on observed ranges, ≥ 1.
         margin: Fraction of the tolerance that the search may use, in (0, 1].
@@ -70,6 +73,7 @@ class Options(TypedDict, total=False):
     keep: Sequence[str]
     keep_op: Sequence[str]
     lower: Sequence[str]
+    start_from: str | Path | None
     keep_above: float | None
     to: Literal["fp16", "bf16"]
     io: Literal["fp32", "fp16", "bf16"]
@@ -102,6 +106,7 @@ class Request:
         data: For loading.
         criterion: For judging.
         settings: For the pipeline.
+        start_from: Mixed model or run to start from.
         given: What was given, as text, for the record.
     """
 
@@ -109,6 +114,7 @@ class Request:
     criterion: Criterion
     settings: Settings
     given: dict[str, str]
+    start_from: Path | None = None
 
 
 def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
@@ -156,6 +162,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             ),
         ),
         given={name: _text(value) for name, value in given.items()},
+        start_from=Path(given["start_from"]) if "start_from" in given else None,
     )
 
 
@@ -209,6 +216,11 @@ def _check_company(given: Mapping[str, Any]) -> None:
         raise UsageError(
             "A metric decides alone, so no error threshold can stand beside --metric.",
             "Give either a metric or thresholds.",
+        )
+    if {"keep_above", "start_from"} <= given.keys():
+        raise UsageError(
+            "--keep-above searches nothing, so --start-from has no meaning beside it.",
+            "Give one of the two.",
         )
     if "metric_drop" in given and "metric" not in given:
         raise UsageError("--metric-drop has no meaning without --metric.", "Give --metric too.")

@@ -18,7 +18,7 @@ _plan = partial(typer.Option, rich_help_panel="Plan")
 _running = partial(typer.Option, rich_help_panel="Running")
 
 ModelArgument = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="FP32 ONNX model.", show_default=False)
+    Path, typer.Argument(metavar="MODEL", help="Floating-point ONNX model.", show_default=False)
 ]
 InputsOption = Annotated[
     str,
@@ -131,13 +131,17 @@ class Plan:
             "too. Repeatable.",
         ),
     ]
+    start_from: Annotated[
+        str | None,
+        _plan(metavar="PATH", help="Mixed ONNX model or run folder to start the search from."),
+    ]
     keep_above: Annotated[
         float | None,
         _plan(metavar="LIMIT", help="Keep what produces larger values, instead of searching."),
     ]
     io: Annotated[
         Literal["fp32", "fp16", "bf16"] | None,
-        _plan(help="Float inputs and outputs: fp32, or as --to. Default fp32."),
+        _plan(help="Float inputs and outputs: fp32, or as --to; low ones stay low. Default fp32."),
     ]
     headroom: Annotated[
         float | None,

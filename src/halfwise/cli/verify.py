@@ -28,7 +28,7 @@ def command(
         Path,
         typer.Argument(
             metavar="CANDIDATE",
-            help="Mixed, FP16 or BF16 model to judge, or recorded outputs: Polygraphy's .json, or .npz.",
+            help="Mixed, FP16 or BF16 model, or outputs on record: Polygraphy's .json, or .npz.",
         ),
     ],
     inputs: InputsOption,

@@ -8,18 +8,20 @@ from dataclasses import dataclass, field, replace
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.graph.casts import Rewritten, low_type
+from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence, gather
 from halfwise.pipeline.planner import Planner
 from halfwise.progress import Watcher
-from halfwise.records import Growth, Guard, NodeName, Observations, Plan, Search, Verdict
+from halfwise.records import Growth, Guard, NodeName, Observations, Plan, Run, Search, Verdict
 from halfwise.stages.check import check
 from halfwise.stages.growth import growth
 from halfwise.stages.judge import Judged, judge
 from halfwise.stages.opset import with_opset_for
 from halfwise.stages.plan.custom import custom_roles
 from halfwise.stages.plan.search import Found
+from halfwise.stages.plan.starting import starting_plan
 from halfwise.stages.reference import inspected_reference
 
 Assignment = frozenset[NodeName]
@@ -39,7 +41,7 @@ class Fixed:
         growth: Error growth; empty where it was not needed.
         plan: The plan.
         search: How it was found.
-        baseline: Verdict on the model with everything low.
+        baseline: Verdict on the model with everything low but what its file computes in FP32.
         verdict: Verdict on the mixed model.
         references: Reference outputs of the calibration samples.
         evaluations: Number of assignments tried.
@@ -59,9 +61,15 @@ class Fixed:
     stage_seconds: dict[str, float]
 
 
-def fix(case: Case, settings: Settings, watcher: Watcher) -> Fixed:
-    """Return the smallest plan found for `case`, its model and the verdict on held-out samples."""
-    return _Fix(case, settings, watcher).run()
+def fix(
+    case: Case, settings: Settings, watcher: Watcher, *, start_from: Network | Run | None = None
+) -> Fixed:
+    """Return the smallest plan found for `case`, its model and the verdict on held-out samples.
+
+    The search starts from the plan that `start_from` holds: a mixed model in the types of its file,
+    or a run.
+    """
+    return _Fix(case, settings, watcher, start_from).run()
 
 
 @dataclass
@@ -69,6 +77,7 @@ class _Fix:
     case: Case
     settings: Settings
     watcher: Watcher
+    start_from: Network | Run | None
     seconds: dict[str, float] = field(default_factory=dict)
     joined: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -82,6 +91,8 @@ class _Fix:
             custom = custom_roles(network, settings.rules, settings.fmt)
             self.roles = roles_of(network, low_type(settings.fmt), custom=custom)
             self.planner = Planner(self.case, settings, self.roles, self.watcher)
+            source = self.start_from
+            start = None if source is None else starting_plan(network, self.roles, source)
             self.heldout = self.case.heldout
             self.references, self.nonfinite = inspected_reference(
                 network,
@@ -92,10 +103,12 @@ class _Fix:
         with self._stage("observe"):
             evidence = self._gather(self.case.calibration)
         with self._stage("baseline"):
-            all_low, _ = self.planner.rewrite(frozenset())
+            all_low, _ = self.planner.rewrite(self.planner.islands)
             baseline = self._judge(all_low, evidence, inspected=BASELINE_INSPECTED).verdict
         with self._stage("emulate"):
             self.planner.begin(evidence)
+            if start is not None:
+                self.planner.start_from(start)
         return self._rounds(baseline)
 
     def _raise_opset(self) -> None:
@@ -220,14 +233,19 @@ class _Fix:
             )
 
     def _remarks(self, found: Found, baseline: Verdict) -> list[str]:
+        remarks = self.planner.remarks()
+        if told := self.planner.start.note:
+            remarks.append(f"{told[0].upper()}{told[1:]}; this plan keeps {len(found.kept)}.")
         kept = found.kept - frozenset(self.planner.forced.kept)
         if not kept or not baseline.passed or self.settings.keep_above is not None:
-            return []
+            return remarks
+        start = "As it is given" if self.planner.islands else "With everything low"
         headroom = f" and headroom {self.settings.headroom:g}"
         return [
-            "With everything low the held-out samples pass, but calibration samples fail, with the "
+            *remarks,
+            f"{start} the held-out samples pass, but calibration samples fail, with the "
             f"margin {self.settings.margin:g}"
-            f"{'' if self.settings.fmt.has_range_of_fp32 else headroom}."
+            f"{'' if self.settings.fmt.has_range_of_fp32 else headroom}.",
         ]
 
     def _counted(self, samples: Samples) -> Samples:

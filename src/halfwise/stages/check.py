@@ -9,6 +9,7 @@ from halfwise.backends.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.model import Network
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
+from halfwise.graph.widen import LOW_TYPES
 
 _ORT_TYPES = {
     f"tensor({name})": dtype
@@ -26,7 +27,6 @@ _ORT_TYPES = {
         },
     }.items()
 }
-_LOW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = ()) -> Session:
@@ -36,8 +36,9 @@ def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = 
     that ONNX Runtime finds.
 
     Raises:
-        CaseError: ONNX Runtime cannot run the model; it already holds FP16 or BF16 tensors; it
-            has no float tensor at all; an output is not a tensor; it draws random numbers.
+        CaseError: ONNX Runtime cannot run the model; a custom operator gives FP16 or BF16 even
+            where all else is FP32; the model has no float tensor at all; an output is not a
+            tensor; it draws random numbers.
     """
     untyped = [v for n in network.nodes() for v in n.outputs if v.name and v.type is None]
     if untyped:
@@ -45,10 +46,11 @@ def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = 
     values = [v for g in network.graphs() for v in (*g.inputs, *g.initializers.values())]
     values += [v for n in network.model.graph.all_nodes() for v in n.outputs if v.name]
     for value in values:
-        if isinstance(value.type, ir.TensorType) and value.dtype in _LOW:
+        if isinstance(value.type, ir.TensorType) and value.type.dtype in LOW_TYPES:
             raise CaseError(
-                f"The model already holds {value.dtype.name} tensors, such as {value.name!r}.",
-                "Give the FP32 model; `halfwise verify` judges a mixed one against it.",
+                f"{value.name!r} is {LOW_TYPES[value.type.dtype]} even where all else is FP32, so "
+                "there is no FP32 reference.",
+                "Give a model whose custom operators compute in FP32.",
             )
     if not any(v.dtype == ir.DataType.FLOAT for v in values):
         raise CaseError(

@@ -9,6 +9,7 @@ from halfwise.graph.casts import saturated_constants
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles, bodies
 from halfwise.records import Growth, Guard, KeptNode, NodeName, Plan, Unsupported
+from halfwise.stages.plan.rules import ISLAND
 
 BORN_HERE = 0.2
 """An error is born at a node, not inherited, where its inputs have less than this part of it."""
@@ -35,7 +36,7 @@ def kept_nodes(
         network: The model.
         kept: Names of the kept nodes.
         guards: Suspicions, gravest first.
-        forced: Nodes that a user rule keeps → the rule.
+        forced: Nodes that a user rule or the model itself keeps → the rule, or `ISLAND`.
         excess_without: Excess over the tolerance when the node alone is lowered.
         nonfinite_without: Nodes that give new NaN or infinities when lowered.
         contributions: What a node or its group contributes to the error alone, over what is
@@ -80,7 +81,7 @@ def kept_nodes(
 
 def _reason(node: ir.Node, guard: Guard | None, rule: str | None, effect: str) -> str:
     if rule is not None:
-        return f"Kept by the rule {rule}."
+        return rule if rule == ISLAND else f"Kept by the rule {rule}."
     if guard is None:
         if not effect:
             return "Not lowered before the search ended; nothing is known of it."

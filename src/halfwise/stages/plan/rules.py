@@ -12,13 +12,16 @@ from halfwise.graph.patterns import PATTERNS, written_out
 from halfwise.graph.roles import Role, Roles
 from halfwise.records import NodeName
 
+ISLAND = "Kept by the model itself: its file computes this node in FP32 among lower ones."
+"""Why an island is kept."""
+
 
 @dataclass(frozen=True)
 class Forced:
     """Rules applied to a network.
 
     Attributes:
-        kept: Kept node → the rule that keeps it, as written on the command line.
+        kept: Kept node → the rule that keeps it, as written on the command line, or `ISLAND`.
         lowered: Node that must be low → the rule.
     """
 
@@ -26,12 +29,17 @@ class Forced:
     lowered: Mapping[NodeName, str]
 
 
-def apply_rules(network: Network, roles: Roles, rules: Rules) -> Forced:
-    """Return which nodes the rules decide.
+def apply_rules(
+    network: Network,
+    roles: Roles,
+    rules: Rules,
+    islands: frozenset[NodeName] = frozenset(),
+) -> Forced:
+    """Return which nodes the rules decide, and the author of the model by its `islands`.
 
     A rule may use halfwise's names and, where these differ, those in the user's file: there a name
     stands for every node that bears it. Nodes that must be FP32 anyway satisfy a keep rule and are
-    left out of the result.
+    left out of the result. An island that a rule lowers is none.
 
     Raises:
         CaseError: a rule matches nothing, an invalid regular expression, a node that is both kept
@@ -67,7 +75,8 @@ def apply_rules(network: Network, roles: Roles, rules: Rules) -> Forced:
             f"{kept[name]} and {lowered[name]} both match node {name}.",
             "Make the rules disjoint.",
         )
-    return Forced(kept, lowered)
+    own = {n: ISLAND for n in islands if roles[n].free and n not in lowered}
+    return Forced(own | kept, lowered)
 
 
 def named(rule: str, network: Network) -> list[NodeName]:

@@ -8,6 +8,7 @@ from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.records import Growth, NodeName
 from halfwise.stages.plan.reasons import depth_note, kept_nodes, plan_record
+from halfwise.stages.plan.rules import ISLAND
 from tests import control, models
 from tests.unit.graph.sketch import Sketch
 from tests.unit.render.runs import guard, kept
@@ -82,6 +83,15 @@ def test_a_node_without_a_cause_says_so():
     found = recorded("gamma", without={NodeName("gamma"): 1.5})
     assert "No single number stands out" in found["gamma"].reason
     assert found["gamma"].guard is None
+
+
+def test_an_island_is_kept_by_the_model_itself():
+    found = recorded("square", guards=(guard("square"),), forced={"square": ISLAND})["square"]
+    assert (found.reason, found.guard, found.error_without) == (ISLAND, None, None)
+    assert (
+        depth_note([found], [Growth(node=NodeName("square"), depth=1, error=1, inherited=0)])
+        is None
+    )
 
 
 def test_a_rule_is_the_reason_where_there_is_one():

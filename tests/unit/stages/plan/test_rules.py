@@ -4,7 +4,7 @@ from halfwise.case import Rules
 from halfwise.errors import CaseError
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
-from halfwise.stages.plan.rules import apply_rules, named
+from halfwise.stages.plan.rules import ISLAND, apply_rules, named
 from tests import models
 from tests.unit.graph.sketch import Sketch
 from tests.unit.stages.casing import names
@@ -150,3 +150,11 @@ def test_what_must_be_fp32_satisfies_a_rule_to_keep_it():
 def test_what_must_be_fp32_cannot_be_lowered():
     with pytest.raises(CaseError, match="makes its own values"):
         applied(pinned(), lower=("eye",))
+
+
+def test_islands_are_kept_unless_a_rule_lowers_them():
+    islands = names("square", "root", "gamma")
+    rules = Rules(keep=("root",), lower=("gamma",))
+    forced = apply_rules(NORM, roles_of(NORM), rules, islands)
+    assert forced.kept == {"square": ISLAND, "root": "--keep root"}
+    assert forced.lowered.keys() == names("gamma")
