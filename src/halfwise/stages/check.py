@@ -52,8 +52,9 @@ def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = 
             )
     if not any(v.dtype == ir.DataType.FLOAT for v in values):
         raise CaseError(
-            "The model has no FP32 tensor, so there is no precision to choose.",
-            "Give a floating-point model.",
+            f"The model has no FP32 tensor, so there is no precision to choose; its types are "
+            f"{', '.join(sorted({v.dtype.name for v in values if v.dtype is not None}))}.",
+            "Give the model in FP32: nothing else is lowered, FP64 neither.",
         )
     for node in network.model.graph.all_nodes():
         if node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX):
