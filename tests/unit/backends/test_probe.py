@@ -271,4 +271,4 @@ def test_without_magnitudes_only_non_finite_elements_are_counted():
     assert {n: e.nonfinite for n, e in extrema.items()} == {
         n: e.nonfinite for n, e in known.items()
     }
-    assert extrema["h"].nonfinite == 2
+    assert extrema[TensorName("h")].nonfinite == 2
