@@ -128,7 +128,7 @@ def _fixed(model: onnx.ModelProto, inputs: Sequence[Mapping[str, Array]]) -> tup
     """Return the exit code that the command would have, and the message of an error."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            run = fix(model, inputs, out=Path(folder) / "run").run
+            run = fix(model, inputs, out=Path(folder) / "run", time_budget=30).run
         except HalfwiseError as error:
             return error.exit_code, error.message
         except Exception as error:  # noqa: BLE001 - any traceback is a finding
