@@ -122,7 +122,8 @@ def explore(examples: int, start: int, folder: Path) -> tuple[Tally, str]:
         start: Seed of the drawing.
         folder: Takes `fuzz-<seed>.onnx` and the sample, if something fails: the smallest found.
     """
-    tally, last = Tally(), []
+    tally = Tally()
+    last: list[Drawn] = []
 
     @seed(start)
     @settings(

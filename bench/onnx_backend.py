@@ -16,6 +16,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from onnx.backend.test.case.test_case import TestCase
+
 from bench import onnx_cases
 from bench.figures import Figure, equal, reported
 from bench.onnx_cases import Outcome
@@ -95,7 +97,7 @@ def _examine(index: int) -> Outcome:
     return onnx_cases.examine(_CASES[index])
 
 
-_CASES: list[onnx_cases.TestCase] = []
+_CASES: list[TestCase] = []
 """The tests, once for each worker."""
 
 

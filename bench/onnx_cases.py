@@ -10,9 +10,11 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 from numpy.typing import NDArray
 from onnx.backend.test.case.test_case import TestCase
@@ -68,7 +70,7 @@ def cases() -> list[TestCase]:
 
 def examine(case: TestCase) -> Outcome:
     """Return what halfwise makes of a test."""
-    model = case.model or onnx.load(Path(case.model_dir) / "model.onnx")
+    model = case.model or onnx.load(Path(str(case.model_dir)) / "model.onnx")
     try:
         sample = dict(zip((i.name for i in _inputs(model)), _first_inputs(case), strict=False))
         options = onnxruntime.SessionOptions()
@@ -94,7 +96,9 @@ def samples(sample: Mapping[str, Array]) -> list[dict[str, Array]]:
     if not floats:
         return [dict(sample)]
     data = max(floats, key=lambda n: floats[n].size)
-    return [{**sample, data: np.asarray(floats[data] * np.float32(s))} for s in SCALES]
+    return [
+        {**sample, data: np.multiply(floats[data], np.float32(s), dtype=np.float32)} for s in SCALES
+    ]
 
 
 def identical(network: Network, sample: Mapping[str, Array]) -> bool | None:
@@ -112,7 +116,7 @@ def identical(network: Network, sample: Mapping[str, Array]) -> bool | None:
     return mixed.casts == 0 and all(_bits(before[n]) == _bits(after[n]) for n in before)
 
 
-def _all(network: Network) -> Iterator[onnx.NodeProto]:
+def _all(network: Network) -> Iterator[ir.Node]:
     return network.model.graph.all_nodes()
 
 
@@ -143,9 +147,9 @@ def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 def _first_inputs(case: TestCase) -> Sequence[Array]:
     if case.data_sets is not None:
-        given = case.data_sets[0][0]
+        given: Sequence[Any] = case.data_sets[0][0]
         return [np.asarray(v) if isinstance(v, np.generic) else v for v in given]
-    folder = Path(case.model_dir) / "test_data_set_0"
+    folder = Path(str(case.model_dir)) / "test_data_set_0"
     files = sorted(folder.glob("input_*.pb"), key=lambda f: int(f.stem.rpartition("_")[2]))
     return [onnx.numpy_helper.to_array(onnx.load_tensor(file)) for file in files]
 

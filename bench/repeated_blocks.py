@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import cycle
+from typing import Any
 
 import numpy as np
 import onnx
@@ -33,7 +34,7 @@ class _Sketch:
     block: str = ""
 
     def op(
-        self, op_type: str, *inputs: str | float | NDArray[np.generic], **attributes: object
+        self, op_type: str, *inputs: str | float | NDArray[np.generic], **attributes: Any
     ) -> str:
         """Append a node of the block at hand; numbers and arrays become constants."""
         name = f"{self.block}/{op_type}_{len(self.nodes)}"
