@@ -97,7 +97,7 @@ def samples(sample: Mapping[str, Array]) -> list[dict[str, Array]]:
         return [dict(sample)]
     data = max(floats, key=lambda n: floats[n].size)
     return [
-        {**sample, data: np.multiply(floats[data], np.float32(s), dtype=np.float32)} for s in SCALES
+        {**sample, data: np.asarray(np.multiply(floats[data], s, dtype=np.float32))} for s in SCALES
     ]
 
 
