@@ -18,7 +18,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from bench import agreement, cuda, demo, overhead, real_models, search_cost, vit_b
+from bench import (
+    agreement,
+    cuda,
+    demo,
+    fuzz,
+    onnx_backend,
+    overhead,
+    real_models,
+    scale,
+    search_cost,
+    vit_b,
+)
 from bench.figures import Figure, Result, equal, table
 from bench.runs import MODELS_VARIABLE, CommandFailed, Workbench, models_folder
 from halfwise.errors import HalfwiseError
@@ -35,6 +46,9 @@ BENCHES: Mapping[str, Measure] = {
     "search_cost": search_cost.measure,
     "agreement": agreement.measure,
     "vit_b": vit_b.measure,
+    "scale": scale.measure,
+    "onnx_backend": onnx_backend.measure,
+    "fuzz": fuzz.measure,
     "cuda": cuda.measure,
 }
 

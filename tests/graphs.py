@@ -58,6 +58,7 @@ class Sheet:
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
     floats: list[str] = field(default_factory=lambda: ["x", "y"])
     others: dict[str, int] = field(default_factory=dict)
+    functions: dict[str, onnx.FunctionProto] = field(default_factory=dict)
     named: int = 0
 
     def new(self) -> str:
@@ -266,16 +267,24 @@ ALL: tuple[Rule, ...] = (
 
 
 @st.composite
-def graphs(draw: Any, *, exact: bool = False, opsets: Sequence[int] = OPSETS) -> Drawn:
+def graphs(
+    draw: Any,
+    *,
+    exact: bool = False,
+    opsets: Sequence[int] = OPSETS,
+    rules: Callable[[int], Sequence[Rule]] = lambda _: ALL,
+) -> Drawn:
     """Models of 2 to 9 ops with their input.
 
     Args:
         draw: Hypothesis draws with it.
         exact: Only operators and data whose results do not depend on the order of sums.
         opsets: Operator set versions to choose from.
+        rules: The rules for each version, unless `exact`.
     """
     sheet = Sheet(draw, draw(st.sampled_from(opsets)), exact)
-    for rule in draw(st.lists(st.sampled_from(EXACT if exact else ALL), min_size=2, max_size=9)):
+    choices = EXACT if exact else rules(sheet.opset)
+    for rule in draw(st.lists(st.sampled_from(choices), min_size=2, max_size=9)):
         result = rule(sheet)
         sheet.floats += [result] if isinstance(result, str) else result
     computed = {v for node in sheet.nodes for v in node.output}
@@ -298,8 +307,11 @@ def graphs(draw: Any, *, exact: bool = False, opsets: Sequence[int] = OPSETS) ->
     )
     data = dyadic(SHAPE) if exact else st.one_of(dyadic(SHAPE), gaussian(SHAPE))
     sample = {"x": draw(data), "y": draw(data), "flag": np.array(draw(st.booleans()))}
-    opset = helper.make_opsetid("", sheet.opset)
-    return Drawn(helper.make_model(graph, opset_imports=[opset], ir_version=8), sample)
+    domains = {n.domain for n in sheet.nodes} - {""}
+    imports = [helper.make_opsetid("", sheet.opset), *(helper.make_opsetid(d, 1) for d in domains)]
+    functions = list(sheet.functions.values())
+    proto = helper.make_model(graph, opset_imports=imports, ir_version=8, functions=functions)
+    return Drawn(proto, sample)
 
 
 def free_nodes(network: Network) -> list[NodeName]:

@@ -194,29 +194,38 @@ def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.g
     The graph refers to them as external data in a file that does not exist, so it stays far below
     protobuf's 2 GB and costs nothing to serialise. Whoever runs it hands the arrays over.
     """
-    slim = model.clone()
-    for body in list(slim.graph.subgraphs()):
-        for value in [v for v in body.initializers.values() if _is_large(v)]:
-            # ONNX Runtime takes arrays for the main graph only; names are unique, so a body finds
-            # what was its own initializer there too. A body's output must stay its own.
-            if not value.is_graph_output():
-                slim.graph.register_initializer(body.initializers.pop(tensor_name(value)))
-    arrays: dict[str, NDArray[np.generic]] = {}
-    for name, value in slim.graph.initializers.items():
-        if _is_large(value):
-            tensor = value.const_value
-            assert tensor is not None
-            arrays[name] = np.asarray(tensor.numpy(), order="C")
-            value.const_value = ir.ExternalTensor(
-                "in-memory",
-                0,
-                tensor.nbytes,
-                tensor.dtype,
-                shape=ir.Shape(tensor.shape.numpy()),
-                name=name,
-                base_dir="",
-            )
-    return ir.serde.serialize_model(slim), arrays
+    inner = {
+        v
+        for body in model.graph.subgraphs()
+        for v in body.initializers.values()
+        if _is_large(v) and not v.is_graph_output()
+    }
+    large = (*(v for v in model.graph.initializers.values() if _is_large(v)), *inner)
+    tensors = [(v, v.const_value) for v in large if v.const_value is not None]
+    arrays = {str(v.name): np.asarray(t.numpy(), order="C") for v, t in tensors}
+    try:
+        # In place, for a moment: to copy the graph takes longer than to serialise it.
+        for value, tensor in tensors:
+            value.const_value = _elsewhere(tensor_name(value), tensor)
+        proto = ir.serde.serialize_model(model)
+    finally:
+        for value, tensor in tensors:
+            value.const_value = tensor
+    # ONNX Runtime takes arrays for the main graph only; names are unique, so a body finds there
+    # what was its own initializer. A body's output must stay its own.
+    moved = {v.name for v in inner}
+    for body in list(_graphs(proto.graph))[1:] if moved else []:
+        for constant in [t for t in body.initializer if t.name in moved]:
+            proto.graph.initializer.append(constant)
+            body.initializer.remove(constant)
+    return proto, arrays
+
+
+def _elsewhere(name: str, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    shape = ir.Shape(tensor.shape.numpy())
+    return ir.ExternalTensor(
+        "in-memory", 0, tensor.nbytes, tensor.dtype, shape=shape, name=name, base_dir=""
+    )
 
 
 def skeleton(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:
@@ -298,8 +307,8 @@ def _check_and_infer(model: ir.Model) -> None:
     try:
         onnx.checker.check_model(proto, full_check=True)
     except onnx.shape_inference.InferenceError:
-        # What else is wrong fails again below.
         _forget_sizes(proto)
+        onnx.checker.check_model(proto, full_check=True)
     inferred = onnx.shape_inference.infer_shapes(proto, check_type=True)
     if not any(_is_long_vector(info) for info in inferred.graph.value_info):
         # Propagating values finds more shapes, but takes a long vector for a long shape: minutes.

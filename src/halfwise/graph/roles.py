@@ -36,6 +36,8 @@ _FP32_ONLY = {
         "makes its own values, in FP32 where ONNX Runtime computes it",
     ),
 }
+_BELOW_A_BYTE = frozenset(t for t in ir.DataType if t.name.endswith(("INT2", "INT4", "4E2M1")))
+"""Types that ONNX Runtime's If cannot give out, so that no emulation could switch the node."""
 FIRST_BF16_OPSET = 13
 """The first whose Cast knows BF16."""
 _TYPE_BLIND = frozenset(("Shape", "Size"))
@@ -243,9 +245,11 @@ def _why_pinned(node: ir.Node) -> str:
         return f"operator of the custom domain {node.domain!r}"
     if node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX):
         return "draws random numbers"
-    if any(is_float(v) for v in values):
-        return _FP32_ONLY.get(node.op_type, "")
-    return ""
+    if not any(is_float(v) for v in values):
+        return ""
+    packed = "gives elements of less than a byte, which ONNX Runtime cannot switch"
+    gives_packed = any(v.dtype in _BELOW_A_BYTE for v in node.outputs)
+    return _FP32_ONLY.get(node.op_type, packed if gives_packed else "")
 
 
 def _is_tensor(value: ir.Value | None) -> bool:

@@ -54,11 +54,12 @@ def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = 
             )
     if not any(v.dtype == ir.DataType.FLOAT for v in values):
         raise CaseError(
-            "The model has no FP32 tensor, so there is no precision to choose.",
-            "Give a floating-point model.",
+            f"The model has no FP32 tensor, so there is no precision to choose; its types are "
+            f"{', '.join(sorted({v.dtype.name for v in values if v.dtype is not None}))}.",
+            "Give the model in FP32: nothing else is lowered, FP64 neither.",
         )
     for node in network.model.graph.all_nodes():
-        if node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX):
+        if _draws(node):
             raise CaseError(
                 f"Node {node.name!r} ({node.op_type}) draws random numbers, so no two runs of the "
                 "model can be compared.",
@@ -71,6 +72,14 @@ def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = 
                 "Export the model with tensor outputs.",
             )
     return Session(network.model, device=device, libraries=libraries)
+
+
+def _draws(node: ir.Node) -> bool:
+    """Return whether `node` may draw random numbers; Dropout does where it may be training."""
+    if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
+        training = node.inputs[2].const_value
+        return training is None or bool(training.numpy().any())
+    return node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX)
 
 
 def _ask_runtime(

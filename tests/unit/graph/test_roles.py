@@ -2,7 +2,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from hypothesis import given
-from onnx import TensorProto, defs, helper, numpy_helper
+from onnx import TensorProto, defs, helper, numpy_helper, parser
 
 from halfwise.errors import CaseError
 from halfwise.graph.model import network_from_proto, node_name
@@ -145,7 +145,7 @@ def test_what_touches_no_float_value_is_blind(op_type, inputs, output):
         ("Range", [np.float32(0), np.float32(4), np.float32(1)], {}, "takes no float16"),
         ("RandomNormal", [], {"shape": [2, 2]}, "random"),
         ("RandomUniformLike", [F32], {}, "random"),
-        ("EyeLike", [F32], {}, "values"),
+        ("EyeLike", [np.eye(2, dtype=np.float32)], {}, "values"),
         ("HannWindow", [np.array(8)], {}, "values"),
         ("Scale", [F32], {"domain": "com.example"}, "'com.example'"),
     ],
@@ -156,6 +156,18 @@ def test_what_has_no_low_form_is_pinned(op_type, inputs, attributes, reason):
     assert found.role is Role.PINNED
     assert reason in found.reason
     assert not found.free
+
+
+def test_what_gives_elements_of_less_than_a_byte_is_pinned():
+    cast = parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[4] x) => (int4[4] q, uint8[4] n)
+        { q = Cast <to = 22> (x) n = Cast <to = 2> (x) }"""
+    )
+    packed, whole = roles_of(network_from_proto(cast)).values()
+    assert packed.role is Role.PINNED
+    assert "less than a byte" in packed.reason
+    assert whole.free
 
 
 def control_flow(nodes, opset=17):
