@@ -144,7 +144,7 @@ def explore(examples: int, start: int, folder: Path) -> tuple[Tally, str]:
         # Hypothesis ends with the smallest example that fails.
         folder.mkdir(parents=True, exist_ok=True)
         onnx.save(last[0].proto, folder / f"fuzz-{start}.onnx")
-        np.savez(folder / f"fuzz-{start}.npz", **last[0].sample)
+        np.savez(folder / f"fuzz-{start}.npz", **last[0].sample)  # type: ignore[arg-type]
         print(onnx.printer.to_text(last[0].proto), file=sys.stderr)
         return tally, f"{type(error).__name__}: {error} ({folder}/fuzz-{start}.onnx)"
     return tally, ""

@@ -214,7 +214,7 @@ def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.g
     # ONNX Runtime takes arrays for the main graph only; names are unique, so a body finds there
     # what was its own initializer. A body's output must stay its own.
     moved = {v.name for v in inner}
-    for body in list(_graphs(proto.graph))[1:] if moved else []:
+    for body in list(graphs_in(proto.graph))[1:] if moved else []:
         for constant in [t for t in body.initializer if t.name in moved]:
             proto.graph.initializer.append(constant)
             body.initializer.remove(constant)
