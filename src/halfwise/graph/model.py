@@ -20,9 +20,9 @@ from halfwise.errors import CaseError
 from halfwise.graph.external import external_files
 from halfwise.graph.functions import inline_functions
 from halfwise.graph.naming import name_uniquely
+from halfwise.graph.sizes import forget_sizes, is_long_vector, open_negative_sizes
 from halfwise.records import NodeName, TensorName
 
-_LONGEST_SHAPE = 64
 LARGE_TENSOR_BYTES = 1024
 """Tensors above this size are kept out of the serialised graph and handed over as arrays."""
 
@@ -156,6 +156,7 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         model.opset_imports.setdefault("", _SPARE_OPSET)
     try:
         inline_functions(model)
+        open_negative_sizes(graphs_of(model))
         passes.RemoveInitializersFromInputsPass()(model)
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
         passes.TopologicalSortPass()(model)
@@ -307,10 +308,10 @@ def _check_and_infer(model: ir.Model) -> None:
     try:
         onnx.checker.check_model(proto, full_check=True)
     except onnx.shape_inference.InferenceError:
-        _forget_sizes(proto)
+        forget_sizes(graphs_in(proto.graph))
         onnx.checker.check_model(proto, full_check=True)
     inferred = onnx.shape_inference.infer_shapes(proto, check_type=True)
-    if not any(_is_long_vector(info) for info in inferred.graph.value_info):
+    if not any(is_long_vector(info) for info in inferred.graph.value_info):
         # Propagating values finds more shapes, but takes a long vector for a long shape: minutes.
         inferred = onnx.shape_inference.infer_shapes(inferred, check_type=True, data_prop=True)
     onnx.checker.check_model(inferred)
@@ -329,22 +330,6 @@ def _check_and_infer(model: ir.Model) -> None:
             # A Loop without a first condition leaves ONNX's inference without a type for it.
             for condition in node.attributes["body"].as_graph().inputs[1:2]:
                 condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)
-
-
-def _forget_sizes(proto: onnx.ModelProto) -> None:
-    """Drop declared sizes of computed values; wrong ones would make the rewritten model invalid.
-
-    ONNX Runtime passes over them: they stay behind where somebody changed the inputs' alone.
-    """
-    for graph in graphs_in(proto.graph):
-        for info in (*graph.value_info, *graph.output):
-            for dimension in info.type.tensor_type.shape.dim:
-                dimension.Clear()
-
-
-def _is_long_vector(info: onnx.ValueInfoProto) -> bool:
-    dims = info.type.tensor_type.shape.dim
-    return len(dims) == 1 and dims[0].dim_value > _LONGEST_SHAPE
 
 
 def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
