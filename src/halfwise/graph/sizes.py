@@ -10,7 +10,7 @@ LONGEST_SHAPE = 64
 
 
 def open_negative_sizes(graphs: Iterable[ir.Graph]) -> None:
-    """Make axes of negative size dynamic: exporters write -1 for them, and ONNX Runtime reads it so.
+    """Make axes of negative size dynamic: exporters write -1 for them, which ONNX Runtime takes so.
 
     A size of 0 stays: ONNX Runtime refuses any other array for it.
     """

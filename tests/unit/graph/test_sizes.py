@@ -11,8 +11,8 @@ def info(name, shape):
 
 def relus(shape):
     nodes = [helper.make_node("Relu", ["x"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
-    values = {"value_info": [info("t", shape)]}
-    graph = helper.make_graph(nodes, "g", [info("x", shape)], [info("y", shape)], **values)
+    graph = helper.make_graph(nodes, "g", [info("x", shape)], [info("y", shape)])
+    graph.value_info.append(info("t", shape))
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 

@@ -225,6 +225,22 @@ def test_the_error_is_followed_where_guards_do_not_explain():
     assert any("accumulates" in note for note in fixed.plan.notes)
 
 
+def test_the_tolerance_that_rounding_needs_is_told_and_is_enough():
+    """Nothing in the deep model is at fault: the tolerance asks for more than FP16 has."""
+    fixed = found(models.deep(), rel_max=5e-4)
+    [note] = [n for n in fixed.plan.notes if n.startswith("No single fault")]
+    told = float(note.split("--rel-max ")[1].split()[0])
+    assert told > 5e-4
+    again = found(models.deep(), rel_max=told)
+    assert again.verdict.passed
+    assert kept(again) == set()
+    assert not any(n.startswith("No single fault") for n in again.plan.notes)
+
+
+def test_a_fault_is_not_taken_for_rounding(normal):
+    assert not any("No single fault" in note for note in normal.plan.notes)
+
+
 def test_the_same_case_gives_the_same_result(normal):
     again = found(models.layer_norm())
     assert (again.plan, again.verdict, again.search) == (normal.plan, normal.verdict, normal.search)
