@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
+from halfwise.graph.constants import check_constants, drop_unused_constants
 from halfwise.graph.external import external_files
 from halfwise.graph.functions import inline_functions
 from halfwise.graph.naming import name_uniquely
@@ -160,9 +161,10 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         passes.RemoveInitializersFromInputsPass()(model)
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
         passes.TopologicalSortPass()(model)
+        drop_unused_constants(graphs_of(model))
         renamed = name_uniquely(model)
         _check_scopes(model)
-        _check_constants(model)
+        check_constants(graphs_of(model))
         _check_and_infer(model)
     except _REFUSALS as error:
         cause = error.__cause__ or error
@@ -278,18 +280,6 @@ def _deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
             f"{source} holds a graph that cannot be read: {error.__cause__ or error}",
             "Run `python -m onnx.checker` on it, and export it again.",
         ) from error
-
-
-def _check_constants(model: ir.Model) -> None:
-    for graph in graphs_of(model):
-        for name, value in graph.initializers.items():
-            tensor = value.const_value
-            if tensor is None or tensor.dtype == ir.DataType.STRING:
-                continue
-            try:
-                tensor.numpy()
-            except (ValueError, OSError) as error:
-                raise ValueError(f"the data of constant {name!r} is incomplete: {error}") from None
 
 
 def _check_scopes(model: ir.Model) -> None:
