@@ -174,6 +174,26 @@ def test_no_time_is_left_when_samples_join():
     assert fixed.verdict.passed
 
 
+class Late(Listener):
+    """Lets the time budget pass as soon as a plan passes."""
+
+    def note(self, line: str) -> None:
+        super().note(line)
+        if "passes" in line:
+            time.sleep(1.0)
+
+
+def test_without_time_heldout_samples_that_fail_get_a_larger_plan():
+    """No node in FP32 passes on the calibration; the two large samples held out need some."""
+    ill = growing(3, 7)
+    fixed = found(ill, Late(), time_budget=1.0)
+    assert fixed.search.exhausted
+    assert fixed.search.joined
+    assert kept(fixed) >= ill.kept
+    assert fixed.verdict.passed
+    assert not fixed.plan.minimal
+
+
 def test_the_classic_rule_searches_nothing():
     fixed = found(models.layer_norm(), keep_above=4000.0)
     assert kept(fixed) == {"mean", "centre", "square", "variance", "eps"} - _below(4000)
