@@ -14,7 +14,7 @@ from functools import cache
 from typing import Protocol
 
 from halfwise.records import NodeName
-from halfwise.stages.plan.contribution import rankings
+from halfwise.stages.plan.contribution import lowerable, rankings
 
 Nodes = frozenset[NodeName]
 
@@ -216,23 +216,11 @@ class Search:
 
         kept = everything
         for ranking in rankings(self._groups(nodes), contribution, self.harmless):
-            kept = min(kept, self._lowest(ranking), key=len)
+            low = lowerable(ranking, lambda nodes: self._passes(everything - nodes))
+            kept = min(kept, everything - low, key=len)
             self._contributions = {n: found for group, found in ranking for n in group}
             self._note(f"nodes left after ranking {len(ranking)} groups: {len(kept)}")
         return kept
-
-    def _lowest(self, ranking: Sequence[tuple[Nodes, float]]) -> Nodes:
-        """Return what is left after lowering as many groups as pass, the first ones first."""
-        everything = frozenset(self.nodes)
-        passing, failing = 0, len(ranking) + 1
-        while failing - passing > 1:
-            middle = (passing + failing) // 2
-            lowered = _union([group for group, _ in ranking[:middle]])
-            if self._passes(everything - lowered):
-                passing = middle
-            else:
-                failing = middle
-        return everything - _union([group for group, _ in ranking[:passing]])
 
     def _groups(self, nodes: Sequence[NodeName]) -> list[list[NodeName]]:
         """Return a few groups by place where blocks repeat, else by stretches of the graph."""
