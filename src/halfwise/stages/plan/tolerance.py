@@ -41,12 +41,13 @@ def tolerance_note(
         return None
     worst = max(floats, key=lambda e: e.rel_max)
     snr = min(e.snr_db for e in floats)
-    without = f"all but {kept} of the nodes" if kept else "every node"
+    low = f"all but {kept} of the nodes" if kept else "every node"
+    others = "no others" if kept else "none"
     return (
-        f"No single fault was found: with {without} low, {fmt.name.upper()}'s rounding adds up to "
+        f"No single fault was found: with {low} low, {fmt.name.upper()}'s rounding adds up to "
         f"{worst.rel_max:.2g} of the largest reference value (SNR {snr:.0f} dB) on the calibration "
-        f"samples. To keep no more nodes than that, give {' '.join(options)} if the task can bear "
-        "it, or judge the task itself with --metric."
+        f"samples. To keep {others} in FP32, give {' '.join(options)} if the task can bear it, or "
+        "judge the task itself with --metric."
     )
 
 
