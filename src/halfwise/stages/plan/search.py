@@ -160,15 +160,21 @@ class Search:
 
     def _out_of_time(self) -> Found:
         """Return the smallest set so far that passes on all samples."""
-        tried = 0.0
-        for kept in sorted(self.passing, key=len):
-            if LARGER * tried <= len(kept) < len(self._best):
-                tried = len(kept)
-                self._best = kept if self.evaluate(kept, confirm=True).passed else self._best
+        self._best = min(self._best, self._passed_before(), key=len)
         ended = "the time budget is spent; this is the best passing plan so far"
         if ended not in self.steps:
             self._note(ended)
         return self._found(passed=True, minimal=False, exhausted=True)
+
+    def _passed_before(self) -> Nodes:
+        """Return a small one of the sets that passed that does on all samples, else everything."""
+        tried = 0.0
+        for kept in sorted(self.passing, key=len):
+            if LARGER * tried <= len(kept) < len(self._best):
+                if self.evaluate(kept, confirm=True).passed:
+                    return kept
+                tried = len(kept)
+        return frozenset(self.nodes)
 
     def _found(self, *, passed: bool, minimal: bool, exhausted: bool) -> Found:
         without = {n: e for n, e in self._excess_without.items() if n in self._best}
@@ -198,6 +204,10 @@ class Search:
             if self._passes(guess, confirm=True):
                 self._note(f"{name} in FP32 ({len(guess | self.forced)}) passes")
                 return guess
+        if (kept := self._passed_before()) != frozenset(self.nodes):
+            self._note(f"a larger plan that passed before, of {len(kept)} nodes, still does")
+            self._best = min(self._best, kept, key=len)
+            return kept
         self._note(f"all suspected nodes in FP32 ({len(suspected)}) fail; measuring contributions")
         outside = [n for n in self.nodes if n not in suspected | previous]
         return self._lowered_by_contribution(outside)

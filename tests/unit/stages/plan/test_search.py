@@ -254,3 +254,13 @@ def test_without_time_few_of_the_plans_that_passed_are_tried():
     late = search(500, oracle, deadline=-1.0, safe=True, passing=passing)
     assert late.run(previous=passing[0]).kept == names(*range(500))
     assert len(oracle.asked) < 50
+
+
+def test_a_larger_plan_that_passed_before_spares_the_measuring():
+    """After a sample has joined, which the last plan fails on."""
+    passing = [names(*range(size)) for size in (30, 20, 10)]
+    oracle = Oracle(needs(names(*range(15))))
+    again = search(300, oracle, passing=passing)
+    assert again.run(previous=passing[-1]).kept == names(*range(15))
+    assert "a larger plan that passed before, of 20 nodes, still does" in again.steps
+    assert len(oracle.asked) < 60
