@@ -16,6 +16,7 @@ from halfwise.errors import BuildFailed
 from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
 from halfwise.graph.roles import NodeRole, Role, Roles, is_float
+from halfwise.graph.weights import LowWeights
 from halfwise.records import NodeName, SaturatedConstant, TensorName
 
 
@@ -44,6 +45,7 @@ def rewrite(
     fmt: Format,
     *,
     low_io: bool = False,
+    weights: LowWeights | None = None,
 ) -> Rewritten:
     """Return `network` with every free node outside `fp32` in the low format.
 
@@ -53,11 +55,13 @@ def rewrite(
         fp32: Names of the free nodes that stay in FP32 (compute and moving nodes alike).
         fmt: The low format.
         low_io: Give float graph inputs and outputs the low type instead of FP32.
+        weights: The network's weights in the low format, where they are made already.
 
     Raises:
         BuildFailed: a new name that the rewriting needs is taken.
     """
-    return _Rewriter(network, roles, fp32, fmt, low_io).run()
+    weights = weights or LowWeights(network.model, fmt)
+    return _Rewriter(network, roles, fp32, fmt, low_io, weights).run()
 
 
 def fill_of(node: ir.Node) -> ir.TensorProtocol:
@@ -125,6 +129,7 @@ class _Rewriter:
         fp32: frozenset[NodeName],
         fmt: Format,
         low_io: bool,
+        weights: LowWeights,
     ) -> None:
         self.model = network.copy()
         self.graph = self.model.graph
@@ -133,6 +138,7 @@ class _Rewriter:
         self.fmt = fmt
         self.low = low_type(fmt)
         self.low_io = low_io
+        self.weights = weights
         self.casts = 0
         self.taken = {v.name for n in self.graph.all_nodes() for v in n.outputs}
         self.taken |= {v.name for v in self.graph.inputs} | set(self.graph.initializers)
@@ -167,11 +173,7 @@ class _Rewriter:
             node.attributes["to"] = ir.AttrInt64("to", int(self.low))
         elif node.op_type == "ConstantOfShape":
             fill = fill_of(node)
-            node.attributes["value"] = ir.AttrTensor("value", self._low_tensor(fill, None))
-
-    def _low_tensor(self, tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
-        array = self.fmt.saturate(np.asarray(tensor.numpy(), np.float32))
-        return ir.tensor(array.astype(self.fmt.dtype), dtype=self.low, name=name)
+            node.attributes["value"] = ir.AttrTensor("value", self.weights.low(fill, None))
 
     def _retype_constant(self, value: ir.Value) -> None:
         uses = [u for u in value.uses() if _wants_low(u.node, u.idx, self.roles, self.fp32)]
@@ -179,11 +181,11 @@ class _Rewriter:
             return
         assert value.const_value is not None
         if len(uses) == len(value.uses()) and not value.is_graph_output():
-            value.const_value = self._low_tensor(value.const_value, value.name)
+            value.const_value = self.weights.low(value.const_value, value.name)
             value.type = ir.TensorType(self.low)
             return
         copy = self._new_value(f"{value.name}_{self.fmt.name}", value, self.low)
-        copy.const_value = self._low_tensor(value.const_value, copy.name)
+        copy.const_value = self.weights.low(value.const_value, copy.name)
         self.graph.register_initializer(copy)
         for node, index in uses:
             node.replace_input_with(index, copy)

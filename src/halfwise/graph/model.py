@@ -19,12 +19,13 @@ from onnx_ir.passes import common as passes
 from halfwise.errors import CaseError
 from halfwise.graph.external import external_files
 from halfwise.graph.naming import name_uniquely
+from halfwise.graph.weights import LARGE_TENSOR_BYTES, map_weights
 from halfwise.records import NodeName, TensorName
 
 _LONGEST_SHAPE = 64
-LARGE_TENSOR_BYTES = 1024
-"""Tensors above this size are kept out of the serialised graph and handed over as arrays."""
 
+STAND_IN = "in-memory"
+"""The file that a serialised graph names for what was kept out of it."""
 _FIRST_IR_VERSION = 4
 """The first in which an initializer need not be a graph input too, as in the normal form."""
 _SPARE_OPSET = 17
@@ -159,6 +160,7 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
             "Run `python -m onnx.checker` on it, and export it again.",
         ) from error
     _refuse_quantised(model, source)
+    map_weights(model)
     return Network(
         model=model,
         path=path,
@@ -197,7 +199,7 @@ def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.g
             assert tensor is not None
             arrays[name] = np.asarray(tensor.numpy(), order="C")
             value.const_value = ir.ExternalTensor(
-                "in-memory",
+                STAND_IN,
                 0,
                 tensor.nbytes,
                 tensor.dtype,

@@ -11,6 +11,7 @@ from halfwise.graph.model import node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.repetition import repeated
 from halfwise.graph.roles import Role, Roles
+from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence
 from halfwise.progress import Watcher
@@ -35,6 +36,7 @@ class Planner:
         self.roles = roles
         self.watcher = watcher
         self.forced = apply_rules(case.network, roles, settings.rules)
+        self.weights = LowWeights(case.network.model, settings.fmt, large_from=settings.large_from)
         self.steps: list[str] = []
 
     def begin(self, evidence: Evidence) -> None:
@@ -106,6 +108,7 @@ class Planner:
             self.settings.fmt,
             fixed=frozenset(n for n in ruled if self.roles[n].role is Role.MOVEMENT),
             low_io=self.settings.io != "fp32",
+            weights=self.weights,
         )
 
     def record(
@@ -148,6 +151,7 @@ class Planner:
             accumulate=self.settings.accumulate,
             limits=self.evidence.limits,
             low_io=self.settings.io != "fp32",
+            weights=self.weights,
         )
         device, libraries = self.settings.device, self.settings.libraries
         return switched, Session(switched.model, device=device, libraries=libraries)

@@ -14,6 +14,7 @@ from halfwise.graph.casts import rewrite as cast
 from halfwise.graph.model import Network, own_weights
 from halfwise.graph.movement import fewest_casts
 from halfwise.graph.roles import Roles
+from halfwise.graph.weights import LowWeights
 from halfwise.records import NodeName
 
 EXTERNAL_DATA_BYTES = 1 << 30
@@ -28,6 +29,7 @@ def rewrite(
     *,
     fixed: frozenset[NodeName],
     low_io: bool,
+    weights: LowWeights | None = None,
 ) -> tuple[Rewritten, frozenset[NodeName]]:
     """Return the mixed model with the fewest Casts, and the assignment that it implements.
 
@@ -38,9 +40,10 @@ def rewrite(
         fmt: The low format.
         fixed: Moving nodes whose precision a user rule sets.
         low_io: Float graph inputs and outputs get the low type.
+        weights: The network's weights in the low format, where they are made already.
     """
     placed = fewest_casts(network, roles, assignment, fmt, fixed=fixed, fp32_io=not low_io)
-    return cast(network, roles, placed, fmt, low_io=low_io), placed
+    return cast(network, roles, placed, fmt, low_io=low_io, weights=weights), placed
 
 
 def save_checked(

@@ -9,7 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from halfwise.backends import ort
 from halfwise.backends.ort import Session, devices, runtime_version
 from halfwise.errors import BackendMissing, CaseError, RunFailed
-from halfwise.graph.model import LARGE_TENSOR_BYTES, Network, network_from_proto
+from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.weights import LARGE_TENSOR_BYTES
 from tests.graphs import Drawn, graphs
 
 F32 = TensorProto.FLOAT

@@ -22,8 +22,10 @@ from halfwise.backends.emulation.rounding import (
     typed_value,
 )
 from halfwise.formats import Format
+from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import NodeRole, Role, Roles, is_float
+from halfwise.graph.weights import LowWeights
 from halfwise.records import NodeName, TensorName
 
 SWITCH_INPUT = "halfwise::low"
@@ -54,6 +56,7 @@ def emulate_switched(
     accumulate: str = "fp32",
     limits: Mapping[TensorName, float] | None = None,
     low_io: bool = False,
+    weights: LowWeights | None = None,
 ) -> Switched:
     """Return a model that emulates every assignment of `network`.
 
@@ -65,8 +68,11 @@ def emulate_switched(
         limits: Tensors whose range is smaller than the format's: larger magnitudes become ±inf
             where the tensor is rounded (headroom).
         low_io: Float graph inputs and outputs have the low type.
+        weights: The network's weights in the low format, where they are made already. Those in a
+            file stay low, and each reader widens them for itself.
     """
-    builder = _Builder(network, roles, fmt, accumulate, dict(limits or {}), low_io)
+    weights = weights or LowWeights(network.model, fmt)
+    builder = _Builder(network, roles, fmt, accumulate, dict(limits or {}), low_io, weights)
     return Switched(builder.build(), tuple(builder.switched))
 
 
@@ -86,6 +92,7 @@ class _Builder:
         accumulate: str,
         limits: dict[TensorName, float],
         low_io: bool,
+        weights: LowWeights,
     ) -> None:
         self.model = network.copy()
         self.graph = self.model.graph
@@ -95,6 +102,7 @@ class _Builder:
         self.accumulate = accumulate
         self.limits = limits
         self.low_io = low_io
+        self.weights = weights
         self.rounded: dict[str, ir.Value] = {}
         self.switched: list[NodeName] = []
         free = sum(r.free for r in roles.values())
@@ -129,9 +137,14 @@ class _Builder:
         if not is_float(value) or not self._has_low_reader(value):
             return
         assert value.const_value is not None
-        array = np.asarray(value.const_value.numpy(), np.float32)
-        copy = typed_value(f"{value.name}::low", ir.DataType.FLOAT, value.shape)
-        copy.const_value = ir.tensor(self.fmt.saturate(array), name=copy.name)
+        name = f"{value.name}::low"
+        if self.weights.in_file(value.const_value):
+            copy = typed_value(name, low_type(self.fmt), value.shape)
+            copy.const_value = self.weights.low(value.const_value, name)
+        else:
+            array = np.asarray(value.const_value.numpy(), np.float32)
+            copy = typed_value(name, ir.DataType.FLOAT, value.shape)
+            copy.const_value = ir.tensor(self.fmt.saturate(array), name=name)
         self.graph.register_initializer(copy)
         self.rounded[_name(value)] = copy
 
@@ -233,7 +246,9 @@ class _Builder:
             self.rounded[_name(v)] if v is not None and low else v
             for v, low in zip(node.inputs, role.inputs, strict=True)
         ]
+        casts = self._widen_weights(node, inputs)
         nodes, results = self._compute_low(node, inputs)
+        nodes = [*casts, *nodes]
         exact = role.role is Role.MOVEMENT and any(role.inputs) and not self._is_mixed(node, role)
         exact = exact and "value" not in node.attributes  # Pad has its constant there before 11
         outputs: list[ir.Value] = []
@@ -245,6 +260,15 @@ class _Builder:
                 nodes += version.nodes
                 outputs.append(version.value)
         return ir.Graph([], outputs, nodes=nodes, name=f"{node.name}::low")
+
+    def _widen_weights(self, node: ir.Node, inputs: list[ir.Value | None]) -> list[ir.Node]:
+        """Put a Cast before each of `inputs` that is stored low; return the Casts."""
+        casts = []
+        for i, value in enumerate(inputs):
+            if value is not None and value.dtype == low_type(self.fmt):
+                casts.append(cast(value, ir.DataType.FLOAT, f"{node.name}::weight{i}"))
+                inputs[i] = casts[-1].outputs[0]
+        return casts
 
     def _versions(
         self, old: ir.Value, new: ir.Value, *, low: bool, exact: bool

@@ -8,10 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.backends.emulation.accumulate import sums_in_low
-from halfwise.backends.emulation.rounding import round_value
+from halfwise.backends.emulation.rounding import cast, round_value
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.model import opset_of
 from halfwise.graph.roles import DATA_MOVEMENT
+from halfwise.graph.weights import LARGE_MODEL_BYTES, LARGE_TENSOR_BYTES, is_large
 
 _FORMATS: dict[ir.DataType | None, Format] = {
     ir.DataType.FLOAT16: FP16,
@@ -20,7 +21,9 @@ _FORMATS: dict[ir.DataType | None, Format] = {
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type")
 
 
-def emulate_typed(model: ir.Model, *, accumulate: str = "fp32") -> ir.Model:
+def emulate_typed(
+    model: ir.Model, *, accumulate: str = "fp32", large_from: int = LARGE_MODEL_BYTES
+) -> ir.Model:
     """Return an FP32 model that computes what `model` would with its low tensors rounded.
 
     Args:
@@ -28,6 +31,8 @@ def emulate_typed(model: ir.Model, *, accumulate: str = "fp32") -> ir.Model:
             subgraphs too.
         accumulate: "fp32" for arithmetic in FP32 inside ops, "fp16" for sums of low nodes in
             their own format (see `accumulate.py`).
+        large_from: Bytes of float weights in files above which low ones stay low and are widened
+            while the model runs, one after another.
 
     Returns:
         A model with the same input and output names; low inputs and outputs are FP32 there, and
@@ -35,7 +40,8 @@ def emulate_typed(model: ir.Model, *, accumulate: str = "fp32") -> ir.Model:
     """
     result = model.clone()
     low_sums_from = opset_of(model) if accumulate == "fp16" else None
-    _Widener(result.graph, low_sums_from).widen(top=True)
+    large = is_large(model, large_from)
+    _Widener(result.graph, low_sums_from, large=large).widen(top=True)
     return result
 
 
@@ -45,11 +51,13 @@ class _Widener:
     Attributes:
         graph: The graph.
         low_sums_from: The opset where sums of low nodes are to be low, else None.
+        large: Whether weights stay low.
         formats: Format of each value that is low in the original, or was rounded here.
     """
 
-    def __init__(self, graph: ir.Graph, low_sums_from: int | None) -> None:
+    def __init__(self, graph: ir.Graph, low_sums_from: int | None, *, large: bool) -> None:
         self.graph = graph
+        self.large = large
         self.low_sums_from = low_sums_from
         own = [*graph.inputs, *graph.initializers.values()]
         own += [v for node in graph for v in node.outputs]
@@ -63,6 +71,8 @@ class _Widener:
         """Retype every low value, and round what is stored in it."""
         nodes = list(self.graph)
         for value in list(self.formats):
+            if self.large and self._widen_late(value):
+                continue
             value.type = ir.TensorType(ir.DataType.FLOAT)
             if value.const_value is not None:
                 array = np.asarray(value.const_value.numpy()).astype(np.float32)
@@ -76,10 +86,28 @@ class _Widener:
             if any(v in self.formats for v in node.outputs):
                 self._round_outputs(self._with_low_sums(node))
 
+    def _widen_late(self, value: ir.Value) -> bool:
+        """Put a Cast behind a weight; return False, and do nothing, for another value.
+
+        At the start of the graph: ONNX Runtime takes what is written first last, so it widens each
+        weight just before its reader (see `probe.py`), and frees it after.
+        """
+        weight = value.const_value
+        if weight is None or weight.nbytes <= LARGE_TENSOR_BYTES or value.is_graph_output():
+            return False
+        uses = [(u.node, u.idx) for u in value.uses()]
+        if uses:
+            widened = cast(value, ir.DataType.FLOAT, f"{value.name}::weight")
+            self.graph.insert_before(self.graph[0], widened)
+            self._redirect(value, widened.outputs[0], uses)
+        del self.formats[value]
+        return True
+
     def _widen_attribute(self, node: ir.Node, attribute: ir.Attr) -> None:
         name = attribute.name
         if attribute.type == ir.AttributeType.GRAPH:
-            _Widener(attribute.as_graph(), self.low_sums_from).widen(top=False)
+            body = _Widener(attribute.as_graph(), self.low_sums_from, large=self.large)
+            body.widen(top=False)
         elif attribute.type == ir.AttributeType.TENSOR:
             tensor = attribute.as_tensor()
             if tensor.dtype in _FORMATS:

@@ -1,0 +1,181 @@
+"""Weights of large models: they lie in files, mapped into memory, as they are and rounded.
+
+Pages of a mapped file are read when they are needed and dropped when memory is short, so a model
+may be larger than memory; several users of one array share them.
+"""
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.formats import Format
+
+LARGE_MODEL_BYTES = 1 << 30
+"""A model is large whose float weights have more bytes than this in FP32."""
+LARGE_TENSOR_BYTES = 1024
+"""Tensors above this size are kept out of the serialised graph and handed over as arrays."""
+
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+_AT_ONCE = 1 << 22
+_ALIGNMENT = 64
+"""What ONNX Runtime's kernels like best: a cache line."""
+_LASTING = "/var/tmp"  # noqa: S108 - a folder for `tempfile`, which makes a file without a name
+"""For large temporary files (File Hierarchy Standard 3.0, 5.15); /tmp may be memory itself."""
+
+
+class MappedTensor(ir.Tensor[NDArray[np.generic]]):
+    """A tensor whose array is part of a `WeightFile`."""
+
+
+class WeightFile:
+    """Temporary space on disk for arrays: a file without a name, mapped into memory.
+
+    Nothing has to remove it: the system does when the last array is gone or the process ends, in
+    whatever way.
+    """
+
+    def __init__(self, nbytes: int, arrays: int = 1) -> None:
+        """Reserve space for `arrays` arrays of `nbytes` bytes together.
+
+        Raises:
+            CaseError: there is not enough space.
+        """
+        size = max(1, nbytes + arrays * _ALIGNMENT)
+        folder = _folder()
+        try:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                # Without the reservation, a full disk would end the process at a later write.
+                os.posix_fallocate(file.fileno(), 0, size)
+                self._bytes = np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
+        except OSError as error:
+            raise CaseError(
+                f"The weights need {size / 1e9:.1f} GB of temporary space, which {folder} does not "
+                f"have: {error.strerror}.",
+                "Name a folder that has it: TMPDIR=FOLDER halfwise …",
+            ) from error
+        self._used = 0
+
+    def take(self, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray[np.generic]:
+        """Return the next free place as an array of zeros to be filled."""
+        end = self._used + prod(shape) * dtype.itemsize
+        place = self._bytes[self._used : end].view(dtype).reshape(shape)
+        self._used = -(-end // _ALIGNMENT) * _ALIGNMENT
+        return place
+
+
+def is_large(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> bool:
+    """Return whether the float weights in files have more than `large_from` bytes in FP32.
+
+    Low ones count as what they were, so that a model and its mixed version are both large.
+    """
+    elements = sum(
+        t.size for t in _weights(model) if isinstance(t, MappedTensor | ir.ExternalTensor)
+    )
+    return 4 * elements > large_from
+
+
+def map_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
+    """Move the weights of a large model that lie in memory into a file.
+
+    Those in a protobuf would otherwise be copied whenever they are read.
+
+    Raises:
+        CaseError: there is not enough temporary space.
+    """
+    inside = [t for t in _weights(model) if not isinstance(t, MappedTensor | ir.ExternalTensor)]
+    if not inside or 4 * sum(t.size for t in _weights(model)) <= large_from:
+        return
+    file = WeightFile(sum(t.nbytes for t in inside), len(inside))
+    mapped: dict[int, MappedTensor] = {}
+    for tensor in inside:
+        place = file.take(tensor.dtype.numpy(), tuple(tensor.shape.numpy()))
+        place[...] = tensor.numpy()
+        mapped[id(tensor)] = MappedTensor(place, dtype=tensor.dtype, name=tensor.name)
+    for value in _values(model):
+        value.const_value = mapped.get(id(value.const_value), value.const_value)
+
+
+class LowWeights:
+    """The weights of one network in a low format.
+
+    Those of a large network are rounded into a file, each once, and shared by all who ask. Those of
+    others are rounded in memory whenever they are asked for.
+
+    Attributes:
+        fmt: The low format.
+    """
+
+    def __init__(
+        self, model: ir.Model, fmt: Format, *, large_from: int = LARGE_MODEL_BYTES
+    ) -> None:
+        """Find out which weights go to the file; it is made when the first is asked for."""
+        self.fmt = fmt
+        self._dtype = ir.DataType.from_numpy(fmt.dtype)
+        large = is_large(model, large_from)
+        # The tensors stay alive with this, so their ids stay theirs.
+        self._sources = {
+            id(t): t for t in _weights(model) if large and t.dtype == ir.DataType.FLOAT
+        }
+        self._arrays: dict[int, NDArray[np.generic]] = {}
+        self._file: WeightFile | None = None
+
+    def in_file(self, tensor: ir.TensorProtocol) -> bool:
+        """Return whether the low version of `tensor` lies in the file."""
+        return id(tensor) in self._sources
+
+    def low(self, tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
+        """Return `tensor` rounded as `Format.saturate` does, in the low type.
+
+        Args:
+            tensor: f32[*shape].
+            name: Name of the result.
+
+        Raises:
+            CaseError: there is not enough temporary space.
+        """
+        if not self.in_file(tensor):
+            return ir.Tensor(
+                self._rounded(np.asarray(tensor.numpy())), dtype=self._dtype, name=name
+            )
+        if id(tensor) not in self._arrays:
+            self._arrays[id(tensor)] = self._store(np.asarray(tensor.numpy()))
+        return MappedTensor(self._arrays[id(tensor)], dtype=self._dtype, name=name)
+
+    def _rounded(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
+        return self.fmt.saturate(np.asarray(array, np.float32)).astype(self.fmt.dtype)
+
+    def _store(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
+        if self._file is None:
+            elements = sum(t.size for t in self._sources.values())
+            self._file = WeightFile(elements * self.fmt.dtype.itemsize, len(self._sources))
+        place = self._file.take(self.fmt.dtype, array.shape)
+        source, target = array.reshape(-1), place.reshape(-1)
+        for start in range(0, source.size, _AT_ONCE):
+            piece = slice(start, start + _AT_ONCE)
+            target[piece] = self._rounded(source[piece])
+        place.flags.writeable = False
+        return place
+
+
+def _values(model: ir.Model) -> Iterator[ir.Value]:
+    for graph in (model.graph, *model.graph.subgraphs()):
+        yield from graph.initializers.values()
+
+
+def _weights(model: ir.Model) -> list[ir.TensorProtocol]:
+    """Return the float tensors that count, each once."""
+    tensors = [v.const_value for v in _values(model) if v.const_value is not None]
+    counted = [t for t in tensors if t.dtype in _FLOATS and t.nbytes > LARGE_TENSOR_BYTES]
+    return list({id(t): t for t in counted}.values())
+
+
+def _folder() -> str:
+    lasting = "TMPDIR" not in os.environ and os.access(_LASTING, os.W_OK)
+    return _LASTING if lasting else tempfile.gettempdir()
