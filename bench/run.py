@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from bench import agreement, cuda, demo, overhead, real_models, search_cost, vit_b
+from bench import agreement, cuda, demo, large, overhead, real_models, search_cost, vit_b
 from bench.figures import Figure, Result, equal, table
 from bench.runs import MODELS_VARIABLE, CommandFailed, Workbench, models_folder
 from halfwise.errors import HalfwiseError
@@ -35,6 +35,7 @@ BENCHES: Mapping[str, Measure] = {
     "search_cost": search_cost.measure,
     "agreement": agreement.measure,
     "vit_b": vit_b.measure,
+    "large": large.measure,
     "cuda": cuda.measure,
 }
 

@@ -16,7 +16,7 @@ from halfwise.errors import BuildFailed
 from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
 from halfwise.graph.roles import NodeRole, Role, Roles, is_float
-from halfwise.graph.weights import LowWeights
+from halfwise.graph.weights import LowWeights, pieces
 from halfwise.records import NodeName, SaturatedConstant, TensorName
 
 
@@ -105,9 +105,11 @@ def _wants_low(node: ir.Node, slot: int, roles: Roles, fp32: frozenset[NodeName]
 def _saturated(
     name: TensorName, array: np.ndarray, fmt: Format, readers: Iterable[NodeName]
 ) -> list[SaturatedConstant]:
-    magnitude = np.abs(array.astype(np.float32))
-    beyond = (magnitude > fmt.max) & np.isfinite(magnitude)
-    if not beyond.any():
+    beyond = sum(
+        int(np.count_nonzero((magnitude > fmt.max) & np.isfinite(magnitude)))
+        for magnitude in (np.abs(piece.astype(np.float32)) for piece in pieces(array))
+    )
+    if not beyond:
         return []
     finite = array[np.isfinite(array)]
     return [
@@ -115,7 +117,7 @@ def _saturated(
             name=name,
             minimum=float(finite.min()),
             maximum=float(finite.max()),
-            elements=int(beyond.sum()),
+            elements=beyond,
             consumers=tuple(readers),
         )
     ]

@@ -19,7 +19,7 @@ from onnx_ir.passes import common as passes
 from halfwise.errors import CaseError
 from halfwise.graph.external import external_files
 from halfwise.graph.naming import name_uniquely
-from halfwise.graph.weights import LARGE_TENSOR_BYTES, map_weights
+from halfwise.graph.weights import LARGE_TENSOR_BYTES, map_files, map_weights
 from halfwise.records import NodeName, TensorName
 
 _LONGEST_SHAPE = 64
@@ -151,6 +151,7 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         passes.TopologicalSortPass()(model)
         renamed = name_uniquely(model)
         _check_scopes(model)
+        map_files(model)
         _check_constants(model)
         _check_and_infer(model)
     except _REFUSALS as error:
@@ -167,16 +168,6 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         sha256=sha256,
         original_names={NodeName(new): old for new, old in renamed.items()},
     )
-
-
-def own_weights(model: ir.Model) -> None:
-    """Load weights that lie in files beside the user's model: elsewhere they are not found."""
-    for graph in (model.graph, *model.graph.subgraphs()):
-        for value in graph.initializers.values():
-            tensor = value.const_value
-            if isinstance(tensor, ir.ExternalTensor):
-                array = np.array(tensor.numpy())
-                value.const_value = ir.Tensor(array, dtype=tensor.dtype, name=value.name)
 
 
 def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:

@@ -9,6 +9,8 @@ import os
 import tempfile
 from collections.abc import Iterator
 from math import prod
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -21,6 +23,8 @@ LARGE_MODEL_BYTES = 1 << 30
 """A model is large whose float weights have more bytes than this in FP32."""
 LARGE_TENSOR_BYTES = 1024
 """Tensors above this size are kept out of the serialised graph and handed over as arrays."""
+PROTOBUF_BYTES = (1 << 31) - 1
+"""The largest serialised protobuf (protobuf.dev, "Encoding")."""
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 _AT_ONCE = 1 << 22
@@ -31,7 +35,7 @@ _LASTING = "/var/tmp"  # noqa: S108 - a folder for `tempfile`, which makes a fil
 
 
 class MappedTensor(ir.Tensor[NDArray[np.generic]]):
-    """A tensor whose array is part of a `WeightFile`."""
+    """A tensor whose array is part of a file: the user's or a `WeightFile`."""
 
 
 class WeightFile:
@@ -70,6 +74,15 @@ class WeightFile:
         return place
 
 
+def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield an array flat, in views of at most 4 Mi elements.
+
+    What is computed from a piece takes a bounded amount of memory, however large the array.
+    """
+    flat = array.reshape(-1)
+    return (flat[start : start + _AT_ONCE] for start in range(0, flat.size, _AT_ONCE))
+
+
 def is_large(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> bool:
     """Return whether the float weights in files have more than `large_from` bytes in FP32.
 
@@ -79,6 +92,33 @@ def is_large(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> bool:
         t.size for t in _weights(model) if isinstance(t, MappedTensor | ir.ExternalTensor)
     )
     return 4 * elements > large_from
+
+
+def weight_bytes(model: ir.Model) -> int:
+    """Return the size of all initializers together."""
+    return sum(v.const_value.nbytes for v in _values(model) if v.const_value is not None)
+
+
+def map_files(model: ir.Model) -> None:
+    """Map each file of weights once; tensors of onnx-ir would each map it for themselves.
+
+    A process may have no more than about a thousand maps of files. What a file does not hold whole
+    is left as it is.
+    """
+    files: dict[str, NDArray[np.uint8]] = {}
+    for value in _values(model):
+        tensor = value.const_value
+        if not isinstance(tensor, ir.ExternalTensor) or tensor.dtype.bitwidth < 8:
+            continue
+        file, start = Path(tensor.path), tensor.offset or 0
+        end = start + tensor.nbytes
+        if start == end or not file.is_file() or file.stat().st_size < end:
+            continue
+        if tensor.path not in files:
+            files[tensor.path] = np.memmap(tensor.path, np.uint8, "r")
+        array = np.asarray(files[tensor.path])[start:end].view(tensor.dtype.numpy())
+        shape = tuple(tensor.shape.numpy())
+        value.const_value = MappedTensor(array.reshape(shape), dtype=tensor.dtype, name=value.name)
 
 
 def map_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
@@ -156,10 +196,8 @@ class LowWeights:
             elements = sum(t.size for t in self._sources.values())
             self._file = WeightFile(elements * self.fmt.dtype.itemsize, len(self._sources))
         place = self._file.take(self.fmt.dtype, array.shape)
-        source, target = array.reshape(-1), place.reshape(-1)
-        for start in range(0, source.size, _AT_ONCE):
-            piece = slice(start, start + _AT_ONCE)
-            target[piece] = self._rounded(source[piece])
+        for source, target in zip(pieces(array), pieces(place), strict=True):
+            target[...] = self._rounded(source)
         place.flags.writeable = False
         return place
 

@@ -11,9 +11,11 @@ from halfwise.backends.ort import Session
 from halfwise.errors import CaseError
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type, rewrite
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.model import Network, load_network, network_from_proto
 from halfwise.graph.roles import roles_of
+from halfwise.graph.weights import LowWeights
 from halfwise.records import NodeName
+from tests import models
 from tests.graphs import Drawn, free_nodes, graphs, plans
 
 F32 = TensorProto.FLOAT
@@ -299,3 +301,22 @@ def test_limits_that_nothing_reaches_change_nothing():
     wide = Runs(net, limits={"x": 65504.0, "a": 65504.0, "b": 65504.0})
     for fp32 in ((), ("one",), ("two",)):
         assert_same(wide(fp32), Runs(net)(fp32))
+
+
+# --- weights on disk --------------------------------------------------------------------------
+
+KEPT = [(), ("up",), ("up", "relu", "down"), ("out",), ("scale_it", "up", "relu", "down", "out")]
+
+
+@pytest.mark.parametrize("accumulate", ["fp32", "fp16"])
+@pytest.mark.parametrize("fmt", [FP16, BF16], ids=lambda f: f.name)
+def test_weights_on_disk_give_the_same_to_the_bit(tmp_path, fmt, accumulate):
+    ill = models.large_weights()
+    net = load_network(models.saved_beside(ill, tmp_path))
+    weights = LowWeights(net.model, fmt, large_from=0)
+    disk = Runs(net, fmt, weights=weights, accumulate=accumulate)
+    memory = Runs(net, fmt, accumulate=accumulate)
+    stored = disk.switched.model.graph.initializers
+    assert {stored[f"{n}_w::low"].dtype for n in ("up", "down", "out")} == {low_type(fmt)}
+    for fp32 in KEPT:
+        assert_same(disk(fp32, ill.sample(0)), memory(fp32, ill.sample(0)))
