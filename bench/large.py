@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +17,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from bench.figures import Figure, at_most, equal, reported, table
-from bench.figures import Result as Found
+from bench.figures import Figure, Result, at_most, equal, reported, table
 from bench.runs import FINISHED, ROOT, CommandFailed, Workbench
 from halfwise import report
 
@@ -182,11 +182,16 @@ def _status(pid: int) -> dict[str, int]:
     return {name.rstrip(":"): int(number) * 1024 for name, number, _ in pairs}
 
 
-def measure(bench: Workbench, megabytes: int = MEGABYTES) -> tuple[list[Figure], str | None]:
-    """Fix the model, verify what was written, and return what both took."""
-    model, samples, broken = make(bench.folder, megabytes)
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Return what `fix` of the model takes, and `verify` of what was written."""
+    return costs(bench.folder, MEGABYTES), None
+
+
+def costs(folder: Path, megabytes: int) -> list[Figure]:
+    """Return the figures of a model of about `megabytes`, made in `folder`."""
+    model, samples, broken = make(folder, megabytes)
     size = model.stat().st_size + model.with_name("large.onnx.data").stat().st_size
-    out = bench.folder / "large"
+    out = folder / "large"
     what = f"{size / 1e9:.2f} GB model"
     fixing = watched(["fix", str(model), "--inputs", str(samples), "-o", str(out)])
     run = report(out)
@@ -211,15 +216,10 @@ def measure(bench: Workbench, megabytes: int = MEGABYTES) -> tuple[list[Figure],
             reported(f"{what}: {name}, peak of anonymous memory, GB", peaks.anonymous / 1e9),
             reported(f"{what}: {name}, seconds", peaks.seconds, note),
         ]
-    return figures, None
+    return figures
 
 
 if __name__ == "__main__":
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="halfwise-bench-") as temporary:
-        print(
-            table(
-                [Found("large", "", measure(Workbench(Path(temporary)), int(sys.argv[1]))[0], None)]
-            )
-        )
+        found = costs(Path(temporary), int(sys.argv[1]))
+    print(table([Result("large", "", found, None)]))

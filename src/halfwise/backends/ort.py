@@ -79,16 +79,7 @@ class Session:
             )
         if device == "cuda":
             ort.preload_dlls()
-        options = ort.SessionOptions()
-        levels = ort.GraphOptimizationLevel
-        options.graph_optimization_level = (
-            levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
-        )
-        options.log_severity_level = 4
-        options.intra_op_num_threads = len(os.sched_getaffinity(0))
-        # Threads that spin while they wait take the cores from those that work: up to ten times
-        # slower on a busy machine, and no faster on an idle one (see bench/overhead.py).
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options = _options(optimise=optimise)
         _register(options, libraries)
         proto, arrays = weightless(model)
         # ONNX Runtime may read them as long as the session lives.
@@ -139,6 +130,18 @@ def devices() -> dict[str, bool]:
     """Return which devices this ONNX Runtime can use."""
     available = ort.get_available_providers()
     return {device: provider in available for device, provider in _PROVIDERS.items()}
+
+
+def _options(*, optimise: bool) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    levels = ort.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    # Threads that spin while they wait take the cores from those that work: up to ten times
+    # slower on a busy machine, and no faster on an idle one (see bench/overhead.py).
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
 
 
 def _ort_value(array: NDArray[np.generic]) -> ort.OrtValue:

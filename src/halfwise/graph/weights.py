@@ -102,21 +102,21 @@ def weight_bytes(model: ir.Model) -> int:
 def map_files(model: ir.Model) -> None:
     """Map each file of weights once; tensors of onnx-ir would each map it for themselves.
 
-    A process may have no more than about a thousand maps of files. What a file does not hold whole
-    is left as it is.
+    A process may have no more than about a thousand maps of files. What a file does not hold whole,
+    and what lies outside the model's folder, is left as it is: onnx-ir refuses it when it is read.
     """
-    files: dict[str, NDArray[np.uint8]] = {}
+    files: dict[Path, NDArray[np.uint8]] = {}
     for value in _values(model):
         tensor = value.const_value
         if not isinstance(tensor, ir.ExternalTensor) or tensor.dtype.bitwidth < 8:
             continue
-        file, start = Path(tensor.path), tensor.offset or 0
+        file, start = Path(tensor.path).resolve(), tensor.offset or 0
         end = start + tensor.nbytes
-        if start == end or not file.is_file() or file.stat().st_size < end:
+        if not _is_own(file, Path(tensor.base_dir)) or not 0 <= start < end <= file.stat().st_size:
             continue
-        if tensor.path not in files:
-            files[tensor.path] = np.memmap(tensor.path, np.uint8, "r")
-        array = np.asarray(files[tensor.path])[start:end].view(tensor.dtype.numpy())
+        if file not in files:
+            files[file] = np.asarray(np.memmap(file, np.uint8, "r"))
+        array = files[file][start:end].view(tensor.dtype.numpy())
         shape = tuple(tensor.shape.numpy())
         value.const_value = MappedTensor(array.reshape(shape), dtype=tensor.dtype, name=value.name)
 
@@ -212,6 +212,11 @@ def _weights(model: ir.Model) -> list[ir.TensorProtocol]:
     tensors = [v.const_value for v in _values(model) if v.const_value is not None]
     counted = [t for t in tensors if t.dtype in _FLOATS and t.nbytes > LARGE_TENSOR_BYTES]
     return list({id(t): t for t in counted}.values())
+
+
+def _is_own(file: Path, folder: Path) -> bool:
+    """Return whether a resolved `file` lies in `folder` and under no other name elsewhere."""
+    return file.is_relative_to(folder.resolve()) and file.is_file() and file.stat().st_nlink == 1
 
 
 def _folder() -> str:
