@@ -189,7 +189,7 @@ class LowWeights:
         return MappedTensor(self._arrays[id(tensor)], dtype=self._dtype, name=name)
 
     def _rounded(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
-        return self.fmt.saturate(np.asarray(array, np.float32)).astype(self.fmt.dtype)
+        return self.fmt.store(np.asarray(array, np.float32))
 
     def _store(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         if self._file is None:
