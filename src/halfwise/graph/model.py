@@ -123,6 +123,8 @@ def load_network(path: Path) -> Network:
             while block := stream.read(1 << 24):
                 digest.update(block)
     model = _deserialise(proto, str(path))
+    # With it goes the memory of a large one, once its weights lie in a file.
+    del proto
     ir.external_data.set_base_dir(model.graph, path.parent)
     return normalise(model, path=path, sha256=digest.hexdigest())
 
@@ -153,6 +155,7 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         _check_scopes(model)
         map_files(model)
         _check_constants(model)
+        map_weights(model)
         _check_and_infer(model)
     except _REFUSALS as error:
         cause = error.__cause__ or error
@@ -161,7 +164,6 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
             "Run `python -m onnx.checker` on it, and export it again.",
         ) from error
     _refuse_quantised(model, source)
-    map_weights(model)
     return Network(
         model=model,
         path=path,

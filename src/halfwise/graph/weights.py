@@ -139,7 +139,12 @@ def map_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
         place[...] = tensor.numpy()
         mapped[id(tensor)] = MappedTensor(place, dtype=tensor.dtype, name=tensor.name)
     for value in _values(model):
-        value.const_value = mapped.get(id(value.const_value), value.const_value)
+        stored = value.const_value
+        if id(stored) in mapped:
+            value.const_value = mapped[id(stored)]
+        elif isinstance(stored, ir.serde.TensorProtoTensor) and stored.dtype != ir.DataType.STRING:
+            # A single one would keep the whole protobuf alive.
+            value.const_value = ir.Tensor(stored.numpy(), dtype=stored.dtype, name=stored.name)
 
 
 class LowWeights:
