@@ -18,7 +18,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from bench import agreement, cuda, demo, large, overhead, real_models, search_cost, vit_b
+from bench import (
+    agreement,
+    cuda,
+    demo,
+    fuzz,
+    large,
+    onnx_backend,
+    overhead,
+    real_models,
+    scale,
+    search_cost,
+    vit_b,
+)
 from bench.figures import Figure, Result, equal, table
 from bench.runs import MODELS_VARIABLE, CommandFailed, Workbench, models_folder
 from halfwise.errors import HalfwiseError
@@ -36,6 +48,9 @@ BENCHES: Mapping[str, Measure] = {
     "agreement": agreement.measure,
     "vit_b": vit_b.measure,
     "large": large.measure,
+    "scale": scale.measure,
+    "onnx_backend": onnx_backend.measure,
+    "fuzz": fuzz.measure,
     "cuda": cuda.measure,
 }
 

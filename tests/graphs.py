@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.graph.model import Network
-from halfwise.graph.roles import roles_of
-from halfwise.records import NodeName
+from halfwise.graph.roles import float_io, roles_of
+from halfwise.records import NodeName, TensorName
+from tests import control
 
 SHAPE = (2, 4)
 OPSETS = (11, 12, 13, 15, 17, 18, 20, 21)
@@ -57,6 +58,7 @@ class Sheet:
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
     floats: list[str] = field(default_factory=lambda: ["x", "y"])
     others: dict[str, int] = field(default_factory=dict)
+    functions: dict[str, onnx.FunctionProto] = field(default_factory=dict)
     named: int = 0
 
     def new(self) -> str:
@@ -249,26 +251,12 @@ def _filled(s: Sheet) -> str:
     return s.op("ConstantOfShape", [s.op("Shape", [s.pick()])], **attributes)
 
 
-def _if(s: Sheet) -> str:
-    outer, captured, inner = s.pick(), s.weight(SHAPE), f"i{s.new()}"
-    bodies = {}
-    for branch, op_type in (("then_branch", "Mul"), ("else_branch", "Sub")):
-        own = numpy_helper.from_array(np.full(SHAPE[1:], 0.75, np.float32), f"{inner}_{branch}")
-        nodes = [
-            helper.make_node(op_type, [outer, captured], [f"{inner}_{branch}_a"], name="twin"),
-            helper.make_node("Add", [f"{inner}_{branch}_a", own.name], [f"{inner}_{branch}_b"]),
-        ]
-        result = helper.make_tensor_value_info(nodes[1].output[0], TensorProto.FLOAT, SHAPE)
-        bodies[branch] = helper.make_graph(nodes, branch, [], [result], [own])
-    return s.op("If", ["flag"], **bodies)
-
-
 EXACT: tuple[Rule, ...] = (
     *(_binary(op_type) for op_type in ("Add", "Sub", "Mul")),
     *(_unary(op_type) for op_type in ("Relu", "Neg", "Identity")),
     *(_reduce(op_type) for op_type in ("ReduceSum", "ReduceMax", "ReduceMean")),
     *(_clip, _matmul, _gemm, _conv, _concat_slice, _split, _turned, _shape_chain, _gather, _pad),
-    *(_where, _argmax, _integers, _resize, _filled, _if),
+    *(_where, _argmax, _integers, _resize, _filled, *control.RULES),
 )
 """Rules whose results are exact on dyadic data, or nearly always."""
 ALL: tuple[Rule, ...] = (
@@ -279,16 +267,24 @@ ALL: tuple[Rule, ...] = (
 
 
 @st.composite
-def graphs(draw: Any, *, exact: bool = False, opsets: Sequence[int] = OPSETS) -> Drawn:
+def graphs(
+    draw: Any,
+    *,
+    exact: bool = False,
+    opsets: Sequence[int] = OPSETS,
+    rules: Callable[[int], Sequence[Rule]] = lambda _: ALL,
+) -> Drawn:
     """Models of 2 to 9 ops with their input.
 
     Args:
         draw: Hypothesis draws with it.
         exact: Only operators and data whose results do not depend on the order of sums.
         opsets: Operator set versions to choose from.
+        rules: The rules for each version, unless `exact`.
     """
     sheet = Sheet(draw, draw(st.sampled_from(opsets)), exact)
-    for rule in draw(st.lists(st.sampled_from(EXACT if exact else ALL), min_size=2, max_size=9)):
+    choices = EXACT if exact else rules(sheet.opset)
+    for rule in draw(st.lists(st.sampled_from(choices), min_size=2, max_size=9)):
         result = rule(sheet)
         sheet.floats += [result] if isinstance(result, str) else result
     computed = {v for node in sheet.nodes for v in node.output}
@@ -311,13 +307,23 @@ def graphs(draw: Any, *, exact: bool = False, opsets: Sequence[int] = OPSETS) ->
     )
     data = dyadic(SHAPE) if exact else st.one_of(dyadic(SHAPE), gaussian(SHAPE))
     sample = {"x": draw(data), "y": draw(data), "flag": np.array(draw(st.booleans()))}
-    opset = helper.make_opsetid("", sheet.opset)
-    return Drawn(helper.make_model(graph, opset_imports=[opset], ir_version=8), sample)
+    domains = {n.domain for n in sheet.nodes} - {""}
+    imports = [helper.make_opsetid("", sheet.opset), *(helper.make_opsetid(d, 1) for d in domains)]
+    functions = list(sheet.functions.values())
+    proto = helper.make_model(graph, opset_imports=imports, ir_version=8, functions=functions)
+    return Drawn(proto, sample)
 
 
 def free_nodes(network: Network) -> list[NodeName]:
     """Return the nodes that may be low, moving ones included."""
     return [name for name, role in roles_of(network).items() if role.free]
+
+
+def low_ends(network: Network) -> st.SearchStrategy[frozenset[TensorName]]:
+    """Any set of graph inputs and outputs of the low type; all and none often enough."""
+    ends = float_io(network)
+    some = st.frozensets(st.sampled_from(sorted(ends)))
+    return st.one_of(st.sampled_from([frozenset[TensorName](), ends]), some)
 
 
 def plans(network: Network) -> st.SearchStrategy[frozenset[NodeName]]:

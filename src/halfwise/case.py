@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from halfwise.formats import FP16, Format
 from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_MODEL_BYTES
+from halfwise.graph.widen import Stored
 from halfwise.metrics import Metric
 from halfwise.records import Criterion
 
@@ -70,14 +71,15 @@ class Case:
     """What a run is about.
 
     Attributes:
-        network: The FP32 model.
+        network: The FP32 model; an FP16 or BF16 export is widened.
         calibration: Samples that the search may use.
         heldout: Samples for the verdict; empty where there was only one sample.
         criterion: What is acceptable.
         metric: The task metric that `criterion.metric` names, or None.
-        notes: What was understood of the inputs, and warnings about them.
+        notes: What was understood of the model and the inputs, and warnings about them.
         data_sha256: Hash of all samples.
         real: False for random inputs.
+        stored: What the user's file stores in FP16 or BF16.
     """
 
     network: Network
@@ -88,6 +90,7 @@ class Case:
     notes: tuple[str, ...]
     data_sha256: str
     real: bool = True
+    stored: Stored = field(default_factory=Stored)
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,9 @@ class Settings:
         rules: User rules.
         keep_above: Keep every producer of a tensor beyond this magnitude instead of searching.
         fmt: The low format.
-        io: Type of float graph inputs and outputs.
-        accumulate: Format of running sums inside low ops.
+        io: Type of float graph inputs and outputs: FP32, or the low format; with "fp32", those that
+            the user's file stores in the low format stay so.
+        accumulate: Format of running sums inside FP16 ops.
         headroom: Overflow at this many times the observed range counts as overflow.
         margin: Fraction of the tolerance that the search may use; a minimal plan uses all it may,
             and 26 of 56 plans at the full tolerance failed on unseen samples (see the docs).
@@ -127,7 +131,7 @@ class Settings:
     rules: Rules = Rules()
     keep_above: float | None = None
     fmt: Format = FP16
-    io: Literal["fp32", "fp16"] = "fp32"
+    io: Literal["fp32", "fp16", "bf16"] = "fp32"
     accumulate: Literal["fp32", "fp16"] = "fp32"
     headroom: float = 2.0
     margin: float = 0.8

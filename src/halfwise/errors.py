@@ -51,6 +51,10 @@ class CaseError(HalfwiseError):
     exit_code = 3
 
 
+class KernelMissing(CaseError):
+    """The backend accepts the model, and has no implementation of an operator for its types."""
+
+
 class BackendMissing(HalfwiseError):
     """A library, execution provider or device that was asked for is not available."""
 

@@ -45,6 +45,15 @@ class Format:
         return self.smallest_subnormal / 2
 
     @property
+    def has_range_of_fp32(self) -> bool:
+        """Whether the exponents are those of binary32: true for BF16, so no range can be left.
+
+        Magnitudes beyond `overflow_threshold`, 3.396e38 in BF16, are within 0.2 % of the end of
+        FP32's own range: mask constants, which saturate, and nothing that a model computes.
+        """
+        return self.smallest_normal == 2.0**-126
+
+    @property
     def largest_exact_integer(self) -> int:
         """Largest n such that every integer up to n is exact: 2048 for FP16, 256 for BF16."""
         return int(2**self.precision)
@@ -95,3 +104,5 @@ BF16 = Format(
     2.0**-126,
     2.0**-133,
 )
+LOW_FORMATS = {fmt.name: fmt for fmt in (FP16, BF16)}
+"""What nodes may be lowered to, by the names that options use."""

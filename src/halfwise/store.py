@@ -76,12 +76,12 @@ def write_observations(folder: Path, observations: Observations) -> None:
 
 
 def read_run(folder: Path) -> Run:
-    """Return the run that a folder holds.
+    """Return the run that a folder holds; the path of its `run.json` stands for the folder.
 
     Raises:
         RecordMismatch: no `run.json`, damaged, or of another schema version.
     """
-    path = folder / RUN_FILE
+    path = folder if folder.suffix == ".json" else folder / RUN_FILE
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -20,6 +20,7 @@ GROUPS = (
     options.Labels,
     options.Heldout,
     options.Acceptance,
+    options.Low,
     options.Plan,
     options.Arithmetic,
     options.Running,
@@ -41,7 +42,9 @@ GIVEN = {
     "--agreement": 0.95,
     "--metric": "top1",
     "--metric-drop": 0.0,
+    "--start-from": "mixed.onnx",
     "--keep-above": 1e4,
+    "--to": "fp16",
     "--io": "fp16",
     "--accumulate": "fp16",
     "--headroom": 3.0,
@@ -103,6 +106,7 @@ def test_flags_and_repeated_options(given):
 
 def test_stated_defaults_are_those_of_the_library():
     defaults = {f.name: f.default for kind in (Settings, LoadOptions) for f in fields(kind)} | {
+        "to": Settings().fmt.name,
         "rel_max": DEFAULT_REL_MAX,
         "metric_drop": Criterion().metric_drop,
         "agreement": Criterion().agreement,
@@ -112,7 +116,7 @@ def test_stated_defaults_are_those_of_the_library():
         found = re.search(r"Default (\w[\w.]*\w|\w)", hint.__metadata__[0].help)
         if found:
             stated[name] = found[1]
-    assert stated.keys() >= {"io", "margin", "headroom", "time_budget", "rel_max", "seed"}
+    assert stated.keys() >= {"to", "io", "margin", "headroom", "time_budget", "rel_max", "seed"}
     for name, text in stated.items():
         default = defaults[name]
         assert text == default if isinstance(default, str) else float(text) == default

@@ -1,19 +1,23 @@
 """What must hold of every run folder, checked with other means than the run itself used."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 import numpy as np
 import onnx
 import onnxruntime
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as KernelMissing
 
 from halfwise.case import Samples
-from halfwise.formats import FP16
+from halfwise.formats import LOW_FORMATS
+from halfwise.graph.casts import low_type
 from halfwise.graph.model import load_network
 from halfwise.graph.movement import carried
-from halfwise.graph.roles import roles_of
+from halfwise.graph.roles import Role, roles_of
 from halfwise.metrics import DEFAULT_REL_MAX, is_default
 from halfwise.records import Criterion, NodeName, Run
 from halfwise.stages.judge import judge
+from halfwise.stages.opset import with_opset_for
 from halfwise.stages.reference import inspected_reference
 from halfwise.stages.rewrite import rewrite
 from halfwise.store import read_run
@@ -50,15 +54,19 @@ def picked(ill: Ill, names: Iterable[str]) -> Samples:
 def passes(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> bool:
     """Return whether a plan passes what the search had to meet, judged through its typed model."""
     assert run.search is not None
-    network = load_network(ended.folder.parent / "model.onnx")
-    roles = roles_of(network)
+    assert run.plan is not None
+    samples = picked(ill, run.search.calibration)
+    fmt = LOW_FORMATS[run.plan.low]
+    network, _ = with_opset_for(fmt, load_network(ended.folder.parent / "model.onnx"), samples)
+    roles = roles_of(network, low_type(fmt))
     nodes = frozenset(NodeName(n) for n in kept)
     full = nodes | carried(network, roles, nodes)
-    rewritten, _ = rewrite(network, roles, full, FP16, fixed=frozenset(), low_io=False)
+    rewritten, _ = rewrite(network, roles, full, fmt, fixed=frozenset(), low_io=frozenset())
     samples = picked(ill, run.search.calibration)
     references = inspected_reference(network, samples)[0]
     criterion = tightened(run.criterion, run.search.tolerance_factor)
-    return judge(rewritten.model, samples, references, criterion, None).verdict.passed
+    judged = judge(rewritten.model, samples, references, criterion, None, accumulate=run.accumulate)
+    return judged.verdict.passed
 
 
 def spared(ended: Ended, ill: Ill) -> set[str]:
@@ -76,20 +84,31 @@ def assert_minimal(ended: Ended, ill: Ill) -> None:
     assert spared(ended, ill) == set()
 
 
+def assert_smallest(ended: Ended, ill: Ill) -> None:
+    """No other set is as small: a kept node is needed even where all others are FP32."""
+    run = read_run(ended.folder)
+    roles = roles_of(load_network(ended.folder.parent / "model.onnx"))
+    computing = {name for name, role in roles.items() if role.role is Role.COMPUTE}
+    assert {n for n in ended.kept if passes(run, ended, ill, computing - {n})} == set()
+
+
 def assert_valid(ended: Ended, ill: Ill) -> None:
     """The model is valid, has the types of the plan and runs."""
     onnx.checker.check_model(str(ended.model), full_check=True)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(ended.model, options, providers=["CPUExecutionProvider"])
-    assert session.run(None, ill.sample(0))
+    low = ended.record["plan"]["low"]
+    # Its CPU has hardly any kernel for BF16.
+    with suppress(*([KernelMissing] if low == "bf16" else [])):
+        session = onnxruntime.InferenceSession(ended.model, options)
+        assert session.run(None, ill.sample(0))
     types = {
         info.name: info.type.tensor_type.elem_type
         for info in onnx.load(ended.model).graph.value_info
     }
     for node in onnx.load(ended.model).graph.node:
         if node.name in ended.kept:
-            assert onnx.TensorProto.FLOAT16 not in {types.get(o) for o in node.output}
+            assert low_type(LOW_FORMATS[low]) not in {types.get(o) for o in node.output}
 
 
 def assert_recorded(ended: Ended) -> None:
@@ -131,6 +150,7 @@ def assert_verified(ended: Ended, ill: Ill, call) -> None:
     judged = {name: array[indices] for name, array in ill.inputs.items()}
     np.savez(path, **judged)  # type: ignore[arg-type]
     options = [f"--{n.replace('_', '-')}={v}" for n, v in ended.record["criterion"].items() if v]
+    options.append(f"--accumulate={ended.record['accumulate']}")
     model = ended.folder.parent / "model.onnx"
     again = call(
         *("verify", model, ended.model, "--inputs", path, "-o", "verified", *options),

@@ -138,14 +138,6 @@ def test_operator_library_that_is_none(refused, files, tmp_path):
     assert "text.so" in refused(3, *fixing(*files, "--ort-library", "text.so"))
 
 
-def test_a_model_that_is_fp16_already(refused, call, files):
-    ended = call("fix", files[0], "--inputs", files[1], "-o", "first", folder="first")
-    assert ended.code == 0
-    message = refused(3, *fixing(ended.model))
-    assert "FLOAT16" in message
-    assert "verify" in message
-
-
 @pytest.mark.usefixtures("files")
 def test_a_model_without_floats(refused, tmp_path):
     sketch = Sketch()
@@ -153,6 +145,56 @@ def test_a_model_without_floats(refused, tmp_path):
     onnx.save(sketch.proto(sketch.op("Add", x, [1], name="add")), tmp_path / "integers.onnx")
     np.savez(tmp_path / "x.npz", x=np.arange(16).reshape(4, 1, 4))
     assert "no FP32 tensor" in refused(3, *fixing("integers.onnx", "x.npz"))
+
+
+def of_type(path, nodes, given=TensorProto.FLOAT, got=TensorProto.FLOAT):
+    values = [helper.make_tensor_value_info(n, t, [1, 4]) for n, t in (("x", given), ("y", got))]
+    made = [helper.make_node(op, i.split(), [o], name=o, **a) for op, i, o, a in nodes]
+    graph = helper.make_graph(made, "g", values[:1], values[1:])
+    opset = helper.make_opsetid("", 21)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=10), path)
+    np.savez("x.npz", x=np.random.default_rng(0).standard_normal((4, 1, 4)).astype(np.float32))
+    return fixing(path, "x.npz")
+
+
+@pytest.mark.usefixtures("files")
+def test_a_cyclic_graph(refused):
+    nodes = [("Add", "x b", "a"), ("Relu", "a", "b"), ("Neg", "b", "y")]
+    cyclic = of_type("cyclic.onnx", [(*node, {}) for node in nodes])
+    assert "contains a cycle" in refused(3, *cyclic)
+
+
+@pytest.mark.usefixtures("files")
+def test_an_ill_typed_graph(refused):
+    nodes = [("Cast", "x", "whole", {"to": TensorProto.INT64}), ("Add", "x whole", "y", {})]
+    message = refused(3, *of_type("typed.onnx", nodes))
+    assert "int64" in message
+    assert "refuses" in message
+
+
+@pytest.mark.parametrize("name", ["DOUBLE", "FLOAT8E4M3FN", "INT4", "COMPLEX64", "STRING"])
+@pytest.mark.usefixtures("files")
+def test_a_model_of_other_types_alone(refused, name):
+    dtype = TensorProto.DataType.Value(name)
+    fixed = of_type("other.onnx", [("Identity", "x", "y", {})], dtype, dtype)
+    message = refused(3, *fixed)
+    # Arrays of some types cannot be given at all, and that is told first.
+    assert (
+        f"no FP32 tensor, so there is no precision to choose; its types are {name}" in message
+        or ("has dtype float32, expected" in message)
+    )
+
+
+@pytest.mark.parametrize("name", ["DOUBLE", "FLOAT8E4M3FN", "INT4"])
+@pytest.mark.usefixtures("files")
+def test_other_types_between_fp32_nodes_stay_as_they_are(call, name):
+    to = [{"to": TensorProto.DataType.Value(t)} for t in (name, "FLOAT")]
+    nodes = [("Tanh", "x", "t", {}), ("Cast", "t", "c", to[0]), ("Cast", "c", "y", to[1])]
+    ended = call(*of_type("between.onnx", nodes))
+    assert ended.code in (0, 10)
+    model = onnx.shape_inference.infer_shapes(onnx.load(ended.model))
+    types = {v.name: v.type.tensor_type.elem_type for v in model.graph.value_info}
+    assert types["c"] == TensorProto.DataType.Value(name)
 
 
 @pytest.mark.usefixtures("files")

@@ -10,7 +10,7 @@ from onnx import TensorProto, numpy_helper
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import network_from_proto
-from halfwise.graph.roles import roles_of
+from halfwise.graph.roles import float_io, roles_of
 from halfwise.stages.rewrite import save_checked
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
@@ -22,7 +22,8 @@ def all_low(tmp_path):
 
     def all_low(ill, *, low_io=False):
         network = network_from_proto(ill.proto)
-        rewritten = rewrite(network, roles_of(network), frozenset(), FP16, low_io=low_io)
+        ends = float_io(network) if low_io else frozenset()
+        rewritten = rewrite(network, roles_of(network), frozenset(), FP16, low_io=ends)
         path = tmp_path / "all_low.onnx"
         save_checked(rewritten.model, path)
         return path

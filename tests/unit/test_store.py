@@ -164,6 +164,11 @@ def test_observations(tmp_path):
     assert type(seen).model_validate_json(text) == seen
 
 
+def test_the_file_stands_for_its_folder(tmp_path):
+    write_run(tmp_path, runs.run())
+    assert read_run(tmp_path / "run.json") == read_run(tmp_path)
+
+
 def test_no_folder(tmp_path):
     with pytest.raises(RecordMismatch, match="no run folder"):
         read_run(tmp_path / "absent")

@@ -2,6 +2,7 @@
 
 import platform
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
@@ -9,20 +10,25 @@ from typing import Unpack
 import onnx
 import onnx_ir as ir
 
-from halfwise.api.loading import load_case, load_model
+from halfwise.api.loading import load_case, load_model, load_start
 from halfwise.api.options import Inputs, Model, Options, Request, understand
 from halfwise.api.outcome import cost, final_verdict, fix_run, provenance, versions, warnings
 from halfwise.backends.ort import devices
 from halfwise.case import Case
-from halfwise.errors import CaseError
-from halfwise.graph.roles import roles_of
+from halfwise.errors import CaseError, UsageError
+from halfwise.formats import BF16, Format
+from halfwise.graph.casts import low_type
+from halfwise.graph.model import Network
+from halfwise.graph.opset import BF16_OPSET
+from halfwise.graph.roles import Roles, roles_of
 from halfwise.graph.weights import PROTOBUF_BYTES, weight_bytes
-from halfwise.metrics import criterion_hints
+from halfwise.metrics import Outputs, criterion_hints
 from halfwise.pipeline import fix as run_fix
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Observations, Run
+from halfwise.records import Observations, Run, TensorName, Verdict
 from halfwise.stages.check import check
-from halfwise.stages.judge import judge
+from halfwise.stages.inputs import fit_recorded, holds_outputs, load_recorded
+from halfwise.stages.judge import judge, judge_outputs
 from halfwise.stages.observe import observe as run_observe
 from halfwise.stages.reference import inspected_reference
 from halfwise.stages.rewrite import save_checked
@@ -79,7 +85,7 @@ def fix(
     """Find the smallest set of FP32 nodes, write the mixed model, and judge it on held-out data.
 
     Args:
-        model: FP32 model: path or proto.
+        model: FP32, FP16 or BF16 model: path or proto.
         inputs: Samples: file, folder, `file.py:function`, or arrays in memory.
         out: Run folder to make; must not exist. None writes nothing.
         watcher: Is told about progress.
@@ -92,8 +98,9 @@ def fix(
     started = time.monotonic()
     request = understand(inputs, options)
     folder = _free(out)
+    start = None if request.start_from is None else load_start(request.start_from)
     case = _load(model, request, watcher)
-    fixed = run_fix(case, request.settings, watcher or Silent())
+    fixed = run_fix(case, request.settings, watcher or Silent(), start_from=start)
     hints = criterion_hints(case.criterion, fixed.references)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:
@@ -116,36 +123,36 @@ def verify(
     *,
     out: str | Path | None = None,
     watcher: Watcher | None = None,
+    runner: str | None = None,
     **options: Unpack[Options],
 ) -> Result:
-    """Judge any typed model (mixed, plain FP16, a peer's) against the FP32 one, by emulation.
+    """Judge a candidate against the FP32 model: another model, or outputs on record.
 
     Takes and raises what `fix` does. Every sample is judged, since none was searched on.
+
+    Args:
+        model: FP32 model: path or proto.
+        candidate: Any typed model (mixed, plain FP16, a peer's), which is emulated; or the path of
+            outputs that something else computed on the inputs, which are judged as they are:
+            Polygraphy's `.json`, a folder of them, or a `.npz` (see `load_recorded`).
+        inputs: Samples, as for `fix`.
+        out: Run folder to make; must not exist. None writes nothing.
+        watcher: Is told about progress.
+        runner: Whose outputs to judge, where they are of several runners.
+        options: See `Options`.
     """
     started = time.monotonic()
     watcher = watcher or Silent()
     request = understand(inputs, options)
     settings, folder = request.settings, _free(out)
     case = _load(model, request, watcher, split=False)
-    other = load_model(candidate)
-    _demand_same_interface(case, other.model)
+    judged = _judging(candidate, case, request, runner)
     watcher.stage("reference")
     check(case.network, device=settings.device, libraries=settings.libraries)
     references, nonfinite = inspected_reference(
         case.network, case.calibration, device=settings.device, libraries=settings.libraries
     )
     watcher.stage("judge")
-    verdict = judge(
-        other.model,
-        case.calibration,
-        references,
-        case.criterion,
-        case.metric,
-        reference_nonfinite=nonfinite,
-        accumulate=settings.accumulate,
-        device=settings.device,
-        libraries=settings.libraries,
-    ).verdict
     hints = criterion_hints(case.criterion, references)
     run = Run(
         kind="verify",
@@ -158,7 +165,7 @@ def verify(
         growth=(),
         plan=None,
         search=None,
-        verdict=final_verdict(verdict, case, request, hints),
+        verdict=final_verdict(judged(references, nonfinite), case, request, hints),
         original_names=dict(case.network.original_names),
         warnings=warnings(case),
         next_step=(),
@@ -189,7 +196,7 @@ def observe(
         case.network,
         case.calibration,
         settings.fmt,
-        roles=roles_of(case.network),
+        roles=_roles(case.network, settings.fmt),
         device=settings.device,
         libraries=settings.libraries,
         progress=watcher.step,
@@ -210,6 +217,12 @@ def doctor() -> dict[str, str]:
     return found
 
 
+def _roles(network: Network, fmt: Format) -> Roles:
+    """Return the roles at the opset to which `fix` would raise the model."""
+    opset = max(network.opset, BF16_OPSET) if fmt == BF16 else None
+    return roles_of(network, low_type(fmt), opset=opset)
+
+
 def _free(out: str | Path | None) -> Path | None:
     if out is None:
         return None
@@ -224,6 +237,59 @@ def _load(model: Model, request: Request, watcher: Watcher | None, *, split: boo
     for note in case.notes:
         watcher.note(note)
     return case
+
+
+def _judging(
+    candidate: Model, case: Case, request: Request, runner: str | None
+) -> Callable[[Sequence[Outputs], frozenset[TensorName]], Verdict]:
+    """Load the candidate; return what judges it by the reference's outputs and non-finite tensors.
+
+    It is loaded first, since running the reference may take minutes.
+    """
+    settings, samples = request.settings, case.calibration
+    if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
+        if "accumulate" in request.given:
+            raise UsageError(
+                "--accumulate has no meaning for recorded outputs: nothing is emulated.",
+                "Leave it out, or give the model that computed them.",
+            )
+        recorded = load_recorded(Path(candidate), len(samples), runner)
+
+        def compare(references: Sequence[Outputs], _: frozenset[TensorName]) -> Verdict:
+            results = fit_recorded(recorded, references, samples.ids)
+            return judge_outputs(
+                results,
+                samples,
+                references,
+                case.criterion,
+                case.metric,
+                runner=recorded.runner,
+            ).verdict
+
+        return compare
+    if runner is not None:
+        raise UsageError(
+            f"--runner {runner} has no meaning for a model: it tells whose recorded outputs to "
+            "judge.",
+            "Give the outputs in place of the model, or leave --runner out.",
+        )
+    other = load_model(candidate)
+    _demand_same_interface(case, other.model)
+
+    def emulate(references: Sequence[Outputs], nonfinite: frozenset[TensorName]) -> Verdict:
+        return judge(
+            other.model,
+            samples,
+            references,
+            case.criterion,
+            case.metric,
+            reference_nonfinite=nonfinite,
+            accumulate=settings.accumulate,
+            device=settings.device,
+            libraries=settings.libraries,
+        ).verdict
+
+    return emulate
 
 
 def _demand_same_interface(case: Case, candidate: ir.Model) -> None:

@@ -10,8 +10,10 @@ from halfwise.api.options import Data, Inputs, Model
 from halfwise.case import Case, Samples
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import Network, load_network, network_from_proto
+from halfwise.graph.widen import Stored, widened
 from halfwise.metrics import BUILT_IN, Metric, resolve
-from halfwise.records import Criterion
+from halfwise.records import Criterion, Run
+from halfwise.render.wording import count
 from halfwise.stages.inputs import (
     InputSpec,
     LoadedSamples,
@@ -24,6 +26,7 @@ from halfwise.stages.inputs import (
     split_heldout,
     unseen,
 )
+from halfwise.store import read_run
 
 RANDOM = "random"
 """The inputs that are made up on request."""
@@ -33,7 +36,7 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
     """Return the case: network, samples, criterion and metric.
 
     Args:
-        model: FP32 model.
+        model: Floating-point model; what it stores in FP16 or BF16 is widened to FP32.
         data: Samples.
         criterion: What is acceptable.
         split: Hold samples out; otherwise all are for calibration.
@@ -46,12 +49,12 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
             "--heldout has no meaning here: nothing is searched, so every input counts.",
             "Give all samples with --inputs.",
         )
-    network = load_model(model)
+    network, stored = widened(load_model(model))
     specs = _input_specs(network)
     metric = _metric(criterion)
     loaded = _load(data.inputs, specs, data)
     samples = _labelled(loaded.samples, data.labels)
-    notes = [*loaded.notes]
+    notes = [*_storage_notes(stored), *loaded.notes]
     heldout = samples.select(())
     if data.heldout is not None:
         separate = _load(data.heldout, specs, data)
@@ -60,7 +63,7 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
     elif split:
         samples, heldout = split_heldout(samples)
         if heldout:
-            notes.append(f"{len(samples)} samples to search on, {len(heldout)} held out")
+            notes.append(f"{count(len(samples), 'sample')} to search on, {len(heldout)} held out")
         else:
             notes.append("warning: there is a single sample, so nothing can be held out")
     searched, judged = hash_each(samples), hash_each(heldout)
@@ -76,21 +79,46 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
         notes=tuple(dict.fromkeys(notes)),
         data_sha256=hash_together((*searched, *(judged[i] for i in chosen))),
         real=not (_is_random(data.inputs) or _is_random(data.heldout)),
+        stored=stored,
     )
 
 
 def load_model(model: Model) -> Network:
-    """Return the model in normal form."""
+    """Return the model in normal form, in the types of its file."""
     if isinstance(model, onnx.ModelProto):
         return network_from_proto(model)
     return load_network(Path(model))
 
 
+def load_start(path: Path) -> Network | Run:
+    """Return what a search can start from: a mixed model in its own types, or a run.
+
+    Raises:
+        CaseError: nothing is there, or no ONNX model.
+        RecordMismatch: a folder or JSON file that holds no run.
+    """
+    if not path.exists():
+        raise CaseError(
+            f"There is nothing to start from at {path}.",
+            "Give a mixed-precision ONNX model, a run folder or its run.json.",
+        )
+    if path.is_dir() or path.suffix == ".json":
+        return read_run(path)
+    return load_network(path)
+
+
+def _storage_notes(stored: Stored) -> list[str]:
+    if not stored.formats:
+        return []
+    formats = " and ".join(stored.formats)
+    return [f"the model stores {formats}; the reference is the same model with all of it in FP32"]
+
+
 def _copies_note(copies: int, heldout: int) -> str:
     left = "" if copies < heldout else "; none is left to judge on"
     return (
-        f"warning: left out {copies} of {heldout} held-out samples: each is a copy of one that the "
-        f"search uses, or of another one that is held out{left}"
+        f"warning: left out {copies} of {count(heldout, 'held-out sample')}: each is a copy of one "
+        f"that the search uses, or of another one that is held out{left}"
     )
 
 

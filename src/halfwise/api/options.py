@@ -11,6 +11,7 @@ import onnx
 
 from halfwise.case import Rules, Settings
 from halfwise.errors import UsageError
+from halfwise.formats import LOW_FORMATS
 from halfwise.records import Criterion
 
 Model = str | Path | onnx.ModelProto
@@ -42,9 +43,13 @@ class Options(TypedDict, total=False):
         keep: Node names, regular expressions, or "outputs".
         keep_op: Operator types.
         lower: Node names or regular expressions.
+        start_from: Where the search starts: a mixed-precision ONNX model, a run folder or its
+            run.json.
         keep_above: Keep producers of larger tensors instead of searching.
-        io: "fp32" or "fp16" for float graph inputs and outputs.
-        accumulate: "fp32" or "fp16" for sums inside low ops.
+        to: "fp16" or "bf16", the low format.
+        io: "fp32", or the low format, for float graph inputs and outputs; those that the model
+            stores in the low format stay so.
+        accumulate: "fp32" or "fp16" for sums inside FP16 ops.
         headroom: Factor on observed ranges, ≥ 1.
         margin: Fraction of the tolerance that the search may use, in (0, 1].
         time_budget: Seconds for the search.
@@ -68,8 +73,10 @@ class Options(TypedDict, total=False):
     keep: Sequence[str]
     keep_op: Sequence[str]
     lower: Sequence[str]
+    start_from: str | Path | None
     keep_above: float | None
-    io: Literal["fp32", "fp16"]
+    to: Literal["fp16", "bf16"]
+    io: Literal["fp32", "fp16", "bf16"]
     accumulate: Literal["fp32", "fp16"]
     headroom: float
     margin: float
@@ -99,6 +106,7 @@ class Request:
         data: For loading.
         criterion: For judging.
         settings: For the pipeline.
+        start_from: Mixed model or run to start from.
         given: What was given, as text, for the record.
     """
 
@@ -106,6 +114,7 @@ class Request:
     criterion: Criterion
     settings: Settings
     given: dict[str, str]
+    start_from: Path | None = None
 
 
 def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
@@ -146,12 +155,14 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         criterion=Criterion(**among(*_THRESHOLDS, "agreement", "metric", "metric_drop")),
         settings=Settings(
             rules=rules,
+            fmt=LOW_FORMATS[given.get("to", "fp16")],
             libraries=tuple(Path(p) for p in given.get("ort_library", ())),
             **among(
                 "keep_above", "io", "accumulate", "headroom", "margin", "time_budget", "device"
             ),
         ),
         given={name: _text(value) for name, value in given.items()},
+        start_from=Path(given["start_from"]) if "start_from" in given else None,
     )
 
 
@@ -184,7 +195,12 @@ def _check_numbers(given: Mapping[str, Any]) -> None:
 
 
 def _check_choices(given: Mapping[str, Any]) -> None:
-    choices = {"io": ("fp32", "fp16"), "accumulate": ("fp32", "fp16"), "device": ("cpu", "cuda")}
+    choices = {
+        "to": tuple(LOW_FORMATS),
+        "io": ("fp32", *LOW_FORMATS),
+        "accumulate": ("fp32", "fp16"),
+        "device": ("cpu", "cuda"),
+    }
     for name, allowed in choices.items():
         if name in given and given[name] not in allowed:
             raise UsageError(
@@ -195,10 +211,16 @@ def _check_choices(given: Mapping[str, Any]) -> None:
 
 def _check_company(given: Mapping[str, Any]) -> None:
     """Check that options stand beside those that they need, and beside no others."""
+    _check_formats(given.get("to", "fp16"), given)
     if "metric" in given and given.keys() & {*_THRESHOLDS, "agreement"}:
         raise UsageError(
             "A metric decides alone, so no error threshold can stand beside --metric.",
             "Give either a metric or thresholds.",
+        )
+    if {"keep_above", "start_from"} <= given.keys():
+        raise UsageError(
+            "--keep-above searches nothing, so --start-from has no meaning beside it.",
+            "Give one of the two.",
         )
     if "metric_drop" in given and "metric" not in given:
         raise UsageError("--metric-drop has no meaning without --metric.", "Give --metric too.")
@@ -213,4 +235,18 @@ def _check_company(given: Mapping[str, Any]) -> None:
             "The metric judges the inputs and the held-out samples alike, and "
             f"--{missing.pop().replace('_', '-')} is missing.",
             "Give both --labels and --heldout-labels, or neither.",
+        )
+
+
+def _check_formats(low: str, given: Mapping[str, Any]) -> None:
+    if given.get("io", "fp32") not in ("fp32", low):
+        raise UsageError(
+            f"--io {given['io']} does not go with --to {low}: a model has one low format.",
+            f"Give --io fp32 or --io {low}.",
+        )
+    if low == "bf16" and given.get("accumulate") == "fp16":
+        raise UsageError(
+            "--accumulate fp16 does not go with --to bf16: tensor cores add up BF16 products in "
+            "FP32 only.",
+            "Leave --accumulate out.",
         )

@@ -12,6 +12,7 @@ from halfwise.backends.ort import runtime_version
 from halfwise.case import Case
 from halfwise.pipeline import Fixed
 from halfwise.records import Cost, KeptNode, Plan, Provenance, Run, Verdict
+from halfwise.render.wording import count
 
 PACKAGES = ("halfwise", "onnx", "onnx-ir", "numpy", "ml-dtypes", "scipy")
 NOT_REAL = "the inputs are random, so this says nothing: not on real data"
@@ -72,8 +73,9 @@ def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
     if verdict.metric is None or not verdict.passed or worst <= 0.1:
         return ()
     return (
-        f"{verdict.metric.name} passed on {len(verdict.samples)} samples although an output is off "
-        f"by {worst:.2g} of its largest value: judge on more samples before relying on it.",
+        f"{verdict.metric.name} passed on {count(len(verdict.samples), 'sample')} although an "
+        f"output is off by {worst:.2g} of its largest value: judge on more samples before relying "
+        "on it.",
     )
 
 
@@ -83,7 +85,7 @@ def warnings(case: Case) -> tuple[str, ...]:
     renamed = len(case.network.original_names)
     if renamed:
         found += (
-            f"{renamed} nodes had no name or shared one; original_names in run.json maps them",
+            f"{count(renamed, 'node')} had no name or shared one; original_names in run.json tells",
         )
     return found
 
@@ -138,11 +140,16 @@ def _next_step(verdict: Verdict, plan: Plan, exhausted: bool, out: Path | None) 
     model = out / "model.onnx" if out else Path("model.onnx")
     source, engine = (shlex.quote(str(p)) for p in (model, model.with_suffix(".engine")))
     tf32 = " --noTF32" if any(_may_use_tf32(k) for k in plan.keep) else ""
+    older = (
+        "TensorRT 8.x has no BF16, nor have GPUs before compute capability 8.0."
+        if plan.low == "bf16"
+        else "TensorRT 8.x ignores Casts in the graph: there the kept nodes need layer constraints "
+        "(--fp16 --precisionConstraints=obey --layerPrecisions=…)."
+    )
     lines = [
         f"TensorRT 9 and later: trtexec --onnx={source} --stronglyTyped{tf32} "
         f"--saveEngine={engine}",
-        "TensorRT 8.x ignores Casts in the graph: there the kept nodes need layer constraints "
-        "(--fp16 --precisionConstraints=obey --layerPrecisions=…).",
+        older,
         "This verdict is emulated; only the engine itself, run on held-out data, proves it.",
     ]
     return tuple(lines)

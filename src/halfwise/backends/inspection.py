@@ -36,7 +36,7 @@ def inspect_samples(
     nonfinite: dict[TensorName, int] = {}
     if not samples:
         return outputs, nonfinite
-    probe = ExtremaProbe(model, tensors, device=device, libraries=libraries)
+    probe = ExtremaProbe(model, tensors, magnitudes=False, device=device, libraries=libraries)
     for sample in samples:
         results, extrema = probe.run(sample)
         outputs.append(results)

@@ -12,9 +12,9 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from halfwise.errors import BackendMissing, CaseError, RunFailed
+from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16
-from halfwise.graph.model import STAND_IN, weightless
+from halfwise.graph.slim import STAND_IN, weightless
 from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -69,7 +69,7 @@ class Session:
         Raises:
             BackendMissing: `device` is not available.
             CaseError: ONNX Runtime cannot load the model, such as for a custom operator, or one of
-                `libraries`.
+                `libraries`; a `KernelMissing` where it only lacks an operator for some type.
         """
         provider = _PROVIDERS[device]
         if provider not in ort.get_available_providers():
@@ -197,13 +197,15 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
             if n.domain not in ("", "ai.onnx")
         }
     )
+    # It looks for kernels only after it has found the graph valid.
+    kind = KernelMissing if isinstance(error, ort_errors.NotImplemented) else CaseError
     if custom:
-        return CaseError(
+        return kind(
             f"ONNX Runtime cannot run the model; it uses custom operators {', '.join(custom)}: "
             f"{_first_line(error)}",
             "Register the library that implements them: --ort-library PATH.",
         )
-    return CaseError(
+    return kind(
         f"ONNX Runtime cannot run the model: {_first_line(error)}",
         "Check it with `python -m onnx.checker`, or export it again.",
     )

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
-from onnx_ir.passes import common as passes
 
 from halfwise.backends.ort import Session
 from halfwise.case import Sample, Samples
@@ -26,16 +25,10 @@ LIVE_BYTES = 256 << 20
 
 _REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceSum")
 _PERMUTATIONS = frozenset(
-    [
-        "DepthToSpace",
-        "Flatten",
-        "Identity",
-        "Reshape",
-        "SpaceToDepth",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    ]
+    (
+        *("DepthToSpace", "Flatten", "Identity", "Reshape"),
+        *("SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"),
+    )
 )
 _PACKED = "halfwise::packed"
 _GROUP = 16
@@ -78,6 +71,7 @@ class ExtremaProbe:
         model: ir.Model,
         tensors: Sequence[TensorName],
         *,
+        magnitudes: bool = True,
         device: str = "cpu",
         libraries: Sequence[Path] = (),
     ) -> None:
@@ -86,6 +80,7 @@ class ExtremaProbe:
         Args:
             model: Any model, such as a reference or an emulation; not changed.
             tensors: FP32 tensors of the main graph, computed or inputs.
+            magnitudes: False leaves every `absmax` at 0, for a third of the reductions.
             device: "cpu" or "cuda".
             libraries: Custom operator libraries to register.
 
@@ -97,7 +92,8 @@ class ExtremaProbe:
         values = _values(model.graph)
         self._roots = {t: tensor_name(_root(values[t])) for t in tensors}
         self._measured = tuple(dict.fromkeys(self._roots.values()))
-        packed = _pack(model, self._measured, _REDUCTIONS)
+        self._reductions = _REDUCTIONS if magnitudes else _REDUCTIONS[-1:]
+        packed = _pack(model, self._measured, self._reductions)
         self._session = Session(packed, device=device, libraries=libraries)
         self._elements = ElementProbe(model, device=device, libraries=libraries)
         self._suspects: dict[TensorName, None] = {}
@@ -115,20 +111,18 @@ class ExtremaProbe:
             RunFailed: ONNX Runtime failed on this sample.
         """
         outputs: dict[str, NDArray[Any]] = self._session.run(sample)
-        packed = outputs.pop(_PACKED, np.zeros(0, np.float32))
         extrema: dict[TensorName, Extremum] = {}
         suspects = []
-        for name, (high, low, total) in zip(
-            self._measured, packed.reshape(-1, 3).tolist(), strict=True
-        ):
+        rows = outputs.pop(_PACKED, np.zeros(0, np.float32)).reshape(-1, len(self._reductions))
+        for name, (*ends, total) in zip(self._measured, rows.tolist(), strict=True):
             # ReduceMax and ReduceMin may pass over a NaN; no sum does, nor over an infinity.
             if not math.isfinite(total):
                 suspects.append(name)
             # Over no elements, the largest is -inf and the smallest +inf.
-            elif high < low:
+            elif not ends or ends[0] < ends[1]:
                 extrema[name] = Extremum(0.0, 0)
             else:
-                extrema[name] = Extremum(max(abs(high), abs(low)), 0)
+                extrema[name] = Extremum(max(map(abs, ends)), 0)
         if suspects:
             extrema |= self._count(sample, suspects)
         return outputs, {t: extrema[root] for t, root in self._roots.items()}
@@ -340,10 +334,17 @@ def _node(op: str, inputs: Sequence[ir.Value], name: str, **attributes: int) -> 
 
 
 def _exposing(model: ir.Model, tensors: Sequence[TensorName]) -> ir.Model:
-    """Return a copy of `model` whose outputs are `tensors`, without the nodes they do not need."""
+    """Return a copy of `model` whose outputs are `tensors`, without the nodes they do not need.
+
+    Those that stay keep all outputs: some kernels do not run without an optional one they had.
+    """
     exposed = model.clone()
-    values = _values(exposed.graph)
-    exposed.graph.outputs.clear()
-    exposed.graph.outputs.extend(values[t] for t in tensors)
-    passes.RemoveUnusedNodesPass()(exposed)
+    graph, values = exposed.graph, _values(exposed.graph)
+    graph.outputs.clear()
+    graph.outputs.extend(values[t] for t in tensors)
+    for node in reversed(graph):
+        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
+            graph.remove(node, safe=True)
+    for name in [n for n, v in graph.initializers.items() if not v.uses()]:
+        del graph.initializers[name]
     return exposed

@@ -5,6 +5,7 @@ Command functions import the library when they run, so that `halfwise --help` do
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
+import gc
 import io
 import sys
 from importlib.metadata import version
@@ -17,6 +18,13 @@ from halfwise.errors import HalfwiseError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells report it."""
+
+OBJECTS_PER_COLLECTION = 100_000
+"""Objects that Python makes between two searches for unreachable ones, in place of 700.
+
+Graphs of thousands of nodes are millions of objects that live on. At 1,500 nodes searching took
+half of the time that is not spent in ONNX Runtime; so it takes little, and 8 % more memory.
+"""
 
 app = typer.Typer(
     name="halfwise",
@@ -37,6 +45,7 @@ app.command("doctor")(doctor.command)
 def main() -> None:
     """Run the command line; always ends with `SystemExit` or a traceback."""
     _write_any_name()
+    gc.set_threshold(OBJECTS_PER_COLLECTION)
     try:
         app(prog_name="halfwise")
     except HalfwiseError as error:
@@ -86,4 +95,4 @@ def _halfwise(
         typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Find which nodes of an ONNX model FP16 breaks, and keep only those in FP32."""
+    """Find which nodes of an ONNX model FP16 (or BF16) breaks, and keep only those in FP32."""

@@ -15,6 +15,7 @@ from halfwise.cli.options import (
     InputsOption,
     JsonOption,
     Labels,
+    Low,
     ModelArgument,
     Plan,
     Running,
@@ -23,7 +24,7 @@ from halfwise.cli.options import (
 from halfwise.cli.outcome import conclude
 
 
-@accepts(Heldout, Labels, Data, Acceptance, Plan, Arithmetic, Running)
+@accepts(Heldout, Labels, Data, Acceptance, Low, Plan, Arithmetic, Running)
 def command(
     model: ModelArgument,
     inputs: InputsOption,
@@ -34,7 +35,7 @@ def command(
     as_json: JsonOption = False,
     **options: Any,
 ) -> None:
-    """Find the nodes that FP16 breaks, write a mixed-precision model, judge it on held-out data."""
+    """Find the nodes that FP16 (or BF16) breaks, write a mixed model, judge it on held-out data."""
     from halfwise import api
     from halfwise.render.terminal import TerminalWatcher
 

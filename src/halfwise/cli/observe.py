@@ -10,13 +10,14 @@ from halfwise.cli.options import (
     Data,
     InputsOption,
     JsonOption,
+    Low,
     ModelArgument,
     Running,
     accepts,
 )
 
 
-@accepts(Data, Running)
+@accepts(Data, Low, Running)
 def command(
     model: ModelArgument,
     inputs: InputsOption,

@@ -18,13 +18,14 @@ _plan = partial(typer.Option, rich_help_panel="Plan")
 _running = partial(typer.Option, rich_help_panel="Running")
 
 ModelArgument = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="FP32 ONNX model.", show_default=False)
+    Path, typer.Argument(metavar="MODEL", help="Floating-point ONNX model.", show_default=False)
 ]
 InputsOption = Annotated[
     str,
     _data(
         metavar="DATA",
-        help="Real inputs: .npz or .npy file, folder, file.py:function, or the word random.",
+        help="Real inputs: .npz, .npy or Polygraphy .json file, folder, file.py:function, or the "
+        "word random.",
         show_default=False,
     ),
 ]
@@ -102,6 +103,12 @@ class Acceptance:
     ]
 
 
+class Low:
+    """The low format."""
+
+    to: Annotated[Literal["fp16", "bf16"] | None, _plan(help="The low format. Default fp16.")]
+
+
 class Plan:
     """What the mixed model may look like."""
 
@@ -118,14 +125,23 @@ class Plan:
     ]
     lower: Annotated[
         list[str] | None,
-        _plan(metavar="N", help="Never keep these nodes: name or expression. Repeatable."),
+        _plan(
+            metavar="N",
+            help="Never keep these nodes: name or expression. Lowers operators of custom domains "
+            "too. Repeatable.",
+        ),
+    ]
+    start_from: Annotated[
+        str | None,
+        _plan(metavar="PATH", help="Mixed ONNX model or run folder to start the search from."),
     ]
     keep_above: Annotated[
         float | None,
         _plan(metavar="LIMIT", help="Keep what produces larger values, instead of searching."),
     ]
     io: Annotated[
-        Literal["fp32", "fp16"] | None, _plan(help="Float inputs and outputs. Default fp32.")
+        Literal["fp32", "fp16", "bf16"] | None,
+        _plan(help="Float inputs and outputs: fp32, or as --to; low ones stay low. Default fp32."),
     ]
     headroom: Annotated[
         float | None,
@@ -144,7 +160,7 @@ class Arithmetic:
     """What is assumed of the hardware."""
 
     accumulate: Annotated[
-        Literal["fp32", "fp16"] | None, _running(help="Sums inside low ops. Default fp32.")
+        Literal["fp32", "fp16"] | None, _running(help="Sums inside FP16 ops. Default fp32.")
     ]
 
 

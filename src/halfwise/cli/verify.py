@@ -25,7 +25,11 @@ from halfwise.cli.outcome import conclude
 def command(
     model: ModelArgument,
     candidate: Annotated[
-        Path, typer.Argument(metavar="CANDIDATE", help="Mixed or FP16 model to judge.")
+        Path,
+        typer.Argument(
+            metavar="CANDIDATE",
+            help="Mixed, FP16 or BF16 model, or outputs on record: Polygraphy's .json, or .npz.",
+        ),
     ],
     inputs: InputsOption,
     out: Annotated[
@@ -33,13 +37,23 @@ def command(
         typer.Option("-o", "--out", metavar="RUN", help="Folder to make for the record."),
     ] = None,
     *,
+    runner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Whose outputs to judge, where several runners' are recorded; its beginning "
+            "is enough.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     **options: Any,
 ) -> None:
-    """Judge any mixed-precision or FP16 model against the FP32 one."""
+    """Judge any mixed, FP16 or BF16 model, or an engine's outputs, against the FP32 model."""
     from halfwise import api
     from halfwise.render.terminal import TerminalWatcher
 
     with TerminalWatcher() as watcher:
-        run = api.verify(model, candidate, inputs, out=out, watcher=watcher, **options).run
+        run = api.verify(
+            model, candidate, inputs, out=out, watcher=watcher, runner=runner, **options
+        ).run
     conclude(run, as_json=as_json)

@@ -1,12 +1,13 @@
 """Rewrite a network into a strongly typed mixed-precision model. The only rewriter of precision.
 
 A low node's float slots get the low type, every other node stays FP32, and a Cast stands on each
-value whose consumers want another type than its producer gives: one per value and direction.
+value whose consumers want another type than its producer gives: one per value and direction. In the
+bodies of a low If, Loop or Scan the same holds, and a value read from outside is cast outside.
 Mathematics, names and order of the nodes stay as they are; with every node in FP32 the result is
 the original.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ import onnx_ir as ir
 
 from halfwise.errors import BuildFailed
 from halfwise.formats import Format
-from halfwise.graph.model import Network, constant_array, node_name, tensor_name
+from halfwise.graph.model import Network, constant_array, graphs_of, tensor_name
 from halfwise.graph.roles import NodeRole, Role, Roles, is_float
 from halfwise.graph.weights import LowWeights, pieces
 from halfwise.records import NodeName, SaturatedConstant, TensorName
@@ -44,7 +45,7 @@ def rewrite(
     fp32: frozenset[NodeName],
     fmt: Format,
     *,
-    low_io: bool = False,
+    low_io: frozenset[TensorName] = frozenset(),
     weights: LowWeights | None = None,
 ) -> Rewritten:
     """Return `network` with every free node outside `fp32` in the low format.
@@ -54,14 +55,27 @@ def rewrite(
         roles: Roles of its nodes for this format.
         fp32: Names of the free nodes that stay in FP32 (compute and moving nodes alike).
         fmt: The low format.
-        low_io: Give float graph inputs and outputs the low type instead of FP32.
+        low_io: Float graph inputs and outputs that get the low type; the others stay FP32.
         weights: The network's weights in the low format, where they are made already.
 
     Raises:
         BuildFailed: a new name that the rewriting needs is taken.
     """
+    model = network.copy()
     weights = weights or LowWeights(network.model, fmt)
-    return _Rewriter(network, roles, fp32, fmt, low_io, weights).run()
+    casts = _Rewriter(graphs_of(model), roles, fp32, weights, low_io).run()
+    return Rewritten(model, casts)
+
+
+def lower_bodies(graphs: Collection[ir.Graph], roles: Roles, weights: LowWeights) -> None:
+    """Give the bodies of a low If, Loop or Scan, and those in them, the low format in place.
+
+    What they read from outside stays as it is.
+
+    Raises:
+        BuildFailed: a new name that the rewriting needs is taken.
+    """
+    _Rewriter(graphs, roles, frozenset(), weights, frozenset()).run()
 
 
 def fill_of(node: ir.Node) -> ir.TensorProtocol:
@@ -78,28 +92,30 @@ def saturated_constants(
     Infinite values stay infinite and do not count.
     """
     found: list[SaturatedConstant] = []
-    for value in network.graph.initializers.values():
-        readers = _low_readers(value, roles, fp32)
+    formals = roles.low_formals(fp32)
+    for value in (v for g in network.graphs() for v in g.initializers.values()):
+        readers = _low_readers(value, roles, fp32, formals)
         if readers:
             found += _saturated(tensor_name(value), constant_array(value), fmt, readers)
-    for node in network.nodes():
-        name = node_name(node)
-        if node.op_type == "ConstantOfShape" and roles[name].free and name not in fp32:
+    for node in (n for g in network.graphs() for n in g if n.op_type == "ConstantOfShape"):
+        if (part := roles.part(node)).is_low(fp32):
             fill = np.asarray(fill_of(node).numpy())
-            found += _saturated(tensor_name(node.outputs[0]), fill, fmt, (name,))
+            found += _saturated(tensor_name(node.outputs[0]), fill, fmt, (part.decider,))
     return tuple(found)
 
 
-def _low_readers(value: ir.Value, roles: Roles, fp32: frozenset[NodeName]) -> tuple[NodeName, ...]:
+def _low_readers(
+    value: ir.Value,
+    roles: Roles,
+    fp32: frozenset[NodeName],
+    formals: Mapping[TensorName, NodeName],
+) -> tuple[NodeName, ...]:
     if not is_float(value):
         return ()
-    names = (node_name(u.node) for u in value.uses() if _wants_low(u.node, u.idx, roles, fp32))
-    return tuple(dict.fromkeys(names))
-
-
-def _wants_low(node: ir.Node, slot: int, roles: Roles, fp32: frozenset[NodeName]) -> bool:
-    role = roles.get(node_name(node))
-    return role is not None and role.free and node_name(node) not in fp32 and role.inputs[slot]
+    uses = ((roles.part(u.node), u.idx) for u in value.uses())
+    readers = [p.decider for p, slot in uses if p.reads_low(slot, fp32)]
+    readers += [formals[n] for n in (tensor_name(value),) if n in formals]
+    return tuple(dict.fromkeys(readers))
 
 
 def _saturated(
@@ -123,47 +139,58 @@ def _saturated(
     ]
 
 
+def _cast_from(graph: ir.Graph) -> list[ir.Value]:
+    """Return the float values of `graph` that may need a Cast: all but most constants."""
+    constants = [v for v in graph.initializers.values() if v.is_graph_output()]
+    computed = [v for n in graph for v in n.outputs]
+    return [v for v in (*graph.inputs, *constants, *computed) if is_float(v)]
+
+
+def _replace_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
+    for i, output in enumerate(graph.outputs):
+        if output is old:
+            graph.outputs[i] = new
+
+
 class _Rewriter:
     def __init__(
         self,
-        network: Network,
+        graphs: Collection[ir.Graph],
         roles: Roles,
         fp32: frozenset[NodeName],
-        fmt: Format,
-        low_io: bool,
         weights: LowWeights,
+        low_io: frozenset[TensorName],
     ) -> None:
-        self.model = network.copy()
-        self.graph = self.model.graph
+        self.graphs = graphs
         self.roles = roles
         self.fp32 = fp32
-        self.fmt = fmt
-        self.low = low_type(fmt)
-        self.low_io = low_io
+        self.fmt = weights.fmt
+        self.low = low_type(weights.fmt)
+        self.formals = roles.low_formals(fp32)
+        self.low_ends = low_io.union(self.formals)
         self.weights = weights
         self.casts = 0
-        self.taken = {v.name for n in self.graph.all_nodes() for v in n.outputs}
-        self.taken |= {v.name for v in self.graph.inputs} | set(self.graph.initializers)
-        self.taken |= {n.name for n in self.graph.all_nodes()}
+        self.taken: set[str | None] = set()
+        for graph in graphs:
+            self.taken |= {v.name for v in graph.inputs} | set(graph.initializers)
+            self.taken |= {n.name for n in graph} | {v.name for n in graph for v in n.outputs}
 
-    def run(self) -> Rewritten:
-        """Retype constants, inputs, nodes and outputs, in the order of the data."""
-        constants = [v for v in self.graph.initializers.values() if v.is_graph_output()]
-        float_values = [v for v in (*self.graph.inputs, *constants) if is_float(v)]
-        float_values += [v for n in self.graph for v in n.outputs if is_float(v)]
-        for value in list(self.graph.initializers.values()):
-            self._retype_constant(value)
-        if self.low_io:
-            for value in self.graph.inputs:
-                if is_float(value):
+    def run(self) -> int:
+        """Retype constants, inputs, nodes and outputs; return the number of Casts inserted."""
+        float_values = [v for graph in self.graphs for v in _cast_from(graph)]
+        for graph in self.graphs:
+            for value in list(graph.initializers.values()):
+                self._retype_constant(value, graph)
+            for value in graph.inputs:
+                if value.name in self.low_ends:
                     value.type = ir.TensorType(self.low)
-        for node in list(self.graph):
-            role = self.roles[node_name(node)]
-            if role.free and node_name(node) not in self.fp32:
-                self._lower(node, role)
+            for node in graph:
+                part = self.roles.part(node)
+                if part.is_low(self.fp32):
+                    self._lower(node, part.role)
         for value in float_values:
             self._cast_where_needed(value)
-        return Rewritten(self.model, self.casts)
+        return self.casts
 
     def _lower(self, node: ir.Node, role: NodeRole) -> None:
         for value, is_low in zip(node.outputs, role.outputs, strict=True):
@@ -177,38 +204,41 @@ class _Rewriter:
             fill = fill_of(node)
             node.attributes["value"] = ir.AttrTensor("value", self.weights.low(fill, None))
 
-    def _retype_constant(self, value: ir.Value) -> None:
-        uses = [u for u in value.uses() if _wants_low(u.node, u.idx, self.roles, self.fp32)]
-        if not uses or not is_float(value):
+    def _retype_constant(self, value: ir.Value, graph: ir.Graph) -> None:
+        if not is_float(value):
             return
         assert value.const_value is not None
-        if len(uses) == len(value.uses()) and not value.is_graph_output():
+        uses = [u for u in value.uses() if self._wants(u.node, u.idx) == self.low]
+        read_low_only = len(uses) == len(value.uses()) and not value.is_graph_output()
+        given_low_only = len(uses) == len(value.uses()) and value.name in self.formals
+        if (uses and read_low_only) or given_low_only:
             value.const_value = self.weights.low(value.const_value, value.name)
             value.type = ir.TensorType(self.low)
-            return
-        copy = self._new_value(f"{value.name}_{self.fmt.name}", value, self.low)
-        copy.const_value = self.weights.low(value.const_value, copy.name)
-        self.graph.register_initializer(copy)
-        for node, index in uses:
-            node.replace_input_with(index, copy)
+        elif uses:
+            copy = self._new_value(f"{value.name}_{self.fmt.name}", value, self.low)
+            copy.const_value = self.weights.low(value.const_value, copy.name)
+            graph.register_initializer(copy)
+            for node, index in uses:
+                node.replace_input_with(index, copy)
 
     def _cast_where_needed(self, value: ir.Value) -> None:
         is_low = value.dtype == self.low
         other = ir.DataType.FLOAT if is_low else self.low
         uses = [u for u in value.uses() if self._wants(u.node, u.idx) not in (None, value.dtype)]
-        output_type = self.low if self.low_io else ir.DataType.FLOAT
+        output_type = self.low if value.name in self.low_ends else ir.DataType.FLOAT
         output_differs = value.is_graph_output() and value.dtype != output_type
         if not uses and not output_differs:
             return
-        name = value.name
+        name, graph = value.name, value.graph
         assert name is not None
+        assert graph is not None
         if output_differs:
             value.name = self._free_name(f"{name}_{self.fmt.name if is_low else 'fp32'}")
             cast = ir.node(
                 "Cast", [value], {"to": int(other)}, name=self._free_name(f"{name}_cast")
             )
             cast.outputs[0].name = name
-            self._replace_output(value, cast.outputs[0])
+            _replace_output(graph, value, cast.outputs[0])
         else:
             suffix = "fp32" if is_low else self.fmt.name
             cast = ir.node(
@@ -218,27 +248,21 @@ class _Rewriter:
         cast.outputs[0].shape = value.shape
         cast.outputs[0].type = ir.TensorType(other)
         producer = value.producer()
-        if producer is None and len(self.graph):
-            self.graph.insert_before(self.graph[0], cast)
+        if producer is None and len(graph):
+            graph.insert_before(graph[0], cast)
         elif producer is None:
-            self.graph.append(cast)
+            graph.append(cast)
         else:
-            self.graph.insert_after(producer, cast)
+            graph.insert_after(producer, cast)
         self.casts += 1
         for node, index in uses:
             node.replace_input_with(index, cast.outputs[0])
 
     def _wants(self, node: ir.Node, slot: int) -> ir.DataType | None:
-        role = self.roles.get(node_name(node))
-        if role is not None and role.role is Role.BLIND:
+        part = self.roles.part(node)
+        if part.role.role is Role.BLIND:
             return None
-        low = _wants_low(node, slot, self.roles, self.fp32)
-        return self.low if low else ir.DataType.FLOAT
-
-    def _replace_output(self, old: ir.Value, new: ir.Value) -> None:
-        for i, output in enumerate(self.graph.outputs):
-            if output is old:
-                self.graph.outputs[i] = new
+        return self.low if part.reads_low(slot, self.fp32) else ir.DataType.FLOAT
 
     def _new_value(self, name: str, like: ir.Value, dtype: ir.DataType) -> ir.Value:
         return ir.val(self._free_name(name), dtype, like.shape)

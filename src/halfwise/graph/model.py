@@ -18,14 +18,14 @@ from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
 from halfwise.graph.external import external_files
+from halfwise.graph.functions import inline_functions
 from halfwise.graph.naming import name_uniquely
-from halfwise.graph.weights import LARGE_TENSOR_BYTES, map_files, map_weights
+from halfwise.graph.slim import graphs_in, skeleton
+from halfwise.graph.weights import map_files, map_weights
 from halfwise.records import NodeName, TensorName
 
 _LONGEST_SHAPE = 64
 
-STAND_IN = "in-memory"
-"""The file that a serialised graph names for what was kept out of it."""
 _FIRST_IR_VERSION = 4
 """The first in which an initializer need not be a graph input too, as in the normal form."""
 _SPARE_OPSET = 17
@@ -36,6 +36,7 @@ _REFUSALS = (
     TypeError,
     KeyError,
     RuntimeError,
+    ir.passes.PreconditionError,
     onnx.checker.ValidationError,
     onnx.shape_inference.InferenceError,
 )
@@ -85,10 +86,19 @@ class Network:
         """Yield the nodes of the main graph in topological order."""
         return iter(self.graph)
 
+    def graphs(self) -> tuple[ir.Graph, ...]:
+        """Return the main graph, and the bodies of If, Loop and Scan, however deep."""
+        return graphs_of(self.model)
+
 
 def opset_of(model: ir.Model) -> int:
     """Return the version of the default ONNX operator set (1 where none is imported)."""
     return model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
+
+
+def graphs_of(model: ir.Model) -> tuple[ir.Graph, ...]:
+    """Return the main graph of `model`, and the bodies of If, Loop and Scan, however deep."""
+    return (model.graph, *model.graph.subgraphs())
 
 
 def node_name(node: ir.Node) -> NodeName:
@@ -147,7 +157,7 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
     if all(node.domain not in ("", "ai.onnx") for node in model.graph.all_nodes()):
         model.opset_imports.setdefault("", _SPARE_OPSET)
     try:
-        passes.InlinePass()(model)
+        inline_functions(model)
         passes.RemoveInitializersFromInputsPass()(model)
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
         passes.TopologicalSortPass()(model)
@@ -170,45 +180,6 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         sha256=sha256,
         original_names={NodeName(new): old for new, old in renamed.items()},
     )
-
-
-def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:
-    """Return the graph without its large tensors, and these by name.
-
-    The graph refers to them as external data in a file that does not exist, so it stays far below
-    protobuf's 2 GB and costs nothing to serialise. Whoever runs it hands the arrays over.
-    """
-    slim = model.clone()
-    for body in list(slim.graph.subgraphs()):
-        for value in [v for v in body.initializers.values() if _is_large(v)]:
-            # ONNX Runtime takes arrays for the main graph only; names are unique, so a body finds
-            # what was its own initializer there too. A body's output must stay its own.
-            if not value.is_graph_output():
-                slim.graph.register_initializer(body.initializers.pop(tensor_name(value)))
-    arrays: dict[str, NDArray[np.generic]] = {}
-    for name, value in slim.graph.initializers.items():
-        if _is_large(value):
-            tensor = value.const_value
-            assert tensor is not None
-            arrays[name] = np.asarray(tensor.numpy(), order="C")
-            value.const_value = ir.ExternalTensor(
-                STAND_IN,
-                0,
-                tensor.nbytes,
-                tensor.dtype,
-                shape=ir.Shape(tensor.shape.numpy()),
-                name=name,
-                base_dir="",
-            )
-    return ir.serde.serialize_model(slim), arrays
-
-
-def _is_large(value: ir.Value) -> bool:
-    tensor = value.const_value
-    if tensor is None or tensor.dtype == ir.DataType.STRING:
-        return False
-    # Nobody who gets the graph knows where its file was.
-    return tensor.nbytes > LARGE_TENSOR_BYTES or isinstance(tensor, ir.ExternalTensor)
 
 
 def _parse(path: Path) -> onnx.ModelProto:
@@ -240,7 +211,7 @@ def _deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
 
 
 def _check_constants(model: ir.Model) -> None:
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in graphs_of(model):
         for name, value in graph.initializers.items():
             tensor = value.const_value
             if tensor is None or tensor.dtype == ir.DataType.STRING:
@@ -263,18 +234,12 @@ def _check_and_infer(model: ir.Model) -> None:
 
     The pass of onnx-ir only logs an error, and takes a sequence of tensors for a tensor.
     """
-    proto, arrays = weightless(model)
-    for tensor in list(proto.graph.initializer):
-        if tensor.name in arrays:
-            proto.graph.input.append(
-                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            )
-            proto.graph.initializer.remove(tensor)
+    proto = skeleton(model)[0]
     try:
         onnx.checker.check_model(proto, full_check=True)
     except onnx.shape_inference.InferenceError:
-        # What else is wrong fails again below.
         _forget_sizes(proto)
+        onnx.checker.check_model(proto, full_check=True)
     inferred = onnx.shape_inference.infer_shapes(proto, check_type=True)
     if not any(_is_long_vector(info) for info in inferred.graph.value_info):
         # Propagating values finds more shapes, but takes a long vector for a long shape: minutes.
@@ -282,14 +247,19 @@ def _check_and_infer(model: ir.Model) -> None:
     onnx.checker.check_model(inferred)
     types = {
         info.name: info.type
-        for graph in _graphs(inferred.graph)
+        for graph in graphs_in(inferred.graph)
         for info in (*graph.input, *graph.output, *graph.value_info)
     }
+    computed = [v for node in model.graph.all_nodes() for v in node.outputs]
+    for value in (*computed, *(v for body in model.graph.subgraphs() for v in body.inputs)):
+        if value.name in types:
+            value.type = ir.serde.deserialize_type_proto_for_type(types[value.name])
+            value.shape = ir.serde.deserialize_type_proto_for_shape(types[value.name])
     for node in model.graph.all_nodes():
-        for value in node.outputs:
-            if value.name in types:
-                value.type = ir.serde.deserialize_type_proto_for_type(types[value.name])
-                value.shape = ir.serde.deserialize_type_proto_for_shape(types[value.name])
+        if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
+            # A Loop without a first condition leaves ONNX's inference without a type for it.
+            for condition in node.attributes["body"].as_graph().inputs[1:2]:
+                condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)
 
 
 def _forget_sizes(proto: onnx.ModelProto) -> None:
@@ -297,7 +267,7 @@ def _forget_sizes(proto: onnx.ModelProto) -> None:
 
     ONNX Runtime passes over them: they stay behind where somebody changed the inputs' alone.
     """
-    for graph in _graphs(proto.graph):
+    for graph in graphs_in(proto.graph):
         for info in (*graph.value_info, *graph.output):
             for dimension in info.type.tensor_type.shape.dim:
                 dimension.Clear()
@@ -306,14 +276,6 @@ def _forget_sizes(proto: onnx.ModelProto) -> None:
 def _is_long_vector(info: onnx.ValueInfoProto) -> bool:
     dims = info.type.tensor_type.shape.dim
     return len(dims) == 1 and dims[0].dim_value > _LONGEST_SHAPE
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _graphs(body)
 
 
 def _refuse_quantised(model: ir.Model, source: str) -> None:

@@ -14,14 +14,18 @@ from scipy.sparse import coo_array
 
 from halfwise.formats import Format
 from halfwise.graph.casts import fill_of
-from halfwise.graph.model import Network, node_name
+from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.weights import pieces
-from halfwise.records import NodeName
+from halfwise.records import NodeName, TensorName
 
 
 def carried(
-    network: Network, roles: Roles, kept: frozenset[NodeName], *, fp32_io: bool = True
+    network: Network,
+    roles: Roles,
+    kept: frozenset[NodeName],
+    *,
+    low_io: frozenset[TensorName] = frozenset(),
 ) -> frozenset[NodeName]:
     """Return the moving nodes that must be FP32 so that nothing between kept nodes is rounded.
 
@@ -29,7 +33,7 @@ def carried(
         network: The model.
         roles: Roles of its nodes.
         kept: The kept compute nodes (kept moving nodes, if any, count as sources and consumers).
-        fp32_io: Whether float graph inputs and outputs are FP32.
+        low_io: Float graph inputs and outputs that have the low type.
 
     Returns:
         Names of moving nodes with an FP32 source upstream (a kept or pinned node, an FP32 graph
@@ -42,33 +46,32 @@ def carried(
     fed: set[NodeName] = set()
     for node in moving:
         floats = [v for v in node.inputs if v is not None and is_float(v)]
-        if not floats or any(_is_fp32_source(v, fp32, fed, fp32_io) for v in floats):
+        if not floats or any(_is_fp32_source(v, fp32, fed, low_io) for v in floats):
             fed.add(node_name(node))
     needed: set[NodeName] = set()
     for node in reversed(moving):
-        if any(_has_fp32_consumer(v, roles, fp32 | needed, fp32_io) for v in node.outputs):
+        if any(_has_fp32_consumer(v, roles, fp32 | needed, low_io) for v in node.outputs):
             needed.add(node_name(node))
     return frozenset(fed & needed) - kept
 
 
 def _is_fp32_source(
-    value: ir.Value, fp32: set[NodeName], fed: set[NodeName], fp32_io: bool
+    value: ir.Value, fp32: set[NodeName], fed: set[NodeName], low_io: frozenset[TensorName]
 ) -> bool:
     producer = value.producer()
     if producer is None:
-        return fp32_io or not value.is_graph_input()
+        return not value.is_graph_input() or tensor_name(value) not in low_io
     return node_name(producer) in fp32 or node_name(producer) in fed
 
 
-def _has_fp32_consumer(value: ir.Value, roles: Roles, fp32: set[NodeName], fp32_io: bool) -> bool:
-    if value.is_graph_output() and fp32_io:
+def _has_fp32_consumer(
+    value: ir.Value, roles: Roles, fp32: set[NodeName], low_io: frozenset[TensorName]
+) -> bool:
+    if value.is_graph_output() and tensor_name(value) not in low_io:
         return True
     for use in value.uses():
-        name = node_name(use.node)
-        if name not in roles or name in fp32:
-            return True
-        role = roles[name]
-        if role.free and not role.inputs[use.idx]:
+        part = roles.part(use.node)
+        if part.role.role is not Role.BLIND and not part.reads_low(use.idx, fp32):
             return True
     return False
 
@@ -80,7 +83,7 @@ def fewest_casts(
     fmt: Format,
     *,
     fixed: Iterable[NodeName] = (),
-    fp32_io: bool = True,
+    low_io: frozenset[TensorName] = frozenset(),
 ) -> frozenset[NodeName]:
     """Return `assignment` with its numerically free moving nodes placed so that Casts are fewest.
 
@@ -93,17 +96,17 @@ def fewest_casts(
         assignment: All FP32 nodes, as `kept | carried(...)`.
         fmt: The low format.
         fixed: Moving nodes whose state must stay as it is (user rules).
-        fp32_io: Whether float graph inputs and outputs are FP32.
+        low_io: Float graph inputs and outputs that have the low type.
     """
     computing = frozenset(n for n in assignment if roles[n].role is not Role.MOVEMENT)
-    settled = carried(network, roles, computing, fp32_io=fp32_io).union(fixed)
+    settled = carried(network, roles, computing, low_io=low_io).union(fixed)
     settled |= _move_saturated(network, roles, fmt)
     free = [
         name for name, role in roles.items() if role.role is Role.MOVEMENT and name not in settled
     ]
     if not free:
         return assignment
-    program = _CastProgram(free, roles, assignment, fp32_io)
+    program = _CastProgram(free, roles, assignment, low_io)
     for node in network.nodes():
         for value in node.outputs:
             program.add_value(value)
@@ -142,12 +145,16 @@ class _CastProgram:
     """Minimise Casts over x ∈ {0, 1} per free node, 1 for FP32."""
 
     def __init__(
-        self, free: list[NodeName], roles: Roles, assignment: frozenset[NodeName], fp32_io: bool
+        self,
+        free: list[NodeName],
+        roles: Roles,
+        assignment: frozenset[NodeName],
+        low_io: frozenset[TensorName],
     ) -> None:
         self.index = {name: i for i, name in enumerate(free)}
         self.roles = roles
         self.assignment = assignment
-        self.fp32_io = fp32_io
+        self.low_io = low_io
         # All together below one Cast: among equal numbers of Casts, fewer FP32 nodes win.
         self.costs = [0.5 / len(free)] * len(free)
         self.rows: list[tuple[list[tuple[int, float]], float]] = []
@@ -156,23 +163,20 @@ class _CastProgram:
         """Return the name of a free node, or the fixed state of another: 0 or 1."""
         if name in self.index:
             return name
-        role = self.roles.get(name)
-        return 1.0 if role is None or not role.free or name in self.assignment else 0.0
+        return 1.0 if not self.roles[name].free or name in self.assignment else 0.0
 
     def add_value(self, value: ir.Value) -> None:
         """Add the Casts that `value` may need."""
         if not is_float(value):
             return
         producer = value.producer()
-        io = float(self.fp32_io)
+        io = float(tensor_name(value) not in self.low_io)
         source: NodeName | float = io if producer is None else self.state(node_name(producer))
         sinks: set[NodeName | float] = {io} if value.is_graph_output() else set()
         for use in value.uses():
-            role = self.roles.get(node_name(use.node))
-            if role is not None and role.role is Role.BLIND:
-                continue
-            pinned_slot = role is not None and role.free and not role.inputs[use.idx]
-            sinks.add(1.0 if pinned_slot else self.state(node_name(use.node)))
+            part = self.roles.part(use.node)
+            if part.role.role is not Role.BLIND:
+                sinks.add(self.state(part.decider) if part.reads_low(use.idx) else 1.0)
         if any(isinstance(s, str) for s in (source, *sinks)):
             self._add_cut(source, sinks, 1.0)
             self._add_cut(source, sinks, -1.0)

@@ -1,18 +1,21 @@
 """What each node can do about precision: which of its slots may be low, and whether it computes.
 
 Read from the ONNX operator schemas at the model's opset, so a new operator needs no code here.
+
+An If, Loop or Scan is kept or low as a whole: the nodes in its bodies have roles, but its own node
+in the main graph decides for all of them.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import onnx
 import onnx_ir as ir
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import Network, node_name
-from halfwise.records import NodeName
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.records import NodeName, TensorName
 
 DATA_MOVEMENT = frozenset(
     (
@@ -33,7 +36,10 @@ _FP32_ONLY = {
         "makes its own values, in FP32 where ONNX Runtime computes it",
     ),
 }
-_FIRST_BF16_OPSET = 13
+_BELOW_A_BYTE = frozenset(t for t in ir.DataType if t.name.endswith(("INT2", "INT4", "4E2M1")))
+"""Types that ONNX Runtime's If cannot give out, so that no emulation could switch the node."""
+FIRST_BF16_OPSET = 13
+"""The first whose Cast knows BF16."""
 _TYPE_BLIND = frozenset(("Shape", "Size"))
 RANDOM = frozenset(("Bernoulli", "Multinomial"))
 RANDOM_PREFIX = ("RandomNormal", "RandomUniform")
@@ -57,12 +63,16 @@ class NodeRole:
         inputs: Per input slot, whether it takes the low format when the node is low.
         outputs: Per output slot, whether it has the low format when the node is low.
         reason: For pinned nodes, why; empty otherwise.
+        formals: Float inputs and outputs of its bodies that have the low format when it is low.
+        inside: Roles of all nodes in its bodies, however deep, by name.
     """
 
     role: Role
     inputs: tuple[bool, ...] = ()
     outputs: tuple[bool, ...] = ()
     reason: str = ""
+    formals: frozenset[TensorName] = frozenset()
+    inside: Mapping[NodeName, "NodeRole"] = field(default_factory=dict)
 
     @property
     def free(self) -> bool:
@@ -70,7 +80,57 @@ class NodeRole:
         return self.role in (Role.COMPUTE, Role.MOVEMENT)
 
 
-Roles = Mapping[NodeName, NodeRole]
+@dataclass(frozen=True)
+class Part:
+    """What a node of any graph does about precision, and which node decides.
+
+    Attributes:
+        decider: The node of the main graph: itself, or the one whose bodies it is in.
+        role: Its own role.
+    """
+
+    decider: NodeName
+    role: NodeRole
+
+    def is_low(self, fp32: Container[NodeName]) -> bool:
+        """Return whether the node is low where the nodes `fp32` of the main graph are FP32."""
+        return self.role.free and self.decider not in fp32
+
+    def reads_low(self, slot: int, fp32: Container[NodeName] = ()) -> bool:
+        """Return whether the node then takes its input `slot` in the low format."""
+        return self.is_low(fp32) and self.role.inputs[slot]
+
+
+class Roles(Mapping[NodeName, NodeRole]):
+    """The role of every node of the main graph by name; `part` knows those in bodies too."""
+
+    def __init__(self, roles: Mapping[NodeName, NodeRole]) -> None:
+        """Take the roles of the main graph's nodes, in graph order."""
+        self._roles = roles
+        self._parts = {name: Part(name, role) for name, role in roles.items()}
+        for decider, role in roles.items():
+            self._parts |= {name: Part(decider, inner) for name, inner in role.inside.items()}
+
+    def __getitem__(self, name: NodeName) -> NodeRole:
+        return self._roles[name]
+
+    def __iter__(self) -> Iterator[NodeName]:
+        return iter(self._roles)
+
+    def __len__(self) -> int:
+        return len(self._roles)
+
+    def part(self, node: ir.Node) -> Part:
+        """Return the part of a node of any graph of the network, or of a copy of it."""
+        return self._parts[node_name(node)]
+
+    def low_formals(self, fp32: Container[NodeName]) -> dict[TensorName, NodeName]:
+        """Return the inputs and outputs of bodies that are low where the nodes `fp32` are FP32.
+
+        Each with the node of the main graph that decides.
+        """
+        low = (p for p in self._parts.values() if p.is_low(fp32))
+        return {name: p.decider for p in low for name in p.role.formals}
 
 
 def is_float(value: ir.Value | None) -> bool:
@@ -82,30 +142,62 @@ def is_float(value: ir.Value | None) -> bool:
     )
 
 
-def roles_of(network: Network, low: ir.DataType = ir.DataType.FLOAT16) -> Roles:
-    """Return the role of every node of the main graph.
+def float_io(network: Network) -> frozenset[TensorName]:
+    """Return the names of the float graph inputs and outputs.
 
-    Nodes inside the bodies of If, Loop and Scan are FP32 and belong to their pinned node.
+    An input that is itself an output is not among them: no node computes it, so no emulation could
+    round what comes out under the name that goes in.
+    """
+    inputs, outputs = set(network.graph.inputs), set(network.graph.outputs)
+    return frozenset(tensor_name(v) for v in inputs ^ outputs if is_float(v))
+
+
+def roles_of(
+    network: Network,
+    low: ir.DataType = ir.DataType.FLOAT16,
+    *,
+    opset: int | None = None,
+    custom: Mapping[NodeName, NodeRole] | None = None,
+) -> Roles:
+    """Return the role of every node.
+
+    Args:
+        network: The model.
+        low: The low type.
+        opset: Version of the default operator set to look operators up in; None for the model's.
+        custom: Roles of nodes whose operators ONNX has no schemas for; without it they are pinned.
 
     Raises:
         CaseError: `low` is BF16, and the opset has no Cast to it.
     """
-    if low == ir.DataType.BFLOAT16 and network.opset < _FIRST_BF16_OPSET:
+    opset = opset or network.opset
+    if low == ir.DataType.BFLOAT16 and opset < FIRST_BF16_OPSET:
         raise CaseError(
-            f"BF16 needs opset {_FIRST_BF16_OPSET} or later; the model has {network.opset}.",
+            f"BF16 needs opset {FIRST_BF16_OPSET} or later; the model has {network.opset}.",
             "Raise the model's opset, for example with onnx.version_converter.convert_version.",
         )
-    return {node_name(n): _role(n, network.model.opset_imports, low) for n in network.nodes()}
+    return Roles({**_roles(network.nodes(), opset, low), **(custom or {})})
 
 
-def _role(node: ir.Node, opsets: Mapping[str, int], low: ir.DataType) -> NodeRole:
+def _roles(nodes: Iterable[ir.Node], opset: int, low: ir.DataType) -> dict[NodeName, NodeRole]:
+    return {node_name(n): _role(n, opset, low) for n in nodes}
+
+
+def _role(node: ir.Node, opset: int, low: ir.DataType) -> NodeRole:
+    inside: dict[NodeName, NodeRole] = {}
+    for name, role in _roles((n for body in bodies(node) for n in body), opset, low).items():
+        inside |= {name: role, **role.inside}
     if reason := _why_pinned(node):
-        return NodeRole(Role.PINNED, reason=reason)
+        pinned = NodeRole(Role.PINNED, reason=reason)
+        blind = NodeRole(Role.BLIND)
+        inside = {n: blind if r.role is Role.BLIND else pinned for n, r in inside.items()}
+        return replace(pinned, inside=inside)
     floats_in = [is_float(v) for v in node.inputs]
     floats_out = [is_float(v) for v in node.outputs]
-    if node.op_type in _TYPE_BLIND or not any(floats_in + floats_out):
-        return NodeRole(Role.BLIND)
-    schema = onnx.defs.get_schema(node.op_type, opsets.get("", 1), "")
+    touches = any(floats_in + floats_out) or any(r.role is not Role.BLIND for r in inside.values())
+    if node.op_type in _TYPE_BLIND or not touches:
+        return NodeRole(Role.BLIND, inside=inside)
+    schema = onnx.defs.get_schema(node.op_type, opset, "")
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
     low_type = f"tensor({low.name.lower()})"
 
@@ -115,35 +207,49 @@ def _role(node: ir.Node, opsets: Mapping[str, int], low: ir.DataType) -> NodeRol
 
     inputs = tuple(f and may_be_low(list(schema.inputs), i) for i, f in enumerate(floats_in))
     outputs = tuple(f and may_be_low(list(schema.outputs), i) for i, f in enumerate(floats_out))
-    if not any(inputs + outputs):
+    if not any(inputs + outputs) and not any(r.free for r in inside.values()):
         return NodeRole(
             Role.PINNED,
-            reason=f"{node.op_type} takes no {low.name.lower()} at opset {opsets.get('', 1)}",
+            reason=f"{node.op_type} takes no {low.name.lower()} at opset {opset}",
+            inside=inside,
         )
     moves = node.op_type in DATA_MOVEMENT and any(floats_out) and not _reduces(node)
-    return NodeRole(Role.MOVEMENT if moves else Role.COMPUTE, inputs, outputs)
+    # If, Loop and Scan hand values between their slots and their bodies in one type, V.
+    formals = [v for b in bodies(node) for v in (*b.inputs, *b.outputs) if low_type in allowed["V"]]
+    return NodeRole(
+        Role.MOVEMENT if moves else Role.COMPUTE,
+        inputs,
+        outputs,
+        formals=frozenset(tensor_name(v) for v in formals if is_float(v)),
+        inside=inside,
+    )
+
+
+def bodies(node: ir.Node) -> tuple[ir.Graph, ...]:
+    """Return the bodies of an If, Loop or Scan; of most other nodes, none."""
+    found: list[ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            found.append(attribute.as_graph())
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            found += attribute.as_graphs()
+    return tuple(found)
 
 
 def _why_pinned(node: ir.Node) -> str:
     values = (*node.inputs, *node.outputs)
-    if _has_body(node):
-        return "control flow: its body runs in FP32"
-    if any(not _is_tensor(v) for v in values):
+    formals = (v for b in bodies(node) for v in (*b.inputs, *b.outputs))
+    if any(not _is_tensor(v) for v in (*values, *formals)):
         return "takes or gives a sequence or an optional"
-    if node.domain not in ("", "ai.onnx") and any(is_float(v) for v in values):
+    if node.domain not in ("", "ai.onnx") and (bodies(node) or any(is_float(v) for v in values)):
         return f"operator of the custom domain {node.domain!r}"
     if node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX):
         return "draws random numbers"
-    if any(is_float(v) for v in values):
-        return _FP32_ONLY.get(node.op_type, "")
-    return ""
-
-
-def _has_body(node: ir.Node) -> bool:
-    return any(
-        a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-        for a in node.attributes.values()
-    )
+    if not any(is_float(v) for v in values):
+        return ""
+    packed = "gives elements of less than a byte, which ONNX Runtime cannot switch"
+    gives_packed = any(v.dtype in _BELOW_A_BYTE for v in node.outputs)
+    return _FP32_ONLY.get(node.op_type, packed if gives_packed else "")
 
 
 def _is_tensor(value: ir.Value | None) -> bool:

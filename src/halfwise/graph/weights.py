@@ -7,7 +7,7 @@ may be larger than memory; several users of one array share them.
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -108,11 +108,16 @@ def map_files(model: ir.Model) -> None:
     files: dict[Path, NDArray[np.uint8]] = {}
     for value in _values(model):
         tensor = value.const_value
-        if not isinstance(tensor, ir.ExternalTensor) or tensor.dtype.bitwidth < 8:
+        if not isinstance(tensor, ir.ExternalTensor):
             continue
         file, start = Path(tensor.path).resolve(), tensor.offset or 0
         end = start + tensor.nbytes
-        if not _is_own(file, Path(tensor.base_dir)) or not 0 <= start < end <= file.stat().st_size:
+        if not _is_own(file, Path(tensor.base_dir)) or not 0 <= start <= end <= file.stat().st_size:
+            continue
+        if tensor.dtype.bitwidth < 8 or not tensor.nbytes:
+            # Elsewhere than beside the user's model, it would not be found.
+            owned = np.array(tensor.numpy())
+            value.const_value = ir.Tensor(owned, dtype=tensor.dtype, name=value.name)
             continue
         if file not in files:
             files[file] = np.asarray(np.memmap(file, np.uint8, "r"))
@@ -132,12 +137,7 @@ def map_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
     inside = [t for t in _weights(model) if not isinstance(t, MappedTensor | ir.ExternalTensor)]
     if not inside or 4 * sum(t.size for t in _weights(model)) <= large_from:
         return
-    file = WeightFile(sum(t.nbytes for t in inside), len(inside))
-    mapped: dict[int, MappedTensor] = {}
-    for tensor in inside:
-        place = file.take(tensor.dtype.numpy(), tuple(tensor.shape.numpy()))
-        place[...] = tensor.numpy()
-        mapped[id(tensor)] = MappedTensor(place, dtype=tensor.dtype, name=tensor.name)
+    mapped = _moved(inside, WeightFile(sum(t.nbytes for t in inside), len(inside)))
     for value in _values(model):
         stored = value.const_value
         if id(stored) in mapped:
@@ -145,6 +145,21 @@ def map_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
         elif isinstance(stored, ir.serde.TensorProtoTensor) and stored.dtype != ir.DataType.STRING:
             # A single one would keep the whole protobuf alive.
             value.const_value = ir.Tensor(stored.numpy(), dtype=stored.dtype, name=stored.name)
+
+
+def widen_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
+    """Give the low weights of a large model FP32 instead, in a file; their values' types stay.
+
+    Raises:
+        CaseError: there is not enough temporary space.
+    """
+    low = [t for t in _weights(model) if t.dtype != ir.DataType.FLOAT]
+    if not low or not is_large(model, large_from):
+        return
+    file = WeightFile(4 * sum(t.size for t in low), len(low))
+    wide = _moved(low, file, ir.DataType.FLOAT)
+    for value in _values(model):
+        value.const_value = wide.get(id(value.const_value), value.const_value)
 
 
 class LowWeights:
@@ -155,6 +170,7 @@ class LowWeights:
 
     Attributes:
         fmt: The low format.
+        large: Whether the network is large.
     """
 
     def __init__(
@@ -163,10 +179,10 @@ class LowWeights:
         """Find out which weights go to the file; it is made when the first is asked for."""
         self.fmt = fmt
         self._dtype = ir.DataType.from_numpy(fmt.dtype)
-        large = is_large(model, large_from)
+        self.large = is_large(model, large_from)
         # The tensors stay alive with this, so their ids stay theirs.
         self._sources = {
-            id(t): t for t in _weights(model) if large and t.dtype == ir.DataType.FLOAT
+            id(t): t for t in _weights(model) if self.large and t.dtype == ir.DataType.FLOAT
         }
         self._arrays: dict[int, NDArray[np.generic]] = {}
         self._file: WeightFile | None = None
@@ -217,6 +233,20 @@ def _weights(model: ir.Model) -> list[ir.TensorProtocol]:
     tensors = [v.const_value for v in _values(model) if v.const_value is not None]
     counted = [t for t in tensors if t.dtype in _FLOATS and t.nbytes > LARGE_TENSOR_BYTES]
     return list({id(t): t for t in counted}.values())
+
+
+def _moved(
+    tensors: Iterable[ir.TensorProtocol], file: WeightFile, dtype: ir.DataType | None = None
+) -> dict[int, MappedTensor]:
+    """Copy tensors into `file`, as another type where one is given; return the copies by id."""
+    moved = {}
+    for tensor in tensors:
+        kind = dtype or tensor.dtype
+        place = file.take(kind.numpy(), tuple(tensor.shape.numpy()))
+        place[...] = tensor.numpy()
+        place.flags.writeable = False
+        moved[id(tensor)] = MappedTensor(place, dtype=kind, name=tensor.name)
+    return moved
 
 
 def _is_own(file: Path, folder: Path) -> bool:

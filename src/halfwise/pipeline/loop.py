@@ -3,21 +3,25 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.case import Case, Sample, Samples, Settings
-from halfwise.graph.casts import Rewritten
+from halfwise.graph.casts import Rewritten, low_type
+from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence, gather
 from halfwise.pipeline.planner import Planner
 from halfwise.progress import Watcher
-from halfwise.records import Growth, Guard, NodeName, Observations, Plan, Search, Verdict
+from halfwise.records import Growth, Guard, NodeName, Observations, Plan, Run, Search, Verdict
 from halfwise.stages.check import check
 from halfwise.stages.growth import growth
 from halfwise.stages.judge import Judged, judge
+from halfwise.stages.opset import with_opset_for
+from halfwise.stages.plan.custom import custom_roles
 from halfwise.stages.plan.search import Found
+from halfwise.stages.plan.starting import starting_plan
 from halfwise.stages.reference import inspected_reference
 
 Assignment = frozenset[NodeName]
@@ -37,7 +41,7 @@ class Fixed:
         growth: Error growth; empty where it was not needed.
         plan: The plan.
         search: How it was found.
-        baseline: Verdict on the model with everything low.
+        baseline: Verdict on the model with everything low but what its file computes in FP32.
         verdict: Verdict on the mixed model.
         references: Reference outputs of the calibration samples.
         evaluations: Number of assignments tried.
@@ -57,9 +61,15 @@ class Fixed:
     stage_seconds: dict[str, float]
 
 
-def fix(case: Case, settings: Settings, watcher: Watcher) -> Fixed:
-    """Return the smallest plan found for `case`, its model and the verdict on held-out samples."""
-    return _Fix(case, settings, watcher).run()
+def fix(
+    case: Case, settings: Settings, watcher: Watcher, *, start_from: Network | Run | None = None
+) -> Fixed:
+    """Return the smallest plan found for `case`, its model and the verdict on held-out samples.
+
+    The search starts from the plan that `start_from` holds: a mixed model in the types of its file,
+    or a run.
+    """
+    return _Fix(case, settings, watcher, start_from).run()
 
 
 @dataclass
@@ -67,15 +77,22 @@ class _Fix:
     case: Case
     settings: Settings
     watcher: Watcher
+    start_from: Network | Run | None
     seconds: dict[str, float] = field(default_factory=dict)
     joined: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def run(self) -> Fixed:
-        settings, network = self.settings, self.case.network
+        settings = self.settings
         with self._stage("reference"):
-            check(network, device=settings.device, libraries=settings.libraries)
-            self.roles = roles_of(network)
+            check(self.case.network, device=settings.device, libraries=settings.libraries)
+            self._raise_opset()
+            network = self.case.network
+            custom = custom_roles(network, settings.rules, settings.fmt)
+            self.roles = roles_of(network, low_type(settings.fmt), custom=custom)
             self.planner = Planner(self.case, settings, self.roles, self.watcher)
+            source = self.start_from
+            start = None if source is None else starting_plan(network, self.roles, source)
             self.heldout = self.case.heldout
             self.references, self.nonfinite = inspected_reference(
                 network,
@@ -86,11 +103,26 @@ class _Fix:
         with self._stage("observe"):
             evidence = self._gather(self.case.calibration)
         with self._stage("baseline"):
-            all_low, _ = self.planner.rewrite(frozenset())
+            all_low, _ = self.planner.rewrite(self.planner.islands)
             baseline = self._judge(all_low, evidence, inspected=BASELINE_INSPECTED).verdict
         with self._stage("emulate"):
             self.planner.begin(evidence)
+            if start is not None:
+                self.planner.start_from(start)
         return self._rounds(baseline)
+
+    def _raise_opset(self) -> None:
+        network, note = with_opset_for(
+            self.settings.fmt,
+            self.case.network,
+            self.case.calibration,
+            device=self.settings.device,
+            libraries=self.settings.libraries,
+        )
+        self.case = replace(self.case, network=network)
+        if note is not None:
+            self.watcher.note(note)
+            self.notes.append(note)
 
     def _rounds(self, baseline: Verdict) -> Fixed:
         # A plan that held-out samples may yet refuse is not worth the certificate.
@@ -112,7 +144,7 @@ class _Fix:
                 break
         path = self._growth(found)
         trials = self.planner.trials
-        remarks = self._remarks(found, baseline)
+        remarks = [*self.notes, *self._remarks(found, baseline)]
         return Fixed(
             rewritten=rewritten,
             observations=self.planner.evidence.observations,
@@ -173,7 +205,8 @@ class _Fix:
         chosen = judged.failing[: max(1, len(self.heldout) // 4)]
         rest = [i for i in range(len(self.heldout)) if i not in chosen]
         self.watcher.note(
-            f"{len(judged.failing)} held-out samples fail; {len(chosen)} join the calibration"
+            f"held-out samples that fail: {len(judged.failing)}; that join the calibration: "
+            f"{len(chosen)}"
         )
         self.joined += [self.heldout.ids[i] for i in chosen]
         samples = self.heldout.select(chosen)
@@ -200,12 +233,19 @@ class _Fix:
             )
 
     def _remarks(self, found: Found, baseline: Verdict) -> list[str]:
+        remarks = self.planner.remarks()
+        if told := self.planner.start.note:
+            remarks.append(f"{told[0].upper()}{told[1:]}; this plan keeps {len(found.kept)}.")
         kept = found.kept - frozenset(self.planner.forced.kept)
         if not kept or not baseline.passed or self.settings.keep_above is not None:
-            return []
+            return remarks
+        start = "As it is given" if self.planner.islands else "With everything low"
+        headroom = f" and headroom {self.settings.headroom:g}"
         return [
-            "With everything low the held-out samples pass, but calibration samples fail, with the "
-            f"margin {self.settings.margin:g} and headroom {self.settings.headroom:g}."
+            *remarks,
+            f"{start} the held-out samples pass, but calibration samples fail, with the "
+            f"margin {self.settings.margin:g}"
+            f"{'' if self.settings.fmt.has_range_of_fp32 else headroom}.",
         ]
 
     def _counted(self, samples: Samples) -> Samples:

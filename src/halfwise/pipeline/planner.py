@@ -6,20 +6,22 @@ from collections.abc import Sequence
 from halfwise.backends.emulation.switched import Switched, emulate_switched
 from halfwise.backends.ort import Session
 from halfwise.case import Case, Samples, Settings
-from halfwise.graph.casts import Rewritten
+from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.repetition import repeated
-from halfwise.graph.roles import Role, Roles
+from halfwise.graph.roles import Role, Roles, float_io
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence
 from halfwise.progress import Watcher
 from halfwise.records import Growth, NodeName, Plan
+from halfwise.render.wording import count
 from halfwise.stages.plan.ranges import producers_above
 from halfwise.stages.plan.reasons import kept_nodes, plan_record
 from halfwise.stages.plan.rules import apply_rules
 from halfwise.stages.plan.search import Found, Search
+from halfwise.stages.plan.starting import Start
 from halfwise.stages.rewrite import rewrite
 from halfwise.stages.trial import WORST, Trials
 
@@ -35,9 +37,16 @@ class Planner:
         self.settings = settings
         self.roles = roles
         self.watcher = watcher
-        self.forced = apply_rules(case.network, roles, settings.rules)
+        computing = frozenset(n for n, role in roles.items() if role.role is Role.COMPUTE)
+        self.islands = case.stored.islands & computing
+        self.forced = apply_rules(case.network, roles, settings.rules, self.islands)
         self.weights = LowWeights(case.network.model, settings.fmt, large_from=settings.large_from)
+        same = (n for n, dtype in case.stored.io.items() if dtype == low_type(settings.fmt))
+        self.low_io = float_io(case.network)
+        if settings.io == "fp32":
+            self.low_io &= frozenset(same)
         self.steps: list[str] = []
+        self.start = Start(frozenset(), "")
 
     def begin(self, evidence: Evidence) -> None:
         """Make the emulation, order the samples by what everything low does to them."""
@@ -54,10 +63,20 @@ class Planner:
             resolve=self.resolve,
         )
         started = time.monotonic()
-        self.trials.survey(frozenset())
+        self.trials.survey(self.islands)
         run_seconds = (time.monotonic() - started) / len(self.trials.samples)
         self.deadline = time.monotonic() + self.settings.time_budget
         self._announce(run_seconds)
+
+    def start_from(self, start: Start) -> None:
+        """Start the search from a plan, and tell whether it passes; call it after `begin`."""
+        kept = start.kept - frozenset(self.forced.lowered)
+        ruled = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
+        passed = self.trials.evaluate(kept | ruled, confirm=True).passed
+        told = f"the starting plan keeps {len(kept)} nodes and {'passes' if passed else 'fails'}"
+        self.start = Start(kept, f"{start.note}; {told}")
+        self.watcher.note(self.start.note)
+        self.steps.append(self.start.note)
 
     def join(self, samples: Samples, references: Sequence[Outputs], evidence: Evidence) -> None:
         """Add samples to the calibration; `evidence` is that of all of them."""
@@ -86,7 +105,8 @@ class Planner:
             contribution=self.trials.contribution,
             harmless=None if self.case.metric else 0.5,
             deadline=self.deadline,
-            safe=not self.forced.lowered and self.settings.io == "fp32",
+            start=self.start.kept,
+            safe=not self.forced.lowered and not self.low_io,
             progress=self.watcher.note,
             steps=self.steps,
         )
@@ -107,7 +127,7 @@ class Planner:
             self.resolve(kept),
             self.settings.fmt,
             fixed=frozenset(n for n in ruled if self.roles[n].role is Role.MOVEMENT),
-            low_io=self.settings.io != "fp32",
+            low_io=self.low_io,
             weights=self.weights,
         )
 
@@ -140,8 +160,26 @@ class Planner:
             keep=keep,
             minimal=found.minimal,
             growth=growth,
+            lowered=self.forced.lowered,
             remarks=remarks,
         )
+
+    def remarks(self) -> list[str]:
+        """Return what to know of the inputs and outputs of the mixed model."""
+        found, name = [], self.settings.fmt.name.upper()
+        if other := sorted(self.case.stored.io.keys() - self.low_io):
+            found.append(
+                "Low in the model's file, but FP32 in the mixed model, whose low format is "
+                f"{name}: {', '.join(other)}."
+            )
+        limit = self.settings.fmt.overflow_threshold
+        found += [
+            f"Input {o.tensor} reaches {o.absmax:.3g} and is {name} in the mixed model, so it "
+            "becomes infinite before any node computes."
+            for o in self.evidence.observations.tensors
+            if o.producer is None and o.tensor in self.low_io and o.absmax >= limit
+        ]
+        return found
 
     def _emulation(self) -> tuple[Switched, Session]:
         switched = emulate_switched(
@@ -150,7 +188,7 @@ class Planner:
             self.settings.fmt,
             accumulate=self.settings.accumulate,
             limits=self.evidence.limits,
-            low_io=self.settings.io != "fp32",
+            low_io=self.low_io,
             weights=self.weights,
         )
         device, libraries = self.settings.device, self.settings.libraries
@@ -166,12 +204,13 @@ class Planner:
         if certain:
             self.watcher.note(f"about {expected:.0f} s expected if the guards are right, {budget}")
         else:
-            self.watcher.note(f"no guard is certain: quick if FP16 is fine as it is, {budget}")
+            low = self.settings.fmt.name.upper()
+            self.watcher.note(f"no guard is certain: quick if {low} is fine as it is, {budget}")
 
     def _by_range(self, limit: float) -> Found:
         kept = producers_above(limit, self.evidence.observations, self.roles)
         kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
         kept -= frozenset(self.forced.lowered)
         passed = self.trials.evaluate(kept, confirm=True).passed
-        step = f"--keep-above {limit:g} keeps {len(kept)} nodes; no search"
+        step = f"--keep-above {limit:g} keeps {count(len(kept), 'node')}; no search"
         return Found(kept, passed, False, {}, frozenset(), {}, False, (step,))

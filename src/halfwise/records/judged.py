@@ -89,7 +89,8 @@ class Verdict(Record):
 
     Attributes:
         passed: Whether the candidate is acceptable.
-        level: "emulated" or "engine".
+        level: "emulated", "recorded" (outputs that a file holds) or "engine".
+        runner: Who computed recorded outputs; None at the other levels.
         samples: Identifiers of the judged samples.
         unseen: Whether the search never saw any of them; without that the verdict fails.
         outputs: Error measures by output name.
@@ -102,6 +103,7 @@ class Verdict(Record):
 
     passed: bool
     level: Level
+    runner: str | None = None
     samples: tuple[str, ...]
     unseen: bool
     outputs: dict[str, OutputError]

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from halfwise.records.record import GuardKind, NodeName, Record, TensorName
 
 
@@ -54,11 +56,13 @@ class Plan(Record):
         keep: The compute nodes that stay in FP32, in graph order.
         data_movement: Nodes that only move data between kept nodes, carried in FP32 for free.
         constants: Constants that saturate.
-        unsupported: Nodes that must be FP32 by schema; not counted as kept.
+        unsupported: Nodes that must be FP32 by schema, or whose operator ONNX does not know; not
+            counted as kept.
         minimal: True where removing any kept node was seen to fail the search tolerance on the
             calibration samples.
         candidates: Number of compute nodes that could be low.
         casts: Number of Cast nodes that the rewriter inserts.
+        lowered: Nodes that user rules lowered, whatever the search would have found → the rule.
         notes: Sentences about the plan as a whole (error that accumulates, rules that forced).
     """
 
@@ -70,6 +74,7 @@ class Plan(Record):
     minimal: bool
     candidates: int
     casts: int
+    lowered: dict[NodeName, str] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

@@ -11,7 +11,7 @@ NodeName = NewType("NodeName", str)
 TensorName = NewType("TensorName", str)
 """Name of a value (tensor) in an ONNX graph."""
 
-Level = Literal["emulated", "engine"]
+Level = Literal["emulated", "recorded", "engine"]
 GuardKind = Literal[
     "overflow",
     "headroom",
@@ -24,6 +24,7 @@ GuardKind = Literal[
     "constant-subnormal",
     "integer",
     "angle",
+    "residual",
     "mask",
     "margin",
 ]

@@ -53,9 +53,10 @@ class Run(Record):
         kind: The command that made it.
         criterion: What was acceptable.
         accumulate: Format of running sums inside ops.
-        io: Type of float graph inputs and outputs of the rewritten model.
+        io: Type of float graph inputs and outputs of the rewritten model; with "fp32", those that
+            the file stores in the low format stay so.
         headroom: Factor on observed ranges within which overflow counts.
-        baseline: Verdict on the model with everything low.
+        baseline: Verdict on the model with everything low but what its file computes in FP32.
         guards: Suspicions, gravest first.
         growth: Error growth through the all-low model.
         plan: The plan.
@@ -72,7 +73,7 @@ class Run(Record):
     kind: Literal["fix", "verify"]
     criterion: Criterion
     accumulate: Literal["fp32", "fp16"]
-    io: Literal["fp32", "fp16"]
+    io: Literal["fp32", "fp16", "bf16"]
     headroom: float
     baseline: Verdict | None
     guards: tuple[Guard, ...]

@@ -31,6 +31,7 @@ CAUSES: dict[GuardKind, str] = {
     "constant-subnormal": "constants that lose digits near zero",
     "integer": "integers too large to be exact",
     "angle": "large angles",
+    "residual": "small branches lost in sums",
     "mask": "mask values beyond the range",
     "margin": "choices between nearly equal scores",
 }
@@ -62,7 +63,8 @@ def _title(run: Run) -> str:
         where = f"on {count(len(verdict.samples), 'held-out sample')}"
     else:
         where = f"on {count(len(verdict.samples), 'sample')} that the search had seen"
-    return f"{'PASSED' if verdict.passed else 'FAILED'} ({verdict.level}) {where}"
+    whose = "" if verdict.runner is None else f" outputs of {shorten(verdict.runner)}"
+    return f"{'PASSED' if verdict.passed else 'FAILED'} ({verdict.level}{whose}) {where}"
 
 
 def _caution(plan: Plan | None) -> str:
@@ -96,13 +98,22 @@ def _allowed(criterion: Criterion) -> str:
 def _trouble(run: Run) -> Lines | None:
     if run.baseline is None or run.plan is None:
         return None
-    low = run.plan.low.upper()
-    title = f"What was wrong with everything in {low}"
+    given = "the model as given" if _own(run.plan) else f"everything in {run.plan.low.upper()}"
+    title = f"What was wrong with {given}"
     wrong = tuple(_wrong(run.baseline))
     if not wrong:
         return Lines(title, ("Nothing: the outputs are within what is allowed.",))
     causes = (*_non_finite(run.baseline), *_causes(run.plan.keep), *_repairs(run))
     return Lines(title, wrong + causes)
+
+
+def _own(plan: Plan) -> list[KeptNode]:
+    """Return the nodes that the user's file computes in FP32 among lower ones."""
+    return [kept for kept in plan.keep if kept.reason.startswith("Kept by the model")]
+
+
+def _baseline(plan: Plan) -> str:
+    return "as given" if _own(plan) else f"all {plan.low.upper()}"
 
 
 def _wrong(verdict: Verdict) -> Iterator[str]:
@@ -148,7 +159,7 @@ def _errors(run: Run) -> Table | None:
     if run.plan is not None:
         sides = {"mixed": run.verdict}
         if run.baseline is not None:
-            sides = {f"all {run.plan.low.upper()}": run.baseline, **sides}
+            sides = {_baseline(run.plan): run.baseline, **sides}
     names = sorted(run.verdict.outputs, key=lambda name: run.verdict.outputs[name].passed)
     rows = []
     for name in names[:MOST_ROWS]:
@@ -183,7 +194,7 @@ def _metric(run: Run) -> Lines | None:
         return None
     figures = [f"{result.reference:.6g} in FP32"]
     if run.plan is not None and run.baseline is not None and run.baseline.metric is not None:
-        figures.append(f"{run.baseline.metric.candidate:.6g} all {run.plan.low.upper()}")
+        figures.append(f"{run.baseline.metric.candidate:.6g} {_baseline(run.plan)}")
     figures.append(f"{result.candidate:.6g} {'candidate' if run.plan is None else 'mixed'}")
     drop = f"a drop of {number(result.allowed_drop)} is allowed"
     return Lines("Task metric", (f"{sentence(result.name)}: {', '.join(figures)}; {drop}.",))
@@ -221,6 +232,13 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         )
     if len(plan.constants) > 4:
         yield f"{len(plan.constants) - 4} more constants saturate."
+    rules: dict[str, list[NodeName]] = {}
+    for name, rule in plan.lowered.items():
+        rules.setdefault(rule, []).append(name)
+    for rule, lowered in rules.items():
+        yield sentence(
+            f"{count(len(lowered), 'node')} in {low} by the rule {rule}: {listed(lowered)}."
+        )
     reasons: dict[tuple[str, str], list[NodeName]] = {}
     for node in plan.unsupported:
         reasons.setdefault((node.op, node.reason), []).append(node.node)
@@ -233,10 +251,14 @@ def _minimality(run: Run, plan: Plan) -> str:
     if not plan.keep:
         return "No node needs FP32." if run.verdict.passed else "No node is kept in FP32."
     ruled = [kept for kept in plan.keep if kept.reason.startswith("Kept by the rule")]
-    if plan.minimal and len(ruled) == len(plan.keep):
-        return "Minimal: on the calibration samples no node needs FP32 but those that rules keep."
+    own = _own(plan)
+    who = " or ".join(
+        name for name, some in (("rules keep", ruled), ("the model itself keeps", own)) if some
+    )
+    if plan.minimal and len(ruled) + len(own) == len(plan.keep):
+        return f"Minimal: on the calibration samples no node needs FP32 but those that {who}."
     if plan.minimal:
-        others = "besides those that rules keep, " if ruled else ""
+        others = f"besides those that {who}, " if who else ""
         return (
             f"Minimal: on the calibration samples {others}none of the kept nodes could be lowered "
             "alone."
@@ -278,7 +300,8 @@ def _remarks(run: Run) -> Lines | None:
 
 def _growth(run: Run) -> Iterator[str]:
     """Yield a line on how the error grows, unless a note of the plan tells it already."""
-    if not run.growth or (run.plan is not None and run.plan.notes):
+    notes = run.plan.notes if run.plan is not None else ()
+    if not run.growth or any(note.startswith("No guard explains") for note in notes):
         return
     step = max(run.growth, key=lambda g: g.error - g.inherited if g.error > g.inherited else 0)
     yield (

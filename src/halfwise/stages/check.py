@@ -9,6 +9,7 @@ from halfwise.backends.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.model import Network
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
+from halfwise.graph.widen import LOW_TYPES
 
 _ORT_TYPES = {
     f"tensor({name})": dtype
@@ -26,7 +27,6 @@ _ORT_TYPES = {
         },
     }.items()
 }
-_LOW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = ()) -> Session:
@@ -36,27 +36,30 @@ def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = 
     that ONNX Runtime finds.
 
     Raises:
-        CaseError: ONNX Runtime cannot run the model; it already holds FP16 or BF16 tensors; it
-            has no float tensor at all; an output is not a tensor; it draws random numbers.
+        CaseError: ONNX Runtime cannot run the model; a custom operator gives FP16 or BF16 even
+            where all else is FP32; the model has no float tensor at all; an output is not a
+            tensor; it draws random numbers.
     """
     untyped = [v for n in network.nodes() for v in n.outputs if v.name and v.type is None]
     if untyped:
         _ask_runtime(network, untyped, device, libraries)
-    values = [*network.graph.inputs, *network.graph.initializers.values()]
-    values += [v for n in network.nodes() for v in n.outputs if v.name]
+    values = [v for g in network.graphs() for v in (*g.inputs, *g.initializers.values())]
+    values += [v for n in network.model.graph.all_nodes() for v in n.outputs if v.name]
     for value in values:
-        if isinstance(value.type, ir.TensorType) and value.dtype in _LOW:
+        if isinstance(value.type, ir.TensorType) and value.type.dtype in LOW_TYPES:
             raise CaseError(
-                f"The model already holds {value.dtype.name} tensors, such as {value.name!r}.",
-                "Give the FP32 model; `halfwise verify` judges a mixed one against it.",
+                f"{value.name!r} is {LOW_TYPES[value.type.dtype]} even where all else is FP32, so "
+                "there is no FP32 reference.",
+                "Give a model whose custom operators compute in FP32.",
             )
     if not any(v.dtype == ir.DataType.FLOAT for v in values):
         raise CaseError(
-            "The model has no FP32 tensor, so there is no precision to choose.",
-            "Give a floating-point model.",
+            f"The model has no FP32 tensor, so there is no precision to choose; its types are "
+            f"{', '.join(sorted({v.dtype.name for v in values if v.dtype is not None}))}.",
+            "Give the model in FP32: nothing else is lowered, FP64 neither.",
         )
     for node in network.model.graph.all_nodes():
-        if node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX):
+        if _draws(node):
             raise CaseError(
                 f"Node {node.name!r} ({node.op_type}) draws random numbers, so no two runs of the "
                 "model can be compared.",
@@ -69,6 +72,14 @@ def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = 
                 "Export the model with tensor outputs.",
             )
     return Session(network.model, device=device, libraries=libraries)
+
+
+def _draws(node: ir.Node) -> bool:
+    """Return whether `node` may draw random numbers; Dropout does where it may be training."""
+    if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
+        training = node.inputs[2].const_value
+        return training is None or bool(training.numpy().any())
+    return node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX)
 
 
 def _ask_runtime(

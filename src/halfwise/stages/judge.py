@@ -79,6 +79,40 @@ def judge(
     if unwatched:
         session = Session(emulation, device=device, libraries=libraries)
         results += [session.run(sample) for sample in unwatched]
+    return judge_outputs(
+        results,
+        samples,
+        references,
+        criterion,
+        metric,
+        intermediate=_intermediate(candidate, nonfinite, reference_nonfinite),
+        unseen=unseen,
+    )
+
+
+def judge_outputs(
+    results: Sequence[Outputs],
+    samples: Samples,
+    references: Sequence[Outputs],
+    criterion: Criterion,
+    metric: Metric | None,
+    *,
+    intermediate: tuple[IntermediateNonfinite, ...] = (),
+    runner: str | None = None,
+    unseen: bool = True,
+) -> Judged:
+    """Return the verdict on the outputs of a candidate.
+
+    Args:
+        results: The candidate's outputs of each sample, in the references' shapes and dtypes.
+        samples: What to judge on.
+        references: Reference outputs of each sample.
+        criterion: What is acceptable.
+        metric: Task metric; see `judge`.
+        intermediate: What is non-finite inside the candidate.
+        runner: Who computed `results`, where they were recorded; None for an emulation.
+        unseen: Whether no search has used these samples; without that the verdict fails.
+    """
     measures = {name: OutputMeasure() for name in (references[0] if references else ())}
     for result, reference, identifier in zip(results, references, samples.ids, strict=True):
         for output, measure in measures.items():
@@ -88,12 +122,13 @@ def judge(
     reasons = _reasons(errors, score, len(samples), unseen=unseen)
     verdict = Verdict(
         passed=not reasons,
-        level="emulated",
+        level="emulated" if runner is None else "recorded",
+        runner=runner,
         samples=samples.ids,
         unseen=unseen and len(samples) > 0,
         outputs=errors,
         worst_sample=_worst_sample(errors),
-        intermediate_nonfinite=_intermediate(candidate, nonfinite, reference_nonfinite),
+        intermediate_nonfinite=intermediate,
         metric=score,
         reasons=reasons,
     )
@@ -170,7 +205,8 @@ def _reasons(
     for name, error in errors.items():
         if error.nonfinite:
             reasons.append(
-                f"output {name} has {error.nonfinite} non-finite values that the reference lacks"
+                f"output {name} has {error.nonfinite} non-finite "
+                f"{'value' if error.nonfinite == 1 else 'values'} that the reference lacks"
             )
         elif score is None and not error.passed:
             reasons.append(

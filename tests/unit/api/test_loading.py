@@ -1,14 +1,18 @@
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from halfwise.api.loading import load_case, load_model
+from halfwise.api.loading import load_case, load_model, load_start
 from halfwise.api.options import Data
-from halfwise.errors import CaseError, UsageError
-from halfwise.records import Criterion
+from halfwise.errors import CaseError, RecordMismatch, UsageError
+from halfwise.graph.model import Network
+from halfwise.records import Criterion, Run
+from halfwise.store import write_run
 from tests import models
 from tests.unit.graph.sketch import Sketch
+from tests.unit.render import runs
 
 
 @pytest.fixture
@@ -184,3 +188,31 @@ def test_named_and_unnamed_axes_are_dynamic():
     y = sketch.op("Relu", sketch.input("x", ["batch", None, 4]), name="relu")
     ill = models.Ill(sketch.proto(y), {"x": models.signals(3, 4, seed=0)})
     assert len(load(ill, split=False).calibration) == 8
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_an_fp16_model_is_widened_and_fed_in_fp32(dtype):
+    sketch = Sketch()
+    x = sketch.input("x", [1, 4], TensorProto.FLOAT16)
+    proto = sketch.proto(sketch.op("Relu", x, name="relu"))
+    values = (np.arange(16) / 3).reshape(4, 1, 4).astype(dtype)
+    case = load_case(proto, Data({"x": values}), Criterion())
+    assert case.stored.formats == ("FP16",)
+    assert case.stored.io.keys() == {"x", "relu_out"}
+    assert case.calibration[0]["x"].dtype == np.float32
+    np.testing.assert_array_equal(case.calibration[0]["x"], values[0])
+    assert case.notes[0].startswith("the model stores FP16")
+    assert load_model(proto).graph.inputs[0].dtype == ir.DataType.FLOAT16
+
+
+def test_what_a_search_can_start_from(ill, tmp_path):
+    onnx.save(ill.proto, tmp_path / "mixed.onnx")
+    write_run(tmp_path, runs.run())
+    assert isinstance(load_start(tmp_path / "mixed.onnx"), Network)
+    assert isinstance(load_start(tmp_path), Run)
+    assert isinstance(load_start(tmp_path / "run.json"), Run)
+    with pytest.raises(CaseError, match="nothing to start from"):
+        load_start(tmp_path / "absent.json")
+    (tmp_path / "text.json").write_text("no record")
+    with pytest.raises(RecordMismatch):
+        load_start(tmp_path / "text.json")

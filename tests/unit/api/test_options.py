@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from halfwise.api.options import Options, understand
 from halfwise.case import Rules, Settings
 from halfwise.errors import UsageError
+from halfwise.formats import BF16, FP16
 from halfwise.records import Criterion
 
 
@@ -67,6 +68,13 @@ def test_options_reach_those_who_need_them():
     )
 
 
+def test_the_low_format_is_one_that_can_be_lowered_to():
+    assert understand("x.npz", {}).settings.fmt is FP16
+    assert understand("x.npz", {"to": "fp16", "io": "fp16"}).settings.fmt is FP16
+    settings = understand("x.npz", {"to": "bf16", "io": "bf16", "accumulate": "fp32"}).settings
+    assert (settings.fmt, settings.io) == (BF16, "bf16")
+
+
 def test_what_was_given_is_told_as_text():
     arrays = {"x": np.zeros(3)}
     request = understand(
@@ -107,6 +115,11 @@ def test_numbers_that_are_none_or_below_zero_are_refused(name, value):
         {"snr_db": float("inf")},
         {"metric": "top1", "metric_drop": -0.1},
         {"io": "fp8"},
+        {"to": "fp32"},
+        {"to": "fp8"},
+        {"io": "bf16"},
+        {"io": "fp16", "to": "bf16"},
+        {"accumulate": "fp16", "to": "bf16"},
         {"accumulate": "bf16"},
         {"device": "tpu"},
     ],

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.backends import ort
 from halfwise.backends.ort import Session, devices, runtime_version
-from halfwise.errors import BackendMissing, CaseError, RunFailed
+from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16, FP16
 from halfwise.graph.model import Network, load_network, network_from_proto
 from halfwise.graph.weights import LARGE_TENSOR_BYTES, MappedTensor, WeightFile
@@ -153,7 +153,7 @@ def test_a_model_that_onnx_takes_and_onnx_runtime_does_not():
     shape, dtype = (1, 1, 2), TensorProto.DOUBLE
     weight = numpy_helper.from_array(np.ones((1, 1, 1)), "w")
     model = network(nodes, [info("x", shape, dtype)], [info("y", shape, dtype)], [weight]).model
-    with pytest.raises(CaseError, match="cannot run the model") as caught:
+    with pytest.raises(KernelMissing, match="cannot run the model") as caught:
         Session(model)
     assert "--ort-library" not in caught.value.hint
 

@@ -110,7 +110,7 @@ def test_tensor_that_is_empty_on_some_samples(opset):
 
 def test_permutations_share_their_source_and_constants_do_not():
     net = network(
-        """g (float[2,3] x) => (float[6] y, float[3,2] z) <float[2,3] c = {1,2,3,4,5,6}>
+        """g (float[2,3] x) => (float[3,2] y, float[3,2] z) <float[2,3] c = {1,2,3,4,5,6}>
         { h = Neg(x) t = Transpose(h) y = Flatten <axis = 1> (t) z = Transpose(c) }"""
     )
     tool = ExtremaProbe(net.model, observable(net.model))
@@ -255,3 +255,20 @@ def test_views_of_inputs_and_of_integer_tensors():
     three = view(("x", "c", "k"), lambda _, *arrays: seen.append([a.tolist() for a in arrays]))
     ElementProbe(net.model).run([sample], [three], {})
     assert seen == [[[3, 1, 2, 0], [2], [-2]]]
+
+
+# --- without magnitudes -----------------------------------------------------------------------
+
+
+def test_without_magnitudes_only_non_finite_elements_are_counted():
+    net = network("g (float[4] x) => (float[4] y) { h = Log(x) y = Relu(h) }")
+    probe = ExtremaProbe(net.model, observable(net.model), magnitudes=False)
+    sample = {"x": np.array([-1, 0, 1, 2], np.float32)}
+    full = ExtremaProbe(net.model, observable(net.model))
+    outputs, extrema = probe.run(sample)
+    expected, known = full.run(sample)
+    assert outputs["y"].tobytes() == expected["y"].tobytes()
+    assert {n: e.nonfinite for n, e in extrema.items()} == {
+        n: e.nonfinite for n, e in known.items()
+    }
+    assert extrema[TensorName("h")].nonfinite == 2

@@ -6,7 +6,7 @@ from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import load_network, network_from_proto, node_name, weightless
+from halfwise.graph.model import load_network, network_from_proto, node_name
 from tests.graphs import Drawn, graphs
 
 F32 = TensorProto.FLOAT
@@ -33,6 +33,20 @@ def tensor(name, values):
 
 
 ADD = [node("Add", "x w", "y", "add")]
+
+
+def test_inputs_of_bodies_get_their_types():
+    step, go, state = (helper.make_empty_tensor_value_info(n) for n in ("step", "go", "state"))
+    nodes = [node("Identity", "go", "on"), node("Neg", "state", "next")]
+    given = [helper.make_tensor_value_info("on", TensorProto.BOOL, []), info("next")]
+    body = helper.make_graph(nodes, "body", [step, go, state], given)
+    trips = node("Constant", "", "trips", value_int=3)
+    loop = helper.make_node("Loop", ["trips", "", "x"], ["y"], "loop", body=body)
+    network = network_from_proto(model([trips, loop]))
+    [inner] = network.model.graph.subgraphs()
+    assert network.graphs() == (network.graph, inner)
+    types = [v.dtype for v in inner.inputs]
+    assert types == [ir.DataType.INT64, ir.DataType.BOOL, ir.DataType.FLOAT]
 
 
 # --- files that are no models -----------------------------------------------------------------
@@ -211,14 +225,3 @@ def test_a_copy_may_be_changed():
     copy = network.copy()
     copy.graph[0].name = "other"
     assert [node_name(n) for n in network.nodes()] == ["relu"]
-
-
-def test_weightless_hands_over_large_tensors_and_leaves_small_ones():
-    big, small = np.ones((300, 4), np.float32), np.ones(4, np.float32)
-    nodes = [node("Add", "x big", "a"), node("Add", "a small", "y")]
-    constants = [tensor("big", big), tensor("small", small)]
-    proto = model(nodes, constants, outputs=[info("y", (300, 4))])
-    slim, arrays = weightless(network_from_proto(proto).model)
-    assert set(arrays) == {"big"}
-    np.testing.assert_array_equal(arrays["big"], big)
-    assert slim.ByteSize() < big.nbytes

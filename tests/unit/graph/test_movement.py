@@ -13,9 +13,10 @@ from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.movement import carried, fewest_casts
-from halfwise.graph.roles import Role, Roles, is_float, roles_of
-from halfwise.records import NodeName
-from tests.graphs import Drawn, graphs, plans
+from halfwise.graph.roles import Role, Roles, bodies, float_io, is_float, roles_of
+from halfwise.records import NodeName, TensorName
+from tests import control
+from tests.graphs import Drawn, graphs, low_ends, plans
 
 F32 = TensorProto.FLOAT
 Names = frozenset[NodeName]
@@ -42,7 +43,7 @@ def placed(net: Network, kept: Names, **options) -> tuple[Names, int]:
     """Return the assignment with the fewest Casts for the kept compute nodes, and their number."""
     roles = roles_of(net)
     fp32 = fewest_casts(net, roles, kept | carried(net, roles, kept), FP16, **options)
-    return fp32, rewrite(net, roles, fp32, FP16, low_io=not options.get("fp32_io", True)).casts
+    return fp32, rewrite(net, roles, fp32, FP16, low_io=options.get("low_io", frozenset())).casts
 
 
 # --- what must be carried in FP32 -------------------------------------------------------------
@@ -82,8 +83,10 @@ def test_inputs_constants_and_outputs_count_unless_they_are_low():
     moving = names("from_input", "to_output", "from_constant", "through")
     assert carried(net, roles, kept) == moving
     # Then only what lies between two kept nodes or a constant and one.
-    assert carried(net, roles, kept, fp32_io=False) == names("to_output", "from_constant")
-    assert carried(net, roles, names(), fp32_io=False) == names()
+    assert carried(net, roles, kept, low_io=float_io(net)) == names("to_output", "from_constant")
+    assert carried(net, roles, names(), low_io=float_io(net)) == names()
+    one = frozenset({TensorName("c")})
+    assert carried(net, roles, kept, low_io=one) == moving
 
 
 def test_pinned_nodes_are_sources_and_consumers():
@@ -130,21 +133,24 @@ def test_integers_become_fp32_for_a_kept_consumer():
     assert carried(net, roles_of(net), names()) == names()
 
 
-def test_a_body_is_an_fp32_consumer():
-    out = helper.make_tensor_value_info("o", F32, None)
-    body = helper.make_graph([node("Neg", "t", "o", "inner")], "body", [], [out])
+@pytest.mark.parametrize("reads", ["inside", "outside"])
+def test_a_body_reads_what_its_node_says(reads):
     nodes = [
         node("Transpose", "x", "t", "t"),
         helper.make_node("Constant", [], ["flag"], value=numpy_helper.from_array(np.array(True))),
-        node("If", "flag", "r", "if", then_branch=body, else_branch=body),
+        node("Shape", "t", "s", "shape"),
         node("Neg", "r", "y", "neg"),
     ]
-    for value in body.output:
-        value.type.tensor_type.shape.SetInParent()
-        value.type.tensor_type.shape.dim.add()
-        value.type.tensor_type.shape.dim.add()
+    inner = [node("Neg", "t", "o", "inner")]
+    if reads == "outside":
+        # What must be FP32 inside reads FP32, though the rest of its body is low.
+        inner = [node("EyeLike", "t", "e", "eye"), node("Neg", "e", "o", "inner")]
+    body = control.graph("body", inner, (), [("o", control.MATRIX)])
+    nodes.insert(3, node("If", "flag", "r", "if", then_branch=body, else_branch=body))
     net = network(nodes)
-    assert carried(net, roles_of(net), names()) == names("t")
+    expected = names("t") if reads == "outside" else names()
+    assert carried(net, roles_of(net), names()) == expected
+    assert carried(net, roles_of(net), names("if")) == names("t")
 
 
 # --- fewest casts -----------------------------------------------------------------------------
@@ -180,7 +186,7 @@ def test_even_a_thousand_moving_nodes_cost_less_than_a_cast():
 
 def test_low_ends_need_no_cast():
     net = network([node("Transpose", "x", "y", "t")])
-    assert placed(net, names(), fp32_io=False) == (names(), 0)
+    assert placed(net, names(), low_io=float_io(net)) == (names(), 0)
     assert placed(net, names()) == (names("t"), 0)
 
 
@@ -242,7 +248,9 @@ def moving(roles: Roles) -> list[NodeName]:
     return [n for n, r in roles.items() if r.role is Role.MOVEMENT]
 
 
-def seen(net: Network, roles: Roles, fp32: Names, *, fp32_io: bool) -> Iterator[tuple[object, ...]]:
+def seen(
+    net: Network, roles: Roles, fp32: Names, *, low_io: frozenset[TensorName]
+) -> Iterator[tuple[object, ...]]:
     """Yield, per FP32 reader of a value, which of its origins reach it rounded.
 
     Follows values through moving nodes; says the same as running the model, but of every
@@ -252,7 +260,7 @@ def seen(net: Network, roles: Roles, fp32: Names, *, fp32_io: bool) -> Iterator[
 
     def of(value):
         if value not in origins:
-            rounded = value.is_graph_input() and not fp32_io
+            rounded = value.is_graph_input() and value.name in low_io
             origins[value] = frozenset({(value.name, rounded)})
         return origins[value]
 
@@ -268,48 +276,54 @@ def seen(net: Network, roles: Roles, fp32: Names, *, fp32_io: bool) -> Iterator[
         origins |= {v: frozenset({(v.name, low)}) for v in n.outputs}
         if not low and role.role is not Role.BLIND:
             yield from ((n.name, of(v)) for v in floats)
-        for value in (v for body in _bodies(n) for m in body for v in m.inputs):
-            if is_float(value):
-                yield n.name, of(value)
-    if fp32_io:
-        yield from ((v.name, of(v)) for v in net.graph.outputs if is_float(v))
+        for inner in (m for body in bodies(n) for m in (*body, *_within(body))):
+            part = roles.part(inner)
+            outer = [
+                v
+                for i, v in enumerate(inner.inputs)
+                if is_float(v) and v in origins and not part.reads_low(i, fp32)
+            ]
+            if part.role.role is not Role.BLIND:
+                yield from ((n.name, of(v)) for v in outer)
+    ends = [v for v in net.graph.outputs if is_float(v) and v.name not in low_io]
+    yield from ((v.name, of(v)) for v in ends)
 
 
-def _bodies(n):
-    return [a.as_graph() for a in n.attributes.values() if a.name.endswith("_branch")]
+def _within(body):
+    return (n for inner in body.subgraphs() for n in inner)
 
 
-@given(graphs(exact=True), st.data(), st.booleans())
-def test_no_other_placement_that_rounds_the_same_has_fewer_casts(drawn: Drawn, data, fp32_io):
+@given(graphs(exact=True), st.data())
+def test_no_other_placement_that_rounds_the_same_has_fewer_casts(drawn: Drawn, data):
     net = network_from_proto(drawn.proto)
-    roles = roles_of(net)
+    roles, low_io = roles_of(net), data.draw(low_ends(net))
     movers = moving(roles)
     assume(1 <= len(movers) <= 5)
     kept = data.draw(plans(net)) - frozenset(movers)
-    full = kept | carried(net, roles, kept, fp32_io=fp32_io)
-    expected = list(seen(net, roles, full, fp32_io=fp32_io))
+    full = kept | carried(net, roles, kept, low_io=low_io)
+    expected = list(seen(net, roles, full, low_io=low_io))
 
     def cost(fp32: Names) -> tuple[int, int]:
-        return rewrite(net, roles, fp32, FP16, low_io=not fp32_io).casts, len(fp32)
+        return rewrite(net, roles, fp32, FP16, low_io=low_io).casts, len(fp32)
 
     every = (
         kept | frozenset(chosen)
         for count in range(len(movers) + 1)
         for chosen in combinations(movers, count)
     )
-    equal = [fp32 for fp32 in every if list(seen(net, roles, fp32, fp32_io=fp32_io)) == expected]
-    found = fewest_casts(net, roles, full, FP16, fp32_io=fp32_io)
+    equal = [fp32 for fp32 in every if list(seen(net, roles, fp32, low_io=low_io)) == expected]
+    found = fewest_casts(net, roles, full, FP16, low_io=low_io)
     assert found in equal
     assert cost(found) == min(cost(fp32) for fp32 in equal)
 
 
-@given(graphs(), st.data(), st.booleans())
-def test_placement_changes_no_result(drawn: Drawn, data, low_io):
+@given(graphs(), st.data())
+def test_placement_changes_no_result(drawn: Drawn, data):
     net = network_from_proto(drawn.proto)
-    roles = roles_of(net)
+    roles, low_io = roles_of(net), data.draw(low_ends(net))
     kept = data.draw(plans(net)) - frozenset(moving(roles))
     full = kept | carried(net, roles, kept)
-    found = fewest_casts(net, roles, full, FP16, fp32_io=not low_io)
+    found = fewest_casts(net, roles, full, FP16, low_io=low_io)
     switched = emulate_switched(net, roles, FP16, low_io=low_io)
     session = Session(switched.model)
     before, after = (

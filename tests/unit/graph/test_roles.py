@@ -2,12 +2,13 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from hypothesis import given
-from onnx import TensorProto, defs, helper, numpy_helper
+from onnx import TensorProto, defs, helper, numpy_helper, parser
 
 from halfwise.errors import CaseError
 from halfwise.graph.model import network_from_proto, node_name
-from halfwise.graph.roles import Role, is_float, roles_of
+from halfwise.graph.roles import Role, float_io, is_float, roles_of
 from halfwise.records import NodeName
+from tests import control
 from tests.graphs import Drawn, graphs
 
 F32, F64, I64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
@@ -144,7 +145,7 @@ def test_what_touches_no_float_value_is_blind(op_type, inputs, output):
         ("Range", [np.float32(0), np.float32(4), np.float32(1)], {}, "takes no float16"),
         ("RandomNormal", [], {"shape": [2, 2]}, "random"),
         ("RandomUniformLike", [F32], {}, "random"),
-        ("EyeLike", [F32], {}, "values"),
+        ("EyeLike", [np.eye(2, dtype=np.float32)], {}, "values"),
         ("HannWindow", [np.array(8)], {}, "values"),
         ("Scale", [F32], {"domain": "com.example"}, "'com.example'"),
     ],
@@ -157,27 +158,103 @@ def test_what_has_no_low_form_is_pinned(op_type, inputs, attributes, reason):
     assert not found.free
 
 
-def test_control_flow_is_pinned():
-    body = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["r"])],
-        "body",
-        [],
-        [helper.make_tensor_value_info("r", F32, [4])],
+def test_what_gives_elements_of_less_than_a_byte_is_pinned():
+    cast = parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[4] x) => (int4[4] q, uint8[4] n)
+        { q = Cast <to = 22> (x) n = Cast <to = 2> (x) }"""
     )
-    graph = helper.make_graph(
-        [helper.make_node("If", ["flag"], ["y"], "n", then_branch=body, else_branch=body)],
-        "g",
+    packed, whole = roles_of(network_from_proto(cast)).values()
+    assert packed.role is Role.PINNED
+    assert "less than a byte" in packed.reason
+    assert whole.free
+
+
+def control_flow(nodes, opset=17):
+    """Return a network of x: f32[2, 4], flag: bool[] → y: f32[2, 4]."""
+    x, y = (helper.make_tensor_value_info(n, F32, [2, 4]) for n in "xy")
+    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+    graph = helper.make_graph(nodes, "g", [x, flag], [y])
+    imports = [helper.make_opsetid("", opset)]
+    return network_from_proto(helper.make_model(graph, opset_imports=imports, ir_version=8))
+
+
+def loop(name, result, body):
+    return helper.make_node("Loop", ["trips", "", "x"], [result], name, body=body)
+
+
+TRIPS = helper.make_node("Constant", [], ["trips"], value_int=3)
+
+
+def test_control_flow_is_low_as_a_whole_and_holds_the_roles_of_its_bodies():
+    branches = control.branches("b", "state", "x")
+    nodes = [
+        helper.make_node("Identity", ["go"], ["on"], "on"),
+        helper.make_node("If", ["flag"], ["next"], "choose", **branches),
+    ]
+    formals = [("step", control.STEP), ("go", control.GO), ("state", control.MATRIX)]
+    body = control.graph("body", nodes, formals, [("on", control.GO), ("next", control.MATRIX)])
+    network = control_flow([TRIPS, loop("loop", "y", body)])
+    roles = roles_of(network)
+    found = roles[NodeName("loop")]
+    assert list(roles) == ["loop"]
+    assert (found.role, found.inputs, found.outputs) == (
+        *(Role.COMPUTE, (False, False, True)),
+        (True,),
+    )
+    assert found.formals == {"state", "next"}
+    parts = {n.outputs[0].name: roles.part(n) for n in network.model.graph.all_nodes()}
+    assert {p.decider for p in parts.values()} == {"loop"}
+    assert parts["next"].role.formals == {"b_then_y", "b_else_y"}
+    assert parts["on"].role.role is Role.BLIND
+    assert parts["b_then_a"].role.role is Role.COMPUTE
+    assert parts["b_then_b"].role.role is Role.MOVEMENT
+    assert parts["b_else_s"].role.role is Role.PINNED
+    assert parts["b_then_a"].reads_low(0)
+    assert not parts["b_then_a"].reads_low(0, {NodeName("loop")})
+    assert not parts["b_else_s"].reads_low(0)
+    assert roles.low_formals(()) == dict.fromkeys(("state", "next", "b_then_y", "b_else_y"), "loop")
+    assert roles.low_formals({NodeName("loop")}) == {}
+
+
+def test_control_flow_without_floats_is_blind():
+    counts = [helper.make_node("Shape", ["x"], ["s"], "shape")]
+    ends = [("s", (I64, (None,)))]
+    branches = {
+        "then_branch": control.graph("t", counts, (), ends),
+        "else_branch": control.graph("e", counts, (), ends),
+    }
+    nodes = [
+        helper.make_node("If", ["flag"], ["size"], "if", **branches),
+        helper.make_node("Reshape", ["x", "size"], ["y"], "reshape"),
+    ]
+    assert roles_of(control_flow(nodes))[NodeName("if")].role is Role.BLIND
+
+
+def test_control_flow_over_sequences_is_pinned_with_all_that_is_in_it():
+    nodes = [
+        helper.make_node("Identity", ["go"], ["on"], "on"),
+        helper.make_node("Neg", ["x"], ["n"], "neg"),
+        helper.make_node("SequenceInsert", ["list", "n"], ["more"], "insert"),
+    ]
+    body = control.graph("body", nodes, [("step", control.STEP), ("go", control.GO)], ())
+    body.input.append(helper.make_tensor_sequence_value_info("list", F32, None))
+    body.output.append(helper.make_tensor_value_info("on", TensorProto.BOOL, []))
+    body.output.append(helper.make_tensor_sequence_value_info("more", F32, None))
+    network = control_flow(
         [
-            helper.make_tensor_value_info("x", F32, [4]),
-            helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
-        ],
-        [helper.make_tensor_value_info("y", F32, [4])],
+            TRIPS,
+            helper.make_node("SequenceConstruct", ["x"], ["first"], "construct"),
+            helper.make_node("Loop", ["trips", "", "first"], ["all"], "loop", body=body),
+            helper.make_node("SequenceAt", ["all", "trips"], ["y"], "at"),
+        ]
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    assert set(roles_of(network_from_proto(proto))) == {"n"}
-    found = role_called("n", proto)
-    assert found.role is Role.PINNED
-    assert "control flow" in found.reason
+    roles = roles_of(network)
+    parts = {n.name: roles.part(n) for n in network.model.graph.all_nodes()}
+    assert "sequence" in roles[NodeName("loop")].reason
+    assert parts["neg"].role.role is Role.PINNED
+    assert parts["neg"].decider == "loop"
+    assert parts["on"].role.role is Role.BLIND
 
 
 def test_sequences_are_pinned():
@@ -223,6 +300,14 @@ def test_bf16_follows_its_own_constraints():
 def test_bf16_needs_an_operator_set_that_can_cast_to_it():
     with pytest.raises(CaseError, match="opset 13"):
         role("Relu", [F32], [F32], opset=12, low=ir.DataType.BFLOAT16)
+
+
+def test_float_io_are_the_ends_that_can_be_rounded():
+    x, y, through = (helper.make_tensor_value_info(n, F32, [2]) for n in ("x", "y", "through"))
+    whole, same = (helper.make_tensor_value_info(n, I64, [2]) for n in ("whole", "same"))
+    nodes = [helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Abs", ["whole"], ["same"])]
+    graph = helper.make_graph(nodes, "g", [x, whole, through], [y, same, through])
+    assert float_io(network_from_proto(helper.make_model(graph))) == {"x", "y"}
 
 
 def test_is_float_is_for_fp32_tensors_only():

@@ -23,6 +23,7 @@ from halfwise.graph.weights import (
     map_weights,
     pieces,
     weight_bytes,
+    widen_weights,
 )
 from tests import models
 from tests.models import saved_beside
@@ -135,6 +136,23 @@ def test_weights_in_a_protobuf_move_to_a_file_where_they_are_many():
         np.testing.assert_array_equal(model.graph.initializers[tensor.name].const_value, expected)
 
 
+def test_low_weights_of_a_large_model_are_widened_in_a_file(network):
+    low = LowWeights(network.model, FP16, large_from=0)
+    model = network.copy()
+    for value in model.graph.initializers.values():
+        value.const_value = low.low(value.const_value, value.name)
+    stored = {v.name: v.const_value for v in _constants(model)}
+    widen_weights(model, 3 * 64 * 64 * 4)
+    assert {v.name: v.const_value for v in _constants(model)} == stored
+    widen_weights(model, 3 * 64 * 64 * 4 - 1)
+    for name in ("up_w", "down_w", "out_w"):
+        wide = model.graph.initializers[name].const_value
+        assert isinstance(wide, MappedTensor)
+        assert wide.dtype == ir.DataType.FLOAT
+        np.testing.assert_array_equal(wide, np.asarray(stored[name]).astype(np.float32))
+    assert model.graph.initializers["scale"].const_value is stored["scale"]
+
+
 def _constants(model: ir.Model) -> list[ir.Value]:
     return list(model.graph.initializers.values())
 
@@ -183,6 +201,18 @@ def test_what_no_file_in_the_folder_holds_whole_is_left(tmp_path, location, offs
     value = ir.val("w", const_value=tensor)
     map_files(ir.Model(ir.Graph([], [], nodes=[], initializers=[value]), ir_version=8))
     assert isinstance(value.const_value, MappedTensor) == mapped
+
+
+def test_an_int4_constant_of_the_users_is_taken_in(tmp_path):
+    (tmp_path / "w.bin").write_bytes(bytes([0x21, 0x43]))
+    external = ir.ExternalTensor(
+        "w.bin", 0, 2, ir.DataType.INT4, shape=ir.Shape([4]), name="w", base_dir=str(tmp_path)
+    )
+    value = ir.val("w", const_value=external)
+    map_files(ir.Model(ir.Graph([], [], nodes=[], initializers=[value]), ir_version=10))
+    assert isinstance(value.const_value, ir.Tensor)
+    assert value.const_value.dtype == ir.DataType.INT4
+    np.testing.assert_array_equal(value.const_value.numpy().astype(int), [1, 2, 3, 4])
 
 
 # --- low weights ------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 import pytest
+from onnx import TensorProto
 
 from halfwise.api.loading import load_case
 from halfwise.api.options import understand
@@ -7,7 +8,10 @@ from halfwise.graph.roles import roles_of
 from halfwise.pipeline.evidence import gather
 from halfwise.pipeline.planner import Planner
 from halfwise.progress import Silent
+from halfwise.stages.plan.starting import Start
 from tests import models
+from tests.unit.graph.sketch import Sketch
+from tests.unit.stages.casing import names
 
 
 class Listener(Silent):
@@ -64,3 +68,38 @@ def test_samples_that_join_change_the_emulation_where_ranges_grow():
 def test_rules_are_applied_before_anything_runs():
     with pytest.raises(CaseError, match="matches no node"):
         planner(models.small(), keep=("nothing",))
+
+
+def test_a_starting_plan_is_tried_and_told():
+    made = planner(models.layer_norm(), lower=("gamma",))
+    kept = names("gamma", *models.layer_norm().kept)
+    made.start_from(Start(kept, "found somewhere"))
+    assert made.start.note == "found somewhere; the starting plan keeps 4 nodes and passes"
+    assert made.watcher.notes[-1] == made.start.note
+    assert made.find(frozenset()).kept == models.layer_norm().kept
+    made = planner(models.layer_norm())
+    made.start_from(Start(frozenset(), "found somewhere"))
+    assert made.start.note.endswith("keeps 0 nodes and fails")
+
+
+def exported(low: int):
+    sketch = Sketch()
+    x = sketch.input("x", [1, 16], low)
+    wide = sketch.op("Exp", sketch.op("Cast", x, name="up", to=1), name="island")
+    y = sketch.op("Relu", sketch.op("Cast", wide, name="down", to=low), name="relu")
+    return models.Ill(sketch.proto(y), {"x": models.signals(1, 16, seed=1, peak=1e5) - 1e5})
+
+
+def test_islands_and_types_of_inputs_and_outputs_are_those_of_the_file():
+    made = planner(exported(TensorProto.FLOAT16))
+    assert made.islands == made.forced.kept.keys() == {"island"}
+    assert made.low_io == {"x", "relu_out"}
+    (remark,) = made.remarks()
+    assert remark.startswith("Input x reaches 2e+05 and is FP16")
+    made = planner(exported(TensorProto.BFLOAT16))
+    assert made.low_io == frozenset()
+    assert made.remarks() == [
+        "Low in the model's file, but FP32 in the mixed model, whose low format is FP16: "
+        "relu_out, x."
+    ]
+    assert planner(exported(TensorProto.BFLOAT16), io="fp16").low_io == {"x", "relu_out"}

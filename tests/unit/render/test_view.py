@@ -67,6 +67,10 @@ def metric(candidate, *, passed):
             "FAILED (emulated) without a sample to judge on",
         ),
         (verification(), "PASSED (emulated) on 64 samples"),
+        (
+            verification(verdict=verdict(level="recorded", runner="trt-runner-N0")),
+            "PASSED (recorded outputs of trt-runner-N0) on 64 samples",
+        ),
     ],
 )
 def test_titles(made, title):
@@ -189,6 +193,23 @@ def test_a_plan_is_minimal_besides_what_rules_keep(ruled, free, line):
     assert part(report(run(plan=plan(tuple(keep)))), "In figures").lines[1].startswith(line)
 
 
+@pytest.mark.parametrize(
+    ("others", "line"),
+    [
+        ((), "no node needs FP32 but those that the model itself keeps."),
+        (("Kept by the rule --keep /r.",), "but those that rules keep or the model itself keeps."),
+        (("Found.",), "besides those that the model itself keeps, none of the kept nodes"),
+    ],
+)
+def test_a_plan_is_minimal_besides_what_the_model_keeps(others, line):
+    reasons = ("Kept by the model itself: its file computes this node in FP32.", *others)
+    keep = [
+        kept(f"/n{i}", guard=None, error_without=None, reason=reason)
+        for i, reason in enumerate(reasons)
+    ]
+    assert line in part(report(run(plan=plan(tuple(keep)))), "In figures").lines[1]
+
+
 def test_a_plan_that_keeps_everything_is_told_first():
     everything = run(plan=plan((kept("/a"), kept("/b")), candidates=2))
     assert "this is the FP32 model, no faster" in report(everything).caution
@@ -284,8 +305,8 @@ def test_growth_is_told_where_the_plan_says_nothing_of_it():
         "With everything low, the relative RMS error grows from 0.001 to inf; the largest step is "
         "at /n2, from 0.2 to inf.",
     )
-    noted = run(growth=growth, plan=plan((kept("/a"),), notes=("It grows.",)))
-    assert part(report(noted), "Remarks").lines == ("It grows.",)
+    noted = run(growth=growth, plan=plan((kept("/a"),), notes=("No guard explains it: it grows.",)))
+    assert part(report(noted), "Remarks").lines == ("No guard explains it: it grows.",)
 
 
 def test_every_kind_of_guard_has_words():

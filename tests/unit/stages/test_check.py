@@ -7,7 +7,7 @@ from halfwise.backends.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.model import network_from_proto
 from halfwise.stages.check import check
-from tests import models
+from tests import control, models
 from tests.unit.graph.sketch import Sketch
 
 
@@ -19,14 +19,28 @@ def test_a_good_model_gives_the_session_of_the_reference():
 
 
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
-def test_a_model_with_low_tensors_is_refused(dtype):
+def test_low_tensors_that_widening_left_are_refused(dtype):
     sketch = Sketch()
     x = sketch.input("x", [1, 4])
     low = sketch.op("Cast", x, name="down", to=dtype)
     network = sketch.network(sketch.op("Cast", low, name="up", to=TensorProto.FLOAT))
     with pytest.raises(CaseError, match="down_out") as error:
         check(network)
-    assert "verify" in error.value.hint
+    assert "custom operators" in error.value.hint
+
+
+def test_a_body_with_low_tensors_is_refused():
+    sketch = Sketch()
+    x, flag = sketch.input("x", [2, 4]), sketch.input("flag", [], TensorProto.BOOL)
+    nodes = [
+        helper.make_node("Cast", [x], ["down"], "down", to=TensorProto.FLOAT16),
+        helper.make_node("Cast", ["down"], ["up"], "up", to=TensorProto.FLOAT),
+    ]
+    body = control.graph("body", nodes, (), [("up", control.MATRIX)])
+    branches = {"then_branch": body, "else_branch": body}
+    sketch.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **branches))
+    with pytest.raises(CaseError, match="'down'"):
+        check(sketch.network(sketch.op("Neg", "chosen", name="neg")))
 
 
 def test_a_model_with_low_weights_is_refused():

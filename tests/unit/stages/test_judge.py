@@ -9,7 +9,7 @@ from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.metrics import OutputMeasure
 from halfwise.records import Criterion, TensorName
-from halfwise.stages.judge import judge
+from halfwise.stages.judge import judge, judge_outputs
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.stages.casing import names, prepare
@@ -54,6 +54,17 @@ def test_out_of_tolerance_fails_with_numbers_and_the_worst_sample():
     (reason,) = result.verdict.reasons
     assert "gamma_out is out of tolerance" in reason
     assert str(result.verdict.worst_sample) in reason
+
+
+def test_recorded_outputs_are_measured_alike():
+    prepared, emulated = prepare(models.layer_norm()), judged(models.layer_norm()).verdict
+    session = Session(emulate_typed(mixed(prepared)))
+    results = [session.run(sample) for sample in prepared.samples]
+    arguments = (prepared.samples, prepared.references, Criterion(), None)
+    recorded = judge_outputs(results, *arguments, runner="trt").verdict
+    assert (recorded.level, recorded.runner) == ("recorded", "trt")
+    assert (recorded.outputs, recorded.reasons) == (emulated.outputs, emulated.reasons)
+    assert recorded.intermediate_nonfinite == ()
 
 
 def test_kept_nodes_make_it_pass():

@@ -4,10 +4,11 @@ import onnx_ir as ir
 import pytest
 
 from halfwise.backends.ort import Session
-from halfwise.errors import BuildFailed
-from halfwise.formats import FP16
+from halfwise.errors import BuildFailed, KernelMissing
+from halfwise.formats import BF16, FP16
+from halfwise.graph.casts import low_type
 from halfwise.graph.model import load_network
-from halfwise.graph.roles import Role
+from halfwise.graph.roles import Role, float_io, roles_of
 from halfwise.records import NodeName
 from halfwise.stages import rewrite as stage
 from halfwise.stages.rewrite import rewrite, save_checked
@@ -16,7 +17,7 @@ from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.stages.casing import names, prepare
 
 
-def mixed(ill, kept=frozenset(), *, fixed=frozenset(), low_io=False):
+def mixed(ill, kept=frozenset(), *, fixed=frozenset(), low_io=frozenset()):
     prepared = prepare(ill)
     return rewrite(prepared.network, prepared.roles, kept, FP16, fixed=fixed, low_io=low_io)
 
@@ -66,7 +67,7 @@ def test_a_moving_node_that_a_rule_sets_stays_as_it_is_set():
 
 
 def test_low_inputs_and_outputs():
-    rewritten, _ = mixed(models.small(), low_io=True)
+    rewritten, _ = mixed(models.small(), low_io=float_io(prepare(models.small()).network))
     ends = [*rewritten.model.graph.inputs, *rewritten.model.graph.outputs]
     assert {v.dtype for v in ends} == {ir.DataType.FLOAT16}
     assert rewritten.casts == 0
@@ -113,7 +114,7 @@ def test_weights_beside_the_users_model_are_copied(tmp_path):
     network = load_network(tmp_path / "user" / "m.onnx")
     prepared = prepare(models.huge_weights())
     rewritten, _ = rewrite(
-        network, prepared.roles, names(*ill.kept), FP16, fixed=frozenset(), low_io=False
+        network, prepared.roles, names(*ill.kept), FP16, fixed=frozenset(), low_io=frozenset()
     )
     save_checked(rewritten.model, tmp_path / "run" / "m.onnx")
     (tmp_path / "user" / "weights.bin").unlink()
@@ -133,14 +134,31 @@ def test_the_file_is_loaded_and_not_what_was_written(tmp_path, monkeypatch):
     assert ir.serde.serialize_model(found) == onnx.load(tmp_path / "m.onnx")
 
 
-def test_an_invalid_model_is_refused_and_removed(tmp_path):
-    rewritten, _ = mixed(models.small())
-    node = next(n for n in rewritten.model.graph if n.op_type == "Add")
+def in_bf16(ill: models.Ill) -> ir.Model:
+    network = prepare(ill).network
+    roles = roles_of(network, low_type(BF16))
+    return rewrite(network, roles, frozenset(), BF16, fixed=frozenset(), low_io=frozenset())[
+        0
+    ].model
+
+
+def test_a_kernel_that_the_cpu_lacks_for_bf16_is_no_fault(tmp_path):
+    model = in_bf16(models.layer_norm())
+    with pytest.raises(KernelMissing):
+        Session(model)
+    save_checked(model, tmp_path / "m.onnx")
+    onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
+
+
+@pytest.mark.parametrize("make", [lambda ill: mixed(ill)[0].model, in_bf16])
+def test_an_invalid_model_is_refused_and_removed(tmp_path, make):
+    model = make(models.small())
+    node = next(n for n in model.graph if n.op_type == "Add")
     wide = ir.val("wide", const_value=ir.tensor(f32(np.ones(8)), name="wide"))
-    rewritten.model.graph.register_initializer(wide)
+    model.graph.register_initializer(wide)
     node.replace_input_with(1, wide)
     with pytest.raises(BuildFailed, match="not valid"):
-        save_checked(rewritten.model, tmp_path / "m.onnx")
+        save_checked(model, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -155,3 +173,25 @@ def test_an_invalid_large_model_goes_with_its_weights(tmp_path, monkeypatch):
     with pytest.raises(BuildFailed, match="not valid"):
         save_checked(rewritten.model, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def swirl():
+    """A model in FP16 with an operator that ONNX Runtime does not know."""
+    ends = [ir.val(name, ir.DataType.FLOAT16, [4]) for name in "xy"]
+    node = ir.node("Swirl", ends[:1], outputs=ends[1:], domain="com.example", name="swirl")
+    opsets = {"": 17, "com.example": 1}
+    graph = ir.Graph(ends[:1], ends[1:], nodes=[node], opset_imports=opsets, name="g")
+    return ir.Model(graph, ir_version=10)
+
+
+def test_what_a_rule_lowered_need_not_run_here(tmp_path):
+    save_checked(swirl(), tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx").is_file()
+
+
+def test_a_custom_operator_in_fp32_has_to_run(tmp_path):
+    model = swirl()
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        value.type = ir.TensorType(ir.DataType.FLOAT)
+    with pytest.raises(BuildFailed, match="Swirl"):
+        save_checked(model, tmp_path / "m.onnx")

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.backends.emulation.accumulate import sums_in_low
+from halfwise.backends.emulation.bodies import emulate_bodies
 from halfwise.backends.emulation.rounding import (
     Rounded,
     cast,
@@ -24,7 +25,7 @@ from halfwise.backends.emulation.rounding import (
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import NodeRole, Role, Roles, is_float
+from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
 from halfwise.graph.weights import LowWeights
 from halfwise.records import NodeName, TensorName
 
@@ -55,7 +56,7 @@ def emulate_switched(
     *,
     accumulate: str = "fp32",
     limits: Mapping[TensorName, float] | None = None,
-    low_io: bool = False,
+    low_io: frozenset[TensorName] = frozenset(),
     weights: LowWeights | None = None,
 ) -> Switched:
     """Return a model that emulates every assignment of `network`.
@@ -67,7 +68,7 @@ def emulate_switched(
         accumulate: "fp32", or "fp16" for running sums of low nodes in the low format.
         limits: Tensors whose range is smaller than the format's: larger magnitudes become ±inf
             where the tensor is rounded (headroom).
-        low_io: Float graph inputs and outputs have the low type.
+        low_io: Float graph inputs and outputs that have the low type.
         weights: The network's weights in the low format, where they are made already. Those in a
             file stay low, and each reader widens them for itself.
     """
@@ -91,7 +92,7 @@ class _Builder:
         fmt: Format,
         accumulate: str,
         limits: dict[TensorName, float],
-        low_io: bool,
+        low_io: frozenset[TensorName],
         weights: LowWeights,
     ) -> None:
         self.model = network.copy()
@@ -125,13 +126,11 @@ class _Builder:
                     if is_float(value) and self._has_low_reader(value):
                         self.rounded[_name(value)] = self._append_rounding(node, value)
         self.graph.inputs.append(self.switch)
-        if self.low_io:
-            self._round_outputs()
+        self._round_outputs()
         return self.model
 
     def _has_low_reader(self, value: ir.Value) -> bool:
-        roles = ((self.roles.get(node_name(u.node)), u.idx) for u in value.uses())
-        return any(role is not None and role.free and role.inputs[i] for role, i in roles)
+        return any(self.roles.part(u.node).reads_low(u.idx) for u in value.uses())
 
     def _round_constant(self, value: ir.Value) -> None:
         if not is_float(value) or not self._has_low_reader(value):
@@ -158,7 +157,7 @@ class _Builder:
         for node in reversed(rounded.nodes):
             self.graph.insert_before(self.graph[0], node)
         self.rounded[_name(value)] = wide
-        if self.low_io:
+        if value.name in self.low_io:
             for node, index in uses:
                 node.replace_input_with(index, wide)
             self.rounded[_name(wide)] = wide
@@ -179,9 +178,8 @@ class _Builder:
 
     def _round_outputs(self) -> None:
         for i, value in enumerate(self.graph.outputs):
-            producer = value.producer()
-            if is_float(value) and not value.is_graph_input():
-                name = _name(value)
+            producer, name = value.producer(), _name(value)
+            if name in self.low_io:
                 value.name = f"{name}::raw"
                 rounded = round_value(value, self.fmt, f"{name}::result")
                 rounded.wide.name, rounded.wide.shape = name, value.shape
@@ -229,9 +227,9 @@ class _Builder:
         self.graph.remove(node, safe=True)
 
     def _kept_form(self, node: ir.Node, twice: set[ir.Value]) -> ir.Graph:
-        copy = _instance(node, list(node.inputs), "::kept")
-        nodes, outputs = [copy], []
-        for old, new in zip(node.outputs, copy.outputs, strict=True):
+        kept = _instance(node, list(node.inputs), "::kept")
+        nodes, outputs = [kept], []
+        for old, new in zip(node.outputs, kept.outputs, strict=True):
             if not _name(old):
                 continue
             outputs.append(new)
@@ -296,11 +294,14 @@ class _Builder:
             expansion = sums_in_low(node, inputs, self.fmt, f"{node.name}::sum", self.opset)
             if expansion is not None:
                 return list(expansion.nodes), [expansion.output]
-        copy = _instance(node, inputs, "::op")
+        low = _instance(node, inputs, "::op")
+        if bodies(node):
+            sums = self.opset if self.accumulate == "fp16" else None
+            emulate_bodies(low, self.roles, self.weights, self.rounded, low_sums_from=sums)
         if node.op_type == "ConstantOfShape" and "value" in node.attributes:
             fill = np.asarray(node.attributes["value"].as_tensor().numpy(), np.float32)
-            copy.attributes["value"] = ir.AttrTensor("value", ir.tensor(self.fmt.saturate(fill)))
-        return [copy], list(copy.outputs)
+            low.attributes["value"] = ir.AttrTensor("value", ir.tensor(self.fmt.saturate(fill)))
+        return [low], list(low.outputs)
 
 
 def _instance(node: ir.Node, inputs: list[ir.Value | None], suffix: str) -> ir.Node:

@@ -4,6 +4,9 @@ Knows nothing of plans. It reads the types in the graph, so it judges the rewrit
 peer's mixed model and a plain FP16 export alike.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 
@@ -30,7 +33,8 @@ def emulate_typed(
         model: Any model in normal form; not changed. FP16 and BF16 tensors are emulated, in
             subgraphs too.
         accumulate: "fp32" for arithmetic in FP32 inside ops, "fp16" for sums of low nodes in
-            their own format (see `accumulate.py`).
+            their own format (see `accumulate.py`); those of BF16 nodes stay FP32, since tensor
+            cores add up BF16 products in FP32 only.
         large_from: Bytes of float weights in files above which low ones stay low and are widened
             while the model runs, one after another.
 
@@ -41,8 +45,49 @@ def emulate_typed(
     result = model.clone()
     low_sums_from = opset_of(model) if accumulate == "fp16" else None
     large = is_large(model, large_from)
-    _Widener(result.graph, low_sums_from, large=large).widen(top=True)
+    widener = _Widener(result.graph, low_sums_from, {}, large=large)
+    for value in result.graph.inputs:
+        widener.round_input(value)
+    widener.widen()
     return result
+
+
+def widen_body(
+    body: ir.Graph,
+    captured: Mapping[ir.Value, Format],
+    *,
+    low_sums_from: int | None,
+    large: bool = False,
+) -> None:
+    """Emulate one body of an If, Loop or Scan in place, and those in it.
+
+    Its low inputs become FP32 ones that have to hold rounded values.
+
+    Args:
+        body: The body; the values of its own that are low are FP16 or BF16.
+        captured: Values from outside that are rounded: FP32 already, or weights that stay low.
+        low_sums_from: The opset where sums of low nodes are to be low, None for FP32 sums.
+        large: Whether the weights of the body stay low and are widened while it runs.
+    """
+    _Widener(body, low_sums_from, captured, large=large).widen()
+
+
+def _stays_low(value: ir.Value) -> bool:
+    weight = value.const_value
+    return (
+        weight is not None
+        and weight.dtype in _FORMATS
+        and weight.nbytes > LARGE_TENSOR_BYTES
+        and not value.is_graph_output()
+    )
+
+
+def _wide(held: ir.TypeProtocol) -> ir.TypeProtocol:
+    """Return a type with FP32 in place of the low formats, inside sequences and optionals too."""
+    if isinstance(held, ir.SequenceType | ir.OptionalType):
+        return type(held)(_wide(held.elem_type))
+    is_low = isinstance(held, ir.TensorType) and held.dtype in _FORMATS
+    return ir.TensorType(ir.DataType.FLOAT) if is_low else held
 
 
 class _Widener:
@@ -52,62 +97,71 @@ class _Widener:
         graph: The graph.
         low_sums_from: The opset where sums of low nodes are to be low, else None.
         large: Whether weights stay low.
-        formats: Format of each value that is low in the original, or was rounded here.
+        formats: Format of each value that is low in the original, or was rounded here or outside.
     """
 
-    def __init__(self, graph: ir.Graph, low_sums_from: int | None, *, large: bool) -> None:
+    def __init__(
+        self,
+        graph: ir.Graph,
+        low_sums_from: int | None,
+        captured: Mapping[ir.Value, Format],
+        *,
+        large: bool,
+    ) -> None:
         self.graph = graph
         self.large = large
         self.low_sums_from = low_sums_from
+        self.nodes = list(graph)
         own = [*graph.inputs, *graph.initializers.values()]
         own += [v for node in graph for v in node.outputs]
-        self.formats = {
+        formats = {
             v: _FORMATS[v.dtype]
             for v in own
             if isinstance(v.type, ir.TensorType) and v.dtype in _FORMATS
         }
-
-    def widen(self, *, top: bool) -> None:
-        """Retype every low value, and round what is stored in it."""
-        nodes = list(self.graph)
-        for value in list(self.formats):
-            if self.large and self._widen_late(value):
+        self.formats = {**captured, **formats}
+        for value in own:
+            if large and _stays_low(value):
                 continue
-            value.type = ir.TensorType(ir.DataType.FLOAT)
-            if value.const_value is not None:
+            if value.type is not None:
+                value.type = _wide(value.type)
+            if value in formats and value.const_value is not None:
                 array = np.asarray(value.const_value.numpy()).astype(np.float32)
                 value.const_value = ir.tensor(array, name=value.name)
-        if top:
-            for value in self.graph.inputs:
-                self._round_input(value)
-        for node in nodes:
+        for value in [v for v in self.formats if v.dtype in _FORMATS]:
+            self._widen_late(value)
+
+    def widen(self) -> None:
+        """Round what the nodes store in low values."""
+        for node in self.nodes:
             for attribute in list(node.attributes.values()):
                 self._widen_attribute(node, attribute)
             if any(v in self.formats for v in node.outputs):
                 self._round_outputs(self._with_low_sums(node))
 
-    def _widen_late(self, value: ir.Value) -> bool:
-        """Put a Cast behind a weight; return False, and do nothing, for another value.
+    def _widen_late(self, value: ir.Value) -> None:
+        """Put a Cast behind a weight that is stored low, for its readers in this graph.
 
         At the start of the graph: ONNX Runtime takes what is written first last, so it widens each
         weight just before its reader (see `probe.py`), and frees it after.
         """
-        weight = value.const_value
-        if weight is None or weight.nbytes <= LARGE_TENSOR_BYTES or value.is_graph_output():
-            return False
-        uses = [(u.node, u.idx) for u in value.uses()]
+        uses = [(u.node, u.idx) for u in value.uses() if u.node.graph is self.graph]
         if uses:
-            widened = cast(value, ir.DataType.FLOAT, f"{value.name}::weight")
+            reader, slot = uses[0]
+            widened = cast(value, ir.DataType.FLOAT, f"{reader.name}::weight{slot}")
             self.graph.insert_before(self.graph[0], widened)
             self._redirect(value, widened.outputs[0], uses)
-        del self.formats[value]
-        return True
 
     def _widen_attribute(self, node: ir.Node, attribute: ir.Attr) -> None:
         name = attribute.name
         if attribute.type == ir.AttributeType.GRAPH:
-            body = _Widener(attribute.as_graph(), self.low_sums_from, large=self.large)
-            body.widen(top=False)
+            body = _Widener(
+                attribute.as_graph(), self.low_sums_from, self.formats, large=self.large
+            )
+            body.widen()
+        elif attribute.type == ir.AttributeType.TYPE_PROTO:
+            held = attribute.value
+            node.attributes[name] = ir.AttrTypeProto(name, replace(held, type=_wide(held.type)))
         elif attribute.type == ir.AttributeType.TENSOR:
             tensor = attribute.as_tensor()
             if tensor.dtype in _FORMATS:
@@ -116,7 +170,8 @@ class _Widener:
         elif name in _TYPE_ATTRIBUTES and ir.DataType(attribute.as_int()) in _FORMATS:
             node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
 
-    def _round_input(self, value: ir.Value) -> None:
+    def round_input(self, value: ir.Value) -> None:
+        """Round what comes in as a low value of the model."""
         uses = value.uses()
         if value not in self.formats or not uses:
             return
@@ -158,7 +213,7 @@ class _Widener:
         """Replace a low node by its expansion with low sums, if it has one; return the last."""
         output = node.outputs[0]
         wide = any(v not in self.formats for v in self._float_inputs(node))
-        if self.low_sums_from is None or wide or output not in self.formats:
+        if self.low_sums_from is None or wide or self.formats.get(output) is not FP16:
             return node
         fmt, prefix = self.formats[output], f"{node.name}::sum"
         expansion = sums_in_low(node, node.inputs, fmt, prefix, self.low_sums_from)

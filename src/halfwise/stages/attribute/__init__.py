@@ -13,8 +13,10 @@ from halfwise.stages.attribute.evidence import Evidence
 from halfwise.stages.attribute.integers import integer_guards
 from halfwise.stages.attribute.masks import mask_guards
 from halfwise.stages.attribute.ranges import range_guards
+from halfwise.stages.attribute.residual import residual_guards
 from halfwise.stages.attribute.selection import selection_guards
 from halfwise.stages.attribute.small import small_guards
+from halfwise.stages.attribute.sums import sum_guards
 
 __all__ = ["attribute"]
 
@@ -33,7 +35,8 @@ def attribute(
     A guard is a suspicion, not a verdict: an infinity that a tanh swallows is named too. Severity
     is 3 to 4 where values leave the range, 2 to 3 where a denominator or logarithm reads zero, 1 to
     2 where accuracy is lost, and below 1 where the loss is only possible (values within the
-    headroom last). See `halfwise.stages.attribute.severity`.
+    headroom last). See `halfwise.stages.attribute.severity`. A format with FP32's range raises none
+    about values that leave it.
 
     Args:
         network: The FP32 model.
@@ -48,13 +51,16 @@ def attribute(
         graph order and hold nodes with role COMPUTE only, at least one.
     """
     evidence = Evidence(network, roles, observations, fmt, headroom, accumulate)
-    masks = list(mask_guards(evidence))
+    masks = [] if fmt.has_range_of_fp32 else list(mask_guards(evidence))
+    ranges = () if fmt.has_range_of_fp32 else range_guards(evidence)
     guards = [
         *masks,
-        *(g for g in range_guards(evidence) if not _is_mask(g, masks)),
+        *(g for g in ranges if not _is_mask(g, masks)),
         *(g for g in constant_guards(evidence) if not _is_mask(g, masks)),
+        *sum_guards(evidence),
         *small_guards(evidence),
         *cancellation_guards(evidence),
+        *residual_guards(evidence),
         *integer_guards(evidence),
         *selection_guards(evidence),
     ]

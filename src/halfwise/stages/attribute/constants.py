@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from halfwise.graph.casts import saturated_constants
 from halfwise.graph.model import constant_array
-from halfwise.graph.roles import is_float
 from halfwise.graph.weights import pieces
 from halfwise.records import Guard, SaturatedConstant
 from halfwise.stages.attribute.evidence import Evidence, percent, several
@@ -36,21 +35,20 @@ def constant_guards(evidence: Evidence) -> Iterator[Guard]:
     """Yield constant-range and constant-subnormal guards.
 
     - "constant-range": finite elements above `fmt.max`. TensorRT stores them as the largest finite
-      value, plain conversions as infinity: wrong either way.
+      value, plain conversions as infinity: wrong either way. Not for BF16, whose end is FP32's.
     - "constant-subnormal": more than half of the non-zero elements are below
       `fmt.smallest_normal`, in an operand that is not merely added.
     - "constant-subnormal" for a BatchNormalization's variance v: some channel's 1/√(v + eps)
       changes by more than `SIGNIFICANT`; to first order |δv| / 2(v + eps).
     """
-    values = evidence.network.graph.initializers
-    for found in saturated_constants(evidence.network, evidence.roles, frozenset(), evidence.fmt):
-        value = values.get(found.name)
-        if value is None:
-            value = evidence.nodes[found.consumers[0]].outputs[0]
-        yield from _beyond(evidence, value, found)
-    for value in values.values():
-        if is_float(value):
-            yield from _tiny(evidence, value)
+    every = evidence.network.model.graph.all_nodes()
+    fills = [n.outputs[0] for n in every if n.op_type == "ConstantOfShape"]
+    values = {v.name: v for v in (*evidence.constants, *fills)}
+    beyond = saturated_constants(evidence.network, evidence.roles, frozenset(), evidence.fmt)
+    for found in () if evidence.fmt.has_range_of_fp32 else beyond:
+        yield from _beyond(evidence, values[found.name], found)
+    for value in evidence.constants:
+        yield from _tiny(evidence, value)
     for node in evidence.nodes.values():
         if node.op_type == "BatchNormalization":
             yield from _variance(evidence, node)

@@ -64,6 +64,12 @@ class Evidence:
         return {node_name(n): n for n in self.network.nodes()}
 
     @cached_property
+    def constants(self) -> list[ir.Value]:
+        """The float constants, those in bodies too."""
+        every = [v for g in self.network.graphs() for v in g.initializers.values()]
+        return [v for v in every if is_float(v)]
+
+    @cached_property
     def order(self) -> Mapping[NodeName, int]:
         """Position of every node in the graph."""
         return {name: i for i, name in enumerate(self.nodes)}
@@ -169,15 +175,16 @@ class Evidence:
     ) -> list[Guard]:
         """Return one guard on the compute nodes among `nodes`, or none where there are none.
 
-        Nodes that only move data are left out: keeping what they lie between carries them.
+        Nodes that only move data are left out: keeping what they lie between carries them. For a
+        node in a body stands the node of the main graph that decides.
         """
-        free = {node_name(n) for n in nodes if self._computes(n)}
+        free = {self.roles.part(n).decider for n in nodes if self._computes(n)}
         if not free:
             return []
         return [
             Guard(
                 kind=kind,
-                node=node_name(node),
+                node=self.roles.part(node).decider,
                 tensor=None if tensor is None else tensor_name(tensor),
                 message=message,
                 fix=fix,
@@ -187,8 +194,8 @@ class Evidence:
         ]
 
     def _computes(self, node: ir.Node) -> bool:
-        role = self.roles.get(node_name(node))
-        return role is not None and role.role is Role.COMPUTE
+        part = self.roles.part(node)
+        return part.role.free and self.roles[part.decider].role is Role.COMPUTE
 
 
 def percent(fraction: float) -> str:

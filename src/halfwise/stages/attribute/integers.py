@@ -1,12 +1,11 @@
 """Integers and angles that the low format cannot tell apart: positions, counts, phases, pixels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import onnx_ir as ir
 
 from halfwise.graph.model import constant_array
-from halfwise.graph.roles import is_float
 from halfwise.records import Guard
 from halfwise.stages.attribute.evidence import Evidence
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
@@ -25,7 +24,8 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
       equal. The nodes are all that compute with them.
     - "integer" for GridSample: an image with a side longer than that many pixels, because the grid
       runs over [-1, 1] and half its spacing there is a growing share of a pixel
-      (pytorch/pytorch#89836). Only where the image's shape is known.
+      (pytorch/pytorch#89836). Only where the image's shape is known. The nodes are the GridSample
+      and the arithmetic that makes the grid.
     - "angle": Sin, Cos and Tan of angles whose half spacing exceeds `SIGNIFICANT` radians: from 32
       in FP16, from 4 in BF16. The nodes are the function and the producers of the angle
       back to values below that limit, integers or constants.
@@ -37,9 +37,8 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
             yield from _angle(evidence, node)
         elif node.op_type == "GridSample":
             yield from _grid(evidence, node)
-    for value in evidence.network.graph.initializers.values():
-        if is_float(value):
-            yield from _integer_constant(evidence, value)
+    for value in evidence.constants:
+        yield from _integer_constant(evidence, value)
 
 
 def _from_integer(node: ir.Node) -> bool:
@@ -121,6 +120,11 @@ def _half_spacing(evidence: Evidence, magnitude: float) -> float:
     return evidence.fmt.ulp(magnitude) / 2
 
 
+def _arithmetic(node: ir.Node) -> Iterable[ir.Value | None]:
+    """Return what coordinates were scaled or shifted from."""
+    return node.inputs if node.op_type in ("Add", "Sub", "Mul", "Div") else ()
+
+
 def _grid(evidence: Evidence, node: ir.Node) -> list[Guard]:
     image, grid = node.inputs[0], node.inputs[1]
     if image is None or image.shape is None or grid is None:
@@ -138,6 +142,6 @@ def _grid(evidence: Evidence, node: ir.Node) -> list[Guard]:
         message=f"the grid of {node.name} (GridSample) addresses {max(sides)} pixels, and "
         f"{evidence.format_name} stores its coordinates to within {pixels:.2g} pixels",
         fix="Keep the grid and the arithmetic that makes it in FP32.",
-        nodes=[node, *upstream(grid, evidence.roles, lambda _: ())],
+        nodes=[node, *upstream(grid, evidence.roles, _arithmetic)],
         severity=graded(Band.INEXACT, max(sides) / limit),
     )

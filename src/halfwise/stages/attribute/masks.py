@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from halfwise.graph.roles import is_float
 from halfwise.records import Guard
 from halfwise.stages.attribute.evidence import Evidence
 from halfwise.stages.attribute.walk import consumers, low_consumers
@@ -31,8 +30,8 @@ def mask_guards(evidence: Evidence) -> Iterator[Guard]:
     the constant and the Softmax, and the Softmax.
     """
     edge = -_SHARE_OF_RANGE * evidence.fmt.max
-    for value in evidence.network.graph.initializers.values():
-        if is_float(value) and (lowest := evidence.span(value)[0]) <= edge:
+    for value in evidence.constants:
+        if (lowest := evidence.span(value)[0]) <= edge:
             yield from _mask(evidence, value, lowest)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 import onnx_ir as ir
 
-from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role, Roles, is_float
 
 FARTHEST = 24
@@ -15,8 +14,7 @@ computes with tiny values, guards that each name all of it would say nothing and
 
 def moves(node: ir.Node, roles: Roles) -> bool:
     """Return whether `node` only moves data."""
-    role = roles.get(node_name(node))
-    return role is not None and role.role is Role.MOVEMENT
+    return roles.part(node).role.role is Role.MOVEMENT
 
 
 def producers(value: ir.Value | None, roles: Roles) -> list[ir.Node]:
@@ -62,8 +60,7 @@ def low_consumers(value: ir.Value, roles: Roles) -> list[ir.Node]:
 
 def reads_low(node: ir.Node, slot: int, roles: Roles) -> bool:
     """Return whether `node` may be low and then reads the input `slot` in the low format."""
-    role = roles.get(node_name(node))
-    return role is not None and role.free and role.inputs[slot]
+    return roles.part(node).reads_low(slot)
 
 
 def constant_behind(value: ir.Value | None, roles: Roles) -> ir.Value | None:

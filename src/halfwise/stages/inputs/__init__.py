@@ -1,10 +1,11 @@
 """Inputs: turns what the user gave into samples that fit the model, and says how it was read.
 
 * `load_samples` reads files, folders, images, functions and arrays in memory (`loading` finds out
-  which; `files`, `folders`, `images`, `functions` and `memory` read them).
+  which; `files`, `folders`, `images`, `functions`, `polygraphy` and `memory` read them).
 * An array holds one or several samples by one rule (`layout`), has to fit its input (`fitting`),
   and arrays that are read together become samples (`blocks`); files of several inputs are paired
   by `pairs`.
+* `load_recorded` reads outputs that something else computed on the samples.
 * `noise_warnings` tells made-up data from real data.
 * `split_heldout`, `unseen`, `hash_each`, `load_labels` and `random_samples` do the rest.
 
@@ -16,6 +17,7 @@ from halfwise.stages.inputs.hashing import hash_each, hash_together
 from halfwise.stages.inputs.labels import load_labels
 from halfwise.stages.inputs.loading import load_samples
 from halfwise.stages.inputs.noise import noise_warnings
+from halfwise.stages.inputs.recorded import fit_recorded, holds_outputs, load_recorded
 from halfwise.stages.inputs.spec import InputSpec, LoadedSamples
 from halfwise.stages.inputs.split import split_heldout, unseen
 from halfwise.stages.inputs.synthetic import random_samples
@@ -24,10 +26,13 @@ __all__ = [
     "InputSpec",
     "LoadedSamples",
     "UserFunction",
+    "fit_recorded",
     "hash_each",
     "hash_together",
+    "holds_outputs",
     "load_function",
     "load_labels",
+    "load_recorded",
     "load_samples",
     "noise_warnings",
     "random_samples",

@@ -19,9 +19,7 @@ from halfwise.stages.inputs.spec import InputSpec, LoadedSamples
 
 ARRAY_SUFFIXES = (".npz", ".npy")
 
-# What NumPy and zipfile raise on files that are cut off, garbled, encrypted or lie about their
-# size; the last four come from headers that NumPy parses as Python literals.
-_BROKEN = (
+BROKEN = (
     ValueError,
     EOFError,
     OSError,
@@ -35,6 +33,10 @@ _BROKEN = (
     TypeError,
     tokenize.TokenError,
 )
+"""What NumPy and zipfile raise on files that are cut off, garbled, encrypted or lie about sizes.
+
+The last four come from headers that NumPy parses as Python literals.
+"""
 
 
 def load_array_files(
@@ -89,7 +91,7 @@ def read_npy(path: Path) -> NDArray[Any]:
     """
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except _BROKEN as error:
+    except BROKEN as error:
         raise _unreadable(path.name, path, error) from error
     if not isinstance(array, np.ndarray):
         array.close()
@@ -112,7 +114,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
             archive = np.load(stream, allow_pickle=False)
             if not isinstance(archive, np.ndarray):
                 return {name: _read_member(archive, name, path) for name in archive.files}
-    except _BROKEN as error:
+    except BROKEN as error:
         raise _unreadable(path.name, path, error) from error
     raise CaseError(
         f"{path.name} holds a single array, expected a .npz archive.",
@@ -129,7 +131,7 @@ def _read_member(archive: NpzFile, name: str, path: Path) -> NDArray[Any]:
     where = f"{path.name}, array '{name}'"
     try:
         array = archive[name]
-    except _BROKEN as error:
+    except BROKEN as error:
         raise _unreadable(where, path, error) from error
     if not isinstance(array, np.ndarray):
         raise CaseError(

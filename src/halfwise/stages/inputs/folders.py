@@ -7,6 +7,7 @@ from pathlib import Path
 from halfwise.errors import CaseError, UsageError
 from halfwise.stages.inputs.files import ARRAY_SUFFIXES, load_array_files, load_paired_arrays
 from halfwise.stages.inputs.images import IMAGE_SUFFIXES, load_images, load_paired_images
+from halfwise.stages.inputs.polygraphy import SUFFIX, load_feeds
 from halfwise.stages.inputs.spec import InputSpec, LoadedSamples, format_inputs
 
 
@@ -16,8 +17,8 @@ def load_folder(folder: Path, specs: Sequence[InputSpec], preprocess: str | None
     Hidden files are passed over; whatever else is neither array nor image is named in a note.
 
     Args:
-        folder: An existing folder, with files of one kind (`.npz`, `.npy` or images) or with one
-            sub-folder of `.npy` files or images for each input, named after it.
+        folder: An existing folder, with files of one kind (`.npz`, `.npy`, Polygraphy's `.json` or
+            images) or with one sub-folder of `.npy` files or images for each input, named after it.
         specs: The model's inputs.
         preprocess: `file.py:function` for images.
 
@@ -52,7 +53,7 @@ def _load_files(
     if kind == "images":
         return load_images(files, specs, preprocess)
     _refuse_preprocess(preprocess, kind)
-    return load_array_files(files, specs, where)
+    return load_feeds(files, specs) if kind == SUFFIX else load_array_files(files, specs, where)
 
 
 def _load_folders(
@@ -100,12 +101,17 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _one_kind(entries: Sequence[Path], folder: Path) -> tuple[str, list[Path]]:
-    """Return the kind of the data files in a folder, and those files; "" and none without any."""
+    """Return the kind of the data files in a folder, and those files; "" and none without any.
+
+    JSON beside other data is none itself: labels, say.
+    """
     kinds: dict[str, list[Path]] = {}
     for entry in entries:
         suffix = entry.suffix.lower()
-        if entry.is_file() and suffix in ARRAY_SUFFIXES + IMAGE_SUFFIXES:
+        if entry.is_file() and suffix in (*ARRAY_SUFFIXES, *IMAGE_SUFFIXES, SUFFIX):
             kinds.setdefault("images" if suffix in IMAGE_SUFFIXES else suffix, []).append(entry)
+    if len(kinds) > 1:
+        kinds.pop(SUFFIX, None)
     if len(kinds) > 1:
         counts = " and ".join(f"{len(files)} {kind}" for kind, files in sorted(kinds.items()))
         raise CaseError(

@@ -13,11 +13,12 @@ from halfwise.stages.inputs.folders import load_folder
 from halfwise.stages.inputs.images import IMAGE_SUFFIXES, load_images
 from halfwise.stages.inputs.memory import load_mapping, load_sequence, load_stream
 from halfwise.stages.inputs.noise import noise_warnings
+from halfwise.stages.inputs.polygraphy import SUFFIX, load_feeds
 from halfwise.stages.inputs.spec import InputSpec, LoadedSamples
 
 _FORMS = (
-    "Give a .npz or .npy file, a folder of them, a folder of images with --preprocess, or "
-    "file.py:function."
+    "Give a .npz, .npy or Polygraphy .json file, a folder of them, a folder of images with "
+    "--preprocess, or file.py:function."
 )
 
 
@@ -40,6 +41,7 @@ def load_samples(
             * a `.npy` file, for a model with one input;
             * a folder of `.npz` or `.npy` files, sorted by name; `.npy` for several inputs as one
               file per input, named after it, or in sub-folders named after the inputs;
+            * a `.json` file of Polygraphy's `--save-inputs`, or a folder of them;
             * an image, a folder of images, sorted by name, or sub-folders of images named after
               the inputs, with `preprocess`;
             * `file.py:function`, which takes no arguments and yields one dictionary per sample;
@@ -83,9 +85,11 @@ def _load_path(source: str, specs: Sequence[InputSpec], preprocess: str | None) 
         raise CaseError(f"Found no file or folder {source}, expected inputs there.", _FORMS)
     if suffix in ARRAY_SUFFIXES:
         return load_array_files([path], specs, path.name)
+    if suffix == SUFFIX:
+        return load_feeds([path], specs)
     raise CaseError(
-        f"{path.name}: found the suffix '{path.suffix}', expected {', '.join(ARRAY_SUFFIXES)} or "
-        ".py:function.",
+        f"{path.name}: found the suffix '{path.suffix}', expected {', '.join(ARRAY_SUFFIXES)}, "
+        f"{SUFFIX} or .py:function.",
         _FORMS,
     )
 

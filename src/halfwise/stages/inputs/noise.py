@@ -1,7 +1,7 @@
 """Recognises inputs that were made up instead of recorded.
 
-What FP16 breaks depends on the values that real data reaches inside the model, and noise does not
-reach them.
+What rounding breaks depends on the values that real data reaches inside the model, and noise does
+not reach them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ def noise_warnings(samples: Samples, specs: Sequence[InputSpec]) -> tuple[str, .
     looks = {name: look for name, arrays in floats.items() if (look := _look(arrays))}
     looks |= _constant_integers(discrete)
     return tuple(
-        f"{WARNING}input '{name}' looks {look}; what FP16 breaks on real data may be another "
+        f"{WARNING}input '{name}' looks {look}; what rounding breaks on real data may be another "
         "matter, so give real inputs, unless this is what the model gets in use"
         for name, look in looks.items()
     )

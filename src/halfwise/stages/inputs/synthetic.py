@@ -41,7 +41,7 @@ def random_samples(specs: Sequence[InputSpec], count: int = 4, seed: int = 0) ->
 
     shapes = ", ".join(f"{spec.name} {format_shape(_shape(spec))}" for spec in specs)
     notes = [
-        f"{WARNING}random inputs ({count} samples, seed {seed}: {shapes}); what FP16 breaks on "
+        f"{WARNING}random inputs ({count} samples, seed {seed}: {shapes}); what rounding breaks on "
         "real data is another matter, so give real inputs before trusting the result"
     ]
     if any(None in s.shape or any(isinstance(axis, str) for axis in s.shape) for s in specs):

@@ -24,8 +24,11 @@ def headroom_limits(
     """Return, for tensors that fit but would not at `headroom` times their range, a smaller range.
 
     The search emulates these tensors with it: elements beyond max / headroom become infinite. So
-    the output decides whether an overflow on larger data would matter.
+    the output decides whether an overflow on larger data would matter. A format with FP32's range
+    has none.
     """
+    if fmt.has_range_of_fp32:
+        return {}
     limit = fmt.overflow_threshold / headroom
     return {
         o.tensor: limit for o in observations.tensors if limit <= o.absmax < fmt.overflow_threshold

@@ -1,12 +1,15 @@
 """Put a plan on record: each kept node with its reason, in one sentence with numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.casts import saturated_constants
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import Role, Roles
+from halfwise.graph.roles import Role, Roles, bodies
 from halfwise.records import Growth, Guard, KeptNode, NodeName, Plan, Unsupported
+from halfwise.stages.plan.rules import ISLAND
 
 BORN_HERE = 0.2
 """An error is born at a node, not inherited, where its inputs have less than this part of it."""
@@ -33,7 +36,7 @@ def kept_nodes(
         network: The model.
         kept: Names of the kept nodes.
         guards: Suspicions, gravest first.
-        forced: Nodes that a user rule keeps → the rule.
+        forced: Nodes that a user rule or the model itself keeps → the rule, or `ISLAND`.
         excess_without: Excess over the tolerance when the node alone is lowered.
         nonfinite_without: Nodes that give new NaN or infinities when lowered.
         contributions: What a node or its group contributes to the error alone, over what is
@@ -63,7 +66,7 @@ def kept_nodes(
                 effect = f"; it or its group alone contributes {share:.3g} × what is allowed"
             else:
                 effect = ""
-            reason = _reason(name, cause, rule, effect)
+            reason = _reason(node, cause, rule, effect)
             records.append(
                 KeptNode(
                     node=name,
@@ -76,16 +79,15 @@ def kept_nodes(
     return tuple(records)
 
 
-def _reason(name: NodeName, guard: Guard | None, rule: str | None, effect: str) -> str:
+def _reason(node: ir.Node, guard: Guard | None, rule: str | None, effect: str) -> str:
     if rule is not None:
-        return f"Kept by the rule {rule}."
+        return rule if rule == ISLAND else f"Kept by the rule {rule}."
     if guard is None:
-        return (
-            f"No single number stands out here{effect}."
-            if effect
-            else "Not lowered before the search ended; nothing is known of it."
-        )
-    cause = guard.message if guard.node == name else f"needed by {guard.node}: {guard.message}"
+        if not effect:
+            return "Not lowered before the search ended; nothing is known of it."
+        beyond = " around it, and those inside its bodies are not observed" if bodies(node) else ""
+        return f"No single number stands out{beyond or ' here'}{effect}."
+    cause = guard.message if guard.node == node.name else f"needed by {guard.node}: {guard.message}"
     fix = f" Usual fix: {guard.fix}" if guard.fix else ""
     if cause.startswith(_ENGLISH):
         cause = cause[0].upper() + cause[1:]
@@ -110,6 +112,7 @@ def plan_record(
     keep: tuple[KeptNode, ...],
     minimal: bool,
     growth: Sequence[Growth],
+    lowered: Mapping[NodeName, str] | None = None,
     remarks: Sequence[str] = (),
 ) -> Plan:
     """Return the record of a plan.
@@ -123,6 +126,7 @@ def plan_record(
         keep: The kept compute nodes.
         minimal: Whether lowering any of them was seen to fail.
         growth: The error's way through the all-low model, where it was followed.
+        lowered: Node that a rule lowered → the rule.
         remarks: Sentences about the plan as a whole.
     """
     notes = [*remarks]
@@ -134,16 +138,22 @@ def plan_record(
         keep=keep,
         data_movement=tuple(n for n in nodes if n in placed and roles[n].role is Role.MOVEMENT),
         constants=saturated_constants(network, roles, placed, fmt),
-        unsupported=tuple(
-            Unsupported(node=name, op=node.op_type, reason=roles[name].reason)
-            for name, node in nodes.items()
-            if roles[name].role is Role.PINNED
-        ),
+        unsupported=tuple(_unsupported(network, roles)),
         minimal=minimal,
         candidates=sum(r.role is Role.COMPUTE for r in roles.values()),
         casts=casts,
+        lowered=dict(lowered or {}),
         notes=tuple(notes),
     )
+
+
+def _unsupported(network: Network, roles: Roles) -> Iterator[Unsupported]:
+    """Yield the nodes that must be FP32, in bodies only where the rest of the body need not be."""
+    for node in network.model.graph.all_nodes():
+        part = roles.part(node)
+        in_pinned_body = part.decider != node.name and not roles[part.decider].free
+        if part.role.role is Role.PINNED and not in_pinned_body:
+            yield Unsupported(node=node_name(node), op=node.op_type, reason=part.role.reason)
 
 
 def depth_note(plan: Sequence[KeptNode], growth: Sequence[Growth]) -> str | None:

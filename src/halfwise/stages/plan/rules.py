@@ -12,13 +12,16 @@ from halfwise.graph.patterns import PATTERNS, written_out
 from halfwise.graph.roles import Role, Roles
 from halfwise.records import NodeName
 
+ISLAND = "Kept by the model itself: its file computes this node in FP32 among lower ones."
+"""Why an island is kept."""
+
 
 @dataclass(frozen=True)
 class Forced:
     """Rules applied to a network.
 
     Attributes:
-        kept: Kept node → the rule that keeps it, as written on the command line.
+        kept: Kept node → the rule that keeps it, as written on the command line, or `ISLAND`.
         lowered: Node that must be low → the rule.
     """
 
@@ -26,12 +29,17 @@ class Forced:
     lowered: Mapping[NodeName, str]
 
 
-def apply_rules(network: Network, roles: Roles, rules: Rules) -> Forced:
-    """Return which nodes the rules decide.
+def apply_rules(
+    network: Network,
+    roles: Roles,
+    rules: Rules,
+    islands: frozenset[NodeName] = frozenset(),
+) -> Forced:
+    """Return which nodes the rules decide, and the author of the model by its `islands`.
 
     A rule may use halfwise's names and, where these differ, those in the user's file: there a name
     stands for every node that bears it. Nodes that must be FP32 anyway satisfy a keep rule and are
-    left out of the result.
+    left out of the result. An island that a rule lowers is none.
 
     Raises:
         CaseError: a rule matches nothing, an invalid regular expression, a node that is both kept
@@ -41,7 +49,7 @@ def apply_rules(network: Network, roles: Roles, rules: Rules) -> Forced:
     lowered: dict[NodeName, str] = {}
     for rule in rules.keep:
         outputs = rule == "outputs"
-        matches = _output_producers(network, roles) if outputs else _named(rule, network)
+        matches = _output_producers(network, roles) if outputs else named(rule, network)
         _demand_node(matches, "--keep", rule, network)
         kept |= {n: f"--keep {rule}" for n in matches if roles[n].free}
     for op in rules.keep_op:
@@ -53,7 +61,7 @@ def apply_rules(network: Network, roles: Roles, rules: Rules) -> Forced:
             raise CaseError(f"--keep-op {op} matches no node.", f"The model has: {known}.")
         kept |= {n: f"--keep-op {op}" for n in matches if roles[n].free}
     for rule in rules.lower:
-        matches = _named(rule, network)
+        matches = named(rule, network)
         _demand_node(matches, "--lower", rule, network)
         for name in matches:
             if roles[name].role is Role.PINNED:
@@ -67,10 +75,16 @@ def apply_rules(network: Network, roles: Roles, rules: Rules) -> Forced:
             f"{kept[name]} and {lowered[name]} both match node {name}.",
             "Make the rules disjoint.",
         )
-    return Forced(kept, lowered)
+    own = {n: ISLAND for n in islands if roles[n].free and n not in lowered}
+    return Forced(own | kept, lowered)
 
 
-def _named(rule: str, network: Network) -> list[NodeName]:
+def named(rule: str, network: Network) -> list[NodeName]:
+    """Return the nodes that a rule names, in graph order: one by its name, or all that it matches.
+
+    Raises:
+        CaseError: `rule` is neither a node's name nor a regular expression.
+    """
     names = _names(network)
     exact = [node for node, known in names.items() if rule in known]
     if exact:

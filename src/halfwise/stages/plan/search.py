@@ -86,6 +86,7 @@ class Search:
         contribution: Output error of an assignment relative to what is allowed, on one sample.
         harmless: Contribution that may be left unexamined; None where only a metric decides.
         deadline: Value of `clock()` at which the search ends.
+        start: A plan to start from, passing or not.
         safe: Whether everything in FP32 is sure to pass, being the original.
         clock: Seconds.
         progress: Called with a line for each step.
@@ -100,6 +101,7 @@ class Search:
     contribution: Callable[[Nodes], float]
     harmless: float | None
     deadline: float
+    start: Nodes = frozenset()
     safe: bool = False
     clock: Callable[[], float] = time.monotonic
     progress: Callable[[str], None] = lambda _: None
@@ -108,6 +110,7 @@ class Search:
     def __post_init__(self) -> None:
         """Restrict suspicions to the nodes that the search may keep."""
         everything = frozenset(self.nodes)
+        self.start &= everything
         self.suspects = [group & everything for group in self.suspects]
         self._best = self._current = everything
         self._excess_without: dict[NodeName, float] = {}
@@ -140,9 +143,11 @@ class Search:
         if previous and self.evaluate(previous | self.forced, confirm=True).passed:
             self._best = self._current = previous | self.forced
             return previous
+        if self.start and self.evaluate(self.start | self.forced, confirm=True).passed:
+            self._best = self._current = self.start | self.forced
         kept = self._shrunk(self._start(previous))
         while not self._passes(kept, confirm=True):
-            self._note(f"{len(kept)} nodes fail on another calibration sample; going on")
+            self._note(f"another calibration sample fails (kept nodes: {len(kept)}); going on")
             kept = self._shrunk(self._start(kept))
         return kept
 
@@ -167,10 +172,12 @@ class Search:
 
     def _start(self, previous: Nodes) -> Nodes:
         """Return a passing set: the cheapest guess that works, or one found by halving."""
+        known = "the previous plan" if previous else "the starting plan"
+        previous = previous or self.start
         suspected = _union(self.suspects)
         guesses = {
             "no node": frozenset[NodeName](),
-            "the previous plan": previous,
+            known: previous,
             "the nodes certain to lose precision": previous | _union(self.suspects[: self.certain]),
             "all suspected nodes": previous | suspected,
         }
@@ -178,10 +185,10 @@ class Search:
             if self._passes(guess, confirm=True):
                 self._note(f"{name} in FP32 ({len(guess | self.forced)}) passes")
                 return guess
-        self._note(f"{len(suspected)} suspected nodes in FP32 do not pass; measuring contributions")
+        self._note(f"all suspected nodes in FP32 ({len(suspected)}) fail; measuring contributions")
         outside = [n for n in self.nodes if n not in suspected | previous]
         kept = self._lowered_by_contribution(outside)
-        self._note(f"{len(kept)} nodes left after lowering by contribution")
+        self._note(f"nodes left after lowering by contribution: {len(kept)}")
         return kept
 
     def _lowered_by_contribution(self, nodes: Sequence[NodeName]) -> Nodes:
@@ -253,7 +260,7 @@ class Search:
         for group in (*self._neighbourhoods(), *self._places(kept)):
             if len(group) > 1:
                 kept = self._lower(kept, [group], split=False)
-        self._note(f"{len(kept | self.forced)} nodes left after lowering groups")
+        self._note(f"nodes left after lowering groups: {len(kept | self.forced)}")
         return kept
 
     def _suspicions(self) -> list[Nodes]:

@@ -47,6 +47,20 @@ def test_a_value_is_rounded_to_the_format(fmt, values):
     np.testing.assert_array_equal(np.signbit(result), np.signbit(array))
 
 
+def test_every_bf16_number_and_what_lies_around_it_is_rounded_on_the_cpu():
+    """Ties go to even, subnormals stay, overflow is infinite, NaN stays NaN."""
+    upper = np.arange(1 << 16, dtype=np.uint32) << 16
+    around = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    array = (upper[:, None] | around).ravel().view(np.float32)
+    x, rounded = rounding(BF16, array.size)
+    result = run(rounded.nodes, rounded.wide, array, x)
+    bits = array.view(np.uint32).astype(np.uint64)
+    even = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16).astype(np.uint32)
+    number = ~np.isnan(array)
+    np.testing.assert_array_equal(result[number].view(np.uint32), even[number])
+    assert np.isnan(result[~number]).all()
+
+
 def test_names_start_with_the_prefix_and_types_are_known():
     _, rounded = rounding(BF16)
     assert [n.name for n in rounded.nodes] == ["x::in::half", "x::in::wide"]

@@ -9,6 +9,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from halfwise.formats import FP16, Format
+from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.records import (
@@ -37,9 +38,16 @@ def detail(array: np.ndarray, fmt: Format) -> Detail:
         overflow=float((magnitudes >= fmt.overflow_threshold).mean()),
         flush=float(flushed.mean()) if nonzero.size else 0.0,
         subnormal=float(below.sum() / magnitudes.size),
-        histogram=Histogram(first=0, counts=(), zeros=0),
+        histogram=histogram(nonzero),
         samples=1,
     )
+
+
+def histogram(nonzero: np.ndarray) -> Histogram:
+    binades = np.frexp(nonzero[np.isfinite(nonzero)])[1] - 1
+    first = int(binades.min(initial=0))
+    counts = np.bincount(binades - first) if binades.size else np.zeros(0, int)
+    return Histogram(first=first, counts=tuple(counts.tolist()), zeros=0)
 
 
 def observe(
@@ -83,7 +91,7 @@ def guards(
     """Return all guards on a sketch run on one sample."""
     proto = sketch.proto(output)
     network = network_from_proto(proto)
-    roles: Roles = roles_of(network)
+    roles: Roles = roles_of(network, low_type(fmt))
     seen = observe(network, proto, inputs, fmt, details=details)
     seen = seen.model_copy(update={"inner": inside})
     return attribute(network, roles, seen, fmt, **options)

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from halfwise.formats import BF16
+from tests import control
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.stages.attribute.observing import guards, only
 
@@ -23,6 +25,17 @@ def test_weights_out_of_range() -> None:
         "1 of the 16 values of constant weight is beyond FP16's 65504, up to 1e+06"
     )
     assert 3.0 < guard.severity < 4.0
+
+
+def test_constants_in_a_body_are_the_concern_of_its_node() -> None:
+    s = Sketch()
+    x, flag = s.input("x", [2, 4]), s.input("flag", [], TensorProto.BOOL)
+    branches = control.branches("b", s.op("Relu", x, name="relu"), x)
+    s.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **branches))
+    y = s.op("Neg", "chosen", name="neg")
+    guard = only(guards(s, y, {**X, "flag": np.array(True)}), "constant-range")
+    assert guard.message.startswith("4 of the 4 values of constant b_then_own are beyond")
+    assert (guard.tensor, guard.node, guard.nodes) == ("b_then_own", "choose", ("choose",))
 
 
 def test_bf16_holds_them() -> None:

@@ -57,11 +57,16 @@ def test_large_angles_and_what_makes_them() -> None:
     assert 1.0 < guard.severity < 2.0
 
 
-@pytest.mark.parametrize(("angle", "named"), [(31.9, False), (32.1, True)])
-def test_angles_count_from_where_half_a_spacing_is_a_hundredth_of_a_radian(angle, named) -> None:
-    s = Sketch()
+@pytest.mark.parametrize(
+    ("angle", "fmt", "named"),
+    [(31.9, FP16, False), (32.1, FP16, True), (3.9, BF16, False), (4.1, BF16, True)],
+)
+def test_angles_count_from_where_half_a_spacing_is_a_hundredth_of_a_radian(
+    angle, fmt, named
+) -> None:
+    s = Sketch(22)
     y = s.op("Sin", s.op("Add", s.input("x", [1]), 0.0, name="angle"), name="sin")
-    found = guards(s, y, {"x": f32([angle])})
+    found = guards(s, y, {"x": f32([angle])}, fmt=fmt)
     assert [g.nodes for g in found] == ([("angle", "sin")] if named else [])
 
 
@@ -80,3 +85,14 @@ def test_a_grid_over_a_large_image(side, named) -> None:
     inputs = {"x": np.ones((1, 1, 2, side), np.float32), "g": np.ones((1, 1, 1, 2), np.float32)}
     found = guards(s, y, inputs)
     assert [g.nodes for g in found] == ([("grid", "sample")] if named else [])
+
+
+def test_the_arithmetic_that_makes_a_grid_is_needed_too() -> None:
+    s = Sketch()
+    pixels = s.op("Relu", s.input("g", [1, 1, 1, 2]), name="pixels")
+    scaled = s.op("Mul", s.op("Add", pixels, 0.5, name="centre"), 2 / 4096, name="scale")
+    grid = s.op("Sub", scaled, 1.0, name="shift")
+    y = s.op("GridSample", s.input("x", [1, 1, 2, 4096]), grid, name="sample")
+    inputs = {"x": np.ones((1, 1, 2, 4096), np.float32), "g": np.ones((1, 1, 1, 2), np.float32)}
+    guard = only(guards(s, y, inputs), "integer")
+    assert guard.nodes == ("pixels", "centre", "scale", "shift", "sample")

@@ -1,8 +1,10 @@
 import numpy as np
 import onnx_ir as ir
+from onnx import TensorProto, helper
 
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.stages.attribute import walk
+from tests import control
 from tests.unit.graph.sketch import Sketch, f32
 
 
@@ -57,6 +59,18 @@ def test_slots_that_stay_fp32_are_no_consumers() -> None:
     network = s.network(s.op("Resize", x, empty, scales, name="resize"))
     nodes = {n.name: n for n in network.nodes()}
     assert walk.low_consumers(nodes["scales"].outputs[0], roles_of(network)) == []
+
+
+def test_a_body_consumes_what_it_reads_from_outside() -> None:
+    s = Sketch()
+    x, flag = s.input("x", [2, 4]), s.input("flag", [], TensorProto.BOOL)
+    moved = s.op("Identity", s.op("Relu", x, name="relu"), name="moved")
+    branches = control.branches("b", moved, x)
+    s.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **branches))
+    network = s.network(s.op("Neg", "chosen", name="neg"))
+    nodes = {n.name: n for n in network.nodes()}
+    readers = walk.low_consumers(nodes["relu"].outputs[0], roles_of(network))
+    assert {n.op_type for n in readers} == {"Mul", "Sub"}
 
 
 def test_the_constant_behind_an_operand() -> None:

@@ -4,6 +4,7 @@ import pytest
 from halfwise.errors import CaseError, UsageError
 from halfwise.stages.inputs.folders import load_folder
 from halfwise.stages.inputs.spec import InputSpec
+from tests.polygraphy_files import write_feeds
 
 X = InputSpec("x", np.dtype(np.float32), ("n", "m"))
 Y = InputSpec("y", np.dtype(np.float32), ("n", "m"))
@@ -36,6 +37,22 @@ def test_npz_files_are_sorted_by_name(folder):
     samples = load_folder(folder, [X], None).samples
     assert samples.ids == ("a.npz", "b.npz", "c.npz")
     assert [s["x"].shape[1] for s in samples] == [2, 3, 1]
+
+
+def test_json_files_are_polygraphys(folder):
+    for i in range(2):
+        write_feeds(folder / f"{i}.json", [{"x": ONE + i}])
+    samples = load_folder(folder, [X], None).samples
+    assert samples.ids == ("0.json", "1.json")
+    np.testing.assert_array_equal(samples[1]["x"], ONE + 1)
+
+
+def test_json_beside_arrays_is_ignored(folder):
+    np.savez(folder / "a.npz", x=ONE)
+    (folder / "labels.json").write_text("[1]")
+    loaded = load_folder(folder, [X], None)
+    assert loaded.samples.ids == ("a.npz",)
+    assert "ignored in data: labels.json" in loaded.notes
 
 
 def test_npy_files_per_input_and_in_sub_folders(folder):

@@ -52,7 +52,10 @@ def test_notes_say_what_was_understood_and_warn_of_noise():
     [
         ("absent.npz", "Found no file or folder .*absent.npz"),
         ("absent.png", "Found no file or folder"),
-        ("data.pkl", "data.pkl: found the suffix '.pkl', expected .npz, .npy or .py:function"),
+        (
+            "data.pkl",
+            "data.pkl: found the suffix '.pkl', expected .npz, .npy, .json or .py:function",
+        ),
         ("code.py:absent", "found no function called 'absent'"),
     ],
 )

@@ -1,14 +1,15 @@
 import math
 
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from halfwise.formats import FP16
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.records import Growth, NodeName
 from halfwise.stages.plan.reasons import depth_note, kept_nodes, plan_record
-from tests import models
+from halfwise.stages.plan.rules import ISLAND
+from tests import control, models
 from tests.unit.graph.sketch import Sketch
 from tests.unit.render.runs import guard, kept
 from tests.unit.stages.casing import names
@@ -82,6 +83,15 @@ def test_a_node_without_a_cause_says_so():
     found = recorded("gamma", without={NodeName("gamma"): 1.5})
     assert "No single number stands out" in found["gamma"].reason
     assert found["gamma"].guard is None
+
+
+def test_an_island_is_kept_by_the_model_itself():
+    found = recorded("square", guards=(guard("square"),), forced={"square": ISLAND})["square"]
+    assert (found.reason, found.guard, found.error_without) == (ISLAND, None, None)
+    assert (
+        depth_note([found], [Growth(node=NodeName("square"), depth=1, error=1, inherited=0)])
+        is None
+    )
 
 
 def test_a_rule_is_the_reason_where_there_is_one():
@@ -170,5 +180,38 @@ def test_a_plan_lists_constants_that_saturate_where_low_nodes_read_them():
     assert record(network, names("fill")).constants == ()
 
 
+def test_what_rules_lowered_comes_along():
+    lowered = {NodeName("square"): "--lower square"}
+    assert record(NORM, frozenset(), lowered=lowered).lowered == lowered
+    assert record(NORM, frozenset()).lowered == {}
+
+
 def test_remarks_come_along():
     assert record(NORM, frozenset(), remarks=["a remark"]).notes == ("a remark",)
+
+
+def branching():
+    s = Sketch()
+    x, flag = s.input("x", [2, 4]), s.input("flag", [], TensorProto.BOOL)
+    s.nodes.append(
+        helper.make_node("If", [flag], ["chosen"], "choose", **control.branches("b", x, x))
+    )
+    return s.network(s.op("Neg", "chosen", name="neg"))
+
+
+def test_control_flow_that_no_guard_explains_is_said_to_hide_its_numbers():
+    [found] = kept_nodes(branching(), names("choose"), (), {}, {NodeName("choose"): 3.0})
+    assert found.op == "If"
+    assert found.reason == (
+        "No single number stands out around it, and those inside its bodies are not observed; "
+        "low, it brings the error to at least 3 × what is allowed."
+    )
+
+
+def test_nodes_in_bodies_that_must_be_fp32_are_listed():
+    network = branching()
+    plan = plan_record(
+        network, roles_of(network), FP16, names(), 0, keep=(), minimal=True, growth=()
+    )
+    assert [u.op for u in plan.unsupported] == ["SequenceConstruct", "SequenceAt"]
+    assert plan.candidates == 2

@@ -1,11 +1,10 @@
 import pytest
-from onnx import TensorProto, helper
 
 from halfwise.case import Rules
 from halfwise.errors import CaseError
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
-from halfwise.stages.plan.rules import apply_rules
+from halfwise.stages.plan.rules import ISLAND, apply_rules, named
 from tests import models
 from tests.unit.graph.sketch import Sketch
 from tests.unit.stages.casing import names
@@ -39,6 +38,10 @@ def test_an_expression_matches_whole_names():
     )
     with pytest.raises(CaseError, match="matches no node"):
         applied(keep=("squar",))
+
+
+def test_names_that_a_rule_matches_are_in_graph_order():
+    assert named("e.*|square", NORM) == ["square", "eps"]
 
 
 def shared():
@@ -117,30 +120,41 @@ def test_both_kept_and_lowered_is_a_contradiction():
     assert "--lower squ.*" in str(error.value)
 
 
+def test_contradictions_of_other_rules():
+    with pytest.raises(CaseError, match=r"--keep-op Sqrt and --lower root both match node root\."):
+        applied(keep_op=("Sqrt",), lower=("root",))
+    with pytest.raises(CaseError, match="--keep outputs and --lower gamma both match node gamma"):
+        applied(keep=("outputs",), lower=("gamma",))
+    for rules in ({"keep": ("choose",)}, {"keep_op": ("If",)}):
+        with pytest.raises(CaseError, match="--lower choose matches choose, which must be FP32"):
+            applied(pinned(), lower=("choose",), **rules)
+
+
 def test_an_expression_that_is_none_is_refused():
     with pytest.raises(CaseError, match="regular expression"):
         applied(lower=("square(",))
 
 
 def pinned():
-    """A loop-like body makes its node FP32 by nature."""
     sketch = Sketch()
-    x = sketch.input("x", [4])
-    condition = sketch.input("condition", [], TensorProto.BOOL)
-    branches = {}
-    for branch, op in (("then_branch", "Exp"), ("else_branch", "Neg")):
-        end = helper.make_tensor_value_info(f"{branch}_y", TensorProto.FLOAT, [4])
-        node = helper.make_node(op, [x], [f"{branch}_y"], name=f"{branch}_node")
-        branches[branch] = helper.make_graph([node], branch, [], [end])
-    sketch.nodes.append(helper.make_node("If", [condition], ["chosen"], name="choose", **branches))
-    return sketch.network(sketch.op("Abs", "chosen", name="abs"))
+    x = sketch.input("x", [2, 2])
+    eye = sketch.op("EyeLike", x, name="eye")
+    return sketch.network(sketch.op("Abs", eye, name="abs"))
 
 
 def test_what_must_be_fp32_satisfies_a_rule_to_keep_it():
-    assert applied(pinned(), keep=("choose", "abs")).kept.keys() == names("abs")
-    assert dict(applied(pinned(), keep_op=("If",)).kept) == {}
+    assert applied(pinned(), keep=("eye", "abs")).kept.keys() == names("abs")
+    assert dict(applied(pinned(), keep_op=("EyeLike",)).kept) == {}
 
 
 def test_what_must_be_fp32_cannot_be_lowered():
-    with pytest.raises(CaseError, match="control flow"):
-        applied(pinned(), lower=("choose",))
+    with pytest.raises(CaseError, match="makes its own values"):
+        applied(pinned(), lower=("eye",))
+
+
+def test_islands_are_kept_unless_a_rule_lowers_them():
+    islands = names("square", "root", "gamma")
+    rules = Rules(keep=("root",), lower=("gamma",))
+    forced = apply_rules(NORM, roles_of(NORM), rules, islands)
+    assert forced.kept == {"square": ISLAND, "root": "--keep root"}
+    assert forced.lowered.keys() == names("gamma")

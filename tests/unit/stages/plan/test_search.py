@@ -184,3 +184,31 @@ def test_what_is_sure_to_pass_is_not_tried():
     found = search(20, oracle, [names(3)], safe=True).run()
     assert found.kept == names(3)
     assert names(*range(20)) not in oracle.asked
+
+
+@given(st.data())
+def test_any_starting_plan_leads_to_the_needed_nodes(data):
+    """Too large it is shrunk, too small it is extended, foreign nodes in it are passed over."""
+    count = data.draw(st.integers(1, 40))
+    some = st.frozensets(st.integers(0, count - 1), max_size=12)
+    required, start = names(*data.draw(some)), names(*data.draw(some), count + 1)
+    suspects = [names(*group) for group in data.draw(st.lists(some, max_size=3))]
+    found = search(count, Oracle(needs(required)), suspects, start=start).run()
+    assert found.kept == required
+    assert found.minimal
+
+
+def test_a_starting_plan_that_passes_spares_the_measuring():
+    """No guard suspects the needed nodes: alone, the search has to measure them."""
+    required = names(3, 50, 51, 120, 199)
+    alone, helped = Oracle(needs(required)), Oracle(needs(required))
+    search(300, alone).run()
+    found = search(300, helped, start=required | names(7, 8)).run()
+    assert found.kept == required
+    assert "the starting plan in FP32 (7) passes" in found.steps
+    assert len(helped.asked) < len(alone.asked) / 2
+
+
+def test_without_time_a_starting_plan_that_passes_is_the_result():
+    found = search(9, Oracle(needs(names(3))), start=names(3, 4), deadline=-1.0).run()
+    assert (found.kept, found.passed, found.exhausted) == (names(3, 4), True, True)

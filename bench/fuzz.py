@@ -1,0 +1,179 @@
+"""Drawn graphs and plans: valid mixed models, emulations that agree, all-FP32 as the original.
+
+    python bench/fuzz.py [--examples N] [--seed S] [--out DIR]
+
+Prints the seed; the same one draws the same graphs again. What fails is made as small as
+Hypothesis can make it, printed, and saved in DIR.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import numpy as np
+import onnx
+import onnx_ir as ir
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from bench.figures import Figure, at_most, equal, reported
+from bench.runs import Workbench
+from halfwise.backends.emulation.switched import SWITCH_INPUT, emulate_switched
+from halfwise.backends.emulation.typed import emulate_typed
+from halfwise.backends.ort import Session
+from halfwise.errors import CaseError
+from halfwise.formats import FP16
+from halfwise.graph.casts import rewrite
+from halfwise.graph.model import network_from_proto
+from halfwise.graph.roles import roles_of
+from halfwise.metrics import Outputs
+from halfwise.records import NodeName
+from halfwise.stages.check import check
+from tests.graph_rules import EVERY_OPSET, rules_at
+from tests.graphs import Drawn, graphs
+
+EXAMPLES, SEED_VARIABLE = 2000, "HALFWISE_FUZZ_SEED"
+TOLERANCE = 1e-6
+"""Largest difference of the emulations over the largest finite output."""
+DRAWN = graphs(opsets=EVERY_OPSET, rules=rules_at)
+
+
+class Unsound(AssertionError):
+    """A property does not hold."""
+
+
+@dataclass
+class Tally:
+    """What the examples came to.
+
+    Attributes:
+        examined: Graphs that ONNX and ONNX Runtime take.
+        refused: Others.
+        apart: The largest difference of the emulations, over the largest finite output.
+    """
+
+    examined: int = 0
+    refused: int = 0
+    apart: float = 0.0
+
+
+def examine(drawn: Drawn, choose: st.DataObject, tally: Tally) -> None:
+    """Hold one graph and one plan to all three properties.
+
+    Raises:
+        Unsound: one does not hold.
+    """
+    try:
+        network = network_from_proto(drawn.proto)
+        original = check(network).run(drawn.sample)
+    except CaseError:
+        tally.refused += 1
+        return
+    tally.examined += 1
+    roles = roles_of(network)
+    free = [name for name, role in roles.items() if role.free]
+    some = st.frozensets(st.sampled_from(free)) if free else st.just(frozenset())
+    flipped: frozenset[NodeName] = frozenset(free) if choose.draw(st.booleans()) else frozenset()
+    fp32 = choose.draw(some) ^ flipped
+    mixed = rewrite(network, roles, fp32, FP16).model
+    standard = all(n.domain in ("", "ai.onnx") for n in mixed.graph.all_nodes())
+    onnx.checker.check_model(ir.serde.serialize_model(mixed), full_check=standard)
+    switched = emulate_switched(network, roles, FP16)
+    session = Session(switched.model)
+    typed = Session(emulate_typed(mixed)).run(drawn.sample)
+    feed = {**drawn.sample, SWITCH_INPUT: switched.switch(fp32)}
+    distance = apart(session.run(feed), typed)
+    tally.apart = max(tally.apart, distance)
+    if not distance <= TOLERANCE:
+        raise Unsound(f"the emulations differ by {distance:g} with {sorted(fp32)} in FP32")
+    same = Session(rewrite(network, roles, frozenset(free), FP16).model).run(drawn.sample)
+    feed[SWITCH_INPUT] = switched.switch(frozenset(free))
+    for what, found in (("rewriting", same), ("switched emulation", session.run(feed))):
+        if any(found[n].tobytes() != original[n].tobytes() for n in original):
+            raise Unsound(f"the all-FP32 {what} is not the original to the bit")
+
+
+def apart(one: Outputs, other: Outputs) -> float:
+    """Return the largest difference over the largest finite value; inf where only one is finite."""
+    worst = 0.0
+    for name, left in one.items():
+        a, b = left.astype(np.float64), other[name].astype(np.float64)
+        finite = np.isfinite(a)
+        if a.shape != b.shape or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+            return float("inf")
+        a, b = a[finite], b[finite]
+        scale = np.abs(a).max(initial=0.0)
+        difference = np.abs(a - b).max(initial=0.0)
+        worst = max(worst, float(difference / scale) if scale else float(difference))
+    return worst
+
+
+def explore(examples: int, start: int, folder: Path) -> tuple[Tally, str]:
+    """Return the tally, and what failed, empty where nothing did.
+
+    Args:
+        examples: How many graphs to draw.
+        start: Seed of the drawing.
+        folder: Takes `fuzz-<seed>.onnx` and the sample, if something fails: the smallest found.
+    """
+    tally = Tally()
+    last: list[Drawn] = []
+
+    @seed(start)
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(DRAWN, st.data())
+    def run(drawn: Drawn, choose: st.DataObject) -> None:
+        last[:] = [drawn]
+        examine(drawn, choose, tally)
+
+    try:
+        run()
+    except Exception as error:  # noqa: BLE001 - whatever is raised is a finding
+        # Hypothesis ends with the smallest example that fails.
+        folder.mkdir(parents=True, exist_ok=True)
+        onnx.save(last[0].proto, folder / f"fuzz-{start}.onnx")
+        np.savez(folder / f"fuzz-{start}.npz", **last[0].sample)  # type: ignore[arg-type]
+        print(onnx.printer.to_text(last[0].proto), file=sys.stderr)
+        return tally, f"{type(error).__name__}: {error} ({folder}/fuzz-{start}.onnx)"
+    return tally, ""
+
+
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:  # noqa: ARG001
+    """Return the figures; the seed is that of HALFWISE_FUZZ_SEED, or a fresh one."""
+    start = int(os.environ.get(SEED_VARIABLE, secrets.randbits(32)))
+    print(f"seed {start}", file=sys.stderr)
+    tally, failed = explore(EXAMPLES, start, Path("runs"))
+    return [
+        equal("what fails", failed, "", f"{SEED_VARIABLE}={start}"),
+        reported("graphs examined", tally.examined, f"{tally.refused} refused"),
+        at_most("difference of the emulations / largest output", tally.apart, TOLERANCE),
+    ], None
+
+
+def main() -> int:
+    """Run what the command line asks for; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--examples", type=int, default=EXAMPLES)
+    parser.add_argument("--seed", type=int, default=secrets.randbits(32))
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="takes what fails")
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    tally, failed = explore(given.examples, given.seed, given.out)
+    print(f"{tally}\n{failed or 'everything holds'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""Models of 500 and 5,000 nodes with 20 faults each: what planning costs as graphs grow.
+
+Every second of `halfwise fix` is one of three. *Evaluation* is what ONNX Runtime spends running
+models: the reference, its observation, trials, verdicts. *Sessions* is what ONNX Runtime spends
+loading them. All else is *planning and rewriting*: loading and checking the model, building
+emulations and probes, guards, the search, placing Casts, rewriting, writing the result. It runs on
+one thread, so its processor time tells how it grows on a busy machine too.
+
+`python bench/scale.py MODEL INPUTS RUN` runs `halfwise fix` and prints these three as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench import repeated_blocks
+from bench.figures import Figure, at_most, equal, reported
+from bench.runs import FINISHED, ROOT, CommandFailed, Workbench
+from halfwise import cli, report
+from halfwise.records import Run
+
+FEW, MANY = 500, 5000
+FAULTS, SAMPLES = 20, 8
+SECONDS, GROWTH = 60.0, 12.0
+
+
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Return the figures; nothing is ever skipped."""
+    figures: list[Figure] = []
+    planning, processor = {}, {}
+    for nodes in (FEW, MANY):
+        run, spent = fixed(bench.folder / f"scale-{nodes}", nodes)
+        planning[nodes], processor[nodes] = spent["planning"], spent["processor"]
+        figures += [*found(nodes, run), *times(nodes, run, spent)]
+    what, cpu = "planning and rewriting", f"{processor[MANY]:.3g} s of a processor"
+    growth = processor[MANY] / processor[FEW]
+    return [
+        at_most(f"{MANY} nodes: {what} (s)", planning[MANY], SECONDS, cpu),
+        at_most(f"{what}, processor time, {MANY} nodes / {FEW}", growth, GROWTH),
+        *figures,
+    ], None
+
+
+def fixed(folder: Path, nodes: int) -> tuple[Run, dict[str, float]]:
+    """Return the run on a model of so many nodes, and what `main` prints."""
+    folder.mkdir()
+    files = [folder / name for name in ("model.onnx", "inputs.npz", "run")]
+    onnx.save(repeated_blocks.model(nodes, FAULTS), files[0])
+    np.savez(files[1], x=repeated_blocks.samples(SAMPLES))
+    command = [sys.executable, __file__, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    if done.returncode not in FINISHED:
+        raise CommandFailed(f"halfwise fix of {nodes} nodes: {done.stderr.strip()[-300:]}")
+    return report(files[2]), json.loads(done.stdout.splitlines()[-1])
+
+
+def found(nodes: int, run: Run) -> list[Figure]:
+    """Return what the run found, against what was planted."""
+    assert run.plan is not None
+    places = {keep.node.partition("/")[0] for keep in run.plan.keep}
+    faults = {place for place in places if place.startswith("fault_")}
+    return [
+        equal(f"{nodes} nodes: faults found", len(faults), FAULTS),
+        equal(f"{nodes} nodes: kept outside them", len(places - faults), 0),
+        equal(f"{nodes} nodes: plan is minimal", run.plan.minimal, wanted=True),
+        equal(f"{nodes} nodes: verdict passed", run.verdict.passed, wanted=True),
+        reported(f"{nodes} nodes: kept nodes", len(run.plan.keep)),
+    ]
+
+
+def times(nodes: int, run: Run, spent: dict[str, float]) -> list[Figure]:
+    """Return where the time went."""
+    stages = ", ".join(f"{s} {t:.1f} s" for s, t in run.cost.stage_seconds.items())
+    return [
+        reported(f"{nodes} nodes: planning and rewriting (s)", spent["planning"]),
+        reported(f"{nodes} nodes: the same, processor time (s)", spent["processor"]),
+        reported(f"{nodes} nodes: evaluation (s)", spent["evaluation"]),
+        reported(f"{nodes} nodes: sessions (s)", spent["sessions"]),
+        reported(f"{nodes} nodes: whole (s)", spent["whole"], stages),
+        reported(f"{nodes} nodes: evaluations", run.cost.evaluations),
+    ]
+
+
+def main(model: str, inputs: str, run: str) -> None:
+    """Run `halfwise fix` as the command line does, and print where the seconds went."""
+    spent = {"evaluation": 0.0, "sessions": 0.0, "inside": 0.0}
+
+    def timed(owner: Any, name: str, kind: str) -> None:
+        original: Callable[..., Any] = getattr(owner, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            started, busy = time.perf_counter(), time.thread_time()
+            try:
+                return original(*arguments, **options)
+            finally:
+                spent[kind] += time.perf_counter() - started
+                spent["inside"] += time.thread_time() - busy
+
+        setattr(owner, name, call)
+
+    timed(onnxruntime.InferenceSession, "run", "evaluation")
+    timed(onnxruntime.InferenceSession, "__init__", "sessions")
+    sys.argv = ["halfwise", "fix", model, "--inputs", inputs, "-o", run]
+    started, busy = time.perf_counter(), time.thread_time()
+    try:
+        cli.main()
+    finally:
+        whole = time.perf_counter() - started
+        processor = time.thread_time() - busy - spent.pop("inside")
+        planning = whole - sum(spent.values())
+        print(json.dumps({**spent, "whole": whole, "planning": planning, "processor": processor}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,84 @@
+"""Raise the operator set of a network: some operators take BF16 only from opset 22 on.
+
+Whether the result computes the same is for the caller to check: adapters have had faults.
+"""
+
+from collections.abc import Container
+
+import onnx
+import onnx_ir as ir
+from onnx import version_converter
+
+from halfwise.errors import CaseError
+from halfwise.graph.model import Network, node_name, normalise, tensor_name
+from halfwise.graph.roles import FIRST_BF16_OPSET, roles_of
+from halfwise.graph.slim import graphs_in, skeleton
+
+BF16_OPSET = 22
+"""Where convolutions, pooling, sines and more begin to take BF16 (ONNX operator changelog)."""
+
+_FAILURES = (
+    version_converter.ConvertError,
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+    *(IndexError, KeyError, RuntimeError, TypeError, ValueError),
+)
+"""What the converter raises; some of it escapes from its C++ containers."""
+
+
+def gaining(network: Network, low: ir.DataType, opset: int = BF16_OPSET) -> tuple[str, ...]:
+    """Return the types of the operators that take `low` at `opset` and not at the model's own."""
+    if network.opset >= opset:
+        return ()
+    castable = low != ir.DataType.BFLOAT16 or network.opset >= FIRST_BF16_OPSET
+    now = roles_of(network, low) if castable else {}
+    later = roles_of(network, low, opset=opset)
+    names = {n for n, role in later.items() if role.free and not (n in now and now[n].free)}
+    return tuple(sorted({n.op_type for n in network.nodes() if node_name(n) in names}))
+
+
+def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
+    """Return `network` at a later opset, in normal form; constants are shared, not copied.
+
+    Inputs, outputs and nodes keep their names and types. Nodes that the converter adds get new
+    names, and those that it replaces (Upsample) lose theirs.
+
+    Raises:
+        CaseError: the converter of ONNX does not manage, or makes a model that ONNX refuses.
+    """
+    proto, arrays = skeleton(network.model)
+    try:
+        proto = version_converter.convert_version(proto, opset)
+        # The converter gives some of its own values a wrong rank.
+        for graph in graphs_in(proto.graph):
+            del graph.value_info[:]
+        model = ir.serde.deserialize_model(proto)
+    except _FAILURES as error:
+        raise CaseError(
+            f"ONNX cannot raise the model from opset {network.opset} to {opset}: {error}",
+            "Export the model at that opset.",
+        ) from error
+    _return_constants(network.graph, model.graph, arrays)
+    _return_types(network.graph, model.graph)
+    raised = normalise(model, path=network.path, sha256=network.sha256)
+    return Network(raised.model, network.path, network.sha256, network.original_names)
+
+
+def _return_constants(source: ir.Graph, graph: ir.Graph, names: Container[str | None]) -> None:
+    tensors = {
+        name: value.const_value
+        for owner in (source, *source.subgraphs())
+        for name, value in owner.initializers.items()
+    }
+    for value in [v for v in graph.inputs if v.name in names]:
+        graph.inputs.remove(value)
+        value.const_value = tensors[tensor_name(value)]
+        graph.register_initializer(value)
+
+
+def _return_types(source: ir.Graph, graph: ir.Graph) -> None:
+    """Give values the types they had: ONNX infers none behind operators of custom domains."""
+    known = {v.name: v for v in (*source.inputs, *(o for n in source for o in n.outputs))}
+    for value in (*graph.inputs, *graph.outputs, *(o for n in graph for o in n.outputs)):
+        if value.name in known:
+            value.type, value.shape = known[value.name].type, known[value.name].shape

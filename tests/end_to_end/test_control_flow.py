@@ -1,0 +1,114 @@
+"""If, Loop and Scan from the command line to the written model."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.control import GO, MATRIX, ROW, STEP, graph
+from tests.end_to_end.soundness import assert_sound
+from tests.models import COUNT, Ill, signals
+from tests.unit.graph.sketch import Sketch, f32
+
+HALF = TensorProto.FLOAT16
+
+
+def node(op_type, inputs, outputs, **attributes):
+    return helper.make_node(op_type, inputs.split(), outputs.split(), outputs, **attributes)
+
+
+def loop(factors) -> Ill:
+    """A state that each step scales, and gives out; its first and its last value meet again."""
+    s = Sketch()
+    x = s.input("x", [4, 8])
+    body = graph(
+        "body",
+        [
+            node("Identity", "go", "on"),
+            node("Gather", "factors step", "factor"),
+            node("Mul", "state factor", "next"),
+            node("Tanh", "next", "seen"),
+        ],
+        [("step", STEP), ("go", GO), ("state", MATRIX)],
+        [("on", GO), ("next", MATRIX), ("seen", MATRIX)],
+        {"factors": factors},
+    )
+    trips = s.constant(np.array(len(factors)))
+    s.nodes.append(helper.make_node("Loop", [trips, "", x], ["last", "all"], "loop", body=body))
+    first = s.op("Gather", "all", s.constant(np.array(0)), name="first", axis=0)
+    y = s.op("Add", s.op("Sigmoid", "last", name="sigmoid"), first, name="add")
+    y = s.op("Reshape", y, [4, 8], name="reshape")
+    return Ill(s.proto(y), {"x": signals(4, 8, seed=1)})
+
+
+def choice(*, taken: bool) -> Ill:
+    """One branch squares, and takes the root again; the other does nothing of the kind."""
+    s = Sketch()
+    x, flag = s.input("x", [4, 8]), s.input("flag", [], TensorProto.BOOL)
+    h = s.op("Mul", x, f32(2.0), name="double")
+    squares = [
+        node("Mul", f"{h} {h}", "square"),
+        node("Add", "square eps", "positive"),
+        node("Sqrt", "positive", "root"),
+    ]
+    then = graph("then", squares, (), [("root", MATRIX)], {"eps": 1.0})
+    other = graph("other", [node("Neg", h, "negative")], (), [("negative", MATRIX)])
+    branches = {"then_branch": then, "else_branch": other}
+    s.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **branches))
+    y = s.op("Relu", "chosen", name="relu")
+    flags = np.full(COUNT, taken)
+    return Ill(s.proto(y), {"x": signals(4, 8, seed=2, peak=1e3), "flag": flags})
+
+
+def running_norm() -> Ill:
+    """A Scan whose state is a sum of squares, of which only the root comes out."""
+    s = Sketch()
+    x = s.input("x", [16, 8])
+    body = graph(
+        "body",
+        [
+            node("Mul", "row row", "square"),
+            node("Add", "sum square", "next"),
+            node("Sqrt", "next", "norm"),
+        ],
+        [("sum", ROW), ("row", ROW)],
+        [("next", ROW), ("norm", ROW)],
+    )
+    start = s.constant(np.ones(8, np.float32))
+    s.nodes.append(
+        helper.make_node(
+            "Scan", [start, x], ["total", "norms"], "scan", body=body, num_scan_inputs=1
+        )
+    )
+    return Ill(s.proto(s.op("Neg", "norms", name="neg")), {"x": signals(16, 8, seed=3, peak=300)})
+
+
+def inner_types(ended) -> set[int]:
+    """Return the element types that the bodies of the written model compute in."""
+    model = onnx.shape_inference.infer_shapes(onnx.load(ended.model))
+    bodies = [a.g for n in model.graph.node for a in n.attribute if a.HasField("g")]
+    infos = (i for b in bodies for i in (*b.value_info, *b.output, *b.input))
+    floats = (TensorProto.FLOAT, HALF)
+    return {i.type.tensor_type.elem_type for i in infos} & set(floats)
+
+
+@pytest.mark.parametrize(
+    ("ill", "kept"),
+    [
+        (loop([1e3, 1e3, 1e-3, 1e-3]), {"loop"}),
+        (loop([0.5, 2.0, 0.5, 2.0]), set()),
+        (choice(taken=True), {"choose"}),
+        (choice(taken=False), set()),
+        (running_norm(), {"scan"}),
+    ],
+    ids=["state", "harmless_state", "taken", "not_taken", "running_sum"],
+)
+def test_the_whole_node_is_kept_where_its_body_does_not_fit(fix, call, ill, kept):
+    ended = fix(ill)
+    assert ended.code == 0, ended.err
+    assert ended.kept == kept
+    assert ended.record["plan"]["unsupported"] == []
+    assert inner_types(ended) == {TensorProto.FLOAT if kept else HALF}
+    assert_sound(ended, ill, call)
+    for entry in ended.record["plan"]["keep"]:
+        assert "inside" in entry["reason"]

@@ -1,0 +1,90 @@
+"""Operators of custom domains: FP32, unless a rule lowers them."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from halfwise.formats import FP16
+from tests import models
+from tests.unit.graph.sketch import f32
+
+CUSTOM = {"fused", "bias_gelu", "gelu", "skip"}
+LOWER_ALL = [option for name in sorted(CUSTOM) for option in ("--lower", name)]
+
+
+def types(model):
+    values = (*onnx.load(model).graph.value_info, *onnx.load(model).graph.initializer)
+    return {
+        v.name: v.data_type if isinstance(v, onnx.TensorProto) else v.type.tensor_type.elem_type
+        for v in values
+    }
+
+
+def test_without_a_rule_they_are_fp32(fix):
+    ended = fix(models.microsoft())
+    assert ended.code == 0, ended.err
+    unsupported = ended.record["plan"]["unsupported"]
+    assert {u["node"] for u in unsupported} == CUSTOM
+    assert all("--lower NODE if your runtime has it in FP16" in u["reason"] for u in unsupported)
+    found = types(ended.model)
+    assert {found[name] for name in ("w1", "a", "b", "c", "gamma", "d")} == {TensorProto.FLOAT}
+    assert found["w2"] == TensorProto.FLOAT16
+
+
+def test_a_rule_lowers_them(fix, call):
+    ill = models.microsoft()
+    ended = fix(ill, *LOWER_ALL)
+    assert ended.code == 0, ended.err
+    plan = ended.record["plan"]
+    assert plan["unsupported"] == []
+    assert plan["lowered"] == {name: f"--lower {name}" for name in CUSTOM}
+    assert plan["candidates"] == 6
+    assert "1 node in FP16 by the rule --lower gelu: gelu." in ended.out
+    found = types(ended.model)
+    low = ("w1", "a", "b", "c", "gamma", "d", "s", "w2", "e")
+    assert {found[name] for name in low} == {TensorProto.FLOAT16}
+    again = call(
+        *("verify", "model.onnx", ended.model, "--inputs", "model.npz", "-o", "v"), folder="v"
+    )
+    assert again.code == 0, again.err
+
+
+def test_the_emulation_rounds_what_goes_in_and_comes_out(saved, call):
+    """y = ½ x·W, alone."""
+    ill = models.microsoft()
+    proto = onnx.ModelProto()
+    proto.CopyFrom(ill.proto)
+    del proto.graph.node[1:]
+    proto.graph.node[0].output[0] = "y"
+    (weight,) = (numpy_helper.to_array(t) for t in proto.graph.initializer if t.name == "w1")
+    model, inputs = saved(models.Ill(proto, ill.inputs))
+    ended = call("fix", model, "--inputs", inputs, "-o", "run", "--lower", "fused")
+    assert ended.code == 0, ended.err
+    x = ill.inputs["x"][[3, 7]]
+    low = FP16.round(f32(FP16.round(x) @ FP16.round(weight) / 2))
+    error = np.abs(low.astype(np.float64) - x.astype(np.float64) @ weight / 2).max()
+    (output,) = ended.record["verdict"]["outputs"].values()
+    assert output["max_abs"] == pytest.approx(error, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        (("--keep", "gelu", "--lower", "gelu"), "--keep gelu and --lower gelu both match"),
+        (("--keep-op", "Gelu", "--lower", "g.*"), "--keep-op Gelu and --lower g.* both match"),
+        (("--lower", "gelus"), "--lower gelus matches no node."),
+        (("--lower", "gelu("), "neither a node's name nor a regular expression"),
+    ],
+)
+def test_rules_that_contradict_or_match_nothing(saved, refused, rules, message):
+    model, inputs = saved(models.microsoft())
+    assert message in refused(3, "fix", model, "--inputs", inputs, "-o", "run", *rules)
+
+
+def test_some_low_some_kept(fix):
+    ended = fix(models.microsoft(), "--lower", "fused", "--lower", "skip", "--keep", "matmul")
+    assert ended.code == 0, ended.err
+    assert ended.kept == {"matmul"}
+    found = types(ended.model)
+    assert (found["a"], found["b"], found["d"]) == (TensorProto.FLOAT16, 1, TensorProto.FLOAT16)
