@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from bench import agreement, cuda, demo, overhead, real_models, search_cost, vit_b
+from bench import agreement, cuda, demo, overhead, peers, real_models, search_cost, vit_b
 from bench.figures import Figure, Result, equal, table
 from bench.runs import MODELS_VARIABLE, CommandFailed, Workbench, models_folder
 from halfwise.errors import HalfwiseError
@@ -36,6 +36,7 @@ BENCHES: Mapping[str, Measure] = {
     "agreement": agreement.measure,
     "vit_b": vit_b.measure,
     "cuda": cuda.measure,
+    "peers": peers.measure,
 }
 
 
@@ -57,7 +58,9 @@ def run(
         except (CommandFailed, HalfwiseError) as error:
             figures, skipped = [equal("ran to its end", str(error), "without error")], None
         variable = f"{MODELS_VARIABLE}=DIR " if bench.models else ""
-        found.append(Result(name, f"{variable}python bench/run.py {name}", figures, skipped))
+        command = f"{variable}python bench/run.py {name}"
+        told = bench.details.get(name)
+        found.append(Result(name, command, figures, skipped, details=told))
         if figures:
             found[-1].save(results)
     return found
@@ -72,12 +75,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"among {', '.join(BENCHES)}")
-    names = parser.parse_args(arguments).names or list(BENCHES)
+    parser.add_argument(
+        "--resume", action="store_true", help="let peers go on where the same code was interrupted"
+    )
+    given = parser.parse_args(arguments)
+    names = given.names or list(BENCHES)
     if unknown := [name for name in names if name not in BENCHES]:
         parser.error(f"no bench is called {', '.join(unknown)}; there are {', '.join(BENCHES)}")
     use_two_cores()
     with tempfile.TemporaryDirectory(prefix="halfwise-bench-") as folder:
-        results = run(names, Workbench(Path(folder), models_folder()), RESULTS)
+        bench = Workbench(Path(folder), models_folder(), resume=given.resume)
+        results = run(names, bench, RESULTS)
     print(table(results))
     return 0 if all(result.reached for result in results) else 1
 

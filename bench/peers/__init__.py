@@ -1,0 +1,91 @@
+"""Other tools for mixed precision beside halfwise: same models, same samples, same judge.
+
+Each peer runs in a virtual environment of its own, made from `requirements-*.txt` and kept under
+$XDG_CACHE_HOME/halfwise-bench; each conversion runs in a process of its own with a time limit.
+`tools/comparison.py` makes docs/comparison.md and the table in README.md from the result.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from bench.figures import Figure, equal
+from bench.peers.attempts import LIMIT_SECONDS, Attempt, attempt
+from bench.peers.counting import RULE
+from bench.peers.environments import Environment, environment
+from bench.peers.tasks import Task, tasks_of
+from bench.peers.tools import TOOLS
+from bench.runs import ROOT, Workbench
+
+Attempts = Mapping[str, Mapping[str, Attempt]]
+"""By model, then by tool."""
+
+
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Run every tool on every model that is here; return figures, and what was not run.
+
+    What each tool made of each model goes into the details of the result.
+    """
+    places = {name: environment(name) for name in {t.environment for t in TOOLS} - {None} if name}
+    found = {}
+    chosen = tasks_of(bench)
+    for i, task in enumerate(chosen):
+        print(f"  {i + 1}/{len(chosen)} {task.name}", file=sys.stderr, flush=True)
+        found[task.name] = {
+            tool.name: attempt(tool, task, places.get(tool.environment or ""), resume=bench.resume)
+            for tool in TOOLS
+        }
+    bench.details["peers"] = details(chosen, found, places)
+    absent = [f"{name}: {place.missing}" for name, place in places.items() if place.missing]
+    skipped = "; ".join([*absent, *filter(None, [bench.missing()])])
+    return figures(found), skipped or None
+
+
+def figures(found: Attempts) -> list[Figure]:
+    """Return what is claimed: halfwise passes, and no peer that passes keeps fewer nodes."""
+    failed = [name for name, ends in found.items() if not ends["halfwise"].passed]
+    fewer = [
+        f"{tool} on {name} ({end.kept} for {ends['halfwise'].kept})"
+        for name, ends in found.items()
+        for tool, end in ends.items()
+        if end.passed and (end.kept or 0) < (ends["halfwise"].kept or 0)
+    ]
+    passing = sum(e.passed for ends in found.values() for t, e in ends.items() if t != "halfwise")
+    return [
+        equal("models that halfwise does not pass", len(failed), 0, ", ".join(failed)),
+        equal(
+            f"results of peers that pass, of {passing}, with fewer FP32 nodes than halfwise's",
+            *(len(fewer), 0, ", ".join(fewer)),
+        ),
+    ]
+
+
+def details(
+    chosen: list[Task], found: Attempts, places: Mapping[str, Environment]
+) -> dict[str, Any]:
+    """Return everything that the comparison shows, for JSON."""
+    return {
+        "rule": RULE,
+        "limit_seconds": LIMIT_SECONDS,
+        "tools": {
+            tool.name: {
+                "title": tool.title,
+                "packages": places[tool.environment].packages if tool.environment else {},
+                "settings": dict(tool.settings),
+            }
+            for tool in TOOLS
+        },
+        "models": {
+            task.name: {
+                "family": task.family,
+                "nodes": task.nodes,
+                "calibration": task.samples[0],
+                "heldout": task.samples[1],
+                "options": [a.replace(f"{ROOT}/", "") for a in task.arguments],
+                "attempts": {tool: end.told() for tool, end in found[task.name].items()},
+            }
+            for task in chosen
+        },
+    }
