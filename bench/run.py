@@ -76,7 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"among {', '.join(BENCHES)}")
     parser.add_argument(
-        "--resume", action="store_true", help="let peers go on where the same code was interrupted"
+        "--resume",
+        action="store_true",
+        help="peers: take what the same tool already made of a model",
     )
     given = parser.parse_args(arguments)
     names = given.names or list(BENCHES)

@@ -68,7 +68,7 @@ class Workbench:
     Attributes:
         folder: Takes run folders; temporary.
         models: Folder of the models that are not in the repository, or None.
-        resume: Take from the cache what an interrupted run of the same code found.
+        resume: Take from the cache what the same tool already made of the same model.
         details: What a bench has to tell beyond its figures, by its name; JSON.
     """
 

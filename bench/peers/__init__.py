@@ -28,7 +28,11 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
 
     What each tool made of each model goes into the details of the result.
     """
-    places = {name: environment(name) for name in {t.environment for t in TOOLS} - {None} if name}
+    needed = dict.fromkeys(tool.environment for tool in TOOLS if tool.environment)
+    places = {name: environment(name) for name in needed}
+    absent = [f"{name}: {place.missing}" for name, place in places.items() if place.missing]
+    if len(absent) == len(places):
+        return [], "; ".join(absent)
     found = {}
     chosen = tasks_of(bench)
     for i, task in enumerate(chosen):
@@ -38,7 +42,6 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
             for tool in TOOLS
         }
     bench.details["peers"] = details(chosen, found, places)
-    absent = [f"{name}: {place.missing}" for name, place in places.items() if place.missing]
     skipped = "; ".join([*absent, *filter(None, [bench.missing()])])
     return figures(found), skipped or None
 

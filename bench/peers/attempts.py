@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 import subprocess
 import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from halfwise.records import Run, Verdict
 
 LIMIT_SECONDS = 300
 LONGEST_MESSAGE = 200
+ATTEMPT = "attempt.json"
 
 
 @dataclass(frozen=True)
@@ -72,42 +73,34 @@ class Attempt:
 
 
 def attempt(tool: Tool, task: Task, place: Environment | None, *, resume: bool) -> Attempt:
-    """Return what `tool` makes of `task`; with `resume`, what an interrupted run found."""
+    """Return what `tool` makes of `task`, judged by this code; `resume` takes what was made."""
     if place is not None and place.missing:
         return Attempt("not installed", message=place.missing)
-    known = cache_folder() / "peers" / f"{_key(tool, task, place)}.json"
-    if resume and known.is_file():
-        fields = json.loads(known.read_text(encoding="utf-8"))
-        fields["error"] = None if fields["error"] is None else float(fields["error"])
-        return Attempt(**fields)
-    out = task.folder / tool.name
-    out.mkdir()
-    made = _made(tool, task, place, out)
-    if made.end == "made":
-        result = out / ("mixed.onnx" if tool.environment else "run/model.onnx")
-        made = _judged(made, task, result)
-    made = replace(made, message=_short(made.message, task.folder))
-    known.parent.mkdir(parents=True, exist_ok=True)
-    known.write_text(json.dumps(made.told()), encoding="utf-8")
-    return made
+    known = cache_folder() / "peers" / _key(tool, task, place)
+    if resume and (known / ATTEMPT).is_file():
+        made = Attempt(**json.loads((known / ATTEMPT).read_text(encoding="utf-8")))
+    else:
+        shutil.rmtree(known, ignore_errors=True)
+        known.mkdir(parents=True)
+        made = _made(tool, task, place, known)
+        made = replace(made, message=_short(made.message, task.folder, known))
+        (known / ATTEMPT).write_text(json.dumps(asdict(made)), encoding="utf-8")
+    if made.end != "made":
+        return made
+    return _judged(made, task, known / ("mixed.onnx" if tool.environment else "run/model.onnx"))
 
 
 def _key(tool: Tool, task: Task, place: Environment | None) -> str:
-    """Return a hash of everything that the attempt depends on."""
+    """Return a hash of everything that the tool's work depends on."""
     digest = hashlib.sha256(repr((tool, task.options, place)).encode())
-    for file in (*_files(ROOT / "src", "*.py"), *_files(HERE, "*.py")):
-        digest.update(file.read_bytes())
-    for file in (
-        task.model,
-        *_files(task.folder / "calibration"),
-        *_files(task.folder / "heldout"),
-    ):
-        digest.update(file.read_bytes())
+    code = [HERE / "runners" / name for name in ("child.py", tool.runner)]
+    if tool.uses_halfwise:
+        code += sorted((ROOT / "src").rglob("*.py"))
+    samples = [task.folder / name for name in ("calibration", "heldout")]
+    for file in (*code, task.model, *(f for folder in samples for f in sorted(folder.iterdir()))):
+        if file.is_file():
+            digest.update(file.read_bytes())
     return digest.hexdigest()
-
-
-def _files(folder: Path, pattern: str = "*") -> Iterable[Path]:
-    return sorted(folder.rglob(pattern))
 
 
 def _made(tool: Tool, task: Task, place: Environment | None, out: Path) -> Attempt:
@@ -172,7 +165,8 @@ def _judged(made: Attempt, task: Task, result: Path) -> Attempt:
             task.model, result, str(task.folder / "heldout"), **task.options
         ).run.verdict
     except (HalfwiseError, ValidationError, InferenceError) as error:
-        return replace(made, end="invalid", message=next(iter(str(error).split("\n")), ""))
+        message = _short(str(error).partition("\n")[0], task.folder, result.parent)
+        return replace(made, end="invalid", message=message)
     metric = None if verdict.metric is None else verdict.metric.candidate
     return replace(
         made,
@@ -191,9 +185,11 @@ def _error(verdict: Verdict) -> float:
     )
 
 
-def _short(message: str | None, folder: Path) -> str | None:
-    """Return a message without the folder of this run, cut where it is long."""
+def _short(message: str | None, *folders: Path) -> str | None:
+    """Return a message without the folders of this run, cut where it is long."""
     if message is None:
         return None
-    plain = " ".join(message.replace(f"{folder}/", "").split())
+    for folder in folders:
+        message = message.replace(f"{folder}/", "")
+    plain = " ".join(message.split())
     return plain if len(plain) <= LONGEST_MESSAGE else f"{plain[:LONGEST_MESSAGE]}…"

@@ -25,6 +25,7 @@ class Tool:
         runner: File in `runners/`.
         environment: Name of its requirements; None runs it in this environment.
         settings: What the runner is told.
+        uses_halfwise: Whether it depends on halfwise's code.
         beside_halfwise: Run by this interpreter, the environment giving only its packages.
     """
 
@@ -33,6 +34,7 @@ class Tool:
     runner: str
     environment: str | None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    uses_halfwise: bool = True
     beside_halfwise: bool = False
 
     def command(self, task: Task, out: Path, place: Environment | None) -> list[str]:
@@ -57,8 +59,14 @@ class Tool:
 
 TOOLS = (
     Tool("halfwise", "halfwise", "", None),
-    Tool("autocast-512", "AutoCast 512", "autocast.py", "autocast", {"data_max": 512}),
-    Tool("autocast-65504", "AutoCast 65504", "autocast.py", "autocast", {"data_max": 65504}),
+    Tool(
+        *("autocast-512", "AutoCast 512", "autocast.py", "autocast", {"data_max": 512}),
+        uses_halfwise=False,
+    ),
+    Tool(
+        *("autocast-65504", "AutoCast 65504", "autocast.py", "autocast", {"data_max": 65504}),
+        uses_halfwise=False,
+    ),
     Tool(
         *("converter-search", "converter-common search", "onnxconverter.py"),
         *("onnxconverter-common", {"search": True}),
