@@ -4,15 +4,18 @@ Node names are known, so that a test can say which ones must stay in FP32. One f
 docs/failure-classes.md lists them all.
 """
 
+from tests.models.accumulation import long_softmax
 from tests.models.attention import mask
 from tests.models.benign import saturating, small
 from tests.models.cancelling import cancellation
 from tests.models.constants import batch_norm, huge_weights, tiny_weights
 from tests.models.depth import deep
+from tests.models.exponentials import softmax_op
 from tests.models.illness import COUNT, Factory, Ill, registered, signals, weights
 from tests.models.normalisation import layer_norm
 from tests.models.overflow import conv_chain, near_the_edge, root_mean_square, two_readers
 from tests.models.positions import rotary
+from tests.models.recurrent import lstm
 from tests.models.selection import arg_max
 from tests.models.underflow import logarithm
 
@@ -32,6 +35,8 @@ __all__ = [
     "huge_weights",
     "layer_norm",
     "logarithm",
+    "long_softmax",
+    "lstm",
     "mask",
     "near_the_edge",
     "root_mean_square",
@@ -39,6 +44,7 @@ __all__ = [
     "saturating",
     "signals",
     "small",
+    "softmax_op",
     "tiny_weights",
     "two_readers",
     "weights",

@@ -1,4 +1,4 @@
-"""cancelling."""
+"""Differences of nearly equal numbers."""
 
 from tests.models.illness import Ill, illness, signals
 from tests.unit.graph.sketch import Sketch, f32
@@ -18,6 +18,6 @@ def cancellation() -> Ill:
     return Ill(
         s.proto(y),
         {"x": f32(10 + 0.2 * walk)},
-        frozenset({"square", "mean_of_squares", "mean", "square_of_mean", "variance"}),
-        frozenset({"cancellation"}),
+        {"square", "mean_of_squares", "mean", "square_of_mean", "variance"},
+        {"cancellation"},
     )

@@ -1,6 +1,7 @@
 """What an ill model is, and the register of all of them."""
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, ParamSpec
@@ -38,8 +39,8 @@ class Ill:
 
     proto: onnx.ModelProto
     inputs: Mapping[str, NDArray[Any]]
-    kept: frozenset[str] = frozenset()
-    guards: frozenset[str | None] = frozenset()
+    kept: AbstractSet[str] = frozenset()
+    guards: AbstractSet[str | None] = frozenset()
     size: int | None = None
     options: tuple[str, ...] = ()
     name: str = ""

@@ -61,11 +61,12 @@ class InnerObservation(Record):
         op: Its operator type.
         kind: What `value` is. "square": the largest x² (or Σx²) inside Pow, ReduceL2 and
             ReduceSumSquare. "sum": the largest Σ|x| that a running sum can reach in ReduceSum,
-            ReduceMean, MatMul, Gemm, Conv, Softmax. "cancellation": median over elements of
-            max(|a|, |b|) / |a ± b| in Add and Sub, inf where results are mostly zero (those of a
-            constant operand do not count). "margin": for ArgMax, ArgMin and TopK, the smallest gap
-            between the last chosen and the first rejected score divided by the low format's spacing
-            at that score.
+            ReduceMean, GlobalAveragePool, MatMul, Gemm, Conv, Softmax. "cancellation": median over
+            elements of max(|a|, |b|) / |a ± b| in Add and Sub, inf where results are mostly zero
+            (those of a constant operand do not count). "margin": for ArgMax, ArgMin and TopK, the
+            smallest gap between the last chosen and the first rejected score divided by the low
+            format's spacing at that score; for NonMaxSuppression that between any two scores that
+            compete.
         value: The number.
         worst_sample: Index of the sample where it occurs.
     """

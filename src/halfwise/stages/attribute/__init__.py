@@ -15,6 +15,7 @@ from halfwise.stages.attribute.masks import mask_guards
 from halfwise.stages.attribute.ranges import range_guards
 from halfwise.stages.attribute.selection import selection_guards
 from halfwise.stages.attribute.small import small_guards
+from halfwise.stages.attribute.sums import sum_guards
 
 __all__ = ["attribute"]
 
@@ -53,6 +54,7 @@ def attribute(
         *masks,
         *(g for g in range_guards(evidence) if not _is_mask(g, masks)),
         *(g for g in constant_guards(evidence) if not _is_mask(g, masks)),
+        *sum_guards(evidence),
         *small_guards(evidence),
         *cancellation_guards(evidence),
         *integer_guards(evidence),

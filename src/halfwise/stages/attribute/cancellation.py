@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
+from halfwise.graph.patterns.reading import square_of
 from halfwise.records import Guard
 from halfwise.stages.attribute.evidence import Evidence, number, percent
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
@@ -26,8 +27,11 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
     ratio over the elements, exceeds `SIGNIFICANT`: a ratio above 20.5 in FP16 and 2.6 in BF16.
 
     The nodes are the subtraction and the producers of its operands, through data movement and
-    through nodes that hand errors on as they are (sums, means, factors). What reads the result
-    is left out: it is small, and a floating-point format stores small values as well as others.
+    through nodes that hand errors on as they are (sums, means, factors). A square hands on twice
+    the relative error of what it squares; it is followed to what only one operand is made of: in
+    E[x²] - E[x]² to the mean but not to x, since the variance of a rounded x is nearly that of x.
+    What reads the result is left out: it is small, and a floating-point format stores small values
+    as well as others.
     """
     unit = 2.0**-evidence.fmt.precision
     for node, seen in evidence.inside("cancellation"):
@@ -55,11 +59,17 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
         )
 
 
-def _origins(evidence: Evidence, node: ir.Node) -> list[ir.Node]:
+def _origins(evidence: Evidence, node: ir.Node) -> set[ir.Node]:
     def hands_on(source: ir.Node) -> Sequence[ir.Value | None]:
         scales = source.op_type in ("Mul", "Div") and any(
             constant_behind(v, evidence.roles) is not None for v in source.inputs
         )
         return source.inputs if scales or source.op_type in _LINEAR else ()
 
-    return [n for v in node.inputs for n in upstream(v, evidence.roles, hands_on)]
+    def doubles(source: ir.Node) -> Sequence[ir.Value | None]:
+        square = square_of(source.outputs[0]) if source.op_type in ("Mul", "Pow") else None
+        return (square.value,) if square else hands_on(source)
+
+    direct = {n for v in node.inputs for n in upstream(v, evidence.roles, hands_on)}
+    left, right = (set(upstream(v, evidence.roles, doubles)) for v in node.inputs)
+    return direct | (left ^ right)

@@ -1,6 +1,6 @@
 """Integers and angles that the low format cannot tell apart: positions, counts, phases, pixels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import onnx_ir as ir
@@ -25,7 +25,8 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
       equal. The nodes are all that compute with them.
     - "integer" for GridSample: an image with a side longer than that many pixels, because the grid
       runs over [-1, 1] and half its spacing there is a growing share of a pixel
-      (pytorch/pytorch#89836). Only where the image's shape is known.
+      (pytorch/pytorch#89836). Only where the image's shape is known. The nodes are the GridSample
+      and the arithmetic that makes the grid.
     - "angle": Sin, Cos and Tan of angles whose half spacing exceeds `SIGNIFICANT` radians: from 32
       in FP16, from 4 in BF16. The nodes are the function and the producers of the angle
       back to values below that limit, integers or constants.
@@ -121,6 +122,11 @@ def _half_spacing(evidence: Evidence, magnitude: float) -> float:
     return evidence.fmt.ulp(magnitude) / 2
 
 
+def _arithmetic(node: ir.Node) -> Iterable[ir.Value | None]:
+    """Return what coordinates were scaled or shifted from."""
+    return node.inputs if node.op_type in ("Add", "Sub", "Mul", "Div") else ()
+
+
 def _grid(evidence: Evidence, node: ir.Node) -> list[Guard]:
     image, grid = node.inputs[0], node.inputs[1]
     if image is None or image.shape is None or grid is None:
@@ -138,6 +144,6 @@ def _grid(evidence: Evidence, node: ir.Node) -> list[Guard]:
         message=f"the grid of {node.name} (GridSample) addresses {max(sides)} pixels, and "
         f"{evidence.format_name} stores its coordinates to within {pixels:.2g} pixels",
         fix="Keep the grid and the arithmetic that makes it in FP32.",
-        nodes=[node, *upstream(grid, evidence.roles, lambda _: ())],
+        nodes=[node, *upstream(grid, evidence.roles, _arithmetic)],
         severity=graded(Band.INEXACT, max(sides) / limit),
     )

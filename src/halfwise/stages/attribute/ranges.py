@@ -14,8 +14,6 @@ _RESCALE = (
     "Scale the weights that produce it down and those that read it up, or clamp it before it is "
     "stored."
 )
-_SEVERITY_OF_SUM = 0.9
-"""Σ|x| bounds the running sum but is reached only if no terms cancel."""
 _SEVERITY_OF_INNER_SQUARE = 0.8
 """An op may keep its squares in FP32, and the emulation does."""
 _HEADROOM_WEIGHT = 0.5
@@ -23,13 +21,12 @@ _HEADROOM_WEIGHT = 0.5
 
 
 def range_guards(evidence: Evidence) -> Iterator[Guard]:
-    """Yield overflow, square, sum and headroom guards.
+    """Yield overflow, square and headroom guards.
 
     - "overflow", or "square" where the tensor is a square: absmax ≥ `fmt.overflow_threshold`, the
       smallest magnitude that rounds to infinity (IEEE 754-2019, 4.3.1).
     - "square" inside ReduceL2 and the like: Σx² or x² reaches the threshold while the result fits.
       Possible only, because ops may work in FP32 inside; certain with FP16 accumulation.
-    - "sum": with FP16 accumulation, Σ|x| inside an op reaches the threshold.
     - "headroom": absmax · headroom ≥ threshold though absmax is below it.
 
     A tensor that data movement copies from one out of range is not named again. The nodes are the
@@ -40,8 +37,6 @@ def range_guards(evidence: Evidence) -> Iterator[Guard]:
         if seen.absmax * evidence.headroom >= threshold:
             yield from _tensor(evidence, seen)
     yield from _inner_squares(evidence)
-    if evidence.accumulate == "fp16":
-        yield from _sums(evidence)
 
 
 def _tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
@@ -109,22 +104,4 @@ def _inner_squares(evidence: Evidence) -> Iterator[Guard]:
             severity=graded(Band.OVERFLOW, seen.value / limit)
             if certain
             else _SEVERITY_OF_INNER_SQUARE,
-        )
-
-
-def _sums(evidence: Evidence) -> Iterator[Guard]:
-    limit = evidence.fmt.overflow_threshold
-    for node, seen in evidence.inside("sum"):
-        if seen.value < limit:
-            continue
-        yield from evidence.guard(
-            "sum",
-            node,
-            None,
-            message=f"a running {evidence.format_name} sum inside {seen.node} ({seen.op}) can "
-            f"reach {seen.value:.2g}, beyond {evidence.fmt.max:.6g}"
-            f"{evidence.where(seen.worst_sample)}",
-            fix="Accumulate in FP32, or scale the summands down before the sum.",
-            nodes=[node],
-            severity=_SEVERITY_OF_SUM,
         )

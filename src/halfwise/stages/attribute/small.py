@@ -27,6 +27,8 @@ _SEVERITY_OF_ROOT = 0.4
 """A root of something tiny is small itself: it matters only next to other small values."""
 _SEVERITY_OF_UNSEEN_EPS = 0.3
 """The eps becomes subnormal, and no statistics tell how small the values get."""
+_SEVERITY_OF_SUBNORMAL = 0.2
+"""The largest element keeps its accuracy: what is lost are smaller ones next to it."""
 
 
 def small_guards(evidence: Evidence) -> Iterator[Guard]:
@@ -38,7 +40,8 @@ def small_guards(evidence: Evidence) -> Iterator[Guard]:
       enters a logarithm; possible where the constant becomes zero; nothing where it stays non-zero
       and all sums seen are large.
     - "underflow": such an operand without eps has non-zero elements stored with a relative error
-      above `SIGNIFICANT`; or a whole tensor lies below `fmt.smallest_normal`.
+      above `SIGNIFICANT`; or a whole tensor lies below `fmt.smallest_normal`: certain where its
+      largest element has such an error, else possible.
 
     The nodes are the one that adds, everything demanding that follows it, and the producers of the
     small value up to the first one whose inputs do not vanish (round to zero in more than the
@@ -195,6 +198,7 @@ def _whole_tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
     if not 0.0 < seen.absmax < fmt.smallest_normal:
         return []
     vanishes = seen.absmax <= fmt.flush_threshold
+    lost = evidence.relative_error(seen.absmax) > SIGNIFICANT
     return evidence.guard(
         "underflow",
         node,
@@ -206,5 +210,7 @@ def _whole_tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
             node, "Scale the weights that produce it up and those that read it down."
         ),
         nodes=[node, *_small_source(evidence, value), *low_consumers(value, evidence.roles)],
-        severity=graded(Band.INEXACT, fmt.smallest_normal / seen.absmax),
+        severity=graded(Band.INEXACT, fmt.smallest_normal / seen.absmax)
+        if lost
+        else _SEVERITY_OF_SUBNORMAL,
     )

@@ -6,6 +6,7 @@ twin on magnitudes. Cancellation and margins need elements, so they are views on
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,12 +18,12 @@ from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, node_name, opset_of, tensor_name
 from halfwise.graph.roles import Roles, is_float
 from halfwise.records import InnerObservation, NodeName, TensorName
+from halfwise.stages.observe.margins import margin_view, varies
 
 Kind = Literal["square", "sum", "cancellation", "margin"]
 
 # The rank of their median is within 0.4 % of one half, and finding it takes 2 ms.
 _MEDIAN_ELEMENTS = 1 << 16
-_RANKING = ("ArgMax", "ArgMin", "TopK")
 
 
 @dataclass
@@ -89,7 +90,8 @@ def with_sums(network: Network, roles: Roles) -> tuple[ir.Model, dict[TensorName
     """Return a model, without outputs, that also computes what running sums can reach, and where.
 
     Each node that sums and may be low gets a twin of the same operator on |inputs|, without bias
-    (added after the sum): Σ|a||b| for MatMul, Gemm and Conv, Σ|x| for ReduceSum and ReduceMean.
+    (added after the sum): Σ|a||b| for MatMul, Gemm and Conv, Σ|x| for ReduceSum, ReduceMean and
+    GlobalAveragePool.
     Softmax subtracts the maximum first, so its sum is 1 / its largest probability. Exact but for
     FP32 rounding; one run costs about twice plain inference.
     """
@@ -119,18 +121,21 @@ def views(
 
     Args:
         network: The model.
-        roles: Role per node; only nodes that may be low are measured.
+        roles: Role per node; only nodes that may be low are measured, and NonMaxSuppression.
         fmt: The low format, the unit of margins.
         add: Called as `add(node, kind, value, sample)` for each sample.
     """
     found: dict[NodeName, View] = {}
-    for node in _low_nodes(network, roles):
+    for node in network.nodes():
         name = node_name(node)
-        if node.op_type in ("Add", "Sub") and all(map(is_float, node.inputs)):
-            if any(map(_varies, node.inputs)):
-                found[name] = _cancellation_view(node, add)
-        elif node.op_type in _RANKING and _varies(node.inputs[0]) and is_float(node.inputs[0]):
-            found[name] = _margin_view(node, fmt, add)
+        view = None
+        # NonMaxSuppression takes no FP16, but the scores that it reads may have been rounded.
+        if roles[name].free or node.op_type == "NonMaxSuppression":
+            view = margin_view(node, fmt, partial(add, name, "margin"))
+        if roles[name].free and node.op_type in ("Add", "Sub"):
+            view = _cancellation_view(node, partial(add, name, "cancellation"))
+        if view is not None:
+            found[name] = view
     return found
 
 
@@ -168,39 +173,8 @@ def cancellation(
     return float(np.median(ratio)) if ratio.size else float("nan")
 
 
-def margin(scores: NDArray[np.float32], k: int, axis: int, fmt: Format) -> float:
-    """Return the smallest gap between the k-th and the next largest score, in spacings of `fmt`.
-
-    Args:
-        scores: f32[*shape].
-        k: How many are chosen along `axis`.
-        axis: The axis of the ranking; negative counts from the end.
-        fmt: The format whose spacing at the k-th score is the unit.
-
-    Returns:
-        At least 0; NaN where there is nothing to confuse: none or all chosen, no rows, or no row
-        whose k-th score is finite. A rejected -inf counts as a gap of inf.
-    """
-    ranked = np.moveaxis(scores, axis, -1)
-    n = ranked.shape[-1]
-    if not 0 < k < n:
-        return float("nan")
-    ranked = np.partition(ranked, (n - k - 1, n - k), axis=-1)
-    chosen, rejected = (ranked[..., i].astype(np.float64) for i in (n - k, n - k - 1))
-    finite = np.isfinite(chosen)
-    chosen, rejected = chosen[finite], rejected[finite]
-    magnitude = np.abs(chosen)
-    normal = np.exp2(np.frexp(magnitude)[1].astype(np.float64) - fmt.precision)
-    spacing = np.where(magnitude < fmt.smallest_normal, fmt.smallest_subnormal, normal)
-    return float(((chosen - rejected) / spacing).min()) if chosen.size else float("nan")
-
-
 def _low_nodes(network: Network, roles: Roles) -> Iterator[ir.Node]:
     return (node for node in network.nodes() if roles[node_name(node)].free)
-
-
-def _varies(value: ir.Value | None) -> bool:
-    return value is not None and not value.is_initializer()
 
 
 def _constant(value: ir.Value) -> NDArray[np.float32]:
@@ -213,62 +187,61 @@ def _constant_max(value: ir.Value | None) -> float:
     return float(np.max(_constant(value), initial=-np.inf))
 
 
-def _cancellation_view(node: ir.Node, add: Callable[[NodeName, Kind, float, int], None]) -> View:
-    name, sign = node_name(node), 1 if node.op_type == "Add" else -1
+def _cancellation_view(node: ir.Node, add: Callable[[float, int], None]) -> View | None:
+    sign = 1 if node.op_type == "Add" else -1
     operands = [v for v in node.inputs if v is not None]
-    varying = [v for v in operands if _varies(v)]
+    varying = [v for v in operands if varies(v)]
+    if not varying or not all(map(is_float, operands)):
+        return None
 
     def visit(sample: int, *arrays: NDArray[np.float32]) -> None:
         seen = dict(zip(varying, arrays, strict=True))
         a, b = (seen[v] if v in seen else _constant(v) for v in operands)
         ratio = cancellation(a, b, sign, constant=len(varying) < len(operands))
-        add(name, "cancellation", ratio, sample)
+        add(ratio, sample)
 
     return View(tuple(map(tensor_name, varying)), visit)
-
-
-def _margin_view(
-    node: ir.Node, fmt: Format, add: Callable[[NodeName, Kind, float, int], None]
-) -> View:
-    name, scores = node_name(node), node.inputs[0]
-    assert scores is not None
-    axis = node.attributes.get_int("axis", -1 if node.op_type == "TopK" else 0)
-    smallest = node.op_type == "ArgMin" or not node.attributes.get_int("largest", 1)
-    fixed_k = node.attributes.get_int("k", 1)
-    count = node.inputs[1] if len(node.inputs) > 1 else None
-    if count is not None and not _varies(count):
-        fixed_k, count = int(constant_array(count).item()), None
-
-    def visit(sample: int, array: NDArray[np.float32], *k: NDArray[np.int64]) -> None:
-        chosen = int(k[0].item()) if k else fixed_k
-        add(name, "margin", margin(-array if smallest else array, chosen, axis, fmt), sample)
-
-    tensors = (scores,) if count is None else (scores, count)
-    return View(tuple(tensor_name(v) for v in tensors), visit)
 
 
 def _summing_twin(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
     """Return new nodes, the last of which computes the sums of `node`; none where it has none."""
     ins = list(node.inputs)
     match node.op_type:
-        case "MatMul" | "Conv":
-            a, b = _node("Abs", ins[:1], f"{prefix}::a"), _node("Abs", ins[1:2], f"{prefix}::b")
-            both = [a.outputs[0], b.outputs[0]]
-            return [a, b, _node(node.op_type, both, prefix, node.attributes)]
-        case "Gemm":
-            a, b = _node("Abs", ins[:1], f"{prefix}::a"), _node("Abs", ins[1:2], f"{prefix}::b")
-            # Before opset 11 the bias is not optional.
-            bias = ins[2:] if opset < 11 else []
-            attributes = {**node.attributes, "alpha": 1.0, "beta": 0.0}
-            return [a, b, _node("Gemm", [a.outputs[0], b.outputs[0], *bias], prefix, attributes)]
+        case "MatMul" | "Conv" | "Gemm":
+            return _product_sum(node, prefix, opset)
         case "ReduceSum":
             a = _node("Abs", ins[:1], f"{prefix}::a")
             return [a, _node("ReduceSum", [a.outputs[0], *ins[1:]], prefix, node.attributes)]
         case "ReduceMean":
             return [_node("ReduceL1", ins, prefix, node.attributes)]
+        case "GlobalAveragePool" if ins[0] is not None and ins[0].shape is not None:
+            axes, given, attributes = _axes(range(2, ins[0].shape.rank()), prefix, opset)
+            return [*axes, _node("ReduceL1", [ins[0], *given], prefix, attributes)]
         case "Softmax":
             return _softmax_sum(node, prefix, opset)
     return []
+
+
+def _product_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
+    ins, attributes = list(node.inputs), dict(node.attributes)
+    a, b = _node("Abs", ins[:1], f"{prefix}::a"), _node("Abs", ins[1:2], f"{prefix}::b")
+    bias: list[ir.Value | None] = []
+    if node.op_type == "Gemm":
+        # Before opset 11 the bias is not optional.
+        bias = ins[2:] if opset < 11 else []
+        attributes |= {"alpha": ir.AttrFloat32("alpha", 1.0), "beta": ir.AttrFloat32("beta", 0.0)}
+    return [a, b, _node(node.op_type, [a.outputs[0], b.outputs[0], *bias], prefix, attributes)]
+
+
+def _axes(
+    axes: Sequence[int], prefix: str, opset: int
+) -> tuple[list[ir.Node], list[ir.Value], dict[str, list[int]]]:
+    """Return the axes of a reduction as new nodes, operands and attributes."""
+    if opset < 18:
+        return [], [], {"axes": list(axes)}
+    array = ir.tensor(np.array(axes, np.int64))
+    node = _node("Constant", [], f"{prefix}::axes", {"value": array}, ir.DataType.INT64)
+    return [node], [node.outputs[0]], {}
 
 
 def _softmax_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
@@ -279,13 +252,9 @@ def _softmax_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
         # There, Softmax works on its input flattened to two axes.
         nodes = [_node("Flatten", inputs, f"{prefix}::flat", {"axis": axis})]
         inputs, axis = [nodes[0].outputs[0]], 1
-    attributes: dict[str, list[int]] = {"axes": [axis]}
-    if opset >= 18:
-        axes = ir.tensor(np.array([axis], np.int64))
-        nodes.append(_node("Constant", [], f"{prefix}::axes", {"value": axes}, ir.DataType.INT64))
-        inputs, attributes = [*inputs, nodes[-1].outputs[0]], {}
-    largest = _node("ReduceMax", inputs, f"{prefix}::max", attributes)
-    return [*nodes, largest, _node("Reciprocal", [largest.outputs[0]], prefix)]
+    axes, given, attributes = _axes([axis], prefix, opset)
+    largest = _node("ReduceMax", [*inputs, *given], f"{prefix}::max", attributes)
+    return [*nodes, *axes, largest, _node("Reciprocal", [largest.outputs[0]], prefix)]
 
 
 def _node(

@@ -80,3 +80,14 @@ def test_a_grid_over_a_large_image(side, named) -> None:
     inputs = {"x": np.ones((1, 1, 2, side), np.float32), "g": np.ones((1, 1, 1, 2), np.float32)}
     found = guards(s, y, inputs)
     assert [g.nodes for g in found] == ([("grid", "sample")] if named else [])
+
+
+def test_the_arithmetic_that_makes_a_grid_is_needed_too() -> None:
+    s = Sketch()
+    pixels = s.op("Relu", s.input("g", [1, 1, 1, 2]), name="pixels")
+    scaled = s.op("Mul", s.op("Add", pixels, 0.5, name="centre"), 2 / 4096, name="scale")
+    grid = s.op("Sub", scaled, 1.0, name="shift")
+    y = s.op("GridSample", s.input("x", [1, 1, 2, 4096]), grid, name="sample")
+    inputs = {"x": np.ones((1, 1, 2, 4096), np.float32), "g": np.ones((1, 1, 1, 2), np.float32)}
+    guard = only(guards(s, y, inputs), "integer")
+    assert guard.nodes == ("pixels", "centre", "scale", "shift", "sample")

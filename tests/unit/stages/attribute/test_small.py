@@ -108,3 +108,13 @@ def test_a_tensor_wholly_below_the_normal_range() -> None:
     assert (guard.tensor, guard.nodes) == ("tiny_out", ("tiny", "reader"))
     assert 1.0 < guard.severity < 2.0
     assert "all of it becomes subnormal" in guard.message
+
+
+def test_a_tensor_of_subnormals_that_keep_their_accuracy_is_only_possible() -> None:
+    s = Sketch()
+    y = s.op("Relu", s.op("Mul", s.input("x", [2, 4]), 1e-3, name="tiny"), name="reader")
+    # Half the spacing, 3e-8, is 0.1 % of 3e-5 and 6 % of 5e-7.
+    for largest, certain in ((3e-2, False), (5e-4, True)):
+        found = guards(s, y, {"x": rows(largest / 2, largest)})
+        severities = [g.severity for g in found if g.tensor == "tiny_out"]
+        assert [severity > 1 for severity in severities] == [certain]

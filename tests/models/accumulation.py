@@ -1,0 +1,62 @@
+"""Sums that are long enough to go wrong where they are kept in FP16 on the way."""
+
+import numpy as np
+
+from tests.models.illness import COUNT, Ill, illness, signals
+from tests.unit.graph.sketch import Sketch, f32
+
+FAMILY = "FP16 accumulation"
+ISSUES = ("NVIDIA/TensorRT#2942", "NVIDIA/TensorRT#1262")
+OPTIONS = ("--accumulate", "fp16")
+
+
+@illness(FAMILY, *ISSUES)
+def long_product() -> Ill:
+    """A MatMul over 16,384 positive terms: the running sum stops growing."""
+    s = Sketch()
+    x = s.input("x", [1, 16_384])
+    y = s.op("MatMul", x, f32(np.full((16_384, 1), 1.0)), name="matmul")
+    generator = np.random.default_rng(130)
+    inputs = {"x": f32(generator.uniform(0.85, 0.95, (COUNT, 1, 16_384)))}
+    return Ill(s.proto(y), inputs, {"matmul"}, {"sum"}, options=OPTIONS)
+
+
+@illness(FAMILY, *ISSUES)
+def long_sum() -> Ill:
+    """A ReduceSum over 16,384 positive terms: the running sum stops growing."""
+    s = Sketch()
+    x = s.input("x", [1, 16_384])
+    y = s.op("ReduceSum", x, [-1], name="sum")
+    generator = np.random.default_rng(131)
+    inputs = {"x": f32(generator.uniform(0.85, 0.95, (COUNT, 1, 16_384)))}
+    return Ill(s.proto(y), inputs, {"sum"}, {"sum"}, options=OPTIONS)
+
+
+@illness(FAMILY, "NVIDIA/TensorRT#1954", "openvinotoolkit/openvino#31623")
+def global_mean() -> Ill:
+    """A ReduceMean over 4096 pixels that sums first and divides afterwards."""
+    s = Sketch()
+    x = s.input("x", [1, 2, 64, 64])
+    y = s.op("ReduceMean", x, name="mean", axes=[2, 3])
+    inputs = {"x": f32(np.abs(signals(1, 2, 64, 64, seed=132, peak=100)) + 20)}
+    return Ill(s.proto(y), inputs, {"mean"}, {"sum"}, options=OPTIONS)
+
+
+@illness(FAMILY, "NVIDIA/TensorRT#1954")
+def inner_squares() -> Ill:
+    """A ReduceL2 whose sum of squares leaves the range on the way."""
+    s = Sketch()
+    x = s.input("x", [1, 4, 32])
+    y = s.op("Div", x, s.op("ReduceL2", x, name="norm", axes=[-1]), name="divide")
+    inputs = {"x": signals(1, 4, 32, seed=133, peak=1e3)}
+    return Ill(s.proto(y), inputs, {"norm"}, {"square"}, options=OPTIONS)
+
+
+@illness(FAMILY, *ISSUES)
+def long_softmax() -> Ill:
+    """A Softmax over 65,536 keys: its normaliser stops growing."""
+    s = Sketch()
+    x = s.input("x", [1, 65_536])
+    y = s.op("Softmax", x, name="softmax", axis=-1)
+    inputs = {"x": f32(np.round(signals(1, 65_536, seed=134, peak=0.5), 2))}
+    return Ill(s.proto(y), inputs, {"softmax"}, {"sum"}, options=OPTIONS)
