@@ -39,6 +39,7 @@ class Attempt:
             "invalid" (the ONNX checker refuses what it made), "not installed".
         passed: Whether the result is within tolerance on the held-out samples.
         kept: FP32 nodes of the result, by `counting.RULE`; None where there is no result.
+        fused: Whether the result has fewer nodes that compute than the FP32 model.
         casts: Casts of the result.
         error: Largest error of an output over its largest reference value (share of differing
             elements in an integer output) on the held-out samples; inf for new non-finite values.
@@ -48,12 +49,14 @@ class Attempt:
         peak_bytes: Peak memory of the process.
         builds: Assignments tried, where the tool searches by halfwise's emulation.
         joined: Held-out samples that halfwise took into its search because they failed.
+        headroom: Nodes that halfwise keeps for values beyond those observed alone.
         message: The first line of the failure, or what else there is to tell.
     """
 
     end: str
     passed: bool = False
     kept: int | None = None
+    fused: bool = False
     casts: int | None = None
     error: float | None = None
     metric: float | None = None
@@ -62,6 +65,7 @@ class Attempt:
     peak_bytes: int | None = None
     builds: int | None = None
     joined: int = 0
+    headroom: int = 0
     message: str | None = None
 
     def told(self) -> dict[str, Any]:
@@ -141,6 +145,7 @@ def _halfwise(done: subprocess.CompletedProcess[str], folder: Path, seconds: flo
         return _crashed(done, seconds)
     run: Run = halfwise.report(folder)
     assert run.search is not None
+    assert run.plan is not None
     return Attempt(
         end="made",
         seconds=seconds,
@@ -148,6 +153,7 @@ def _halfwise(done: subprocess.CompletedProcess[str], folder: Path, seconds: flo
         peak_bytes=run.cost.peak_rss_bytes,
         builds=run.cost.evaluations,
         joined=len(run.search.joined),
+        headroom=sum(kept.guard == "headroom" for kept in run.plan.keep),
     )
 
 
@@ -160,7 +166,7 @@ def _judged(made: Attempt, task: Task, result: Path) -> Attempt:
     """Check the result, count it and judge it on the held-out samples, by typed emulation."""
     try:
         onnx.checker.check_model(str(result), full_check=True)
-        kept, casts = counted(result)
+        count, original = counted(result), counted(task.model)
         verdict = halfwise.verify(
             task.model, result, str(task.folder / "heldout"), **task.options
         ).run.verdict
@@ -171,8 +177,9 @@ def _judged(made: Attempt, task: Task, result: Path) -> Attempt:
     return replace(
         made,
         passed=verdict.passed,
-        kept=kept,
-        casts=casts,
+        kept=count.fp32,
+        fused=count.operations < original.operations,
+        casts=count.casts,
         error=_error(verdict),
         metric=metric,
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx_ir as ir
 
 from halfwise.graph.model import Network, load_network, node_name
-from halfwise.graph.roles import Role, roles_of
+from halfwise.graph.roles import DATA_MOVEMENT, Role, roles_of
 
 RULE = (
     "An FP32 node is a node of the main graph of the result that computes (it does not only move "
@@ -17,24 +18,34 @@ RULE = (
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
 
 
-def counted(path: Path) -> tuple[int, int]:
-    """Return the FP32 nodes and the Casts of a model, by `RULE`; raises CaseError."""
+class Count(NamedTuple):
+    """What a model holds.
+
+    Attributes:
+        operations: Nodes of the main graph that do more than move data.
+        fp32: Those among them that compute in FP32 and could be FP16.
+        casts: Casts between FP32 and FP16, in bodies too.
+    """
+
+    operations: int
+    fp32: int
+    casts: int
+
+
+def counted(path: Path) -> Count:
+    """Count a model by `RULE`; raises CaseError."""
     network = load_network(path)
-    return fp32_nodes(network), casts(network)
-
-
-def fp32_nodes(network: Network) -> int:
-    """Return how many nodes compute in FP32 that could be FP16."""
     roles = roles_of(network)
-    return sum(
+    fp32 = sum(
         roles[node_name(node)].role is Role.COMPUTE
         and all(v is None or v.dtype != ir.DataType.FLOAT16 for v in (*node.inputs, *node.outputs))
         for node in network.nodes()
     )
+    operations = sum(node.op_type not in DATA_MOVEMENT for node in network.nodes())
+    return Count(operations, fp32, _casts(network))
 
 
-def casts(network: Network) -> int:
-    """Return how many Casts stand between FP32 and FP16, in bodies too."""
+def _casts(network: Network) -> int:
     return sum(
         node.op_type == "Cast" and {node.inputs[0].dtype, node.outputs[0].dtype} == _FLOATS
         for node in network.graph.all_nodes()

@@ -11,14 +11,15 @@ import onnx
 import pytest
 
 from bench import peers
-from bench.peers import attempts, counting, tasks
+from bench.peers import attempts, tasks
 from bench.peers.attempts import Attempt, attempt
+from bench.peers.counting import counted
 from bench.peers.environments import HERE, Environment, environment
 from bench.peers.tasks import Task, keywords, tasks_of
 from bench.peers.tools import TOOLS, Tool
 from bench.runs import ROOT, Workbench
 from halfwise.formats import FP16
-from halfwise.graph.model import load_network, network_from_proto
+from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
 from halfwise.stages.rewrite import rewrite, save_checked
@@ -131,14 +132,16 @@ def test_kept_nodes_are_those_of_the_plan(make, tmp_path):
     kept = frozenset(map(NodeName, ill.kept))
     made, _ = rewrite(network, roles_of(network), kept, FP16, fixed=frozenset(), low_io=False)
     save_checked(made.model, tmp_path / "mixed.onnx")
-    found, casts = counting.counted(tmp_path / "mixed.onnx")
-    assert found == len(kept)
-    assert casts == made.casts
+    count = counted(tmp_path / "mixed.onnx")
+    assert count.fp32 == len(kept)
+    assert count.casts == made.casts
+    onnx.save(ill.proto, tmp_path / "model.onnx")
+    assert count.operations == counted(tmp_path / "model.onnx").operations
 
 
 def test_casts_between_other_types_are_not_counted(tmp_path):
     onnx.save(models.rotary().proto, tmp_path / "model.onnx")
-    assert counting.casts(load_network(tmp_path / "model.onnx")) == 0
+    assert counted(tmp_path / "model.onnx").casts == 0
 
 
 @pytest.mark.slow
@@ -158,7 +161,14 @@ def test_figures_list_every_exception():
     made = Attempt("made", passed=True, kept=2)
     one = {"halfwise": made, "better": replace(made, kept=1), "same": made}
     two = {"halfwise": replace(made, passed=False), "worse": replace(made, kept=0, passed=False)}
-    failed, fewer = peers.figures({"one": one, "two": two})
+    other = {
+        "halfwise": replace(made, headroom=1),
+        "bolder": replace(made, kept=1),
+        "fusing": replace(made, kept=0, fused=True),
+    }
+    failed, fewer, fused, bolder = peers.figures({"one": one, "two": two, "other": other})
     assert (failed.measured, failed.note, failed.reached) == (1, "two", False)
-    assert (fewer.measured, fewer.note) == (1, "better on one (1 for 2)")
-    assert "of 2," in fewer.what
+    assert (fewer.measured, fewer.note, fewer.reached) == (1, "better on one (1 for 2)", False)
+    assert (fused.measured, fused.note) == (1, "fusing on other (0 for 2)")
+    assert (bolder.measured, bolder.note) == (1, "bolder on other (1 for 2)")
+    assert "of 4," in fewer.what
