@@ -71,9 +71,9 @@ alike: the ONNX checker, then `halfwise verify`, the typed emulation of FP16 sto
 held-out samples, which no peer saw. That judge is halfwise's own, and halfwise is built to satisfy
 it; no engine was run.
 
-There are {models} models: {classes} small ones, each with one way in which FP16 fails or does not
-(made in `tests/models`), and {published} published ones with the metric of their task.
-Measured {date} on {cpu}, {cores} cores, load {load}.
+Models: {classes} small ones that `tests/models` makes, each with one way in which FP16 fails or
+does not, and {published} published, judged by the metric of their task.
+Measured {date} on {cpu}, {cores} cores, {lanes} models at a time, load {load}.
 """
 
 RULES = """\
@@ -83,12 +83,14 @@ RULES = """\
 
 A cell is `FP32 nodes / Casts / error`. The error is the largest of any output, over the largest
 reference value (for integer outputs the share of elements that differ); at most 0.01 is allowed
-where no metric decides. ✗ marks a result that fails. Where there is no result, the cell tells why:
+where neither a metric nor an option beside the model's name decides. ✗ marks a result that fails. Where there is no result, the cell tells why:
 `refused` (the tool stopped with an error), `crashed`, `timeout`, `invalid` (the ONNX checker
 refuses the result), `not installed`. Messages stand below.
 
 Seconds are wall time of the whole process, imports included, and in brackets of the conversion or
-search alone; both are medians over the models. MiB are the highest peak of the process.
+search alone. Assignments tried are those that a tool has emulated by halfwise's emulation; each of
+Polygraphy's would be a TensorRT build. All three are medians over the models. MiB are the highest
+peak of the process.
 """
 
 
@@ -106,7 +108,7 @@ def document(content: Record) -> str:
     introduction = INTRODUCTION.format(
         command=content["command"],
         limit=details["limit_seconds"],
-        models=len(families),
+        lanes=details["lanes"],
         classes=len(families) - published,
         published=published,
         date=content["date"][:10],
@@ -133,17 +135,13 @@ def document(content: Record) -> str:
 def tools(details: Record) -> Iterator[str]:
     """Yield what each tool is."""
     yield "## The tools\n"
-    yield from table(
-        ("tool", "what it does", "how it was run", "packages"),
-        (
-            (
-                tool["title"],
-                *next(told for begin, told in HOW.items() if name.startswith(begin)),
-                ", ".join(f"{p} {v}" for p, v in tool["packages"].items()) or "this repository",
-            )
-            for name, tool in details["tools"].items()
-        ),
-    )
+    rows: list[Sequence[str]] = []
+    for begin, told in HOW.items():
+        alike = [tool for name, tool in details["tools"].items() if name.startswith(begin)]
+        packages = ", ".join(f"{p} {v}" for p, v in alike[0]["packages"].items())
+        titles = ", ".join(tool["title"] for tool in alike)
+        rows.append((titles, *told, packages or "this repository"))
+    yield from table(("tool", "what it does", "how it was run", "packages"), rows)
     yield ""
 
 
@@ -160,6 +158,7 @@ def summary(details: Record) -> Iterator[str]:
             "no valid result",
             "FP32 nodes where it passes (halfwise there)",
             f"FP32 nodes on the {len(common)} that all pass",
+            "assignments tried",
             "seconds (conversion)",
             "MiB",
         ),
@@ -170,13 +169,13 @@ def summary(details: Record) -> Iterator[str]:
 def _row(title: str, tool: str, attempts: list[Record], common: list[Record]) -> Sequence[str]:
     own = [a[tool] for a in attempts]
     if all(a["end"] == "not installed" for a in own):
-        return (title, *["not installed"] * 6)
+        return (title, *["not installed"] * 7)
     passed = [a for a in attempts if a[tool]["passed"]]
     kept, halfwise = (sum(a[t]["kept"] for a in passed) for t in (tool, "halfwise"))
     beside = "" if tool == "halfwise" else f" ({halfwise})"
-    seconds, alone, peak = (
+    builds, seconds, alone, peak = (
         [a[field] for a in own if a[field] is not None]
-        for field in ("seconds", "convert_seconds", "peak_bytes")
+        for field in ("builds", "seconds", "convert_seconds", "peak_bytes")
     )
     time = f"{statistics.median(seconds):.1f}" if seconds else "–"
     time += f" ({statistics.median(alone):.1f})" if alone else ""
@@ -186,6 +185,7 @@ def _row(title: str, tool: str, attempts: list[Record], common: list[Record]) ->
         str(sum(a["end"] != MADE for a in own)),
         f"{kept}{beside}",
         str(sum(a[tool]["kept"] for a in common)),
+        f"{statistics.median(builds):.0f}" if builds else "–",
         time,
         f"{max(peak) / 2**20:.0f}" if peak else "–",
     )
@@ -195,16 +195,22 @@ def claims(content: Record) -> Iterator[str]:
     """Yield the figures of the bench."""
     for figure in content["figures"]:
         note = f": {figure['note']}" if figure["note"] else ""
-        yield f"- {figure['what'].capitalize()}: **{figure['measured']}**{note}."
+        what = figure["what"]
+        yield f"- {what[0].upper()}{what[1:]}: **{figure['measured']}**{note}."
 
 
 def models(details: Record) -> Iterator[str]:
     """Yield a table with a row for each model."""
     titles = [tool["title"] for tool in details["tools"].values()]
     rows: list[Sequence[str]] = []
+    family = None
     for name, model in details["models"].items():
+        if model["family"] != family:
+            family = model["family"]
+            rows.append((f"**{family}**", *[""] * len(titles)))
         ends = [cell(model, model["attempts"][tool]) for tool in details["tools"]]
-        rows.append((f"{name} ({model['nodes']})", *ends))
+        options = f" `{' '.join(model['options'])}`" if model["options"] else ""
+        rows.append((f"{name} ({model['nodes']}){options}", *ends))
     yield from table(("model (compute nodes)", *titles), rows)
     yield ""
 
@@ -221,8 +227,8 @@ def cell(model: Record, attempt: Record) -> str:
 
 
 def number(value: float) -> str:
-    """Return an error with one digit: 6e-4, 0.03, 2, inf."""
-    text = f"{value:.1g}"
+    """Return an error with two digits: 6.1e-7, 0.034, 14, inf."""
+    text = f"{value:.2g}"
     return re.sub(r"e([+-])0*", lambda sign: "e" + sign[1].replace("+", ""), text)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bench.figures import Figure, equal, reported
@@ -18,6 +19,9 @@ from bench.peers.environments import Environment, environment
 from bench.peers.tasks import Task, tasks_of
 from bench.peers.tools import TOOLS
 from bench.runs import ROOT, Workbench
+
+LANES = 2
+"""Models at a time: most of the time goes into imports, which use one core."""
 
 Attempts = Mapping[str, Mapping[str, Attempt]]
 """By model, then by tool."""
@@ -31,16 +35,19 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     needed = dict.fromkeys(tool.environment for tool in TOOLS if tool.environment)
     places = {name: environment(name) for name in needed}
     absent = [f"{name}: {place.missing}" for name, place in places.items() if place.missing]
-    if len(absent) == len(places):
+    if places and len(absent) == len(places):
         return [], "; ".join(absent)
-    found = {}
     chosen = tasks_of(bench)
-    for i, task in enumerate(chosen):
-        print(f"  {i + 1}/{len(chosen)} {task.name}", file=sys.stderr, flush=True)
-        found[task.name] = {
+
+    def every_tool(task: Task) -> dict[str, Attempt]:
+        print(f"  {task.name} …", file=sys.stderr, flush=True)
+        return {
             tool.name: attempt(tool, task, places.get(tool.environment or ""), resume=bench.resume)
             for tool in TOOLS
         }
+
+    with ThreadPoolExecutor(LANES) as lanes:
+        found = dict(zip([t.name for t in chosen], lanes.map(every_tool, chosen), strict=True))
     bench.details["peers"] = details(chosen, found, places)
     skipped = "; ".join([*absent, *filter(None, [bench.missing()])])
     return figures(found), skipped or None
@@ -83,6 +90,7 @@ def details(
     return {
         "rule": RULE,
         "limit_seconds": LIMIT_SECONDS,
+        "lanes": LANES,
         "tools": {
             tool.name: {
                 "title": tool.title,

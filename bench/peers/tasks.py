@@ -110,4 +110,4 @@ def _written(
 def _write_samples(folder: Path, samples: Samples) -> None:
     folder.mkdir()
     for i, sample in enumerate(samples):
-        np.savez(folder / f"{i:04}.npz", **dict(sample))
+        np.savez(folder / f"{i:04}.npz", **dict(sample))  # type: ignore[arg-type]

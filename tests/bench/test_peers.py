@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from dataclasses import replace
@@ -155,6 +156,19 @@ def test_what_cannot_be_installed_is_told(tmp_path, monkeypatch, task):
     assert not place.folder.exists()
     ended = attempt(TOOLS[1], task, place, resume=False)
     assert (ended.end, ended.message) == ("not installed", place.missing)
+
+
+def test_everything_is_told_as_json(task, monkeypatch):
+    monkeypatch.setattr(peers, "TOOLS", TOOLS[:1])
+    bench = Workbench(task.folder / "again")
+    figures, skipped = peers.measure(bench)
+    assert all(figure.reached for figure in figures)
+    assert skipped == bench.missing()
+    told = json.loads(json.dumps(bench.details["peers"], allow_nan=False))
+    assert told["tools"]["halfwise"]["title"] == "halfwise"
+    model = told["models"]["conv_chain"]
+    assert (model["nodes"], model["calibration"], model["heldout"]) == (4, 6, 2)
+    assert model["attempts"]["halfwise"]["kept"] == 3
 
 
 def test_figures_list_every_exception():
