@@ -1,6 +1,6 @@
 """Runs the benches, writes `bench/results/<name>.json` each, and prints a table.
 
-    python bench/run.py              all of them; vit_b alone takes a quarter of an hour
+    python bench/run.py              all of them; vit_b and peers take a quarter of an hour each
     python bench/run.py demo …       those named
 
 Exits with 1 if a figure is not reached. Models that are not in the repository are taken from the

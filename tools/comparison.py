@@ -83,9 +83,9 @@ RULES = """\
 
 A cell is `FP32 nodes / Casts / error`. The error is the largest of any output, over the largest
 reference value (for integer outputs the share of elements that differ); at most 0.01 is allowed
-where neither a metric nor an option beside the model's name decides. ✗ marks a result that fails. Where there is no result, the cell tells why:
-`refused` (the tool stopped with an error), `crashed`, `timeout`, `invalid` (the ONNX checker
-refuses the result), `not installed`. Messages stand below.
+where neither a metric nor an option beside the model's name decides. ✗ marks a result that fails.
+Where there is no result, the cell tells why: `refused` (the tool stopped with an error), `crashed`,
+`timeout`, `invalid` (the ONNX checker refuses the result), `not installed`. Messages stand below.
 
 Seconds are wall time of the whole process, imports included, and in brackets of the conversion or
 search alone. Assignments tried are those that a tool has emulated by halfwise's emulation; each of

@@ -15,6 +15,7 @@ from bench.runs import ROOT
 
 HERE = Path(__file__).resolve().parent
 SECONDS_TO_INSTALL = 1800
+INSTALL = ("install", "--quiet", "--retries", "1", "--timeout", "30", "--requirement")
 TOLD = (
     *("nvidia-modelopt", "torch", "onnxconverter-common", "polygraphy"),
     *("onnx", "onnxruntime", "onnxruntime-gpu", "numpy"),
@@ -81,7 +82,7 @@ def _install(folder: Path, requirements: Path) -> str | None:
     """Make the environment; return what went wrong."""
     commands = (
         [str(ROOT / "tools" / "make-venv"), str(folder), sys.executable],
-        [str(folder / "bin" / "pip"), "install", "--quiet", "-r", str(requirements)],
+        [str(folder / "bin" / "pip"), *INSTALL, str(requirements)],
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
     for command in commands:
