@@ -56,11 +56,12 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
 def figures(found: Attempts) -> list[Figure]:
     """Return what is claimed: halfwise passes, and no peer that passes keeps fewer nodes.
 
-    Two kinds of results are listed apart: of a model that the peer simplified by fusing nodes, and
-    of nodes that halfwise keeps for its headroom, for values that no sample holds.
+    Three kinds of results are listed apart: of a model in which the peer fused nodes, of one whose
+    constants it clipped within FP16's range, and of nodes that halfwise keeps for its headroom, for
+    values that no sample holds.
     """
     failed = [name for name, ends in found.items() if not ends["halfwise"].passed]
-    lists: dict[str, list[str]] = {"": [], "fused": [], "headroom": []}
+    lists: dict[str, list[str]] = {"": [], "fused": [], "clipped": [], "headroom": []}
     passing = 0
     for name, ends in found.items():
         own = ends["halfwise"]
@@ -69,18 +70,29 @@ def figures(found: Attempts) -> list[Figure]:
             passing += kept is not None
             if kept is None or own.kept is None or kept >= own.kept:
                 continue
-            kind = "fused" if end.fused else "headroom" if kept >= own.kept - own.headroom else ""
-            lists[kind].append(f"{tool} on {name} ({kept} for {own.kept})")
+            lists[_kind(end, own)].append(f"{tool} on {name} ({kept} for {own.kept})")
     what = f"results of peers that pass, of {passing}, with fewer FP32 nodes than halfwise's"
     return [
         equal("models that halfwise does not pass", len(failed), 0, ", ".join(failed)),
         equal(what, len(lists[""]), 0, ", ".join(lists[""])),
-        reported(f"{what}, after fusing nodes", len(lists["fused"]), ", ".join(lists["fused"])),
-        reported(
-            f"{what}, by those kept for headroom alone",
-            *(len(lists["headroom"]), ", ".join(lists["headroom"])),
+        *(
+            reported(f"{what}, {why}", len(lists[kind]), ", ".join(lists[kind]))
+            for kind, why in (
+                ("fused", "after fusing nodes"),
+                ("clipped", "after clipping constants that FP16 holds"),
+                ("headroom", "by those kept for headroom alone"),
+            )
         ),
     ]
+
+
+def _kind(end: Attempt, own: Attempt) -> str:
+    """Return why a peer keeps fewer nodes than halfwise; empty where nothing explains it."""
+    if end.fused:
+        return "fused"
+    if end.clipped:
+        return "clipped"
+    return "headroom" if (end.kept or 0) >= (own.kept or 0) - own.headroom else ""
 
 
 def details(

@@ -40,6 +40,7 @@ class Attempt:
         passed: Whether the result is within tolerance on the held-out samples.
         kept: FP32 nodes of the result, by `counting.RULE`; None where there is no result.
         fused: Whether the result has fewer nodes that compute than the FP32 model.
+        clipped: Whether the largest constant that FP16 could hold became smaller by more than 1 %.
         casts: Casts of the result.
         error: Largest error of an output over its largest reference value (share of differing
             elements in an integer output) on the held-out samples; inf for new non-finite values.
@@ -57,6 +58,7 @@ class Attempt:
     passed: bool = False
     kept: int | None = None
     fused: bool = False
+    clipped: bool = False
     casts: int | None = None
     error: float | None = None
     metric: float | None = None
@@ -179,6 +181,7 @@ def _judged(made: Attempt, task: Task, result: Path) -> Attempt:
         passed=verdict.passed,
         kept=count.fp32,
         fused=count.operations < original.operations,
+        clipped=count.largest < 0.99 * original.largest,
         casts=count.casts,
         error=_error(verdict),
         metric=metric,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 
-from halfwise.graph.model import Network, load_network, node_name
+from halfwise.formats import FP16
+from halfwise.graph.model import Network, constant_array, load_network, node_name
 from halfwise.graph.roles import DATA_MOVEMENT, Role, roles_of
 
 RULE = (
@@ -25,11 +27,13 @@ class Count(NamedTuple):
         operations: Nodes of the main graph that do more than move data.
         fp32: Those among them that compute in FP32 and could be FP16.
         casts: Casts between FP32 and FP16, in bodies too.
+        largest: Largest finite magnitude of a float constant that FP16 could hold.
     """
 
     operations: int
     fp32: int
     casts: int
+    largest: float
 
 
 def counted(path: Path) -> Count:
@@ -42,7 +46,7 @@ def counted(path: Path) -> Count:
         for node in network.nodes()
     )
     operations = sum(node.op_type not in DATA_MOVEMENT for node in network.nodes())
-    return Count(operations, fp32, _casts(network))
+    return Count(operations, fp32, _casts(network), _largest(network))
 
 
 def _casts(network: Network) -> int:
@@ -51,3 +55,9 @@ def _casts(network: Network) -> int:
         for node in network.graph.all_nodes()
         if node.inputs and node.inputs[0] is not None
     )
+
+
+def _largest(network: Network) -> float:
+    constants = [v for v in network.graph.initializers.values() if v.dtype in _FLOATS]
+    sizes = [np.abs(constant_array(v).astype(np.float32)).ravel() for v in constants]
+    return max((float(s[s <= FP16.max].max(initial=0)) for s in sizes), default=0.0)
