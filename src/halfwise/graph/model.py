@@ -234,6 +234,11 @@ def _check_and_infer(model: ir.Model) -> None:
 
     The pass of onnx-ir only logs an error, and takes a sequence of tensors for a tensor.
     """
+    for node in model.graph.all_nodes():
+        if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
+            # A Loop without a first condition leaves ONNX's inference without a type for it.
+            for condition in node.attributes["body"].as_graph().inputs[1:2]:
+                condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)
     proto = skeleton(model)[0]
     try:
         onnx.checker.check_model(proto, full_check=True)
@@ -255,11 +260,6 @@ def _check_and_infer(model: ir.Model) -> None:
         if value.name in types:
             value.type = ir.serde.deserialize_type_proto_for_type(types[value.name])
             value.shape = ir.serde.deserialize_type_proto_for_shape(types[value.name])
-    for node in model.graph.all_nodes():
-        if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
-            # A Loop without a first condition leaves ONNX's inference without a type for it.
-            for condition in node.attributes["body"].as_graph().inputs[1:2]:
-                condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)
 
 
 def _forget_sizes(proto: onnx.ModelProto) -> None:

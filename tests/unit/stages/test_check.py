@@ -43,15 +43,6 @@ def test_a_body_with_low_tensors_is_refused():
         check(sketch.network(sketch.op("Neg", "chosen", name="neg")))
 
 
-def test_a_model_with_low_weights_is_refused():
-    sketch = Sketch()
-    x = sketch.input("x", [1, 4], TensorProto.FLOAT16)
-    weight = sketch.constant(np.ones(4, np.float16), "weight")
-    network = sketch.network(sketch.op("Mul", x, weight, name="mul"))
-    with pytest.raises(CaseError, match="FLOAT16"):
-        check(network)
-
-
 @pytest.mark.parametrize("dtype", [TensorProto.INT64, TensorProto.DOUBLE])
 def test_a_model_without_fp32_is_refused(dtype):
     sketch = Sketch()

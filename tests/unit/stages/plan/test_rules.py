@@ -125,9 +125,9 @@ def test_contradictions_of_other_rules():
         applied(keep_op=("Sqrt",), lower=("root",))
     with pytest.raises(CaseError, match="--keep outputs and --lower gamma both match node gamma"):
         applied(keep=("outputs",), lower=("gamma",))
-    for rules in ({"keep": ("choose",)}, {"keep_op": ("If",)}):
-        with pytest.raises(CaseError, match="--lower choose matches choose, which must be FP32"):
-            applied(pinned(), lower=("choose",), **rules)
+    for rules in ({"keep": ("eye",)}, {"keep_op": ("EyeLike",)}):
+        with pytest.raises(CaseError, match="--lower eye matches eye, which must be FP32"):
+            applied(pinned(), lower=("eye",), **rules)
 
 
 def test_an_expression_that_is_none_is_refused():
