@@ -83,8 +83,13 @@ class Format:
         Infinities of the input stay infinite, NaN stays NaN. This is what TensorRT does with
         weights ("converted them to the closest finite FP16 value").
         """
+        return self.store(array).astype(np.float32)
+
+    def store(self, array: NDArray[np.float32]) -> NDArray[np.generic]:
+        """Return `saturate(array)` as it is stored, in `dtype`."""
         limited = np.where(np.isinf(array), array, np.clip(array, -self.max, self.max))
-        return self.round(limited.astype(np.float32))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return limited.astype(self.dtype)
 
 
 FP32 = Format(

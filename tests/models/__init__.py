@@ -12,6 +12,7 @@ from tests.models.constants import batch_norm, huge_weights, tiny_weights
 from tests.models.custom import microsoft
 from tests.models.depth import deep, residual
 from tests.models.illness import COUNT, Factory, Ill, registered, signals, weights
+from tests.models.large import large_weights, saved_beside, two_bodies
 from tests.models.normalisation import layer_norm
 from tests.models.overflow import conv_chain, near_the_edge, root_mean_square, two_readers
 from tests.models.positions import resize, rotary
@@ -35,6 +36,7 @@ __all__ = [
     "deep",
     "exponentials",
     "huge_weights",
+    "large_weights",
     "layer_norm",
     "logarithm",
     "lstm",
@@ -46,9 +48,11 @@ __all__ = [
     "root_mean_square",
     "rotary",
     "saturating",
+    "saved_beside",
     "signals",
     "small",
     "tiny_weights",
+    "two_bodies",
     "two_readers",
     "weights",
 ]

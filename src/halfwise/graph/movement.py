@@ -16,6 +16,7 @@ from halfwise.formats import Format
 from halfwise.graph.casts import fill_of
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.graph.weights import pieces
 from halfwise.records import NodeName, TensorName
 
 
@@ -136,8 +137,8 @@ def _move_saturated(network: Network, roles: Roles, fmt: Format) -> frozenset[No
 def _exceeds(tensor: ir.TensorProtocol | None, fmt: Format) -> bool:
     if tensor is None or tensor.dtype != ir.DataType.FLOAT:
         return False
-    magnitude = np.abs(np.asarray(tensor.numpy()))
-    return bool(np.any((magnitude > fmt.max) & np.isfinite(magnitude)))
+    magnitudes = (np.abs(piece) for piece in pieces(np.asarray(tensor.numpy())))
+    return any(bool(np.any((m > fmt.max) & np.isfinite(m))) for m in magnitudes)
 
 
 class _CastProgram:

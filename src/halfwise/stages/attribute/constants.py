@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from halfwise.graph.casts import saturated_constants
 from halfwise.graph.model import constant_array
+from halfwise.graph.weights import pieces
 from halfwise.records import Guard, SaturatedConstant
 from halfwise.stages.attribute.evidence import Evidence, percent, several
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
@@ -81,22 +82,28 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
     ]
     if not nodes or all(moves(n, evidence.roles) for n in nodes):
         return []
-    magnitudes = np.abs(constant_array(value).astype(np.float32))
-    nonzero = magnitudes[magnitudes > 0]
-    share = float((nonzero < fmt.smallest_normal).mean()) if nonzero.size else 0.0
+    nonzero = subnormal = zeroed = 0
+    largest = 0.0
+    for piece in pieces(constant_array(value)):
+        magnitudes = np.abs(piece.astype(np.float32))
+        magnitudes = magnitudes[magnitudes > 0]
+        nonzero += magnitudes.size
+        subnormal += int(np.count_nonzero(magnitudes < fmt.smallest_normal))
+        zeroed += int(np.count_nonzero(magnitudes <= fmt.flush_threshold))
+        largest = max(largest, float(magnitudes.max(initial=0)))
+    share = subnormal / max(1, nonzero)
     if share <= _MOSTLY:
         return []
-    zeroed = float((nonzero <= fmt.flush_threshold).mean())
     return evidence.guard(
         "constant-subnormal",
         nodes[0],
         value,
         message=f"{percent(share)} of the non-zero values of constant {value.name} are below "
         f"{evidence.format_name}'s smallest normal number {fmt.smallest_normal:.2g}, and "
-        f"{percent(zeroed)} become zero",
+        f"{percent(zeroed / nonzero)} become zero",
         fix=_SCALE,
         nodes=nodes,
-        severity=graded(Band.INEXACT, fmt.smallest_normal / float(nonzero.max())),
+        severity=graded(Band.INEXACT, fmt.smallest_normal / largest),
     )
 
 

@@ -12,6 +12,7 @@ from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
 from halfwise.graph.patterns import written_out
 from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.graph.weights import pieces
 from halfwise.records import (
     Guard,
     GuardKind,
@@ -125,12 +126,10 @@ class Evidence:
         """Return the smallest and largest finite element of a constant, NaN for none."""
         name = tensor_name(value)
         if name not in self._spans:
-            array = constant_array(value)
-            finite = array[np.isfinite(array)]
-            nothing = (math.nan, math.nan)
-            self._spans[name] = (
-                (float(finite.min()), float(finite.max())) if finite.size else nothing
-            )
+            finite = [p[np.isfinite(p)] for p in pieces(constant_array(value))]
+            spans = [(float(p.min()), float(p.max())) for p in finite if p.size]
+            lows, highs = zip(*spans, strict=True) if spans else ((math.nan,), (math.nan,))
+            self._spans[name] = (min(lows), max(highs))
         return self._spans[name]
 
     def largest(self, value: ir.Value) -> float:
