@@ -229,7 +229,7 @@ def test_a_constant_that_would_become_zero_is_told():
     )
     lines = part(report(run(plan=plan((), constants=(eps,)))), "In figures").lines
     told = (
-        "Constant eps (1e-12) is stored as the smallest number of FP16, where it would become zero."
+        "Constant eps (1e−12) is stored as the smallest number of FP16, where it would become zero."
     )
     assert told in lines
 
