@@ -12,10 +12,12 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 import onnx
+from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.figures import Figure, Result, at_most, equal, reported, table
@@ -43,14 +45,14 @@ class _Writer:
     initializers: list[TensorProto] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
 
-    def op(self, op: str, *inputs: str, name: str, keep: bool = False, **attributes: object) -> str:
+    def op(self, op: str, *inputs: str, name: str, keep: bool = False, **attributes: Any) -> str:
         """Append a node; its output is called as it is. With `keep`, FP16 breaks it."""
         self.nodes.append(helper.make_node(op, inputs, [name], name, **attributes))
         if keep:
             self.kept.append(name)
         return name
 
-    def constant(self, name: str, array: np.ndarray) -> str:
+    def constant(self, name: str, array: ArrayLike) -> str:
         """Append a small constant."""
         self.initializers.append(numpy_helper.from_array(np.asarray(array, np.float32), name))
         return name
@@ -61,7 +63,7 @@ class _Writer:
         array *= scale / np.sqrt(shape[0])
         with self.data.open("ab") as stream:
             offset = stream.tell()
-            stream.write(array)
+            array.tofile(stream)
         tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape)
         tensor.data_location = TensorProto.EXTERNAL
         for key, value in (

@@ -22,7 +22,7 @@ def logarithm() -> Ill:
 
 @illness(FAMILY, *EPS)
 def constant_rows() -> Ill:
-    """(x - mean) / (deviation + 1e-12) in rows without any spread: 0/0."""
+    """(x - mean) / (deviation + 1e-12) in rows without any spread: 0/0, were the eps zero."""
     s = Sketch()
     x = s.input("x", [1, 4, 16])
     centred = s.op("Sub", x, s.op("ReduceMean", x, name="mean", axes=[-1]), name="centre")
@@ -31,19 +31,19 @@ def constant_rows() -> Ill:
     y = s.op("Div", centred, s.op("Add", sigma, f32(1e-12), name="eps"), name="divide")
     inputs = {"x": signals(1, 4, 16, seed=80, peak=8)}
     inputs["x"][:, :, 2] = 1
-    return Ill(s.proto(y), inputs, {"eps", "divide"}, {"eps"})
+    return Ill(s.proto(y), inputs)
 
 
 @illness(FAMILY, *EPS)
 def zeros() -> Ill:
-    """x / √(x² + 1e-12) at zero: 0/0."""
+    """x / √(x² + 1e-12) at zero: 0/0, were the eps zero."""
     s = Sketch()
     x = s.input("x", [1, 64])
     square = s.op("Mul", x, x, name="square")
     root = s.op("Sqrt", s.op("Add", square, f32(1e-12), name="eps"), name="root")
     y = s.op("Div", x, root, name="divide")
     inputs = {"x": f32(np.round(signals(1, 64, seed=81, peak=3)))}
-    return Ill(s.proto(y), inputs, {"eps", "root"}, {"eps"})
+    return Ill(s.proto(y), inputs)
 
 
 @illness(FAMILY)

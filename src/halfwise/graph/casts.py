@@ -18,7 +18,7 @@ from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, graphs_of, tensor_name
 from halfwise.graph.roles import NodeRole, Role, Roles, is_float
 from halfwise.graph.weights import LowWeights, pieces
-from halfwise.records import NodeName, SaturatedConstant, TensorName
+from halfwise.records import AdjustedConstant, NodeName, TensorName
 
 
 @dataclass(frozen=True)
@@ -84,23 +84,23 @@ def fill_of(node: ir.Node) -> ir.TensorProtocol:
     return value.as_tensor() if value is not None else ir.tensor(np.zeros(1, np.float32))
 
 
-def saturated_constants(
+def adjusted_constants(
     network: Network, roles: Roles, fp32: frozenset[NodeName], fmt: Format
-) -> tuple[SaturatedConstant, ...]:
-    """Return the constants with finite values beyond the range that low nodes read.
+) -> tuple[AdjustedConstant, ...]:
+    """Return the constants that low nodes read and that are not merely rounded.
 
-    Infinite values stay infinite and do not count.
+    They have finite values beyond the range, or are a single value that would become zero.
     """
-    found: list[SaturatedConstant] = []
+    found: list[AdjustedConstant] = []
     formals = roles.low_formals(fp32)
     for value in (v for g in network.graphs() for v in g.initializers.values()):
         readers = _low_readers(value, roles, fp32, formals)
         if readers:
-            found += _saturated(tensor_name(value), constant_array(value), fmt, readers)
+            found += _adjusted(tensor_name(value), constant_array(value), fmt, readers)
     for node in (n for g in network.graphs() for n in g if n.op_type == "ConstantOfShape"):
         if (part := roles.part(node)).is_low(fp32):
             fill = np.asarray(fill_of(node).numpy())
-            found += _saturated(tensor_name(node.outputs[0]), fill, fmt, (part.decider,))
+            found += _adjusted(tensor_name(node.outputs[0]), fill, fmt, (part.decider,))
     return tuple(found)
 
 
@@ -118,22 +118,23 @@ def _low_readers(
     return tuple(dict.fromkeys(readers))
 
 
-def _saturated(
+def _adjusted(
     name: TensorName, array: np.ndarray, fmt: Format, readers: Iterable[NodeName]
-) -> list[SaturatedConstant]:
+) -> list[AdjustedConstant]:
     beyond = sum(
         int(np.count_nonzero((magnitude > fmt.max) & np.isfinite(magnitude)))
         for magnitude in (np.abs(piece.astype(np.float32)) for piece in pieces(array))
     )
-    if not beyond:
+    adjusted = beyond or int(fmt.vanishes(array))
+    if not adjusted:
         return []
     finite = array[np.isfinite(array)]
     return [
-        SaturatedConstant(
+        AdjustedConstant(
             name=name,
             minimum=float(finite.min()),
             maximum=float(finite.max()),
-            elements=beyond,
+            elements=adjusted,
             consumers=tuple(readers),
         )
     ]

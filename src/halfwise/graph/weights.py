@@ -192,7 +192,7 @@ class LowWeights:
         return id(tensor) in self._sources
 
     def low(self, tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
-        """Return `tensor` rounded as `Format.saturate` does, in the low type.
+        """Return `tensor` as `Format.store_constant` stores it.
 
         Args:
             tensor: f32[*shape].
@@ -202,15 +202,11 @@ class LowWeights:
             CaseError: there is not enough temporary space.
         """
         if not self.in_file(tensor):
-            return ir.Tensor(
-                self._rounded(np.asarray(tensor.numpy())), dtype=self._dtype, name=name
-            )
+            array = np.asarray(tensor.numpy(), np.float32)
+            return ir.Tensor(self.fmt.store_constant(array), dtype=self._dtype, name=name)
         if id(tensor) not in self._arrays:
             self._arrays[id(tensor)] = self._store(np.asarray(tensor.numpy()))
         return MappedTensor(self._arrays[id(tensor)], dtype=self._dtype, name=name)
-
-    def _rounded(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
-        return self.fmt.store(np.asarray(array, np.float32))
 
     def _store(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         if self._file is None:
@@ -218,7 +214,7 @@ class LowWeights:
             self._file = WeightFile(elements * self.fmt.dtype.itemsize, len(self._sources))
         place = self._file.take(self.fmt.dtype, array.shape)
         for source, target in zip(pieces(array), pieces(place), strict=True):
-            target[...] = self._rounded(source)
+            target[...] = self.fmt.store(np.asarray(source, np.float32))
         place.flags.writeable = False
         return place
 

@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.graph.casts import saturated_constants
+from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import pieces
-from halfwise.records import Guard, SaturatedConstant
+from halfwise.records import AdjustedConstant, Guard
 from halfwise.stages.attribute.evidence import Evidence, percent, several
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
 from halfwise.stages.attribute.walk import consumers, low_consumers, moves, reads_low
@@ -44,7 +44,7 @@ def constant_guards(evidence: Evidence) -> Iterator[Guard]:
     every = evidence.network.model.graph.all_nodes()
     fills = [n.outputs[0] for n in every if n.op_type == "ConstantOfShape"]
     values = {v.name: v for v in (*evidence.constants, *fills)}
-    beyond = saturated_constants(evidence.network, evidence.roles, frozenset(), evidence.fmt)
+    beyond = adjusted_constants(evidence.network, evidence.roles, frozenset(), evidence.fmt)
     for found in () if evidence.fmt.has_range_of_fp32 else beyond:
         yield from _beyond(evidence, values[found.name], found)
     for value in evidence.constants:
@@ -54,11 +54,11 @@ def constant_guards(evidence: Evidence) -> Iterator[Guard]:
             yield from _variance(evidence, node)
 
 
-def _beyond(evidence: Evidence, value: ir.Value, found: SaturatedConstant) -> list[Guard]:
+def _beyond(evidence: Evidence, value: ir.Value, found: AdjustedConstant) -> list[Guard]:
     nodes = low_consumers(value, evidence.roles)
-    if not nodes:
-        return []
     largest = max(-found.minimum, found.maximum)
+    if not nodes or largest <= evidence.fmt.max:
+        return []
     size = 1 if value.const_value is None else value.const_value.size
     variance = nodes[0].op_type == "BatchNormalization"
     return evidence.guard(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.graph.model import tensor_name
+from halfwise.graph.model import constant_array, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.records import Guard, Observation, TensorName
 from halfwise.stages.attribute.evidence import Evidence, percent
@@ -115,7 +115,9 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
     seen = evidence.observed(result)
     smallest = seen.detail.smallest_nonzero if seen and seen.detail else None
     vanishes = eps <= fmt.flush_threshold
-    becomes = "zero" if vanishes else "subnormal"
+    root = constant_behind(constant, evidence.roles)
+    single = vanishes and root is not None and fmt.vanishes(constant_array(root))
+    becomes = f"{fmt.smallest_subnormal:.2g}" if single else "zero" if vanishes else "subnormal"
     lost = 0.0 if smallest is None else evidence.relative_error(smallest)
     if lost > SIGNIFICANT:
         severity = _severity(evidence, lost, demands)

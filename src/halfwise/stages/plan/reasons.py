@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from halfwise.formats import Format
-from halfwise.graph.casts import saturated_constants
+from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles, bodies
 from halfwise.records import Growth, Guard, KeptNode, NodeName, Plan, Unsupported
@@ -137,7 +137,7 @@ def plan_record(
         low=fmt.name,
         keep=keep,
         data_movement=tuple(n for n in nodes if n in placed and roles[n].role is Role.MOVEMENT),
-        constants=saturated_constants(network, roles, placed, fmt),
+        constants=adjusted_constants(network, roles, placed, fmt),
         unsupported=tuple(_unsupported(network, roles)),
         minimal=minimal,
         candidates=sum(r.role is Role.COMPUTE for r in roles.values()),
