@@ -18,7 +18,7 @@ from tests.models.overflow import conv_chain, near_the_edge, root_mean_square, t
 from tests.models.positions import resize, rotary
 from tests.models.recurrent import lstm
 from tests.models.selection import arg_max
-from tests.models.underflow import logarithm
+from tests.models.underflow import log_mel, logarithm
 
 CLASSES: tuple[Factory, ...] = registered()
 """One factory per model, each called without arguments; the classes of failures in order."""
@@ -38,6 +38,7 @@ __all__ = [
     "huge_weights",
     "large_weights",
     "layer_norm",
+    "log_mel",
     "logarithm",
     "lstm",
     "mask",

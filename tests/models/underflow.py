@@ -78,3 +78,30 @@ def magnitudes() -> Ill:
     }
     kept = {"real_square", "imaginary_square", "power", "root"}
     return Ill(s.proto(y), inputs, kept, {"underflow"})
+
+
+@illness(FAMILY)
+def log_mel() -> Ill:
+    """A log-mel spectrum: next to loud tones, quiet bins drown in the rounding of the signal."""
+    s = Sketch()
+    signal = s.input("signal", [1, 8, 33])
+    late, early = (s.op("Slice", signal, [i], [i + 32], [2], name=f"slice_{i}") for i in (1, 0))
+    scaled = s.op("Mul", early, f32(0.97), name="scale")
+    emphasised = s.op("Sub", late, scaled, name="emphasise")
+    angles = 2 * np.pi / 32 * np.outer(np.arange(32), np.arange(1, 16))
+    real = s.op("MatMul", emphasised, f32(np.cos(angles)), name="real")
+    imaginary = s.op("MatMul", emphasised, f32(np.sin(angles)), name="imaginary")
+    squares = [
+        s.op("Mul", v, v, name=f"{name}_square")
+        for name, v in (("real", real), ("imaginary", imaginary))
+    ]
+    power = s.op("Add", *squares, name="power")
+    bank = f32(np.repeat(np.eye(5), 3, axis=0))
+    mel = s.op("MatMul", power, bank, name="mel")
+    y = s.op("Log", s.op("Clip", mel, f32(1e-4), name="clip"), name="log")
+    turns = 2 * np.pi / 32 * np.arange(33)
+    phases = signals(1, 8, 1, seed=86, peak=np.pi)
+    tones = 14 * np.sin(2 * turns + phases) + 14 * np.sin(3 * turns - phases)
+    quiet = signals(1, 8, 33, seed=87, peak=1e-3)
+    kept = {"scale", "emphasise", "real", "imaginary"}
+    return Ill(s.proto(y), {"signal": f32(tones + quiet)}, kept, {"floor"})

@@ -150,6 +150,7 @@ class Planner:
             contributions=found.contributions,
             limit=self.settings.keep_above,
             metric=self.case.criterion.metric,
+            growth=growth,
         )
         return plan_record(
             self.case.network,

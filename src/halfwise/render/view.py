@@ -28,6 +28,7 @@ CAUSES: dict[GuardKind, str] = {
     "underflow": "values that vanish to zero",
     "eps": "an epsilon that vanishes",
     "cancellation": "differences of nearly equal values",
+    "floor": "small values lost in rounding noise",
     "constant-range": "constants beyond the range",
     "constant-subnormal": "constants that lose digits near zero",
     "integer": "integers too large to be exact",

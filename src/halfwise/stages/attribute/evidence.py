@@ -75,7 +75,8 @@ class Evidence:
         return {name: i for i, name in enumerate(self.nodes)}
 
     @cached_property
-    def _tensors(self) -> Mapping[TensorName, Observation]:
+    def tensors(self) -> Mapping[TensorName, Observation]:
+        """What the tensors looked like, by name."""
         return {o.tensor: o for o in self.observations.tensors}
 
     @cached_property
@@ -111,7 +112,7 @@ class Evidence:
         """Return what `value` looked like; None where it was not observed."""
         if value is None or value.name is None:
             return None
-        return self._tensors.get(TensorName(value.name))
+        return self.tensors.get(TensorName(value.name))
 
     def absmax(self, value: ir.Value | None) -> float:
         """Return the largest finite magnitude of a tensor or constant, 0 where unknown."""
