@@ -27,7 +27,8 @@ def floor_guards(evidence: Evidence) -> Iterator[Guard]:
     the largest relative error of an element, measured with everything rounded, exponents apart
     ("roundoff"). The sum is the nearest one behind it whose error is ten times that of its terms.
     The nodes are the reader and what leads to it, up to where values are accurate again, and to
-    operators that neither sum nor scale. Possible only: the largest error may be that of one
+    operators that neither sum nor scale. A sum with a cancellation guard of its own is not named
+    again. Possible only: the largest error may be that of one
     element, and where it counts is for the outputs to say.
     """
     errors = {seen.node: seen.value for _, seen in evidence.inside("roundoff")}
@@ -41,7 +42,8 @@ def floor_guards(evidence: Evidence) -> Iterator[Guard]:
     def inexact(node: ir.Node) -> Sequence[ir.Value | None]:
         return node.inputs if hands_on(node) and errors.get(node_name(node), 0) > limit else ()
 
-    named: set[NodeName] = set()
+    # Where most differences cancel, the guard on the difference itself says it.
+    named = {s.node for _, s in evidence.inside("cancellation") if s.value * unit > SIGNIFICANT}
     for reader, value in amplifiers(evidence.network, evidence.roles):
         if error(value) <= limit:
             continue

@@ -52,3 +52,12 @@ def test_results_of_rounding_alone_are_said_to_be_that() -> None:
     guard = only(found(ERRORS | {"sum": 700.0, "clip": 3.0}), "floor")
     assert "nothing but rounding error" in guard.message
     assert "3 times themselves" in guard.message
+
+
+def test_a_difference_that_mostly_cancels_is_named_once() -> None:
+    s = Sketch()
+    y = s.op("Log", s.op("Sub", s.input("x", [1, 8]), 1.0, name="sub"), name="read")
+    off = inner("sub", "Sub", "roundoff", 0.5)
+    for ratio, kind in ((2.0, "floor"), (100.0, "cancellation")):
+        inside = (off, inner("sub", "Sub", "cancellation", ratio))
+        assert [g.kind for g in guards(s, y, X, inside=inside)] == [kind]
