@@ -11,7 +11,7 @@ UV := uv==0.13.8
 UV_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo readme test check check-format check-lint check-types check-imports bench lock clean
+.PHONY: help demo readme test check check-format check-lint check-types check-imports bench comparison lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ check-imports: $(STAMP)
 
 bench: $(STAMP) ## Run the benchmark
 	$(BIN)/python bench/run.py
+
+comparison: $(STAMP) ## Run other tools on the same models; write docs/comparison.md (2 GB, network)
+	-$(BIN)/python bench/run.py peers
+	$(BIN)/python tools/comparison.py
 
 lock: ## Rewrite requirements.lock from pyproject.toml
 	tools/make-venv $(VENV)/lock "$(PYTHON)"

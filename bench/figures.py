@@ -97,6 +97,7 @@ class Result:
         skipped: What was not measured, and why; None where everything was.
         machine: What it was measured on.
         date: UTC, ISO 8601.
+        details: What was measured beyond the figures; left out of the file where there is nothing.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Result:
     skipped: str | None
     machine: dict[str, Any] = field(default_factory=machine)
     date: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    details: Any = None
 
     @property
     def reached(self) -> bool:
@@ -115,6 +117,8 @@ class Result:
         """Write the result into `folder` and return its file; non-finite numbers as strings."""
         folder.mkdir(parents=True, exist_ok=True)
         content = asdict(self)
+        if self.details is None:
+            del content["details"]
         for figure in content["figures"]:
             if isinstance(figure["measured"], float) and not _is_finite(figure["measured"]):
                 figure["measured"] = str(figure["measured"])

@@ -51,7 +51,7 @@ def assignments(name: str, case: Case) -> list[Figure]:
     roles = roles_of(network)
     few = case.calibration.select(range(min(SAMPLES, len(case.calibration))))
     observed = observe(network, few, settings.fmt, roles=roles, detail_samples=0)[0]
-    limits = headroom_limits(observed, settings.fmt, settings.headroom)
+    limits = headroom_limits(network, roles, observed, settings.fmt, settings.headroom)
     switched = emulate_switched(network, roles, settings.fmt, limits=limits)
     session = Session(switched.model)
     samples = [dict(s) for s in few]

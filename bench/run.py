@@ -1,6 +1,6 @@
 """Runs the benches, writes `bench/results/<name>.json` each, and prints a table.
 
-    python bench/run.py              all of them; vit_b alone takes a quarter of an hour
+    python bench/run.py              all of them; vit_b and peers take a quarter of an hour each
     python bench/run.py demo …       those named
 
 Exits with 1 if a figure is not reached. Models that are not in the repository are taken from the
@@ -23,8 +23,10 @@ from bench import (
     cuda,
     demo,
     fuzz,
+    large,
     onnx_backend,
     overhead,
+    peers,
     real_models,
     scale,
     search_cost,
@@ -46,10 +48,12 @@ BENCHES: Mapping[str, Measure] = {
     "search_cost": search_cost.measure,
     "agreement": agreement.measure,
     "vit_b": vit_b.measure,
+    "large": large.measure,
     "scale": scale.measure,
     "onnx_backend": onnx_backend.measure,
     "fuzz": fuzz.measure,
     "cuda": cuda.measure,
+    "peers": peers.measure,
 }
 
 
@@ -71,7 +75,9 @@ def run(
         except (CommandFailed, HalfwiseError) as error:
             figures, skipped = [equal("ran to its end", str(error), "without error")], None
         variable = f"{MODELS_VARIABLE}=DIR " if bench.models else ""
-        found.append(Result(name, f"{variable}python bench/run.py {name}", figures, skipped))
+        command = f"{variable}python bench/run.py {name}"
+        told = bench.details.get(name)
+        found.append(Result(name, command, figures, skipped, details=told))
         if figures:
             found[-1].save(results)
     return found
@@ -86,12 +92,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"among {', '.join(BENCHES)}")
-    names = parser.parse_args(arguments).names or list(BENCHES)
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="peers: take what the same tool already made of a model",
+    )
+    given = parser.parse_args(arguments)
+    names = given.names or list(BENCHES)
     if unknown := [name for name in names if name not in BENCHES]:
         parser.error(f"no bench is called {', '.join(unknown)}; there are {', '.join(BENCHES)}")
     use_two_cores()
     with tempfile.TemporaryDirectory(prefix="halfwise-bench-") as folder:
-        results = run(names, Workbench(Path(folder), models_folder()), RESULTS)
+        bench = Workbench(Path(folder), models_folder(), resume=given.resume)
+        results = run(names, bench, RESULTS)
     print(table(results))
     return 0 if all(result.reached for result in results) else 1
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from halfwise import report
 from halfwise.records import Run
@@ -67,10 +68,14 @@ class Workbench:
     Attributes:
         folder: Takes run folders; temporary.
         models: Folder of the models that are not in the repository, or None.
+        resume: Take from the cache what the same tool already made of the same model.
+        details: What a bench has to tell beyond its figures, by its name; JSON.
     """
 
     folder: Path
     models: Path | None = None
+    resume: bool = False
+    details: dict[str, Any] = field(default_factory=dict)
     _fixed: dict[str, Ran] = field(default_factory=dict)
 
     def real(self, name: str) -> Subject | None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from halfwise.formats import FP16, Format
 from halfwise.graph.model import Network
+from halfwise.graph.weights import LARGE_MODEL_BYTES
 from halfwise.graph.widen import Stored
 from halfwise.metrics import Metric
 from halfwise.records import Criterion
@@ -124,6 +125,7 @@ class Settings:
         time_budget: Seconds for the search.
         device: "cpu" or "cuda".
         libraries: Custom operator libraries for ONNX Runtime.
+        large_from: Bytes of float weights in files above which they are rounded on disk.
     """
 
     rules: Rules = Rules()
@@ -136,3 +138,4 @@ class Settings:
     time_budget: float = 300.0
     device: str = "cpu"
     libraries: tuple[Path, ...] = ()
+    large_from: int = LARGE_MODEL_BYTES

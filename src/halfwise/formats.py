@@ -77,14 +77,36 @@ class Format:
         with np.errstate(over="ignore", invalid="ignore"):
             return array.astype(self.dtype).astype(np.float32)
 
-    def saturate(self, array: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return `round(array)` with finite values beyond the range at ±`max`.
+    def vanishes(self, array: NDArray[np.generic]) -> bool:
+        """Return whether `array` is a single number other than zero that rounds to zero."""
+        return array.size == 1 and 0 < abs(float(array.reshape(()))) <= self.flush_threshold
 
-        Infinities of the input stay infinite, NaN stays NaN. This is what TensorRT does with
-        weights ("converted them to the closest finite FP16 value").
+    def saturate(self, array: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return `store_constant(array)` widened to float32 again."""
+        return self.store_constant(array).astype(np.float32)
+
+    def store_constant(self, array: NDArray[np.float32]) -> NDArray[np.generic]:
+        """Return a whole constant as it is stored, in `dtype`.
+
+        Finite values stay finite, see `store`. A single number other than zero stays so: an eps
+        that would become zero becomes ±`smallest_subnormal`, which still keeps 0/0 out of a
+        quotient (docs/decisions/0010-vanishing-eps.md). Elements of larger arrays do become zero:
+        there the nearest number is zero.
+        """
+        if self.vanishes(array):
+            return np.copysign(np.float32(self.smallest_subnormal), array).astype(self.dtype)
+        return self.store(array)
+
+    def store(self, array: NDArray[np.float32]) -> NDArray[np.generic]:
+        """Return elements of a constant as they are stored, in `dtype`.
+
+        Rounded as `round` does, but finite values beyond the range become ±`max`. Infinities stay
+        infinite, NaN stays NaN. This is what TensorRT does with weights ("converted them to the
+        closest finite FP16 value").
         """
         limited = np.where(np.isinf(array), array, np.clip(array, -self.max, self.max))
-        return self.round(limited.astype(np.float32))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return limited.astype(self.dtype)
 
 
 FP32 = Format(

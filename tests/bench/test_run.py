@@ -53,6 +53,8 @@ def test_a_result_is_written_whole(tmp_path: Path) -> None:
     assert content["figures"][1]["measured"] == "inf"
     assert content["skipped"] == "half of it"
     assert content["date"].endswith("+00:00")
+    more = Result("more", "", [], None, details={"a": [1]}).save(tmp_path / "r")
+    assert json.loads(more.read_text(encoding="utf-8"))["details"] == {"a": [1]}
     assert content["machine"].keys() >= {"cpu", "cores", "memory_gib", "python", "versions"}
     assert content["machine"]["versions"].keys() == {*figures.PACKAGES, "onnxruntime"}
 
@@ -73,9 +75,10 @@ def test_the_table_tells_what_was_missed_and_skipped() -> None:
 
 
 def test_every_bench_is_registered_and_described() -> None:
+    bench = ROOT / "bench"
     defined = {
-        path.stem
-        for path in (ROOT / "bench").glob("*.py")
+        (path.parent if path.stem == "__init__" else path).stem
+        for path in (*bench.glob("*.py"), *bench.glob("*/__init__.py"))
         if re.search(r"^def measure\(bench: Workbench\)", path.read_text("utf-8"), re.MULTILINE)
     }
     assert set(run.BENCHES) == defined

@@ -12,12 +12,13 @@ from tests.models.constants import batch_norm, huge_weights, tiny_weights
 from tests.models.custom import microsoft
 from tests.models.depth import deep, residual
 from tests.models.illness import COUNT, Factory, Ill, registered, signals, weights
+from tests.models.large import large_weights, saved_beside, two_bodies
 from tests.models.normalisation import layer_norm
 from tests.models.overflow import conv_chain, near_the_edge, root_mean_square, two_readers
 from tests.models.positions import resize, rotary
 from tests.models.recurrent import lstm
 from tests.models.selection import arg_max
-from tests.models.underflow import logarithm
+from tests.models.underflow import log_mel, logarithm
 
 CLASSES: tuple[Factory, ...] = registered()
 """One factory per model, each called without arguments; the classes of failures in order."""
@@ -35,7 +36,9 @@ __all__ = [
     "deep",
     "exponentials",
     "huge_weights",
+    "large_weights",
     "layer_norm",
+    "log_mel",
     "logarithm",
     "lstm",
     "mask",
@@ -46,9 +49,11 @@ __all__ = [
     "root_mean_square",
     "rotary",
     "saturating",
+    "saved_beside",
     "signals",
     "small",
     "tiny_weights",
+    "two_bodies",
     "two_readers",
     "weights",
 ]

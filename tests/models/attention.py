@@ -77,8 +77,7 @@ def mask_at_the_edge() -> Ill:
     hidden = np.broadcast_to(~lengths(), (COUNT, 1, 8, 8)).copy()
     hidden[:, :, 5] = True
     inputs = {"scores": f32(signals(1, 8, 8, seed=64, peak=6) - 30), "bias": f32(hidden)}
-    # Twice the mask is out of range as well: without headroom the sum alone is the illness.
-    return Ill(s.proto(y), inputs, {"add", "softmax"}, {"mask"}, options=("--headroom", "1"))
+    return Ill(s.proto(y), inputs, {"add", "softmax"}, {"mask"})
 
 
 @illness(FAMILY, "NVIDIA/TensorRT#2466", "huggingface/transformers#17306")

@@ -22,7 +22,7 @@ def logarithm() -> Ill:
 
 @illness(FAMILY, *EPS)
 def constant_rows() -> Ill:
-    """(x - mean) / (deviation + 1e-12) in rows without any spread: 0/0."""
+    """(x - mean) / (deviation + 1e-12) in rows without any spread: 0/0, were the eps zero."""
     s = Sketch()
     x = s.input("x", [1, 4, 16])
     centred = s.op("Sub", x, s.op("ReduceMean", x, name="mean", axes=[-1]), name="centre")
@@ -31,19 +31,19 @@ def constant_rows() -> Ill:
     y = s.op("Div", centred, s.op("Add", sigma, f32(1e-12), name="eps"), name="divide")
     inputs = {"x": signals(1, 4, 16, seed=80, peak=8)}
     inputs["x"][:, :, 2] = 1
-    return Ill(s.proto(y), inputs, {"eps", "divide"}, {"eps"})
+    return Ill(s.proto(y), inputs)
 
 
 @illness(FAMILY, *EPS)
 def zeros() -> Ill:
-    """x / √(x² + 1e-12) at zero: 0/0."""
+    """x / √(x² + 1e-12) at zero: 0/0, were the eps zero."""
     s = Sketch()
     x = s.input("x", [1, 64])
     square = s.op("Mul", x, x, name="square")
     root = s.op("Sqrt", s.op("Add", square, f32(1e-12), name="eps"), name="root")
     y = s.op("Div", x, root, name="divide")
     inputs = {"x": f32(np.round(signals(1, 64, seed=81, peak=3)))}
-    return Ill(s.proto(y), inputs, {"eps", "root"}, {"eps"})
+    return Ill(s.proto(y), inputs)
 
 
 @illness(FAMILY)
@@ -78,3 +78,30 @@ def magnitudes() -> Ill:
     }
     kept = {"real_square", "imaginary_square", "power", "root"}
     return Ill(s.proto(y), inputs, kept, {"underflow"})
+
+
+@illness(FAMILY)
+def log_mel() -> Ill:
+    """A log-mel spectrum: next to loud tones, quiet bins drown in the rounding of the signal."""
+    s = Sketch()
+    signal = s.input("signal", [1, 8, 33])
+    late, early = (s.op("Slice", signal, [i], [i + 32], [2], name=f"slice_{i}") for i in (1, 0))
+    scaled = s.op("Mul", early, f32(0.97), name="scale")
+    emphasised = s.op("Sub", late, scaled, name="emphasise")
+    angles = 2 * np.pi / 32 * np.outer(np.arange(32), np.arange(1, 16))
+    real = s.op("MatMul", emphasised, f32(np.cos(angles)), name="real")
+    imaginary = s.op("MatMul", emphasised, f32(np.sin(angles)), name="imaginary")
+    squares = [
+        s.op("Mul", v, v, name=f"{name}_square")
+        for name, v in (("real", real), ("imaginary", imaginary))
+    ]
+    power = s.op("Add", *squares, name="power")
+    bank = f32(np.repeat(np.eye(5), 3, axis=0))
+    mel = s.op("MatMul", power, bank, name="mel")
+    y = s.op("Log", s.op("Clip", mel, f32(1e-4), name="clip"), name="log")
+    turns = 2 * np.pi / 32 * np.arange(33)
+    phases = signals(1, 8, 1, seed=86, peak=np.pi)
+    tones = 14 * np.sin(2 * turns + phases) + 14 * np.sin(3 * turns - phases)
+    quiet = signals(1, 8, 33, seed=87, peak=1e-3)
+    kept = {"scale", "emphasise", "real", "imaginary"}
+    return Ill(s.proto(y), {"signal": f32(tones + quiet)}, kept, {"floor"})

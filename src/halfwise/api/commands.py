@@ -18,9 +18,10 @@ from halfwise.case import Case
 from halfwise.errors import CaseError, UsageError
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import Network, own_weights
+from halfwise.graph.model import Network
 from halfwise.graph.opset import BF16_OPSET
 from halfwise.graph.roles import Roles, roles_of
+from halfwise.graph.weights import PROTOBUF_BYTES, weight_bytes
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.pipeline import fix as run_fix
 from halfwise.progress import Silent, Watcher
@@ -57,10 +58,19 @@ class Result:
 
     @property
     def model(self) -> onnx.ModelProto | None:
-        """The mixed-precision model with its weights, made when asked for; None for `verify`."""
+        """The mixed-precision model with its weights, made when asked for; None for `verify`.
+
+        Raises:
+            CaseError: its weights have more bytes than one protobuf can hold (2 GB).
+        """
         if self.mixed is None:
             return None
-        own_weights(self.mixed)
+        size = weight_bytes(self.mixed)
+        if size > PROTOBUF_BYTES:
+            raise CaseError(
+                f"The mixed model has {size / 1e9:.1f} GB of weights, more than a protobuf holds.",
+                "Name a folder, `out=…`: there the weights lie in a file beside the model.",
+            )
         return ir.serde.serialize_model(self.mixed)
 
 

@@ -1,7 +1,9 @@
 """ONNX Runtime: the only place that creates its sessions."""
 
 import os
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16
-from halfwise.graph.model import weightless
+from halfwise.graph.slim import STAND_IN, weightless
+from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 # TF32 is on by default there, and would make the reference itself a rounded one.
@@ -50,14 +53,18 @@ class Session:
         device: str = "cpu",
         optimise: bool = False,
         libraries: Sequence[Path] = (),
+        large_from: int = LARGE_MODEL_BYTES,
     ) -> None:
         """Load `model`.
 
         Args:
-            model: Any model; large tensors are shared with the session, not copied.
+            model: Any model; it may change or go once this is done.
             device: "cpu" or "cuda".
             optimise: Switch all graph optimisations on (for timing plain inference).
             libraries: Custom operator libraries to register.
+            large_from: Bytes of float weights in files above which the session reads them where
+                they are (on the CPU, without optimisation). Otherwise it holds copies, packed as
+                its kernels like them.
 
         Raises:
             BackendMissing: `device` is not available.
@@ -72,24 +79,18 @@ class Session:
             )
         if device == "cuda":
             ort.preload_dlls()
-        options = ort.SessionOptions()
-        levels = ort.GraphOptimizationLevel
-        options.graph_optimization_level = (
-            levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
-        )
-        options.log_severity_level = 4
-        options.intra_op_num_threads = len(os.sched_getaffinity(0))
-        # Threads that spin while they wait take the cores from those that work: up to ten times
-        # slower on a busy machine, and no faster on an idle one (see bench/overhead.py).
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options = _options(optimise=optimise)
         _register(options, libraries)
-        proto, self._arrays = weightless(model)
-        values = [_value(a) for a in self._arrays.values()]
-        options.add_external_initializers(list(self._arrays), values)
+        proto, arrays = weightless(model)
+        # ONNX Runtime may read them as long as the session lives.
+        self._values = {name: _ort_value(array) for name, array in arrays.items()}
+        in_place = device == "cpu" and not optimise and is_large(model, large_from)
+        hand_over = _lent if in_place else _given
         try:
-            self._session = ort.InferenceSession(
-                proto.SerializeToString(), options, providers=_CHAINS[device]
-            )
+            with hand_over(options, self._values):
+                self._session = ort.InferenceSession(
+                    proto.SerializeToString(), options, providers=_CHAINS[device]
+                )
         except OrtFailure as error:
             raise _not_loadable(model, error) from error
         if provider not in self._session.get_providers():
@@ -131,12 +132,50 @@ def devices() -> dict[str, bool]:
     return {device: provider in available for device, provider in _PROVIDERS.items()}
 
 
-def _value(array: NDArray[np.generic]) -> ort.OrtValue:
-    """Return `array` as ONNX Runtime takes it, memory shared; NumPy itself knows no BF16."""
+def _options(*, optimise: bool) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    levels = ort.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    # Threads that spin while they wait take the cores from those that work: up to ten times
+    # slower on a busy machine, and no faster on an idle one (see bench/overhead.py).
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _ort_value(array: NDArray[np.generic]) -> ort.OrtValue:
+    """Return `array` for ONNX Runtime, in the same memory; BF16 is none of NumPy's own types."""
     if array.dtype == BF16.dtype:
-        bits, kind = array.view(np.uint16), int(ir.DataType.BFLOAT16)
-        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, kind)
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
+            array.view(np.uint16), int(ir.DataType.BFLOAT16)
+        )
     return ort.OrtValue.ortvalue_from_numpy(array)
+
+
+@contextmanager
+def _given(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
+    """Hand the large tensors over for a session to copy."""
+    options.add_external_initializers(list(values), list(values.values()))
+    yield
+
+
+@contextmanager
+def _lent(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
+    """Hand the large tensors over for a session to read where they are.
+
+    External initializers are copied; values to be shared between sessions are not, but then the
+    file that the graph names must exist. It is empty, so that a tensor missing here is an error.
+    """
+    for name, value in values.items():
+        options.add_initializer(name, value)
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    with tempfile.TemporaryDirectory(prefix="halfwise-") as folder:
+        (Path(folder) / STAND_IN).touch()
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", folder
+        )
+        yield
 
 
 def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:

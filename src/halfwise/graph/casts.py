@@ -17,7 +17,8 @@ from halfwise.errors import BuildFailed
 from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, graphs_of, tensor_name
 from halfwise.graph.roles import NodeRole, Role, Roles, is_float
-from halfwise.records import NodeName, SaturatedConstant, TensorName
+from halfwise.graph.weights import LowWeights, pieces
+from halfwise.records import AdjustedConstant, NodeName, TensorName
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def rewrite(
     fmt: Format,
     *,
     low_io: frozenset[TensorName] = frozenset(),
+    weights: LowWeights | None = None,
 ) -> Rewritten:
     """Return `network` with every free node outside `fp32` in the low format.
 
@@ -54,15 +56,18 @@ def rewrite(
         fp32: Names of the free nodes that stay in FP32 (compute and moving nodes alike).
         fmt: The low format.
         low_io: Float graph inputs and outputs that get the low type; the others stay FP32.
+        weights: The network's weights in the low format, where they are made already.
 
     Raises:
         BuildFailed: a new name that the rewriting needs is taken.
     """
     model = network.copy()
-    return Rewritten(model, _Rewriter(graphs_of(model), roles, fp32, fmt, low_io).run())
+    weights = weights or LowWeights(network.model, fmt)
+    casts = _Rewriter(graphs_of(model), roles, fp32, weights, low_io).run()
+    return Rewritten(model, casts)
 
 
-def lower_bodies(graphs: Collection[ir.Graph], roles: Roles, fmt: Format) -> None:
+def lower_bodies(graphs: Collection[ir.Graph], roles: Roles, weights: LowWeights) -> None:
     """Give the bodies of a low If, Loop or Scan, and those in them, the low format in place.
 
     What they read from outside stays as it is.
@@ -70,7 +75,7 @@ def lower_bodies(graphs: Collection[ir.Graph], roles: Roles, fmt: Format) -> Non
     Raises:
         BuildFailed: a new name that the rewriting needs is taken.
     """
-    _Rewriter(graphs, roles, frozenset(), fmt, frozenset()).run()
+    _Rewriter(graphs, roles, frozenset(), weights, frozenset()).run()
 
 
 def fill_of(node: ir.Node) -> ir.TensorProtocol:
@@ -79,23 +84,23 @@ def fill_of(node: ir.Node) -> ir.TensorProtocol:
     return value.as_tensor() if value is not None else ir.tensor(np.zeros(1, np.float32))
 
 
-def saturated_constants(
+def adjusted_constants(
     network: Network, roles: Roles, fp32: frozenset[NodeName], fmt: Format
-) -> tuple[SaturatedConstant, ...]:
-    """Return the constants with finite values beyond the range that low nodes read.
+) -> tuple[AdjustedConstant, ...]:
+    """Return the constants that low nodes read and that are not merely rounded.
 
-    Infinite values stay infinite and do not count.
+    They have finite values beyond the range, or are a single value that would become zero.
     """
-    found: list[SaturatedConstant] = []
+    found: list[AdjustedConstant] = []
     formals = roles.low_formals(fp32)
     for value in (v for g in network.graphs() for v in g.initializers.values()):
         readers = _low_readers(value, roles, fp32, formals)
         if readers:
-            found += _saturated(tensor_name(value), constant_array(value), fmt, readers)
+            found += _adjusted(tensor_name(value), constant_array(value), fmt, readers)
     for node in (n for g in network.graphs() for n in g if n.op_type == "ConstantOfShape"):
         if (part := roles.part(node)).is_low(fp32):
             fill = np.asarray(fill_of(node).numpy())
-            found += _saturated(tensor_name(node.outputs[0]), fill, fmt, (part.decider,))
+            found += _adjusted(tensor_name(node.outputs[0]), fill, fmt, (part.decider,))
     return tuple(found)
 
 
@@ -113,20 +118,23 @@ def _low_readers(
     return tuple(dict.fromkeys(readers))
 
 
-def _saturated(
+def _adjusted(
     name: TensorName, array: np.ndarray, fmt: Format, readers: Iterable[NodeName]
-) -> list[SaturatedConstant]:
-    magnitude = np.abs(array.astype(np.float32))
-    beyond = (magnitude > fmt.max) & np.isfinite(magnitude)
-    if not beyond.any():
+) -> list[AdjustedConstant]:
+    beyond = sum(
+        int(np.count_nonzero((magnitude > fmt.max) & np.isfinite(magnitude)))
+        for magnitude in (np.abs(piece.astype(np.float32)) for piece in pieces(array))
+    )
+    adjusted = beyond or int(fmt.vanishes(array))
+    if not adjusted:
         return []
     finite = array[np.isfinite(array)]
     return [
-        SaturatedConstant(
+        AdjustedConstant(
             name=name,
             minimum=float(finite.min()),
             maximum=float(finite.max()),
-            elements=int(beyond.sum()),
+            elements=adjusted,
             consumers=tuple(readers),
         )
     ]
@@ -151,16 +159,17 @@ class _Rewriter:
         graphs: Collection[ir.Graph],
         roles: Roles,
         fp32: frozenset[NodeName],
-        fmt: Format,
+        weights: LowWeights,
         low_io: frozenset[TensorName],
     ) -> None:
         self.graphs = graphs
         self.roles = roles
         self.fp32 = fp32
-        self.fmt = fmt
-        self.low = low_type(fmt)
+        self.fmt = weights.fmt
+        self.low = low_type(weights.fmt)
         self.formals = roles.low_formals(fp32)
         self.low_ends = low_io.union(self.formals)
+        self.weights = weights
         self.casts = 0
         self.taken: set[str | None] = set()
         for graph in graphs:
@@ -194,11 +203,7 @@ class _Rewriter:
             node.attributes["to"] = ir.AttrInt64("to", int(self.low))
         elif node.op_type == "ConstantOfShape":
             fill = fill_of(node)
-            node.attributes["value"] = ir.AttrTensor("value", self._low_tensor(fill, None))
-
-    def _low_tensor(self, tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
-        array = self.fmt.saturate(np.asarray(tensor.numpy(), np.float32))
-        return ir.tensor(array.astype(self.fmt.dtype), dtype=self.low, name=name)
+            node.attributes["value"] = ir.AttrTensor("value", self.weights.low(fill, None))
 
     def _retype_constant(self, value: ir.Value, graph: ir.Graph) -> None:
         if not is_float(value):
@@ -208,11 +213,11 @@ class _Rewriter:
         read_low_only = len(uses) == len(value.uses()) and not value.is_graph_output()
         given_low_only = len(uses) == len(value.uses()) and value.name in self.formals
         if (uses and read_low_only) or given_low_only:
-            value.const_value = self._low_tensor(value.const_value, value.name)
+            value.const_value = self.weights.low(value.const_value, value.name)
             value.type = ir.TensorType(self.low)
         elif uses:
             copy = self._new_value(f"{value.name}_{self.fmt.name}", value, self.low)
-            copy.const_value = self._low_tensor(value.const_value, copy.name)
+            copy.const_value = self.weights.low(value.const_value, copy.name)
             graph.register_initializer(copy)
             for node, index in uses:
                 node.replace_input_with(index, copy)

@@ -22,10 +22,9 @@ from halfwise.graph.external import external_files
 from halfwise.graph.functions import inline_functions
 from halfwise.graph.naming import name_uniquely
 from halfwise.graph.sizes import forget_sizes, is_long_vector, open_negative_sizes
+from halfwise.graph.slim import graphs_in, skeleton
+from halfwise.graph.weights import map_files, map_weights
 from halfwise.records import NodeName, TensorName
-
-LARGE_TENSOR_BYTES = 1024
-"""Tensors above this size are kept out of the serialised graph and handed over as arrays."""
 
 _FIRST_IR_VERSION = 4
 """The first in which an initializer need not be a graph input too, as in the normal form."""
@@ -134,6 +133,8 @@ def load_network(path: Path) -> Network:
             while block := stream.read(1 << 24):
                 digest.update(block)
     model = _deserialise(proto, str(path))
+    # With it goes the memory of a large one, once its weights lie in a file.
+    del proto
     ir.external_data.set_base_dir(model.graph, path.parent)
     return normalise(model, path=path, sha256=digest.hexdigest())
 
@@ -164,7 +165,9 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         drop_unused_constants(graphs_of(model))
         renamed = name_uniquely(model)
         _check_scopes(model)
+        map_files(model)
         check_constants(graphs_of(model))
+        map_weights(model)
         _check_and_infer(model)
     except _REFUSALS as error:
         cause = error.__cause__ or error
@@ -179,79 +182,6 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         sha256=sha256,
         original_names={NodeName(new): old for new, old in renamed.items()},
     )
-
-
-def own_weights(model: ir.Model) -> None:
-    """Load weights that lie in files beside the user's model: elsewhere they are not found."""
-    for graph in graphs_of(model):
-        for value in graph.initializers.values():
-            tensor = value.const_value
-            if isinstance(tensor, ir.ExternalTensor):
-                array = np.array(tensor.numpy())
-                value.const_value = ir.Tensor(array, dtype=tensor.dtype, name=value.name)
-
-
-def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:
-    """Return the graph without its large tensors, and these by name.
-
-    The graph refers to them as external data in a file that does not exist, so it stays far below
-    protobuf's 2 GB and costs nothing to serialise. Whoever runs it hands the arrays over.
-    """
-    inner = {
-        v
-        for body in model.graph.subgraphs()
-        for v in body.initializers.values()
-        if _is_large(v) and not v.is_graph_output()
-    }
-    large = (*(v for v in model.graph.initializers.values() if _is_large(v)), *inner)
-    tensors = [(v, v.const_value) for v in large if v.const_value is not None]
-    arrays = {str(v.name): np.asarray(t.numpy(), order="C") for v, t in tensors}
-    try:
-        # In place, for a moment: to copy the graph takes longer than to serialise it.
-        for value, tensor in tensors:
-            value.const_value = _elsewhere(tensor_name(value), tensor)
-        proto = ir.serde.serialize_model(model)
-    finally:
-        for value, tensor in tensors:
-            value.const_value = tensor
-    # ONNX Runtime takes arrays for the main graph only; names are unique, so a body finds there
-    # what was its own initializer. A body's output must stay its own.
-    moved = {v.name for v in inner}
-    for body in list(graphs_in(proto.graph))[1:] if moved else []:
-        for constant in [t for t in body.initializer if t.name in moved]:
-            proto.graph.initializer.append(constant)
-            body.initializer.remove(constant)
-    return proto, arrays
-
-
-def _elsewhere(name: str, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    shape = ir.Shape(tensor.shape.numpy())
-    return ir.ExternalTensor(
-        "in-memory", 0, tensor.nbytes, tensor.dtype, shape=shape, name=name, base_dir=""
-    )
-
-
-def skeleton(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:
-    """Return the graph with its large tensors as inputs, and these by name.
-
-    For tools of ONNX that look at graphs alone: they would search for external data.
-    """
-    proto, arrays = weightless(model)
-    for tensor in list(proto.graph.initializer):
-        if tensor.name in arrays:
-            proto.graph.input.append(
-                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            )
-            proto.graph.initializer.remove(tensor)
-    return proto, arrays
-
-
-def _is_large(value: ir.Value) -> bool:
-    tensor = value.const_value
-    if tensor is None or tensor.dtype == ir.DataType.STRING:
-        return False
-    # Nobody who gets the graph knows where its file was.
-    return tensor.nbytes > LARGE_TENSOR_BYTES or isinstance(tensor, ir.ExternalTensor)
 
 
 def _parse(path: Path) -> onnx.ModelProto:
@@ -294,6 +224,11 @@ def _check_and_infer(model: ir.Model) -> None:
 
     The pass of onnx-ir only logs an error, and takes a sequence of tensors for a tensor.
     """
+    for node in model.graph.all_nodes():
+        if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
+            # A Loop without a first condition leaves ONNX's inference without a type for it.
+            for condition in node.attributes["body"].as_graph().inputs[1:2]:
+                condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)
     proto = skeleton(model)[0]
     try:
         onnx.checker.check_model(proto, full_check=True)
@@ -315,20 +250,6 @@ def _check_and_infer(model: ir.Model) -> None:
         if value.name in types:
             value.type = ir.serde.deserialize_type_proto_for_type(types[value.name])
             value.shape = ir.serde.deserialize_type_proto_for_shape(types[value.name])
-    for node in model.graph.all_nodes():
-        if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
-            # A Loop without a first condition leaves ONNX's inference without a type for it.
-            for condition in node.attributes["body"].as_graph().inputs[1:2]:
-                condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)
-
-
-def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield `graph` and the bodies of its nodes."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from graphs_in(body)
 
 
 def _refuse_quantised(model: ir.Model, source: str) -> None:

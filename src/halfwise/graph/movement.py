@@ -16,6 +16,7 @@ from halfwise.formats import Format
 from halfwise.graph.casts import fill_of
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.graph.weights import pieces
 from halfwise.records import NodeName, TensorName
 
 
@@ -99,7 +100,7 @@ def fewest_casts(
     """
     computing = frozenset(n for n in assignment if roles[n].role is not Role.MOVEMENT)
     settled = carried(network, roles, computing, low_io=low_io).union(fixed)
-    settled |= _move_saturated(network, roles, fmt)
+    settled |= _move_adjusted(network, roles, fmt)
     free = [
         name for name, role in roles.items() if role.role is Role.MOVEMENT and name not in settled
     ]
@@ -115,29 +116,33 @@ def fewest_casts(
     return (assignment - frozenset(free)) | chosen
 
 
-def _move_saturated(network: Network, roles: Roles, fmt: Format) -> frozenset[NodeName]:
-    """Return the moving nodes that constants beyond the range pass through.
+def _move_adjusted(network: Network, roles: Roles, fmt: Format) -> frozenset[NodeName]:
+    """Return the moving nodes that constants pass through which are not merely rounded.
 
-    A constant saturates where a Cast overflows, so for these it matters where they become low.
+    A constant saturates where a Cast overflows, and stays where a Cast would make it zero, so for
+    these it matters where they become low.
     """
-    wide: set[ir.Value] = {
+    adjusted: set[ir.Value] = {
         v
         for v in network.graph.initializers.values()
-        if is_float(v) and _exceeds(v.const_value, fmt)
+        if is_float(v) and _is_adjusted(v.const_value, fmt)
     }
     moving = [n for n in network.nodes() if roles[node_name(n)].role is Role.MOVEMENT]
     for node in moving:
         fill = fill_of(node) if node.op_type == "ConstantOfShape" else None
-        if _exceeds(fill, fmt) or any(v in wide for v in node.inputs):
-            wide.update(node.outputs)
-    return frozenset(node_name(n) for n in moving if any(v in wide for v in n.outputs))
+        if _is_adjusted(fill, fmt) or any(v in adjusted for v in node.inputs):
+            adjusted.update(node.outputs)
+    return frozenset(node_name(n) for n in moving if any(v in adjusted for v in n.outputs))
 
 
-def _exceeds(tensor: ir.TensorProtocol | None, fmt: Format) -> bool:
+def _is_adjusted(tensor: ir.TensorProtocol | None, fmt: Format) -> bool:
     if tensor is None or tensor.dtype != ir.DataType.FLOAT:
         return False
-    magnitude = np.abs(np.asarray(tensor.numpy()))
-    return bool(np.any((magnitude > fmt.max) & np.isfinite(magnitude)))
+    array = np.asarray(tensor.numpy())
+    if fmt.vanishes(array):
+        return True
+    magnitudes = (np.abs(piece) for piece in pieces(array))
+    return any(bool(np.any((m > fmt.max) & np.isfinite(m))) for m in magnitudes)
 
 
 class _CastProgram:

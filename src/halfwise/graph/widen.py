@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Role, is_float, roles_of
+from halfwise.graph.weights import widen_weights
 from halfwise.records import NodeName, TensorName
 
 LOW_TYPES: Mapping[ir.DataType, str] = {
@@ -77,7 +78,12 @@ def low_nodes(network: Network) -> frozenset[NodeName]:
 
 
 def widen_storage(model: ir.Model) -> None:
-    """Give every low value, constant and type attribute of `model` FP32 instead, in place."""
+    """Give every low value, constant and type attribute of `model` FP32 instead, in place.
+
+    Raises:
+        CaseError: the weights of a large model find not enough temporary space.
+    """
+    widen_weights(model)
     for graph in (model.graph, *model.graph.subgraphs()):
         for value in _values(graph):
             value.type = wide_type(value.type)

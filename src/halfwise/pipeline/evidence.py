@@ -70,5 +70,5 @@ def gather(
         headroom=settings.headroom,
         accumulate=settings.accumulate,
     )
-    limits = headroom_limits(observations, settings.fmt, settings.headroom)
+    limits = headroom_limits(network, roles, observations, settings.fmt, settings.headroom)
     return Evidence(observations, list(references), guards, limits)

@@ -11,6 +11,7 @@ from halfwise.graph.model import node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.repetition import repeated
 from halfwise.graph.roles import Role, Roles, float_io
+from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence
 from halfwise.progress import Watcher
@@ -40,6 +41,7 @@ class Planner:
         computing = frozenset(n for n, role in roles.items() if role.role is Role.COMPUTE)
         self.islands = case.stored.islands & computing
         self.forced = apply_rules(case.network, roles, settings.rules, self.islands)
+        self.weights = LowWeights(case.network.model, settings.fmt, large_from=settings.large_from)
         same = (n for n, dtype in case.stored.io.items() if dtype == low_type(settings.fmt))
         self.low_io = float_io(case.network)
         if settings.io == "fp32":
@@ -129,6 +131,7 @@ class Planner:
             self.settings.fmt,
             fixed=frozenset(n for n in ruled if self.roles[n].role is Role.MOVEMENT),
             low_io=self.low_io,
+            weights=self.weights,
         )
 
     def record(
@@ -150,6 +153,7 @@ class Planner:
             contributions=found.contributions,
             limit=self.settings.keep_above,
             metric=self.case.criterion.metric,
+            growth=growth,
         )
         return plan_record(
             self.case.network,
@@ -207,6 +211,7 @@ class Planner:
             accumulate=self.settings.accumulate,
             limits=self.evidence.limits,
             low_io=self.low_io,
+            weights=self.weights,
         )
         device, libraries = self.settings.device, self.settings.libraries
         return switched, Session(switched.model, device=device, libraries=libraries)

@@ -21,12 +21,13 @@ from halfwise.records.observed import (
     Observation,
     Observations,
 )
-from halfwise.records.planned import KeptNode, Plan, SaturatedConstant, Search, Unsupported
+from halfwise.records.planned import AdjustedConstant, KeptNode, Plan, Search, Unsupported
 from halfwise.records.record import SCHEMA_VERSION, GuardKind, Level, NodeName, Record, TensorName
 from halfwise.records.run import Cost, Provenance, Run
 
 __all__ = [
     "SCHEMA_VERSION",
+    "AdjustedConstant",
     "Cost",
     "Criterion",
     "Detail",
@@ -47,7 +48,6 @@ __all__ = [
     "Provenance",
     "Record",
     "Run",
-    "SaturatedConstant",
     "Search",
     "Side",
     "TensorName",

@@ -66,14 +66,16 @@ class InnerObservation(Record):
             (those of a constant operand do not count). "margin": for ArgMax, ArgMin and TopK, the
             smallest gap between the last chosen and the first rejected score divided by the low
             format's spacing at that score; for NonMaxSuppression that between any two scores that
-            compete.
+            compete. "roundoff": behind what logarithms, denominators and negative powers read, the
+            largest relative error of a result where everything is rounded to the low format's
+            precision.
         value: The number.
         worst_sample: Index of the sample where it occurs.
     """
 
     node: NodeName
     op: str
-    kind: Literal["square", "sum", "cancellation", "margin"]
+    kind: Literal["square", "sum", "cancellation", "margin", "roundoff"]
     value: float
     worst_sample: int
 

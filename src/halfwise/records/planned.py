@@ -30,8 +30,19 @@ class KeptNode(Record):
     error_without: float | None = None
 
 
-class SaturatedConstant(Record):
-    """A constant with finite values beyond the low format's range, stored at its largest value."""
+class AdjustedConstant(Record):
+    """A constant that is stored at other values than rounding gives.
+
+    Finite values beyond the low format's range are stored at its largest, and a single value that
+    would become zero at its smallest (see `Format.store_constant`).
+
+    Attributes:
+        name: Its name.
+        minimum: Its smallest finite value in the model.
+        maximum: Its largest finite value in the model.
+        elements: How many values are adjusted.
+        consumers: The low nodes that read it.
+    """
 
     name: TensorName
     minimum: float
@@ -55,7 +66,7 @@ class Plan(Record):
         low: Name of the low format.
         keep: The compute nodes that stay in FP32, in graph order.
         data_movement: Nodes that only move data between kept nodes, carried in FP32 for free.
-        constants: Constants that saturate.
+        constants: Constants stored at other values than rounding gives.
         unsupported: Nodes that must be FP32 by schema, or whose operator ONNX does not know; not
             counted as kept.
         minimal: True where removing any kept node was seen to fail the search tolerance on the
@@ -69,7 +80,7 @@ class Plan(Record):
     low: str
     keep: tuple[KeptNode, ...]
     data_movement: tuple[NodeName, ...]
-    constants: tuple[SaturatedConstant, ...]
+    constants: tuple[AdjustedConstant, ...]
     unsupported: tuple[Unsupported, ...]
     minimal: bool
     candidates: int

@@ -20,6 +20,7 @@ GuardKind = Literal[
     "underflow",
     "eps",
     "cancellation",
+    "floor",
     "constant-range",
     "constant-subnormal",
     "integer",

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from halfwise.metrics import effective
 from halfwise.records import (
+    AdjustedConstant,
     Criterion,
     Guard,
     GuardKind,
@@ -27,6 +28,7 @@ CAUSES: dict[GuardKind, str] = {
     "underflow": "values that vanish to zero",
     "eps": "an epsilon that vanishes",
     "cancellation": "differences of nearly equal values",
+    "floor": "small values lost in rounding noise",
     "constant-range": "constants beyond the range",
     "constant-subnormal": "constants that lose digits near zero",
     "integer": "integers too large to be exact",
@@ -216,6 +218,19 @@ def _figures(run: Run) -> Lines:
     return Lines("In figures", tuple(lines))
 
 
+def _constant_line(constant: AdjustedConstant, low: str) -> str:
+    name, largest = shorten(constant.name), max(-constant.minimum, constant.maximum)
+    if largest < 1:
+        return (
+            f"Constant {name} ({number(largest)}) is stored as the smallest number of {low}, "
+            "where it would become zero."
+        )
+    return (
+        f"Constant {name} ({number(constant.minimum)} to {number(constant.maximum)}) is stored at "
+        f"the end of the {low} range where it is beyond ({count(constant.elements, 'element')})."
+    )
+
+
 def _plan_lines(plan: Plan) -> Iterator[str]:
     low = plan.low.upper()
     moved = len(plan.data_movement)
@@ -225,13 +240,9 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         f"{count(plan.casts, 'Cast')}{carried}."
     )
     for constant in plan.constants[:4]:
-        yield (
-            f"Constant {shorten(constant.name)} ({number(constant.minimum)} to "
-            f"{number(constant.maximum)}) is stored at the end of the {low} range where it is "
-            f"beyond ({count(constant.elements, 'element')})."
-        )
+        yield _constant_line(constant, low)
     if len(plan.constants) > 4:
-        yield f"{len(plan.constants) - 4} more constants saturate."
+        yield f"{len(plan.constants) - 4} more constants are stored at an end of the {low} range."
     rules: dict[str, list[NodeName]] = {}
     for name, rule in plan.lowered.items():
         rules.setdefault(rule, []).append(name)

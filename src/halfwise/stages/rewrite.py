@@ -12,13 +12,17 @@ from halfwise.errors import BuildFailed, CaseError, KernelMissing
 from halfwise.formats import Format
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.casts import rewrite as cast
-from halfwise.graph.model import Network, own_weights
+from halfwise.graph.model import Network
 from halfwise.graph.movement import fewest_casts
 from halfwise.graph.roles import Roles
+from halfwise.graph.weights import LowWeights, is_large, map_files, weight_bytes
 from halfwise.records import NodeName, TensorName
 
 EXTERNAL_DATA_BYTES = 1 << 30
-"""Above this the weights go into a file of their own: protobuf ends at 2 GB."""
+"""Above this the weights go into a file of their own: protobuf ends at 2 GB.
+
+Those of a large model do so too, because making one protobuf of them takes three times its size.
+"""
 
 
 def rewrite(
@@ -29,6 +33,7 @@ def rewrite(
     *,
     fixed: frozenset[NodeName],
     low_io: frozenset[TensorName],
+    weights: LowWeights | None = None,
 ) -> tuple[Rewritten, frozenset[NodeName]]:
     """Return the mixed model with the fewest Casts, and the assignment that it implements.
 
@@ -39,9 +44,10 @@ def rewrite(
         fmt: The low format.
         fixed: Moving nodes whose precision a user rule sets.
         low_io: Float graph inputs and outputs that get the low type.
+        weights: The network's weights in the low format, where they are made already.
     """
     placed = fewest_casts(network, roles, assignment, fmt, fixed=fixed, low_io=low_io)
-    return cast(network, roles, placed, fmt, low_io=low_io), placed
+    return cast(network, roles, placed, fmt, low_io=low_io, weights=weights), placed
 
 
 def save_checked(
@@ -57,20 +63,20 @@ def save_checked(
         BuildFailed: the ONNX checker with full shape inference, or ONNX Runtime, refuses it. That
             is a fault of halfwise.
     """
-    size = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value)
-    external = f"{path.name}.data" if size > EXTERNAL_DATA_BYTES else None
-    if external is None:
-        own_weights(model)
+    beside = weight_bytes(model) > EXTERNAL_DATA_BYTES or is_large(model)
+    external = f"{path.name}.data" if beside else None
     ir.save(model, path, external_data=external)
     standard = all(n.domain in ("", "ai.onnx") for n in model.graph.all_nodes())
     try:
         onnx.checker.check_model(str(path), full_check=standard)
         written = ir.load(path)
+        map_files(written)
         # A rule says that another runtime has them in a low type; a library here need not.
         with suppress(CaseError if any(map(_is_low_custom, written.graph)) else KernelMissing):
             Session(written, device=device, libraries=libraries)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, CaseError) as error:
-        path.unlink()
+        for file in path.parent.glob(f"{path.name}*"):
+            file.unlink()
         raise BuildFailed(
             f"The rewritten model is not valid: {error}",
             "This is a fault of halfwise; please report it with the model's operators and opset.",

@@ -1,7 +1,7 @@
 import re
 
-import ml_dtypes
 import numpy as np
+import onnx_ir as ir
 import onnxruntime
 import pytest
 from hypothesis import given
@@ -10,7 +10,10 @@ from onnx import TensorProto, helper, numpy_helper
 from halfwise.backends import ort
 from halfwise.backends.ort import Session, devices, runtime_version
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
-from halfwise.graph.model import LARGE_TENSOR_BYTES, Network, network_from_proto
+from halfwise.formats import BF16, FP16
+from halfwise.graph.model import Network, load_network, network_from_proto
+from halfwise.graph.weights import LARGE_TENSOR_BYTES, MappedTensor, WeightFile
+from tests import models
 from tests.graphs import Drawn, graphs
 
 F32 = TensorProto.FLOAT
@@ -180,12 +183,48 @@ def test_the_version_is_that_of_the_import_package():
     assert runtime_version() == onnxruntime.__version__
 
 
-def test_large_constants_in_bf16():
-    """NumPy lends BF16 from another package, and ONNX Runtime knows nothing of that."""
-    weight = np.linspace(-3, 3, 2048).astype(ml_dtypes.bfloat16)
-    nodes = [helper.make_node("Cast", ["w"], ["c"], to=TensorProto.FLOAT)]
-    nodes += [helper.make_node("Add", ["x", "c"], ["y"])]
-    tensor = numpy_helper.from_array(weight, "w")
-    model = network(nodes, [info("x", (2048,))], [info("y", (2048,))], [tensor]).model
-    result = Session(model).run({"x": np.zeros(2048, np.float32)})["y"]
-    np.testing.assert_array_equal(result, weight.astype(np.float32))
+# --- large models -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_weights_of_large_models_are_read_where_they_are(large):
+    place = WeightFile(4 * 64 * 64).take(np.dtype(np.float32), (64, 64))
+    place[...] = 1
+    weight = ir.val("w", const_value=MappedTensor(place, name="w"))
+    x = ir.val("x", ir.DataType.FLOAT, [2, 64])
+    node = ir.node("MatMul", [x, weight], name="matmul")
+    node.outputs[0].name = "y"
+    graph = ir.Graph([x], node.outputs, nodes=[node], initializers=[weight], opset_imports={"": 17})
+    session = Session(ir.Model(graph, ir_version=8), large_from=0 if large else 1 << 30)
+    sample = {"x": np.ones((2, 64), np.float32)}
+    np.testing.assert_array_equal(session.run(sample)["y"], 64)
+    place[...] = 2
+    np.testing.assert_array_equal(session.run(sample)["y"], 128 if large else 64)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_bodies_read_the_weights_of_large_models_too(tmp_path, flag):
+    path = models.saved_beside(models.two_bodies(), tmp_path)
+    sample = {"x": np.ones((1, 8, 64), np.float32), "flag": np.array(flag)}
+    model = load_network(path).model
+    large, small = Session(model, large_from=0).run(sample), Session(model).run(sample)
+    np.testing.assert_array_equal(large["y"], small["y"])
+    np.testing.assert_array_equal(large["y"], 192 if flag else 128)
+
+
+@pytest.mark.parametrize("fmt", [FP16, BF16], ids=lambda f: f.name)
+@pytest.mark.parametrize("large_from", [0, 1 << 30])
+def test_low_weights_are_handed_over(fmt, large_from):
+    dtype = ir.DataType.from_numpy(fmt.dtype)
+    array = np.full((64, 64), 1.5, fmt.dtype)
+    weight = ir.val("w", const_value=MappedTensor(array, dtype=dtype, name="w"))
+    x = ir.val("x", ir.DataType.FLOAT, [64, 64])
+    wide = ir.node("Cast", [weight], {"to": int(ir.DataType.FLOAT)}, name="wide")
+    node = ir.node("Add", [x, wide.outputs[0]], name="add")
+    wide.outputs[0].name, node.outputs[0].name = "w_wide", "y"
+    graph = ir.Graph(
+        [x], node.outputs, nodes=[wide, node], initializers=[weight], opset_imports={"": 17}
+    )
+    session = Session(ir.Model(graph, ir_version=8), large_from=large_from)
+    result = session.run({"x": np.ones((64, 64), np.float32)})
+    np.testing.assert_array_equal(result["y"], 2.5)

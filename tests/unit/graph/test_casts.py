@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from halfwise.backends.ort import Session
 from halfwise.errors import BuildFailed
 from halfwise.formats import BF16, FP16
-from halfwise.graph.casts import low_type, rewrite, saturated_constants
+from halfwise.graph.casts import adjusted_constants, low_type, rewrite
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.roles import Role, roles_of
 from halfwise.records import NodeName, TensorName
@@ -260,13 +260,29 @@ def test_weights_beyond_the_range_saturate_and_are_told():
     stored = np.asarray(result.model.graph.initializers["w"].const_value.numpy())
     expected = np.array([65504, -65504, 65504, 65504, np.inf, np.nan, 1, 0], np.float16)
     np.testing.assert_array_equal(stored.ravel(), expected)
-    [found] = saturated_constants(net, roles, frozenset(), FP16)
+    [found] = adjusted_constants(net, roles, frozenset(), FP16)
     assert (found.name, found.minimum, found.maximum) == ("w", -7e4, 1e6)
     assert found.elements == 3
     assert found.consumers == ("m1", "m2")
-    [less] = saturated_constants(net, roles, names("m1"), FP16)
+    [less] = adjusted_constants(net, roles, names("m1"), FP16)
     assert less.consumers == ("m2",)
-    assert saturated_constants(net, roles, names("m1", "m2"), FP16) == ()
+    assert adjusted_constants(net, roles, names("m1", "m2"), FP16) == ()
+
+
+@pytest.mark.parametrize("eps", [1e-12, -1e-30, 2.0**-25])
+def test_a_single_number_never_becomes_zero_and_that_is_told(eps):
+    net = network([node("Add", "x eps", "y", "add")], "y", {"eps": np.array(eps, np.float32)})
+    stored = np.asarray(lower(net).model.graph.initializers["eps"].const_value.numpy())
+    assert stored == np.copysign(np.float16(2.0**-24), np.float16(eps))
+    [found] = adjusted_constants(net, roles_of(net), frozenset(), FP16)
+    assert (found.name, found.elements, found.consumers) == ("eps", 1, ("add",))
+    assert found.minimum == found.maximum == np.float32(eps)
+
+
+def test_single_numbers_that_fp16_has_are_not_adjusted():
+    for value in (0.0, -0.0, 1e-7, np.nan, np.inf):
+        net = network([node("Add", "x c", "y", "add")], "y", {"c": np.array(value, np.float32)})
+        assert adjusted_constants(net, roles_of(net), frozenset(), FP16) == ()
 
 
 def test_a_fill_beyond_the_range_saturates_and_is_told():
@@ -281,10 +297,10 @@ def test_a_fill_beyond_the_range_saturates_and_is_told():
     net = network(nodes)
     stored = find(lower(net), "fill").attributes["value"].as_tensor().numpy()
     assert float(stored[0]) == -65504
-    [found] = saturated_constants(net, roles_of(net), frozenset(), FP16)
+    [found] = adjusted_constants(net, roles_of(net), frozenset(), FP16)
     assert found.consumers == ("fill",)
     assert found.elements == 1
-    assert saturated_constants(net, roles_of(net), names("fill"), FP16) == ()
+    assert adjusted_constants(net, roles_of(net), names("fill"), FP16) == ()
 
 
 def test_a_shared_weight_is_copied_only_if_both_types_are_read():

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from halfwise.backends.ort import Session
 from halfwise.formats import FP16
-from halfwise.graph.casts import rewrite, saturated_constants
+from halfwise.graph.casts import adjusted_constants, rewrite
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
@@ -130,8 +130,8 @@ def test_constants_beyond_the_range_name_the_node_that_decides():
         helper.make_node("If", ["flag"], ["z"], "if", then_branch=then, else_branch=other),
         node("Neg", "z", "y", "neg"),
     )
-    found = saturated_constants(net, roles_of(net), names(), FP16)
+    found = adjusted_constants(net, roles_of(net), names(), FP16)
     assert {(c.name, c.consumers) for c in found} == {("w", ("if",)), ("b_then_own", ("if",))}
-    assert saturated_constants(net, roles_of(net), names("if"), FP16) == ()
+    assert adjusted_constants(net, roles_of(net), names("if"), FP16) == ()
     stored = branch(lower(net).model.graph, "then_branch").initializers["w"].const_value
     assert (stored.numpy() == -65504).all()

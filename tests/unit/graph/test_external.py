@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from halfwise.backends.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.external import external_files
-from halfwise.graph.model import load_network, own_weights
+from halfwise.graph.model import load_network
 
 F32 = TensorProto.FLOAT
 
@@ -50,9 +50,8 @@ def test_external_data_is_read_and_hashed(folder):
     assert load_network(path).sha256 != network.sha256
 
 
-def test_weights_in_a_file_can_be_made_the_models_own(folder):
+def test_weights_stay_where_their_file_goes(folder):
     network = load_network(external(folder, location="w.bin", offset="8", length="16"))
-    own_weights(network.model)
     (folder / "w.bin").unlink()
     np.testing.assert_array_equal(network.graph.initializers["w"].const_value, [0, 1, 2, 3])
     assert not ir.serde.serialize_model(network.model).graph.initializer[0].external_data

@@ -6,7 +6,7 @@ from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import load_network, network_from_proto, node_name, weightless
+from halfwise.graph.model import load_network, network_from_proto, node_name
 from tests.graphs import Drawn, graphs
 
 F32 = TensorProto.FLOAT
@@ -225,14 +225,3 @@ def test_a_copy_may_be_changed():
     copy = network.copy()
     copy.graph[0].name = "other"
     assert [node_name(n) for n in network.nodes()] == ["relu"]
-
-
-def test_weightless_hands_over_large_tensors_and_leaves_small_ones():
-    big, small = np.ones((300, 4), np.float32), np.ones(4, np.float32)
-    nodes = [node("Add", "x big", "a"), node("Add", "a small", "y")]
-    constants = [tensor("big", big), tensor("small", small)]
-    proto = model(nodes, constants, outputs=[info("y", (300, 4))])
-    slim, arrays = weightless(network_from_proto(proto).model)
-    assert set(arrays) == {"big"}
-    np.testing.assert_array_equal(arrays["big"], big)
-    assert slim.ByteSize() < big.nbytes

@@ -1,6 +1,7 @@
 """The loop over small models, without files."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from halfwise.api.loading import load_case
 from halfwise.api.options import understand
 from halfwise.errors import CaseError
+from halfwise.graph.model import constant_array
+from halfwise.graph.weights import MappedTensor
 from halfwise.pipeline import Fixed, fix
 from halfwise.progress import Silent
 from tests import models
@@ -264,3 +267,24 @@ def test_a_fault_is_not_taken_for_rounding(normal):
 def test_the_same_case_gives_the_same_result(normal):
     again = found(models.layer_norm())
     assert (again.plan, again.verdict, again.search) == (normal.plan, normal.verdict, normal.search)
+
+
+@pytest.mark.parametrize("accumulate", ["fp32", "fp16"])
+def test_weights_on_disk_lead_to_the_same(tmp_path, accumulate):
+    ill = models.large_weights()
+    path = models.saved_beside(ill, tmp_path)
+    request = understand(dict(ill.inputs), {"accumulate": accumulate})
+    case = load_case(path, request.data, request.criterion)
+    memory = fix(case, request.settings, Silent())
+    disk = fix(case, replace(request.settings, large_from=0), Silent())
+    assert kept(disk) == ill.kept
+    assert disk.plan == memory.plan
+    assert disk.verdict == memory.verdict
+    assert disk.baseline == memory.baseline
+    stored, expected = (f.rewritten.model.graph.initializers for f in (disk, memory))
+    assert list(stored) == list(expected)
+    for name, value in stored.items():
+        assert value.dtype == expected[name].dtype
+        assert constant_array(value).tobytes() == constant_array(expected[name]).tobytes()
+    assert isinstance(stored["out_w"].const_value, MappedTensor)
+    assert constant_array(stored["out_w"]).dtype == np.float16

@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.records import KeptNode, Plan, SaturatedConstant, Search, Unsupported
+from halfwise.records import AdjustedConstant, KeptNode, Plan, Search, Unsupported
 from tests.unit.records.journey import any_of, assert_unchanged
 
 
-@pytest.mark.parametrize("kind", [KeptNode, Plan, SaturatedConstant, Search, Unsupported])
+@pytest.mark.parametrize("kind", [KeptNode, Plan, AdjustedConstant, Search, Unsupported])
 @given(st.data())
 def test_goes_to_json_and_back(kind, data):
     assert_unchanged(data.draw(any_of(kind)))

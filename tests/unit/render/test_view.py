@@ -3,13 +3,13 @@ from typing import get_args
 import pytest
 
 from halfwise.records import (
+    AdjustedConstant,
     Criterion,
     Growth,
     GuardKind,
     IntermediateNonfinite,
     MetricResult,
     NodeName,
-    SaturatedConstant,
     TensorName,
     Unsupported,
 )
@@ -223,8 +223,19 @@ def test_a_command_is_told_whole():
     assert part(shown, "Next").lines == (f"{command}�",)
 
 
+def test_a_constant_that_would_become_zero_is_told():
+    eps = AdjustedConstant(
+        name=TensorName("eps"), minimum=1e-12, maximum=1e-12, elements=1, consumers=()
+    )
+    lines = part(report(run(plan=plan((), constants=(eps,)))), "In figures").lines
+    told = (
+        "Constant eps (1e−12) is stored as the smallest number of FP16, where it would become zero."
+    )
+    assert told in lines
+
+
 def test_figures_of_everything_else_in_a_plan():
-    constant = SaturatedConstant(
+    constant = AdjustedConstant(
         name=TensorName("mask"), minimum=-3.4e38, maximum=0, elements=64, consumers=()
     )
     clip = tuple(
@@ -245,7 +256,7 @@ def test_figures_of_everything_else_in_a_plan():
         "Constant mask (−3.4e38 to 0) is stored at the end of the FP16 range where it is beyond "
         "(64 elements)."
     )
-    assert "2 more constants saturate." in lines
+    assert "2 more constants are stored at an end of the FP16 range." in lines
     assert "FP32 in any case, 3 × NonMaxSuppression: takes FP32 only (/nms{0–2})." in lines
 
 

@@ -162,6 +162,19 @@ def test_an_invalid_model_is_refused_and_removed(tmp_path, make):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_invalid_large_model_goes_with_its_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage, "EXTERNAL_DATA_BYTES", 0)
+
+    def refuse(*_, **__):
+        raise onnx.checker.ValidationError("no")
+
+    rewritten, _ = mixed(models.large_weights())
+    monkeypatch.setattr(onnx.checker, "check_model", refuse)
+    with pytest.raises(BuildFailed, match="not valid"):
+        save_checked(rewritten.model, tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
 def swirl():
     """A model in FP16 with an operator that ONNX Runtime does not know."""
     ends = [ir.val(name, ir.DataType.FLOAT16, [4]) for name in "xy"]

@@ -6,8 +6,7 @@ output are rounded. Kept: it reads the FP32 versions, and only the second versio
 rounded. So an edge is rounded if and only if one of its ends is low: what the rewriter's Casts do.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from copy import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.backends.emulation.accumulate import sums_in_low
+from halfwise.backends.emulation.bodies import emulate_bodies
 from halfwise.backends.emulation.rounding import (
     Rounded,
     cast,
@@ -22,11 +22,11 @@ from halfwise.backends.emulation.rounding import (
     round_value,
     typed_value,
 )
-from halfwise.backends.emulation.typed import widen_body
 from halfwise.formats import Format
-from halfwise.graph.casts import lower_bodies
+from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
+from halfwise.graph.weights import LowWeights
 from halfwise.records import NodeName, TensorName
 
 SWITCH_INPUT = "halfwise::low"
@@ -57,6 +57,7 @@ def emulate_switched(
     accumulate: str = "fp32",
     limits: Mapping[TensorName, float] | None = None,
     low_io: frozenset[TensorName] = frozenset(),
+    weights: LowWeights | None = None,
 ) -> Switched:
     """Return a model that emulates every assignment of `network`.
 
@@ -68,8 +69,11 @@ def emulate_switched(
         limits: Tensors whose range is smaller than the format's: larger magnitudes become ±inf
             where the tensor is rounded (headroom).
         low_io: Float graph inputs and outputs that have the low type.
+        weights: The network's weights in the low format, where they are made already. Those in a
+            file stay low, and each reader widens them for itself.
     """
-    builder = _Builder(network, roles, fmt, accumulate, dict(limits or {}), low_io)
+    weights = weights or LowWeights(network.model, fmt)
+    builder = _Builder(network, roles, fmt, accumulate, dict(limits or {}), low_io, weights)
     return Switched(builder.build(), tuple(builder.switched))
 
 
@@ -89,6 +93,7 @@ class _Builder:
         accumulate: str,
         limits: dict[TensorName, float],
         low_io: frozenset[TensorName],
+        weights: LowWeights,
     ) -> None:
         self.model = network.copy()
         self.graph = self.model.graph
@@ -98,6 +103,7 @@ class _Builder:
         self.accumulate = accumulate
         self.limits = limits
         self.low_io = low_io
+        self.weights = weights
         self.rounded: dict[str, ir.Value] = {}
         self.switched: list[NodeName] = []
         free = sum(r.free for r in roles.values())
@@ -130,11 +136,16 @@ class _Builder:
         if not is_float(value) or not self._has_low_reader(value):
             return
         assert value.const_value is not None
-        array = np.asarray(value.const_value.numpy(), np.float32)
-        low = typed_value(f"{value.name}::low", ir.DataType.FLOAT, value.shape)
-        low.const_value = ir.tensor(self.fmt.saturate(array), name=low.name)
-        self.graph.register_initializer(low)
-        self.rounded[_name(value)] = low
+        name = f"{value.name}::low"
+        if self.weights.in_file(value.const_value):
+            copy = typed_value(name, low_type(self.fmt), value.shape)
+            copy.const_value = self.weights.low(value.const_value, name)
+        else:
+            array = np.asarray(value.const_value.numpy(), np.float32)
+            copy = typed_value(name, ir.DataType.FLOAT, value.shape)
+            copy.const_value = ir.tensor(self.fmt.saturate(array), name=name)
+        self.graph.register_initializer(copy)
+        self.rounded[_name(value)] = copy
 
     def _round_input(self, value: ir.Value) -> None:
         uses = value.uses()
@@ -233,7 +244,9 @@ class _Builder:
             self.rounded[_name(v)] if v is not None and low else v
             for v, low in zip(node.inputs, role.inputs, strict=True)
         ]
+        casts = self._widen_weights(node, inputs)
         nodes, results = self._compute_low(node, inputs)
+        nodes = [*casts, *nodes]
         exact = role.role is Role.MOVEMENT and any(role.inputs) and not self._is_mixed(node, role)
         exact = exact and "value" not in node.attributes  # Pad has its constant there before 11
         outputs: list[ir.Value] = []
@@ -245,6 +258,15 @@ class _Builder:
                 nodes += version.nodes
                 outputs.append(version.value)
         return ir.Graph([], outputs, nodes=nodes, name=f"{node.name}::low")
+
+    def _widen_weights(self, node: ir.Node, inputs: list[ir.Value | None]) -> list[ir.Node]:
+        """Put a Cast before each of `inputs` that is stored low; return the Casts."""
+        casts = []
+        for i, value in enumerate(inputs):
+            if value is not None and value.dtype == low_type(self.fmt):
+                casts.append(cast(value, ir.DataType.FLOAT, f"{node.name}::weight{i}"))
+                inputs[i] = casts[-1].outputs[0]
+        return casts
 
     def _versions(
         self, old: ir.Value, new: ir.Value, *, low: bool, exact: bool
@@ -274,52 +296,12 @@ class _Builder:
                 return list(expansion.nodes), [expansion.output]
         low = _instance(node, inputs, "::op")
         if bodies(node):
-            self._lower_bodies(low)
+            sums = self.opset if self.accumulate == "fp16" else None
+            emulate_bodies(low, self.roles, self.weights, self.rounded, low_sums_from=sums)
         if node.op_type == "ConstantOfShape" and "value" in node.attributes:
             fill = np.asarray(node.attributes["value"].as_tensor().numpy(), np.float32)
             low.attributes["value"] = ir.AttrTensor("value", ir.tensor(self.fmt.saturate(fill)))
         return [low], list(low.outputs)
-
-    def _lower_bodies(self, node: ir.Node) -> None:
-        """Give `node` low bodies of its own, emulated as those of the rewritten model are."""
-        for attribute in list(node.attributes.values()):
-            if attribute.type != ir.AttributeType.GRAPH:
-                continue
-            clone = attribute.as_graph().clone(allow_outer_scope_values=True)
-            node.attributes[attribute.name] = ir.AttrGraph(attribute.name, clone)
-            graphs = (clone, *clone.subgraphs())
-            captured = self._read_rounded(graphs)
-            lower_bodies(graphs, self.roles, self.fmt)
-            sums = self.opset if self.accumulate == "fp16" else None
-            widen_body(clone, dict.fromkeys(captured, self.fmt), low_sums_from=sums)
-            _rename((clone, *clone.subgraphs()), "::body")
-
-    def _read_rounded(self, graphs: Collection[ir.Graph]) -> list[ir.Value]:
-        """Let bodies read rounded versions of what they take low from outside; return these."""
-        captured = []
-        for node in (n for graph in graphs for n in graph):
-            part = self.roles.part(node)
-            for slot, value in enumerate(node.inputs):
-                if value is not None and value.graph not in graphs and part.reads_low(slot):
-                    rounded = self.rounded[_name(value)]
-                    rounded.shape = value.shape
-                    node.replace_input_with(slot, rounded)
-                    captured.append(rounded)
-        return captured
-
-
-def _rename(graphs: Iterable[ir.Graph], suffix: str) -> None:
-    """Append `suffix` to every name in bodies: their originals are in the model too."""
-    for graph in graphs:
-        own = [*graph.inputs, *graph.initializers.values()]
-        for value in (*own, *(v for node in graph for v in node.outputs)):
-            if value.const_value is not None:
-                # The tensor is shared, and has the name of the value.
-                value.const_value = copy(value.const_value)
-            if value.name:
-                value.name += suffix
-        for node in graph:
-            node.name = f"{node.name}{suffix}"
 
 
 def _instance(node: ir.Node, inputs: list[ir.Value | None], suffix: str) -> ir.Node:

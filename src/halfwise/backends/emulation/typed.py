@@ -11,10 +11,11 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.backends.emulation.accumulate import sums_in_low
-from halfwise.backends.emulation.rounding import round_value
+from halfwise.backends.emulation.rounding import cast, round_value
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.model import opset_of
 from halfwise.graph.roles import DATA_MOVEMENT
+from halfwise.graph.weights import LARGE_MODEL_BYTES, LARGE_TENSOR_BYTES, is_large
 
 _FORMATS: dict[ir.DataType | None, Format] = {
     ir.DataType.FLOAT16: FP16,
@@ -23,7 +24,9 @@ _FORMATS: dict[ir.DataType | None, Format] = {
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type")
 
 
-def emulate_typed(model: ir.Model, *, accumulate: str = "fp32") -> ir.Model:
+def emulate_typed(
+    model: ir.Model, *, accumulate: str = "fp32", large_from: int = LARGE_MODEL_BYTES
+) -> ir.Model:
     """Return an FP32 model that computes what `model` would with its low tensors rounded.
 
     Args:
@@ -32,6 +35,8 @@ def emulate_typed(model: ir.Model, *, accumulate: str = "fp32") -> ir.Model:
         accumulate: "fp32" for arithmetic in FP32 inside ops, "fp16" for sums of low nodes in
             their own format (see `accumulate.py`); those of BF16 nodes stay FP32, since tensor
             cores add up BF16 products in FP32 only.
+        large_from: Bytes of float weights in files above which low ones stay low and are widened
+            while the model runs, one after another.
 
     Returns:
         A model with the same input and output names; low inputs and outputs are FP32 there, and
@@ -39,7 +44,8 @@ def emulate_typed(model: ir.Model, *, accumulate: str = "fp32") -> ir.Model:
     """
     result = model.clone()
     low_sums_from = opset_of(model) if accumulate == "fp16" else None
-    widener = _Widener(result.graph, low_sums_from, {})
+    large = is_large(model, large_from)
+    widener = _Widener(result.graph, low_sums_from, {}, large=large)
     for value in result.graph.inputs:
         widener.round_input(value)
     widener.widen()
@@ -47,7 +53,11 @@ def emulate_typed(model: ir.Model, *, accumulate: str = "fp32") -> ir.Model:
 
 
 def widen_body(
-    body: ir.Graph, captured: Mapping[ir.Value, Format], *, low_sums_from: int | None
+    body: ir.Graph,
+    captured: Mapping[ir.Value, Format],
+    *,
+    low_sums_from: int | None,
+    large: bool = False,
 ) -> None:
     """Emulate one body of an If, Loop or Scan in place, and those in it.
 
@@ -55,10 +65,21 @@ def widen_body(
 
     Args:
         body: The body; the values of its own that are low are FP16 or BF16.
-        captured: Values from outside that are rounded, but FP32 already.
+        captured: Values from outside that are rounded: FP32 already, or weights that stay low.
         low_sums_from: The opset where sums of low nodes are to be low, None for FP32 sums.
+        large: Whether the weights of the body stay low and are widened while it runs.
     """
-    _Widener(body, low_sums_from, captured).widen()
+    _Widener(body, low_sums_from, captured, large=large).widen()
+
+
+def _stays_low(value: ir.Value) -> bool:
+    weight = value.const_value
+    return (
+        weight is not None
+        and weight.dtype in _FORMATS
+        and weight.nbytes > LARGE_TENSOR_BYTES
+        and not value.is_graph_output()
+    )
 
 
 def _wide(held: ir.TypeProtocol) -> ir.TypeProtocol:
@@ -75,13 +96,20 @@ class _Widener:
     Attributes:
         graph: The graph.
         low_sums_from: The opset where sums of low nodes are to be low, else None.
+        large: Whether weights stay low.
         formats: Format of each value that is low in the original, or was rounded here or outside.
     """
 
     def __init__(
-        self, graph: ir.Graph, low_sums_from: int | None, captured: Mapping[ir.Value, Format]
+        self,
+        graph: ir.Graph,
+        low_sums_from: int | None,
+        captured: Mapping[ir.Value, Format],
+        *,
+        large: bool,
     ) -> None:
         self.graph = graph
+        self.large = large
         self.low_sums_from = low_sums_from
         self.nodes = list(graph)
         own = [*graph.inputs, *graph.initializers.values()]
@@ -93,11 +121,15 @@ class _Widener:
         }
         self.formats = {**captured, **formats}
         for value in own:
+            if large and _stays_low(value):
+                continue
             if value.type is not None:
                 value.type = _wide(value.type)
             if value in formats and value.const_value is not None:
                 array = np.asarray(value.const_value.numpy()).astype(np.float32)
                 value.const_value = ir.tensor(array, name=value.name)
+        for value in [v for v in self.formats if v.dtype in _FORMATS]:
+            self._widen_late(value)
 
     def widen(self) -> None:
         """Round what the nodes store in low values."""
@@ -107,10 +139,26 @@ class _Widener:
             if any(v in self.formats for v in node.outputs):
                 self._round_outputs(self._with_low_sums(node))
 
+    def _widen_late(self, value: ir.Value) -> None:
+        """Put a Cast behind a weight that is stored low, for its readers in this graph.
+
+        At the start of the graph: ONNX Runtime takes what is written first last, so it widens each
+        weight just before its reader (see `probe.py`), and frees it after.
+        """
+        uses = [(u.node, u.idx) for u in value.uses() if u.node.graph is self.graph]
+        if uses:
+            reader, slot = uses[0]
+            widened = cast(value, ir.DataType.FLOAT, f"{reader.name}::weight{slot}")
+            self.graph.insert_before(self.graph[0], widened)
+            self._redirect(value, widened.outputs[0], uses)
+
     def _widen_attribute(self, node: ir.Node, attribute: ir.Attr) -> None:
         name = attribute.name
         if attribute.type == ir.AttributeType.GRAPH:
-            _Widener(attribute.as_graph(), self.low_sums_from, self.formats).widen()
+            body = _Widener(
+                attribute.as_graph(), self.low_sums_from, self.formats, large=self.large
+            )
+            body.widen()
         elif attribute.type == ir.AttributeType.TYPE_PROTO:
             held = attribute.value
             node.attributes[name] = ir.AttrTypeProto(name, replace(held, type=_wide(held.type)))

@@ -10,6 +10,7 @@ from halfwise.records import Guard, Observations
 from halfwise.stages.attribute.cancellation import cancellation_guards
 from halfwise.stages.attribute.constants import constant_guards
 from halfwise.stages.attribute.evidence import Evidence
+from halfwise.stages.attribute.floor import floor_guards
 from halfwise.stages.attribute.integers import integer_guards
 from halfwise.stages.attribute.masks import mask_guards
 from halfwise.stages.attribute.ranges import range_guards
@@ -60,6 +61,7 @@ def attribute(
         *sum_guards(evidence),
         *small_guards(evidence),
         *cancellation_guards(evidence),
+        *floor_guards(evidence),
         *residual_guards(evidence),
         *integer_guards(evidence),
         *selection_guards(evidence),

@@ -6,9 +6,10 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.graph.casts import saturated_constants
+from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import constant_array
-from halfwise.records import Guard, SaturatedConstant
+from halfwise.graph.weights import pieces
+from halfwise.records import AdjustedConstant, Guard
 from halfwise.stages.attribute.evidence import Evidence, percent, several
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
 from halfwise.stages.attribute.walk import consumers, low_consumers, moves, reads_low
@@ -43,7 +44,7 @@ def constant_guards(evidence: Evidence) -> Iterator[Guard]:
     every = evidence.network.model.graph.all_nodes()
     fills = [n.outputs[0] for n in every if n.op_type == "ConstantOfShape"]
     values = {v.name: v for v in (*evidence.constants, *fills)}
-    beyond = saturated_constants(evidence.network, evidence.roles, frozenset(), evidence.fmt)
+    beyond = adjusted_constants(evidence.network, evidence.roles, frozenset(), evidence.fmt)
     for found in () if evidence.fmt.has_range_of_fp32 else beyond:
         yield from _beyond(evidence, values[found.name], found)
     for value in evidence.constants:
@@ -53,11 +54,11 @@ def constant_guards(evidence: Evidence) -> Iterator[Guard]:
             yield from _variance(evidence, node)
 
 
-def _beyond(evidence: Evidence, value: ir.Value, found: SaturatedConstant) -> list[Guard]:
+def _beyond(evidence: Evidence, value: ir.Value, found: AdjustedConstant) -> list[Guard]:
     nodes = low_consumers(value, evidence.roles)
-    if not nodes:
-        return []
     largest = max(-found.minimum, found.maximum)
+    if not nodes or largest <= evidence.fmt.max:
+        return []
     size = 1 if value.const_value is None else value.const_value.size
     variance = nodes[0].op_type == "BatchNormalization"
     return evidence.guard(
@@ -81,22 +82,28 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
     ]
     if not nodes or all(moves(n, evidence.roles) for n in nodes):
         return []
-    magnitudes = np.abs(constant_array(value).astype(np.float32))
-    nonzero = magnitudes[magnitudes > 0]
-    share = float((nonzero < fmt.smallest_normal).mean()) if nonzero.size else 0.0
+    nonzero = subnormal = zeroed = 0
+    largest = 0.0
+    for piece in pieces(constant_array(value)):
+        magnitudes = np.abs(piece.astype(np.float32))
+        magnitudes = magnitudes[magnitudes > 0]
+        nonzero += magnitudes.size
+        subnormal += int(np.count_nonzero(magnitudes < fmt.smallest_normal))
+        zeroed += int(np.count_nonzero(magnitudes <= fmt.flush_threshold))
+        largest = max(largest, float(magnitudes.max(initial=0)))
+    share = subnormal / max(1, nonzero)
     if share <= _MOSTLY:
         return []
-    zeroed = float((nonzero <= fmt.flush_threshold).mean())
     return evidence.guard(
         "constant-subnormal",
         nodes[0],
         value,
         message=f"{percent(share)} of the non-zero values of constant {value.name} are below "
         f"{evidence.format_name}'s smallest normal number {fmt.smallest_normal:.2g}, and "
-        f"{percent(zeroed)} become zero",
+        f"{percent(zeroed / nonzero)} become zero",
         fix=_SCALE,
         nodes=nodes,
-        severity=graded(Band.INEXACT, fmt.smallest_normal / float(nonzero.max())),
+        severity=graded(Band.INEXACT, fmt.smallest_normal / largest),
     )
 
 

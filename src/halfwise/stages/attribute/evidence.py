@@ -12,6 +12,7 @@ from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
 from halfwise.graph.patterns import written_out
 from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.graph.weights import pieces
 from halfwise.records import (
     Guard,
     GuardKind,
@@ -74,7 +75,8 @@ class Evidence:
         return {name: i for i, name in enumerate(self.nodes)}
 
     @cached_property
-    def _tensors(self) -> Mapping[TensorName, Observation]:
+    def tensors(self) -> Mapping[TensorName, Observation]:
+        """What the tensors looked like, by name."""
         return {o.tensor: o for o in self.observations.tensors}
 
     @cached_property
@@ -110,7 +112,7 @@ class Evidence:
         """Return what `value` looked like; None where it was not observed."""
         if value is None or value.name is None:
             return None
-        return self._tensors.get(TensorName(value.name))
+        return self.tensors.get(TensorName(value.name))
 
     def absmax(self, value: ir.Value | None) -> float:
         """Return the largest finite magnitude of a tensor or constant, 0 where unknown."""
@@ -125,12 +127,10 @@ class Evidence:
         """Return the smallest and largest finite element of a constant, NaN for none."""
         name = tensor_name(value)
         if name not in self._spans:
-            array = constant_array(value)
-            finite = array[np.isfinite(array)]
-            nothing = (math.nan, math.nan)
-            self._spans[name] = (
-                (float(finite.min()), float(finite.max())) if finite.size else nothing
-            )
+            finite = [p[np.isfinite(p)] for p in pieces(constant_array(value))]
+            spans = [(float(p.min()), float(p.max())) for p in finite if p.size]
+            lows, highs = zip(*spans, strict=True) if spans else ((math.nan,), (math.nan,))
+            self._spans[name] = (min(lows), max(highs))
         return self._spans[name]
 
     def largest(self, value: ir.Value) -> float:

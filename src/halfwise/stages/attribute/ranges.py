@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from halfwise.graph.patterns.reading import square_of
+from halfwise.graph.selection import selects_constants
 from halfwise.records import Guard, Observation
 from halfwise.stages.attribute.evidence import Evidence, number, percent
 from halfwise.stages.attribute.severity import Band, graded
@@ -27,7 +28,8 @@ def range_guards(evidence: Evidence) -> Iterator[Guard]:
       smallest magnitude that rounds to infinity (IEEE 754-2019, 4.3.1).
     - "square" inside ReduceL2 and the like: Σx² or x² reaches the threshold while the result fits.
       Possible only, because ops may work in FP32 inside; certain with FP16 accumulation.
-    - "headroom": absmax · headroom ≥ threshold though absmax is below it.
+    - "headroom": absmax · headroom ≥ threshold though absmax is below it. Not for masks and the
+      like, which select constants.
 
     A tensor that data movement copies from one out of range is not named again. The nodes are the
     producer and all consumers that compute, through data movement.
@@ -50,6 +52,9 @@ def _tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
     if producer is not None and _is_copy(evidence, producer, limit if overflows else seen.absmax):
         return []
     if producer is None and not readers:
+        return []
+    reach = limit / evidence.headroom
+    if not overflows and selects_constants(value, evidence.roles, evidence.tensors, reach):
         return []
     square = square_of(value) if producer is not None else None
     subject = f"the square of {square.value.name}" if square else str(value.name)

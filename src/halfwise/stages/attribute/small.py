@@ -1,13 +1,14 @@
 """Values too small for the low format where smallness counts: eps constants and denominators."""
 
 from collections.abc import Iterator
+from math import floor, log2
 
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.graph.model import tensor_name
+from halfwise.graph.model import constant_array, tensor_name
 from halfwise.graph.roles import is_float
-from halfwise.records import Guard, Observation, TensorName
+from halfwise.records import Detail, Guard, Observation, TensorName
 from halfwise.stages.attribute.evidence import Evidence, percent
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
 from halfwise.stages.attribute.walk import (
@@ -44,8 +45,8 @@ def small_guards(evidence: Evidence) -> Iterator[Guard]:
       largest element has such an error, else possible.
 
     The nodes are the one that adds, everything demanding that follows it, and the producers of the
-    small value up to the first one whose inputs do not vanish (round to zero in more than the
-    fraction `SIGNIFICANT` of their non-zero elements).
+    small value up to the first one whose inputs keep their accuracy (a relative error above
+    `SIGNIFICANT` in no more than that fraction of their non-zero elements, to within a binade).
     """
     bounded: set[TensorName] = set()
     for node in evidence.nodes.values():
@@ -115,7 +116,9 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
     seen = evidence.observed(result)
     smallest = seen.detail.smallest_nonzero if seen and seen.detail else None
     vanishes = eps <= fmt.flush_threshold
-    becomes = "zero" if vanishes else "subnormal"
+    root = constant_behind(constant, evidence.roles)
+    single = vanishes and root is not None and fmt.vanishes(constant_array(root))
+    becomes = f"{fmt.smallest_subnormal:.2g}" if single else "zero" if vanishes else "subnormal"
     lost = 0.0 if smallest is None else evidence.relative_error(smallest)
     if lost > SIGNIFICANT:
         severity = _severity(evidence, lost, demands)
@@ -150,9 +153,17 @@ def _small_source(evidence: Evidence, value: ir.Value | None) -> list[ir.Node]:
 
     def vanishing(node: ir.Node) -> list[ir.Value | None]:
         seen = [(v, s.detail) for v in node.inputs if (s := evidence.observed(v))]
-        return [v for v, d in seen if d is not None and d.flush > SIGNIFICANT]
+        return [v for v, d in seen if d is not None and _lost(evidence, d) > SIGNIFICANT]
 
     return upstream(value, evidence.roles, vanishing)
+
+
+def _lost(evidence: Evidence, detail: Detail) -> float:
+    """Return which share of the non-zero elements is stored worse than `SIGNIFICANT`."""
+    histogram = detail.histogram
+    edge = evidence.fmt.smallest_subnormal / 2 / SIGNIFICANT
+    below = max(0, floor(log2(edge)) - histogram.first)
+    return sum(histogram.counts[:below]) / max(sum(histogram.counts), 1)
 
 
 def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorName]) -> list[Guard]:

@@ -20,7 +20,7 @@ from halfwise.graph.roles import Roles, is_float
 from halfwise.records import InnerObservation, NodeName, TensorName
 from halfwise.stages.observe.margins import margin_view, varies
 
-Kind = Literal["square", "sum", "cancellation", "margin"]
+Kind = Literal["square", "sum", "cancellation", "margin", "roundoff"]
 
 # The rank of their median is within 0.4 % of one half, and finding it takes 2 ms.
 _MEDIAN_ELEMENTS = 1 << 16
@@ -28,31 +28,31 @@ _MEDIAN_ELEMENTS = 1 << 16
 
 @dataclass
 class InnerNumbers:
-    """The worst number seen per node: the largest, for margins the smallest."""
+    """The worst number of each kind seen per node: the largest, for margins the smallest."""
 
-    _worst: dict[NodeName, tuple[Kind, float, int]] = field(default_factory=dict)
+    _worst: dict[NodeName, dict[Kind, tuple[float, int]]] = field(default_factory=dict)
 
     def add(self, node: NodeName, kind: Kind, value: float, sample: int) -> None:
         """Take a number into account; NaN is ignored."""
-        known = self._worst.get(node)
         if np.isnan(value):
             return
-        if known is None or (value < known[1] if kind == "margin" else value > known[1]):
-            self._worst[node] = (kind, value, sample)
+        kinds = self._worst.setdefault(node, {})
+        known = kinds.get(kind)
+        if known is None or (value < known[0] if kind == "margin" else value > known[0]):
+            kinds[kind] = (value, sample)
 
     def records(self, network: Network) -> tuple[InnerObservation, ...]:
         """Return the records in graph order."""
-        worst = self._worst
         return tuple(
             InnerObservation(
-                node=name,
+                node=node_name(node),
                 op=node.op_type,
-                kind=worst[name][0],
-                value=worst[name][1],
-                worst_sample=worst[name][2],
+                kind=kind,
+                value=value,
+                worst_sample=sample,
             )
             for node in network.nodes()
-            if (name := node_name(node)) in worst
+            for kind, (value, sample) in self._worst.get(node_name(node), {}).items()
         )
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,13 @@ from halfwise.graph.roles import Roles
 from halfwise.records import Detail, Observation, Observations, TensorName
 from halfwise.stages.observe.detail import DetailCounter
 from halfwise.stages.observe.inner import InnerNumbers, squares, views, with_sums
+from halfwise.stages.observe.roundoff import with_roundoff
 
 DETAIL_ELEMENTS = 2 * 10**9
 """How many elements the second pass visits at most, over all samples and tensors."""
+
+ROUNDOFF_SAMPLES = 4
+"""Samples on which rounding errors are measured: they follow from the model more than from data."""
 
 
 @dataclass
@@ -45,9 +50,10 @@ def observe(
 ) -> tuple[Observations, list[dict[str, NDArray[Any]]]]:
     """Return what the FP32 model looks like on `samples`, and its outputs on each.
 
-    Extrema and squares come from all samples. Element statistics, sums, cancellation and margins
-    come from at most `detail_samples`: up to half of them those where most tensors reach their
-    extremum, the others evenly spread; fewer where more than 2·10⁹ elements would be visited.
+    Extrema and squares come from all samples, roundoff from at most `ROUNDOFF_SAMPLES`. Element
+    statistics, sums, cancellation and margins come from at most `detail_samples`: up to half of
+    them those where most tensors reach their extremum, the others evenly spread; fewer where more
+    than 2·10⁹ elements would be visited.
 
     Args:
         network: The model.
@@ -86,6 +92,7 @@ def observe(
         )
         observer.steps = len(samples) + 2 * len(chosen)
         observer.sums(chosen)
+        observer.roundoff(chosen[:: ceil(len(chosen) / ROUNDOFF_SAMPLES)])
         details = observer.elements(chosen, elements, sizes)
     return observer.records(details), outputs
 
@@ -164,6 +171,16 @@ class _Observer:
                 for name, extremum in probe.run(self.samples[index])[1].items():
                     self.inner.add(sums[name], "sum", extremum.absmax, index)
             self._tick()
+
+    def roundoff(self, chosen: Sequence[int]) -> None:
+        """Find the relative errors that rounding gives what is read to its own scale."""
+        model, errors = with_roundoff(self.network, self.roles, self.fmt)
+        if not errors:
+            return
+        probe = ExtremaProbe(model, tuple(errors), **self._where)
+        for index in chosen:
+            for name, extremum in probe.run(self.samples[index])[1].items():
+                self.inner.add(errors[name], "roundoff", extremum.absmax, index)
 
     def elements(
         self, chosen: Sequence[int], probe: ElementProbe, sizes: Mapping[TensorName, int]

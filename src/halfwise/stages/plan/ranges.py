@@ -1,7 +1,9 @@
 """Plans and limits that follow from observed ranges alone."""
 
 from halfwise.formats import Format
+from halfwise.graph.model import Network
 from halfwise.graph.roles import Role, Roles
+from halfwise.graph.selection import selects_constants
 from halfwise.records import NodeName, Observations, TensorName
 
 
@@ -19,17 +21,19 @@ def producers_above(limit: float, observations: Observations, roles: Roles) -> f
 
 
 def headroom_limits(
-    observations: Observations, fmt: Format, headroom: float
+    network: Network, roles: Roles, observations: Observations, fmt: Format, headroom: float
 ) -> dict[TensorName, float]:
     """Return, for tensors that fit but would not at `headroom` times their range, a smaller range.
 
     The search emulates these tensors with it: elements beyond max / headroom become infinite. So
     the output decides whether an overflow on larger data would matter. A format with FP32's range
-    has none.
+    has none, nor has a tensor that gets that far by selecting constants: masks do not grow.
     """
     if fmt.has_range_of_fp32:
         return {}
     limit = fmt.overflow_threshold / headroom
-    return {
-        o.tensor: limit for o in observations.tensors if limit <= o.absmax < fmt.overflow_threshold
-    }
+    seen = {o.tensor: o for o in observations.tensors}
+    near = {n: limit for n, o in seen.items() if limit <= o.absmax < fmt.overflow_threshold}
+    computed = [v for n in network.nodes() for v in n.outputs if v.name in near]
+    fixed = (v for v in computed if selects_constants(v, roles, seen, limit))
+    return {n: near[n] for n in near.keys() - {v.name for v in fixed}}

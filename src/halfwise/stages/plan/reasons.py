@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from halfwise.formats import Format
-from halfwise.graph.casts import saturated_constants
+from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles, bodies
 from halfwise.records import Growth, Guard, KeptNode, NodeName, Plan, Unsupported
@@ -29,6 +29,7 @@ def kept_nodes(
     contributions: Mapping[NodeName, float] | None = None,
     limit: float | None = None,
     metric: str | None = None,
+    growth: Sequence[Growth] = (),
 ) -> tuple[KeptNode, ...]:
     """Return a record for each kept node, in graph order.
 
@@ -43,6 +44,7 @@ def kept_nodes(
             allowed.
         metric: Name of the task metric, where one decides.
         limit: The range beyond which every producer is kept, where that was asked for.
+        growth: The error's way through the model, where it was followed.
     """
     causes: dict[NodeName, Guard] = {}
     for guard in guards:
@@ -50,7 +52,7 @@ def kept_nodes(
     for guard in guards:
         for name in guard.nodes:
             causes.setdefault(name, guard)
-    records = []
+    records, path = [], {step.node: step for step in growth}
     for node in network.nodes():
         name = node_name(node)
         if name in kept:
@@ -66,12 +68,11 @@ def kept_nodes(
                 effect = f"; it or its group alone contributes {share:.3g} × what is allowed"
             else:
                 effect = ""
-            reason = _reason(node, cause, rule, effect)
             records.append(
                 KeptNode(
                     node=name,
                     op=node.op_type,
-                    reason=reason,
+                    reason=_reason(node, cause, rule, effect, path),
                     guard=cause.kind if cause is not None else None,
                     error_without=excess,
                 )
@@ -79,19 +80,50 @@ def kept_nodes(
     return tuple(records)
 
 
-def _reason(node: ir.Node, guard: Guard | None, rule: str | None, effect: str) -> str:
+def _reason(
+    node: ir.Node,
+    guard: Guard | None,
+    rule: str | None,
+    effect: str,
+    path: Mapping[NodeName, Growth],
+) -> str:
     if rule is not None:
         return rule if rule == ISLAND else f"Kept by the rule {rule}."
     if guard is None:
         if not effect:
             return "Not lowered before the search ended; nothing is known of it."
         beyond = " around it, and those inside its bodies are not observed" if bodies(node) else ""
-        return f"No single number stands out{beyond or ' here'}{effect}."
+        return f"No single number stands out{beyond or ' here'}{effect}{_grown(node, path)}."
     cause = guard.message if guard.node == node.name else f"needed by {guard.node}: {guard.message}"
     fix = f" Usual fix: {guard.fix}" if guard.fix else ""
     if cause.startswith(_ENGLISH):
         cause = cause[0].upper() + cause[1:]
     return f"{cause}{effect}.{fix}"
+
+
+def _grown(node: ir.Node, path: Mapping[NodeName, Growth]) -> str:
+    """Return how large the error is behind `node` and where it grows most after it, if known.
+
+    That is where a single node makes at least `1 / BORN_HERE` of what it inherits. The numbers are
+    of the model in which only explained nodes are FP32; what grows is the error of all others.
+    """
+    own = path.get(node_name(node))
+    if own is None or not 0 < own.error < float("inf"):
+        return ""
+    behind: dict[ir.Node, None] = {}
+    waiting = [node]
+    while waiting:
+        uses = (u.node for v in waiting.pop().outputs for u in v.uses())
+        readers = dict.fromkeys(n for n in uses if n not in behind)
+        behind |= readers
+        waiting += readers
+    steps = [(n, step) for n in behind if (step := path.get(node_name(n))) and step.inherited > 0]
+    reader, most = max(steps, key=lambda s: s[1].error / s[1].inherited, default=(node, own))
+    here = f"; with explained nodes alone in FP32, the error is {own.error:.2g} here (relative RMS)"
+    if reader is node or most.error * BORN_HERE < most.inherited:
+        return here
+    jump = f"from {most.inherited:.2g} to {most.error:.2g}"
+    return f"{here} and grows later {jump} at {reader.name} ({reader.op_type})"
 
 
 def _effect(excess: float, metric: str | None) -> str:
@@ -137,7 +169,7 @@ def plan_record(
         low=fmt.name,
         keep=keep,
         data_movement=tuple(n for n in nodes if n in placed and roles[n].role is Role.MOVEMENT),
-        constants=saturated_constants(network, roles, placed, fmt),
+        constants=adjusted_constants(network, roles, placed, fmt),
         unsupported=tuple(_unsupported(network, roles)),
         minimal=minimal,
         candidates=sum(r.role is Role.COMPUTE for r in roles.values()),

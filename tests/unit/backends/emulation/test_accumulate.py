@@ -172,11 +172,9 @@ def test_gemm(trans_a, trans_b, dynamic) -> None:
 
 
 def test_gemm_adds_no_bias_where_there_is_none() -> None:
-    a, b = dyadic(4, 50), dyadic(50, 6, seed=1)
-    np.testing.assert_array_equal(compute("Gemm", [a, b]), low_matmul(a, b))
-    infinite = np.full(6, np.inf, np.float32)
-    result = compute("Gemm", [a, b, infinite], {"beta": 0.0})
-    np.testing.assert_array_equal(result, low_matmul(a, b))
+    a, b, infinite = dyadic(4, 50), dyadic(50, 6, seed=1), np.full(6, np.inf, np.float32)
+    for arrays, attributes in (([a, b], {}), ([a, b, infinite], {"beta": 0.0})):
+        np.testing.assert_array_equal(compute("Gemm", arrays, attributes), low_matmul(a, b))
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -11,11 +11,11 @@ from halfwise.backends.ort import Session
 from halfwise.errors import CaseError
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type, rewrite
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.model import Network, load_network, network_from_proto
 from halfwise.graph.roles import roles_of
+from halfwise.graph.weights import LowWeights
 from halfwise.records import NodeName, TensorName
-from tests import control
-from tests.control import GO, MATRIX, STEP
+from tests import models
 from tests.graphs import Drawn, free_nodes, graphs, low_ends, plans
 
 F32 = TensorProto.FLOAT
@@ -93,11 +93,10 @@ def test_all_in_fp32_is_the_original_to_the_bit(drawn: Drawn):
     assert_same(Runs(net)(free_nodes(net), drawn.sample), expected)
 
 
-@pytest.mark.parametrize("low_io", [False, True])
 @given(graphs(opsets=[13, 18, 21, 22]), st.data())
-def test_bf16_alike(low_io, drawn: Drawn, data):
+def test_bf16_alike(drawn: Drawn, data: st.DataObject):
     net = network_from_proto(drawn.proto)
-    roles = roles_of(net, low_type(BF16))
+    roles, low_io = roles_of(net, low_type(BF16)), data.draw(low_ends(net))
     run = Runs(net, BF16, low_io=low_io)
     for _ in range(2):
         fp32 = data.draw(plans(net))
@@ -128,33 +127,6 @@ def test_long_sums_agree_too():
         typed = Session(emulate_typed(rewritten.model, accumulate="fp16")).run(sample)
         assert_close(run(fp32, sample), typed)
     assert (run((), sample)["y"] != Runs(net)((), sample)["y"]).any()
-
-
-def test_long_sums_in_bodies_agree_too():
-    # One operand is the state of the loop, the other is read from outside, computed or constant.
-    rng = np.random.default_rng(0)
-    nodes = [
-        node("Identity", "go", "on", "on"),
-        node("MatMul", "state w", "a", "by_constant"),
-        node("MatMul", "a h", "next", "by_computed"),
-    ]
-    formals = [("step", STEP), ("go", GO), ("state", MATRIX)]
-    body = control.graph("body", nodes, formals, [("on", GO), ("next", MATRIX)])
-    loop = helper.make_node("Loop", ["trips", "", "x"], ["y"], "loop", body=body)
-    weights = {n: rng.standard_normal((100, 100)).astype(np.float32) / 10 for n in ("w", "v")}
-    constants = {**weights, "trips": np.array(3)}
-    net = network([node("Neg", "v", "h", "neg"), loop], "y", constants, shape=(3, 100))
-    sample = {"x": rng.standard_normal((3, 100)).astype(np.float32)}
-    run, wide = Runs(net, accumulate="fp16"), Runs(net)
-    for kept in ("", "neg", "loop", "neg loop"):
-        fp32 = [NodeName(name) for name in kept.split()]
-        rewritten = rewrite(net, roles_of(net), frozenset(fp32), FP16)
-        typed = Session(emulate_typed(rewritten.model, accumulate="fp16")).run(sample)
-        assert_close(run(fp32, sample), typed)
-        # Both products are sums in FP16 where the loop is low.
-        assert (run(fp32, sample)["y"] != wide(fp32, sample)["y"]).any() == ("loop" not in fp32)
-    inner = [n for g in run.switched.model.graph.subgraphs() for n in g if n.op_type == "Loop"]
-    assert len(inner) == 2 + 2
 
 
 @pytest.mark.parametrize("low_io", [names(), names("x", "y")])
@@ -334,3 +306,22 @@ def test_limits_that_nothing_reaches_change_nothing():
     wide = Runs(net, limits={"x": 65504.0, "a": 65504.0, "b": 65504.0})
     for fp32 in ((), ("one",), ("two",)):
         assert_same(wide(fp32), Runs(net)(fp32))
+
+
+# --- weights on disk --------------------------------------------------------------------------
+
+KEPT = [(), ("up",), ("up", "relu", "down"), ("out",), ("scale_it", "up", "relu", "down", "out")]
+
+
+@pytest.mark.parametrize("accumulate", ["fp32", "fp16"])
+@pytest.mark.parametrize("fmt", [FP16, BF16], ids=lambda f: f.name)
+def test_weights_on_disk_give_the_same_to_the_bit(tmp_path, fmt, accumulate):
+    ill = models.large_weights()
+    net = load_network(models.saved_beside(ill, tmp_path))
+    weights = LowWeights(net.model, fmt, large_from=0)
+    disk = Runs(net, fmt, weights=weights, accumulate=accumulate)
+    memory = Runs(net, fmt, accumulate=accumulate)
+    stored = disk.switched.model.graph.initializers
+    assert {stored[f"{n}_w::low"].dtype for n in ("up", "down", "out")} == {low_type(fmt)}
+    for fp32 in KEPT:
+        assert_same(disk(fp32, ill.sample(0)), memory(fp32, ill.sample(0)))

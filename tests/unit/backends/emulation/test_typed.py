@@ -12,8 +12,10 @@ from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.ort import Session
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type, rewrite
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.model import load_network, network_from_proto
 from halfwise.graph.roles import roles_of
+from halfwise.graph.weights import LowWeights
+from tests import models
 from tests.graphs import OPSETS, Drawn, graphs, low_ends, plans
 
 F16, BF, F32 = TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT
@@ -262,3 +264,44 @@ def test_a_graph_without_nodes_stays_as_it_is():
     constant = low("y", np.full((2, 4), 0.1), ml_dtypes.bfloat16)
     model = emulation([], BF, [constant])
     np.testing.assert_array_equal(run(model), np.float32(ml_dtypes.bfloat16(0.1)))
+
+
+# --- large models -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accumulate", ["fp32", "fp16"])
+@pytest.mark.parametrize("kept", [(), ("up", "relu", "down")])
+def test_low_weights_of_large_models_stay_low_and_give_the_same(tmp_path, kept, accumulate):
+    ill = models.large_weights()
+    net = load_network(models.saved_beside(ill, tmp_path))
+    weights = LowWeights(net.model, FP16, large_from=0)
+    mixed = rewrite(net, roles_of(net), frozenset(kept), FP16, weights=weights).model
+    large = emulate_typed(mixed, accumulate=accumulate, large_from=0)
+    small = emulate_typed(mixed, accumulate=accumulate)
+    low = [v.name for v in large.graph.initializers.values() if v.dtype == ir.DataType.FLOAT16]
+    assert low == [n for n in ("up_w", "down_w", "out_w") if n.removesuffix("_w") not in kept]
+    assert all(v.dtype != ir.DataType.FLOAT16 for v in small.graph.initializers.values())
+    # ONNX Runtime runs what is written first last: each just before its reader.
+    first = list(large.graph)[: len(low)]
+    assert {v.name for n in first for v in n.inputs if v is not None} == set(low)
+    found, expected = (Session(m).run(ill.sample(0)) for m in (large, small))
+    assert found["out_out"].tobytes() == expected["out_out"].tobytes()
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_low_weights_in_bodies_of_large_models_too(tmp_path, flag):
+    proto = models.two_bodies().proto
+    for attribute in proto.graph.node[0].attribute:
+        weight = attribute.g.initializer[0]
+        array = numpy_helper.to_array(weight) / 7
+        attribute.g.initializer[0].CopyFrom(low("weight", array))
+        attribute.g.node.insert(0, node("Cast", "weight", "wide", f"cast_{attribute.name}", to=1))
+        attribute.g.node[1].input[1] = "wide"
+    path = models.saved_beside(models.Ill(proto, {}), tmp_path)
+    model = load_network(path).model
+    sample = {"x": np.ones((1, 8, 64), np.float32), "flag": np.array(flag)}
+    large, small = (emulate_typed(model, large_from=size) for size in (0, 1 << 30))
+    found, expected = (Session(m).run(sample)["y"] for m in (large, small))
+    assert found.tobytes() == expected.tobytes()
+    expected = 64 * f16([3 / 7 if flag else 2 / 7])
+    np.testing.assert_allclose(np.asarray(found, np.float32), expected.item(), rtol=1e-5)

@@ -117,3 +117,12 @@ def test_a_large_integer_cast_to_float_is_named_though_it_only_moves_data() -> N
     y = s.op("Mul", cast, 0.5, name="reader")
     guard = only(guards(s, y, {"n": np.array([1, 100000])}), "overflow")
     assert (guard.node, guard.nodes) == ("cast", ("reader",))
+
+
+def test_a_selected_constant_has_no_headroom() -> None:
+    s = Sketch()
+    fill = s.op("Mul", s.input("mask", [4]), f32(-60_000), name="fill")
+    inputs = {"mask": f32([0, 1, 1, 0])}
+    assert not [g for g in guards(s, fill, inputs) if g.kind == "headroom"]
+    inputs["mask"][0] = 0.5
+    assert only(guards(s, fill, inputs), "headroom").node == "fill"

@@ -1,9 +1,10 @@
 import pytest
 from onnx import TensorProto
 
-from halfwise.formats import BF16, FP16
+from halfwise.formats import BF16, FP16, Format
+from halfwise.graph.casts import low_type
 from halfwise.graph.roles import roles_of
-from halfwise.records import NodeName, Observations
+from halfwise.records import NodeName, Observations, TensorName
 from halfwise.stages.plan.ranges import headroom_limits, producers_above
 from tests.unit.graph.sketch import Sketch
 from tests.unit.render.runs import observation
@@ -31,6 +32,11 @@ def seen(**absmax: float) -> Observations:
     )
 
 
+def limits(observations: Observations, fmt: Format, headroom: float) -> dict[TensorName, float]:
+    roles = roles_of(network(), low_type(fmt))
+    return headroom_limits(network(), roles, observations, fmt, headroom)
+
+
 def test_producers_beyond_the_limit_are_kept_if_they_compute():
     roles = roles_of(network())
     found = producers_above(10, seen(x=99, a=10.5, move=10.5, back=10, b=10), roles)
@@ -44,17 +50,26 @@ def test_producers_beyond_the_limit_are_kept_if_they_compute():
     [(32_759, False), (32_760, True), (65_519, True), (65_520, False), (1e9, False), (0, False)],
 )
 def test_what_fits_but_not_with_headroom_is_limited(absmax, limited):
-    found = headroom_limits(seen(a=absmax), FP16, 2.0)
+    found = limits(seen(a=absmax), FP16, 2.0)
     assert found == ({"a_out": 32_760} if limited else {})
 
 
 def test_inputs_have_the_same_headroom():
-    assert headroom_limits(seen(x=60_000), FP16, 2.0) == {"x": 32_760}
+    assert limits(seen(x=60_000), FP16, 2.0) == {"x": 32_760}
 
 
 def test_without_headroom_nothing_is_limited():
-    assert headroom_limits(seen(a=65_519, b=3), FP16, 1.0) == {}
+    assert limits(seen(a=65_519, b=3), FP16, 1.0) == {}
 
 
 def test_a_format_with_the_range_of_fp32_has_no_limits():
-    assert headroom_limits(seen(a=65_519, b=2e38), BF16, 2.0) == {}
+    assert limits(seen(a=65_519, b=2e38), BF16, 2.0) == {}
+
+
+def test_a_mask_does_not_grow_with_the_data():
+    sketch = Sketch()
+    allowed = sketch.input("allowed", [4], TensorProto.BOOL)
+    filled = sketch.op("Where", allowed, 0.0, -60_000.0, name="fill")
+    masked = sketch.network(sketch.op("Add", sketch.input("x", [4]), filled, name="add"))
+    found = headroom_limits(masked, roles_of(masked), seen(fill=60_000, add=60_010), FP16, 2.0)
+    assert found == {"add_out": 32_760}

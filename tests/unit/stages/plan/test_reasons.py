@@ -85,6 +85,22 @@ def test_a_node_without_a_cause_says_so():
     assert found["gamma"].guard is None
 
 
+def grown(**errors: tuple[float, float]) -> str:
+    path = [Growth(node=NodeName(n), depth=1, error=e, inherited=i) for n, (i, e) in errors.items()]
+    return str(recorded("mean", without={NodeName("mean"): 1.5}, growth=path)["mean"].reason)
+
+
+def test_a_node_without_a_cause_tells_where_its_error_grows():
+    small = (0.0, 3e-4)
+    told = grown(mean=small, square=(4e-4, 8e-4), root=(1e-3, 0.25), gamma=(0.25, 0.26))
+    assert "the error is 0.0003 here" in told
+    assert "grows later from 0.001 to 0.25 at root (Sqrt)" in told
+    assert "grows" not in grown(mean=small, square=(4e-4, 8e-4))
+    assert "error is" not in grown(square=(1e-4, 0.5))
+    assert "grows" not in grown(mean=small)
+    assert "error is" not in grown(mean=(0.0, math.inf))
+
+
 def test_an_island_is_kept_by_the_model_itself():
     found = recorded("square", guards=(guard("square"),), forced={"square": ISLAND})["square"]
     assert (found.reason, found.guard, found.error_without) == (ISLAND, None, None)

@@ -1,0 +1,255 @@
+"""Weights of large models: they lie in files, mapped into memory, as they are and rounded.
+
+Pages of a mapped file are read when they are needed and dropped when memory is short, so a model
+may be larger than memory; several users of one array share them.
+"""
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.formats import Format
+
+LARGE_MODEL_BYTES = 1 << 30
+"""A model is large whose float weights have more bytes than this in FP32."""
+LARGE_TENSOR_BYTES = 1024
+"""Tensors above this size are kept out of the serialised graph and handed over as arrays."""
+PROTOBUF_BYTES = (1 << 31) - 1
+"""The largest serialised protobuf (protobuf.dev, "Encoding")."""
+
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+_AT_ONCE = 1 << 22
+_ALIGNMENT = 64
+"""What ONNX Runtime's kernels like best: a cache line."""
+_LASTING = "/var/tmp"  # noqa: S108 - a folder for `tempfile`, which makes a file without a name
+"""For large temporary files (File Hierarchy Standard 3.0, 5.15); /tmp may be memory itself."""
+
+
+class MappedTensor(ir.Tensor[NDArray[np.generic]]):
+    """A tensor whose array is part of a file: the user's or a `WeightFile`."""
+
+
+class WeightFile:
+    """Temporary space on disk for arrays: a file without a name, mapped into memory.
+
+    Nothing has to remove it: the system does when the last array is gone or the process ends, in
+    whatever way.
+    """
+
+    def __init__(self, nbytes: int, arrays: int = 1) -> None:
+        """Reserve space for `arrays` arrays of `nbytes` bytes together.
+
+        Raises:
+            CaseError: there is not enough space.
+        """
+        size = max(1, nbytes + arrays * _ALIGNMENT)
+        folder = _folder()
+        try:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                # Without the reservation, a full disk would end the process at a later write.
+                os.posix_fallocate(file.fileno(), 0, size)
+                self._bytes = np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
+        except OSError as error:
+            raise CaseError(
+                f"The weights need {size / 1e9:.1f} GB of temporary space, which {folder} does not "
+                f"have: {error.strerror}.",
+                "Name a folder that has it: TMPDIR=FOLDER halfwise …",
+            ) from error
+        self._used = 0
+
+    def take(self, dtype: np.dtype, shape: tuple[int, ...]) -> NDArray[np.generic]:
+        """Return the next free place as an array of zeros to be filled."""
+        end = self._used + prod(shape) * dtype.itemsize
+        place = self._bytes[self._used : end].view(dtype).reshape(shape)
+        self._used = -(-end // _ALIGNMENT) * _ALIGNMENT
+        return place
+
+
+def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield an array flat, in views of at most 4 Mi elements.
+
+    What is computed from a piece takes a bounded amount of memory, however large the array.
+    """
+    flat = array.reshape(-1)
+    return (flat[start : start + _AT_ONCE] for start in range(0, flat.size, _AT_ONCE))
+
+
+def is_large(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> bool:
+    """Return whether the float weights in files have more than `large_from` bytes in FP32.
+
+    Low ones count as what they were, so that a model and its mixed version are both large.
+    """
+    elements = sum(
+        t.size for t in _weights(model) if isinstance(t, MappedTensor | ir.ExternalTensor)
+    )
+    return 4 * elements > large_from
+
+
+def weight_bytes(model: ir.Model) -> int:
+    """Return the size of all initializers together."""
+    return sum(v.const_value.nbytes for v in _values(model) if v.const_value is not None)
+
+
+def map_files(model: ir.Model) -> None:
+    """Map each file of weights once; tensors of onnx-ir would each map it for themselves.
+
+    A process may have no more than about a thousand maps of files. What a file does not hold whole,
+    and what lies outside the model's folder, is left as it is: onnx-ir refuses it when it is read.
+    """
+    files: dict[Path, NDArray[np.uint8]] = {}
+    for value in _values(model):
+        tensor = value.const_value
+        if not isinstance(tensor, ir.ExternalTensor):
+            continue
+        file, start = Path(tensor.path).resolve(), tensor.offset or 0
+        end = start + tensor.nbytes
+        if not _is_own(file, Path(tensor.base_dir)) or not 0 <= start <= end <= file.stat().st_size:
+            continue
+        if tensor.dtype.bitwidth < 8 or not tensor.nbytes:
+            # Elsewhere than beside the user's model, it would not be found.
+            owned = np.array(tensor.numpy())
+            value.const_value = ir.Tensor(owned, dtype=tensor.dtype, name=value.name)
+            continue
+        if file not in files:
+            files[file] = np.asarray(np.memmap(file, np.uint8, "r"))
+        array = files[file][start:end].view(tensor.dtype.numpy())
+        shape = tuple(tensor.shape.numpy())
+        value.const_value = MappedTensor(array.reshape(shape), dtype=tensor.dtype, name=value.name)
+
+
+def map_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
+    """Move the weights of a large model that lie in memory into a file.
+
+    Those in a protobuf would otherwise be copied whenever they are read.
+
+    Raises:
+        CaseError: there is not enough temporary space.
+    """
+    inside = [t for t in _weights(model) if not isinstance(t, MappedTensor | ir.ExternalTensor)]
+    if not inside or 4 * sum(t.size for t in _weights(model)) <= large_from:
+        return
+    mapped = _moved(inside, WeightFile(sum(t.nbytes for t in inside), len(inside)))
+    for value in _values(model):
+        stored = value.const_value
+        if id(stored) in mapped:
+            value.const_value = mapped[id(stored)]
+        elif isinstance(stored, ir.serde.TensorProtoTensor) and stored.dtype != ir.DataType.STRING:
+            # A single one would keep the whole protobuf alive.
+            value.const_value = ir.Tensor(stored.numpy(), dtype=stored.dtype, name=stored.name)
+
+
+def widen_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
+    """Give the low weights of a large model FP32 instead, in a file; their values' types stay.
+
+    Raises:
+        CaseError: there is not enough temporary space.
+    """
+    low = [t for t in _weights(model) if t.dtype != ir.DataType.FLOAT]
+    if not low or not is_large(model, large_from):
+        return
+    file = WeightFile(4 * sum(t.size for t in low), len(low))
+    wide = _moved(low, file, ir.DataType.FLOAT)
+    for value in _values(model):
+        value.const_value = wide.get(id(value.const_value), value.const_value)
+
+
+class LowWeights:
+    """The weights of one network in a low format.
+
+    Those of a large network are rounded into a file, each once, and shared by all who ask. Those of
+    others are rounded in memory whenever they are asked for.
+
+    Attributes:
+        fmt: The low format.
+        large: Whether the network is large.
+    """
+
+    def __init__(
+        self, model: ir.Model, fmt: Format, *, large_from: int = LARGE_MODEL_BYTES
+    ) -> None:
+        """Find out which weights go to the file; it is made when the first is asked for."""
+        self.fmt = fmt
+        self._dtype = ir.DataType.from_numpy(fmt.dtype)
+        self.large = is_large(model, large_from)
+        # The tensors stay alive with this, so their ids stay theirs.
+        self._sources = {
+            id(t): t for t in _weights(model) if self.large and t.dtype == ir.DataType.FLOAT
+        }
+        self._arrays: dict[int, NDArray[np.generic]] = {}
+        self._file: WeightFile | None = None
+
+    def in_file(self, tensor: ir.TensorProtocol) -> bool:
+        """Return whether the low version of `tensor` lies in the file."""
+        return id(tensor) in self._sources
+
+    def low(self, tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
+        """Return `tensor` as `Format.store_constant` stores it.
+
+        Args:
+            tensor: f32[*shape].
+            name: Name of the result.
+
+        Raises:
+            CaseError: there is not enough temporary space.
+        """
+        if not self.in_file(tensor):
+            array = np.asarray(tensor.numpy(), np.float32)
+            return ir.Tensor(self.fmt.store_constant(array), dtype=self._dtype, name=name)
+        if id(tensor) not in self._arrays:
+            self._arrays[id(tensor)] = self._store(np.asarray(tensor.numpy()))
+        return MappedTensor(self._arrays[id(tensor)], dtype=self._dtype, name=name)
+
+    def _store(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
+        if self._file is None:
+            elements = sum(t.size for t in self._sources.values())
+            self._file = WeightFile(elements * self.fmt.dtype.itemsize, len(self._sources))
+        place = self._file.take(self.fmt.dtype, array.shape)
+        for source, target in zip(pieces(array), pieces(place), strict=True):
+            target[...] = self.fmt.store(np.asarray(source, np.float32))
+        place.flags.writeable = False
+        return place
+
+
+def _values(model: ir.Model) -> Iterator[ir.Value]:
+    for graph in (model.graph, *model.graph.subgraphs()):
+        yield from graph.initializers.values()
+
+
+def _weights(model: ir.Model) -> list[ir.TensorProtocol]:
+    """Return the float tensors that count, each once."""
+    tensors = [v.const_value for v in _values(model) if v.const_value is not None]
+    counted = [t for t in tensors if t.dtype in _FLOATS and t.nbytes > LARGE_TENSOR_BYTES]
+    return list({id(t): t for t in counted}.values())
+
+
+def _moved(
+    tensors: Iterable[ir.TensorProtocol], file: WeightFile, dtype: ir.DataType | None = None
+) -> dict[int, MappedTensor]:
+    """Copy tensors into `file`, as another type where one is given; return the copies by id."""
+    moved = {}
+    for tensor in tensors:
+        kind = dtype or tensor.dtype
+        place = file.take(kind.numpy(), tuple(tensor.shape.numpy()))
+        place[...] = tensor.numpy()
+        place.flags.writeable = False
+        moved[id(tensor)] = MappedTensor(place, dtype=kind, name=tensor.name)
+    return moved
+
+
+def _is_own(file: Path, folder: Path) -> bool:
+    """Return whether a resolved `file` lies in `folder` and under no other name elsewhere."""
+    return file.is_relative_to(folder.resolve()) and file.is_file() and file.stat().st_nlink == 1
+
+
+def _folder() -> str:
+    lasting = "TMPDIR" not in os.environ and os.access(_LASTING, os.W_OK)
+    return _LASTING if lasting else tempfile.gettempdir()

@@ -1,0 +1,274 @@
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from halfwise.errors import CaseError
+from halfwise.formats import BF16, FP16
+from halfwise.graph import weights as module
+from halfwise.graph.model import load_network, network_from_proto
+from halfwise.graph.weights import (
+    LowWeights,
+    MappedTensor,
+    WeightFile,
+    is_large,
+    map_files,
+    map_weights,
+    pieces,
+    weight_bytes,
+    widen_weights,
+)
+from tests import models
+from tests.models import saved_beside
+from tests.unit.graph.sketch import Sketch
+
+FORMATS = pytest.mark.parametrize("fmt", [FP16, BF16], ids=lambda f: f.name)
+
+
+@pytest.fixture
+def network(tmp_path):
+    return load_network(saved_beside(models.large_weights(), tmp_path))
+
+
+@pytest.fixture
+def weight(network):
+    return network.graph.initializers["up_w"].const_value
+
+
+def open_files() -> set[str]:
+    """The temporary files that this process has open."""
+    files = (os.path.realpath(file) for file in Path("/proc/self/fd").iterdir())
+    return {file for file in files if file.endswith("(deleted)")}
+
+
+# --- in pieces --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 6, 7, 12])
+def test_pieces_make_up_the_array(monkeypatch, size):
+    monkeypatch.setattr(module, "_AT_ONCE", 6)
+    array = np.arange(size, dtype=np.float32).reshape(1, size)
+    found = list(pieces(array))
+    assert all(0 < p.size <= 6 for p in found)
+    np.testing.assert_array_equal(np.concatenate([np.zeros(0), *found]), array[0])
+    assert all(np.shares_memory(p, array) for p in found)
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def test_arrays_in_a_file_are_apart_and_aligned():
+    file = WeightFile(3 * 4 + 5 * 2, arrays=2)
+    first = file.take(np.dtype(np.float32), (3,))
+    second = file.take(np.dtype(np.float16), (5, 1))
+    first[...], second[...] = 1, 2
+    np.testing.assert_array_equal(first, [1, 1, 1])
+    assert (second.shape, second.ctypes.data % 64, first.ctypes.data % 64) == ((5, 1), 0, 0)
+
+
+def test_a_file_has_no_name_and_goes_with_its_last_array(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    before = open_files()
+    array = WeightFile(1 << 20).take(np.dtype(np.float32), (1 << 18,))
+    array[...] = 1
+    assert list(tmp_path.iterdir()) == []
+    assert len(open_files() - before) == 1
+    del array
+    assert open_files() <= before
+
+
+def test_a_full_disk_is_told_before_anything_is_written():
+    with pytest.raises(CaseError, match=r"(?s)need 46\d+\.4 GB of temporary space.*TMPDIR="):
+        WeightFile(1 << 62)
+
+
+def test_large_files_go_where_they_may_last(monkeypatch, tmp_path):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr(module, "_LASTING", str(tmp_path))
+    assert module._folder() == str(tmp_path)
+    monkeypatch.setattr(module, "_LASTING", str(tmp_path / "none"))
+    assert Path(module._folder()).is_dir()
+
+
+# --- what is large ----------------------------------------------------------------------------
+
+
+def test_only_weights_in_files_make_a_model_large(network):
+    elements = 3 * 64 * 64
+    assert is_large(network.model, 4 * elements - 1)
+    assert not is_large(network.model, 4 * elements)
+    assert not is_large(network_from_proto(models.large_weights().proto).model, 0)
+
+
+def test_low_weights_count_as_what_they_were(network):
+    low = LowWeights(network.model, FP16, large_from=0)
+    elements = 3 * 64 * 64
+    model = network.copy()
+    for value in model.graph.initializers.values():
+        value.const_value = low.low(value.const_value, value.name)
+    assert weight_bytes(model) < weight_bytes(network.model)
+    assert is_large(model, 4 * elements - 1)
+    assert not is_large(model, 4 * elements)
+
+
+def test_weights_in_a_protobuf_move_to_a_file_where_they_are_many():
+    proto = models.large_weights().proto
+    model = ir.serde.deserialize_model(proto)
+    map_weights(model, 3 * 64 * 64 * 4)
+    assert not any(isinstance(v.const_value, MappedTensor) for v in _constants(model))
+    map_weights(model, 3 * 64 * 64 * 4 - 1)
+    moved = {v.name for v in _constants(model) if isinstance(v.const_value, MappedTensor)}
+    assert moved == {"up_w", "down_w", "out_w"}
+    stored = {type(v.const_value) for v in _constants(model)}
+    assert stored == {MappedTensor, ir.Tensor}, "one of onnx would keep the protobuf alive"
+    assert is_large(model, 0)
+    assert {t.name for t in ir.serde.serialize_model(model).graph.initializer} >= moved
+    for tensor in proto.graph.initializer:
+        expected = onnx.numpy_helper.to_array(tensor)
+        np.testing.assert_array_equal(model.graph.initializers[tensor.name].const_value, expected)
+
+
+def test_low_weights_of_a_large_model_are_widened_in_a_file(network):
+    low = LowWeights(network.model, FP16, large_from=0)
+    model = network.copy()
+    for value in model.graph.initializers.values():
+        value.const_value = low.low(value.const_value, value.name)
+    stored = {v.name: v.const_value for v in _constants(model)}
+    widen_weights(model, 3 * 64 * 64 * 4)
+    assert {v.name: v.const_value for v in _constants(model)} == stored
+    widen_weights(model, 3 * 64 * 64 * 4 - 1)
+    for name in ("up_w", "down_w", "out_w"):
+        wide = model.graph.initializers[name].const_value
+        assert isinstance(wide, MappedTensor)
+        assert wide.dtype == ir.DataType.FLOAT
+        np.testing.assert_array_equal(wide, np.asarray(stored[name]).astype(np.float32))
+    assert model.graph.initializers["scale"].const_value is stored["scale"]
+
+
+def _constants(model: ir.Model) -> list[ir.Value]:
+    return list(model.graph.initializers.values())
+
+
+# --- files of the user's ----------------------------------------------------------------------
+
+
+def test_a_file_of_many_weights_is_mapped_once(tmp_path):
+    names = [f"w{i}" for i in range(300)]
+    sketch = Sketch()
+    y = sketch.input("x", [8])
+    for i, name in enumerate(names):
+        y = sketch.op("Add", y, sketch.constant(np.full(8, i, np.float32), name))
+    path = saved_beside(models.Ill(sketch.proto(y), {}), tmp_path)
+    network = load_network(path)
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    assert len([line for line in maps if str(tmp_path / "weights.bin") in line]) == 1
+    for i, name in enumerate(names):
+        tensor = network.graph.initializers[name].const_value
+        assert isinstance(tensor, MappedTensor)
+        np.testing.assert_array_equal(tensor, np.full(8, i))
+
+
+@pytest.mark.parametrize(
+    ("location", "offset", "mapped"),
+    [
+        ("whole.bin", 0, True),
+        ("whole.bin", 8, False),
+        ("whole.bin", -8, False),
+        ("none.bin", 0, False),
+        ("../outside.bin", 0, False),
+        ("link.bin", 0, False),
+        ("second.bin", 0, False),
+    ],
+)
+def test_what_no_file_in_the_folder_holds_whole_is_left(tmp_path, location, offset, mapped):
+    inside = tmp_path / "model"
+    inside.mkdir()
+    for file in (inside / "whole.bin", tmp_path / "outside.bin"):
+        file.write_bytes(bytes(16))
+    (inside / "link.bin").symlink_to(tmp_path / "outside.bin")
+    (inside / "second.bin").hardlink_to(tmp_path / "outside.bin")
+    tensor = ir.ExternalTensor(
+        location, offset, 16, ir.DataType.FLOAT, shape=ir.Shape([4]), name="w", base_dir=inside
+    )
+    value = ir.val("w", const_value=tensor)
+    map_files(ir.Model(ir.Graph([], [], nodes=[], initializers=[value]), ir_version=8))
+    assert isinstance(value.const_value, MappedTensor) == mapped
+
+
+def test_an_int4_constant_of_the_users_is_taken_in(tmp_path):
+    (tmp_path / "w.bin").write_bytes(bytes([0x21, 0x43]))
+    external = ir.ExternalTensor(
+        "w.bin", 0, 2, ir.DataType.INT4, shape=ir.Shape([4]), name="w", base_dir=str(tmp_path)
+    )
+    value = ir.val("w", const_value=external)
+    map_files(ir.Model(ir.Graph([], [], nodes=[], initializers=[value]), ir_version=10))
+    assert isinstance(value.const_value, ir.Tensor)
+    assert value.const_value.dtype == ir.DataType.INT4
+    np.testing.assert_array_equal(value.const_value.numpy().astype(int), [1, 2, 3, 4])
+
+
+# --- low weights ------------------------------------------------------------------------------
+
+NUMBERS = arrays.arrays(
+    np.float32, st.integers(257, 300), elements=st.floats(width=32, allow_nan=True)
+)
+
+
+@FORMATS
+@given(array=NUMBERS)
+def test_rounding_on_disk_is_rounding(fmt, array):
+    """A NaN stays one; which one is not fixed."""
+    source = MappedTensor(array, name="w")
+    value = ir.val("w", const_value=source)
+    model = ir.Model(ir.Graph([], [], nodes=[], initializers=[value]), ir_version=8)
+    low = LowWeights(model, fmt, large_from=0)
+    assert low.in_file(source)
+    tensor = low.low(source, "low")
+    assert isinstance(tensor, MappedTensor)
+    assert (tensor.name, tensor.dtype) == ("low", ir.DataType.from_numpy(fmt.dtype))
+    found, expected = tensor.numpy().astype(np.float32), fmt.saturate(array)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
+@FORMATS
+def test_on_disk_and_in_memory_are_the_same(network, weight, fmt):
+    disk = LowWeights(network.model, fmt, large_from=0).low(weight, "w")
+    memory = LowWeights(network.model, fmt).low(weight, "w")
+    assert isinstance(disk, MappedTensor)
+    assert not isinstance(memory, MappedTensor)
+    assert disk.dtype == memory.dtype
+    assert disk.tobytes() == memory.tobytes()
+
+
+def test_a_weight_on_disk_is_made_once_and_is_not_to_be_changed(network, weight):
+    low = LowWeights(network.model, FP16, large_from=0)
+    first, second = low.low(weight, "a").numpy(), low.low(weight, "b").numpy()
+    assert np.shares_memory(first, second)
+    assert not first.flags.writeable
+
+
+def test_small_constants_and_strangers_stay_in_memory(network, weight):
+    low = LowWeights(network.model, FP16, large_from=0)
+    small = network.graph.initializers["scale"].const_value
+    stranger = ir.tensor(np.asarray(weight.numpy()))
+    for tensor in (small, stranger):
+        assert not low.in_file(tensor)
+        expected = FP16.saturate(np.asarray(tensor.numpy()))
+        np.testing.assert_array_equal(low.low(tensor, None).numpy(), expected)
+
+
+def test_nothing_is_reserved_before_it_is_needed(network, monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", os.devnull)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    low = LowWeights(network.model, FP16, large_from=0)
+    with pytest.raises(CaseError, match="temporary space"):
+        low.low(network.graph.initializers["up_w"].const_value, "w")
