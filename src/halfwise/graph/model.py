@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
+from halfwise.graph.constants import check_constants, drop_unused_constants
 from halfwise.graph.external import external_files
 from halfwise.graph.functions import inline_functions
 from halfwise.graph.naming import name_uniquely
+from halfwise.graph.sizes import forget_sizes, is_long_vector, open_negative_sizes
 from halfwise.graph.slim import graphs_in, skeleton
 from halfwise.graph.weights import map_files, map_weights
 from halfwise.records import NodeName, TensorName
-
-_LONGEST_SHAPE = 64
 
 _FIRST_IR_VERSION = 4
 """The first in which an initializer need not be a graph input too, as in the normal form."""
@@ -158,13 +158,15 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         model.opset_imports.setdefault("", _SPARE_OPSET)
     try:
         inline_functions(model)
+        open_negative_sizes(graphs_of(model))
         passes.RemoveInitializersFromInputsPass()(model)
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
         passes.TopologicalSortPass()(model)
+        drop_unused_constants(graphs_of(model))
         renamed = name_uniquely(model)
         _check_scopes(model)
         map_files(model)
-        _check_constants(model)
+        check_constants(graphs_of(model))
         map_weights(model)
         _check_and_infer(model)
     except _REFUSALS as error:
@@ -210,18 +212,6 @@ def _deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
         ) from error
 
 
-def _check_constants(model: ir.Model) -> None:
-    for graph in graphs_of(model):
-        for name, value in graph.initializers.items():
-            tensor = value.const_value
-            if tensor is None or tensor.dtype == ir.DataType.STRING:
-                continue
-            try:
-                tensor.numpy()
-            except (ValueError, OSError) as error:
-                raise ValueError(f"the data of constant {name!r} is incomplete: {error}") from None
-
-
 def _check_scopes(model: ir.Model) -> None:
     for node in model.graph.all_nodes():
         for value in node.inputs:
@@ -243,10 +233,10 @@ def _check_and_infer(model: ir.Model) -> None:
     try:
         onnx.checker.check_model(proto, full_check=True)
     except onnx.shape_inference.InferenceError:
-        _forget_sizes(proto)
+        forget_sizes(graphs_in(proto.graph))
         onnx.checker.check_model(proto, full_check=True)
     inferred = onnx.shape_inference.infer_shapes(proto, check_type=True)
-    if not any(_is_long_vector(info) for info in inferred.graph.value_info):
+    if not any(is_long_vector(info) for info in inferred.graph.value_info):
         # Propagating values finds more shapes, but takes a long vector for a long shape: minutes.
         inferred = onnx.shape_inference.infer_shapes(inferred, check_type=True, data_prop=True)
     onnx.checker.check_model(inferred)
@@ -260,22 +250,6 @@ def _check_and_infer(model: ir.Model) -> None:
         if value.name in types:
             value.type = ir.serde.deserialize_type_proto_for_type(types[value.name])
             value.shape = ir.serde.deserialize_type_proto_for_shape(types[value.name])
-
-
-def _forget_sizes(proto: onnx.ModelProto) -> None:
-    """Drop declared sizes of computed values; wrong ones would make the rewritten model invalid.
-
-    ONNX Runtime passes over them: they stay behind where somebody changed the inputs' alone.
-    """
-    for graph in graphs_in(proto.graph):
-        for info in (*graph.value_info, *graph.output):
-            for dimension in info.type.tensor_type.shape.dim:
-                dimension.Clear()
-
-
-def _is_long_vector(info: onnx.ValueInfoProto) -> bool:
-    dims = info.type.tensor_type.shape.dim
-    return len(dims) == 1 and dims[0].dim_value > _LONGEST_SHAPE
 
 
 def _refuse_quantised(model: ir.Model, source: str) -> None:

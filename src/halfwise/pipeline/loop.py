@@ -133,7 +133,7 @@ class _Fix:
                 judged = self._judge(rewritten, self.planner.evidence)
             if self._may_go_on(judged, found):
                 with self._stage("observe"):
-                    self._join(judged)
+                    self._join(judged, exhausted=found.exhausted)
                 found, certify = self._search(found.kept, certify=False), False
                 continue
             if certify or found.exhausted or not found.passed:
@@ -145,6 +145,8 @@ class _Fix:
         path = self._growth(found)
         trials = self.planner.trials
         remarks = [*self.notes, *self._remarks(found, baseline)]
+        if note := self.planner.tolerance_note(found, path):
+            remarks.append(note)
         return Fixed(
             rewritten=rewritten,
             observations=self.planner.evidence.observations,
@@ -195,13 +197,19 @@ class _Fix:
         )
 
     def _may_go_on(self, judged: Judged, found: Found) -> bool:
-        """Return whether a failed verdict may improve: samples and time are left."""
-        stuck = not found.passed or found.exhausted or self.settings.keep_above is not None
+        """Return whether a failed verdict may improve: samples and plans are left.
+
+        Without time there are still the larger plans that the search passed on its way.
+        """
+        stuck = not found.passed or self.settings.keep_above is not None
         verdict = judged.verdict
         return not verdict.passed and verdict.unseen and not stuck and len(self.heldout) >= 2
 
-    def _join(self, judged: Judged) -> None:
-        """Move failing held-out samples to the calibration; at most a quarter at a time."""
+    def _join(self, judged: Judged, *, exhausted: bool) -> None:
+        """Move failing held-out samples to the calibration; at most a quarter at a time.
+
+        Where the time is up no search will look at new evidence, so it is not gathered.
+        """
         chosen = judged.failing[: max(1, len(self.heldout) // 4)]
         rest = [i for i in range(len(self.heldout)) if i not in chosen]
         self.watcher.note(
@@ -211,7 +219,9 @@ class _Fix:
         self.joined += [self.heldout.ids[i] for i in chosen]
         samples = self.heldout.select(chosen)
         references = [self.references[i] for i in chosen]
-        evidence = self._gather(self.planner.trials.samples + samples)
+        evidence = self.planner.evidence
+        if not exhausted:
+            evidence = self._gather(self.planner.trials.samples + samples)
         self.planner.join(samples, references, evidence)
         self.references = [self.references[i] for i in rest]
         self.heldout = self.heldout.select(rest)

@@ -18,10 +18,11 @@ from halfwise.progress import Watcher
 from halfwise.records import Growth, NodeName, Plan
 from halfwise.render.wording import count
 from halfwise.stages.plan.ranges import producers_above
-from halfwise.stages.plan.reasons import kept_nodes, plan_record
+from halfwise.stages.plan.reasons import birth, kept_nodes, plan_record
 from halfwise.stages.plan.rules import apply_rules
 from halfwise.stages.plan.search import Found, Search
 from halfwise.stages.plan.starting import Start
+from halfwise.stages.plan.tolerance import NOTABLE, tolerance_note
 from halfwise.stages.rewrite import rewrite
 from halfwise.stages.trial import WORST, Trials
 
@@ -46,6 +47,7 @@ class Planner:
         if settings.io == "fp32":
             self.low_io &= frozenset(same)
         self.steps: list[str] = []
+        self.passing: list[Assignment] = []
         self.start = Start(frozenset(), "")
 
     def begin(self, evidence: Evidence) -> None:
@@ -109,6 +111,7 @@ class Planner:
             safe=not self.forced.lowered and not self.low_io,
             progress=self.watcher.note,
             steps=self.steps,
+            passing=self.passing,
         )
         return search.run(previous, certify=certify)
 
@@ -163,6 +166,24 @@ class Planner:
             growth=growth,
             lowered=self.forced.lowered,
             remarks=remarks,
+        )
+
+    def tolerance_note(self, found: Found, growth: Sequence[Growth]) -> str | None:
+        """Return which tolerance the explained nodes alone would meet, where most are not.
+
+        None where few nodes lack an explanation, and where one node makes most of the error: that
+        is a fault, although no guard knows it.
+        """
+        named = self.evidence.suspected | frozenset(self.forced.kept)
+        few = len(found.kept - named) <= NOTABLE * sum(
+            role.role is Role.COMPUTE for role in self.roles.values()
+        )
+        if few or not growth or birth(growth) is not None or self.case.metric is not None:
+            return None
+        explained = found.kept & named
+        errors = self.trials.errors(explained)
+        return tolerance_note(
+            errors, self.case.criterion, self.trials.factor, self.settings.fmt, len(explained)
         )
 
     def remarks(self) -> list[str]:

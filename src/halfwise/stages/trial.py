@@ -11,8 +11,8 @@ from halfwise.backends.emulation.switched import SWITCH_INPUT, Switched
 from halfwise.backends.ort import Session
 from halfwise.case import Sample, Samples
 from halfwise.errors import CaseError
-from halfwise.metrics import Excess, Metric, Outputs, metric_loss, totals
-from halfwise.records import Criterion, NodeName
+from halfwise.metrics import Excess, Metric, OutputMeasure, Outputs, metric_loss, totals
+from halfwise.records import Criterion, NodeName, OutputError
 
 WORST = 8
 """How many of the worst samples the search looks at before it confirms on all."""
@@ -101,6 +101,16 @@ class Trials:
         self.evaluations += 1
         excess = Excess(criterion, self._totals)
         return excess.update(self.references[worst], self._run(kept, worst)) / self.factor
+
+    def errors(self, kept: Assignment) -> dict[str, OutputError]:
+        """Return the measures of each output with `kept` in FP32, over all samples."""
+        measures = {name: OutputMeasure() for name in self._totals}
+        for i, identifier in enumerate(self.samples.ids):
+            candidate = self._run(kept, i)
+            for name, measure in measures.items():
+                measure.update(self.references[i][name], candidate[name], identifier)
+        self.evaluations += 1
+        return {name: measure.result(self.criterion) for name, measure in measures.items()}
 
     def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
         """Add samples to the calibration and look at them first."""

@@ -177,6 +177,26 @@ def test_no_time_is_left_when_samples_join():
     assert fixed.verdict.passed
 
 
+class Late(Listener):
+    """Lets the time budget pass as soon as a plan passes."""
+
+    def note(self, line: str) -> None:
+        super().note(line)
+        if "passes" in line:
+            time.sleep(1.0)
+
+
+def test_without_time_heldout_samples_that_fail_get_a_larger_plan():
+    """No node in FP32 passes on the calibration; the two large samples held out need some."""
+    ill = growing(3, 7)
+    fixed = found(ill, Late(), time_budget=1.0)
+    assert fixed.search.exhausted
+    assert fixed.search.joined
+    assert kept(fixed) >= ill.kept
+    assert fixed.verdict.passed
+    assert not fixed.plan.minimal
+
+
 def test_the_classic_rule_searches_nothing():
     fixed = found(models.layer_norm(), keep_above=4000.0)
     assert kept(fixed) == {"mean", "centre", "square", "variance", "eps"} - _below(4000)
@@ -226,6 +246,22 @@ def test_the_error_is_followed_where_guards_do_not_explain():
     fixed = found(models.deep(), rel_max=5e-4)
     assert [step.node for step in fixed.growth] == [f"rotate_{i}" for i in range(10)]
     assert any("accumulates" in note for note in fixed.plan.notes)
+
+
+def test_the_tolerance_that_rounding_needs_is_told_and_is_enough():
+    """Nothing in the deep model is at fault: the tolerance asks for more than FP16 has."""
+    fixed = found(models.deep(), rel_max=5e-4)
+    [note] = [n for n in fixed.plan.notes if n.startswith("No single fault")]
+    told = float(note.split("--rel-max ")[1].split()[0])
+    assert told > 5e-4
+    again = found(models.deep(), rel_max=told)
+    assert again.verdict.passed
+    assert kept(again) == set()
+    assert not any(n.startswith("No single fault") for n in again.plan.notes)
+
+
+def test_a_fault_is_not_taken_for_rounding(normal):
+    assert not any("No single fault" in note for note in normal.plan.notes)
 
 
 def test_the_same_case_gives_the_same_result(normal):

@@ -128,6 +128,15 @@ def test_a_sample_that_failed_at_last_is_looked_at_first_from_then_on():
     assert trials.runs == runs + 1
 
 
+def test_the_errors_are_those_of_all_samples():
+    trials = prepare(rounded_once()).trials()
+    [measured] = trials.errors(NONE).values()
+    assert measured.rel_max / 0.01 == pytest.approx(trials.evaluate(NONE, confirm=True).excess)
+    assert 60 < measured.snr_db < 80
+    [nothing] = trials.errors(names("mul")).values()
+    assert nothing.max_abs == 0
+
+
 def test_samples_that_join_are_looked_at_first():
     prepared = late_failure()
     trials = prepared.trials()

@@ -195,17 +195,30 @@ def depth_note(plan: Sequence[KeptNode], growth: Sequence[Growth]) -> str | None
         plan: The kept nodes.
         growth: Relative RMS errors along the graph, with the explained nodes kept.
     """
-    unexplained = [k for k in plan if k.guard is None and not k.reason.startswith("Kept by")]
-    if len(unexplained) * 2 <= len(plan) or not growth:
+    lacking = unexplained(plan)
+    if len(lacking) * 2 <= len(plan) or not growth:
         return None
-    where = f"No guard explains {len(unexplained)} of {len(plan)} kept nodes"
-    final = growth[-1].error
-    for step in growth:
-        if step.error >= final / 2 and step.inherited <= step.error * BORN_HERE:
-            return (
-                f"{where}: most of the error is born at {step.node}, where it jumps from "
-                f"{step.inherited:.2g} to {step.error:.2g} (relative RMS)."
-            )
+    where = f"No guard explains {len(lacking)} of {len(plan)} kept nodes"
+    if step := birth(growth):
+        return (
+            f"{where}: most of the error is born at {step.node}, where it jumps from "
+            f"{step.inherited:.2g} to {step.error:.2g} (relative RMS)."
+        )
     places = dict.fromkeys(round(i * (len(growth) - 1) / 3) for i in range(4))
     path = ", ".join(f"{growth[place].error:.2g} at {growth[place].node}" for place in places)
     return f"{where}: the error accumulates with depth (relative RMS: {path})."
+
+
+def unexplained(plan: Sequence[KeptNode]) -> list[KeptNode]:
+    """Return the kept nodes that neither a guard nor a rule of the user explains."""
+    return [k for k in plan if k.guard is None and not k.reason.startswith("Kept by")]
+
+
+def birth(growth: Sequence[Growth]) -> Growth | None:
+    """Return the first step that makes most of the error that is left at the end, if one does.
+
+    Args:
+        growth: Relative RMS errors along the graph; may be empty.
+    """
+    born = (g for g in growth if g.inherited <= g.error * BORN_HERE)
+    return next((g for g in born if g.error >= growth[-1].error / 2), None)

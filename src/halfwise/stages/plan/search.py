@@ -11,13 +11,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from math import inf
 from typing import Protocol
 
 from halfwise.records import NodeName
-from halfwise.stages.plan.contribution import ranked
+from halfwise.stages.plan.contribution import lowerable, rankings
 
 Nodes = frozenset[NodeName]
+
+COARSE = 8
+"""Groups that contributions are measured of at first: with three trials they give a plan."""
+LARGER = 1.1
+"""Without time, the next plan tried is this much larger than one that failed: few are tried."""
 
 
 class Trial(Protocol):
@@ -90,6 +94,8 @@ class Search:
         safe: Whether everything in FP32 is sure to pass, being the original.
         clock: Seconds.
         progress: Called with a line for each step.
+        passing: Sets that passed, on the worst samples at least; when the time ends, the smallest
+            that passes on all is the result. Shared by searches before and after samples joined.
     """
 
     nodes: Sequence[NodeName]
@@ -106,13 +112,14 @@ class Search:
     clock: Callable[[], float] = time.monotonic
     progress: Callable[[str], None] = lambda _: None
     steps: list[str] = field(default_factory=list)
+    passing: list[Nodes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Restrict suspicions to the nodes that the search may keep."""
         everything = frozenset(self.nodes)
         self.start &= everything
         self.suspects = [group & everything for group in self.suspects]
-        self._best = self._current = everything
+        self._best = everything
         self._excess_without: dict[NodeName, float] = {}
         self._nonfinite_without: set[NodeName] = set()
         self._contributions: dict[NodeName, float] = {}
@@ -125,7 +132,7 @@ class Search:
             certify: Lower single nodes until none can be. Without, groups alone are lowered, and
                 the set is not minimal yet.
         """
-        self._best = self._current = frozenset(self.nodes)
+        self._best = frozenset(self.nodes)
         if not self.safe and not self.evaluate(self._best | self.forced, confirm=True).passed:
             self._note("even with every free node in FP32 the outputs are out of tolerance")
             return self._found(passed=False, minimal=False, exhausted=False)
@@ -141,10 +148,10 @@ class Search:
     def _reduced(self, previous: Nodes) -> Nodes:
         """Return a passing set that no group of nodes can leave."""
         if previous and self.evaluate(previous | self.forced, confirm=True).passed:
-            self._best = self._current = previous | self.forced
+            self._best = previous | self.forced
             return previous
         if self.start and self.evaluate(self.start | self.forced, confirm=True).passed:
-            self._best = self._current = self.start | self.forced
+            self._best = self.start | self.forced
         kept = self._shrunk(self._start(previous))
         while not self._passes(kept, confirm=True):
             self._note(f"another calibration sample fails (kept nodes: {len(kept)}); going on")
@@ -152,10 +159,22 @@ class Search:
         return kept
 
     def _out_of_time(self) -> Found:
-        if self.evaluate(self._current | self.forced, confirm=True).passed:
-            self._best = min(self._best, self._current | self.forced, key=len)
-        self._note("the time budget is spent; this is the best passing plan so far")
+        """Return the smallest set so far that passes on all samples."""
+        self._best = min(self._best, self._passed_before(), key=len)
+        ended = "the time budget is spent; this is the best passing plan so far"
+        if ended not in self.steps:
+            self._note(ended)
         return self._found(passed=True, minimal=False, exhausted=True)
+
+    def _passed_before(self) -> Nodes:
+        """Return a small one of the sets that passed that does on all samples, else everything."""
+        tried = 0.0
+        for kept in sorted(self.passing, key=len):
+            if LARGER * tried <= len(kept) < len(self._best):
+                if self.evaluate(kept, confirm=True).passed:
+                    return kept
+                tried = len(kept)
+        return frozenset(self.nodes)
 
     def _found(self, *, passed: bool, minimal: bool, exhausted: bool) -> Found:
         without = {n: e for n, e in self._excess_without.items() if n in self._best}
@@ -185,14 +204,19 @@ class Search:
             if self._passes(guess, confirm=True):
                 self._note(f"{name} in FP32 ({len(guess | self.forced)}) passes")
                 return guess
+        if (kept := self._passed_before()) != frozenset(self.nodes):
+            self._note(f"a larger plan that passed before, of {len(kept)} nodes, still does")
+            self._best = min(self._best, kept, key=len)
+            return kept
         self._note(f"all suspected nodes in FP32 ({len(suspected)}) fail; measuring contributions")
         outside = [n for n in self.nodes if n not in suspected | previous]
-        kept = self._lowered_by_contribution(outside)
-        self._note(f"nodes left after lowering by contribution: {len(kept)}")
-        return kept
+        return self._lowered_by_contribution(outside)
 
     def _lowered_by_contribution(self, nodes: Sequence[NodeName]) -> Nodes:
-        """Lower as many of `nodes` as passes, those that contribute least first."""
+        """Lower as many of `nodes` as passes, those that contribute least first.
+
+        Each ranking is tried before it is refined, so that time may end at any moment.
+        """
         everything = frozenset(self.nodes)
 
         @cache
@@ -200,32 +224,20 @@ class Search:
             self._check_time()
             return self.contribution(everything - low | self.forced)
 
-        groups = self._groups(nodes)
-        # The groups as they are give a first plan, should the time end while they are refined.
-        self._lowest(ranked(groups, contribution, inf))
-        ranking = ranked(groups, contribution, self.harmless)
-        self._contributions = {n: found for group, found in ranking for n in group}
-        return self._lowest(ranking)
-
-    def _lowest(self, ranking: Sequence[tuple[Nodes, float]]) -> Nodes:
-        """Return what is left after lowering as many groups as pass, the first ones first."""
-        everything = frozenset(self.nodes)
-        passing, failing = 0, len(ranking) + 1
-        while failing - passing > 1:
-            middle = (passing + failing) // 2
-            lowered = _union([group for group, _ in ranking[:middle]])
-            if self._passes(everything - lowered):
-                passing = middle
-            else:
-                failing = middle
-        return everything - _union([group for group, _ in ranking[:passing]])
+        kept = everything
+        for ranking in rankings(self._groups(nodes), contribution, self.harmless):
+            low = lowerable(ranking, lambda nodes: self._passes(everything - nodes))
+            kept = min(kept, everything - low, key=len)
+            self._contributions = {n: found for group, found in ranking for n in group}
+            self._note(f"nodes left after ranking {len(ranking)} groups: {len(kept)}")
+        return kept
 
     def _groups(self, nodes: Sequence[NodeName]) -> list[list[NodeName]]:
-        """Group by place where blocks repeat, else by stretches of the graph."""
+        """Return a few groups by place where blocks repeat, else by stretches of the graph."""
         places = self._places(frozenset(nodes))
         if len(places) * 3 <= len(nodes):
-            return [[n for n in nodes if n in place] for place in places]
-        length = max(1, round(len(nodes) ** 0.5))
+            nodes = [n for place in places for n in nodes if n in place]
+        length = max(1, -(-len(nodes) // COARSE))
         return [list(nodes[i : i + length]) for i in range(0, len(nodes), length)]
 
     def _lower(self, kept: Nodes, groups: Sequence[Nodes], *, split: bool) -> Nodes:
@@ -300,7 +312,8 @@ class Search:
             node = pending[0]
             trial = self._try(kept - {node}, confirm=True)
             if trial.passed:
-                kept = self._current = kept - {node}
+                kept = kept - {node}
+                self.passing.append(kept | self.forced)
                 self._best = min(self._best, kept | self.forced, key=len)
             else:
                 needed[node] = kept
@@ -313,7 +326,7 @@ class Search:
     def _passes(self, kept: Nodes, *, confirm: bool = False) -> bool:
         passed = self._try(kept, confirm=confirm).passed
         if passed:
-            self._current = kept
+            self.passing.append(kept | self.forced)
             if confirm:
                 self._best = min(self._best, kept | self.forced, key=len)
         return passed

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.records import NodeName
-from halfwise.stages.plan.contribution import ranked
+from halfwise.stages.plan.contribution import lowerable, rankings
 
 
 def named(count):
@@ -24,6 +24,11 @@ class Measured:
     def __call__(self, low):
         self.calls += 1
         return math.sqrt(sum(self.errors[n] ** 2 for n in low))
+
+
+def ranked(groups, contribution, enough):
+    """The finest of the rankings."""
+    return list(rankings(groups, contribution, enough))[-1]
 
 
 def groups_of(nodes, length):
@@ -100,5 +105,59 @@ def test_without_a_tolerance_a_tenth_of_everything_may_stay_whole():
 
 
 def test_no_groups():
-    assert ranked([], Measured([]), 0.5) == []
-    assert ranked([[], []], Measured([]), math.inf) == []
+    assert list(rankings([], Measured([]), 0.5)) == [[]]
+    assert list(rankings([[], []], Measured([]), None)) == [[]]
+
+
+def test_a_ranking_comes_whenever_the_number_of_groups_has_doubled():
+    """Whoever runs out of time has one of half the detail at least, and each is a partition."""
+    measured = Measured([1.0] * 32)
+    nodes = named(32)
+    calls, sizes = [], []
+    for ranking in rankings(groups_of(nodes, 8), measured, 0.01):
+        calls.append(measured.calls)
+        sizes.append(len(ranking))
+        assert sorted(n for group, _ in ranking for n in group) == sorted(nodes)
+    assert sizes == [4, 8, 16, 32]
+    assert calls == [4, 12, 28, 60]
+
+
+def test_the_last_ranking_is_the_finest_also_between_doublings():
+    measured = Measured([5.0, 0.0, 0.0, 0.0])
+    sizes = [len(ranking) for ranking in rankings([named(4)], measured, 0.5)]
+    assert sizes == [1, 2, 3]
+
+
+def singles(errors):
+    return [(frozenset((n,)), e) for n, e in zip(named(len(errors)), errors, strict=True)]
+
+
+@given(st.lists(st.floats(0, 10), max_size=60), st.floats(0, 20))
+def test_as_many_groups_are_lowered_as_the_tolerance_bears(errors, allowed):
+    measured = Measured(errors)
+    ranking = singles(sorted(errors))
+    by_name = dict(zip(named(len(errors)), sorted(errors), strict=True))
+    measured.errors = by_name
+    low = lowerable(ranking, lambda nodes: measured(nodes) <= allowed)
+    assert measured(low) <= allowed
+    assert len(low) == len(errors) or measured(low | {f"n{len(low)}"}) > allowed
+
+
+def test_a_longer_range_that_passes_beyond_one_that_fails_is_found():
+    """Halving ends at 7 of 16; errors cancel in the first ten."""
+    asked = []
+
+    def passes(nodes):
+        asked.append(len(nodes))
+        return len(nodes) in (1, 2, 3, 4, 5, 6, 7, 10)
+
+    assert len(lowerable(singles([1.0] * 16), passes)) == 10
+    assert len(asked) <= 5 + 2 * 3
+
+
+def test_infinite_contributions_are_asked_about_as_any_other():
+    ranking = singles([0.0, 1.0, math.inf, math.inf])
+    assert len(lowerable(ranking, lambda nodes: len(nodes) <= 3)) == 3
+    assert len(lowerable(ranking, lambda _: True)) == 4
+    assert lowerable(ranking, lambda _: False) == frozenset()
+    assert lowerable([], lambda _: True) == frozenset()

@@ -212,3 +212,55 @@ def test_a_starting_plan_that_passes_spares_the_measuring():
 def test_without_time_a_starting_plan_that_passes_is_the_result():
     found = search(9, Oracle(needs(names(3))), start=names(3, 4), deadline=-1.0).run()
     assert (found.kept, found.passed, found.exhausted) == (names(3, 4), True, True)
+
+
+def quadratic(count):
+    """Every node contributes alike, and everything low is twice out of tolerance."""
+    return lambda kept: 2 * ((count - len(kept)) / count) ** 0.5
+
+
+def test_a_first_plan_comes_early_where_every_node_contributes():
+    """A large model may have time for some twenty trials: start, 8 groups, halving over them."""
+    evaluated = Oracle(quadratic(600))
+    time = iter(range(10_000))
+    found = search(600, evaluated, deadline=18, clock=lambda: next(time), safe=True).run()
+    assert found.exhausted
+    assert len(found.kept) < 600
+    assert evaluated(found.kept).passed
+
+
+def test_more_time_gives_no_larger_plan():
+    sizes = []
+    for ticks in (10, 20, 40, 80, 160, 320):
+        time = iter(range(10_000))
+        oracle = Oracle(quadratic(200))
+        found = search(200, oracle, deadline=ticks, clock=lambda t=time: next(t)).run()
+        sizes.append(len(found.kept))
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_without_time_a_larger_plan_replaces_one_that_fails_on_samples_that_joined():
+    """The sets that passed before the samples joined are what is left to choose from."""
+    passing = [names(*range(size)) for size in (2, 4, 8, 16)]
+    oracle = Oracle(needs(names(*range(7))))
+    late = search(40, oracle, deadline=-1.0, safe=True, passing=list(passing))
+    found = late.run(previous=passing[0])
+    assert (found.kept, found.passed, found.exhausted) == (passing[2], True, True)
+
+
+def test_without_time_few_of_the_plans_that_passed_are_tried():
+    passing = [names(*range(size)) for size in range(1, 200)]
+    oracle = Oracle(needs(names(*range(400))))
+    late = search(500, oracle, deadline=-1.0, safe=True, passing=passing)
+    assert late.run(previous=passing[0]).kept == names(*range(500))
+    assert len(oracle.asked) < 50
+
+
+def test_a_larger_plan_that_passed_before_spares_the_measuring():
+    """After a sample has joined, which the last plan fails on."""
+    passing = [names(*range(size)) for size in (30, 20, 10)]
+    oracle = Oracle(needs(names(*range(15))))
+    again = search(300, oracle, passing=passing)
+    assert again.run(previous=passing[-1]).kept == names(*range(15))
+    assert "a larger plan that passed before, of 20 nodes, still does" in again.steps
+    assert len(oracle.asked) < 60
