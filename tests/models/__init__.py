@@ -18,7 +18,7 @@ from tests.models.overflow import conv_chain, near_the_edge, root_mean_square, t
 from tests.models.positions import resize, rotary
 from tests.models.recurrent import lstm
 from tests.models.selection import arg_max
-from tests.models.underflow import log_mel, logarithm
+from tests.models.underflow import bare_logarithm, log_mel, logarithm
 
 CLASSES: tuple[Factory, ...] = registered()
 """One factory per model, each called without arguments; the classes of failures in order."""
@@ -30,6 +30,7 @@ __all__ = [
     "Ill",
     "accumulation",
     "arg_max",
+    "bare_logarithm",
     "batch_norm",
     "cancellation",
     "conv_chain",

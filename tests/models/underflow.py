@@ -11,13 +11,23 @@ EPS = ("pytorch/pytorch#32137", "pytorch/pytorch#41527", "microsoft/onnxconverte
 
 @illness(FAMILY, *EPS)
 def logarithm() -> Ill:
-    """log(x² + 1e-10): the square and the eps become zero."""
+    """log(x² + 1e-10): the square becomes zero, and the eps 6e-8."""
     s = Sketch()
     x = s.input("x", [1, 64])
     square = s.op("Mul", x, x, name="square")
     y = s.op("Log", s.op("Add", square, f32(1e-10), name="eps"), name="log")
     inputs = {"x": f32(signals(1, 64, seed=6) * 2e-4)}
     return Ill(s.proto(y), inputs, {"square", "eps", "log"}, {"eps", "underflow"})
+
+
+@illness(FAMILY)
+def bare_logarithm() -> Ill:
+    """log(x²): the square becomes zero, and its logarithm -inf."""
+    s = Sketch()
+    x = s.input("x", [1, 64])
+    y = s.op("Log", s.op("Mul", x, x, name="square"), name="log")
+    inputs = {"x": f32(signals(1, 64, seed=6) * 2e-4)}
+    return Ill(s.proto(y), inputs, {"square", "log"}, {"underflow"})
 
 
 @illness(FAMILY, *EPS)

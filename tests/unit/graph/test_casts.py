@@ -230,8 +230,8 @@ def test_names_that_are_taken_are_avoided():
 def test_running_out_of_names_is_said():
     # `x_fp16` and 999 variants are taken.
     taken = ["x_fp16", *(f"x_fp16_{i}" for i in range(1, 1000))]
-    nodes = [node("Neg", "x", "y", "neg")]
-    net = network(nodes, "y", {name: np.zeros(1, np.int64) for name in taken})
+    nodes = [node("Neg", "x", "y", "neg"), *(node("Abs", "x", name) for name in taken)]
+    net = network(nodes, "y")
     with pytest.raises(BuildFailed, match="x_fp16"):
         rewrite(net, roles_of(net), frozenset(), FP16)
 

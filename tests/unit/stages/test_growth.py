@@ -100,7 +100,9 @@ def test_infinities_of_the_reference_are_no_error():
 def test_a_signal_of_zero_that_stays_zero_has_no_error():
     sketch = Sketch()
     x = sketch.input("x", [4])
-    y = sketch.op("Add", sketch.op("Mul", x, f32(0.0), name="nothing"), f32(1e-9), name="tiny")
+    y = sketch.op(
+        "Add", sketch.op("Mul", x, f32(0.0), name="nothing"), f32([1e-9] * 4), name="tiny"
+    )
     ill = models.Ill(sketch.proto(y), {"x": f32([[1.0, 2.0, 3.0, 4.0]] * 2)})
     path = {step.node: step for step in followed(ill)}
     assert path["nothing"].error == 0

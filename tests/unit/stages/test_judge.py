@@ -88,7 +88,7 @@ def test_what_the_reference_has_too_is_not_told():
 
 
 def test_a_logarithm_of_zero_is_a_new_nonfinite_output():
-    verdict = judged(models.logarithm()).verdict
+    verdict = judged(models.bare_logarithm()).verdict
     assert not verdict.passed
     (output,) = verdict.outputs.values()
     assert output.nonfinite > 0
@@ -104,7 +104,7 @@ def test_a_metric_decides_but_not_over_new_nonfinite_values():
     assert passed.passed
     assert passed.metric is not None
     assert (passed.metric.reference, passed.metric.candidate) == (1, 1)
-    broken = judged(models.logarithm(), criterion=criterion, metric=lambda *_: 1.0).verdict
+    broken = judged(models.bare_logarithm(), criterion=criterion, metric=lambda *_: 1.0).verdict
     assert not broken.passed
 
 
