@@ -98,8 +98,8 @@ class _Sketch:
         return self.op("Div", large, self.op("Sqrt", mean))
 
     def eps(self, x: str) -> str:
-        """Return small x over its root mean square, where x² and the eps beside it vanish."""
-        small = self.op("Mul", x, 2.0**-13)
+        """Return small x over its root mean square, where x² vanishes beside an eps as tiny."""
+        small = self.op("Mul", x, 2.0**-16)
         mean = self.op("ReduceMean", self.op("Mul", small, small), axes=[-1])
         return self.op("Div", small, self.op("Sqrt", self.op("Add", mean, 1e-12)))
 
