@@ -183,7 +183,7 @@ BROKEN = ("", "{", "[]", "null", '"text"', "{} {}")
 ENDLESS = ("[" * 200_000, '{"a":' * 200_000, '{"schema_version": ' + "9" * 5000 + "}")
 
 
-@pytest.mark.parametrize("text", (*BROKEN, *ENDLESS), ids=lambda text: text[:20] or "empty")
+@pytest.mark.parametrize("text", [*BROKEN, *ENDLESS], ids=lambda text: text[:20] or "empty")
 def test_damaged(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(RecordMismatch, match="damaged"):
