@@ -6,7 +6,7 @@ HalfwiseError
 ├── BackendMissing  4   a library or device that was asked for is not here
 ├── BuildFailed     5   the rewritten model or an engine could not be made
 ├── RunFailed       6   a model that was loaded failed while running
-└── RecordMismatch  7   a run folder or a record in it does not fit this version or this model
+└── RecordMismatch  7   a run folder or record is damaged, or of another version or model
 
 0 means passed and 10 that the verdict failed. 1 stays free: an uncaught traceback exits with 1, and
 a crash must never read as a verdict. Out of tolerance, NaN and "no fix found" are values in the

@@ -91,7 +91,8 @@ def read_run(folder: Path) -> Run:
         ) from error
     try:
         found = json.loads(text).get("schema_version")
-    except (json.JSONDecodeError, AttributeError) as error:
+    # ValueError: no JSON, or a number of thousands of digits; RecursionError: nested as deeply.
+    except (ValueError, AttributeError, RecursionError) as error:
         raise RecordMismatch(f"{path} is damaged: {error}.", "Make the run again.") from error
     if found != SCHEMA_VERSION:
         raise RecordMismatch(

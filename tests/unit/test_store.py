@@ -179,7 +179,11 @@ def test_no_folder(tmp_path):
         read_run(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"text"', "{} {}"])
+BROKEN = ("", "{", "[]", "null", '"text"', "{} {}")
+ENDLESS = ("[" * 200_000, '{"a":' * 200_000, '{"schema_version": ' + "9" * 5000 + "}")
+
+
+@pytest.mark.parametrize("text", [*BROKEN, *ENDLESS], ids=lambda text: text[:20] or "empty")
 def test_damaged(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(RecordMismatch, match="damaged"):

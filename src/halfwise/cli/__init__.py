@@ -31,7 +31,8 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     epilog="Exit codes: 0 passed, 10 verdict failed, 2 usage, 3 model or inputs unusable, "
-    "4 library or device missing, 5 build failed, 6 run failed, 7 damaged run folder.",
+    "4 library or device missing, 5 build failed, 6 run failed, "
+    "7 a run folder or record that is damaged or of another version or model.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

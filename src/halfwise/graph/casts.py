@@ -85,9 +85,13 @@ def fill_of(node: ir.Node) -> ir.TensorProtocol:
 
 
 def adjusted_constants(
-    network: Network, roles: Roles, fp32: frozenset[NodeName], fmt: Format
+    network: Network,
+    roles: Roles,
+    fp32: frozenset[NodeName],
+    fmt: Format,
+    low_io: frozenset[TensorName] = frozenset(),
 ) -> tuple[AdjustedConstant, ...]:
-    """Return the constants that low nodes read and that are not merely rounded.
+    """Return the constants that are not merely rounded where low nodes or `low_io` have them.
 
     They have finite values beyond the range, or are a single value that would become zero.
     """
@@ -95,7 +99,7 @@ def adjusted_constants(
     formals = roles.low_formals(fp32)
     for value in (v for g in network.graphs() for v in g.initializers.values()):
         readers = _low_readers(value, roles, fp32, formals)
-        if readers:
+        if readers or (value.is_graph_output() and value.name in low_io):
             found += _adjusted(tensor_name(value), constant_array(value), fmt, readers)
     for node in (n for g in network.graphs() for n in g if n.op_type == "ConstantOfShape"):
         if (part := roles.part(node)).is_low(fp32):
@@ -210,17 +214,25 @@ class _Rewriter:
             return
         assert value.const_value is not None
         uses = [u for u in value.uses() if self._wants(u.node, u.idx) == self.low]
-        read_low_only = len(uses) == len(value.uses()) and not value.is_graph_output()
-        given_low_only = len(uses) == len(value.uses()) and value.name in self.formals
-        if (uses and read_low_only) or given_low_only:
+        given_low = value.is_graph_output() and value.name in self.low_ends
+        if not uses and not given_low:
+            return
+        if len(uses) == len(value.uses()) and given_low == value.is_graph_output():
             value.const_value = self.weights.low(value.const_value, value.name)
             value.type = ir.TensorType(self.low)
-        elif uses:
-            copy = self._new_value(f"{value.name}_{self.fmt.name}", value, self.low)
-            copy.const_value = self.weights.low(value.const_value, copy.name)
-            graph.register_initializer(copy)
-            for node, index in uses:
-                node.replace_input_with(index, copy)
+            return
+        name = value.name
+        if given_low:
+            value.name = self._free_name(f"{name}_fp32")
+        else:
+            name = self._free_name(f"{name}_{self.fmt.name}")
+        copy = ir.val(name, self.low, value.shape)
+        copy.const_value = self.weights.low(value.const_value, copy.name)
+        graph.register_initializer(copy)
+        for node, index in uses:
+            node.replace_input_with(index, copy)
+        if given_low:
+            _replace_output(graph, value, copy)
 
     def _cast_where_needed(self, value: ir.Value) -> None:
         is_low = value.dtype == self.low
@@ -264,9 +276,6 @@ class _Rewriter:
         if part.role.role is Role.BLIND:
             return None
         return self.low if part.reads_low(slot, self.fp32) else ir.DataType.FLOAT
-
-    def _new_value(self, name: str, like: ir.Value, dtype: ir.DataType) -> ir.Value:
-        return ir.val(self._free_name(name), dtype, like.shape)
 
     def _free_name(self, wanted: str) -> str:
         for name in (wanted, *(f"{wanted}_{i}" for i in range(1, 1000))):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from halfwise.backends.emulation.switched import Switched, emulate_switched
 from halfwise.backends.ort import Session
 from halfwise.case import Case, Samples, Settings
-from halfwise.graph.casts import Rewritten, low_type
+from halfwise.graph.casts import Rewritten, adjusted_constants, low_type
 from halfwise.graph.model import node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.repetition import repeated
@@ -166,6 +166,7 @@ class Planner:
             growth=growth,
             lowered=self.forced.lowered,
             remarks=remarks,
+            low_io=self.low_io,
         )
 
     def tolerance_note(self, found: Found, growth: Sequence[Growth]) -> str | None:
@@ -194,6 +195,17 @@ class Planner:
                 "Low in the model's file, but FP32 in the mixed model, whose low format is "
                 f"{name}: {', '.join(other)}."
             )
+        found += [
+            f"Output {c.name} is a constant that {name} cannot hold ({c.minimum:.3g} to "
+            f"{c.maximum:.3g}), so it is stored at other values, whatever is kept."
+            for c in adjusted_constants(
+                self.case.network,
+                self.roles,
+                frozenset(self.roles),
+                self.settings.fmt,
+                self.low_io,
+            )
+        ]
         limit = self.settings.fmt.overflow_threshold
         found += [
             f"Input {o.tensor} reaches {o.absmax:.3g} and is {name} in the mixed model, so it "

@@ -41,7 +41,7 @@ class AdjustedConstant(Record):
         minimum: Its smallest finite value in the model.
         maximum: Its largest finite value in the model.
         elements: How many values are adjusted.
-        consumers: The low nodes that read it.
+        consumers: The low nodes that read it; none where it is only an output.
     """
 
     name: TensorName

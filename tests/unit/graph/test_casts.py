@@ -269,6 +269,25 @@ def test_weights_beyond_the_range_saturate_and_are_told():
     assert adjusted_constants(net, roles, names("m1", "m2"), FP16) == ()
 
 
+@pytest.mark.parametrize("kept", [(), ("m1",), ("m1", "m2")])
+def test_a_constant_that_is_a_low_output_saturates_and_is_told(kept):
+    w = np.full((2, 4), 1e6, np.float32)
+    nodes = [node("Mul", "x w", "h", "m1"), node("Mul", "h w", "y", "m2")]
+    net = network(nodes, "y w", {"w": w})
+    result = lower(net, *kept, low_io=ends("w"))
+    stored = result.model.graph.initializers
+    assert [v.name for v in result.model.graph.outputs] == ["y", "w"]
+    assert result.model.graph.outputs[1] is stored["w"]
+    assert stored["w"].const_value.numpy().max() == 65504
+    assert {n: v.dtype for n, v in stored.items()} == {
+        "w": HALF,
+        **({"w_fp32": FULL} if kept else {}),
+    }
+    [found] = adjusted_constants(net, roles_of(net), names(*kept), FP16, ends("w"))
+    assert found.consumers == tuple(n for n in ("m1", "m2") if n not in kept)
+    assert not any(n.op_type == "Cast" and n.outputs[0].name == "w" for n in result.model.graph)
+
+
 @pytest.mark.parametrize("eps", [1e-12, -1e-30, 2.0**-25])
 def test_a_single_number_never_becomes_zero_and_that_is_told(eps):
     net = network([node("Add", "x eps", "y", "add")], "y", {"eps": np.array(eps, np.float32)})

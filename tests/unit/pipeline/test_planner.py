@@ -1,5 +1,6 @@
+import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.api.loading import load_case
 from halfwise.api.options import understand
@@ -103,3 +104,14 @@ def test_islands_and_types_of_inputs_and_outputs_are_those_of_the_file():
         "relu_out, x."
     ]
     assert planner(exported(TensorProto.BFLOAT16), io="fp16").low_io == {"x", "relu_out"}
+
+
+@pytest.mark.parametrize("io", ["fp32", "fp16"])
+def test_a_low_output_that_is_a_constant_beyond_the_range_is_told(io):
+    proto = models.small().proto
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([1e6, 2], np.float32), "scale"))
+    proto.graph.output.append(helper.make_tensor_value_info("scale", TensorProto.FLOAT, [2]))
+    remarks = planner(models.Ill(proto, models.small().inputs), io=io).remarks()
+    assert [r.split(" (")[0] for r in remarks] == (
+        ["Output scale is a constant that FP16 cannot hold"] if io == "fp16" else []
+    )

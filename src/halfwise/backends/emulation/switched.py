@@ -140,12 +140,18 @@ class _Builder:
         if self.weights.in_file(value.const_value):
             copy = typed_value(name, low_type(self.fmt), value.shape)
             copy.const_value = self.weights.low(value.const_value, name)
+            self.graph.register_initializer(copy)
         else:
-            array = np.asarray(value.const_value.numpy(), np.float32)
-            copy = typed_value(name, ir.DataType.FLOAT, value.shape)
-            copy.const_value = ir.tensor(self.fmt.saturate(array), name=name)
-        self.graph.register_initializer(copy)
+            copy = self._saturated(value.const_value, name)
         self.rounded[_name(value)] = copy
+
+    def _saturated(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
+        """Return a new constant: `tensor` as the low format stores it."""
+        array = self.fmt.saturate(np.asarray(tensor.numpy(), np.float32))
+        copy = typed_value(name, ir.DataType.FLOAT, ir.Shape(array.shape))
+        copy.const_value = ir.tensor(array, name=name)
+        self.graph.register_initializer(copy)
+        return copy
 
     def _round_input(self, value: ir.Value) -> None:
         uses = value.uses()
@@ -181,6 +187,9 @@ class _Builder:
             producer, name = value.producer(), _name(value)
             if name in self.low_io:
                 value.name = f"{name}::raw"
+                if value.const_value is not None:
+                    self.graph.outputs[i] = self._saturated(value.const_value, name)
+                    continue
                 rounded = round_value(value, self.fmt, f"{name}::result")
                 rounded.wide.name, rounded.wide.shape = name, value.shape
                 if producer is None:

@@ -87,16 +87,22 @@ def load_singles(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedS
     """
 
     def fit(block: Block) -> tuple[Mapping[str, NDArray[Any]], Sample]:
-        arrays = match_names(block.read(), specs, block.where)
+        found = block.read()
+        arrays = match_names(found, specs, block.where)
         shaped = {s.name: as_one_sample(arrays[s.name], s, block.where) for s in specs}
-        return arrays, fit_sample(shaped, specs, block.where)
+        return found, fit_sample(shaped, specs, block.where)
 
     given, fitted = fit(blocks[0])
     notes = []
     for spec in specs:
-        array, shape = given[spec.name], fitted[spec.name].shape
+        # A single input takes an array of any name.
+        name = spec.name if spec.name in given else next(iter(given))
+        array, shape = given[name], fitted[spec.name].shape
+        source = "" if name == spec.name else f", taken from '{name}'"
         added = ", a batch axis is added" if array.ndim < len(shape) else ""
-        understood = f"input '{spec.name}': {format_shape(shape)} in the first sample{added}"
+        understood = (
+            f"input '{spec.name}'{source}: {format_shape(shape)} in the first sample{added}"
+        )
         notes.append(_describe(array, spec, understood))
     samples = Samples(tuple(block.where for block in blocks), lambda i: fit(blocks[i])[1])
     return LoadedSamples(samples, (count_samples(len(blocks)), *notes))

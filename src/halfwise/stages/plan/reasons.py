@@ -8,7 +8,7 @@ from halfwise.formats import Format
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles, bodies
-from halfwise.records import Growth, Guard, KeptNode, NodeName, Plan, Unsupported
+from halfwise.records import Growth, Guard, KeptNode, NodeName, Plan, TensorName, Unsupported
 from halfwise.stages.plan.rules import ISLAND
 
 BORN_HERE = 0.2
@@ -146,6 +146,7 @@ def plan_record(
     growth: Sequence[Growth],
     lowered: Mapping[NodeName, str] | None = None,
     remarks: Sequence[str] = (),
+    low_io: frozenset[TensorName] = frozenset(),
 ) -> Plan:
     """Return the record of a plan.
 
@@ -160,6 +161,7 @@ def plan_record(
         growth: The error's way through the all-low model, where it was followed.
         lowered: Node that a rule lowered → the rule.
         remarks: Sentences about the plan as a whole.
+        low_io: Float graph inputs and outputs that have the low type.
     """
     notes = [*remarks]
     if note := depth_note(keep, growth):
@@ -169,7 +171,7 @@ def plan_record(
         low=fmt.name,
         keep=keep,
         data_movement=tuple(n for n in nodes if n in placed and roles[n].role is Role.MOVEMENT),
-        constants=adjusted_constants(network, roles, placed, fmt),
+        constants=adjusted_constants(network, roles, placed, fmt, low_io),
         unsupported=tuple(_unsupported(network, roles)),
         minimal=minimal,
         candidates=sum(r.role is Role.COMPUTE for r in roles.values()),

@@ -42,7 +42,8 @@ def starting_plan(network: Network, roles: Roles, source: Network | Run) -> Star
 
     Raises:
         CaseError: the mixed model has too few nodes in common with `network`.
-        RecordMismatch: the run has no plan, or keeps a node that `network` does not have.
+        RecordMismatch: the run has no plan, keeps a node that `network` does not have, or keeps
+            none and was made from another file with more or fewer compute nodes.
     """
     computing = frozenset(n for n, role in roles.items() if role.role is Role.COMPUTE)
     if isinstance(source, Run):
@@ -94,15 +95,24 @@ def _from_run(network: Network, computing: frozenset[NodeName], run: Run) -> Sta
             f"The run to start from has no plan: it is one of `halfwise {run.kind}`.",
             "Give a run of `halfwise fix`.",
         )
+    plan, note = run.plan, f"the plan comes from the run of {run.provenance.date}"
     ops = {node_name(n): n.op_type for n in network.nodes()}
-    for kept in run.plan.keep:
+    for kept in plan.keep:
         if ops.get(kept.node) != kept.op:
-            raise RecordMismatch(
-                f"The run to start from belongs to another model ({run.provenance.model}): this "
-                f"one has no {kept.op} called {kept.node}.",
-                "Give a run made from this model.",
-            )
-    note = f"the plan comes from the run of {run.provenance.date}"
+            raise _of_another_model(run, f"has no {kept.op} called {kept.node}")
     if run.provenance.model_sha256 != network.sha256:
-        note = f"warning: {note}, made from another file, which has the nodes that it keeps too"
-    return Start(computing & {k.node for k in run.plan.keep}, note)
+        # A plan that keeps nothing fits every model, so only the count can tell.
+        if not plan.keep and plan.candidates != len(computing):
+            counts = f"{len(computing)} compute nodes where that has {plan.candidates}"
+            raise _of_another_model(run, f"has {counts}")
+        shared = "the nodes that it keeps" if plan.keep else "as many compute nodes"
+        note = f"warning: {note}, made from another file; this one has {shared} too"
+    return Start(computing & {k.node for k in plan.keep}, note)
+
+
+def _of_another_model(run: Run, difference: str) -> RecordMismatch:
+    return RecordMismatch(
+        f"The run to start from belongs to another model ({run.provenance.model}): this one "
+        f"{difference}.",
+        "Give a run made from this model.",
+    )

@@ -325,3 +325,16 @@ def test_weights_on_disk_give_the_same_to_the_bit(tmp_path, fmt, accumulate):
     assert {stored[f"{n}_w::low"].dtype for n in ("up", "down", "out")} == {low_type(fmt)}
     for fp32 in KEPT:
         assert_same(disk(fp32, ill.sample(0)), memory(fp32, ill.sample(0)))
+
+
+@pytest.mark.parametrize("kept", [(), ("m1",), ("m1", "m2")])
+def test_a_constant_that_is_a_low_output_saturates_as_any_other(kept):
+    w = np.array([[1e6, 0.1, -7e4, np.inf]], np.float32)
+    nodes = [node("Mul", "x w", "h", "m1"), node("Mul", "h w", "y", "m2")]
+    net = network(nodes, "y w", {"w": w})
+    found = Runs(net, low_io=names("w"))(map(NodeName, kept))
+    np.testing.assert_array_equal(found["w"], FP16.saturate(w))
+    mixed = rewrite(
+        net, roles_of(net), frozenset(map(NodeName, kept)), FP16, low_io=names("w")
+    ).model
+    assert_same(found, Session(emulate_typed(mixed)).run({"x": X}))

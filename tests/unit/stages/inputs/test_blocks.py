@@ -78,6 +78,14 @@ def test_singles_are_read_only_when_asked_for():
     )
 
 
+def test_a_single_input_tells_from_which_array_it_is_taken():
+    loaded = load_singles([block("a", y=[[1]]), block("b", x=[[2]])], SPECS[:1])
+    assert loaded.samples[0]["x"] == 1
+    assert loaded.notes[1].startswith("input 'x', taken from 'y': 1×1 in the first sample")
+    named = load_singles([block("b", x=[[2]])], SPECS[:1])
+    assert "taken from" not in named.notes[1]
+
+
 def test_errors_in_singles_name_their_block():
     good, bad = block("good", x=[[1]], scale=1), block("bad", x=[[[1]]], scale=1)
     samples = load_singles([good, bad], SPECS).samples

@@ -28,6 +28,12 @@ def test_inputs_that_the_tool_wrote():
     assert loaded.notes == ("3 samples", "input 'x': 2×6 in the first sample")
 
 
+def test_a_single_input_of_another_name_is_taken_with_a_note():
+    loaded = load_feeds([REAL / "inputs.json"], [InputSpec("y", np.dtype(np.float32), ("n", 6))])
+    np.testing.assert_array_equal(loaded.samples[0]["y"], FEEDS[0]["x"])
+    assert loaded.notes[1] == "input 'y', taken from 'x': 2×6 in the first sample"
+
+
 def test_outputs_that_the_tool_wrote():
     runners = read_runners([REAL / "outputs.json"])
     first, second = runners

@@ -30,12 +30,12 @@ def lowered(network: Network, kept, **options) -> onnx.ModelProto:
     return ir.serde.serialize_model(rewritten.model)
 
 
-def recorded(*kept: tuple[str, str], model: str = "other"):
+def recorded(*kept: tuple[str, str], model: str = "other", candidates: int = 1):
     found = runs.run()
     assert found.plan is not None
     keep = tuple(KeptNode(node=NodeName(n), op=op, reason="") for n, op in kept)
     origin = found.provenance.model_copy(update={"model_sha256": model})
-    plan = found.plan.model_copy(update={"keep": keep})
+    plan = found.plan.model_copy(update={"keep": keep, "candidates": candidates})
     return found.model_copy(update={"plan": plan, "provenance": origin})
 
 
@@ -100,6 +100,14 @@ def test_a_run_of_another_file_with_the_same_nodes_is_taken_with_a_warning():
 def test_a_run_of_another_model_is_refused(stranger, sha256):
     with pytest.raises(RecordMismatch, match=f"no {stranger[1]} called {stranger[0]}"):
         start(recorded(("root", "Sqrt"), stranger, model=sha256))
+
+
+def test_a_run_of_another_file_that_keeps_nothing_is_told_by_its_compute_nodes():
+    assert "as many compute nodes" in start(recorded(candidates=8)).note
+    with pytest.raises(RecordMismatch, match="8 compute nodes where that has 7"):
+        start(recorded(candidates=7))
+    # The same file has other ones where the low format or the rules differ.
+    assert start(recorded(model=NORM.sha256, candidates=7)).kept == names()
 
 
 def test_a_run_without_a_plan_is_refused():
