@@ -18,7 +18,7 @@ from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
 from halfwise.graph.constants import check_constants, drop_unused_constants
-from halfwise.graph.external import external_files
+from halfwise.graph.external import external_files, find_beside, refuse_files
 from halfwise.graph.functions import inline_functions
 from halfwise.graph.naming import name_uniquely
 from halfwise.graph.sizes import forget_sizes, is_long_vector, open_negative_sizes
@@ -135,12 +135,13 @@ def load_network(path: Path) -> Network:
     model = _deserialise(proto, str(path))
     # With it goes the memory of a large one, once its weights lie in a file.
     del proto
-    ir.external_data.set_base_dir(model.graph, path.parent)
+    find_beside(model, path.parent)
     return normalise(model, path=path, sha256=digest.hexdigest())
 
 
 def network_from_proto(proto: onnx.ModelProto) -> Network:
     """Return a model made in memory in normal form (the library's way in; same errors)."""
+    refuse_files(proto)
     digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
     return normalise(_deserialise(proto, "the model"), path=None, sha256=digest)
 
