@@ -204,6 +204,11 @@ def _parse(path: Path) -> onnx.ModelProto:
 
 
 def _deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
+    if _is_sparse(proto):
+        raise CaseError(
+            f"{source} holds sparse constants, which are not supported.",
+            "Export it with dense constants.",
+        )
     try:
         return ir.serde.deserialize_model(proto)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
@@ -211,6 +216,15 @@ def _deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
             f"{source} holds a graph that cannot be read: {error.__cause__ or error}",
             "Run `python -m onnx.checker` on it, and export it again.",
         ) from error
+
+
+def _is_sparse(proto: onnx.ModelProto) -> bool:
+    graphs = [*graphs_in(proto.graph)]
+    nodes = [n for owner in (*graphs, *proto.functions) for n in owner.node]
+    # onnx-ir passes over initializers, and then misses their values; attributes it cannot read.
+    return any(graph.sparse_initializer for graph in graphs) or any(
+        a.HasField("sparse_tensor") or a.sparse_tensors for n in nodes for a in n.attribute
+    )
 
 
 def _check_scopes(model: ir.Model) -> None:
