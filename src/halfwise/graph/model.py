@@ -6,6 +6,7 @@ listed as inputs, nodes in topological order, every node and value with a unique
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,7 +158,7 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
     model.ir_version = max(model.ir_version, _FIRST_IR_VERSION)
     if all(node.domain not in ("", "ai.onnx") for node in model.graph.all_nodes()):
         model.opset_imports.setdefault("", _SPARE_OPSET)
-    try:
+    with _explaining_refusals(source):
         inline_functions(model)
         open_negative_sizes(graphs_of(model))
         passes.RemoveInitializersFromInputsPass()(model)
@@ -170,12 +171,6 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         check_constants(graphs_of(model))
         map_weights(model)
         _check_and_infer(model)
-    except _REFUSALS as error:
-        cause = error.__cause__ or error
-        raise CaseError(
-            f"{source} holds a graph that ONNX refuses: {cause}",
-            "Run `python -m onnx.checker` on it, and export it again.",
-        ) from error
     _refuse_quantised(model, source)
     return Network(
         model=model,
@@ -183,6 +178,27 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         sha256=sha256,
         original_names={NodeName(new): old for new, old in renamed.items()},
     )
+
+
+def infer_again(network: Network) -> None:
+    """Infer types and shapes once more, in place, from those that values have got since.
+
+    Raises:
+        CaseError: these types contradict each other.
+    """
+    with _explaining_refusals(str(network.path or "the model")):
+        _check_and_infer(network.model)
+
+
+@contextmanager
+def _explaining_refusals(source: str) -> Iterator[None]:
+    try:
+        yield
+    except _REFUSALS as error:
+        raise CaseError(
+            f"{source} holds a graph that ONNX refuses: {error.__cause__ or error}",
+            "Run `python -m onnx.checker` on it, and export it again.",
+        ) from error
 
 
 def _parse(path: Path) -> onnx.ModelProto:
