@@ -102,6 +102,11 @@ def graphs_of(model: ir.Model) -> tuple[ir.Graph, ...]:
     return (model.graph, *model.graph.subgraphs())
 
 
+def is_standard(node: ir.Node, *ops: str) -> bool:
+    """Return whether the operator of `node` is one of ONNX's own, and of `ops` where given."""
+    return node.domain in ("", "ai.onnx") and (not ops or node.op_type in ops)
+
+
 def node_name(node: ir.Node) -> NodeName:
     """Return the node's name, which the normal form guarantees."""
     assert node.name is not None
@@ -156,7 +161,7 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
     """
     source = str(path) if path else "the model"
     model.ir_version = max(model.ir_version, _FIRST_IR_VERSION)
-    if all(node.domain not in ("", "ai.onnx") for node in model.graph.all_nodes()):
+    if not any(is_standard(node) for node in model.graph.all_nodes()):
         model.opset_imports.setdefault("", _SPARE_OPSET)
     with _explaining_refusals(source):
         inline_functions(model)
@@ -256,7 +261,7 @@ def _check_and_infer(model: ir.Model) -> None:
     The pass of onnx-ir only logs an error, and takes a sequence of tensors for a tensor.
     """
     for node in model.graph.all_nodes():
-        if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
+        if is_standard(node, "Loop"):
             # A Loop without a first condition leaves ONNX's inference without a type for it.
             for condition in node.attributes["body"].as_graph().inputs[1:2]:
                 condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)
