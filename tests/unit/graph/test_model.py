@@ -6,7 +6,7 @@ from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import load_network, network_from_proto, node_name
+from halfwise.graph.model import is_standard, load_network, network_from_proto, node_name
 from tests.graphs import Drawn, graphs
 
 F32 = TensorProto.FLOAT
@@ -251,3 +251,13 @@ def test_a_copy_may_be_changed():
     copy = network.copy()
     copy.graph[0].name = "other"
     assert [node_name(n) for n in network.nodes()] == ["relu"]
+
+
+def test_operators_of_onnx_itself_bear_either_name_of_its_domain():
+    for domain in ("", "ai.onnx"):
+        cast = ir.node("Cast", [], domain=domain)
+        assert is_standard(cast)
+        assert is_standard(cast, "Where", "Cast")
+        assert not is_standard(cast, "Where")
+    assert not is_standard(ir.node("Cast", [], domain="com.example"))
+    assert not is_standard(ir.node("Cast", [], domain="com.example"), "Cast")

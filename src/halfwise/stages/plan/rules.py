@@ -124,7 +124,7 @@ def _demand_node(matches: Sequence[NodeName], option: str, rule: str, network: N
         return
     if outer := _around(rule, network):
         raise CaseError(
-            f"{option} {rule} names a node in a body of {outer}, and {outer} decides for its bodies.",
+            f"{option} {rule} names a node in a body of {outer}, which decides for it.",
             f"Name {outer}: its bodies are low or kept with it, but for what must be FP32.",
         )
     known = dict.fromkeys(name for names in _names(network).values() for name in names)
