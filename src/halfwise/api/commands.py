@@ -26,7 +26,7 @@ from halfwise.metrics import Outputs, criterion_hints
 from halfwise.pipeline import fix as run_fix
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Observations, Run, TensorName, Verdict
-from halfwise.stages.check import check
+from halfwise.stages.check import check, check_types
 from halfwise.stages.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.stages.judge import judge, judge_outputs
 from halfwise.stages.observe import observe as run_observe
@@ -99,6 +99,8 @@ def fix(
     request = understand(inputs, options)
     folder = _free(out)
     start = None if request.start_from is None else load_start(request.start_from)
+    if isinstance(start, Network):
+        check_types(start, device=request.settings.device, libraries=request.settings.libraries)
     case = _load(model, request, watcher)
     fixed = run_fix(case, request.settings, watcher or Silent(), start_from=start)
     hints = criterion_hints(case.criterion, fixed.references)
@@ -275,6 +277,7 @@ def _judging(
         )
     other = load_model(candidate)
     _demand_same_interface(case, other.model)
+    check_types(other, device=settings.device, libraries=settings.libraries)
 
     def emulate(references: Sequence[Outputs], nonfinite: frozenset[TensorName]) -> Verdict:
         return judge(

@@ -14,6 +14,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16
+from halfwise.graph.model import is_standard
 from halfwise.graph.slim import STAND_IN, weightless
 from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
 
@@ -191,11 +192,7 @@ def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
 
 def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
     custom = sorted(
-        {
-            f"{n.domain}::{n.op_type}"
-            for n in model.graph.all_nodes()
-            if n.domain not in ("", "ai.onnx")
-        }
+        {f"{n.domain}::{n.op_type}" for n in model.graph.all_nodes() if not is_standard(n)}
     )
     # It looks for kernels only after it has found the graph valid.
     kind = KernelMissing if isinstance(error, ort_errors.NotImplemented) else CaseError

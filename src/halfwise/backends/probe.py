@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from halfwise.backends.ort import Session
 from halfwise.case import Sample, Samples
-from halfwise.graph.model import tensor_name
+from halfwise.graph.model import is_standard, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.records import TensorName
 
@@ -285,8 +285,7 @@ def _root(value: ir.Value) -> ir.Value:
     while (node := value.producer()) is not None:
         source = node.inputs[0] if node.inputs else None
         if (
-            node.op_type not in _PERMUTATIONS
-            or node.domain not in ("", "ai.onnx")
+            not is_standard(node, *_PERMUTATIONS)
             or source is None
             or source.is_initializer()
             or not is_float(source)

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from halfwise.errors import BuildFailed
 from halfwise.formats import Format
-from halfwise.graph.model import Network, constant_array, graphs_of, tensor_name
+from halfwise.graph.model import Network, constant_array, graphs_of, is_standard, tensor_name
 from halfwise.graph.roles import NodeRole, Role, Roles, is_float
 from halfwise.graph.weights import LowWeights, pieces
 from halfwise.records import AdjustedConstant, NodeName, TensorName
@@ -101,7 +101,7 @@ def adjusted_constants(
         readers = _low_readers(value, roles, fp32, formals)
         if readers or (value.is_graph_output() and value.name in low_io):
             found += _adjusted(tensor_name(value), constant_array(value), fmt, readers)
-    for node in (n for g in network.graphs() for n in g if n.op_type == "ConstantOfShape"):
+    for node in (n for g in network.graphs() for n in g if is_standard(n, "ConstantOfShape")):
         if (part := roles.part(node)).is_low(fp32):
             fill = np.asarray(fill_of(node).numpy())
             found += _adjusted(tensor_name(node.outputs[0]), fill, fmt, (part.decider,))
@@ -203,9 +203,9 @@ class _Rewriter:
                 value.type = ir.TensorType(self.low)
         if not any(role.outputs):
             return
-        if node.op_type == "Cast":
+        if is_standard(node, "Cast"):
             node.attributes["to"] = ir.AttrInt64("to", int(self.low))
-        elif node.op_type == "ConstantOfShape":
+        elif is_standard(node, "ConstantOfShape"):
             fill = fill_of(node)
             node.attributes["value"] = ir.AttrTensor("value", self.weights.low(fill, None))
 

@@ -6,6 +6,7 @@ listed as inputs, nodes in topological order, every node and value with a unique
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
 from halfwise.graph.constants import check_constants, drop_unused_constants
-from halfwise.graph.external import external_files
+from halfwise.graph.external import external_files, find_beside, refuse_files
 from halfwise.graph.functions import inline_functions
 from halfwise.graph.naming import name_uniquely
 from halfwise.graph.sizes import forget_sizes, is_long_vector, open_negative_sizes
@@ -101,6 +102,11 @@ def graphs_of(model: ir.Model) -> tuple[ir.Graph, ...]:
     return (model.graph, *model.graph.subgraphs())
 
 
+def is_standard(node: ir.Node, *ops: str) -> bool:
+    """Return whether the operator of `node` is one of ONNX's own, and of `ops` where given."""
+    return node.domain in ("", "ai.onnx") and (not ops or node.op_type in ops)
+
+
 def node_name(node: ir.Node) -> NodeName:
     """Return the node's name, which the normal form guarantees."""
     assert node.name is not None
@@ -135,12 +141,13 @@ def load_network(path: Path) -> Network:
     model = _deserialise(proto, str(path))
     # With it goes the memory of a large one, once its weights lie in a file.
     del proto
-    ir.external_data.set_base_dir(model.graph, path.parent)
+    find_beside(model, path.parent)
     return normalise(model, path=path, sha256=digest.hexdigest())
 
 
 def network_from_proto(proto: onnx.ModelProto) -> Network:
     """Return a model made in memory in normal form (the library's way in; same errors)."""
+    refuse_files(proto)
     digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
     return normalise(_deserialise(proto, "the model"), path=None, sha256=digest)
 
@@ -154,9 +161,9 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
     """
     source = str(path) if path else "the model"
     model.ir_version = max(model.ir_version, _FIRST_IR_VERSION)
-    if all(node.domain not in ("", "ai.onnx") for node in model.graph.all_nodes()):
+    if not any(is_standard(node) for node in model.graph.all_nodes()):
         model.opset_imports.setdefault("", _SPARE_OPSET)
-    try:
+    with _explaining_refusals(source):
         inline_functions(model)
         open_negative_sizes(graphs_of(model))
         passes.RemoveInitializersFromInputsPass()(model)
@@ -169,12 +176,6 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         check_constants(graphs_of(model))
         map_weights(model)
         _check_and_infer(model)
-    except _REFUSALS as error:
-        cause = error.__cause__ or error
-        raise CaseError(
-            f"{source} holds a graph that ONNX refuses: {cause}",
-            "Run `python -m onnx.checker` on it, and export it again.",
-        ) from error
     _refuse_quantised(model, source)
     return Network(
         model=model,
@@ -182,6 +183,27 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         sha256=sha256,
         original_names={NodeName(new): old for new, old in renamed.items()},
     )
+
+
+def infer_again(network: Network) -> None:
+    """Infer types and shapes once more, in place, from those that values have got since.
+
+    Raises:
+        CaseError: these types contradict each other.
+    """
+    with _explaining_refusals(str(network.path or "the model")):
+        _check_and_infer(network.model)
+
+
+@contextmanager
+def _explaining_refusals(source: str) -> Iterator[None]:
+    try:
+        yield
+    except _REFUSALS as error:
+        raise CaseError(
+            f"{source} holds a graph that ONNX refuses: {error.__cause__ or error}",
+            "Run `python -m onnx.checker` on it, and export it again.",
+        ) from error
 
 
 def _parse(path: Path) -> onnx.ModelProto:
@@ -203,6 +225,11 @@ def _parse(path: Path) -> onnx.ModelProto:
 
 
 def _deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
+    if _is_sparse(proto):
+        raise CaseError(
+            f"{source} holds sparse constants, which are not supported.",
+            "Export it with dense constants.",
+        )
     try:
         return ir.serde.deserialize_model(proto)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
@@ -210,6 +237,15 @@ def _deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
             f"{source} holds a graph that cannot be read: {error.__cause__ or error}",
             "Run `python -m onnx.checker` on it, and export it again.",
         ) from error
+
+
+def _is_sparse(proto: onnx.ModelProto) -> bool:
+    graphs = [*graphs_in(proto.graph)]
+    nodes = [n for owner in (*graphs, *proto.functions) for n in owner.node]
+    # onnx-ir passes over initializers, and then misses their values; attributes it cannot read.
+    return any(graph.sparse_initializer for graph in graphs) or any(
+        a.HasField("sparse_tensor") or a.sparse_tensors for n in nodes for a in n.attribute
+    )
 
 
 def _check_scopes(model: ir.Model) -> None:
@@ -225,7 +261,7 @@ def _check_and_infer(model: ir.Model) -> None:
     The pass of onnx-ir only logs an error, and takes a sequence of tensors for a tensor.
     """
     for node in model.graph.all_nodes():
-        if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
+        if is_standard(node, "Loop"):
             # A Loop without a first condition leaves ONNX's inference without a type for it.
             for condition in node.attributes["body"].as_graph().inputs[1:2]:
                 condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)

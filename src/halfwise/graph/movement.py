@@ -14,7 +14,7 @@ from scipy.sparse import coo_array
 
 from halfwise.formats import Format
 from halfwise.graph.casts import fill_of
-from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.weights import pieces
 from halfwise.records import NodeName, TensorName
@@ -129,7 +129,7 @@ def _move_adjusted(network: Network, roles: Roles, fmt: Format) -> frozenset[Nod
     }
     moving = [n for n in network.nodes() if roles[node_name(n)].role is Role.MOVEMENT]
     for node in moving:
-        fill = fill_of(node) if node.op_type == "ConstantOfShape" else None
+        fill = fill_of(node) if is_standard(node, "ConstantOfShape") else None
         if _is_adjusted(fill, fmt) or any(v in adjusted for v in node.inputs):
             adjusted.update(node.outputs)
     return frozenset(node_name(n) for n in moving if any(v in adjusted for v in n.outputs))

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.records import NodeName, TensorName
 
 DATA_MOVEMENT = frozenset(
@@ -239,10 +239,14 @@ def bodies(node: ir.Node) -> tuple[ir.Graph, ...]:
 def _why_pinned(node: ir.Node) -> str:
     values = (*node.inputs, *node.outputs)
     formals = (v for b in bodies(node) for v in (*b.inputs, *b.outputs))
-    if any(not _is_tensor(v) for v in (*values, *formals)):
+    types = [v.type for v in (*values, *formals) if v is not None and v.name]
+    if not all(isinstance(t, ir.TensorType | None) for t in types):
         return "takes or gives a sequence or an optional"
-    if node.domain not in ("", "ai.onnx") and (bodies(node) or any(is_float(v) for v in values)):
+    unknown = None in types
+    if not is_standard(node) and (unknown or bodies(node) or any(is_float(v) for v in values)):
         return f"operator of the custom domain {node.domain!r}"
+    if unknown:
+        return "takes or gives what no type is known of: a custom operator computes it"
     if node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX):
         return "draws random numbers"
     if not any(is_float(v) for v in values):
@@ -250,10 +254,6 @@ def _why_pinned(node: ir.Node) -> str:
     packed = "gives elements of less than a byte, which ONNX Runtime cannot switch"
     gives_packed = any(v.dtype in _BELOW_A_BYTE for v in node.outputs)
     return _FP32_ONLY.get(node.op_type, packed if gives_packed else "")
-
-
-def _is_tensor(value: ir.Value | None) -> bool:
-    return value is None or not value.name or isinstance(value.type, ir.TensorType)
 
 
 def _reduces(node: ir.Node) -> bool:

@@ -115,15 +115,14 @@ def map_files(model: ir.Model) -> None:
         if not _is_own(file, Path(tensor.base_dir)) or not 0 <= start <= end <= file.stat().st_size:
             continue
         if tensor.dtype.bitwidth < 8 or not tensor.nbytes:
-            # Elsewhere than beside the user's model, it would not be found.
-            owned = np.array(tensor.numpy())
-            value.const_value = ir.Tensor(owned, dtype=tensor.dtype, name=value.name)
+            value.const_value = _owned(tensor)
             continue
         if file not in files:
             files[file] = np.asarray(np.memmap(file, np.uint8, "r"))
         array = files[file][start:end].view(tensor.dtype.numpy())
         shape = tuple(tensor.shape.numpy())
         value.const_value = MappedTensor(array.reshape(shape), dtype=tensor.dtype, name=value.name)
+    _own_attributes(model)
 
 
 def map_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
@@ -243,6 +242,23 @@ def _moved(
         place.flags.writeable = False
         moved[id(tensor)] = MappedTensor(place, dtype=kind, name=tensor.name)
     return moved
+
+
+def _own_attributes(model: ir.Model) -> None:
+    """Load what nodes hold in files, such as a Constant that is the output of a body."""
+    for node in model.graph.all_nodes():
+        for name, attribute in list(node.attributes.items()):
+            if isinstance(attribute.value, ir.ExternalTensor):
+                node.attributes[name] = ir.AttrTensor(name, _owned(attribute.value))
+            elif attribute.type == ir.AttributeType.TENSORS:
+                tensors = attribute.as_tensors()
+                owned = [_owned(t) if isinstance(t, ir.ExternalTensor) else t for t in tensors]
+                node.attributes[name] = ir.AttrTensors(name, owned)
+
+
+def _owned(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Return a tensor in memory: elsewhere than beside the user's model, no file is found."""
+    return ir.Tensor(np.array(tensor.numpy()), dtype=tensor.dtype, name=tensor.name)
 
 
 def _is_own(file: Path, folder: Path) -> bool:

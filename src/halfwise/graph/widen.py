@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.roles import Role, is_float, roles_of
 from halfwise.graph.weights import widen_weights
 from halfwise.records import NodeName, TensorName
@@ -22,7 +22,6 @@ LOW_TYPES: Mapping[ir.DataType, str] = {
 """The element types that are widened, and what people call them."""
 
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type", "softmax_precision")
-_STANDARD = ("", "ai.onnx")
 
 
 @dataclass(frozen=True)
@@ -88,10 +87,10 @@ def widen_storage(model: ir.Model) -> None:
         for value in _values(graph):
             value.type = wide_type(value.type)
             if value.const_value is not None:
-                value.const_value = _wide_tensor(value.const_value)
+                value.const_value = wide_tensor(value.const_value)
         for node in graph:
             for attribute in list(node.attributes.values()):
-                _widen_attribute(node, attribute)
+                widen_attribute(node, attribute)
 
 
 def wide_type(given: ir.TypeProtocol | None) -> ir.TypeProtocol | None:
@@ -103,6 +102,32 @@ def wide_type(given: ir.TypeProtocol | None) -> ir.TypeProtocol | None:
     if isinstance(given, ir.TensorType | ir.SparseTensorType) and given.dtype in LOW_TYPES:
         return type(given)(ir.DataType.FLOAT)
     return given
+
+
+def wide_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Return a tensor in FP32 if it is FP16 or BF16, else itself; exact."""
+    if tensor.dtype not in LOW_TYPES:
+        return tensor
+    return ir.tensor(np.asarray(tensor.numpy()).astype(np.float32), name=tensor.name)
+
+
+def widen_attribute(node: ir.Node, attribute: ir.Attr) -> None:
+    """Put FP32 in place of FP16 and BF16 in a tensor, a type or the number of an element type.
+
+    Other attributes stay, graphs too.
+    """
+    name = attribute.name
+    if attribute.type == ir.AttributeType.TENSOR:
+        node.attributes[name] = ir.AttrTensor(name, wide_tensor(attribute.as_tensor()))
+    elif attribute.type == ir.AttributeType.TYPE_PROTO:
+        given = attribute.value
+        kind = wide_type(given.type)
+        assert kind is not None
+        node.attributes[name] = ir.AttrTypeProto(name, ir.TypeAndShape(kind, given.shape))
+    elif attribute.type != ir.AttributeType.INT or name not in _TYPE_ATTRIBUTES:
+        return
+    elif attribute.as_int() in LOW_TYPES:
+        node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:
@@ -137,29 +162,10 @@ def _touched(node: ir.Node) -> Iterator[ir.Value]:
                 yield from _touched(inner)
 
 
-def _wide_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    if tensor.dtype not in LOW_TYPES:
-        return tensor
-    return ir.tensor(np.asarray(tensor.numpy()).astype(np.float32), name=tensor.name)
-
-
-def _widen_attribute(node: ir.Node, attribute: ir.Attr) -> None:
-    name = attribute.name
-    if attribute.type == ir.AttributeType.TENSOR:
-        node.attributes[name] = ir.AttrTensor(name, _wide_tensor(attribute.as_tensor()))
-    elif attribute.type == ir.AttributeType.TYPE_PROTO:
-        given = attribute.value
-        kind = wide_type(given.type)
-        assert kind is not None
-        node.attributes[name] = ir.AttrTypeProto(name, ir.TypeAndShape(kind, given.shape))
-    elif name in _TYPE_ATTRIBUTES and attribute.value in LOW_TYPES:
-        node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
-
-
 def _drop_casts(graph: ir.Graph) -> None:
     """Remove the Casts from FP32 to FP32, where nothing needs the name that they give."""
     for node in list(graph):
-        if node.op_type not in ("Cast", "CastLike") or node.domain not in _STANDARD:
+        if not is_standard(node, "Cast", "CastLike"):
             continue
         source, result = node.inputs[0], node.outputs[0]
         if source is None or not (is_float(source) and is_float(result)):

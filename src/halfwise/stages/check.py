@@ -1,13 +1,14 @@
 """Check that a network is one that halfwise can lower, and complete what ONNX left untyped."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import onnx_ir as ir
 
 from halfwise.backends.ort import Session
-from halfwise.errors import CaseError
-from halfwise.graph.model import Network
+from halfwise.errors import CaseError, KernelMissing
+from halfwise.graph.model import Network, infer_again
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
 from halfwise.graph.widen import LOW_TYPES
 
@@ -32,17 +33,12 @@ _ORT_TYPES = {
 def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = ()) -> Session:
     """Complete the types of `network` and return the session of the reference.
 
-    Values that ONNX's shape inference leaves untyped (outputs of custom operators) get the type
-    that ONNX Runtime finds.
-
     Raises:
         CaseError: ONNX Runtime cannot run the model; a custom operator gives FP16 or BF16 even
             where all else is FP32; the model has no float tensor at all; an output is not a
             tensor; it draws random numbers.
     """
-    untyped = [v for n in network.nodes() for v in n.outputs if v.name and v.type is None]
-    if untyped:
-        _ask_runtime(network, untyped, device, libraries)
+    complete_types(network, device=device, libraries=libraries)
     values = [v for g in network.graphs() for v in (*g.inputs, *g.initializers.values())]
     values += [v for n in network.model.graph.all_nodes() for v in n.outputs if v.name]
     for value in values:
@@ -74,17 +70,37 @@ def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = 
     return Session(network.model, device=device, libraries=libraries)
 
 
-def _draws(node: ir.Node) -> bool:
-    """Return whether `node` may draw random numbers; Dropout does where it may be training."""
-    if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
-        training = node.inputs[2].const_value
-        return training is None or bool(training.numpy().any())
-    return node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX)
+def check_types(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = ()) -> None:
+    """Complete the types of a mixed model: where its types are read, none may be missing.
+
+    Raises:
+        CaseError: ONNX Runtime cannot tell them: it lacks a custom operator, or a kernel for a low
+            type; or the operator is in a body.
+    """
+    with suppress(KernelMissing):
+        complete_types(network, device=device, libraries=libraries)
+    if unknown := _untyped(network.model.graph.all_nodes()):
+        node = unknown[0].producer()
+        assert node is not None
+        raise CaseError(
+            f"Whether {unknown[0].name!r} is FP16, BF16 or FP32 is not known: the model does not "
+            f"say it, and ONNX Runtime cannot tell for this {node.op_type}.",
+            f"Store the types of tensors in {network.path or 'the model'} (`graph.value_info`).",
+        )
 
 
-def _ask_runtime(
-    network: Network, untyped: list[ir.Value], device: str, libraries: Sequence[Path]
+def complete_types(
+    network: Network, *, device: str = "cpu", libraries: Sequence[Path] = ()
 ) -> None:
+    """Give values that ONNX leaves untyped the types that ONNX Runtime finds, in place.
+
+    These are what custom operators give, and what is computed from it; in bodies, the latter only.
+
+    Raises:
+        CaseError: ONNX Runtime cannot load the model.
+    """
+    if not (untyped := _untyped(network.nodes())):
+        return
     probe = network.copy()
     names = {v.name for v in untyped} - {v.name for v in probe.graph.outputs}
     probe.graph.outputs.extend(v for n in probe.graph for v in n.outputs if v.name in names)
@@ -92,3 +108,17 @@ def _ask_runtime(
     for value in untyped:
         if dtype := _ORT_TYPES.get(types.get(value.name or "", "")):
             value.type = ir.TensorType(dtype)
+    if _untyped(network.model.graph.all_nodes()):
+        infer_again(network)
+
+
+def _untyped(nodes: Iterable[ir.Node]) -> list[ir.Value]:
+    return [v for n in nodes for v in n.outputs if v.name and v.type is None]
+
+
+def _draws(node: ir.Node) -> bool:
+    """Return whether `node` may draw random numbers; Dropout does where it may be training."""
+    if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
+        training = node.inputs[2].const_value
+        return training is None or bool(training.numpy().any())
+    return node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX)

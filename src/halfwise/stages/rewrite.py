@@ -12,7 +12,7 @@ from halfwise.errors import BuildFailed, CaseError, KernelMissing
 from halfwise.formats import Format
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.casts import rewrite as cast
-from halfwise.graph.model import Network
+from halfwise.graph.model import Network, is_standard
 from halfwise.graph.movement import fewest_casts
 from halfwise.graph.roles import Roles
 from halfwise.graph.weights import LowWeights, is_large, map_files, weight_bytes
@@ -66,7 +66,7 @@ def save_checked(
     beside = weight_bytes(model) > EXTERNAL_DATA_BYTES or is_large(model)
     external = f"{path.name}.data" if beside else None
     ir.save(model, path, external_data=external)
-    standard = all(n.domain in ("", "ai.onnx") for n in model.graph.all_nodes())
+    standard = all(is_standard(n) for n in model.graph.all_nodes())
     try:
         onnx.checker.check_model(str(path), full_check=standard)
         written = ir.load(path)
@@ -86,4 +86,4 @@ def save_checked(
 def _is_low_custom(node: ir.Node) -> bool:
     low = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     values = (*node.inputs, *node.outputs)
-    return node.domain not in ("", "ai.onnx") and any(v and v.dtype in low for v in values)
+    return not is_standard(node) and any(v and v.dtype in low for v in values)

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 
 from halfwise import api
 from halfwise.api import commands
@@ -158,6 +159,30 @@ def test_verify_demands_the_same_inputs_and_outputs(ill):
         api.verify(ill.proto, models.mask().proto, dict(ill.inputs))
     with pytest.raises(CaseError, match="outputs"):
         api.verify(ill.proto, models.small().proto, dict(ill.inputs))
+
+
+def behind_gelu(dtype):
+    """A custom operator without a known type, and a square behind it that FP16 cannot hold."""
+    nodes = [
+        helper.make_node("FastGelu", ["x"], ["h"], "gelu", domain="com.microsoft"),
+        helper.make_node("Mul", ["h", "h"], ["s"], "square"),
+        helper.make_node("Sqrt", ["s"], ["y"], "root"),
+    ]
+    x, y = (helper.make_tensor_value_info(name, dtype, [4]) for name in "xy")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def test_what_lies_behind_a_custom_operator_is_rounded(tmp_path):
+    reference, low = (behind_gelu(t) for t in (TensorProto.FLOAT, TensorProto.FLOAT16))
+    samples = {"x": np.arange(1000, 1016, dtype=np.float32).reshape(4, 4)}
+    assert not api.verify(reference, low, samples).run.verdict.passed
+    onnx.save(low, tmp_path / "low.onnx")
+    run = api.fix(reference, samples, start_from=tmp_path / "low.onnx").run
+    assert run.verdict.passed
+    assert run.plan is not None
+    assert {k.node for k in run.plan.keep} == {"square", "root"}
 
 
 def test_observe(ill):

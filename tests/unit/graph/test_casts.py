@@ -11,7 +11,7 @@ from halfwise.errors import BuildFailed
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import adjusted_constants, low_type, rewrite
 from halfwise.graph.model import Network, network_from_proto
-from halfwise.graph.roles import Role, roles_of
+from halfwise.graph.roles import NodeRole, Role, roles_of
 from halfwise.records import NodeName, TensorName
 from tests.graphs import Drawn, free_nodes, graphs, low_ends, plans
 
@@ -340,3 +340,16 @@ def test_weights_that_stay_are_shared_with_the_network():
     for name, shared in (("w", True), ("b", False)):
         mine, theirs = (m.graph.initializers[name].const_value for m in (result.model, net.model))
         assert (mine is theirs) == shared
+
+
+def test_a_lowered_custom_operator_called_cast_keeps_its_attributes():
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in ("x", "y")]
+    own = helper.make_node("Cast", ["x"], ["y"], "own", domain="com.example", to="speech")
+    graph = helper.make_graph([own], "g", values[:1], values[1:])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+    net = network_from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    custom = {NodeName("own"): NodeRole(Role.COMPUTE, (True,), (True,))}
+    result = rewrite(net, roles_of(net, custom=custom), frozenset(), FP16).model
+    (cast,) = (n for n in result.graph if n.domain == "com.example")
+    assert cast.outputs[0].dtype == ir.DataType.FLOAT16
+    assert cast.attributes["to"].as_string() == "speech"

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from halfwise.backends.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.external import external_files
-from halfwise.graph.model import load_network
+from halfwise.graph.model import load_network, network_from_proto
 
 F32 = TensorProto.FLOAT
 
@@ -111,3 +111,93 @@ def test_each_file_is_named_once_and_those_of_bodies_too(folder):
     )
     assert external_files(proto, path) == [folder / "w.bin", folder / "body.bin"]
     assert external_files(add(shared), path) == [folder / "w.bin"]
+
+
+def external_tensor(location: str) -> TensorProto:
+    tensor = TensorProto(name="k", data_type=F32, dims=[4], data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", location), ("offset", "8"), ("length", "16")):
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def calling(folder: Path, location: str, place: str) -> Path:
+    """Save a model whose function reads external data: in its body, a branch or a default."""
+    constant = helper.make_node("Constant", [], ["k"], value=external_tensor(location))
+    defaults = []
+    if place == "branch":
+        k = helper.make_tensor_value_info("k", F32, [4])
+        branch = helper.make_graph([constant], "branch", [], [k])
+        flag = helper.make_tensor("flag", TensorProto.BOOL, [], [True])
+        choose = helper.make_node("If", ["f"], ["k"], then_branch=branch, else_branch=branch)
+        nodes = [helper.make_node("Constant", [], ["f"], value=flag), choose]
+    elif place == "default":
+        defaults = [helper.make_attribute("value", external_tensor(location))]
+        del constant.attribute[:]
+        constant.attribute.add(name="value", ref_attr_name="value", type=onnx.AttributeProto.TENSOR)
+        nodes = [constant]
+    else:
+        nodes = [constant]
+    nodes.append(helper.make_node("Add", ["a", "k"], ["b"]))
+    opset = helper.make_opsetid("", 17)
+    body = helper.make_function(
+        "own", "Shift", ["a"], ["b"], nodes, [opset], attribute_protos=defaults
+    )
+    x, y = (helper.make_tensor_value_info(name, F32, [4]) for name in "xy")
+    graph = helper.make_graph(
+        [helper.make_node("Shift", ["x"], ["y"], domain="own")], "g", [x], [y]
+    )
+    imports = [opset, helper.make_opsetid("own", 1)]
+    proto = helper.make_model(graph, opset_imports=imports, ir_version=10, functions=[body])
+    path = folder / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+PLACES = ["body", "branch", "default"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_data_of_functions_is_read_beside_the_model_and_hashed(folder, monkeypatch, place):
+    elsewhere = folder.parent / "cwd"
+    elsewhere.mkdir()
+    (elsewhere / "w.bin").write_bytes(bytes(24))
+    monkeypatch.chdir(elsewhere)
+    path = calling(folder, "w.bin", place)
+    network = load_network(path)
+    ones = np.ones(4, np.float32)
+    np.testing.assert_array_equal(Session(network.model).run({"x": ones})["y"], [1, 2, 3, 4])
+    (folder / "w.bin").write_bytes(bytes(24))
+    assert load_network(path).sha256 != network.sha256
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("location", ["../outside.bin", "link.bin", "{absolute}"])
+def test_data_of_functions_outside_the_folder_is_refused(folder, monkeypatch, place, location):
+    monkeypatch.chdir(folder)
+    location = location.format(absolute=folder.parent / "outside.bin")
+    with pytest.raises(CaseError, match="outside its own folder"):
+        load_network(calling(folder, location, place))
+
+
+def test_a_model_in_memory_has_no_files(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    for path in (external(folder, location="w.bin"), calling(folder, "w.bin", "body")):
+        proto = onnx.load_model(path, load_external_data=False)
+        with pytest.raises(CaseError, match="in memory"):
+            network_from_proto(proto)
+
+
+def test_data_of_attributes_is_taken_into_memory(folder):
+    path = external(folder, location="w.bin", offset="8", length="16")
+    proto = onnx.load_model(path, load_external_data=False)
+    tensors = [external_tensor("w.bin"), helper.make_tensor("one", F32, [1], [1.0])]
+    proto.graph.node[0].CopyFrom(
+        helper.make_node("Tables", ["x"], ["y"], domain="own", tensors=tensors, one=tensors[0])
+    )
+    proto.opset_import.append(helper.make_opsetid("own", 1))
+    path.write_bytes(proto.SerializeToString())
+    network = load_network(path)
+    (folder / "w.bin").unlink()
+    (node,) = network.nodes()
+    held = (*node.attributes["tensors"].as_tensors(), node.attributes["one"].as_tensor())
+    assert [t.numpy().tolist() for t in held] == [[0, 1, 2, 3], [1], [0, 1, 2, 3]]

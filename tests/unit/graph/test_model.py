@@ -6,7 +6,7 @@ from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import load_network, network_from_proto, node_name
+from halfwise.graph.model import is_standard, load_network, network_from_proto, node_name
 from tests.graphs import Drawn, graphs
 
 F32 = TensorProto.FLOAT
@@ -130,6 +130,32 @@ def test_a_constant_with_too_few_bytes_is_refused():
 # --- normal form ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("place", ["initializer", "constant", "body", "function"])
+def test_sparse_constants_are_refused(place):
+    one = helper.make_tensor("k", F32, [1], [1.0])
+    where = helper.make_tensor("where", TensorProto.INT64, [1], [3])
+    sparse = helper.make_sparse_tensor(one, where, [4])
+    constant, add = node("Constant", "", "k", sparse_value=sparse), node("Add", "x k", "y")
+    if place == "initializer":
+        proto = model([add])
+        proto.graph.sparse_initializer.append(sparse)
+    elif place == "body":
+        body = helper.make_graph([add], "b", [], [info("y")], sparse_initializer=[sparse])
+        proto = model(
+            [node("If", "flag", "z", then_branch=body, else_branch=body)],
+            inputs=[info("x"), info("flag", (), TensorProto.BOOL)],
+            outputs=[info("z")],
+        )
+    elif place == "function":
+        opset = helper.make_opsetid("", 17)
+        own = helper.make_function("own", "Shift", ["x"], ["y"], [constant, add], [opset])
+        proto = model([node("Shift", "x", "y", domain="own")], functions=[own])
+    else:
+        proto = model([constant, add])
+    with pytest.raises(CaseError, match="sparse constants"):
+        network_from_proto(proto)
+
+
 def test_nodes_are_sorted_and_constants_become_initializers():
     nodes = [
         node("Add", "a c", "y", "second"),
@@ -225,3 +251,13 @@ def test_a_copy_may_be_changed():
     copy = network.copy()
     copy.graph[0].name = "other"
     assert [node_name(n) for n in network.nodes()] == ["relu"]
+
+
+def test_operators_of_onnx_itself_bear_either_name_of_its_domain():
+    for domain in ("", "ai.onnx"):
+        cast = ir.node("Cast", [], domain=domain)
+        assert is_standard(cast)
+        assert is_standard(cast, "Where", "Cast")
+        assert not is_standard(cast, "Where")
+    assert not is_standard(ir.node("Cast", [], domain="com.example"))
+    assert not is_standard(ir.node("Cast", [], domain="com.example"), "Cast")

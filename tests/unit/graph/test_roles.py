@@ -336,3 +336,21 @@ def test_low_slots_are_float_values_that_the_schema_allows(drawn: Drawn):
         for low, value, k in zip(found.inputs, node.inputs, range(len(node.inputs)), strict=True):
             kind = schema.inputs[min(k, len(schema.inputs) - 1)].type_str
             assert low == (is_float(value) and "tensor(float16)" in types.get(kind, ()))
+
+
+def test_custom_operators_in_bodies_and_their_neighbours_tell_that_types_are_unknown():
+    nodes = [
+        helper.make_node("FastGelu", ["x"], ["h"], "gelu", domain="com.microsoft"),
+        helper.make_node("Mul", ["h", "h"], ["s"], "square"),
+    ]
+    end = helper.make_tensor_value_info("s", F32, [4])
+    body = helper.make_graph(nodes, "body", [], [end])
+    choose = helper.make_node("If", ["flag"], ["y"], "if", then_branch=body, else_branch=body)
+    x, y = (helper.make_tensor_value_info(n, F32, [4]) for n in "xy")
+    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([choose], "g", [x, flag], [y])
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    inside = roles_of(network_from_proto(proto))[NodeName("if")].inside
+    assert "custom domain 'com.microsoft'" in inside[NodeName("gelu")].reason
+    assert "no type is known" in inside[NodeName("square")].reason

@@ -12,7 +12,15 @@ from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.roles import Role, float_io, roles_of
-from halfwise.graph.widen import LOW_TYPES, low_nodes, wide_type, widen_storage, widened
+from halfwise.graph.widen import (
+    LOW_TYPES,
+    low_nodes,
+    wide_tensor,
+    wide_type,
+    widen_attribute,
+    widen_storage,
+    widened,
+)
 from tests import graphs
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.stages.casing import names
@@ -298,3 +306,32 @@ def test_a_rewritten_model_widened_is_the_original(drawn, data):
     assert before.keys() == after.keys()
     for name, expected in before.items():
         np.testing.assert_array_equal(after[name], expected)
+
+
+def test_an_attribute_is_widened_where_it_is_an_element_type():
+    half = int(ir.DataType.FLOAT16)
+    attributes = [
+        ir.AttrInt64("softmax_precision", half),
+        ir.AttrInt64("axis", half),
+        ir.AttrString("to", "float16"),
+        ir.AttrInt64s("dtype", [half]),
+        ir.AttrTensor("value", ir.tensor(np.array([0.1], np.float16))),
+    ]
+    node = ir.Node("com.example", "Swirl", [], attributes)
+    for attribute in attributes:
+        widen_attribute(node, attribute)
+    kept = {name: a.value for name, a in node.attributes.items()}
+    value = kept.pop("value").numpy()
+    assert value.dtype == np.float32
+    assert value == np.float32(np.float16(0.1))
+    assert kept == {
+        "softmax_precision": int(ir.DataType.FLOAT),
+        "axis": half,
+        "to": "float16",
+        "dtype": (half,),
+    }
+
+
+def test_tensors_of_other_types_stay_what_they_are():
+    whole = ir.tensor(np.array([1, 2]))
+    assert wide_tensor(whole) is whole

@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 from halfwise.backends.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.model import network_from_proto
-from halfwise.stages.check import check
+from halfwise.stages.check import check, check_types
 from tests import control, models
 from tests.unit.graph.sketch import Sketch
 
@@ -92,3 +92,50 @@ def test_a_custom_operator_is_named():
     with pytest.raises(CaseError, match=r"com\.example::Swirl") as error:
         check(network)
     assert "--ort-library" in error.value.hint
+
+
+def behind_gelu(low=TensorProto.FLOAT16, *, inside=False, domain="com.microsoft"):
+    """A low model that squares what a custom operator gives, or does so in the branch of an If."""
+    gelu = helper.make_node("FastGelu", ["x"], ["h"], "gelu", domain=domain)
+    square = helper.make_node("Mul", ["h", "h"], ["s"], "square")
+    end = helper.make_tensor_value_info("s", low, [2, 4])
+    nodes = [gelu, square]
+    if inside:
+        branch = helper.make_graph([square], "branch", [], [end])
+        other = helper.make_graph([helper.make_node("Neg", ["h"], ["n"])], "other", [], [end])
+        other.output[0].name = "n"
+        choose = helper.make_node(
+            "If", ["flag"], ["c"], "choose", then_branch=branch, else_branch=other
+        )
+        nodes = [gelu, choose]
+    nodes.append(helper.make_node("Sqrt", ["c" if inside else "s"], ["y"], "root"))
+    x, y = (helper.make_tensor_value_info(n, low, [2, 4]) for n in "xy")
+    flag = helper.make_tensor("flag", TensorProto.BOOL, [], [True])
+    graph = helper.make_graph(nodes, "g", [x], [y], [flag] if inside else [])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_lies_behind_a_custom_operator_gets_its_low_type(inside):
+    network = network_from_proto(behind_gelu(inside=inside))
+    check_types(network)
+    values = [v for n in network.model.graph.all_nodes() for v in n.outputs]
+    assert {v.dtype for v in values} == {ir.DataType.FLOAT16}
+
+
+def test_types_that_nobody_knows_are_asked_for():
+    proto = behind_gelu(TensorProto.BFLOAT16)
+    # ONNX Runtime has no such kernel on a CPU.
+    with pytest.raises(CaseError, match="'h' is FP16, BF16 or FP32 is not known") as error:
+        check_types(network_from_proto(proto))
+    assert "value_info" in error.value.hint
+    for name in ("h", "s"):
+        info = helper.make_tensor_value_info(name, TensorProto.BFLOAT16, [2, 4])
+        proto.graph.value_info.append(info)
+    check_types(network_from_proto(proto))
+
+
+def test_a_custom_operator_that_the_runtime_lacks_is_named_where_its_types_are_asked_for():
+    with pytest.raises(CaseError, match=r"com\.example::FastGelu"):
+        check_types(network_from_proto(behind_gelu(domain="com.example")))

@@ -22,6 +22,7 @@ import onnx_ir as ir
 from halfwise.backends.emulation.rounding import round_value, typed_value
 from halfwise.errors import CaseError
 from halfwise.formats import Format
+from halfwise.graph.model import is_standard
 
 BLOCK = 16
 """Terms that are summed wide before the accumulator is rounded: the k of PTX mma.m16n8k16 with .f16
@@ -73,7 +74,7 @@ def sums_in_low(
         CaseError: a covered operator, and `opset` is below 13.
     """
     expand = _EXPANSIONS.get(node.op_type)
-    if expand is None or node.domain not in ("", "ai.onnx"):
+    if expand is None or not is_standard(node):
         return None
     if opset < _MIN_OPSET:
         raise CaseError(

@@ -24,7 +24,7 @@ from halfwise.backends.emulation.rounding import (
 )
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import Network, node_name
+from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
 from halfwise.graph.weights import LowWeights
 from halfwise.records import NodeName, TensorName
@@ -307,7 +307,7 @@ class _Builder:
         if bodies(node):
             sums = self.opset if self.accumulate == "fp16" else None
             emulate_bodies(low, self.roles, self.weights, self.rounded, low_sums_from=sums)
-        if node.op_type == "ConstantOfShape" and "value" in node.attributes:
+        if is_standard(node, "ConstantOfShape") and "value" in node.attributes:
             fill = np.asarray(node.attributes["value"].as_tensor().numpy(), np.float32)
             low.attributes["value"] = ir.AttrTensor("value", ir.tensor(self.fmt.saturate(fill)))
         return [low], list(low.outputs)

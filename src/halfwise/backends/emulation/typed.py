@@ -5,23 +5,21 @@ peer's mixed model and a plain FP16 export alike.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-import numpy as np
 import onnx_ir as ir
 
 from halfwise.backends.emulation.accumulate import sums_in_low
 from halfwise.backends.emulation.rounding import cast, round_value
 from halfwise.formats import BF16, FP16, Format
-from halfwise.graph.model import opset_of
+from halfwise.graph.model import is_standard, opset_of
 from halfwise.graph.roles import DATA_MOVEMENT
 from halfwise.graph.weights import LARGE_MODEL_BYTES, LARGE_TENSOR_BYTES, is_large
+from halfwise.graph.widen import wide_tensor, wide_type, widen_attribute
 
 _FORMATS: dict[ir.DataType | None, Format] = {
     ir.DataType.FLOAT16: FP16,
     ir.DataType.BFLOAT16: BF16,
 }
-_TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type")
 
 
 def emulate_typed(
@@ -82,14 +80,6 @@ def _stays_low(value: ir.Value) -> bool:
     )
 
 
-def _wide(held: ir.TypeProtocol) -> ir.TypeProtocol:
-    """Return a type with FP32 in place of the low formats, inside sequences and optionals too."""
-    if isinstance(held, ir.SequenceType | ir.OptionalType):
-        return type(held)(_wide(held.elem_type))
-    is_low = isinstance(held, ir.TensorType) and held.dtype in _FORMATS
-    return ir.TensorType(ir.DataType.FLOAT) if is_low else held
-
-
 class _Widener:
     """Widens one graph in place, and the bodies of its nodes.
 
@@ -123,11 +113,9 @@ class _Widener:
         for value in own:
             if large and _stays_low(value):
                 continue
-            if value.type is not None:
-                value.type = _wide(value.type)
-            if value in formats and value.const_value is not None:
-                array = np.asarray(value.const_value.numpy()).astype(np.float32)
-                value.const_value = ir.tensor(array, name=value.name)
+            value.type = wide_type(value.type)
+            if value.const_value is not None:
+                value.const_value = wide_tensor(value.const_value)
         for value in [v for v in self.formats if v.dtype in _FORMATS]:
             self._widen_late(value)
 
@@ -153,22 +141,13 @@ class _Widener:
             self._redirect(value, widened.outputs[0], uses)
 
     def _widen_attribute(self, node: ir.Node, attribute: ir.Attr) -> None:
-        name = attribute.name
         if attribute.type == ir.AttributeType.GRAPH:
             body = _Widener(
                 attribute.as_graph(), self.low_sums_from, self.formats, large=self.large
             )
             body.widen()
-        elif attribute.type == ir.AttributeType.TYPE_PROTO:
-            held = attribute.value
-            node.attributes[name] = ir.AttrTypeProto(name, replace(held, type=_wide(held.type)))
-        elif attribute.type == ir.AttributeType.TENSOR:
-            tensor = attribute.as_tensor()
-            if tensor.dtype in _FORMATS:
-                wide = np.asarray(tensor.numpy()).astype(np.float32)
-                node.attributes[name] = ir.AttrTensor(name, ir.tensor(wide))
-        elif name in _TYPE_ATTRIBUTES and ir.DataType(attribute.as_int()) in _FORMATS:
-            node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
+        else:
+            widen_attribute(node, attribute)
 
     def round_input(self, value: ir.Value) -> None:
         """Round what comes in as a low value of the model."""
@@ -202,7 +181,7 @@ class _Widener:
 
     def _copies_rounded(self, node: ir.Node) -> bool:
         # Before opset 11, Pad has its constant in the attribute "value".
-        if node.op_type not in DATA_MOVEMENT or {"reduction", "value"} & set(node.attributes):
+        if not is_standard(node, *DATA_MOVEMENT) or {"reduction", "value"} & set(node.attributes):
             return False
         sources = {self.formats.get(v) for v in self._float_inputs(node)}
         return len(sources) == 1 and sources == {

@@ -12,7 +12,7 @@ from halfwise.backends.schemas import signature
 from halfwise.case import Rules
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import Network, node_name
+from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import NodeRole, Role, is_float
 from halfwise.records import NodeName
 from halfwise.stages.plan.rules import named
@@ -35,7 +35,7 @@ def custom_roles(network: Network, rules: Rules, fmt: Format) -> Mapping[NodeNam
     return {
         node_name(n): _role(n, network, fmt, lowered=node_name(n) in wanted)
         for n in network.nodes()
-        if n.domain not in ("", "ai.onnx") and _is_plain(n)
+        if not is_standard(n) and _is_plain(n)
     }
 
 

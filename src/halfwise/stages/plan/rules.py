@@ -9,7 +9,7 @@ from halfwise.case import Rules
 from halfwise.errors import CaseError
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.patterns import PATTERNS, written_out
-from halfwise.graph.roles import Role, Roles
+from halfwise.graph.roles import Role, Roles, bodies
 from halfwise.records import NodeName
 
 ISLAND = "Kept by the model itself: its file computes this node in FP32 among lower ones."
@@ -122,6 +122,11 @@ def _output_producers(network: Network, roles: Roles) -> list[NodeName]:
 def _demand_node(matches: Sequence[NodeName], option: str, rule: str, network: Network) -> None:
     if matches:
         return
+    if outer := _around(rule, network):
+        raise CaseError(
+            f"{option} {rule} names a node in a body of {outer}, which decides for it.",
+            f"Name {outer}: its bodies are low or kept with it, but for what must be FP32.",
+        )
     known = dict.fromkeys(name for names in _names(network).values() for name in names)
     close = get_close_matches(rule, known)
     meant = f" Did you mean {' or '.join(close)}?" if close else ""
@@ -129,3 +134,11 @@ def _demand_node(matches: Sequence[NodeName], option: str, rule: str, network: N
         f"{option} {rule} matches no node.",
         f"Give a node's full name or a regular expression that matches the full name.{meant}",
     )
+
+
+def _around(name: str, network: Network) -> NodeName | None:
+    """Return the node of the main graph that has a node called `name` in its bodies."""
+    for node in network.nodes():
+        if any(inner.name == name for body in bodies(node) for inner in body.all_nodes()):
+            return node_name(node)
+    return None

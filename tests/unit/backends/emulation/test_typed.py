@@ -260,6 +260,20 @@ def test_sums_are_low_only_if_asked_for_and_only_in_low_nodes():
     assert results[F16, "fp16"] < results[F16, "fp32"] - 5
 
 
+def test_a_custom_operator_is_no_data_movement_whatever_its_name():
+    nodes = [
+        helper.make_node("Identity", ["x"], ["h"], "own", domain="com.example", to="float16"),
+        node("Neg", "h", "y"),
+    ]
+    graph = helper.make_graph(nodes, "g", [info("x", F16)], [info("y", F16)])
+    graph.value_info.append(info("h", F16))
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+    proto = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    result = emulate_typed(network_from_proto(proto).model)
+    # It computes, so what it gives is rounded: its own h, and a Cast pair behind it.
+    assert "h::raw" in {v.name for n in result.graph for v in n.outputs}
+
+
 def test_a_graph_without_nodes_stays_as_it_is():
     constant = low("y", np.full((2, 4), 0.1), ml_dtypes.bfloat16)
     model = emulation([], BF, [constant])

@@ -3,7 +3,7 @@ import pytest
 from halfwise.case import Rules
 from halfwise.errors import CaseError
 from halfwise.graph.model import network_from_proto
-from halfwise.graph.roles import roles_of
+from halfwise.graph.roles import bodies, roles_of
 from halfwise.stages.plan.rules import ISLAND, apply_rules, named
 from tests import models
 from tests.unit.graph.sketch import Sketch
@@ -150,6 +150,15 @@ def test_what_must_be_fp32_satisfies_a_rule_to_keep_it():
 def test_what_must_be_fp32_cannot_be_lowered():
     with pytest.raises(CaseError, match="makes its own values"):
         applied(pinned(), lower=("eye",))
+
+
+def test_a_node_in_a_body_is_decided_by_the_node_around_it():
+    network = network_from_proto(models.two_bodies().proto)
+    choose = next(n for n in network.nodes() if n.op_type == "If")
+    inner = next(n for body in bodies(choose) for n in body if n.name)
+    with pytest.raises(CaseError, match=f"in a body of {choose.name}") as error:
+        applied(network, lower=(inner.name,))
+    assert f"Name {choose.name}:" in error.value.hint
 
 
 def test_islands_are_kept_unless_a_rule_lowers_them():
