@@ -1,18 +1,19 @@
 """Run the FP32 reference twice: once over all samples for extrema, once over few for elements."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.backends.probe import ElementProbe, ExtremaProbe, View, observable
 from halfwise.case import Samples
-from halfwise.errors import CaseError
+from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import Format
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Roles
@@ -71,6 +72,7 @@ def observe(
     Raises:
         CaseError: There are no samples, or ONNX Runtime cannot load the model.
         BackendMissing: `device` is not available.
+        BuildFailed: ONNX Runtime cannot load what is added to measure it: a fault of halfwise.
         RunFailed: ONNX Runtime failed on a sample.
     """
     if not len(samples):
@@ -165,7 +167,7 @@ class _Observer:
     def sums(self, chosen: Sequence[int]) -> None:
         """Find what running sums can reach, on the chosen samples."""
         model, sums = with_sums(self.network, self.roles)
-        probe = ExtremaProbe(model, tuple(sums), **self._where) if sums else None
+        probe = self._measuring(model, sums) if sums else None
         for index in chosen:
             if probe:
                 for name, extremum in probe.run(self.samples[index])[1].items():
@@ -177,10 +179,21 @@ class _Observer:
         model, errors = with_roundoff(self.network, self.roles, self.fmt)
         if not errors:
             return
-        probe = ExtremaProbe(model, tuple(errors), **self._where)
+        probe = self._measuring(model, errors)
         for index in chosen:
             for name, extremum in probe.run(self.samples[index])[1].items():
                 self.inner.add(errors[name], "roundoff", extremum.absmax, index)
+
+    def _measuring(self, model: ir.Model, tensors: Iterable[TensorName]) -> ExtremaProbe:
+        """Load a model with additions; the plain one has been loaded, so they are at fault."""
+        try:
+            return ExtremaProbe(model, tuple(tensors), **self._where)
+        except CaseError as error:
+            raise BuildFailed(
+                f"What is added to the model to measure it does not load: {error.message}",
+                "This is a fault of halfwise; please report it with the model's operators and "
+                "opset.",
+            ) from error
 
     def elements(
         self, chosen: Sequence[int], probe: ElementProbe, sizes: Mapping[TensorName, int]

@@ -11,10 +11,12 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.backends.emulation.rounding import cast
 from halfwise.formats import FP32, Format
 from halfwise.graph.amplifiers import amplifiers, chain
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, bodies, is_float
+from halfwise.graph.weights import MappedTensor
 from halfwise.records import NodeName, TensorName
 
 _PREFIX = "halfwise::rounded::"
@@ -34,8 +36,11 @@ def with_roundoff(
     """
     wanted = [n for _, value in amplifiers(network, roles) for n in chain(value, roles)]
     names = {node_name(n) for n in wanted}
+    if not names:
+        # Most models have none, and a copy of thousands of nodes takes a while.
+        return ir.Model(ir.Graph([], [], nodes=[]), ir_version=10), {}
     model = network.copy()
-    twins = _Twins(model.graph, roles, fmt)
+    twins = _Twins(model.graph, roles, fmt, network.opset)
     errors: dict[TensorName, NodeName] = {}
     for node in _needed(model.graph, names):
         twins.add(node)
@@ -70,15 +75,19 @@ def _needed(graph: ir.Graph, names: Set[NodeName]) -> list[ir.Node]:
 class _Twins:
     """Rounded twins of values, added to the graph they are in."""
 
-    def __init__(self, graph: ir.Graph, roles: Roles, fmt: Format) -> None:
+    def __init__(self, graph: ir.Graph, roles: Roles, fmt: Format, opset: int) -> None:
         self.graph, self.roles, self.fmt = graph, roles, fmt
         self.twin: dict[ir.Value, ir.Value] = {}
         bits = FP32.precision - fmt.precision
         self.factor = self._constant(np.float32(2.0**bits + 1), "factor")
         # The largest number whose product with the factor is finite.
         edge = np.float32(FP32.max / 2.0 ** (bits + 1))
-        self.ends = [self._constant(-edge, "lowest"), self._constant(edge, "highest")]
-        self.zero = self._constant(np.float32(0), "zero")
+        self.ends: list[ir.Value] = []
+        self.clipping: dict[str, float] = {}
+        if opset < 11:
+            self.clipping = {"min": -float(edge), "max": float(edge)}
+        else:
+            self.ends = [self._constant(-edge, "lowest"), self._constant(edge, "highest")]
 
     def add(self, node: ir.Node) -> None:
         """Add the twin of `node` behind it, if it computes float values from such."""
@@ -111,22 +120,27 @@ class _Twins:
         twin = self.twin.get(value, value)
         prefix = f"{_PREFIX}error::{value.name}"
         difference = _node("Sub", [twin, value], f"{prefix}::d")
-        zero = _node("Equal", [value, self.zero], f"{prefix}::z", dtype=ir.DataType.BOOL)
-        one = _node("Cast", zero.outputs, f"{prefix}::o", {"to": int(ir.DataType.FLOAT)})
+        # Before opset 11, Equal takes no floats.
+        nonzero = cast(value, ir.DataType.BOOL, f"{prefix}::n")
+        zero = _node("Not", nonzero.outputs, f"{prefix}::z", dtype=ir.DataType.BOOL)
+        one = cast(zero.outputs[0], ir.DataType.FLOAT, f"{prefix}::o")
         divisor = _node("Add", [value, one.outputs[0]], f"{prefix}::v")
         error = _node("Div", [difference.outputs[0], divisor.outputs[0]], prefix)
-        self.graph.extend([difference, zero, one, divisor, error])
+        self.graph.extend([difference, nonzero, zero, one, divisor, error])
         return tensor_name(error.outputs[0])
 
     def _rounded(self, value: ir.Value | None) -> ir.Value | None:
         if value is None or not is_float(value):
             return value
         if value not in self.twin:
-            if value.const_value is not None:
+            weight = value.const_value
+            if weight is not None and not isinstance(weight, MappedTensor):
                 array = np.asarray(constant_array(value), np.float32)
                 self.twin[value] = self._constant(rounded(array, self.fmt), str(value.name))
             else:
-                # A graph input, or what a body gives.
+                # A graph input, what a body gives, or a weight in a file, which is rounded as the
+                # model runs: at the start of the graph, so that ONNX Runtime does it just before
+                # the first reader (see `probe.py`), and no copies of all weights are alive.
                 step = self._round(value)
                 node = value.producer()
                 if node is None:
@@ -143,11 +157,11 @@ class _Twins:
         For c = x · (2^s + 1), c - (c - x) is x rounded to 24 - s bits.
         """
         prefix = f"{_PREFIX}round::{value.name}"
-        above = _node("Max", [value, self.ends[0]], f"{prefix}::above")
-        x = _node("Min", [above.outputs[0], self.ends[1]], f"{prefix}::x")
+        # Max and Min do not broadcast before opset 8.
+        x = _node("Clip", [value, *self.ends], f"{prefix}::x", self.clipping)
         c = _node("Mul", [x.outputs[0], self.factor], f"{prefix}::c")
         rest = _node("Sub", [c.outputs[0], x.outputs[0]], f"{prefix}::rest")
-        return [above, x, c, rest, _node("Sub", [c.outputs[0], rest.outputs[0]], prefix)]
+        return [x, c, rest, _node("Sub", [c.outputs[0], rest.outputs[0]], prefix)]
 
     def _constant(self, array: NDArray[np.float32] | np.float32, name: str) -> ir.Value:
         name = f"{_PREFIX}constant::{name}"

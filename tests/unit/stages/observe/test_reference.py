@@ -8,7 +8,7 @@ from onnx import parser
 
 from halfwise.backends.ort import Session
 from halfwise.case import Samples
-from halfwise.errors import CaseError
+from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import FP16
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.roles import roles_of
@@ -121,6 +121,18 @@ def test_no_samples():
     net = layered()
     with pytest.raises(CaseError, match="no samples"):
         observe(net, samples_of([]), FP16, roles=roles_of(net))
+
+
+def test_additions_that_do_not_load_are_a_fault_of_halfwise(monkeypatch):
+    def broken(network, _):
+        model = network.copy()
+        model.graph[0].op_type = "NoSuchOperator"
+        return model, {"e": "e"}
+
+    monkeypatch.setattr(reference, "with_sums", broken)
+    net, samples = layered(), samples_of(arrays(2))
+    with pytest.raises(BuildFailed, match="fault of halfwise"):
+        observe(net, samples, FP16, roles=roles_of(net))
 
 
 def test_progress_reaches_its_end():

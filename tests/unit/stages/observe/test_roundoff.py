@@ -11,8 +11,9 @@ from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
+from halfwise.graph.weights import MappedTensor, map_weights
 from halfwise.stages.observe import observe
-from halfwise.stages.observe.roundoff import rounded
+from halfwise.stages.observe.roundoff import rounded, with_roundoff
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -70,6 +71,30 @@ def test_choices_and_bodies_stay_those_of_the_original() -> None:
     y = s.op("Log", s.op("Add", chosen, f32(1.0), name="add"), name="log")
     found = errors(s, y, {"x": f32([1.00001, 1, 3, 0])})
     assert found["add"] < 2.0**-10
+
+
+@pytest.mark.parametrize("opset", [7, 8, 10, 11, 17])
+def test_weights_in_files_are_rounded_as_the_model_runs(opset) -> None:
+    s = Sketch()
+    weight = s.constant(f32(np.random.default_rng(1).uniform(0.1, 1, (64, 64))), "w")
+    y = s.op("Log", s.op("MatMul", s.input("x", [4, 64]), weight, name="mm"), name="log")
+    proto = s.proto(y)
+    proto.opset_import[0].version = opset
+    given_samples = Samples(("0",), lambda _: {"x": f32(np.linspace(1, 2, 256).reshape(4, 64))})
+
+    def error(large_from):
+        network = network_from_proto(proto)
+        map_weights(network.model, large_from)
+        seen, _ = observe(network, given_samples, FP16, roles=roles_of(network))
+        return [i.value for i in seen.inner if i.kind == "roundoff"]
+
+    mapped = network_from_proto(proto)
+    map_weights(mapped.model, 0)
+    model, _ = with_roundoff(mapped, roles_of(mapped), FP16)
+    own = [v.const_value for v in model.graph.initializers.values() if v.const_value]
+    assert not [t for t in own if t.size > 1 and not isinstance(t, MappedTensor)]
+    assert error(0) == pytest.approx(error(1 << 30), rel=1e-6)
+    assert len(error(0)) == 1
 
 
 def test_nothing_is_measured_where_nothing_amplifies() -> None:
