@@ -19,7 +19,7 @@ from halfwise.records import NodeName, TensorName
 
 DATA_MOVEMENT = frozenset(
     (
-        *("Cast", "CastLike", "Compress", "Concat", "ConstantOfShape", "DepthToSpace", "Dropout"),
+        *("Cast", "Compress", "Concat", "ConstantOfShape", "DepthToSpace", "Dropout"),
         *("Expand", "EyeLike", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"),
         *("Pad", "Reshape", "ReverseSequence", "Scatter", "ScatterElements", "ScatterND", "Slice"),
         *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"),

@@ -159,7 +159,7 @@ def _widen_attribute(node: ir.Node, attribute: ir.Attr) -> None:
 def _drop_casts(graph: ir.Graph) -> None:
     """Remove the Casts from FP32 to FP32, where nothing needs the name that they give."""
     for node in list(graph):
-        if node.op_type not in ("Cast", "CastLike") or node.domain not in _STANDARD:
+        if node.op_type != "Cast" or node.domain not in _STANDARD:
             continue
         source, result = node.inputs[0], node.outputs[0]
         if source is None or not (is_float(source) and is_float(result)):

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from halfwise.backends.ort import Session
 from halfwise.errors import CaseError
+from halfwise.graph.castlike import name_cast_types
 from halfwise.graph.model import Network
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
 from halfwise.graph.widen import LOW_TYPES
@@ -43,6 +44,7 @@ def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = 
     untyped = [v for n in network.nodes() for v in n.outputs if v.name and v.type is None]
     if untyped:
         _ask_runtime(network, untyped, device, libraries)
+        name_cast_types(network.graphs())
     values = [v for g in network.graphs() for v in (*g.inputs, *g.initializers.values())]
     values += [v for n in network.model.graph.all_nodes() for v in n.outputs if v.name]
     for value in values:
