@@ -1,5 +1,7 @@
 """Drawn graphs and plans: valid mixed models, emulations that agree, all-FP32 as the original.
 
+Both low formats are drawn. What the emulation finds fine in FP16, ONNX's evaluator does too.
+
     python bench/fuzz.py [--examples N] [--seed S] [--out DIR]
 
 Prints the seed; the same one draws the same graphs again. What fails is made as small as
@@ -12,6 +14,9 @@ import argparse
 import os
 import secrets
 import sys
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +26,7 @@ import onnx
 import onnx_ir as ir
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from onnx.reference import ReferenceEvaluator
 
 from bench.figures import Figure, at_most, equal, reported
 from bench.runs import Workbench
@@ -28,10 +34,10 @@ from halfwise.backends.emulation.switched import SWITCH_INPUT, emulate_switched
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.ort import Session
 from halfwise.errors import CaseError
-from halfwise.formats import FP16
-from halfwise.graph.casts import rewrite
-from halfwise.graph.model import network_from_proto
-from halfwise.graph.roles import roles_of
+from halfwise.formats import BF16, FP16
+from halfwise.graph.casts import low_type, rewrite
+from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.roles import FIRST_BF16_OPSET, roles_of
 from halfwise.metrics import Outputs
 from halfwise.records import NodeName
 from halfwise.stages.check import check
@@ -41,6 +47,10 @@ from tests.graphs import Drawn, graphs
 EXAMPLES, SEED_VARIABLE = 2000, "HALFWISE_FUZZ_SEED"
 TOLERANCE = 1e-6
 """Largest difference of the emulations over the largest finite output."""
+FINE, LIMIT = 0.005, 0.05
+"""Error of a mixed model that the emulation finds, and that ONNX's evaluator may find then."""
+SAME = 1e-5
+"""Difference of ONNX Runtime and ONNX's evaluator on the FP32 model."""
 DRAWN = graphs(opsets=EVERY_OPSET, rules=rules_at)
 
 
@@ -56,15 +66,19 @@ class Tally:
         examined: Graphs that ONNX and ONNX Runtime take.
         refused: Others.
         apart: The largest difference of the emulations, over the largest finite output.
+        evaluated: FP16 models that the emulation finds fine, computed by ONNX's evaluator too.
+        off: Their largest error there.
     """
 
     examined: int = 0
     refused: int = 0
     apart: float = 0.0
+    evaluated: int = 0
+    off: float = 0.0
 
 
 def examine(drawn: Drawn, choose: st.DataObject, tally: Tally) -> None:
-    """Hold one graph and one plan to all three properties.
+    """Hold one graph and one plan, in FP16 or BF16, to all properties.
 
     Raises:
         Unsound: one does not hold.
@@ -76,27 +90,64 @@ def examine(drawn: Drawn, choose: st.DataObject, tally: Tally) -> None:
         tally.refused += 1
         return
     tally.examined += 1
-    roles = roles_of(network)
+    formats = (FP16, BF16) if network.opset >= FIRST_BF16_OPSET else (FP16,)
+    fmt = choose.draw(st.sampled_from(formats))
+    roles = roles_of(network, low_type(fmt))
     free = [name for name, role in roles.items() if role.free]
     some = st.frozensets(st.sampled_from(free)) if free else st.just(frozenset())
     flipped: frozenset[NodeName] = frozenset(free) if choose.draw(st.booleans()) else frozenset()
     fp32 = choose.draw(some) ^ flipped
-    mixed = rewrite(network, roles, fp32, FP16).model
+    mixed = rewrite(network, roles, fp32, fmt).model
     standard = all(n.domain in ("", "ai.onnx") for n in mixed.graph.all_nodes())
     onnx.checker.check_model(ir.serde.serialize_model(mixed), full_check=standard)
-    switched = emulate_switched(network, roles, FP16)
+    switched = emulate_switched(network, roles, fmt)
     session = Session(switched.model)
     typed = Session(emulate_typed(mixed)).run(drawn.sample)
     feed = {**drawn.sample, SWITCH_INPUT: switched.switch(fp32)}
+    if fmt == FP16:
+        _demand_like_evaluator(network, mixed, drawn.sample, original, typed, tally)
     distance = apart(session.run(feed), typed)
     tally.apart = max(tally.apart, distance)
     if not distance <= TOLERANCE:
         raise Unsound(f"the emulations differ by {distance:g} with {sorted(fp32)} in FP32")
-    same = Session(rewrite(network, roles, frozenset(free), FP16).model).run(drawn.sample)
+    same = Session(rewrite(network, roles, frozenset(free), fmt).model).run(drawn.sample)
     feed[SWITCH_INPUT] = switched.switch(frozenset(free))
     for what, found in (("rewriting", same), ("switched emulation", session.run(feed))):
         if any(found[n].tobytes() != original[n].tobytes() for n in original):
             raise Unsound(f"the all-FP32 {what} is not the original to the bit")
+
+
+def _demand_like_evaluator(
+    network: Network,
+    mixed: ir.Model,
+    sample: Mapping[str, np.ndarray],
+    original: Outputs,
+    typed: Outputs,
+    tally: Tally,
+) -> None:
+    """Where the emulation calls the mixed model fine, demand it of ONNX's own FP16 arithmetic.
+
+    ONNX's evaluator shares no code with the emulations. It is asked only where it computes the
+    FP32 model as ONNX Runtime does; it lacks operators, and has faults in others.
+    """
+    if not apart(original, typed) <= FINE:
+        return
+    distance = 0.0
+    with warnings.catch_warnings(action="ignore"), suppress(Exception):
+        if not apart(original, _evaluated(network.model, sample)) <= SAME:
+            return
+        found = _evaluated(mixed, sample)
+        tally.evaluated += 1
+        distance = apart(original, found)
+        tally.off = max(tally.off, distance)
+    if not distance <= LIMIT:
+        raise Unsound(f"the emulation passes what ONNX's evaluator finds {distance:g} off")
+
+
+def _evaluated(model: ir.Model, sample: Mapping[str, np.ndarray]) -> Outputs:
+    evaluator = ReferenceEvaluator(ir.serde.serialize_model(model))
+    results = evaluator.run(None, dict(sample))
+    return dict(zip(evaluator.output_names, results, strict=True))
 
 
 def apart(one: Outputs, other: Outputs) -> float:
@@ -159,6 +210,12 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:  # noqa: ARG00
         equal("what fails", failed, "", f"{SEED_VARIABLE}={start}"),
         reported("graphs examined", tally.examined, f"{tally.refused} refused"),
         at_most("difference of the emulations / largest output", tally.apart, TOLERANCE),
+        at_most(
+            "error in ONNX's evaluator where the emulation finds 0.5 % at most",
+            tally.off,
+            LIMIT,
+            f"{tally.evaluated} FP16 models",
+        ),
     ], None
 
 

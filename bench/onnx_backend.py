@@ -22,6 +22,7 @@ from bench import onnx_cases
 from bench.figures import Figure, equal, reported
 from bench.onnx_cases import Outcome
 from bench.runs import Workbench
+from halfwise.formats import BF16, FP16, Format
 
 WORKERS, SECONDS = 2, 120
 LISTED = 12
@@ -29,9 +30,10 @@ LISTED = 12
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:  # noqa: ARG001
     """Return the figures over all tests."""
-    outcomes = examined(range(len(_names())))
+    numbers = range(len(_names()))
+    outcomes, in_bf16 = examined(numbers), examined(numbers, fmt=BF16)
     run = [o for o in outcomes if o.code is not None]
-    wrong = [f"{o.name}: {o.code} {o.message}" for o in run if o.code not in onnx_cases.EXPECTED]
+    wrong, wrong_bf16 = _wrong(outcomes), _wrong(in_bf16)
     differing = [o.name for o in run if o.identical is False]
     counts = Counter(str(o.code) for o in run)
     compared = sum(o.identical is not None for o in run)
@@ -39,6 +41,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:  # noqa: ARG00
     return [
         reported("backend tests", len(outcomes), f"{len(run)} of them run by ONNX Runtime"),
         equal("those that end otherwise than with 0, 3 or 10", len(wrong), 0, _some(wrong)),
+        equal("those in BF16", len(wrong_bf16), 0, _some(wrong_bf16)),
         equal("all-FP32 rewritings that differ in a bit", len(differing), 0, _some(differing)),
         reported("all-FP32 rewritings compared", compared),
         *(reported(f"end with {code}", n) for code, n in sorted(counts.items())),
@@ -46,8 +49,15 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:  # noqa: ARG00
     ], None
 
 
-def examined(indices: Sequence[int], seconds: float = SECONDS) -> list[Outcome]:
-    """Return the outcome of the tests with these numbers, in their order.
+def _wrong(outcomes: Sequence[Outcome]) -> list[str]:
+    expected = (None, *onnx_cases.EXPECTED)
+    return [f"{o.name}: {o.code} {o.message}" for o in outcomes if o.code not in expected]
+
+
+def examined(
+    indices: Sequence[int], seconds: float = SECONDS, *, fmt: Format = FP16
+) -> list[Outcome]:
+    """Return the outcome of the tests with these numbers in a low format, in their order.
 
     A worker that dies or takes longer than `seconds` is replaced, and its test's outcome says so.
     """
@@ -65,7 +75,7 @@ def examined(indices: Sequence[int], seconds: float = SECONDS) -> list[Outcome]:
             except Empty:
                 break
             try:
-                found[index] = pool.submit(_examine, index).result(seconds)
+                found[index] = pool.submit(_examine, index, fmt).result(seconds)
             except (BrokenProcessPool, futures.TimeoutError) as error:
                 died = isinstance(error, BrokenProcessPool)
                 what = "the process died" if died else f"not done after {seconds:g} s"
@@ -91,10 +101,10 @@ def _end(pool: ProcessPoolExecutor) -> None:
     pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _examine(index: int) -> Outcome:
+def _examine(index: int, fmt: Format) -> Outcome:
     if not _CASES:
         _CASES.extend(onnx_cases.cases())
-    return onnx_cases.examine(_CASES[index])
+    return onnx_cases.examine(_CASES[index], fmt)
 
 
 _CASES: list[TestCase] = []

@@ -145,6 +145,15 @@ def _cast_pad_slice(s: Sheet) -> str:
     return s.op("Slice", [s.op("Clip", [padded], min=-2.0)], axes=[1], starts=[0], ends=[4])
 
 
+def _cast_like(s: Sheet) -> str:
+    """Integers, some beyond FP16 and some beyond its 11 bits, in the type of a value."""
+    if s.opset < 15:
+        return s.op("Identity", [s.pick()])
+    whole = s.array([[4001, 3], [70_001, -2049]])
+    cast = s.op("CastLike", [s.op("Tile", [whole, s.array([1, 2])]), s.pick()])
+    return s.op("Mul", [cast, s.array(2.0**-12, np.float32)])
+
+
 def _function(s: Sheet) -> str:
     nodes = [
         helper.make_node("Mul", ["a", "b"], ["p"]),
@@ -179,7 +188,7 @@ OF_EVERY_OPSET: tuple[Rule, ...] = (
     *(_recurrent("RNN", 1), _recurrent("GRU", 3), _recurrent("LSTM", 4)),
     *(_matmul, _gemm, _global_pool, _conv_transpose, _batch_norm, _instance_norm, _group_norm),
     *(_response_norm, _lp_norm, _prelu, _einsum, _top_k, _linear_resize, _logic),
-    *(_cast_pad_slice, _function, _fused),
+    *(_cast_pad_slice, _cast_like, _function, _fused),
 )
 
 

@@ -52,7 +52,7 @@ class CaseError(HalfwiseError):
 
 
 class KernelMissing(CaseError):
-    """The backend accepts the model, and has no implementation of an operator for its types."""
+    """The backend accepts the model, and cannot run an operator, or its expansion, in its types."""
 
 
 class BackendMissing(HalfwiseError):

@@ -70,7 +70,8 @@ class Session:
         Raises:
             BackendMissing: `device` is not available.
             CaseError: ONNX Runtime cannot load the model, such as for a custom operator, or one of
-                `libraries`; a `KernelMissing` where it only lacks an operator for some type.
+                `libraries`; a `KernelMissing` where it only lacks an operator for some type, or
+                expands one whose types its expansion does not take.
         """
         provider = _PROVIDERS[device]
         if provider not in ort.get_available_providers():
@@ -194,8 +195,8 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
     custom = sorted(
         {f"{n.domain}::{n.op_type}" for n in model.graph.all_nodes() if not is_standard(n)}
     )
-    # It looks for kernels only after it has found the graph valid.
-    kind = KernelMissing if isinstance(error, ort_errors.NotImplemented) else CaseError
+    missing = isinstance(error, ort_errors.NotImplemented) or _of_expansion(model, error)
+    kind = KernelMissing if missing else CaseError
     if custom:
         return kind(
             f"ONNX Runtime cannot run the model; it uses custom operators {', '.join(custom)}: "
@@ -206,6 +207,16 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
         f"ONNX Runtime cannot run the model: {_first_line(error)}",
         "Check it with `python -m onnx.checker`, or export it again.",
     )
+
+
+def _of_expansion(model: ir.Model, error: Exception) -> bool:
+    """Return whether ONNX Runtime complains of a node that it made itself.
+
+    It finds the graph valid, types included, before it looks for kernels. What ONNX defines by a
+    function and has no kernel is then expanded, and the expansion may be invalid: Clip 13 becomes a
+    Where 9, which takes no BF16. Nodes of expansions have no names.
+    """
+    return " node ()" in _first_line(error) and all(n.name for n in model.graph.all_nodes())
 
 
 def _first_line(error: Exception) -> str:

@@ -1,7 +1,8 @@
 """Load an ONNX file into one normal form, and serialise it again.
 
 Normal form: model-local functions inlined, Constant nodes lifted to initializers, initializers not
-listed as inputs, nodes in topological order, every node and value with a unique name and a type.
+listed as inputs, CastLike written as Cast, nodes in topological order, every node and value with a
+unique name and a type.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
+from halfwise.graph.castlike import name_cast_types
 from halfwise.graph.constants import check_constants, drop_unused_constants
 from halfwise.graph.external import external_files, find_beside, refuse_files
 from halfwise.graph.functions import inline_functions
@@ -176,6 +178,8 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         check_constants(graphs_of(model))
         map_weights(model)
         _check_and_infer(model)
+        name_cast_types(graphs_of(model))
+        drop_unused_constants(graphs_of(model))
     _refuse_quantised(model, source)
     return Network(
         model=model,

@@ -32,7 +32,7 @@ def carried(
     Args:
         network: The model.
         roles: Roles of its nodes.
-        kept: The kept compute nodes (kept moving nodes, if any, count as sources and consumers).
+        kept: The kept compute nodes.
         low_io: Float graph inputs and outputs that have the low type.
 
     Returns:

@@ -26,6 +26,10 @@ _FAILURES = (
 """What the converter raises; some of it escapes from its C++ containers."""
 
 
+_SUCCESSORS = {"Upsample": "Resize", "Scatter": "ScatterElements"}
+"""Operators that a later opset has under another name only (ONNX operator changelog)."""
+
+
 def gaining(network: Network, low: ir.DataType, opset: int = BF16_OPSET) -> tuple[str, ...]:
     """Return the types of the operators that take `low` at `opset` and not at the model's own."""
     if network.opset >= opset:
@@ -40,11 +44,12 @@ def gaining(network: Network, low: ir.DataType, opset: int = BF16_OPSET) -> tupl
 def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
     """Return `network` at a later opset, in normal form; constants are shared, not copied.
 
-    Inputs, outputs and nodes keep their names and types. Nodes that the converter adds get new
-    names, and those that it replaces (Upsample) lose theirs.
+    Inputs, outputs and nodes keep their names and types, those of renamed operators (Upsample) too.
+    Nodes that the converter adds get new names.
 
     Raises:
-        CaseError: the converter of ONNX does not manage, or makes a model that ONNX refuses.
+        CaseError: the converter of ONNX does not manage, makes a model that ONNX refuses, or
+            replaces a node by what cannot be told to stand for it.
     """
     proto, arrays = skeleton(network.model)
     try:
@@ -60,6 +65,7 @@ def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
         ) from error
     _return_constants(network.graph, model.graph, arrays)
     _return_types(network.graph, model.graph)
+    _return_names(network.model, model)
     raised = normalise(model, path=network.path, sha256=network.sha256)
     return Network(raised.model, network.path, network.sha256, network.original_names)
 
@@ -82,3 +88,23 @@ def _return_types(source: ir.Graph, graph: ir.Graph) -> None:
     for value in (*graph.inputs, *graph.outputs, *(o for n in graph for o in n.outputs)):
         if value.name in known:
             value.type, value.shape = known[value.name].type, known[value.name].shape
+
+
+def _return_names(source: ir.Model, model: ir.Model) -> None:
+    """Give nodes of renamed operators, and their outputs, the names they had: rules use them."""
+    names = {n.name for n in model.graph.all_nodes()}
+    added = [n for n in model.graph.all_nodes() if not n.name]
+    for old in [n for n in source.graph.all_nodes() if n.name not in names]:
+        new = next((n for n in added if _succeeds(n, old)), None)
+        if new is None:
+            raise CaseError(
+                f"ONNX's converter replaces node {node_name(old)} ({old.op_type}).",
+                "Export the model at that opset.",
+            )
+        new.name, new.outputs[0].name = old.name, old.outputs[0].name
+        added.remove(new)
+
+
+def _succeeds(new: ir.Node, old: ir.Node) -> bool:
+    read = ({v.name for v in node.inputs if v is not None} for node in (old, new))
+    return new.op_type == _SUCCESSORS.get(old.op_type) and next(read) <= next(read)

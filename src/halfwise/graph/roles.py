@@ -19,7 +19,7 @@ from halfwise.records import NodeName, TensorName
 
 DATA_MOVEMENT = frozenset(
     (
-        *("Cast", "CastLike", "Compress", "Concat", "ConstantOfShape", "DepthToSpace", "Dropout"),
+        *("Cast", "Compress", "Concat", "ConstantOfShape", "DepthToSpace", "Dropout"),
         *("Expand", "EyeLike", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"),
         *("Pad", "Reshape", "ReverseSequence", "Scatter", "ScatterElements", "ScatterND", "Slice"),
         *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"),
@@ -38,6 +38,8 @@ _FP32_ONLY = {
 }
 _BELOW_A_BYTE = frozenset(t for t in ir.DataType if t.name.endswith(("INT2", "INT4", "4E2M1")))
 """Types that ONNX Runtime's If cannot give out, so that no emulation could switch the node."""
+_STASHED = {"LayerNormalization": (1, 2)}
+"""Outputs in the type that `stash_type` names, FP32 here, whatever the input has."""
 FIRST_BF16_OPSET = 13
 """The first whose Cast knows BF16."""
 _TYPE_BLIND = frozenset(("Shape", "Size"))
@@ -206,7 +208,11 @@ def _role(node: ir.Node, opset: int, low: ir.DataType) -> NodeRole:
         return low_type in allowed.get(parameter.type_str, ())
 
     inputs = tuple(f and may_be_low(list(schema.inputs), i) for i, f in enumerate(floats_in))
-    outputs = tuple(f and may_be_low(list(schema.outputs), i) for i, f in enumerate(floats_out))
+    stashed = _STASHED.get(node.op_type, ())
+    outputs = tuple(
+        f and i not in stashed and may_be_low(list(schema.outputs), i)
+        for i, f in enumerate(floats_out)
+    )
     if not any(inputs + outputs) and not any(r.free for r in inside.values()):
         return NodeRole(
             Role.PINNED,

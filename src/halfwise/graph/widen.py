@@ -165,7 +165,7 @@ def _touched(node: ir.Node) -> Iterator[ir.Value]:
 def _drop_casts(graph: ir.Graph) -> None:
     """Remove the Casts from FP32 to FP32, where nothing needs the name that they give."""
     for node in list(graph):
-        if not is_standard(node, "Cast", "CastLike"):
+        if not is_standard(node, "Cast"):
             continue
         source, result = node.inputs[0], node.outputs[0]
         if source is None or not (is_float(source) and is_float(result)):

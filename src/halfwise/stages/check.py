@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from halfwise.backends.ort import Session
 from halfwise.errors import CaseError, KernelMissing
+from halfwise.graph.castlike import name_cast_types
 from halfwise.graph.model import Network, infer_again
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
 from halfwise.graph.widen import LOW_TYPES
@@ -108,6 +109,7 @@ def complete_types(
     for value in untyped:
         if dtype := _ORT_TYPES.get(types.get(value.name or "", "")):
             value.type = ir.TensorType(dtype)
+    name_cast_types(network.graphs())
     if _untyped(network.model.graph.all_nodes()):
         infer_again(network)
 

@@ -57,7 +57,7 @@ def save_checked(
 
     The reference has been loaded, so a kernel that ONNX Runtime lacks now is one for a low type:
     its CPU has few for BF16. Such a file counts as valid, since ONNX Runtime checks the graph
-    and its types before it looks for kernels.
+    and its types before it looks for kernels, and expands what has none.
 
     Raises:
         BuildFailed: the ONNX checker with full shape inference, or ONNX Runtime, refuses it. That

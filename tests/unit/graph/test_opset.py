@@ -7,6 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.backends.ort import Session
 from halfwise.errors import CaseError
+from halfwise.graph import opset
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.opset import gaining, raise_opset
 from halfwise.stages.opset import same
@@ -46,6 +47,33 @@ def test_names_constants_and_the_function_stay(opset) -> None:
     onnx.checker.check_model(ir.serde.serialize_model(raised.model), full_check=True)
 
 
+def test_renamed_operators_keep_their_names_and_those_of_their_outputs() -> None:
+    s = Sketch(9)
+    x, scales = s.input("x", [1, 2, 2, 2]), f32([1, 1, 2, 2])
+    twice = s.op("Upsample", s.op("Upsample", x, scales, name="first"), scales, name="second")
+    beside = s.op("Upsample", x, f32([1, 1, 8, 8]), name="beside")
+    indices, updates = np.zeros((1, 2, 1, 1), np.int64), np.ones((1, 2, 1, 1), np.float32)
+    scattered = s.op("Scatter", twice, indices, updates, name="scatter", axis=2)
+    network = s.network(s.op("Relu", scattered, name="relu"), s.op("Neg", beside, name="neg"))
+    raised = raise_opset(network)
+    found = {n.name: (n.op_type, n.outputs[0].name) for n in raised.nodes()}
+    assert found["first"] == ("Resize", "first_out")
+    assert found["second"] == ("Resize", "second_out")
+    assert found["beside"] == ("Resize", "beside_out")
+    assert found["scatter"] == ("ScatterElements", "scatter_out")
+    sample = {"x": models.signals(1, 2, 2, 2, seed=4, count=1)[0]}
+    assert same(Session(network.model).run(sample), Session(raised.model).run(sample))
+
+
+def test_a_node_that_is_replaced_by_something_else_is_told(monkeypatch) -> None:
+    monkeypatch.setattr(opset, "_SUCCESSORS", {})
+    s = Sketch(9)
+    x = s.input("x", [1, 1, 2, 2])
+    network = s.network(s.op("Upsample", x, f32([1, 1, 2, 2]), name="up"))
+    with pytest.raises(CaseError, match="replaces node up"):
+        raise_opset(network)
+
+
 def test_the_network_itself_is_not_changed() -> None:
     network = image(13).network("softmax_out")
     before = ir.serde.serialize_model(network.model).SerializeToString(deterministic=True)
@@ -58,6 +86,7 @@ def test_the_network_itself_is_not_changed() -> None:
 def test_any_graph_computes_the_same(drawn: Drawn) -> None:
     network = network_from_proto(drawn.proto)
     raised = raise_opset(network)
+    assert {n.name for n in raised.nodes()} >= {n.name for n in network.nodes()}
     before = Session(network.model).run(drawn.sample)
     assert same(before, Session(raised.model).run(drawn.sample))
 

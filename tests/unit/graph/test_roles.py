@@ -283,8 +283,11 @@ def test_slots_follow_the_operator_set_of_the_model():
     channel = floats(1, 2, 3)
     norm = role("BatchNormalization", [F32, *[channel] * 4], [F32], opset=15)
     assert norm.inputs == (True,) * 5
-    # Mean and deviation of LayerNormalization have no FP16 form.
-    layer = role("LayerNormalization", [F32, floats(1, 1, 1, 1)], [F32, F32, F32])
+
+
+@pytest.mark.parametrize("low", [ir.DataType.FLOAT16, ir.DataType.BFLOAT16])
+def test_mean_and_deviation_of_a_layer_normalisation_stay_fp32(low):
+    layer = role("LayerNormalization", [F32, floats(1, 1, 1, 1)], [F32, F32, F32], low=low)
     assert layer.outputs == (True, False, False)
 
 

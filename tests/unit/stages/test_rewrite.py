@@ -150,6 +150,16 @@ def test_a_kernel_that_the_cpu_lacks_for_bf16_is_no_fault(tmp_path):
     onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
 
 
+def test_an_operator_that_onnx_runtime_expands_to_one_without_bf16_is_no_fault(tmp_path):
+    sketch = Sketch(13)
+    clipped = sketch.op("Clip", sketch.input("x", [1, 8]), f32(-1.0), f32(1.0), name="clip")
+    model = in_bf16(models.Ill(sketch.proto(clipped), {"x": models.signals(1, 8, seed=1)}))
+    # It becomes Where 9, which takes no BF16: a type error in a node that ONNX Runtime made.
+    with pytest.raises(KernelMissing, match="Where"):
+        Session(model)
+    save_checked(model, tmp_path / "m.onnx")
+
+
 @pytest.mark.parametrize("make", [lambda ill: mixed(ill)[0].model, in_bf16])
 def test_an_invalid_model_is_refused_and_removed(tmp_path, make):
     model = make(models.small())
