@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -23,7 +23,7 @@ from onnx.backend.test.loader import load_model_tests
 from halfwise import fix
 from halfwise.backends.ort import OrtFailure, Session
 from halfwise.errors import PASSED, VERDICT_FAILED, CaseError, HalfwiseError
-from halfwise.formats import FP16, Format
+from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX, roles_of
@@ -135,9 +135,10 @@ def _fixed(
     model: onnx.ModelProto, inputs: Sequence[Mapping[str, Array]], fmt: Format
 ) -> tuple[int | str, str]:
     """Return the exit code that the command would have, and the message of an error."""
+    to: Literal["fp16", "bf16"] = "bf16" if fmt is BF16 else "fp16"
     with tempfile.TemporaryDirectory() as folder:
         try:
-            run = fix(model, inputs, out=Path(folder) / "run", to=fmt.name, time_budget=30).run
+            run = fix(model, inputs, out=Path(folder) / "run", to=to, time_budget=30).run
         except HalfwiseError as error:
             return error.exit_code, error.message
         except Exception as error:  # noqa: BLE001 - any traceback is a finding
