@@ -98,10 +98,14 @@ class _Sketch:
         return self.op("Div", large, self.op("Sqrt", mean))
 
     def eps(self, x: str) -> str:
-        """Return small x over its root mean square, where x² vanishes beside an eps as tiny."""
+        """Return small x over its root mean square, where x² vanishes beside an eps as tiny.
+
+        Every other channel is negated: along x itself, the next LayerNorm would undo the loss.
+        """
         small = self.op("Mul", x, 2.0**-16)
         mean = self.op("ReduceMean", self.op("Mul", small, small), axes=[-1])
-        return self.op("Div", small, self.op("Sqrt", self.op("Add", mean, 1e-12)))
+        normal = self.op("Div", small, self.op("Sqrt", self.op("Add", mean, 1e-12)))
+        return self.op("Mul", normal, np.resize([1.0, -1.0], WIDTH))
 
     def cancellation(self, x: str) -> str:
         """Return x by way of x + 4096, where FP16 has a spacing of 4."""
