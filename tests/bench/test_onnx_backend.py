@@ -13,6 +13,8 @@ from bench.onnx_cases import Outcome
 from halfwise.formats import BF16, Format
 
 STRIDE = 50
+# ONNX's own code makes its tests in a way that NumPy 2.5 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")
 
 
 @pytest.fixture(scope="module")
