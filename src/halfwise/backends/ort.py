@@ -139,6 +139,8 @@ def _options(*, optimise: bool) -> ort.SessionOptions:
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
     options.log_severity_level = 4
+    # On CUDA, sums otherwise differ from run to run (bench/cuda.py).
+    options.use_deterministic_compute = True
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
     # Threads that spin while they wait take the cores from those that work: up to ten times
     # slower on a busy machine, and no faster on an idle one (see bench/overhead.py).
