@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from halfwise.backends.ort import Session
 from halfwise.case import Sample, Samples
+from halfwise.graph.constants import drop_unused_constants
 from halfwise.graph.model import is_standard, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.records import TensorName
@@ -344,6 +345,5 @@ def _exposing(model: ir.Model, tensors: Sequence[TensorName]) -> ir.Model:
     for node in reversed(graph):
         if not any(v.uses() or v.is_graph_output() for v in node.outputs):
             graph.remove(node, safe=True)
-    for name in [n for n, v in graph.initializers.items() if not v.uses()]:
-        del graph.initializers[name]
+    drop_unused_constants((graph,))
     return exposed

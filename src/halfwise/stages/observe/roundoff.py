@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from halfwise.backends.emulation.rounding import cast
 from halfwise.formats import FP32, Format
 from halfwise.graph.amplifiers import amplifiers, chain
+from halfwise.graph.constants import drop_unused_constants
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, bodies, is_float
 from halfwise.graph.weights import MappedTensor
@@ -51,8 +52,7 @@ def with_roundoff(
     for node in reversed(model.graph):
         if not any(v.uses() or v.name in keep for v in node.outputs):
             model.graph.remove(node, safe=True)
-    for unused in [n for n, v in model.graph.initializers.items() if not v.uses()]:
-        del model.graph.initializers[unused]
+    drop_unused_constants((model.graph,))
     return model, errors
 
 
