@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from halfwise.records.engine import Engines
 from halfwise.records.judged import Criterion, Verdict
 from halfwise.records.observed import Growth, Guard
 from halfwise.records.planned import Plan, Search
@@ -64,6 +65,7 @@ class Run(Record):
         verdict: The verdict on the rewritten model.
         original_names: Names in the user's file by halfwise's names, where they differ.
         warnings: Remarks on inputs and model.
+        engines: What real engines showed; None where none was asked for.
         next_step: What to do now, one line each.
         cost: Time and memory.
         provenance: Versions and hashes.
@@ -83,6 +85,7 @@ class Run(Record):
     verdict: Verdict
     original_names: dict[NodeName, str]
     warnings: tuple[str, ...]
+    engines: Engines | None = None
     next_step: tuple[str, ...]
     cost: Cost
     provenance: Provenance

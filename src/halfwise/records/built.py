@@ -1,0 +1,164 @@
+"""What was asked of an engine builder, and what came of it."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from halfwise.records.record import NodeName, Record, TensorName
+
+Typing = Literal["weak", "strong"]
+Place = Literal["here", "worker"]
+
+
+class ShapeRange(Record):
+    """Shapes of one input in an optimization profile; for shape tensors, their values.
+
+    Attributes:
+        min: Smallest size of every axis.
+        opt: The sizes that kernels are chosen for.
+        max: Largest size of every axis.
+    """
+
+    min: tuple[int, ...]
+    opt: tuple[int, ...]
+    max: tuple[int, ...]
+
+
+class Profile(Record):
+    """An optimization profile.
+
+    Attributes:
+        shapes: Of every input that has a dynamic axis.
+        values: Of every input whose elements decide about shapes (shape tensors).
+    """
+
+    shapes: dict[TensorName, ShapeRange] = Field(default_factory=dict)
+    values: dict[TensorName, ShapeRange] = Field(default_factory=dict)
+
+
+class BuildConfig(Record):
+    """Everything that decides which engine comes out, but for chance.
+
+    Attributes:
+        model_sha256: Hash of the ONNX file that the builder reads, its external data included.
+        typing: "weak": the builder chooses types within flags and constraints; "strong": the types
+            are those of the ONNX file.
+        low: Low format that the builder may choose (weak typing only); None for none.
+        tf32: Whether FP32 matrix products and convolutions may round their inputs to TF32.
+        keep: Nodes that are constrained to FP32 (weak typing only).
+        profiles: Optimization profiles; none for a model without dynamic axes.
+        workspace_bytes: Largest workspace of one layer; None for TensorRT's default.
+        optimization_level: Builder optimisation level, 0 to 5; None for TensorRT's default.
+        tactic_sources: Names of `TacticSource`; None for TensorRT's default.
+        plugins: Paths of plugin libraries on the worker's side.
+        outputs: Further tensors that are made outputs.
+        debug: Further tensors that are marked for debugging (10.0 and later).
+    """
+
+    model_sha256: str
+    typing: Typing
+    low: Literal["fp16", "bf16"] | None = None
+    tf32: bool = False
+    keep: tuple[NodeName, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+    workspace_bytes: int | None = None
+    optimization_level: int | None = None
+    tactic_sources: tuple[str, ...] | None = None
+    plugins: tuple[str, ...] = ()
+    outputs: tuple[TensorName, ...] = ()
+    debug: tuple[TensorName, ...] = ()
+
+
+class NetworkLayer(Record):
+    """A layer of the network before fusion.
+
+    Attributes:
+        name: Its name.
+        type: `LayerType` by name, such as "ELEMENTWISE".
+        nodes: ONNX nodes that it was made from, by its metadata.
+        constrained: Whether its precision or an output type was set.
+    """
+
+    name: str
+    type: str
+    nodes: tuple[NodeName, ...]
+    constrained: bool = False
+
+
+class EngineFile(Record):
+    """A serialised engine.
+
+    Attributes:
+        sha256: Hash of its bytes.
+        bytes: Their number.
+        side: Whether `path` is here or on the worker's side.
+        path: Where it lies; in a run folder, relative to it.
+    """
+
+    sha256: str
+    bytes: int
+    side: Place
+    path: str
+
+
+class BuildOutcome(Record):
+    """How one build ended.
+
+    Attributes:
+        number: Its number in the run, from 1.
+        purpose: What it was for, in a few words ("mixed, confirmation 2").
+        status: "built"; "failed": the builder gave up; "crashed": a signal or exit ended it;
+            "timeout"; "lost": the connection broke; "skipped": it crashed before (`--resume`).
+        signal: Name of the signal, such as "SIGSEGV".
+        message: One sentence; empty where it was built.
+        log: The last lines of the log where it was not built, else its warnings and errors.
+        config: What was asked.
+        seconds: Wall time of the build alone.
+        engine: The engine, where there is one.
+        layers: Layers of the network, in its order; empty where it was not parsed.
+    """
+
+    number: int
+    purpose: str
+    status: Literal["built", "failed", "crashed", "timeout", "lost", "skipped"]
+    signal: str | None = None
+    message: str = ""
+    log: tuple[str, ...] = ()
+    config: BuildConfig
+    seconds: float
+    engine: EngineFile | None = None
+    layers: tuple[NetworkLayer, ...] = ()
+
+
+class WorkerInfo(Record):
+    """Where engines are built.
+
+    Attributes:
+        name: As the user calls it.
+        command: The command that starts it.
+        tensorrt: Version of TensorRT; None where it cannot be imported.
+        python: Version of Python.
+        gpu: Name of the GPU; None where there is none.
+        compute_capability: Such as "9.0".
+        driver: Version of the driver.
+        memory_bytes: Memory of the GPU.
+        free_bytes: What of it is free.
+        typing: Typing regimes that this version has, its default first.
+        tf32_override: `NVIDIA_TF32_OVERRIDE` in the worker's environment.
+        trouble: What keeps it from building, one sentence; empty where nothing does.
+        notes: What else to know.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    tensorrt: str | None = None
+    python: str = ""
+    gpu: str | None = None
+    compute_capability: str | None = None
+    driver: str | None = None
+    memory_bytes: int | None = None
+    free_bytes: int | None = None
+    typing: tuple[Typing, ...] = ()
+    tf32_override: str | None = None
+    trouble: str = ""
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,194 @@
+"""What an engine was seen to be: its precision, its speed, its errors, and how it was found."""
+
+from typing import Literal
+
+from halfwise.records.built import BuildOutcome, EngineFile, Profile, Typing, WorkerInfo
+from halfwise.records.judged import Verdict
+from halfwise.records.record import NodeName, Record, TensorName
+
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "fp8", "mixed", "other", "unknown"]
+"""How a node computes in an engine. "other": it computes on integers or Booleans, or moves data;
+"unknown": it is inside a fused block that tells nothing about its parts."""
+
+
+class EngineLayer(Record):
+    """A layer of the engine, after fusion, as its inspector tells.
+
+    Attributes:
+        name: Its name.
+        type: Kind of layer, such as "CaskConvolution" or "kgen"; "Myelin" for a fused block.
+        nodes: ONNX nodes that it computes.
+        inputs: Data types of its inputs, lower case; "" where the inspector does not tell.
+        outputs: Data types of its outputs.
+        weights: Data type of its weights; "" without.
+        tactic: Name of the kernel; "" where the inspector does not tell.
+        precision: What it computes in, by all of these.
+        milliseconds: Mean time of one run; None where it was not timed.
+    """
+
+    name: str
+    type: str
+    nodes: tuple[NodeName, ...]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    weights: str = ""
+    tactic: str = ""
+    precision: Precision
+    milliseconds: float | None = None
+
+
+class NodePrecision(Record):
+    """What one ONNX node computes in.
+
+    Attributes:
+        node: Its name.
+        precision: By the layers that compute it.
+        asked: What was asked for it; None where the builder was free.
+        layers: Names of engine layers.
+    """
+
+    node: NodeName
+    precision: Precision
+    asked: Precision | None = None
+    layers: tuple[str, ...] = ()
+
+
+class PrecisionProof(Record):
+    """What the engine really computes in.
+
+    Attributes:
+        layers: Layers of the engine.
+        nodes: Nodes of the ONNX model, in graph order, those that vanished included ("other").
+        node_share: Share of the compute nodes by precision; sums to 1, or empty.
+        time_share: Share of the measured layer time by precision; empty where it was not timed.
+        findings: What is not as asked, one sentence each: a constraint that was not honoured, an
+            engine all in FP32 although FP16 was asked for, TF32 where FP32 was meant.
+        remarks: What else to know, such as how much is inside fused blocks and so unknown.
+    """
+
+    layers: tuple[EngineLayer, ...]
+    nodes: tuple[NodePrecision, ...]
+    node_share: dict[Precision, float]
+    time_share: dict[Precision, float]
+    findings: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+class Latency(Record):
+    """How fast an engine is, by CUDA events, after warm-up.
+
+    Attributes:
+        shapes: Shapes of the inputs.
+        iterations: Number of measured runs.
+        median_ms: Median time of one run on the GPU, inputs and outputs there already.
+        p99_ms: 99th percentile.
+        transfer_median_ms: The same with copies from and to pinned host memory.
+        transfer_p99_ms: Its 99th percentile.
+        per_second: Runs per second, one after another, without transfers.
+        device_bytes: Device memory of engine and execution context.
+    """
+
+    shapes: dict[TensorName, tuple[int, ...]]
+    iterations: int
+    median_ms: float
+    p99_ms: float
+    transfer_median_ms: float
+    transfer_p99_ms: float
+    per_second: float
+    device_bytes: int
+
+
+class ShapeVerdict(Record):
+    """A verdict at one set of shapes.
+
+    Attributes:
+        shapes: Shapes of the inputs.
+        at: Where in the profile: "min", "opt", "max", or "data" for the samples' own shapes.
+        verdict: The verdict; None where no real data have these shapes.
+        reason: Why there is none.
+    """
+
+    shapes: dict[TensorName, tuple[int, ...]]
+    at: str
+    verdict: Verdict | None
+    reason: str = ""
+
+
+class EngineResult(Record):
+    """One engine of the final table.
+
+    Attributes:
+        name: "FP32, TF32 off", "FP32, TF32 on", "FP16", "mixed" …
+        build: How it was built.
+        verdict: On the held-out samples; None where there is no engine or it did not run.
+        shapes: Verdicts at the profile's shapes.
+        latency: Its speed; None likewise.
+        proof: Its precision; None where it was not inspected.
+        kept: Number of compute nodes that were to be FP32.
+        failure: Why it has no verdict; empty otherwise.
+    """
+
+    name: str
+    build: BuildOutcome
+    verdict: Verdict | None = None
+    shapes: tuple[ShapeVerdict, ...] = ()
+    latency: Latency | None = None
+    proof: PrecisionProof | None = None
+    kept: int = 0
+    failure: str = ""
+
+
+class EngineRound(Record):
+    """One step of the loop between prediction and engine.
+
+    Attributes:
+        step: What was tried, one sentence.
+        build: Number of the build.
+        keep: Nodes to be FP32.
+        predicted: Excess over the tolerance that the emulation predicts (1 is the tolerance).
+        predicted_fused: The same by the emulation with fusion.
+        measured: Excess that the engine shows on the calibration samples; None without an engine.
+        passed: Whether it is within the tolerance.
+        median_ms: Its latency, where it was measured.
+    """
+
+    step: str
+    build: int
+    keep: tuple[NodeName, ...]
+    predicted: float | None = None
+    predicted_fused: float | None = None
+    measured: float | None = None
+    passed: bool
+    median_ms: float | None = None
+
+
+class Engines(Record):
+    """What a run found in real engines.
+
+    Attributes:
+        worker: Where they were built.
+        typing: The typing regime.
+        profiles: The optimization profiles.
+        results: The final table.
+        rounds: How the plan was found.
+        builds: Every build, in order, crashed ones included.
+        keep: Nodes that are FP32 in the delivered engine.
+        delivered: The engine in the run folder; None where none passed.
+        spread: Excess over the tolerance of every confirmation build of the delivered plan.
+        confirmed: How many of them passed.
+        timing_cache: Timing cache in the run folder, relative to it; None without.
+        notes: Sentences about the engines as a whole.
+    """
+
+    worker: WorkerInfo
+    typing: Typing
+    profiles: tuple[Profile, ...]
+    results: tuple[EngineResult, ...]
+    rounds: tuple[EngineRound, ...]
+    builds: tuple[BuildOutcome, ...]
+    keep: tuple[NodeName, ...]
+    delivered: EngineFile | None = None
+    spread: tuple[float, ...] = ()
+    confirmed: int = 0
+    timing_cache: str | None = None
+    notes: tuple[str, ...] = ()
