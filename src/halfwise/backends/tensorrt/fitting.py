@@ -5,16 +5,18 @@ into float32, and users set FP16 inputs and outputs. Integers pass without loss 
 floats are rounded, which is part of what is judged.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import Sample
 from halfwise.errors import CaseError
+from halfwise.formats import BF16
+from halfwise.graph.sizes import declared_axes
 
 _NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16"}
 _NAMES |= {"bf16": "bfloat16", "boolean": "bool"}
@@ -44,13 +46,40 @@ def dtype_of(name: str) -> np.dtype[Any]:
     plain = name.lower().rpartition(".")[2]
     plain = _NAMES.get(plain, plain)
     if plain == "bfloat16":
-        return np.dtype(ml_dtypes.bfloat16)
+        return BF16.dtype
     if plain in ("bool", "float16", "float32", "float64", "int8", "int32", "int64", "uint8"):
-        return np.dtype(plain)
+        found: np.dtype[Any] = np.dtype(plain)
+        return found
     raise CaseError(
         f"An engine input or output of type {name} cannot be used here.",
         "Build the engine with inputs and outputs in FP32, FP16, BF16, INT32, INT64 or BOOL.",
     )
+
+
+def engine_ports(io: Iterable[Mapping[str, Any]], mode: str) -> tuple[Port, ...]:
+    """Return the inputs or outputs (`mode` is "input" or "output") of what a worker describes.
+
+    Raises:
+        CaseError: see `dtype_of`.
+    """
+    return tuple(
+        Port(one["name"], dtype_of(one["dtype"]), tuple(one["shape"]))
+        for one in io
+        if one["mode"] == mode
+    )
+
+
+def model_ports(values: Iterable[ir.Value]) -> tuple[Port, ...]:
+    """Return graph inputs or outputs, which have to be numeric tensors."""
+    ports = []
+    for value in values:
+        assert value.name is not None
+        assert value.dtype is not None
+        shape = None
+        if value.shape is not None:
+            shape = tuple(a if isinstance(a, int) else -1 for a in declared_axes(value))
+        ports.append(Port(value.name, value.dtype.numpy(), shape))
+    return tuple(ports)
 
 
 def check_names(found: Sequence[str], expected: Sequence[str], kind: str) -> None:
@@ -91,8 +120,8 @@ def fit_inputs(
         where = f"Sample {identifier}: input {port.name!r}"
         array = sample[port.name]
         _check_shape(array.shape, port, where)
-        fitted[port.name] = np.ascontiguousarray(_converted(array, port.dtype, where))
-    return {name: array.reshape(sample[name].shape) for name, array in fitted.items()}
+        fitted[port.name] = np.asarray(_converted(array, port.dtype, where), order="C")
+    return fitted
 
 
 def fit_outputs(
@@ -112,7 +141,8 @@ def fit_outputs(
         CaseError: an output is missing, its rank differs, a value is beyond the model's type, or
             one type cannot become the other.
     """
-    check_names([p.name for p in ports if p.name in outputs], [p.name for p in ports], "outputs")
+    if not outputs.keys() >= {port.name for port in ports}:
+        check_names(list(outputs), [port.name for port in ports], "outputs")
     fitted = {}
     for port in ports:
         where = f"Sample {identifier}: the engine's output {port.name!r}"
@@ -150,7 +180,9 @@ def _converted(array: NDArray[Any], dtype: np.dtype[Any], where: str) -> NDArray
     if kinds <= {"integer", "bool"}:
         with np.errstate(all="ignore"):
             fitted = array.astype(dtype)
-        lost = np.flatnonzero(np.ravel(fitted.astype(array.dtype) != array))
+        # Modulo 2^64 a negative number comes back from uint64 as it was.
+        changed = (fitted.astype(array.dtype) != array) | ((fitted < 0) != (array < 0))
+        lost = np.flatnonzero(changed)
         if not lost.size:
             return fitted
         raise CaseError(
@@ -164,7 +196,7 @@ def _converted(array: NDArray[Any], dtype: np.dtype[Any], where: str) -> NDArray
 
 
 def _kind(dtype: np.dtype[Any]) -> str:
-    if dtype == np.dtype(ml_dtypes.bfloat16):
+    if dtype == BF16.dtype:
         return "float"
     return {"f": "float", "i": "integer", "u": "integer", "b": "bool"}.get(dtype.kind, dtype.name)
 

@@ -23,8 +23,8 @@ Shape = tuple[int, ...]
 _TRIED = 3
 """Samples in the batch that shows whether they are independent; with three, an order shows too."""
 _SAME = 1e-4
-"""Part of the largest magnitude by which the rows of a batch may differ from single samples: sums in
-another order do by 1e-6, in deep models by 1e-5, and mixed samples by far more."""
+"""Part of the largest magnitude by which the rows of a batch may differ from single samples: sums
+in another order do by 1e-6, in deep models by 1e-5, and mixed samples by far more."""
 _NAMED = 3
 """Nodes that a sentence names."""
 
@@ -66,17 +66,22 @@ class Batching:
             for name, array in sample.items()
         }
 
-    def cut_outputs(self, outputs: Outputs, begin: int, end: int) -> Outputs:
-        """Return what rows `begin` to `end` (exclusive) of the inputs gave."""
+    def cut_outputs(self, outputs: Outputs, begin: int, end: int, total: int) -> Outputs:
+        """Return what rows `begin` to `end` (exclusive) of `total` rows of the inputs gave.
+
+        An output of another size than that many rows give stays whole and gets an axis more, so
+        that it is misshapen beside one that has it.
+        """
         found = {}
         for name, array in outputs.items():
-            rows = self.rows.get(TensorName(name))
-            axis = self.outputs.get(TensorName(name), 0)
-            # A candidate's output may lack the axis: it is judged as it is, as misshapen.
-            if rows is None or array.ndim <= axis:
+            rows, axis = self.rows.get(TensorName(name), 0), self.outputs.get(TensorName(name), 0)
+            fits = array.ndim > axis and array.shape[axis] == total * rows
+            if name not in self.rows:
                 found[name] = array
-            else:
+            elif fits:
                 found[name] = _cut(array, axis, begin * rows, end * rows)
+            else:
+                found[name] = array[np.newaxis]
         return found
 
 

@@ -54,17 +54,18 @@ class Batches:
         """Return the outputs of each of `judged`.
 
         Args:
-            outputs: Those of each of `samples`, by the model or the engine. An output whose batch
-                axis is shorter than it should be, gives shorter outputs.
+            outputs: Those of each of `samples`, by the model or the engine; one whose size is not
+                that of the batch stays whole, so that it is misshapen beside its reference.
         """
         if self.batching is None:
             return list(outputs)
         found: dict[Piece, Outputs] = {}
         for result, pieces in zip(outputs, self.pieces, strict=True):
-            begin = 0
+            begin, total = 0, sum(piece.end - piece.begin for piece in pieces)
             for piece in pieces:
                 end = begin + piece.end - piece.begin
-                found.setdefault(piece, self.batching.cut_outputs(result, begin, end))
+                cut = self.batching.cut_outputs(result, begin, end, total)
+                found.setdefault(piece, cut)
                 begin = end
         return list(found.values())
 
