@@ -31,8 +31,8 @@ configuration vary less than that in time, and nearly always in error."""
 
 def prove(
     layers: Sequence[EngineLayer],
-    network: Network,
-    roles: Roles,
+    network: Network | None,
+    roles: Roles | None,
     asked: Mapping[NodeName, Precision],
     milliseconds: Mapping[str, float],
     config: BuildConfig | None,
@@ -46,8 +46,9 @@ def prove(
 
     Args:
         layers: Layers of the engine, their nodes by the names in `network`.
-        network: The model in normal form; nodes that the rewriter inserted are not in it.
-        roles: Roles of its nodes.
+        network: The model in normal form, without what the rewriter inserted; None where
+            it is not known: then there are layers only.
+        roles: Roles of its nodes; None likewise.
         asked: What was asked for nodes; those that are missing were free.
         milliseconds: Mean time of a run by layer name; empty where it was not measured. Layers
             of equal names share their time evenly.
@@ -67,8 +68,7 @@ def prove(
         )
         for layer, time in zip(layers, _times(layers, milliseconds), strict=True)
     )
-    nodes = _nodes(timed, network, roles, asked)
-    compute = [n for n in nodes if roles[n.node].role is Role.COMPUTE]
+    nodes, compute = _nodes(timed, network, roles, asked)
     evidence = _Evidence(timed, compute, config)
     return PrecisionProof(
         layers=timed,
@@ -138,7 +138,7 @@ class _Evidence:
                 yield from self._broken(wanted, high, f"{wanted.upper()} in the model")
 
     def remarks(self) -> Iterator[str]:
-        yield from self._blocks()
+        yield from self._hidden()
         if self.config is not None and self.config.tf32:
             named = [n for n in self.compute if n.asked == "fp32" and n.precision == "tf32"]
             if named:
@@ -200,26 +200,36 @@ class _Evidence:
         own = [layer for layer in self.layers if layer.name in node.layers]
         return next(layer for layer in own if layer.precision == precision)
 
-    def _blocks(self) -> Iterator[str]:
-        hidden = [n for n in self.compute if n.precision == "unknown"]
+    def _hidden(self) -> Iterator[str]:
+        """Yield what is unknown: inside fused blocks, and elsewhere."""
         blocks = [
-            b for b in self.layers if b.precision == "unknown" and b.type and len(b.nodes) > 1
+            b for b in self.layers if b.precision == "unknown" and len(b.nodes) > 1 and b.type
         ]
-        if not hidden or not blocks:
-            return
-        total = sum(layer.milliseconds or 0.0 for layer in self.layers)
-        taken = sum(block.milliseconds or 0.0 for block in blocks)
-        time = f", {taken / total:.0%} of the time" if total else ""
-        largest = max(blocks, key=lambda block: len(block.nodes))
-        if len(blocks) == 1:
-            where = f"inside one fused block of {_count(len(largest.nodes), 'node')}"
-        else:
+        names = {block.name for block in blocks}
+        hidden = [n for n in self.compute if n.precision == "unknown"]
+        inside = [n for n in hidden if not names.isdisjoint(n.layers)]
+        if blocks and (inside or not self.compute):
+            largest = max(blocks, key=lambda block: len(block.nodes))
             most = _count(len(largest.nodes), "node")
-            where = f"inside {len(blocks)} fused blocks, the largest of {most}"
-        yield (
-            f"{len(hidden)} of {_count(len(self.compute), 'compute node')} are unknown: {where}"
-            f"{time}. The inspector does not look into {largest.name}."
-        )
+            where = (
+                f"inside one fused block of {most}"
+                if len(blocks) == 1
+                else f"inside {len(blocks)} fused blocks, the largest of {most}"
+            )
+            total = sum(layer.milliseconds or 0.0 for layer in self.layers)
+            taken = sum(block.milliseconds or 0.0 for block in blocks)
+            time = f", {taken / total:.0%} of the time" if total else ""
+            whose = f"{len(inside)} of {_count(len(self.compute), 'compute node')}: "
+            yield (
+                f"Unknown for {whose if self.compute else 'what is '}{where}{time}. "
+                f"The inspector does not look into {largest.name}."
+            )
+        rest = [n for n in hidden if names.isdisjoint(n.layers)]
+        if rest and any(layer.type for layer in self.layers):
+            yield (
+                f"Unknown for {len(rest)} of {_count(len(self.compute), 'compute node')}: their "
+                f"layers show no kernel and no data types that tell ({_names(rest)})."
+            )
 
 
 def _times(
@@ -233,16 +243,19 @@ def _times(
 
 def _nodes(
     layers: Sequence[EngineLayer],
-    network: Network,
-    roles: Roles,
+    network: Network | None,
+    roles: Roles | None,
     asked: Mapping[NodeName, Precision],
-) -> tuple[NodePrecision, ...]:
+) -> tuple[tuple[NodePrecision, ...], list[NodePrecision]]:
+    """Return all nodes of the model, and those that compute."""
+    if network is None or roles is None:
+        return (), []
     deciders = {inner: name for name, role in roles.items() for inner in role.inside}
     by_node: defaultdict[NodeName, list[EngineLayer]] = defaultdict(list)
     for layer in layers:
         for node in dict.fromkeys(deciders.get(name, name) for name in layer.nodes):
             by_node[node].append(layer)
-    return tuple(
+    nodes = tuple(
         NodePrecision(
             node=name,
             precision=_joint({layer.precision for layer in by_node[name]}),
@@ -251,6 +264,7 @@ def _nodes(
         )
         for name in map(node_name, network.nodes())
     )
+    return nodes, [n for n in nodes if roles[n.node].role is Role.COMPUTE]
 
 
 def _joint(found: set[Precision]) -> Precision:

@@ -152,7 +152,7 @@ def test_one_fused_block_is_unknown_and_says_so():
     assert proof.node_share == {"unknown": 1.0}
     assert proof.findings == ()
     assert proof.remarks[0] == (
-        "4 of 4 compute nodes are unknown: inside one fused block of 5 nodes, 100% of the time. "
+        "Unknown for 4 of 4 compute nodes: inside one fused block of 5 nodes, 100% of the time. "
         "The inspector does not look into {ForeignNode[dense...mean]}."
     )
 
@@ -163,6 +163,27 @@ def test_several_blocks():
         layer("unknown", "move", "square", "mean", kind="Myelin"),
     )
     assert "inside 2 fused blocks, the largest of 3 nodes. " in proof.remarks[0]
+
+
+def test_layers_that_do_not_tell():
+    proof = proven(layer("unknown", "dense", kind="gemm"), layer("fp32", "gelu", "square"))
+    assert proof.remarks[0] == (
+        "Unknown for 1 of 4 compute nodes: their layers show no kernel and no data types that tell "
+        "(dense)."
+    )
+
+
+def test_an_engine_whose_model_is_not_known():
+    block = layer("unknown", "a", "b", kind="Myelin", name="{ForeignNode[a...b]}")
+    wrong = layer("tf32", "c")
+    proof = prove([block, wrong], None, None, {}, {block.name: 1.0}, config())
+    assert proof.nodes == ()
+    assert proof.node_share == {}
+    assert proof.findings[0].startswith("TF32 is used in 1 layer, although it was off.")
+    assert proof.remarks == (
+        "Unknown for what is inside one fused block of 2 nodes, 100% of the time. "
+        "The inspector does not look into {ForeignNode[a...b]}.",
+    )
 
 
 def test_what_could_be_nothing_else_is_fp32():

@@ -64,11 +64,11 @@ class NodeFinder:
             parts = [
                 p for part in parts for p in ([part] if part in self._known else part.split("+"))
             ]
-        return self._existing(parts)
+        return self._existing(part for part in parts if not _OWN.search(part) or self._known)
 
     def _existing(self, names: Iterable[str]) -> tuple[NodeName, ...]:
         """Return those of `names` that are nodes, each once."""
-        distinct = dict.fromkeys(name for name in names if name and not _OWN.search(name))
+        distinct = dict.fromkeys(filter(None, names))
         return tuple(NodeName(n) for n in distinct if self._known is None or n in self._known)
 
     def _divide(self, network: Network, layers: Sequence[str]) -> dict[str, tuple[NodeName, ...]]:

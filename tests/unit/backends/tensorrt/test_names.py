@@ -34,6 +34,19 @@ def test_names_with_brackets_and_bars():
     assert found == ("/a[0]/x]", "b | c")
 
 
+def test_odd_names_count_where_metadata_or_the_model_tells_them():
+    network = chain("Relu", "Exp", "Tanh")
+    names = ("__main/Relu", "Reformat_1", "[2]")
+    for node, name in zip(network.graph, names, strict=True):
+        node.name = name
+    metadata = "\x1e".join(f"[ONNX Layer: {name}]" for name in names)
+    assert NodeFinder(None, []).nodes("", metadata) == names
+    finder = NodeFinder(network, [])
+    assert finder.nodes("", metadata) == names
+    assert [finder.nodes(name, "") for name in names] == [(name,) for name in names]
+    assert finder.nodes("__main/Relu_myl0_1", "") == ()
+
+
 def test_layers_of_8_5_by_name():
     finder = NodeFinder(None, [])
     assert finder.nodes("Conv_0 + Relu_1", "") == ("Conv_0", "Relu_1")
