@@ -13,6 +13,7 @@ from halfwise.case import Sample, Samples
 from halfwise.errors import RunFailed
 from halfwise.graph.frozen import frozen_nodes
 from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.shape_tensors import shape_inputs
 from halfwise.graph.sizes import declared_axes
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete
@@ -131,9 +132,9 @@ def find_batching(
     """Return the batch axes, or None and the reason why samples cannot be put together.
 
     An axis is taken for the batch where it is dynamic and stands in every input that has a dynamic
-    axis at all: the first one of each, or one with the same symbol. The model then runs on a batch
-    of up to three samples: row by row it must give what it gives for each alone, to 1e-4 of an
-    output's largest magnitude, and exactly where outputs are no floats.
+    axis at all, but for shape tensors: the first one of each, or one with the same symbol. The
+    model then runs on a batch of up to three samples: row by row it must give what it gives for
+    each alone, to 1e-4 of an output's largest magnitude, and exactly where outputs are no floats.
 
     Args:
         network: The FP32 model.
@@ -161,10 +162,11 @@ def _cut(array: NDArray[Any], axis: int, begin: int, end: int) -> NDArray[Any]:
 
 def _candidates(network: Network) -> Iterator[dict[TensorName, int]]:
     declared = {tensor_name(v): declared_axes(v) for v in network.graph.inputs}
+    shape_tensors = shape_inputs(network)
     dynamic = {
         name: axes
         for name, axes in declared.items()
-        if not all(isinstance(axis, int) for axis in axes)
+        if name not in shape_tensors and not all(isinstance(axis, int) for axis in axes)
     }
     if not dynamic:
         return

@@ -117,7 +117,7 @@ def _plan(
         index
         for index, fact in enumerate(facts)
         if all(fact.shapes[name] == shape for name, shape in wanted.items())
-        and all(fact.values[name] == value for name, value in values.items())
+        and all(fact.values.get(name) == value for name, value in values.items())
     ]
     if not fitting:
         return replace(head, reason=_lack(head, values, why_not))
@@ -196,7 +196,8 @@ def _name(piece: Piece, samples: Samples) -> str:
 
 
 def _range(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})"
+    last = list(dict.fromkeys(names))[-1]
+    return last if len(names) == 1 else f"{names[0]} … {last} ({len(names)})"
 
 
 def _lack(head: Batches, values: Mapping[TensorName, Shape], why_not: str) -> str:

@@ -69,6 +69,14 @@ def test_inputs_without_the_axis_are_shared():
     assert batching.inputs == {"x": 0}
 
 
+def test_shape_tensors_are_shared():
+    sketch = Sketch()
+    x, ends = sketch.input("x", ["N", 4]), sketch.input("ends", ["R"], TensorProto.INT64)
+    samples = [{**row, "ends": np.array([2])} for row in rows(3, 4)]
+    batching, _ = search(sketch, [sketch.op("Slice", x, [0], ends, [1])], samples)
+    assert batching.inputs == {"x": 0}
+
+
 @pytest.mark.parametrize("op", ["Softmax", "CumSum"])
 def test_a_model_that_mixes_samples(op):
     sketch = Sketch()
