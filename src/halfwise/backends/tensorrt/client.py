@@ -126,8 +126,8 @@ class Worker:
         request |= {"shared_timing_cache": shared_timing_cache}
         request |= {"severity": "verbose" if verbose else "info"}
         ended = self._attempt(request, needed, timing_cache, timeout, heard)
-        lines = heard.complaints if ended["status"] == "built" else heard.last
-        ended = {"seconds": heard.seconds, "log": tuple(lines)} | ended
+        ended.setdefault("seconds", heard.seconds)
+        ended["log"] = tuple(heard.complaints if ended["status"] == "built" else heard.last)
         return BuildOutcome(number=number, purpose=purpose, config=config, **ended)
 
     def _attempt(
