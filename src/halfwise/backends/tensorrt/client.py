@@ -203,7 +203,7 @@ class Worker:
 
     def run(
         self, engine: EngineFile, profile: int, feeds: Feeds, timeout: float | None = None
-    ) -> dict[TensorName, NDArray[Any]]:
+    ) -> dict[str, NDArray[Any]]:
         """Run one sample; return the outputs, and tensors marked for debugging, by name.
 
         Feeds are converted to the engine's types where that changes no value: TensorRT before 10
@@ -233,7 +233,7 @@ class Worker:
         """
         how = {"seconds": seconds, "iterations": iterations, "warmup": warmup}
         answer, _ = self._ask_bound("time", engine, profile, feeds, "Timing", timeout, how)
-        shapes = {name: array.shape for name, array in feeds.items()}
+        shapes = {TensorName(name): array.shape for name, array in feeds.items()}
         return Latency(shapes=shapes, **{key: answer[key] for key in _LATENCY})
 
     def inspect(
