@@ -126,8 +126,8 @@ class Worker:
         request |= {"shared_timing_cache": shared_timing_cache}
         request |= {"severity": "verbose" if verbose else "info"}
         ended = self._attempt(request, needed, timing_cache, timeout, heard)
-        lines = heard.complaints if ended["status"] == "built" else heard.last
-        ended = {"seconds": heard.seconds, "log": tuple(lines)} | ended
+        ended.setdefault("seconds", heard.seconds)
+        ended["log"] = tuple(heard.complaints if ended["status"] == "built" else heard.last)
         return BuildOutcome(number=number, purpose=purpose, config=config, **ended)
 
     def _attempt(
@@ -203,7 +203,7 @@ class Worker:
 
     def run(
         self, engine: EngineFile, profile: int, feeds: Feeds, timeout: float | None = None
-    ) -> dict[TensorName, NDArray[Any]]:
+    ) -> dict[str, NDArray[Any]]:
         """Run one sample; return the outputs, and tensors marked for debugging, by name.
 
         Feeds are converted to the engine's types where that changes no value: TensorRT before 10
@@ -233,7 +233,7 @@ class Worker:
         """
         how = {"seconds": seconds, "iterations": iterations, "warmup": warmup}
         answer, _ = self._ask_bound("time", engine, profile, feeds, "Timing", timeout, how)
-        shapes = {name: array.shape for name, array in feeds.items()}
+        shapes = {TensorName(name): array.shape for name, array in feeds.items()}
         return Latency(shapes=shapes, **{key: answer[key] for key in _LATENCY})
 
     def inspect(

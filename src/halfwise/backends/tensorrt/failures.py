@@ -151,7 +151,6 @@ def _advice(printed: str) -> str:
 
 def _sentence(answer: Mapping[str, Any]) -> str:
     message = str(answer.get("message", "The worker refuses, and does not say why."))
-    further = len(answer.get("errors", ())) - 1
-    if further > 0:
-        message = f"{message.rstrip('.')} (and {further} more errors of the parser)."
+    if (errors := len(answer.get("errors", ()))) > 1:
+        message = f"{message.rstrip('.')} (the first of {errors} errors of the parser)."
     return message if message.endswith(".") else f"{message}."

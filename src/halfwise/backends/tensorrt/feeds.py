@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from halfwise.backends.tensorrt.described import Description
 from halfwise.errors import CaseError
-from halfwise.records import TensorName
 
-Feeds = Mapping[TensorName, NDArray[Any]]
+Feeds = Mapping[str, NDArray[Any]]
 
 
 def packed(feeds: Feeds, engine: Description) -> tuple[list[dict[str, Any]], bytes]:
@@ -23,7 +22,7 @@ def packed(feeds: Feeds, engine: Description) -> tuple[list[dict[str, Any]], byt
     Raises:
         CaseError: values that the engine's type cannot hold.
     """
-    types = {tensor.name: tensor.dtype for tensor in engine.tensors if tensor.is_input}
+    types = {str(tensor.name): tensor.dtype for tensor in engine.tensors if tensor.is_input}
     entries, parts = [], []
     for name, given in feeds.items():
         array = _exactly(name, given, types.get(name, given.dtype.name))
@@ -32,14 +31,14 @@ def packed(feeds: Feeds, engine: Description) -> tuple[list[dict[str, Any]], byt
     return entries, b"".join(parts)
 
 
-def unpacked(entries: Sequence[Mapping[str, Any]], data: bytes) -> dict[TensorName, NDArray[Any]]:
+def unpacked(entries: Sequence[Mapping[str, Any]], data: bytes) -> dict[str, NDArray[Any]]:
     """Return the arrays that an answer holds, read-only, by name."""
     found, offset = {}, 0
     for entry in entries:
         dtype, shape = named_dtype(entry["dtype"]), tuple(entry["shape"])
         count = int(np.prod(shape, dtype=np.int64))
         array = np.frombuffer(data, dtype, count, offset).reshape(shape)
-        found[TensorName(entry["name"])] = array
+        found[entry["name"]] = array
         offset += array.nbytes
     return found
 
@@ -49,7 +48,7 @@ def named_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
-def _exactly(name: TensorName, array: NDArray[Any], dtype: str) -> NDArray[Any]:
+def _exactly(name: str, array: NDArray[Any], dtype: str) -> NDArray[Any]:
     if array.dtype.name == dtype:
         return array
     with np.errstate(all="ignore"):

@@ -28,6 +28,7 @@ LAST_LINES = 30
 """Lines of what the command printed that are kept."""
 _LONGEST_LINE = 2000
 _CHUNK = 1 << 20
+_LOOK_SECONDS = 1.0
 _SECONDS_TO_EXPLAIN = 1.0
 _SECONDS_TO_LEAVE = 5.0
 _SECONDS_TO_TERMINATE = 2.0
@@ -174,7 +175,8 @@ class Connection:
     ) -> list[tuple[dict[str, Any], bytes]]:
         """Wait for the pipes once; return whole frames, pass noise on."""
         reading = [pipe for pipe in (self._stdout, self._stderr) if not pipe.closed]
-        ready = _ready(reading, [self._stdin] if self._unsent else [], _left(deadline))
+        wait = min(_LOOK_SECONDS, math.inf if deadline is None else _left(deadline))
+        ready = _ready(reading, [self._stdin] if self._unsent else [], wait)
         if self._stdin in ready:
             self._send()
         if self._stderr in ready:
@@ -188,7 +190,8 @@ class Connection:
                     self._hear(self._noise.feed(noise), heard)
                 else:
                     frames.append((header, payload))
-        if ended:
+        # What a command left in the background may hold its output open after its end.
+        if ended or (not ready and self._ended_within(0.0) is not None):
             self._lose(self._collect_end(heard), heard)
         # Noise without end must not keep the connection alive.
         if not frames and deadline is not None and not _left(deadline):
@@ -302,12 +305,12 @@ def _after(seconds: float | None) -> float | None:
     return None if seconds is None else time.monotonic() + seconds
 
 
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - time.monotonic())
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
 
 
 def _ready(
-    reading: Iterable[IO[bytes]], writing: Iterable[IO[bytes]], seconds: float | None
+    reading: Iterable[IO[bytes]], writing: Iterable[IO[bytes]], seconds: float
 ) -> list[IO[bytes]]:
     """Return the pipes that can be read or written; `select` would refuse high descriptors."""
     poll = select.poll()
@@ -316,5 +319,4 @@ def _ready(
         for pipe in group:
             poll.register(pipe, event)
             pipes[pipe.fileno()] = pipe
-    wait = None if seconds is None else math.ceil(seconds * 1000)
-    return [pipes[descriptor] for descriptor, _ in poll.poll(wait)]
+    return [pipes[descriptor] for descriptor, _ in poll.poll(math.ceil(seconds * 1000))]
