@@ -1,6 +1,6 @@
 """Every build of a run: numbered, written down before it begins, and kept with its outcome."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -94,7 +94,9 @@ class Builds:
             self.watcher.note(f"build {number} {outcome.status}: {outcome.message}")
         return outcome
 
-    def _recorded(self, run, number: int, purpose: str, config: BuildConfig) -> BuildOutcome:
+    def _recorded(
+        self, run: Callable[[], BuildOutcome], number: int, purpose: str, config: BuildConfig
+    ) -> BuildOutcome:
         if self.journal is None:
             return run()
         timeout = self.settings.build_timeout

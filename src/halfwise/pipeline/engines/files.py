@@ -11,7 +11,7 @@ from halfwise.records import NodeName
 from halfwise.stages.rewrite import EXTERNAL_DATA_BYTES
 
 FP32_FILE = "model.fp32.onnx"
-"""The FP32 model with the names that halfwise gives its nodes: weakly typed engines come from it."""
+"""The FP32 model with halfwise's names of nodes: weakly typed engines come from it."""
 
 
 class ModelFiles:

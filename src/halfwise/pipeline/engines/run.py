@@ -1,8 +1,9 @@
 """A run with engines: the FP32 engine first, then the plan that the emulation found."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from halfwise.backends.tensorrt.client import Worker
 from halfwise.backends.tensorrt.failures import EngineFailed
@@ -10,16 +11,15 @@ from halfwise.backends.tensorrt.journal import Journal
 from halfwise.backends.tensorrt.log import explain
 from halfwise.case import Case, EngineSettings, Settings
 from halfwise.errors import BuildFailed, UsageError
-from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import Role, Roles
-from halfwise.metrics import Outputs
+from halfwise.formats import BF16, Format
+from halfwise.graph.model import node_name
+from halfwise.graph.roles import Role
 from halfwise.pipeline.engines.builds import Builds
 from halfwise.pipeline.engines.files import ModelFiles
 from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure
-from halfwise.pipeline.engines.moves import moves
-from halfwise.pipeline.engines.search import Candidate, Chosen, EngineSearch
+from halfwise.pipeline.engines.moves import EngineMoves
+from halfwise.pipeline.engines.search import Budget, Candidate, Chosen, EngineSearch
 from halfwise.pipeline.loop import Fixed
-from halfwise.pipeline.planner import Planner
 from halfwise.progress import Watcher
 from halfwise.records import (
     BuildOutcome,
@@ -29,9 +29,11 @@ from halfwise.records import (
     Engines,
     NodeName,
     Precision,
+    TensorName,
     Typing,
     Verdict,
 )
+from halfwise.render.wording import count
 from halfwise.stages.constrain import constraints
 from halfwise.stages.profiles import check_covered, profiles_from_data
 from halfwise.stages.prove import ab_remark
@@ -87,9 +89,7 @@ class EngineRun:
         self.profiles = engine_settings.profiles or profiles_from_data(case.network, samples)
         check_covered(self.profiles, samples)
         self.files = ModelFiles(folder)
-        self.builds = Builds(
-            worker, engine_settings, self.typing, self.profiles, journal, watcher
-        )
+        self.builds = Builds(worker, engine_settings, self.typing, self.profiles, journal, watcher)
         self.measure = Measure(worker, case, settings, engine_settings, self.profiles)
         self.notes: list[str] = []
 
@@ -130,11 +130,12 @@ class EngineRun:
         self.samples = fixed.planner.trials.samples
         self._plans: dict[int, Assignment] = {}
         self.watcher.stage("engines")
+        budget = Budget(self.engine_settings.max_builds)
         search = EngineSearch(
             attempt=self._attempt,
-            moves=moves(self.planner, self.builds, self.files, self.measure),
+            moves=EngineMoves(self.planner, self.measure, self._marked, budget, self.notes),
             order=[node_name(n) for n in self.planner.case.network.nodes()],
-            budget=self.engine_settings.max_builds,
+            budget=budget,
             builds=self.engine_settings.builds if self.typing == "weak" else 1,
         )
         chosen = search.run(fixed.found.kept)
@@ -180,15 +181,28 @@ class EngineRun:
         )
         return Candidate(keep, step, build, excess, latency)
 
-    def _build(self, keep: Assignment, step: str, *, fresh: bool) -> BuildOutcome:
+    def _marked(self, keep: Assignment, names: Sequence[TensorName]) -> BuildOutcome:
+        step = f"{count(len(names), 'tensor')} marked, to see where the engine departs"
+        return self._build(keep, step, outputs=names)
+
+    def _build(
+        self,
+        keep: Assignment,
+        step: str,
+        *,
+        outputs: Sequence[TensorName] = (),
+        fresh: bool = False,
+    ) -> BuildOutcome:
         network = self.planner.case.network
         if self.typing == "strong":
-            return self.builds.build(self.files.mixed(self.planner, keep), step, fresh=fresh)
+            mixed = self.files.mixed(self.planner, keep)
+            return self.builds.build(mixed, step, outputs=outputs, fresh=fresh)
         return self.builds.build(
             self.files.fp32(network),
             step,
-            low=self.settings.fmt.name,
+            low=_low(self.settings.fmt),
             keep=constraints(network, self.roles, self.planner.resolve(keep)) if keep else (),
+            outputs=outputs,
             fresh=fresh,
         )
 
@@ -216,20 +230,16 @@ class EngineRun:
     def _asked(self, keep: Assignment) -> dict[NodeName, Precision]:
         asked: dict[NodeName, Precision] = dict.fromkeys(keep, "fp32")
         if self.typing == "strong":
-            low: Precision = "bf16" if self.settings.fmt.name == "bf16" else "fp16"
+            low = _low(self.settings.fmt)
             free = (n for n, r in self.roles.items() if r.role is Role.COMPUTE and n not in keep)
             asked |= dict.fromkeys(free, low)
         return asked
 
-    def _table(
-        self, mixed: EngineResult, chosen: Chosen, fixed: Fixed
-    ) -> tuple[EngineResult, ...]:
+    def _table(self, mixed: EngineResult, chosen: Chosen, fixed: Fixed) -> tuple[EngineResult, ...]:
         """Return FP32 without and with TF32, plain low precision, and mixed."""
         low = self.settings.fmt.name.upper()
         tf32 = Candidate(frozenset(), "", self._fp32.build)
-        build = self.builds.build(
-            self.files.fp32(self.case.network), "FP32, TF32 on", tf32=True
-        )
+        build = self.builds.build(self.files.fp32(self.case.network), "FP32, TF32 on", tf32=True)
         tf32 = self._measured(build)
         rows = [self._fp32, self._judged("FP32, TF32 on", tf32, fixed)]
         if chosen.plain is chosen.best:
@@ -274,9 +284,7 @@ class EngineRun:
             for c in candidates
         )
 
-    def _nothing(
-        self, fixed: Fixed, chosen: Chosen, rounds: tuple[EngineRound, ...]
-    ) -> Proven:
+    def _nothing(self, fixed: Fixed, chosen: Chosen, rounds: tuple[EngineRound, ...]) -> Proven:
         """Return the result where no engine passed."""
         reasons = [f"no engine of {len(self.builds.outcomes)} builds is within the tolerance"]
         if fixed.verdict.passed and all(r.measured is not None for r in rounds):
@@ -314,6 +322,10 @@ class EngineRun:
         )
 
 
+def _low(fmt: Format) -> Literal["fp16", "bf16"]:
+    return "bf16" if fmt == BF16 else "fp16"
+
+
 def _typing(worker: Worker, settings: EngineSettings) -> Typing:
     offered = worker.info.typing
     if settings.typing is None:
@@ -344,5 +356,7 @@ def _with_shapes(result: EngineResult) -> Verdict:
     failed = [s for s in result.shapes if s.verdict is not None and not s.verdict.passed]
     if not failed:
         return verdict
-    reasons = [f"at {s.at} shapes: {r}" for s in failed for r in (s.verdict.reasons if s.verdict else ())]
+    reasons = [
+        f"at {s.at} shapes: {r}" for s in failed for r in (s.verdict.reasons if s.verdict else ())
+    ]
     return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, *reasons)})

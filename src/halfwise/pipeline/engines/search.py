@@ -5,6 +5,8 @@ Knows engines only through `attempt`, which builds one and measures it.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Protocol
 
 from halfwise.records import BuildOutcome, Latency, NodeName
 
@@ -38,19 +40,28 @@ class Candidate:
         return self.excess is not None and self.excess <= 1
 
 
-@dataclass(frozen=True)
-class Moves:
-    """What the search may try next.
+@dataclass
+class Budget:
+    """Builds that may still be spent on new plans."""
 
-    Attributes:
-        culprits: From a candidate that fails, sets of nodes to add, likeliest first.
-        unbuildable: From a candidate without an engine, other sets to keep, likeliest first.
-        wider: From a kept set, wider islands that break fewer fusions, by name.
-    """
+    left: int
 
-    culprits: Callable[[Candidate], Iterable[tuple[str, Assignment]]]
-    unbuildable: Callable[[Candidate], Iterable[tuple[str, Assignment]]]
-    wider: Callable[[Assignment], Iterable[tuple[str, Assignment]]]
+    def take(self) -> None:
+        """Spend one."""
+        self.left -= 1
+
+
+class Moves(Protocol):
+    """What the search may try next; each set with the reason to try it, likeliest first."""
+
+    def culprits(self, failed: Candidate, /) -> Iterable[tuple[str, Assignment]]:
+        """Return sets of nodes to add to a plan whose engine is out of tolerance."""
+
+    def unbuildable(self, failed: Candidate, /) -> Iterable[tuple[str, Assignment]]:
+        """Return other sets to keep instead of one that has no engine."""
+
+    def wider(self, keep: Assignment, /) -> Iterable[tuple[str, Assignment]]:
+        """Return wider islands around a kept set, which break fewer fusions."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,7 @@ class EngineSearch:
     """Finds the plan whose engine passes with the fewest kept nodes, and no slower than it must be.
 
     Attributes:
-        attempt: Builds and measures the plan that keeps a set; told why, and whether to time it.
+        attempt: Builds and measures the plan that keeps a set; told why.
         moves: What to try next.
         order: Nodes in graph order.
         budget: Builds that may still be spent on new plans.
@@ -87,7 +98,7 @@ class EngineSearch:
     attempt: Callable[[Assignment, str], Candidate]
     moves: Moves
     order: Sequence[NodeName]
-    budget: int
+    budget: Budget
     builds: int
     tried: dict[Assignment, list[Candidate]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -113,7 +124,7 @@ class EngineSearch:
         return Chosen(faster, plain, excesses, minimal, tuple(self.notes))
 
     def _try(self, keep: Assignment, step: str) -> Candidate:
-        self.budget -= 1
+        self.budget.take()
         return self._attempt(keep, step)
 
     def _attempt(self, keep: Assignment, step: str) -> Candidate:
@@ -130,7 +141,7 @@ class EngineSearch:
         """Return a candidate that passes, from one that does not; None when the budget ends."""
         queue: Iterator[tuple[str, Assignment]] = iter(())
         base = failed
-        while self.budget > 0:
+        while self.budget.left > 0:
             move = next((m for m in queue if m[1] not in self.tried), None)
             if move is None:
                 queue = iter(tuple(self._next_moves(base)))
@@ -174,7 +185,7 @@ class EngineSearch:
                 smaller = ladder[-1].keep - chunk
                 if smaller in self.tried or not smaller:
                     continue
-                if self.budget <= 0:
+                if self.budget.left <= 0:
                     return False
                 names = "node is" if len(chunk) == 1 else "nodes are"
                 candidate = self._try(smaller, f"whether {len(chunk)} kept {names} needed")
@@ -208,7 +219,7 @@ class EngineSearch:
         chosen = best
         for name, keep in self.moves.wider(best.keep):
             assert chosen.latency is not None
-            if chosen.latency.median_ms <= limit or self.budget <= 0:
+            if chosen.latency.median_ms <= limit or self.budget.left <= 0:
                 break
             if keep in self.tried:
                 continue
@@ -226,4 +237,4 @@ class EngineSearch:
 def _split(names: Sequence[NodeName], parts: int) -> list[Assignment]:
     """Return `names` in `parts` runs of nearly equal length."""
     edges = [round(i * len(names) / parts) for i in range(parts + 1)]
-    return [frozenset(names[a:b]) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    return [frozenset(names[a:b]) for a, b in pairwise(edges) if b > a]
