@@ -27,10 +27,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bench.gpu import models
 from bench.gpu.pipe import Answer, Pipe, Refused, shape_profile
+from bench.gpu.resnet import PLANTED
 
 TACTIC_SOURCES = "EDGE_MASK_CONVOLUTIONS,JIT_CONVOLUTIONS"
 LAYER_NORM = ("Pow", "ReduceMean_1", "Add", "Sqrt")
 """Nodes of a LayerNorm written out that leave FP16's range."""
+PLANTED_NODES = ("conv1", "relu1", "conv2", "relu2", "conv3")
+"""Nodes of the planted bottleneck that read or write what leaves FP16's range."""
 MAGIKA = slice(70, 74)
 """The nodes of magika whose sum of squares leaves FP16's range."""
 
@@ -191,7 +194,11 @@ def large() -> list[Subject]:
         nodes = [n.name for n in made.model.graph.node]
         norms = [n for n in nodes if "/norm" in n]
         kept = (
-            {"layer3.2": [n for n in nodes if n.startswith("layer3.2.") and n[-1] != "d"]}
+            {
+                "planted": [
+                    n for n in nodes if n.startswith(f"{PLANTED}.") and n[-5:] in PLANTED_NODES
+                ]
+            }
             if name == "resnet50"
             else {
                 "norm_core": [n for n in norms if n.rpartition("/")[2] in LAYER_NORM],
