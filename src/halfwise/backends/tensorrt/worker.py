@@ -4,14 +4,14 @@ It needs Python ≥ 3.8, numpy and `tensorrt` 8.5 to 11.4; CUDA is reached throu
 alone. halfwise starts an interpreter (`python3`, `docker run -i … python3`, `ssh orin python3`) and
 writes this source to its standard input; nothing is installed there.
 
-Two processes run it. The *supervisor* speaks with halfwise over standard input and output, and never
-imports TensorRT. Its *child* does the work. So a segmentation fault, an abort, a kill for memory and
-a hang are answers (`died`), with the true signal even where `ssh` or `docker` would hide it; and a
-lost connection ends both.
+Two processes run it. The *supervisor* speaks with halfwise over standard input and output, and
+never imports TensorRT. Its *child* does the work. So a segmentation fault, an abort, a kill for
+memory and a hang are answers (`died`), with the true signal even where `ssh` or `docker` would hide
+it; and a lost connection ends both.
 
-A frame is `MAGIC`, the lengths of header and payload (big-endian u32 and u64), a JSON header and the
-payload. What stands between frames is noise: banners of shells and containers. Requests have `op`,
-`id` and perhaps `timeout` in seconds. Answers have `id` and `kind`:
+A frame is `MAGIC`, the lengths of header and payload (big-endian u32 and u64), a JSON header and
+the payload. What stands between frames is noise: banners of shells and containers. Requests have
+`op`, `id` and perhaps `timeout` in seconds. Answers have `id` and `kind`:
 
 ========== ===========================================================================
 `log`      `severity`, `text`: a line of TensorRT's logger, or of the child's own output
@@ -20,7 +20,7 @@ payload. What stands between frames is noise: banners of shells and containers. 
 `started`  the work itself begins
 `result`   the request is done; further keys and the payload as its function says
 `error`    `code`, `message`, `hint`: the request cannot be done
-`died`     `reason` (`signal`, `exit` or `timeout`), `signal`, `status`: the child is gone
+`died`     `reason` (`signal`, `exit`, `timeout`, `closed`), `signal`, `status`: it is gone
 ========== ===========================================================================
 
 One request at a time. Everything kept here is a file in `cache`, named by its SHA-256.
@@ -41,6 +41,7 @@ import signal
 import struct
 import sys
 import tempfile
+import threading
 import time
 import traceback
 
@@ -53,6 +54,7 @@ NEWEST_CHECKED = (11, 4)
 FIRST_UNKNOWN = (12, 0)
 CHUNK = 1 << 20
 _UNUSED_DAYS = 14
+_GRACE_SECONDS = 2.0
 
 
 # ---------------------------------------------------------------------------------------- frames
@@ -151,12 +153,12 @@ class _Child:
         self.unpacker = Unpacker()
         self.unsent = b""
         self.line = b""
+        self.silent = False
         self.request = None
         self.deadline = None
 
-    def close(self):
-        for fd in (self.requests, self.answers, self.output):
-            os.close(fd)
+    def overdue(self):
+        return self.deadline is not None and time.monotonic() >= self.deadline
 
 
 def _become_child(inherited, pipes, child):
@@ -200,7 +202,8 @@ class Supervisor:
             while self._step():
                 pass
         finally:
-            self._end_child()
+            if self.child is not None:
+                self._end_child(self.child)
 
     def _step(self):
         child = self.child
@@ -210,7 +213,7 @@ class Supervisor:
         reading = [self.stdin]
         writing = []
         if child is not None:
-            reading += [child.answers, child.output]
+            reading += [child.answers] + ([] if child.silent else [child.output])
             writing = [child.requests] if child.unsent else []
         wait = None
         if child is not None and child.deadline is not None:
@@ -219,12 +222,11 @@ class Supervisor:
         if writable:
             self._pass_on(child)
         if child is not None and child.output in ready:
-            self._relay_output(child)
+            child.silent = not self._relay_output(child)
         if child is not None and child.answers in ready and not self._relay_answers(child):
             self._tell_death(child, None)
-        elif child is not None and child.deadline is not None:
-            if time.monotonic() >= child.deadline and child.request is not None:
-                self._tell_death(child, "timeout")
+        elif child is not None and child.overdue():
+            self._tell_death(child, "timeout")
         if self.stdin in ready:
             data = os.read(self.stdin, CHUNK)
             if not data:
@@ -261,6 +263,7 @@ class Supervisor:
             lines, child.line = [child.line], b""
         for line in lines:
             self._log("output", line.decode(errors="replace"), child)
+        return bool(data)
 
     def _relay_answers(self, child):
         data = os.read(child.answers, CHUNK)
@@ -281,42 +284,1304 @@ class Supervisor:
 
     def _tell_death(self, child, reason):
         request = child.request
-        self._drain(child)
-        status = self._end_child()
+        status, killed = self._end_child(child, patient=reason is None)
         if request is None:
             return
-        signalled = os.WIFSIGNALED(status)
-        number = os.WTERMSIG(status) if signalled else None
+        signalled = os.WIFSIGNALED(status) and not killed
         answer = {
             "id": request.get("id"),
             "kind": "died",
-            "reason": reason or ("signal" if signalled else "exit"),
-            "signal": _signal_name(number),
-            "status": None if signalled else os.WEXITSTATUS(status),
+            "reason": reason or ("closed" if killed else "signal" if signalled else "exit"),
+            "signal": _signal_name(os.WTERMSIG(status)) if signalled else None,
+            "status": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
         }
         _write_all(self.stdout, pack(answer))
 
-    def _drain(self, child):
-        """Relay what the child wrote before it died: the last lines tell the most."""
-        while select.select([child.output], [], [], 0.05)[0]:
-            before = child.line
-            self._relay_output(child)
-            if child.line == before == b"":
-                return
+    def _end_child(self, child, patient=False):
+        """End the child and its session; return its wait status and whether it had to be killed.
 
-    def _end_child(self):
-        child, self.child = self.child, None
-        if child is None:
-            return 0
-        with contextlib.suppress(ProcessLookupError):
-            # Its whole session: what it started ends with it.
-            if os.waitpid(child.pid, os.WNOHANG)[0] == 0:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(child.pid, signal.SIGKILL)
-        child.close()
-        return child.pid
+        One that closed its pipe is about to end; `patient` waits to learn how.
+        """
+        self.child = None
+        deadline = time.monotonic() + (_GRACE_SECONDS if patient else 0)
+        ended, status = os.waitpid(child.pid, os.WNOHANG)
+        while not ended and time.monotonic() < deadline:
+            time.sleep(0.01)
+            ended, status = os.waitpid(child.pid, os.WNOHANG)
+        # Its whole session: what it started ends with it.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        if not ended:
+            status = os.waitpid(child.pid, 0)[1]
+        # What it wrote last tells the most.
+        while select.select([child.output], [], [], 0)[0] and self._relay_output(child):
+            pass
+        for fd in (child.requests, child.answers, child.output):
+            os.close(fd)
+        return status, not ended
 
     def _log(self, severity, text, child):
         identifier = None if child.request is None else child.request.get("id")
         frame = {"id": identifier, "kind": "log", "severity": severity, "text": text}
         _write_all(self.stdout, pack(frame))
+
+
+def _signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+# ----------------------------------------------------------------------------------------- files
+
+
+class Refused(Exception):
+    """A request that cannot be done; becomes an `error` answer."""
+
+    def __init__(self, code, message, hint="", **further):
+        """Take the keys of the answer."""
+        Exception.__init__(self, message)
+        self.answer = dict(further, code=code, message=message, hint=hint)
+
+
+class Store:
+    """Files by their SHA-256, in a folder that outlives the worker."""
+
+    def __init__(self):
+        """Make the folder: `HALFWISE_CACHE`, else under the user's cache, else temporary."""
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        self.root = os.environ.get("HALFWISE_CACHE") or os.path.join(cache, "halfwise", "worker")
+        try:
+            self._make()
+        except OSError:
+            self.root = os.path.join(tempfile.gettempdir(), f"halfwise-worker-{os.getuid()}")
+            self._make()
+
+    def _make(self):
+        for folder in ("files", "timing"):
+            os.makedirs(os.path.join(self.root, folder), mode=0o700, exist_ok=True)
+        if not os.access(self.root, os.W_OK) or os.stat(self.root).st_uid != os.getuid():
+            raise PermissionError(self.root)
+
+    def path(self, sha256):
+        """Return the path of a file, there or not."""
+        if len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
+            raise Refused("internal", f"{sha256!r} is no SHA-256.")
+        return os.path.join(self.root, "files", sha256)
+
+    def has(self, sha256):
+        """Return whether the file is there; it counts as used then."""
+        try:
+            os.utime(self.path(sha256))
+        except OSError:
+            return False
+        return True
+
+    def read(self, sha256):
+        """Return the bytes of a file."""
+        if not self.has(sha256):
+            raise Refused("internal", f"The worker has no file {sha256}.")
+        with open(self.path(sha256), "rb") as file:
+            return file.read()
+
+    def write(self, data):
+        """Keep bytes; return their entry."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        path = self.path(sha256)
+        if not self.has(sha256):
+            replace(path, data)
+        return {"sha256": sha256, "bytes": len(data), "path": path}
+
+    def put(self, sha256, offset, last, data):
+        """Append a chunk that begins at `offset`; with the last one check the whole."""
+        path = self.path(sha256)
+        part = path + ".part"
+        with open(part, "r+b" if offset else "wb") as file:
+            file.seek(offset)
+            file.write(data)
+            file.truncate()
+        if not last:
+            return
+        found = hashlib.sha256()
+        with open(part, "rb") as file:
+            for chunk in iter(lambda: file.read(CHUNK), b""):
+                found.update(chunk)
+        if found.hexdigest() != sha256:
+            os.unlink(part)
+            raise Refused("internal", "A file arrived damaged.", "Try again.")
+        os.replace(part, path)
+
+    def remove_unused(self):
+        """Remove files that nobody has used for two weeks."""
+        oldest = time.time() - _UNUSED_DAYS * 86400
+        for entry in os.scandir(os.path.join(self.root, "files")):
+            with contextlib.suppress(OSError):
+                if entry.stat().st_mtime < oldest:
+                    os.unlink(entry.path)
+
+    @contextlib.contextmanager
+    def folder(self, files):
+        """Give a folder in which `files` (dicts of name and sha256) lie by their names."""
+        with tempfile.TemporaryDirectory(dir=self.root) as folder:
+            for file in files:
+                name = os.path.normpath(file["name"])
+                if os.path.isabs(name) or name.startswith(".."):
+                    raise Refused("internal", f"{name!r} leads out of the model's folder.")
+                path = os.path.join(folder, name)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                self.has(file["sha256"])
+                os.link(self.path(file["sha256"]), path)
+            yield folder
+
+
+def replace(path, data):
+    """Write `data` beside `path`, then rename."""
+    descriptor, partial = tempfile.mkstemp(dir=os.path.dirname(path))
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    os.replace(partial, path)
+
+
+# ------------------------------------------------------------------------------------------ CUDA
+
+
+class Cuda:
+    """Device 0 of the driver library, in its primary context, which TensorRT uses too."""
+
+    def __init__(self):
+        """Open the library and the device.
+
+        Raises:
+            Refused: there is no driver or no device.
+        """
+        name = os.environ.get("HALFWISE_CUDA_LIBRARY") or "libcuda.so.1"
+        try:
+            self._library = ctypes.CDLL(name)
+        except OSError as error:
+            raise Refused(
+                "gpu-missing",
+                f"There is no NVIDIA driver here: {error}.",
+                "Run the worker where the GPU is; a container needs --gpus all.",
+            )
+        self.call("cuInit", 0, missing=True)
+        count = ctypes.c_int()
+        self.call("cuDeviceGetCount", ctypes.byref(count), missing=True)
+        if not count.value:
+            raise Refused(
+                "gpu-missing",
+                "The driver shows no GPU.",
+                "Check nvidia-smi and CUDA_VISIBLE_DEVICES on the worker's side.",
+            )
+        self.device = ctypes.c_int()
+        self.call("cuDeviceGet", ctypes.byref(self.device), 0)
+        context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self.device, missing=True)
+        self.call("cuCtxSetCurrent", context)
+        self.stream = self._handle("cuStreamCreate", 0)
+
+    def call(self, name, *arguments, **how):
+        """Call a function of the driver.
+
+        Raises:
+            Refused: it gives an error.
+        """
+        status = getattr(self._library, name)(*arguments)
+        if not status:
+            return
+        text = ctypes.c_char_p()
+        self._library.cuGetErrorName(status, ctypes.byref(text))
+        shown = (text.value or b"error %d" % status).decode()
+        code = "memory" if shown == "CUDA_ERROR_OUT_OF_MEMORY" else "cuda"
+        code = "gpu-missing" if how.get("missing") else code
+        raise Refused(code, f"{name} gives {shown}.")
+
+    def _handle(self, name, *arguments):
+        handle = ctypes.c_void_p()
+        self.call(name, ctypes.byref(handle), *arguments)
+        return handle
+
+    def facts(self):
+        """Return name, compute capability, UUID and memory of the device."""
+        name = ctypes.create_string_buffer(256)
+        self.call("cuDeviceGetName", name, 256, self.device)
+        uuid = (ctypes.c_ubyte * 16)()
+        self.call("cuDeviceGetUuid", ctypes.byref(uuid), self.device)
+        major, minor = (self._attribute(number) for number in (75, 76))
+        free, total = self.memory()
+        return {
+            "index": 0,
+            "name": name.value.decode(errors="replace"),
+            "compute_capability": f"{major}.{minor}",
+            "uuid": bytes(uuid).hex(),
+            "memory": total,
+            "free": free,
+        }
+
+    def _attribute(self, number):
+        value = ctypes.c_int()
+        self.call("cuDeviceGetAttribute", ctypes.byref(value), number, self.device)
+        return value.value
+
+    def memory(self):
+        """Return free and total bytes."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def synchronize(self):
+        """Wait for all work."""
+        self.call("cuStreamSynchronize", self.stream)
+
+    def event(self):
+        """Return an event that tells time."""
+        return self._handle("cuEventCreate", 0)
+
+    def record(self, event):
+        """Let the event happen when the work so far is done."""
+        self.call("cuEventRecord", event, self.stream)
+
+    def milliseconds(self, start, end):
+        """Return the time between two events; both have happened."""
+        found = ctypes.c_float()
+        self.call("cuEventElapsedTime", ctypes.byref(found), start, end)
+        return found.value
+
+    def free_event(self, event):
+        """Free an event."""
+        self.call("cuEventDestroy_v2", event)
+
+
+class Buffer:
+    """Device memory, with pinned host memory of the same size."""
+
+    def __init__(self, cuda, size):
+        """Take `size` bytes of each; at least one, since TensorRT takes no null address."""
+        self.cuda, self.size = cuda, size
+        self.device = ctypes.c_uint64()
+        self._host = ctypes.c_void_p()
+        cuda.call("cuMemAlloc_v2", ctypes.byref(self.device), ctypes.c_size_t(max(1, size)))
+        cuda.call("cuMemAllocHost_v2", ctypes.byref(self._host), ctypes.c_size_t(max(1, size)))
+        self.host = (ctypes.c_ubyte * size).from_address(self._host.value)
+
+    def to_device(self):
+        """Copy, in the stream's order."""
+        if self.size:
+            size = ctypes.c_size_t(self.size)
+            self.cuda.call("cuMemcpyHtoDAsync_v2", self.device, self._host, size, self.cuda.stream)
+
+    def to_host(self):
+        """Copy, in the stream's order."""
+        if self.size:
+            size = ctypes.c_size_t(self.size)
+            self.cuda.call("cuMemcpyDtoHAsync_v2", self._host, self.device, size, self.cuda.stream)
+
+    def free(self):
+        """Give the memory back."""
+        self.host = None
+        self.cuda.call("cuMemFree_v2", self.device)
+        self.cuda.call("cuMemFreeHost", self._host)
+
+
+def driver_version():
+    """Return the version of the driver, or None."""
+    with contextlib.suppress(Exception):
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        text = ctypes.create_string_buffer(96)
+        if nvml.nvmlInit_v2() == 0 and nvml.nvmlSystemGetDriverVersion(text, 96) == 0:
+            return text.value.decode()
+    return None
+
+
+@contextlib.contextmanager
+def whole_gpu(uuid, wait):
+    """Hold the lock of a GPU: parallel builds disturb each other's tactic timing.
+
+    `wait` is called where another build has it. The system frees it however this process ends.
+    """
+    path = os.path.join(tempfile.gettempdir(), f"halfwise-{uuid}.lock")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    with contextlib.suppress(OSError):
+        os.fchmod(descriptor, 0o666)  # another user's build waits too
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            wait()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+# --------------------------------------------------------------------------------------- service
+
+
+def _by_name(group, name):
+    """Return the member of a TensorRT enumeration, or None; numbers shift between versions."""
+    return getattr(group, name, None)
+
+
+def _version(trt):
+    numbers = trt.__version__.split(".")
+    return int(numbers[0]), int(numbers[1])
+
+
+def typing_regimes(trt):
+    """Return the typing regimes of this version, its default first."""
+    strong = _version(trt) >= (9, 0)
+    weak = _by_name(trt.BuilderFlag, "FP16") is not None
+    regimes = [name for name, there in (("weak", weak), ("strong", strong)) if there]
+    return regimes[::-1] if _version(trt) >= (10, 0) else regimes
+
+
+class Service:
+    """The child's side: one method per operation, each returns `(result, payload)`."""
+
+    def __init__(self, requests, answers):
+        """Take the pipes to the supervisor."""
+        self._requests, self._answers = requests, answers
+        self._lock = threading.Lock()
+        self._id = None
+        self._trt = self._cuda = self._logger = self._loaded = None
+        self.complaints = collections.deque(maxlen=20)
+        self.severity = "info"
+        self.store = Store()
+
+    def serve(self):
+        """Answer requests until the pipe ends."""
+        self.store.remove_unused()
+        unpacker = Unpacker()
+        while True:
+            data = os.read(self._requests, CHUNK)
+            if not data:
+                return
+            for header, payload, _ in unpacker.feed(data):
+                if header is not None:
+                    self._handle(header, payload)
+
+    def _handle(self, request, payload):
+        self._id = request.get("id")
+        self.complaints.clear()
+        operation = getattr(self, "op_{}".format(request.get("op")), None)
+        try:
+            if operation is None:
+                raise Refused(
+                    "internal", "This worker knows no operation {!r}.".format(request.get("op"))
+                )
+            result, data = operation(request, payload)
+        except Refused as refused:
+            self.tell("error", **refused.answer)
+        except MemoryError:
+            self.tell(
+                "error", code="memory", message="The worker's host is out of memory.", hint=""
+            )
+        except Exception as error:
+            traceback.print_exc()
+            text = f"{type(error).__name__}: {error}"
+            self.tell("error", code="internal", message=text, hint="")
+        else:
+            self.tell("result", data, **result)
+
+    def tell(self, kind, payload=b"", **keys):
+        """Send an answer."""
+        with self._lock:
+            _write_all(self._answers, pack(dict(keys, id=self._id, kind=kind), payload))
+
+    # What is here.
+
+    def trt(self):
+        """Return the module `tensorrt`, with a logger made.
+
+        Raises:
+            Refused: it cannot be imported, or is of a version that is not known.
+        """
+        if self._trt is not None:
+            return self._trt
+        try:
+            import tensorrt
+        except Exception as error:
+            raise Refused(
+                "tensorrt-missing",
+                f"Python {platform.python_version()} at {sys.executable} cannot import tensorrt: "
+                f"{error}",
+                "Name the Python that can: --trt-python PATH, or --trt-command.",
+            )
+        if not OLDEST <= _version(tensorrt) < FIRST_UNKNOWN:
+            raise Refused(
+                "tensorrt-version",
+                f"TensorRT {tensorrt.__version__} is not supported; 8.5 to 11.4 are.",
+                "Name a Python with another version: --trt-python PATH.",
+            )
+        self._logger = _logger(tensorrt, self)
+        tensorrt.init_libnvinfer_plugins(self._logger, "")
+        self._trt = tensorrt
+        return tensorrt
+
+    def cuda(self):
+        """Return the device."""
+        if self._cuda is None:
+            self._cuda = Cuda()
+        return self._cuda
+
+    def op_hello(self, request, payload):
+        """Tell what is here; what is missing is told too, never refused."""
+        found = {
+            "protocol": PROTOCOL,
+            "python": platform.python_version(),
+            "executable": sys.executable,
+            "machine": platform.machine(),
+            "host": platform.node(),
+            "cache": self.store.root,
+            "driver": driver_version(),
+            "environment": {
+                name: os.environ[name]
+                for name in ("NVIDIA_TF32_OVERRIDE", "CUDA_VISIBLE_DEVICES")
+                if name in os.environ
+            },
+            "tensorrt": None,
+            "typing": [],
+            "features": {},
+            "gpus": [],
+        }
+        try:
+            trt = self.trt()
+            found["tensorrt"] = trt.__version__
+            found["typing"] = typing_regimes(trt)
+            found["features"] = {
+                "bf16": _by_name(trt.DataType, "BF16") is not None,
+                "progress": hasattr(trt, "IProgressMonitor"),
+                "debug": hasattr(trt.INetworkDefinition, "mark_debug"),
+                "layer_norm": hasattr(trt, "INormalizationLayer"),
+                "optimization_level": hasattr(trt.IBuilderConfig, "builder_optimization_level"),
+            }
+        except Refused as refused:
+            found["import_error"] = refused.answer
+        try:
+            found["gpus"] = [self.cuda().facts()]
+        except Refused as refused:
+            found["cuda_error"] = refused.answer
+        return found, b""
+
+    # Files.
+
+    def op_have(self, request, payload):
+        """Tell which of `hashes` are missing."""
+        return {"missing": [h for h in request["hashes"] if not self.store.has(h)]}, b""
+
+    def op_put(self, request, payload):
+        """Take a chunk of a file."""
+        self.store.put(request["sha256"], request["offset"], request["last"], payload)
+        return {}, b""
+
+    def op_get(self, request, payload):
+        """Give a chunk of a file."""
+        path = self.store.path(request["sha256"])
+        if not self.store.has(request["sha256"]):
+            raise Refused("internal", "The worker has no file {}.".format(request["sha256"]))
+        with open(path, "rb") as file:
+            file.seek(request["offset"])
+            return {"total": os.path.getsize(path)}, file.read(request["length"])
+
+    def op_forget(self, request, payload):
+        """Remove a file."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.store.path(request["sha256"]))
+        return {}, b""
+
+    # Engines.
+
+    def op_build(self, request, payload):
+        """Build an engine; give its file, the timing cache's, and the network's layers."""
+        trt, cuda = self.trt(), self.cuda()
+        self._unload()
+        self.severity = request.get("severity", "info")
+        gpu = cuda.facts()
+        with self.store.folder(request["model"]["files"]) as folder:
+            with whole_gpu(gpu["uuid"], lambda: self.tell("waiting")):
+                self.tell("started")
+                model = os.path.join(folder, request["model"]["main"])
+                build = Build(self, trt, self._logger, request, gpu)
+                return build.run(model), b""
+
+    def op_describe(self, request, payload):
+        """Tell the engine's inputs, outputs and profiles."""
+        trt, engine = self.trt(), self._engine(request["engine"])
+        described = {
+            "io": [_io(trt, engine, i) for i in range(engine.num_io_tensors)],
+            "profiles": engine.num_optimization_profiles,
+            "layers": engine.num_layers,
+            "device_bytes": _context_bytes(engine),
+        }
+        return described, b""
+
+    def op_run(self, request, payload):
+        """Run the engine once."""
+        run = self._bound(request, payload)
+        try:
+            self.tell("started")
+            run.copy_in()
+            run.execute()
+            arrays = run.results()
+        finally:
+            run.free()
+        outputs = [dict(a, data=None) for a in arrays]
+        for output in outputs:
+            del output["data"]
+        return {"outputs": outputs}, b"".join(a["data"] for a in arrays)
+
+    def op_time(self, request, payload):
+        """Time the engine by CUDA events, with and without transfers."""
+        run = self._bound(request, payload)
+        try:
+            self.tell("started")
+            return run.time(
+                request.get("seconds", 2.0),
+                request.get("iterations", 50),
+                request.get("warmup", 0.3),
+            ), b""
+        finally:
+            run.free()
+
+    def op_inspect(self, request, payload):
+        """Give what the inspector tells with these shapes bound, and the time of every layer."""
+        trt = self.trt()
+        run = self._bound(request, payload)
+        try:
+            self.tell("started")
+            run.copy_in()
+            run.execute()
+            inspector = run.engine.create_engine_inspector()
+            inspector.execution_context = run.context
+            text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
+            times = run.profile(request.get("iterations", 20))
+        finally:
+            run.free()
+        return {"milliseconds": times}, text.encode("utf-8", "surrogateescape")
+
+    def _engine(self, sha256):
+        """Return the engine, deserialised; one is kept."""
+        if self._loaded is not None and self._loaded[0] == sha256:
+            return self._loaded[1]
+        self._unload()
+        trt, cuda = self.trt(), self.cuda()
+        data = self.store.read(sha256)
+        free = cuda.memory()[0]
+        runtime = trt.Runtime(self._logger)
+        engine = runtime.deserialize_cuda_engine(data)
+        if engine is None:
+            raise Refused(
+                "engine",
+                f"TensorRT {trt.__version__} cannot read the engine.",
+                "An engine runs only with the version and the kind of GPU that built it.",
+                log=list(self.complaints),
+            )
+        self._loaded = (sha256, engine, free, runtime)
+        return engine
+
+    def _unload(self):
+        self._loaded = None
+
+    def _bound(self, request, payload):
+        engine = self._engine(request["engine"])
+        profile = request.get("profile", 0)
+        free = self._loaded[2]
+        return Bound(
+            self, self.trt(), self.cuda(), engine, profile, free, request["inputs"], payload
+        )
+
+
+def _logger(trt, service):
+    """Return a logger that hands every line to the service."""
+    ranks = ("verbose", "info", "warning", "error", "internal_error")
+    numbers = {getattr(trt.ILogger, name.upper()): name for name in ranks}
+
+    class Logger(trt.ILogger):
+        def __init__(self):
+            trt.ILogger.__init__(self)
+
+        def log(self, severity, text):
+            name = numbers.get(severity, "info")
+            if ranks.index(name) >= ranks.index("error"):
+                service.complaints.append(text)
+            if ranks.index(name) >= ranks.index(service.severity):
+                service.tell("log", severity=name, text=text)
+
+    return Logger()
+
+
+def _context_bytes(engine):
+    for name in ("device_memory_size_v2", "device_memory_size"):
+        size = getattr(engine, name, None)
+        if size is not None:
+            return int(size)
+    return 0
+
+
+_DTYPES = {
+    "FLOAT": "float32",
+    "HALF": "float16",
+    "BF16": "bfloat16",
+    "INT8": "int8",
+    "INT32": "int32",
+    "INT64": "int64",
+    "BOOL": "bool",
+    "UINT8": "uint8",
+    "FP8": "float8_e4m3fn",
+}
+_ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int32": 4, "int64": 8}
+_ITEM_BYTES.update({"bool": 1, "uint8": 1, "float8_e4m3fn": 1})
+
+
+def _dtype(dtype):
+    """Return NumPy's name (ml_dtypes' for what NumPy lacks) of a `tensorrt.DataType`."""
+    return _DTYPES.get(dtype.name, dtype.name.lower())
+
+
+def _bytes_of(shape, dtype):
+    if dtype not in _ITEM_BYTES:
+        raise Refused("dtype", f"Tensors of type {dtype} cannot be exchanged.")
+    count = 1
+    for size in shape:
+        count *= size
+    return count * _ITEM_BYTES[dtype]
+
+
+def _io(trt, engine, index):
+    name = engine.get_tensor_name(index)
+    is_input = engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
+    shape_tensor = bool(engine.is_shape_inference_io(name))
+    profiles = []
+    if is_input:
+        for profile in range(engine.num_optimization_profiles):
+            if shape_tensor and hasattr(engine, "get_tensor_profile_values"):
+                limits = engine.get_tensor_profile_values(profile, name)
+            elif shape_tensor and hasattr(engine, "get_profile_shape_input"):
+                limits = engine.get_profile_shape_input(profile, name)
+            else:
+                limits = engine.get_tensor_profile_shape(name, profile)
+            limits = [[int(x) for x in limit] for limit in limits or ()]
+            profiles.append(dict(zip(("min", "opt", "max"), limits)))
+    return {
+        "name": name,
+        "mode": "input" if is_input else "output",
+        "dtype": _dtype(engine.get_tensor_dtype(name)),
+        "shape": [int(x) for x in engine.get_tensor_shape(name)],
+        "location": "host"
+        if engine.get_tensor_location(name) == trt.TensorLocation.HOST
+        else "device",
+        "shape_tensor": shape_tensor,
+        "linear": engine.get_tensor_format(name) == trt.TensorFormat.LINEAR,
+        "profiles": profiles,
+    }
+
+
+# ------------------------------------------------------------------------------------- execution
+
+
+class Bound:
+    """An execution context with its inputs and outputs bound."""
+
+    def __init__(self, service, trt, cuda, engine, profile, free_before, inputs, payload):
+        """Bind `inputs` (dicts of name, dtype and shape) whose elements `payload` holds."""
+        self.service, self.trt, self.cuda, self.engine = service, trt, cuda, engine
+        self.free_before = free_before
+        self.buffers, self.allocators, self.debug = {}, {}, None
+        self.io = {
+            io["name"]: io for io in (_io(trt, engine, i) for i in range(engine.num_io_tensors))
+        }
+        self.context = engine.create_execution_context()
+        if self.context is None:
+            raise Refused(
+                "memory",
+                "TensorRT cannot make an execution context.",
+                "Usually the GPU's memory is not enough.",
+                log=list(service.complaints),
+            )
+        if profile and not self.context.set_optimization_profile_async(profile, cuda.stream.value):
+            raise Refused("profile", f"The engine has no optimization profile {profile}.")
+        try:
+            self._bind_inputs(profile, inputs, payload)
+            self._bind_outputs()
+            self._listen()
+        except BaseException:
+            self.free()
+            raise
+
+    def _bind_inputs(self, profile, inputs, payload):
+        wanted = sorted(name for name, io in self.io.items() if io["mode"] == "input")
+        given = sorted(i["name"] for i in inputs)
+        if wanted != given:
+            raise Refused("shape", f"The engine's inputs are {wanted}, not {given}.")
+        offset = 0
+        for array in inputs:
+            name, shape, io = array["name"], tuple(array["shape"]), self.io[array["name"]]
+            if array["dtype"] != io["dtype"]:
+                text = "Input {} of the engine is {}, not {}.".format(
+                    name, io["dtype"], array["dtype"]
+                )
+                raise Refused("dtype", text)
+            if not io["linear"]:
+                raise Refused("dtype", f"Input {name} of the engine has no linear layout.")
+            if not self.context.set_input_shape(name, shape):
+                self._refuse_shape(name, shape, io, profile)
+            size = _bytes_of(shape, io["dtype"])
+            buffer = self.buffers[name] = Buffer(self.cuda, size)
+            ctypes.memmove(buffer.host, payload[offset : offset + size], size)
+            offset += size
+            self._set_address(name, io, buffer)
+
+    def _refuse_shape(self, name, shape, io, profile):
+        limits = io["profiles"][profile] if profile < len(io["profiles"]) else {}
+        raise Refused(
+            "shape",
+            "Input {} has shape {}, which the engine does not take: {}.".format(
+                name,
+                list(shape),
+                "it takes {} to {}".format(limits.get("min"), limits.get("max"))
+                if limits
+                else "it takes {}".format(io["shape"]),
+            ),
+            "Build with a profile that covers it: --minShapes, --optShapes, --maxShapes.",
+        )
+
+    def _set_address(self, name, io, buffer):
+        on_host = io["location"] == "host"
+        address = ctypes.addressof(buffer.host) if on_host else buffer.device.value
+        if not self.context.set_tensor_address(name, address):
+            raise Refused("internal", f"TensorRT takes no address for {name}.")
+
+    def _bind_outputs(self):
+        missing = self.context.infer_shapes()
+        if missing:
+            raise Refused(
+                "shape", "Shapes or values of {} are not known.".format(", ".join(missing))
+            )
+        for name, io in self.io.items():
+            if io["mode"] == "input":
+                continue
+            if not io["linear"]:
+                raise Refused("dtype", f"Output {name} of the engine has no linear layout.")
+            shape = tuple(int(x) for x in self.context.get_tensor_shape(name))
+            if -1 in shape:
+                allocator = self.allocators[name] = _allocator(self.trt, self.cuda)
+                if not self.context.set_output_allocator(name, allocator):
+                    raise Refused("internal", f"TensorRT takes no allocator for {name}.")
+                continue
+            buffer = self.buffers[name] = Buffer(self.cuda, _bytes_of(shape, io["dtype"]))
+            self._set_address(name, io, buffer)
+
+    def _listen(self):
+        """Listen to tensors that were marked for debugging, where the version has them."""
+        if not hasattr(self.context, "set_debug_listener"):
+            return
+        self.debug = _debug_listener(self.trt, self.cuda)
+        self.context.set_debug_listener(self.debug)
+        self.context.set_all_tensors_debug_state(True)
+
+    def copy_in(self):
+        """Copy the inputs to the device."""
+        for name, io in self.io.items():
+            if io["mode"] == "input" and io["location"] == "device":
+                self.buffers[name].to_device()
+
+    def copy_out(self):
+        """Copy the outputs to the host."""
+        for name, io in self.io.items():
+            if io["mode"] == "output" and name in self.buffers and io["location"] == "device":
+                self.buffers[name].to_host()
+
+    def enqueue(self):
+        """Put one run into the stream."""
+        if not self.context.execute_async_v3(self.cuda.stream.value):
+            raise Refused("run", "The engine failed to run.", log=list(self.service.complaints))
+
+    def execute(self):
+        """Run once and wait."""
+        self.enqueue()
+        self.cuda.synchronize()
+
+    def results(self):
+        """Return the outputs, as dicts of name, dtype, shape, debug and data."""
+        self.copy_out()
+        self.cuda.synchronize()
+        found = []
+        for name, io in self.io.items():
+            if io["mode"] == "input":
+                continue
+            if name in self.allocators:
+                shape, data = self.allocators[name].result(io["dtype"])
+            else:
+                shape = tuple(int(x) for x in self.context.get_tensor_shape(name))
+                data = bytes(self.buffers[name].host)
+            entry = {"name": name, "dtype": io["dtype"], "shape": list(shape), "debug": False}
+            found.append(dict(entry, data=data))
+        return found + (self.debug.seen if self.debug is not None else [])
+
+    def time(self, seconds, iterations, warmup):
+        """Return the times of many runs, in milliseconds."""
+        self._stop_listening()
+        self.copy_in()
+        started, runs = time.monotonic(), 0
+        while runs < 5 or time.monotonic() - started < warmup:
+            self.execute()
+            runs += 1
+        each = max(1e-6, (time.monotonic() - started) / runs)
+        count = int(min(10000, max(iterations, seconds / each)))
+        plain, wall = self._events(count, self.enqueue)
+
+        def with_transfers():
+            self.copy_in()
+            self.enqueue()
+            self.copy_out()
+
+        moved, _ = self._events(max(10, count // 4), with_transfers)
+        used = self.free_before - self.cuda.memory()[0]
+        return {
+            "iterations": count,
+            "median_ms": _quantile(plain, 0.5),
+            "p99_ms": _quantile(plain, 0.99),
+            "transfer_median_ms": _quantile(moved, 0.5),
+            "transfer_p99_ms": _quantile(moved, 0.99),
+            "per_second": count / wall,
+            "device_bytes": max(used, _context_bytes(self.engine)),
+        }
+
+    def _stop_listening(self):
+        if self.debug is not None:
+            self.context.set_all_tensors_debug_state(False)
+
+    def _events(self, count, work):
+        """Return the milliseconds of `count` runs of `work`, and the seconds of all."""
+        cuda = self.cuda
+        marks = [(cuda.event(), cuda.event()) for _ in range(count)]
+        cuda.synchronize()
+        started = time.monotonic()
+        for start, end in marks:
+            cuda.record(start)
+            work()
+            cuda.record(end)
+        cuda.synchronize()
+        wall = time.monotonic() - started
+        found = [cuda.milliseconds(start, end) for start, end in marks]
+        for pair in marks:
+            for event in pair:
+                cuda.free_event(event)
+        return found, wall
+
+    def profile(self, iterations):
+        """Return the mean milliseconds of every layer."""
+        self._stop_listening()
+        profiler = _profiler(self.trt)
+        self.context.profiler = profiler
+        for _ in range(iterations):
+            self.execute()
+        return {name: total / iterations for name, total in profiler.total.items()}
+
+    def free(self):
+        """Give all memory back."""
+        self.context = None
+        self.cuda.synchronize()
+        for buffer in self.buffers.values():
+            buffer.free()
+        for allocator in self.allocators.values():
+            allocator.free()
+
+
+def _quantile(values, fraction):
+    """Return the smallest value that `fraction` of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, min(len(ordered) - 1, -int(-fraction * len(ordered) // 1) - 1))]
+
+
+def _allocator(trt, cuda):
+    """Return an allocator for one output whose shape is known only after the run."""
+
+    class Allocator(trt.IOutputAllocator):
+        def __init__(self):
+            trt.IOutputAllocator.__init__(self)
+            self.buffer, self.shape = None, None
+
+        def reallocate_output(self, tensor_name, memory, size, alignment):
+            if self.buffer is None or self.buffer.size < size:
+                self.free()
+                self.buffer = Buffer(cuda, size)
+            return self.buffer.device.value
+
+        def reallocate_output_async(self, tensor_name, memory, size, alignment, stream):
+            return self.reallocate_output(tensor_name, memory, size, alignment)
+
+        def notify_shape(self, tensor_name, shape):
+            self.shape = tuple(int(x) for x in shape)
+
+        def result(self, dtype):
+            size = _bytes_of(self.shape, dtype)
+            if self.buffer is None or not size:
+                return self.shape, b""
+            self.buffer.to_host()
+            cuda.synchronize()
+            return self.shape, bytes(self.buffer.host[:size])
+
+        def free(self):
+            if self.buffer is not None:
+                self.buffer.free()
+            self.buffer = None
+
+    return Allocator()
+
+
+def _profiler(trt):
+    class Profiler(trt.IProfiler):
+        def __init__(self):
+            trt.IProfiler.__init__(self)
+            self.total = {}
+
+        def report_layer_time(self, layer_name, ms):
+            self.total[layer_name] = self.total.get(layer_name, 0.0) + ms
+
+    return Profiler()
+
+
+def _debug_listener(trt, cuda):
+    class Listener(trt.IDebugListener):
+        def __init__(self):
+            trt.IDebugListener.__init__(self)
+            self.seen = []
+
+        def process_debug_tensor(self, addr, location, type, shape, name, stream):
+            entry = {"name": name, "dtype": _dtype(type), "shape": [int(x) for x in shape]}
+            size = _bytes_of(entry["shape"], entry["dtype"])
+            if location == trt.TensorLocation.HOST:
+                data = ctypes.string_at(addr, size)
+            else:
+                host = ctypes.create_string_buffer(max(1, size))
+                source, count = ctypes.c_uint64(addr), ctypes.c_size_t(size)
+                cuda.call("cuMemcpyDtoHAsync_v2", host, source, count, ctypes.c_void_p(stream))
+                cuda.call("cuStreamSynchronize", ctypes.c_void_p(stream))
+                data = host.raw[:size]
+            self.seen.append(dict(entry, debug=True, data=data))
+            return True
+
+    return Listener()
+
+
+# ----------------------------------------------------------------------------------------- build
+
+
+_NEVER_CONSTRAINED = frozenset(
+    (
+        *("ASSERTION", "CAST", "CONDITION", "CONDITIONAL_INPUT", "CONDITIONAL_OUTPUT", "CONSTANT"),
+        *("DEQUANTIZE", "DYNAMIC_QUANTIZE", "ITERATOR", "LOOP_OUTPUT", "NON_ZERO", "PLUGIN"),
+        *("PLUGIN_V2", "PLUGIN_V3", "QUANTIZE", "RECURRENCE", "SHAPE", "TRIP_LIMIT"),
+    )
+)
+"""Kinds of layers that take no precision: `castLayer.cpp` asserts, the others compute nothing."""
+
+
+class Build:
+    """One build, step by step."""
+
+    def __init__(self, service, trt, logger, request, gpu):
+        """Take the request and where it is built."""
+        self.service, self.trt, self.logger, self.request = service, trt, logger, request
+        self.config = request["config"]
+        self.strong = self.config["typing"] == "strong"
+        self.gpu = gpu
+        regimes = typing_regimes(trt)
+        if self.config["typing"] not in regimes:
+            raise Refused(
+                "typing",
+                "TensorRT {} has no {} typing.".format(trt.__version__, self.config["typing"]),
+                f"Use --typing {regimes[0]}.",
+            )
+
+    def run(self, model):
+        """Build the engine of the ONNX file `model`; return the answer."""
+        trt = self.trt
+        for path in self.config["plugins"]:
+            self._load_plugin(path)
+        builder = trt.Builder(self.logger)
+        network = builder.create_network(self._network_flags())
+        self._parse(network, model)
+        layers = [network.get_layer(i) for i in range(network.num_layers)]
+        nodes = [layer_nodes(layer) for layer in layers]
+        constrained, unconstrained = self._constrain(layers, nodes)
+        self._mark(network, layers)
+        options = builder.create_builder_config()
+        self._configure(options)
+        self._add_profiles(builder, network, options)
+        cache = self._set_timing_cache(options)
+        started = time.monotonic()
+        plan = builder.build_serialized_network(network, options)
+        seconds = time.monotonic() - started
+        if plan is None:
+            raise Refused("build", "TensorRT built no engine.", log=list(self.service.complaints))
+        return {
+            "engine": self.service.store.write(bytes(plan)),
+            "timing_cache": self._save_timing_cache(options, cache),
+            "seconds": seconds,
+            "layers": [
+                [layer.name, layer.type.name, names, index in constrained]
+                for index, (layer, names) in enumerate(zip(layers, nodes))
+            ],
+            "unconstrained": unconstrained,
+        }
+
+    def _load_plugin(self, path):
+        try:
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise Refused(
+                "plugin",
+                f"The plugin library {path} cannot be loaded: {error}.",
+                "Its path is one on the worker's side.",
+            )
+
+    def _network_flags(self):
+        flags, group = 0, self.trt.NetworkDefinitionCreationFlag
+        wanted = ("EXPLICIT_BATCH", "STRONGLY_TYPED" if self.strong else "")
+        for name in wanted:
+            member = _by_name(group, name) if name else None
+            if member is not None:
+                flags |= 1 << int(member)
+        return flags
+
+    def _parse(self, network, model):
+        parser = self.trt.OnnxParser(network, self.logger)
+        group = getattr(self.trt, "OnnxParserFlag", None)
+        if group is not None and _by_name(group, "NATIVE_INSTANCENORM") is not None:
+            parser.set_flag(group.NATIVE_INSTANCENORM)
+        if parser.parse_from_file(model):
+            return
+        errors = [_parser_error(parser.get_error(i)) for i in range(parser.num_errors)]
+        first = errors[0] if errors else {"node": "", "op": "", "text": "it gives no reason"}
+        raise Refused(
+            "parse",
+            "TensorRT {} cannot parse the model{}: {}".format(
+                self.trt.__version__,
+                " at node {} ({})".format(first["node"], first["op"]) if first["node"] else "",
+                first["text"],
+            ),
+            errors=errors,
+        )
+
+    def _constrain(self, layers, nodes):
+        """Set the precision of layers of `keep`; return their indices, and nodes that have none."""
+        if self.strong:
+            return set(), {}
+        keep = set(self.config["keep"])
+        constrained, why = set(), dict.fromkeys(keep, "no layer of the network names it")
+        for index, (layer, names) in enumerate(zip(layers, nodes)):
+            asked = keep.intersection(names)
+            if not asked:
+                continue
+            if self._pin(layer):
+                constrained.add(index)
+                for name in asked:
+                    why.pop(name, None)
+            else:
+                for name in asked & why.keys():
+                    why[name] = f"its layer ({layer.type.name}) takes no precision"
+        return constrained, why
+
+    def _pin(self, layer):
+        """Pin a layer and its float outputs to FP32; return whether it takes a precision."""
+        trt = self.trt
+        floats = [
+            i
+            for i in range(layer.num_outputs)
+            if layer.get_output(i) is not None
+            and layer.get_output(i).dtype in (trt.float32, trt.float16)
+            and not layer.get_output(i).is_shape_tensor
+        ]
+        # 8.5 parses a Cast into an Identity that changes the type.
+        casts = layer.type.name == "IDENTITY" and (
+            layer.get_input(0).dtype != layer.get_output(0).dtype
+        )
+        if layer.type.name in _NEVER_CONSTRAINED or casts or not floats:
+            return False
+        layer.precision = trt.float32
+        for index in floats:
+            layer.set_output_type(index, trt.float32)
+        return True
+
+    def _mark(self, network, layers):
+        wanted, debug = set(self.config["outputs"]), set(self.config["debug"])
+        if debug and not hasattr(network, "mark_debug"):
+            raise Refused("build", f"TensorRT {self.trt.__version__} has no debug tensors.")
+        for layer in layers if wanted or debug else ():
+            for index in range(layer.num_outputs):
+                tensor = layer.get_output(index)
+                if tensor is None:
+                    continue
+                if tensor.name in wanted and not tensor.is_network_output:
+                    network.mark_output(tensor)
+                if tensor.name in debug:
+                    network.mark_debug(tensor)
+
+    def _configure(self, options):
+        trt, config = self.trt, self.config
+        flags = trt.BuilderFlag
+        if config["tf32"]:
+            options.set_flag(flags.TF32)
+        else:
+            options.clear_flag(flags.TF32)
+        if not self.strong and config["low"] is not None:
+            self._set_flag(options, config["low"].upper())
+        if not self.strong and config["keep"]:
+            self._set_flag(options, "OBEY_PRECISION_CONSTRAINTS")
+        options.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+        if config["workspace_bytes"] is not None:
+            options.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, config["workspace_bytes"])
+        if config["optimization_level"] is not None:
+            if not hasattr(options, "builder_optimization_level"):
+                text = f"TensorRT {trt.__version__} has no builder optimization level."
+                raise Refused("build", text, "Leave --optimization-level out.")
+            options.builder_optimization_level = config["optimization_level"]
+        if config["tactic_sources"] is not None:
+            options.set_tactic_sources(self._tactic_sources(config["tactic_sources"]))
+        if hasattr(trt, "IProgressMonitor"):
+            self._monitor = _monitor(trt, self.service)
+            options.progress_monitor = self._monitor
+
+    def _set_flag(self, options, name):
+        flag = _by_name(self.trt.BuilderFlag, name)
+        if flag is None:
+            raise Refused(
+                "typing",
+                f"TensorRT {self.trt.__version__} has no builder flag {name}.",
+                "Use strong typing, where this version has it: --typing strong.",
+            )
+        options.set_flag(flag)
+
+    def _tactic_sources(self, names):
+        sources = 0
+        for name in names:
+            member = _by_name(self.trt.TacticSource, name)
+            if member is None:
+                text = f"TensorRT {self.trt.__version__} has no tactic source {name}."
+                raise Refused("build", text, "Look at --tactic-sources.")
+            sources |= 1 << int(member)
+        return sources
+
+    def _add_profiles(self, builder, network, options):
+        inputs = [network.get_input(i) for i in range(network.num_inputs)]
+        dynamic = [i.name for i in inputs if -1 in tuple(i.shape) or i.is_shape_tensor]
+        if dynamic and not self.config["profiles"]:
+            raise Refused(
+                "profile",
+                "Inputs {} have dynamic shapes, and no profile says which.".format(
+                    ", ".join(dynamic)
+                ),
+                "Give --minShapes, --optShapes and --maxShapes, or inputs to take them from.",
+            )
+        for entry in self.config["profiles"] if dynamic else ():
+            profile = builder.create_optimization_profile()
+            for tensor in inputs:
+                if tensor.name not in dynamic:
+                    continue
+                group = "values" if tensor.is_shape_tensor else "shapes"
+                limits = entry[group].get(tensor.name)
+                if limits is None:
+                    text = f"The profile has no {group} of input {tensor.name}."
+                    raise Refused("profile", text)
+                self._set_limits(profile, tensor, limits)
+            if options.add_optimization_profile(profile) < 0:
+                text = "TensorRT refuses the optimization profile."
+                raise Refused("profile", text, log=list(self.service.complaints))
+
+    def _set_limits(self, profile, tensor, limits):
+        shapes = [tuple(limits[key]) for key in ("min", "opt", "max")]
+        if any(not low <= mid <= high for low, mid, high in zip(*shapes)):
+            text = "The profile of input {} does not have min <= opt <= max: {}.".format(
+                tensor.name,
+                ", ".join(map(str, shapes)),
+            )
+            raise Refused("profile", text)
+        set_limits = profile.set_shape_input if tensor.is_shape_tensor else profile.set_shape
+        try:
+            set_limits(tensor.name, *shapes)
+        except (ValueError, RuntimeError, TypeError) as error:
+            raise Refused("profile", f"The profile of input {tensor.name} is refused: {error}")
+
+    def _timing_path(self):
+        words = (self.trt.__version__, self.gpu["name"], self.gpu["compute_capability"])
+        name = "".join(c if c.isalnum() or c in ".-" else "_" for c in "-".join(words))
+        return os.path.join(self.service.store.root, "timing", name + ".cache")
+
+    def _set_timing_cache(self, options):
+        data = b""
+        if self.request.get("timing_cache"):
+            data = self.service.store.read(self.request["timing_cache"])
+        elif self.request.get("shared_timing_cache"):
+            with contextlib.suppress(OSError):
+                with open(self._timing_path(), "rb") as file:
+                    data = file.read()
+        cache = options.create_timing_cache(data)
+        if cache is None or not options.set_timing_cache(cache, False):
+            cache = options.create_timing_cache(b"")
+            options.set_timing_cache(cache, False)
+        return cache
+
+    def _save_timing_cache(self, options, cache):
+        data = bytes(cache.serialize())
+        if self.request.get("shared_timing_cache"):
+            replace(self._timing_path(), data)
+        return self.service.store.write(data)
+
+
+def layer_nodes(layer):
+    """Return the names of the ONNX nodes that a network layer was parsed from, by its metadata.
+
+    `[ONNX Layer: NAME]`, perhaps several, perhaps followed by ` | Local Function: …`. Before 8.6
+    layers have no metadata, and their own name begins with the node's.
+    """
+    metadata = getattr(layer, "metadata", None)
+    if metadata is None:
+        return [layer.name]
+    names = []
+    for part in metadata.split("[ONNX Layer: ")[1:]:
+        name = part.split(" | Local Function: ")[0]
+        end = name.rfind("]")
+        names.append(name[:end] if end >= 0 else name)
+    return names
+
+
+def _parser_error(error):
+    def text(name):
+        found = getattr(error, name, None)
+        return str(found()) if callable(found) else ""
+
+    names = {"node": text("node_name"), "op": text("node_operator"), "text": text("desc")}
+    return dict(names, index=error.node())
+
+
+def _monitor(trt, service):
+    class Monitor(trt.IProgressMonitor):
+        def __init__(self):
+            trt.IProgressMonitor.__init__(self)
+            self.steps = {}
+
+        def phase_start(self, phase_name, parent_phase, num_steps):
+            self.steps[phase_name] = num_steps
+
+        def step_complete(self, phase_name, step):
+            total = self.steps.get(phase_name, 0)
+            service.tell("progress", phase=phase_name, done=step + 1, total=total)
+            return True
+
+        def phase_finish(self, phase_name):
+            self.steps.pop(phase_name, None)
+
+    return Monitor()
+
+
+def main():
+    """Serve over standard input and output, which nothing else can write to from here on."""
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    Supervisor(0, stdout).serve()
+
+
+if __name__ == "__main__":
+    main()
