@@ -74,17 +74,10 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "python": platform.python_version(),
         "versions": {
-            **{name: _version(name) for name in PACKAGES},
+            **{name: metadata.version(name) for name in PACKAGES},
             "onnxruntime": onnxruntime.__version__,
         },
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed, from source"
 
 
 def _cpu_model() -> str:

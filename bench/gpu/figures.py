@@ -2,9 +2,9 @@
 
     python -m bench.gpu.figures --trt-python PYTHON --work DIR NAME …
 
-Run it from the repository's root with PYTHONPATH=src:. where halfwise is not installed. Names are
-those of `bench/gpu/jobs.py`. Exits with 1 if a figure is not reached. bench/gpu/README.md tells how
-to prepare a host.
+Run it from the repository's root, where halfwise is installed; `run.sh` does without. Names are those
+of `bench/gpu/jobs.py`. Exits with 1 if a figure is not reached. bench/gpu/README.md tells how to
+prepare a host.
 """
 
 from __future__ import annotations

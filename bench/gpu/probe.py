@@ -249,7 +249,7 @@ def _built(probe: Probe, step: str, answer: Answer, facts: dict[str, Any]) -> No
     facts["layers"] = len(header["layers"])
     facts["constrained"] = sum(bool(layer[3]) for layer in header["layers"])
     facts["unconstrained"] = header.get("unconstrained")
-    lines = [log for log in answer.logs if log.get("severity") not in ("info", "verbose")]
+    lines = [log for log in answer.logs if log.get("severity", "info") not in ("info", "verbose")]
     facts["warnings"] = [_line(log)[:200] for log in lines][:12]
     probe.keep(step, "build.json", json.dumps(header, indent=1))
 
@@ -300,7 +300,9 @@ def _io_model() -> dict[str, tuple[bytes, dict[str, np.ndarray]]]:
     xs: tuple[str, int, Any] = ("x", f, ["batch", 4])
     big = np.array([2**40, 1, 2], np.int64)
     gather = one(
-        [node("Gather", ["x", "i"], ["y"], "g", axis=1)], [xs, ("i", i, [3]), ("y", f, None)], 2
+        [node("Gather", ["x", "i"], ["y"], "g", axis=1)],
+        [xs, ("i", i, [3]), ("y", f, ["batch", 3])],
+        2,
     )
     passed = one([node("Add", ["i", "i"], ["y"], "a")], [("i", i, [3]), ("y", i, [3])], 1)
     return {
@@ -359,7 +361,7 @@ def unusual_io(probe: Probe) -> None:
             reference = dict(zip(names, session.run(names, inputs), strict=True))
             profile: dict[str, Any] = {"shapes": {}, "values": {}}
             if "x" in inputs:
-                profile = _batches({"x": inputs["x"]}, (1, 2, 4))
+                profile = _batches({n: a for n, a in inputs.items() if n in "xc"}, (1, 2, 4))
             if name == "shape_tensor":
                 profile["values"] = {"i": {"min": [1, 1], "opt": [4, 2], "max": [16, 16]}}
             engine = probe.pipe.build(model, profiles=[profile] if "x" in inputs else [])
@@ -447,11 +449,10 @@ def mistakes(probe: Probe) -> None:
     for name, attempt in tries.items():
         with probe.step(f"mistake/{name}") as facts:
             answer = attempt()
-            facts["answer"] = (
-                {n: list(a.shape) for n, a in answer.items() if isinstance(a, np.ndarray)}
-                if isinstance(answer, dict)
-                else str(answer)[:500]
-            )
+            shapes = isinstance(answer, dict) and {
+                n: list(a.shape) for n, a in answer.items() if isinstance(a, np.ndarray)
+            }
+            facts["answer"] = shapes or str(answer)[:500]
     with probe.step("mistake/alive_afterwards") as facts:
         facts["outputs"] = {n: list(a.shape) for n, a in pipe.run(engine, inputs).items()}
 

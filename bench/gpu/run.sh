@@ -17,6 +17,11 @@ if [ -n "$pack" ]; then
     --target "$work/site" "$pack"/[0-9]/*.whl || exit 2
   [ ! -d "$pack/models" ] || models=(--models "$pack/models")
 fi
+# halfwise asks for its own version, so source on the path is not enough.
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/pyproject.toml")
+mkdir "$work/site/halfwise-$version.dist-info"
+printf 'Metadata-Version: 2.1\nName: halfwise\nVersion: %s\n' "$version" \
+  > "$work/site/halfwise-$version.dist-info/METADATA"
 # The packages of this Python are not for the other one.
 printf '#!/bin/sh\nunset PYTHONPATH\nexec "%s" "$@"\n' "$trt_python" > "$work/trt-python"
 chmod +x "$work/trt-python"
