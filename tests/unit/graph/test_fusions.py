@@ -142,7 +142,7 @@ def test_a_softmax_of_scores_alone_is_no_core() -> None:
 # --- branches and blocks ----------------------------------------------------------------------
 
 
-def residual_blocks(count: int) -> list:
+def residual_blocks(count):
     """Blocks that all read a mask, computed before them."""
     nodes = [node("Exp", "x", "mask", "mask"), node("Conv", "x w", "h0", "stem", pads=[1, 1, 1, 1])]
     for i in range(count):
