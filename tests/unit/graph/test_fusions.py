@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -174,6 +175,17 @@ def test_the_blocks_of_a_transformer_are_found() -> None:
     for i, block in enumerate(blocks):
         assert {name.split("/")[1] for name in block} == {f"blocks.{i}"}
     assert [len(core) for core in kind(net, "cores")] == [4] * 6
+
+
+def test_blocks_are_found_where_some_differ() -> None:
+    net = load_network(DIGITS)
+    model = net.copy()
+    norm = next(n for n in model.graph if n.name == "/blocks.2/norm2/Pow")
+    twice = ir.node("Add", [norm.inputs[0], norm.inputs[0]], name="/blocks.2/norm2/twice")
+    model.graph.insert_before(norm, twice)
+    norm.replace_input_with(0, twice.outputs[0])
+    changed = network_from_proto(ir.serde.serialize_model(model))
+    assert sorted(len(block) for block in kind(changed, "blocks")) == [41] * 5 + [42]
 
 
 # --- wider ------------------------------------------------------------------------------------
