@@ -49,7 +49,7 @@ _PREFIX = re.compile(
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
-_PLACE = re.compile(r"^[\w./\\]+\.(?:cpp|hpp|h|cu):\d+: ")
+_PLACE = re.compile(r"^\S+\.(?:cpp|hpp|h|cu):\d+: ")
 _VERSION = re.compile(
     r"TensorRT v(?P<major>\d\d?)(?P<minor>\d\d?)(?P<patch>\d\d)\]"
     r"|TensorRT version: (?P<plain>[\d.]+\d)"
@@ -210,8 +210,10 @@ def _encoding(head: bytes) -> str:
 
 def _demand_text(head: str, source: str) -> None:
     """Refuse a file that is mostly not text, such as a model or an engine."""
-    hidden = sum(c == "\N{REPLACEMENT CHARACTER}" or c < "\x07" for c in head)
-    if hidden > 0.1 * len(head):
+    foreign = head.count("\N{REPLACEMENT CHARACTER}")
+    # Colours (ESC) and progress bars (backspace) are text.
+    control = sum(c < "\x07" or "\x0e" <= c < "\x1b" for c in head)
+    if foreign > 0.3 * len(head) or control > 0.02 * len(head):
         raise CaseError(
             f"{source} is not text, so it is no log.",
             "Give what trtexec, Polygraphy or Python printed; a model goes after --model.",

@@ -8,7 +8,7 @@ BUILDING = (
     Message(
         "no-kernel",
         "error",
-        r"Could not find any implementation for node (?P<layer>.+)",
+        r"[Cc]ould not find any implementation for node (?P<layer>.+)",
         "TensorRT has no kernel for a block of these types.",
         "Constrain more of the block to FP32, or less; allow a larger workspace, or take a later "
         "version. `halfwise fix --target tensorrt` moves the border by itself.",

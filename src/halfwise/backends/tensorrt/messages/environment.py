@@ -60,6 +60,8 @@ ENVIRONMENT = (
         "memory",
         "error",
         r"Requested amount of GPU memory|\(out of memory\)|OutOfMemory|CUDA error 2 allocating"
+        r"|GPU memory allocation failed|Allocation failed during deserialization"
+        r"|GPU does not meet the minimum memory requirements"
         r"|cudaErrorMemoryAllocation|CUDA out of memory|std::bad_alloc|cudaMalloc",
         "There was not enough memory.",
         "Free memory on the GPU, or build with a smaller workspace, batch or largest shape.",

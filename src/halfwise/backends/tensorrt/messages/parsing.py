@@ -9,7 +9,7 @@ PARSING = (
     Message(
         "plugin-missing",
         "error",
-        r"getPluginCreator could not find plugin:? (?P<op>\S+)"
+        r"getPluginCreator(?:\(\))? could not find [Pp]lugin:? (?P<op>\S+)"
         r"|Plugin not found, are the plugin name, version, and namespace correct",
         "The parser has no operator {op}, and no plugin of that name is registered.",
         "Load the library with the plugin (--plugins with trtexec), or rewrite the operator.",

@@ -183,7 +183,8 @@ PRECISION = (
     Message(
         "fp16-slow",
         "warning",
-        r"Half2 support requested on hardware without native FP16",
+        r"Half2 support requested on hardware without native FP16"
+        r"|platform does not have native FP16",
         "This GPU has no fast FP16 arithmetic.",
         "Build in FP32: FP16 is no faster here.",
         f"{ISSUES}218",
