@@ -33,7 +33,8 @@ ENVIRONMENT = (
     Message(
         "kernel-image",
         "error",
-        r"no kernel image is available for execution on the device|Unsupported SM",
+        r"no kernel image is available for execution on the device|Unsupported SM"
+        r"|invalid value for --gpu-architecture",
         "This version of TensorRT or a plugin has no kernels for this GPU.",
         "Take a TensorRT that supports the GPU's compute capability, and build plugins for it.",
         "https://github.com/NVIDIA/Stable-Diffusion-WebUI-TensorRT/issues/163",
@@ -86,8 +87,8 @@ ENVIRONMENT = (
     Message(
         "library-version",
         "warning",
-        r"TensorRT was (?:linked|compiled) against (?P<library>\S+) (?P<built>\S+) but "
-        r"(?:loaded|is linked against) \S+ (?P<loaded>\S+)",
+        r"TensorRT was (?:linked|compiled) against (?P<library>.+?) (?P<built>[\d.]+) but "
+        r"(?:loaded|is linked against) .+? (?P<loaded>[\d.]+)",
         "TensorRT was made for {library} {built}, and finds {loaded}.",
         "Usually harmless; if kernels fail, install the version that it was made for.",
         f"{ISSUES}3534",
@@ -99,6 +100,22 @@ ENVIRONMENT = (
         "Driver or NVRTC do not fit, so some layers are not fused.",
         "Update the driver.",
         f"{ISSUES}1221",
+    ),
+    Message(
+        "context-changed",
+        "warning",
+        r"The CUDA context changed between",
+        "The CUDA context is not the one in which the builder was made; kernels may fail.",
+        "Let one library make the context: import pycuda.autoinit before TensorRT, or neither.",
+        f"{GUIDE}reference/troubleshooting-error-messages.html",
+    ),
+    Message(
+        "default-stream",
+        "note",
+        r"Using default stream in enqueue",
+        "The engine runs on CUDA's default stream, which waits more than another would.",
+        "",
+        _PRACTICES,
     ),
     Message(
         "preview-feature",

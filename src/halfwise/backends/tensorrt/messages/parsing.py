@@ -34,6 +34,23 @@ PARSING = (
         f"{ISSUES}1731",
     ),
     Message(
+        "plugin-twice",
+        "warning",
+        r"plugin creator of (?P<op>\S+) exists already",
+        "Two libraries register a plugin for {op}.",
+        "Load one of them, or leave it out of those that are serialised with the engine.",
+        f"{ISSUES}2367",
+    ),
+    Message(
+        "shape-tensor-rank",
+        "error",
+        r"(?P<layer>[^\s(]+): IShuffleLayer applied to shape tensor must have",
+        "A shape is computed with more than one axis, as exporters do for Pad.",
+        "Fold constants (`polygraphy surgeon sanitize --fold-constants`), or export with fixed "
+        "padding.",
+        f"{_ONNX}800",
+    ),
+    Message(
         "constant-input",
         "error",
         r"only supports (?:input )?(?P<what>.+?) as an initializer"

@@ -30,6 +30,20 @@ LINES = [
         "[TRT] [W] Skipping tactic 0x0000000000000000 due to Myelin error: Autotuner: no tactics "
         "to implement operation",
     ),
+    (
+        "myelin-tactic",
+        "[E] Error[9]: Error Code: 9: Skipping tactic 0x0000000000000000 due to exception "
+        "[myelin_graph.h:attachExceptionMsgToGraph:960] MyelinCheckException: nvrtc_compile.cpp",
+    ),
+    (
+        "tactic-cache",
+        "[W] [TRT] Cache result detected as invalid for node: /model.9/m_2/MaxPool, LayerImpl: "
+        "CaskPooling, tactic: 0x457fb0a334d63ae2",
+    ),
+    (
+        "assertion",
+        "[E] Error[1]: Unexpected exception KTM assertion failure: /_src/a.cpp:65",
+    ),
     ("cask", "[E] Error Code 1: Cask (Cask convolution isConsistent check failed)"),
     (
         "cask",

@@ -11,11 +11,11 @@ LINES = [
     (
         "engine-damaged",
         "1: [stdArchiveReader.cpp::StdArchiveReader::54] Error Code 1: Serialization "
-        "(Serialization assertion sizeRead == static_cast<uint64_t>(mEnd - mCurrent) failed.Size specified in "
-        "header does not match archive size)",
+        "(Serialization assertion sizeRead == static_cast<uint64_t>(mEnd - mCurrent) "
+        "failed.Size specified in header does not match archive size)",
     ),
     (
-        "engine-damaged",
+        "file-damaged",
         "ERROR: 1: [runtime.cpp::parsePlan::314] Error Code 1: Serialization "
         "(Serialization assertion plan->header.magicTag ==rt::kPLAN_MAGIC_TAG failed.)",
     ),

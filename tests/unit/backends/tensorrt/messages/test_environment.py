@@ -60,6 +60,17 @@ LINES = [
         "[TRT] [W] TensorRT was linked against cuDNN 8.9.0 but loaded cuDNN 8.7.0",
     ),
     (
+        "library-version",
+        "[TRT] [W] TensorRT was linked against cuBLAS/cuBLAS LT 10.2.3 but loaded cuBLAS/cuBLAS LT "
+        "10.2.2",
+    ),
+    ("kernel-image", "nvrtc: error: invalid value for --gpu-architecture (-arch)"),
+    (
+        "context-changed",
+        "[TRT] [W] The CUDA context changed between createInferBuilder and buildSerializedNetwork.",
+    ),
+    ("default-stream", "[TRT] [W] Using default stream in enqueueV3() may lead to performance"),
+    (
         "driver-fusion",
         "[W] [TRT] Convolution + generic activation fusion is disable due to incompatible driver "
         "or nvrtc",
@@ -84,5 +95,8 @@ def test_wordings(kind, line):
 
 
 def test_versions_are_told():
-    told = kind_of(dict(LINES)["library-version"])[1]
-    assert told == "TensorRT was made for cuDNN 8.9.0, and finds 8.7.0."
+    told = [kind_of(line)[1] for kind, line in LINES if kind == "library-version"]
+    assert told == [
+        "TensorRT was made for cuDNN 8.9.0, and finds 8.7.0.",
+        "TensorRT was made for cuBLAS/cuBLAS LT 10.2.3, and finds 10.2.2.",
+    ]

@@ -23,6 +23,16 @@ LINES = [
         "[TRT] [E] If_534_OutputLayer: IIfConditionalOutputLayer inputs must have the same shape.",
     ),
     (
+        "plugin-twice",
+        "[E] Error[4]: IRuntime::deserializeCudaEngine: Error Code 4: API Usage Error (Cannot "
+        "register the library as plugin creator of EfficientRotatedNMS_TRT exists already.)",
+    ),
+    (
+        "shape-tensor-rank",
+        "[E] Error[4]: [shuffleNode.cpp::symbolicExecute::387] Error Code 4: Internal Error "
+        "(Reshape_331: IShuffleLayer applied to shape tensor must have 0 or 1 reshape dimensions)",
+    ),
+    (
         "constant-input",
         "[E] This version of TensorRT only supports input K as an initializer.",
     ),

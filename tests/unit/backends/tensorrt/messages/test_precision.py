@@ -46,8 +46,8 @@ LINES = [
     (
         "int64-narrowed",
         "[06/09/2023-10:44:46] [W] [TRT] onnx2trt_utils.cpp:198: Your ONNX model has been "
-        "generated with INT64 weights, while TensorRT does not natively support INT64. Attempting to cast "
-        "down to INT32.",
+        "generated with INT64 weights, while TensorRT does not natively support INT64. "
+        "Attempting to cast down to INT32.",
     ),
     (
         "int64-clamped",
@@ -108,8 +108,8 @@ LINES = [
     (
         "int8-fallback",
         "[W] [TRT] Missing scale and zero-point for tensor (Unnamed Layer* 78) "
-        "[Convolution]_output, expect fall back to non-int8 implementation for any layer consuming or producing given "
-        "tensor",
+        "[Convolution]_output, expect fall back to non-int8 implementation "
+        "for any layer consuming or producing given tensor",
     ),
     ("fp32-fallback", "[W] Layer /a/Pow falling back to FP32."),
     (

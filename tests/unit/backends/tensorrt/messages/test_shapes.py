@@ -48,6 +48,7 @@ LINES = [
         "[W] Shape missing for input with dynamic shape: imagesAutomatically setting shape to: "
         "1x1x36x450",
     ),
+    ("shape-broadcast", "[W] maxShapes is being broadcasted to optShapes for tensor timesteps"),
     ("shape-unset", "[E] all input dimensions have not been specified"),
     ("shape-output-type", "[W] [TRT] Output type must be INT32 for shape outputs"),
 ]
