@@ -7,7 +7,7 @@ import pytest
 from halfwise.cli import main
 from halfwise.errors import HalfwiseError
 
-COMMANDS = ("fix", "verify", "observe", "report", "doctor")
+COMMANDS = ("fix", "verify", "observe", "explain-log", "report", "doctor")
 FIX = ("fix", "m.onnx", "--inputs", "x.npz", "-o", "r")
 
 

@@ -20,7 +20,7 @@ BUILDING = (
         r"Cache result detected as invalid for node: (?P<layer>.+?), LayerImpl",
         "A kernel from the timing cache does not work for a layer, so its kernels are timed anew.",
         "Harmless; delete the timing cache if it comes again.",
-        f"{GUIDE}performance/best-practices.html",
+        f"{ISSUES}3336",
     ),
     Message(
         "no-format",

@@ -104,10 +104,19 @@ ENVIRONMENT = (
     Message(
         "context-changed",
         "warning",
-        r"The CUDA context changed between",
-        "The CUDA context is not the one in which the builder was made; kernels may fail.",
-        "Let one library make the context: import pycuda.autoinit before TensorRT, or neither.",
-        f"{GUIDE}reference/troubleshooting-error-messages.html",
+        r"The CUDA context changed between|\(context is destroyed\)",
+        "The CUDA context is not, or no longer, the one in which TensorRT's objects were made.",
+        "Make one context before all of them (pycuda.autoinit makes one too), and keep it until "
+        "they are gone.",
+        f"{ISSUES}2052",
+    ),
+    Message(
+        "second-logger",
+        "note",
+        r"The logger passed into create\w+ differs from one already provided",
+        "TensorRT keeps the first logger that it was given.",
+        "",
+        "https://github.com/Hale423/CenterPoint/issues/12",
     ),
     Message(
         "default-stream",

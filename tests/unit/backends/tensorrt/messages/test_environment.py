@@ -69,6 +69,16 @@ LINES = [
         "context-changed",
         "[TRT] [W] The CUDA context changed between createInferBuilder and buildSerializedNetwork.",
     ),
+    (
+        "context-changed",
+        "[TRT] [E] 1: [cudaDriverHelpers.cpp::operator()::29] Error Code 1: Cuda Driver (context is "
+        "destroyed)",
+    ),
+    (
+        "second-logger",
+        "[TensorRT] WARNING: The logger passed into createInferRuntime differs from one already "
+        "provided for an existing builder, runtime, or refitter.",
+    ),
     ("default-stream", "[TRT] [W] Using default stream in enqueueV3() may lead to performance"),
     (
         "driver-fusion",

@@ -23,6 +23,11 @@ LINES = [
         "[TRT] [E] If_534_OutputLayer: IIfConditionalOutputLayer inputs must have the same shape.",
     ),
     (
+        "plugin-unregistered",
+        "[E] 1: Cannot deserialize plugin since corresponding IPluginCreator not found in Plugin "
+        "Registry",
+    ),
+    (
         "plugin-twice",
         "[E] Error[4]: IRuntime::deserializeCudaEngine: Error Code 4: API Usage Error (Cannot "
         "register the library as plugin creator of EfficientRotatedNMS_TRT exists already.)",
