@@ -38,8 +38,8 @@ PARSING = (
         "error",
         r"IPluginCreator not found in Plugin Registry",
         "The engine uses a plugin that this process has not loaded.",
-        "Load the plugin's library, or TensorRT's own plugins (init_libnvinfer_plugins), before the "
-        "engine.",
+        "Load the plugin's library, or TensorRT's own plugins (init_libnvinfer_plugins), before "
+        "the engine.",
         f"{ISSUES}1913",
     ),
     Message(

@@ -71,8 +71,8 @@ LINES = [
     ),
     (
         "context-changed",
-        "[TRT] [E] 1: [cudaDriverHelpers.cpp::operator()::29] Error Code 1: Cuda Driver (context is "
-        "destroyed)",
+        "[TRT] [E] 1: [cudaDriverHelpers.cpp::operator()::29] Error Code 1: Cuda Driver "
+        "(context is destroyed)",
     ),
     (
         "second-logger",
