@@ -954,8 +954,10 @@ def _io(trt, engine, index):
     profiles = []
     if is_input:
         for profile in range(engine.num_optimization_profiles):
-            if shape_tensor:
+            if shape_tensor and hasattr(engine, "get_tensor_profile_values"):
                 limits = engine.get_tensor_profile_values(profile, name)
+            elif shape_tensor and hasattr(engine, "get_profile_shape_input"):
+                limits = engine.get_profile_shape_input(profile, name)
             else:
                 limits = engine.get_tensor_profile_shape(name, profile)
             limits = [[int(x) for x in limit] for limit in limits or ()]
@@ -996,7 +998,11 @@ class Bound:
                 "Usually the GPU's memory is not enough.",
                 log=list(service.complaints),
             )
-        if profile and not self.context.set_optimization_profile_async(profile, cuda.stream.value):
+        # TensorRT 8.6 does not check the number, and crashes.
+        known = profile < engine.num_optimization_profiles
+        if profile and not (
+            known and self.context.set_optimization_profile_async(profile, cuda.stream.value)
+        ):
             raise Refused("profile", f"The engine has no optimization profile {profile}.")
         try:
             self._bind_inputs(profile, inputs, payload)
@@ -1352,7 +1358,8 @@ class Build:
         if parser.parse_from_file(model):
             return
         errors = [_parser_error(parser.get_error(i)) for i in range(parser.num_errors)]
-        first = errors[0] if errors else {"node": "", "op": "", "text": "it gives no reason"}
+        last = self.service.complaints[-1] if self.service.complaints else "it gives no reason"
+        first = errors[0] if errors else {"node": "", "op": "", "text": last}
         raise Refused(
             "parse",
             "TensorRT {} cannot parse the model{}: {}".format(
@@ -1365,7 +1372,9 @@ class Build:
 
     def _constrain(self, layers, nodes):
         """Set the precision of layers of `keep`; return their indices, and nodes that have none."""
-        keep = set(self.config["keep"]) if not self.strong else set()
+        if self.strong:
+            return set(), {}
+        keep = set(self.config["keep"])
         constrained, why = set(), dict.fromkeys(keep, "no layer of the network names it")
         for index, (layer, names) in enumerate(zip(layers, nodes)):
             asked = keep.intersection(names)
@@ -1548,7 +1557,8 @@ def _parser_error(error):
         found = getattr(error, name, None)
         return str(found()) if callable(found) else ""
 
-    return {"node": text("node_name"), "op": text("node_operator"), "text": text("desc")}
+    names = {"node": text("node_name"), "op": text("node_operator"), "text": text("desc")}
+    return dict(names, index=error.node())
 
 
 def _monitor(trt, service):
