@@ -45,6 +45,7 @@ _PREFIX = re.compile(
     | (?P<word>{_WORD})(?::(?:root:|torch_tensorrt\s?\[[^\]]*\]:)?|\s+TRT:)
     | [\w.-]+\s*\|(?=\s*\[)                                                # docker compose
     | [>\#](?=\s)
+    | (?:output|noise):(?=\s[^"])                                          # the worker's own
     | &&&&(?=\s(?P<failed>FAILED))
     )""",
     re.VERBOSE | re.IGNORECASE,
@@ -115,13 +116,15 @@ class Explainer:
         self._names_follow = False
 
     def add(self, line: str | LogLine) -> None:
-        """Take a line, or several that one message has."""
+        """Take a line, or the several that one message has; of these only the first is counted."""
         severity, text = ("", line) if isinstance(line, str) else line
-        severity = _SEVERITY.get(severity.lower(), "")
-        for raw in text.splitlines():
-            self.lines += 1
-            own = split_line(raw)
-            self._take(LogLine(own.severity or severity, own.text), raw)
+        first, *rest = text.split("\n")
+        own = split_line(first)
+        severity = own.severity or _SEVERITY.get(severity.lower(), "")
+        self._take(LogLine(severity, own.text), text)
+        for raw in rest:
+            self._take(split_line(raw), raw)
+        self.lines += 1 + len(rest)
 
     def findings(self) -> tuple[LogFinding, ...]:
         """Return what was found so far."""

@@ -54,6 +54,9 @@ from halfwise.errors import CaseError
         ("&&&& FAILED TensorRT.trtexec", "error", "FAILED TensorRT.trtexec"),
         ("[8] Assertion failed: x", "", "[8] Assertion failed: x"),
         ("Error[10]: hello", "", "Error[10]: hello"),
+        ("warning: [TRT] hello", "warning", "hello"),
+        ("output: hello", "", "hello"),
+        ('output: "tensor"', "", 'output: "tensor"'),
         ("plain words", "", "plain words"),
     ],
 )
@@ -112,12 +115,14 @@ def test_version(line, version):
 
 
 def test_severities_of_the_worker():
-    lines = [
-        LogLine("internal_error", "boom"),
-        LogLine("warning", "hm\n\nhm"),
-        LogLine("noise", "x"),
-    ]
-    assert [(f.severity, f.count) for f in explain(lines)] == [("error", 1), ("warning", 2)]
+    several = "While it ran:\nit stopped"
+    for lines in (
+        [LogLine("internal_error", several), LogLine("warning", "hm"), LogLine("noise", "x")],
+        [f"internal_error: {several}", "warning: hm", "noise: x", "verbose: y"],
+    ):
+        found = explain(lines)
+        assert [(f.severity, f.count) for f in found] == [("error", 1), ("warning", 1)]
+        assert found[0].lines[0].endswith(several)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
@@ -182,7 +187,7 @@ PIECES = (
 
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=8)), max_size=30).map("".join))
 def test_any_text_is_taken_and_no_warning_or_error_is_lost(text):
-    lines = [split_line(raw) for raw in text.splitlines()]
+    lines = [split_line(raw) for raw in text.split("\n")]
     found = explain([text])
     serious = [line for line in lines if line.severity in ("warning", "error") and line.text]
     # What announces other findings is left out where these came.
