@@ -215,6 +215,17 @@ def test_a_run_with_engines_fits_the_terminal(shapes):
     assert shapes
 
 
+def test_the_errors_say_whose_they_are():
+    proven = run(engines=engines(), verdict=verdict(level="engine"))
+    refused = run(engines=engines(), verdict=verdict(level="engine"), plan=None, baseline=None)
+    for shown, models in (
+        (proven, ["all FP16, emulated", "mixed engine"]),
+        (refused, ["FP32 engine"]),
+    ):
+        (table,) = (p for p in report(shown).parts if p.title == "Error against FP32")
+        assert [row["model"] for row in rows(table)] == models
+
+
 def test_hostile_names_stay_on_one_line():
     hostile = engines(
         rounds=(engine_round(1, step="a\n\x1b[2J"),),

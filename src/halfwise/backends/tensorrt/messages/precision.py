@@ -22,7 +22,8 @@ PRECISION = (
         "warning",
         r"(?P<quantity>\d+) weights are affected by this issue: Detected subnormal "
         r"(?P<low>\w+) values",
-        "Weights hold values so small that {low} stores them with fewer digits (arrays: {quantity}).",
+        "Weights hold values so small that {low} stores them with fewer digits "
+        "(arrays: {quantity}).",
         "Mostly harmless: each is wrong by less than 3e-8 in FP16. `halfwise fix` measures whether "
         "any of it matters.",
         f"{ISSUES}2709",
@@ -32,7 +33,8 @@ PRECISION = (
         "warning",
         r"(?P<quantity>\d+) weights are affected by this issue: Detected values less than smallest "
         r"positive (?P<low>\w+) subnormal",
-        "Weights below the smallest number of {low} are stored as that number (arrays: {quantity}).",
+        "Weights below the smallest number of {low} are stored as that number "
+        "(arrays: {quantity}).",
         "Mostly harmless, unless it is an eps that guards a division or a logarithm. " + _KEEP,
         f"{ISSUES}2709",
     ),
