@@ -38,8 +38,8 @@ def prove(
 
     A node is what its layers are, "mixed" where they differ, "unknown" where one of them is, and
     "other" where no layer computes it: constants are folded, and copies avoided. A node with bodies
-    has the layers of all nodes in them. Layers that tell nothing count as FP32 where the builder
-    was allowed nothing else, or the outputs show it.
+    has the layers of all nodes in them. Layers that are unknown or mixed count as FP32 where the
+    builder was allowed nothing else, or the outputs show it.
 
     Args:
         layers: Layers of the engine, their nodes by the names in `network`.
@@ -55,18 +55,13 @@ def prove(
     """
     alone = config is not None and config.low is None and not config.tf32
     alone = alone and all(wanted == "fp32" for wanted in asked.values())
-    reason = "nothing else was allowed" if alone else "its outputs are those of the FP32 engine"
-    excluded = sum(layer.precision == "unknown" for layer in layers) if alone or as_fp32 else 0
+    reason = "nothing else was allowed" if alone else "the outputs are those of the FP32 engine"
+    settled = [(alone or as_fp32) and layer.precision in ("unknown", "mixed") for layer in layers]
     timed = tuple(
         layer.model_copy(
-            update={
-                "milliseconds": time,
-                "precision": "fp32"
-                if excluded and layer.precision == "unknown"
-                else layer.precision,
-            }
+            update={"milliseconds": time, "precision": "fp32" if sure else layer.precision}
         )
-        for layer, time in zip(layers, _times(layers, milliseconds), strict=True)
+        for layer, time, sure in zip(layers, _times(layers, milliseconds), settled, strict=True)
     )
     nodes, compute = _nodes(timed, network, roles, asked)
     evidence = _Evidence(timed, compute, config)
@@ -76,7 +71,7 @@ def prove(
         node_share=_shares((n.precision, 1.0) for n in compute),
         time_share=_time_shares(timed, milliseconds),
         findings=tuple(evidence.findings()),
-        remarks=(*evidence.remarks(), *_doubts(layers, milliseconds, excluded, reason)),
+        remarks=(*evidence.remarks(), *_doubts(layers, milliseconds, sum(settled), reason)),
     )
 
 
@@ -266,15 +261,15 @@ def _unlisted(layers: Sequence[EngineLayer], milliseconds: Mapping[str, float]) 
 
 
 def _doubts(
-    layers: Sequence[EngineLayer], milliseconds: Mapping[str, float], excluded: int, reason: str
+    layers: Sequence[EngineLayer], milliseconds: Mapping[str, float], settled: int, reason: str
 ) -> Iterator[str]:
     if layers and not any(layer.type for layer in layers):
         yield (
             "The engine tells names of layers only. Build it with detailed profiling verbosity to "
             "see what it computes in."
         )
-    if excluded:
-        yield (f"{_count(excluded, 'layer')} of unknown precision count as FP32, because {reason}.")
+    if settled:
+        yield f"FP32 is not shown but certain for {_count(settled, 'layer')}, because {reason}."
     if unlisted := _unlisted(layers, milliseconds):
         share = sum(unlisted) / (sum(milliseconds.values()) or 1.0)
         yield f"{share:.0%} of the time is in layers that the inspector does not list."

@@ -188,8 +188,10 @@ def test_what_could_be_nothing_else_is_fp32():
     proof = proven(block, built=config(low=None), asked={"square": "fp32"})
     assert proof.node_share == {"fp32": 1.0}
     assert proof.remarks == (
-        "1 layer of unknown precision count as FP32, because nothing else was allowed.",
+        "FP32 is not shown but certain for 1 layer, because nothing else was allowed.",
     )
+    mixed = layer("mixed", *NODES)
+    assert proven(mixed, built=config(low=None)).node_share == {"fp32": 1.0}
     assert proven(block, built=config(low=None, tf32=True)).node_share == {"unknown": 1.0}
     strong = config(low=None, typing="strong")
     assert proven(block, built=strong, asked={"gelu": "fp16"}).node_share == {"unknown": 1.0}
@@ -249,6 +251,6 @@ def test_outputs_of_the_fp32_engine_settle_what_a_block_hides():
         "FP32 in 4 of 4 compute nodes.",
     )
     assert proof.remarks == (
-        "1 layer of unknown precision count as FP32, because its outputs are those of the FP32 "
+        "FP32 is not shown but certain for 1 layer, because the outputs are those of the FP32 "
         "engine.",
     )
