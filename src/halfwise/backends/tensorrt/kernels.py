@@ -130,7 +130,8 @@ def layer_precision(
     A fused block of 8.x (type "Myelin") is unknown: data types at its border say nothing about its
     inside. A kernel is what it multiplies, whatever its sums are kept in. A layer without a
     product, or whose kernel's name is silent, is what its floating-point inputs and outputs are;
-    "mixed" where they differ, or where a generated kernel casts inside. FP32 data may be multiplied in TF32, which no data type shows.
+    "mixed" where they differ, or where a generated kernel casts inside. FP32 data may be multiplied
+    in TF32, which no data type shows.
 
     Args:
         kind: Type of the layer.

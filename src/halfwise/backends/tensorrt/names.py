@@ -49,11 +49,16 @@ class NodeFinder:
 
     def __init__(self, network: Network | None, layers: Sequence[Listed]) -> None:
         """Take the network, and all layers of the engine in its order."""
-        self._known: dict[str, int] | None = None
+        self._known: dict[str, NodeName] | None = None
         self._blocks: dict[str, tuple[NodeName, ...]] = {}
         if network is not None:
-            names = [node_name(n) for n in network.model.graph.all_nodes()]
-            self._known = {name: i for i, name in enumerate(names)}
+            nodes = list(network.model.graph.all_nodes())
+            unnamed = (n for n in nodes if network.original_names.get(node_name(n)) == "")
+            # So onnx-tensorrt calls the unnamed nodes of the user's own file (`getNodeName`).
+            self._known = {
+                f"node_of_{n.outputs[0].name}": node_name(n) for n in unnamed if n.outputs
+            }
+            self._known |= {node_name(n): node_name(n) for n in nodes}
             self._blocks = self._divide(network, layers)
 
     def nodes(self, layer: Listed) -> tuple[NodeName, ...]:
@@ -74,7 +79,7 @@ class NodeFinder:
     def _named(self, layer: str) -> tuple[NodeName, ...]:
         """Return the nodes that the name of a layer tells."""
         if self._known is not None and layer in self._known:
-            return (NodeName(layer),)
+            return (self._known[layer],)
         bare = _MYELIN.sub("", layer)
         if _OWN.search(bare):
             return ()
@@ -88,7 +93,9 @@ class NodeFinder:
     def _existing(self, names: Iterable[str]) -> tuple[NodeName, ...]:
         """Return those of `names` that are nodes, each once."""
         distinct = dict.fromkeys(filter(None, names))
-        return tuple(NodeName(n) for n in distinct if self._known is None or n in self._known)
+        if self._known is None:
+            return tuple(map(NodeName, distinct))
+        return tuple(dict.fromkeys(self._known[name] for name in distinct if name in self._known))
 
     def _divide(
         self, network: Network, layers: Sequence[Listed]

@@ -2,6 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.backends.tensorrt.names import Listed, NodeFinder
+from halfwise.graph.model import network_from_proto, node_name
 from tests.unit.graph.sketch import Sketch, f32
 
 BLOCK = "{ForeignNode[weight + (Unnamed Layer* 1) [Shuffle]...(Unnamed Layer* 7) [ElementWise]]}"
@@ -54,6 +55,18 @@ def test_odd_names_count_where_metadata_or_the_model_tells_them():
     assert by_metadata(metadata) == by_metadata(metadata, network) == names
     assert [by_name(name, network) for name in names] == [(name,) for name in names]
     assert by_name("__main/Relu_myl0_1", network) == ()
+
+
+def test_unnamed_nodes_of_the_users_own_file():
+    sketch = Sketch()
+    last = sketch.op("Exp", sketch.op("Relu", sketch.input("x", [4])), name="last")
+    model = sketch.proto(last)
+    model.graph.node[0].name = ""
+    network = network_from_proto(model)
+    first = node_name(next(network.nodes()))
+    metadata = "[ONNX Layer: node_of_Relu_0_out]\x1e[ONNX Layer: last]"
+    assert by_metadata(metadata, network) == (first, "last")
+    assert by_name("node_of_Relu_0_out + last", network) == (first, "last")
 
 
 def test_layers_of_8_5_by_name():
