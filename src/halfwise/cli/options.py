@@ -15,6 +15,7 @@ import typer
 _data = partial(typer.Option, rich_help_panel="Data")
 _acceptance = partial(typer.Option, rich_help_panel="Acceptance")
 _plan = partial(typer.Option, rich_help_panel="Plan")
+_worker = partial(typer.Option, rich_help_panel="TensorRT")
 _running = partial(typer.Option, rich_help_panel="Running")
 
 ModelArgument = Annotated[
@@ -171,6 +172,26 @@ class Running:
     ort_library: Annotated[
         list[Path] | None,
         _running(metavar="PATH", help="Custom operators for ONNX Runtime. Repeatable."),
+    ]
+
+
+class Worker:
+    """Where TensorRT is."""
+
+    trt_python: Annotated[
+        str | None,
+        _worker(metavar="PATH", help="Python that can import tensorrt. Default: this one."),
+    ]
+    trt_command: Annotated[
+        str | None,
+        _worker(
+            metavar="CMD",
+            help='Command that ends in such a Python: "ssh orin python3", "docker run -i --gpus '
+            'all IMAGE python3".',
+        ),
+    ]
+    trt_worker: Annotated[
+        str | None, _worker(metavar="NAME", help="Worker of that name in halfwise.toml.")
     ]
 
 

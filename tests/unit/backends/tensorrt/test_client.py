@@ -3,6 +3,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -219,7 +220,7 @@ def test_nothing_is_left_behind(worker, model):
 @pytest.mark.usefixtures("cache")
 def test_it_ends_where_the_block_fails():
     started = time.monotonic()
-    numbers = []
+    numbers: list[Any] = []
 
     def use():
         with Worker("w", [sys.executable]) as worker:
