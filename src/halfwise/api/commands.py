@@ -282,6 +282,7 @@ def _judging(
                 references,
                 case.criterion,
                 case.metric,
+                level="recorded",
                 runner=recorded.runner,
             ).verdict
 
