@@ -25,6 +25,7 @@ class Journal:
     """The file `journal.jsonl`: a line before each build and one after it.
 
     Attributes:
+        path: The file.
         outcomes: Builds of earlier runs that ended, in order.
     """
 
@@ -39,7 +40,7 @@ class Journal:
             RecordMismatch: the file is no journal.
             OSError: it cannot be written.
         """
-        self._path, self._where = path, where
+        self.path, self._where = path, where
         self._begun: dict[str, dict[str, Any]] = {}
         self.outcomes: list[BuildOutcome] = []
         # A line that a crash cut off says nothing; the next one must not be glued to it.
@@ -48,6 +49,11 @@ class Journal:
             self._recall(line, number)
         with path.open("ab") as file:
             file.truncate(sum(map(len, whole)))
+
+    @property
+    def remembers(self) -> bool:
+        """Whether there are builds to leave out: they crashed, took too long, or never ended."""
+        return bool(self._begun)
 
     def _recall(self, line: bytes, number: int) -> None:
         try:
@@ -58,7 +64,7 @@ class Journal:
                 self._settle(entry)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise RecordMismatch(
-                f"Line {number} of the journal {self._path} cannot be read.",
+                f"Line {number} of the journal {self.path} cannot be read.",
                 "Remove the file; builds that crashed are tried again then.",
             ) from error
 
@@ -138,7 +144,7 @@ class Journal:
         return "" if longer else f"This build took longer than {entry['timeout']:g} s before."
 
     def _write(self, entry: dict[str, Any]) -> None:
-        with self._path.open("ab") as file:
+        with self.path.open("ab") as file:
             file.write(json.dumps(entry).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
