@@ -27,6 +27,8 @@ pytestmark = pytest.mark.skipif(
     "tools/get-sshd could not install it (Debian: apt-get install openssh-server openssh-client)",
 )
 
+FEEDS = {"x": np.zeros((1, 2), np.float32), "n": np.array([2], np.int32)}
+
 # What the login prints before the command runs, as a .bashrc or a wrapper does: text, control
 # characters, and the beginning of a frame's marker.
 _LOGIN = r"""#!/bin/sh
@@ -125,7 +127,7 @@ def test_the_worker_as_it_is_comes_up(ssh):
 def test_files_and_arrays_travel(ssh, tmp_path):
     data = os.urandom(1 << 20) * 20
     (tmp_path / "e").write_bytes(data)
-    feeds = {"x": np.arange(3 << 20, dtype=np.float32), "n": np.array([2], np.int32)}
+    feeds = FEEDS | {"x": np.arange(3 << 20, dtype=np.float32).reshape(-1, 2)}
     with Worker("loopback", [*ssh, sys.executable]) as worker:
         engine = worker.upload(tmp_path / "e")
         assert Path(engine.path).read_bytes() == data
@@ -138,13 +140,12 @@ def test_files_and_arrays_travel(ssh, tmp_path):
 @pytest.mark.usefixtures("told")
 def test_a_segmentation_fault_there_keeps_its_signal(ssh, tmp_path):
     (tmp_path / "e").write_bytes(b"engine")
-    feeds = {"x": np.zeros(1, np.float32)}
     with Worker("loopback", [*ssh, sys.executable]) as worker:
         engine = worker.upload(tmp_path / "e")
         with pytest.raises(EngineFailed) as failed:
-            worker.run(engine, 9, feeds)
+            worker.run(engine, 9, FEEDS)
         assert (failed.value.status, failed.value.signal) == ("crashed", "SIGSEGV")
-        assert worker.run(engine, 0, feeds).keys() == feeds.keys()
+        assert worker.run(engine, 0, FEEDS).keys() == FEEDS.keys()
 
 
 @pytest.mark.usefixtures("told")
@@ -152,22 +153,22 @@ def test_a_segmentation_fault_there_keeps_its_signal(ssh, tmp_path):
 def test_a_connection_that_breaks_is_lost_and_made_again(server, tmp_path, side):
     process, ssh = server
     (tmp_path / "e").write_bytes(b"engine")
-    feeds = {"x": np.zeros(1, np.float32)}
     with Worker("loopback", [*ssh, sys.executable]) as worker:
         engine = worker.upload(tmp_path / "e")
-        worker.run(engine, 0, feeds)
+        worker.run(engine, 0, FEEDS)
         there = children_of(process.pid)
         assert len(there) >= 3  # the session, the login, the worker
         sessions = [pid for pid in there if _name(pid).startswith("sshd")]
+        assert worker.process_id is not None
         victims = [worker.process_id] if side == "ssh" else sessions
         for victim in victims:
             os.kill(victim, signal.SIGKILL)
         with pytest.raises(
             EngineFailed, match="The connection to worker loopback is lost: ssh "
         ) as lost:
-            worker.run(engine, 0, feeds)
+            worker.run(engine, 0, FEEDS)
         assert lost.value.status == "lost"
-        assert worker.run(engine, 0, feeds).keys() == feeds.keys()
+        assert worker.run(engine, 0, FEEDS).keys() == FEEDS.keys()
         _gone(there)
 
 

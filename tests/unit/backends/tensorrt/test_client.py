@@ -153,7 +153,7 @@ def test_runs_and_times(worker, model):
 
 def test_values_that_the_engine_cannot_hold(worker, model):
     engine = build(worker, model).engine
-    with pytest.raises(CaseError, match="Input n is int64 with values that int32"):
+    with pytest.raises(CaseError, match="input 'n' holds 1099511627776, which int32 cannot hold"):
         worker.run(engine, 0, FEEDS | {"n": np.array([1 << 40])})
 
 
