@@ -24,7 +24,7 @@ SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/l
 pytestmark = pytest.mark.skipif(
     not (SSHD and shutil.which("ssh") and shutil.which("ssh-keygen")),
     reason="THE WORKER IS NOT TESTED OVER SSH: sshd, ssh or ssh-keygen is missing, and "
-    "tools/get-test-packages could not install it (Debian: apt-get install openssh-server openssh-client)",
+    "tools/get-test-packages could not install it (Debian: openssh-server, openssh-client)",
 )
 
 FEEDS = {"x": np.zeros((1, 2), np.float32), "n": np.array([2], np.int32)}
