@@ -206,6 +206,12 @@ def test_an_interpreter_that_is_not_there_says_so(ssh):
         Worker("loopback", [*ssh, "/nowhere/python3"]).__enter__()
 
 
+def test_a_terminal_is_refused(ssh):
+    with pytest.raises(BackendMissing, match="halfwise needs pipes there, not a terminal") as error:
+        Worker("loopback", [ssh[0], "-tt", *ssh[1:], sys.executable]).__enter__()
+    assert "RequestTTY" in error.value.hint
+
+
 def test_a_host_that_does_not_listen():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
