@@ -85,7 +85,8 @@ def _stand_ins(major: str, place: Path) -> None:
     """Compile one library that has the names of all."""
     library = place / "stand_in.so"
     source = Path(__file__).with_name("tensorrt_stub.c")
-    subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    compiler = os.environ.get("CC", "cc")
+    subprocess.run([compiler, "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
     for name in LIBRARIES:
         (place / f"{name}.so.{major}").symlink_to(library)
 
@@ -148,7 +149,7 @@ def _class(of: type) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value}
 
 
-def _signatures(function: Any) -> str:
+def _signatures(function: object) -> str:
     """Return `(self: Builder, ...) -> INetworkDefinition`, overloads separated by ` | `."""
     text = function.__doc__ or ""
     if "Overloaded function." in text:

@@ -1,0 +1,1 @@
+"""Benches on a GPU, with real TensorRT engines."""

@@ -1,0 +1,239 @@
+"""Figures from what a run says of its engines, and from running the delivered engine once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from bench.figures import Figure, at_least, at_most, equal, reported
+from bench.gpu.jobs import LOW_STAGES, Host, Job
+from bench.gpu.pipe import Pipe
+from bench.gpu.polygraphy_bisect import Bisected
+from halfwise.records import EngineResult, Engines, Run
+
+MOST_BUILDS = 3
+FASTER = 3.0
+OF_FP16, OF_TF32 = 1.10, 0.75
+_LAYERS = 25
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """An engine run apart from halfwise, on held-out samples.
+
+    Attributes:
+        error: Largest absolute error of any float output; NaN or inf where it has such values.
+        same_top1: Share of rows of the first output whose largest element is where FP32 has it.
+        samples: Number of samples.
+    """
+
+    error: float
+    same_top1: float
+    samples: int
+
+
+def check(host: Host, engine: bytes, model: Path, samples: Sequence[Arrays]) -> Checked:
+    """Return how an engine compares with ONNX Runtime in FP32."""
+    session = ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    errors, same = [0.0], []
+    with Pipe([host.trt_python], host.sources()) as pipe:
+        sha256 = pipe.put(engine)
+        for sample in samples:
+            wanted = dict(zip(names, session.run(names, dict(sample)), strict=True))
+            found = pipe.run(sha256, sample)
+            errors += [_error(wanted[n], found[n]) for n in names]
+            rows = (wanted[names[0]].argmax(-1), found[names[0]].argmax(-1))
+            same.append(float((rows[0] == rows[1]).mean()))
+    return Checked(float(np.max(errors)), float(np.mean(same)), len(samples))
+
+
+def _error(wanted: np.ndarray, found: np.ndarray) -> float:
+    with np.errstate(invalid="ignore"):
+        return float(np.abs(wanted.astype(np.float64) - found.astype(np.float64)).max())
+
+
+def samples_of(path: Path) -> list[dict[str, np.ndarray]]:
+    """Return the samples of a file of arrays [samples, *input shape]."""
+    arrays = dict(np.load(path))
+    count = len(next(iter(arrays.values())))
+    return [{name: array[i] for name, array in arrays.items()} for i in range(count)]
+
+
+def figures(name: str, job: Job, run: Run, checked: Checked | None) -> list[Figure]:
+    """Return the figures of a run with engines."""
+    engines = run.engines
+    if engines is None or engines.delivered is None:
+        why = "no engines" if engines is None else "; ".join(engines.notes)
+        return [equal(f"{name}: an engine was delivered", why, "yes")]
+    proven = proving_build(engines)
+    found = [
+        equal(f"{name}: verdict in the engine passed", run.verdict.passed, wanted=True),
+        at_most(f"{name}: builds until an engine passed", proven, MOST_BUILDS)
+        if job.bisect
+        else reported(f"{name}: builds until an engine passed", proven),
+        reported(f"{name}: builds in all", len(engines.builds), _outcomes(engines)),
+        reported(f"{name}: nodes kept by the emulation", _planned(run)),
+        reported(f"{name}: nodes kept in the engine", len(engines.keep)),
+        equal(
+            f"{name}: kept nodes without a failed engine that lacks them", len(unproven(engines)), 0
+        ),
+        reported(
+            f"{name}: builds of the plan that passed",
+            engines.confirmed,
+            f"of {len(engines.spread)}",
+        ),
+        *predictions(name, engines),
+    ]
+    if checked is not None:
+        found += _of_check(name, job, checked)
+    if job.fast:
+        found += latencies(name, engines)
+    return found
+
+
+def _of_check(name: str, job: Job, checked: Checked) -> list[Figure]:
+    note = f"{checked.samples} held-out samples, by a client of its own"
+    what = f"{name}: largest error of the delivered engine"
+    agreement = f"{name}: same top-1 as FP32"
+    if job.tolerance is None:
+        return [reported(what, checked.error, note), reported(agreement, checked.same_top1, note)]
+    return [
+        at_most(what, checked.error, job.tolerance, note),
+        equal(agreement, checked.same_top1, 1.0, note),
+    ]
+
+
+def _planned(run: Run) -> int:
+    return len(run.plan.keep) if run.plan is not None else 0
+
+
+def _outcomes(engines: Engines) -> str:
+    return ", ".join(f"{b.purpose}: {b.status} {b.seconds:.0f} s" for b in engines.builds)
+
+
+def proving_build(engines: Engines) -> float:
+    """Return the number of the first build whose engine passed; inf without one."""
+    return min((r.build for r in engines.rounds if r.passed), default=float("inf"))
+
+
+def proving_seconds(run: Run) -> float:
+    """Return the seconds of the stages without engines and of the builds up to the proven one."""
+    assert run.engines is not None
+    last = proving_build(run.engines)
+    emulated = sum(run.cost.stage_seconds.get(stage, 0.0) for stage in LOW_STAGES)
+    return emulated + sum(b.seconds for b in run.engines.builds if b.number <= last)
+
+
+def unproven(engines: Engines) -> list[str]:
+    """Return kept nodes that no engine was seen to need.
+
+    A node is needed where an engine failed that kept nothing but other nodes of the plan.
+    """
+    keep = frozenset(engines.keep)
+    failed = [
+        frozenset(r.keep) for r in engines.rounds if not r.passed and keep > frozenset(r.keep)
+    ]
+    return [n for n in engines.keep if not any(n not in tried for tried in failed)]
+
+
+def predictions(name: str, engines: Engines) -> list[Figure]:
+    """Return predicted and measured error of every round, as parts of the tolerance."""
+    found = []
+    for step in engines.rounds:
+        what = f"{name}: build {step.build}, {len(step.keep)} kept: measured error / tolerance"
+        predicted = [
+            f"{text} {value:.3g}"
+            for text, value in (
+                ("predicted", step.predicted),
+                ("with fusion", step.predicted_fused),
+            )
+            if value is not None
+        ]
+        measured = "no engine" if step.measured is None else step.measured
+        found.append(reported(what, measured, "; ".join([step.step, *predicted])))
+    return found
+
+
+def results_by_kind(engines: Engines) -> dict[str, EngineResult]:
+    """Return the engines of the table as fp32, tf32, fp16 and mixed, as far as they are there."""
+    found: dict[str, EngineResult] = {}
+    for result in engines.results:
+        config = result.build.config
+        if config.typing == "weak" and config.low is None:
+            kind = "tf32" if config.tf32 else "fp32"
+        else:
+            kind = "mixed" if config.keep else "fp16"
+        found.setdefault(kind, result)
+    if not engines.keep and "fp16" in found:
+        found["mixed"] = found["fp16"]
+    return found
+
+
+def latencies(name: str, engines: Engines) -> list[Figure]:
+    """Return the ratios of median latencies that are judged, and the medians."""
+    results = results_by_kind(engines)
+    medians = {k: r.latency.median_ms for k, r in results.items() if r.latency is not None}
+    found = [
+        reported(f"{name}: median latency of {kind} (ms)", median, _shapes(results[kind]))
+        for kind, median in medians.items()
+    ]
+    for other, limit in (("fp16", OF_FP16), ("tf32", OF_TF32)):
+        ratio = medians.get("mixed", float("nan")) / medians.get(other, float("nan"))
+        found.append(at_most(f"{name}: latency of mixed / {other}", ratio, limit))
+    return found
+
+
+def _shapes(result: EngineResult) -> str:
+    assert result.latency is not None
+    shapes = "; ".join(f"{n} {'×'.join(map(str, s))}" for n, s in result.latency.shapes.items())
+    return f"{shapes}, p99 {result.latency.p99_ms:.3g} ms"
+
+
+def profile(engines: Engines) -> dict[str, Any]:
+    """Return the slowest layers of every engine of the table, and its shares by precision."""
+    return {
+        kind: {
+            "milliseconds": result.latency.median_ms if result.latency else None,
+            "engine_bytes": result.build.engine.bytes if result.build.engine else None,
+            "time_share": result.proof.time_share,
+            "node_share": result.proof.node_share,
+            "findings": result.proof.findings,
+            "slowest": [
+                [layer.milliseconds, layer.precision, layer.type, layer.name[:120], layer.tactic]
+                for layer in sorted(
+                    result.proof.layers, key=lambda layer: -(layer.milliseconds or 0.0)
+                )[:_LAYERS]
+            ],
+        }
+        for kind, result in results_by_kind(engines).items()
+        if result.proof is not None
+    }
+
+
+def comparison(
+    name: str, run: Run, wall: float, other: Bisected, judged: Checked | None
+) -> Iterable[Figure]:
+    """Return how long Polygraphy took for the same model, and how good its answer is."""
+    note = f"{other.ended}, first {other.layers} layers, builds tried {list(other.tried)}"
+    yield reported(f"{name}: Polygraphy, seconds", other.seconds, note)
+    yield reported(f"{name}: Polygraphy, builds", other.builds, f"{other.failed_builds} failed")
+    if judged is not None:
+        note = f"its last good engine; same top-1 {judged.same_top1:.3g}"
+        yield reported(f"{name}: Polygraphy, largest error", judged.error, note)
+    seconds = proving_seconds(run)
+    yield reported(f"{name}: whole command (s)", wall)
+    yield at_least(
+        f"{name}: Polygraphy's time / time until the proven engine",
+        other.seconds / seconds,
+        FASTER,
+        f"{seconds:.1f} s: stages without engines, and builds until one passed; "
+        f"of the whole command {other.seconds / wall:.2g}",
+    )

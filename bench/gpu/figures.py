@@ -1,0 +1,208 @@
+"""Fixes models for TensorRT on a GPU and writes `gpu_<name>.json` each, and a table.
+
+    python -m bench.gpu.figures --trt-python PYTHON --work DIR NAME …
+
+Run it from the repository's root, where halfwise is installed; `run.sh` does without. Names are those
+of `bench/gpu/jobs.py`. Exits with 1 if a figure is not reached. bench/gpu/README.md tells how to
+prepare a host.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from bench.figures import Figure, Result, equal, machine, reported, table
+from bench.gpu import engines as seen
+from bench.gpu.jobs import JOBS, Host, Job
+from bench.gpu.polygraphy_bisect import Bisected, bisect
+from bench.runs import ROOT
+from halfwise import report
+from halfwise.records import Run, WorkerInfo
+
+RESULTS = ROOT / "bench" / "results"
+BISECT_SECONDS = 240.0
+
+
+def fix(job: Job, host: Host, folder: Path) -> tuple[Run | None, float, int | None]:
+    """Run `halfwise fix` as a user would; return its record, wall time and exit code.
+
+    `folder` has the model and its inputs. It gets the run in `run`, and `fix.log`, each line with
+    the seconds since the start.
+    """
+    heldout = folder / "heldout.npz"
+    words = [
+        *(sys.executable, "-u", "-m", "halfwise", "fix", str(folder / "model.onnx")),
+        *("--inputs", str(folder / "inputs.npz")),
+        *(("--heldout", str(heldout)) if heldout.exists() else ()),
+        *host.options(),
+        *job.judging,
+        *job.options,
+        *("-o", str(folder / "run")),
+    ]
+    code, wall = _logged(words, folder / "fix.log", job.seconds)
+    record = folder / "run" / "run.json"
+    return (report(folder / "run") if record.exists() else None), wall, code
+
+
+def _logged(words: list[str], log: Path, seconds: float) -> tuple[int | None, float]:
+    """Run a command with the time before each line of what it says; None: it took too long."""
+    started = time.monotonic()
+    with (
+        log.open("w", encoding="utf-8") as file,
+        subprocess.Popen(
+            words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
+        ) as child,
+    ):
+        file.write(f"$ {' '.join(words)}\n")
+        assert child.stdout is not None
+        os.set_blocking(child.stdout.fileno(), False)
+        rest, ended = b"", False
+        while not ended:
+            ended = child.poll() is not None
+            if time.monotonic() - started > seconds:
+                child.terminate()
+                child.wait(20)
+                return None, time.monotonic() - started
+            *lines, rest = (rest + (child.stdout.read() or b"")).split(b"\n")
+            for line in lines:
+                text = line.decode(errors="replace")
+                file.write(f"{time.monotonic() - started:7.1f} {text}\n")
+                file.flush()
+            time.sleep(0.05)
+        file.write(rest.decode(errors="replace"))
+        return child.returncode, time.monotonic() - started
+
+
+def measure(name: str, host: Host, work: Path) -> Result:
+    """Return what came of one job."""
+    job, folder = JOBS[name], work / name
+    lacking = _provide(name, job, host, folder)
+    if lacking:
+        return Result(f"gpu_{name}", _command(name), [], lacking)
+    run, wall, code = fix(job, host, folder)
+    log = (folder / "fix.log").read_text(encoding="utf-8").splitlines()[-40:]
+    details: dict[str, Any] = {"command": log[0] if log else "", "exit_code": code}
+    figures: list[Figure] = [reported(f"{name}: whole command (s)", wall)]
+    if run is None or run.engines is None or run.engines.delivered is None:
+        figures.append(equal(f"{name}: an engine was delivered", f"exit code {code}", "yes"))
+        details["log"] = log
+    worker = run.engines.worker if run is not None and run.engines is not None else None
+    if run is not None and run.engines is not None:
+        details["stages"] = run.cost.stage_seconds
+        details["engines"] = seen.profile(run.engines)
+        _keep(folder)
+        if run.engines.delivered is not None:
+            checked = _check(run, host, folder)
+            figures += seen.figures(name, job, run, checked)
+    if job.bisect:
+        other, judged = _bisected(job, host, folder)
+        details["polygraphy"] = other.told()
+        if run is not None and run.engines is not None:
+            figures += seen.comparison(name, run, wall, other, judged)
+    found = Result(f"gpu_{name}", _command(name), figures, None, details=details)
+    found.machine.update(_gpu(worker, host))
+    return found
+
+
+def _command(name: str) -> str:
+    return f"python -m bench.gpu.figures --trt-python PYTHON --work DIR {name}"
+
+
+def _provide(name: str, job: Job, host: Host, folder: Path) -> str | None:
+    """Make or link the model and its inputs; return what is lacking."""
+    if job.make is not None:
+        job.make().save(folder)
+        return None
+    if host.models is None or not (host.models / name / "model.onnx").exists():
+        return f"{name}: not in the models folder"
+    folder.mkdir(parents=True)
+    for file in ("model.onnx", "inputs.npz"):
+        (folder / file).symlink_to((host.models / name / file).resolve())
+    return None
+
+
+def _keep(folder: Path) -> None:
+    data = (folder / "run" / "run.json").read_bytes()
+    (folder / "run.json.gz").write_bytes(gzip.compress(data))
+
+
+def _check(run: Run, host: Host, folder: Path) -> seen.Checked | None:
+    """Return how the delivered engine does on held-out samples; None where it is not here."""
+    assert run.engines is not None
+    assert run.engines.delivered is not None
+    engine = folder / "run" / run.engines.delivered.path
+    if not engine.exists():
+        return None
+    held = folder / "heldout.npz"
+    # Without a file of their own, every fourth sample is held out.
+    samples = seen.samples_of(held if held.exists() else folder / "inputs.npz")
+    samples = samples if held.exists() else samples[3::4]
+    return seen.check(host, engine.read_bytes(), folder / "model.onnx", samples)
+
+
+def _bisected(job: Job, host: Host, folder: Path) -> tuple[Bisected, seen.Checked | None]:
+    """Return what Polygraphy found with the calibration samples, judged on those held out."""
+    assert job.tolerance is not None
+    model = folder / "model.onnx"
+    samples = seen.samples_of(folder / "inputs.npz")
+    inputs = {name: np.concatenate([s[name] for s in samples]) for name in samples[0]}
+    session = ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    outputs = dict(zip(names, session.run(names, inputs), strict=True))
+    found = bisect(
+        host, model, (inputs, outputs), job.tolerance, folder / "polygraphy", BISECT_SECONDS
+    )
+    if found.engine is None:
+        return found, None
+    heldout = seen.samples_of(folder / "heldout.npz")
+    return found, seen.check(host, found.engine.read_bytes(), model, heldout)
+
+
+def _gpu(worker: WorkerInfo | None, host: Host) -> dict[str, Any]:
+    """Return where engines were built."""
+    told = {"tactic_sources": host.tactic_sources or "default"}
+    if worker is None:
+        return told
+    return {
+        **told,
+        "gpu": worker.gpu,
+        "compute_capability": worker.compute_capability,
+        "driver": worker.driver,
+        "tensorrt": worker.tensorrt,
+        "worker_python": worker.python,
+    }
+
+
+def main() -> int:
+    """Run the jobs that the command line names; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="+", choices=list(JOBS), metavar="NAME")
+    parser.add_argument("--trt-python", required=True, help="interpreter that imports tensorrt")
+    parser.add_argument("--tactic-sources", default="", help="comma-separated; default: all")
+    parser.add_argument("--models", type=Path, help="folder of the published models")
+    parser.add_argument("--work", type=Path, required=True, help="takes models and runs")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="takes gpu_<name>.json")
+    given = parser.parse_args()
+    host = Host(given.trt_python, given.tactic_sources, given.models)
+    results = []
+    for name in given.names:
+        print(f"{name} …", flush=True)
+        results.append(measure(name, host, given.work.resolve()))
+        results[-1].save(given.results)
+        print(table(results[-1:]), flush=True)
+    print(f"machine: {machine()['cpu']}")
+    return 0 if all(result.reached for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""What the GPU benches fix, how it is judged, and the options that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.gpu import models
+from bench.runs import JUDGING
+
+TOLERANCE = 0.05
+"""Largest absolute error of the digits models' logits, which reach about 5."""
+BATCH = 32
+LOW_STAGES = ("load", "reference", "observe", "baseline", "emulate", "search", "judge", "certify")
+"""Stages of `fix` that need no engine."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where engines are built.
+
+    Attributes:
+        trt_python: The interpreter that imports tensorrt.
+        tactic_sources: Names of tactic sources, comma-separated; empty for TensorRT's default.
+        models: Folder of the published models, or None.
+    """
+
+    trt_python: str
+    tactic_sources: str
+    models: Path | None
+
+    def options(self) -> list[str]:
+        """Return the options of `halfwise fix` that name this host."""
+        sources = ["--tactic-sources", self.tactic_sources] if self.tactic_sources else []
+        return ["--target", "tensorrt", "--trt-python", self.trt_python, *sources]
+
+    def sources(self) -> list[str] | None:
+        """Return the tactic sources as a list; None for TensorRT's default."""
+        return self.tactic_sources.split(",") if self.tactic_sources else None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model to fix for TensorRT.
+
+    Attributes:
+        make: Makes it; None for a published model, which lies in the models folder.
+        judging: Options that judge it.
+        options: Further options of `halfwise fix`.
+        tolerance: Largest absolute error that its delivered engine may have; None where the
+            criterion of `judging` is all there is.
+        fast: Whether its latency is judged, at batch `BATCH`.
+        bisect: Whether Polygraphy bisects it for comparison.
+        seconds: When to give up on `halfwise fix`.
+    """
+
+    make: Callable[[], models.Made] | None = None
+    judging: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    tolerance: float | None = None
+    fast: bool = False
+    bisect: bool = False
+    seconds: float = 540.0
+
+
+def _shapes(low: int, best: int) -> tuple[str, ...]:
+    tail = "3x224x224"
+    return (
+        *("--minShapes", f"images:{low}x{tail}"),
+        *("--optShapes", f"images:{best}x{tail}"),
+        *("--maxShapes", f"images:{best}x{tail}"),
+    )
+
+
+_DIGITS = ("--max-abs", str(TOLERANCE))
+# A build of these takes a minute or so: confirm with one more, and try fewer plans.
+_FEW = ("--max-builds", "3", "--builds", "2")
+
+JOBS: Mapping[str, Job] = {
+    "digits": Job(models.digits, _DIGITS, tolerance=TOLERANCE, bisect=True, seconds=240),
+    "digits_ffn": Job(models.digits_ffn, _DIGITS, tolerance=TOLERANCE, bisect=True, seconds=240),
+    "resnet50": Job(models.resnet50, options=(*_shapes(1, BATCH), *_FEW), fast=True),
+    "vit_b": Job(models.vit_b16, options=(*_shapes(1, BATCH), *_FEW), fast=True),
+    "vit_b_layernorm": Job(
+        models.vit_b16_layernorm, options=(*_shapes(1, BATCH), *_FEW), fast=True
+    ),
+    "magika": Job(judging=JUDGING["magika"]),
+    "yolox_nano": Job(judging=JUDGING["yolox_nano"], options=_FEW),
+    "ppocr_v3_det": Job(
+        judging=JUDGING["ppocr_v3_det"], options=("--max-builds", "1", "--builds", "1")
+    ),
+}

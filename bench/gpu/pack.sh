@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Packs what a host without network lacks to run halfwise and its GPU benches there, TensorRT apart.
+# Usage: pack.sh OUT MODELS [PACKAGE...]
+#   MODELS   folder with magika/, yolox_nano/, ppocr_v3_det/ (model.onnx and inputs.npz); "" for none
+#   PACKAGE  packages that the host lacks; without any, all that halfwise needs at run time
+# Makes OUT/0, OUT/1, … of wheels for CPython 3.12 on x86-64 Linux (versions of requirements.lock) and
+# OUT/models, each at most 60 MB, for hosts that take files in small pieces.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+mkdir -p "$1"; out=$(cd "$1" && pwd); models=$2; shift 2
+if [ $# = 0 ]; then
+  set -- annotated-doc annotated-types click flatbuffers markdown-it-py mdurl ml-dtypes mpmath numpy \
+    onnx onnx-ir onnxruntime packaging protobuf pydantic pydantic-core pygments rich scipy \
+    shellingham sympy typer typing-extensions typing-inspection
+fi
+rm -rf "$out"/[0-9] "$out/models"; mkdir "$out/0"
+pins=()
+for package in "$@"; do
+  # Where the lock has two versions, the last is for Python 3.12 and later.
+  pins+=("$(grep -E "^$package==" "$root/requirements.lock" | tail -n 1 | grep -oE '^[^ ;]+')")
+done
+python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: \
+  --python-version 3.12 --implementation cp \
+  --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
+  --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform any \
+  -d "$out/0" "${pins[@]}"
+number=0 size=0
+for wheel in "$out"/0/*.whl; do
+  bytes=$(stat -c %s "$wheel")
+  if ((size + bytes > 60000000 && size > 0)); then
+    number=$((number + 1)) size=0; mkdir "$out/$number"
+  fi
+  size=$((size + bytes))
+  [ $number = 0 ] || mv "$wheel" "$out/$number/"
+done
+if [ -n "$models" ]; then
+  for name in magika yolox_nano ppocr_v3_det; do
+    mkdir -p "$out/models/$name"
+    cp "$models/$name"/{model.onnx,inputs.npz} "$out/models/$name/"
+  done
+fi
+du -sm "$out"/*

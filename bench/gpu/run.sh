@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Runs GPU benches on a host without network. Usage, from anywhere:
+#   [TACTIC_SOURCES=A,B] run.sh TRT_PYTHON PACK OUT NAME...
+#   TRT_PYTHON  the interpreter that imports tensorrt (for the comparison, polygraphy and onnx too)
+#   PACK        what pack.sh made; "" where halfwise's dependencies are installed and no models are wanted
+#   OUT         gets gpu_<name>.json, and logs.tar.gz with every log and run.json
+#   NAME        see bench/gpu/jobs.py
+# The exit code is 1 if a figure is not reached.
+set -uo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+trt_python=$1 pack=$2; mkdir -p "$3"; out=$(cd "$3" && pwd); shift 3
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+mkdir "$work/site"; models=()
+if [ -n "$pack" ]; then
+  pack=$(cd "$pack" && pwd)
+  python3 -m pip install -q --disable-pip-version-check --no-index --no-deps --no-compile \
+    --target "$work/site" "$pack"/[0-9]/*.whl || exit 2
+  [ ! -d "$pack/models" ] || models=(--models "$pack/models")
+fi
+# halfwise asks for its own version, so source on the path is not enough.
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/pyproject.toml")
+mkdir "$work/site/halfwise-$version.dist-info"
+printf 'Metadata-Version: 2.1\nName: halfwise\nVersion: %s\n' "$version" \
+  > "$work/site/halfwise-$version.dist-info/METADATA"
+# The packages of this Python are not for the other one.
+printf '#!/bin/sh\nunset PYTHONPATH\nexec "%s" "$@"\n' "$trt_python" > "$work/trt-python"
+chmod +x "$work/trt-python"
+cd "$root" || exit 2
+PYTHONPATH="$work/site:$root/src:$root" PYTHONUNBUFFERED=1 python3 -m bench.gpu.figures \
+  --trt-python "$work/trt-python" --tactic-sources "${TACTIC_SOURCES:-}" "${models[@]}" \
+  --work "$work/runs" --results "$out" "$@"
+code=$?
+cd "$work/runs" && find . \( -name '*.log' -o -name '*.jsonl' -o -name 'run.json.gz' \) -print0 |
+  tar -czf "$out/logs.tar.gz" --null -T -
+exit $code
