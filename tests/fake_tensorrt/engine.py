@@ -151,7 +151,7 @@ class ICudaEngine:
     def create_engine_inspector(self):
         return EngineInspector(self._program)
 
-    def create_execution_context(self, *_):
+    def create_execution_context(self):
         try:
             faults.strike("context")
         except faults.Failure as failure:

@@ -80,14 +80,14 @@ class OnnxParser:
     def clear_errors(self):
         self._errors.clear()
 
-    def parse_from_file(self, path):
+    def parse_from_file(self, model):
         try:
             # Without external data: onnx takes none from files with several names.
-            proto = onnx.load(path, load_external_data=False)
+            proto = onnx.load(model, load_external_data=False)
             for tensor in proto.graph.initializer:
-                _read_beside(tensor, Path(path).parent)
+                _read_beside(tensor, Path(model).parent)
         except (DecodeError, OSError, ValueError):
-            return self._fail(ErrorCode.MODEL_DESERIALIZE_FAILED, f"Failed to parse file: {path}")
+            return self._fail(ErrorCode.MODEL_DESERIALIZE_FAILED, f"Failed to parse file: {model}")
         return self._take(proto)
 
     def parse(self, model, path=None):
