@@ -4,9 +4,6 @@ import json
 import random
 import time
 
-import onnx
-
-from halfwise.graph.model import network_from_proto
 from tests.fake_tensorrt import faults
 from tests.fake_tensorrt.enums import (
     BuilderFlag,
@@ -16,7 +13,7 @@ from tests.fake_tensorrt.enums import (
 )
 from tests.fake_tensorrt.logger import need_logger
 from tests.fake_tensorrt.network import INetworkDefinition
-from tests.fake_tensorrt.program import Plan, compute_nodes, pack_engine
+from tests.fake_tensorrt.plan import Plan, pack_engine
 from tests.fake_tensorrt.versions import NUMBERS, VERSION, Callback, bound
 
 _CACHE = b"faketiming\x01"
@@ -238,7 +235,7 @@ class Builder:
         if network._strong and low is not None:
             raise faults.Failure(
                 "3: [builder.cpp] Error Code 3: API Usage Error (Parameter check failed, "
-                f"condition: !config.getFlag(BuilderFlag::k{low.upper()}). A strongly typed network)"
+                f"condition: !config.getFlag(BuilderFlag::k{low.upper()}))"
             )
         for fault in (layer._fault() for layer in network if not network._strong):
             if fault is not None:
@@ -264,9 +261,13 @@ class Builder:
         number = faults.count("plans")
         chance, _, seed = faults.knob_text("VARY", "0:0").partition(":")
         if float(chance) and low is not None:
+            # Only here: what runs engines takes a second to import.
+            from tests.fake_tensorrt.program import compute_nodes
+
             draw = random.Random(int(seed or 0) * 1000003 + number)  # noqa: S311 - no secret
-            parsed = network_from_proto(onnx.load_model_from_string(network._proto))
-            kept |= {n for n in compute_nodes(parsed, low) if draw.random() < float(chance)}
+            kept |= {
+                n for n in compute_nodes(network._parsed, low) if draw.random() < float(chance)
+            }
         return sorted(kept)
 
     def _check_profiles(self, network, config):

@@ -2,10 +2,8 @@
 
 import json
 
-import onnx_ir as ir
-
 from tests.fake_tensorrt.enums import LayerInformationFormat, data_type
-from tests.fake_tensorrt.network import dims
+from tests.fake_tensorrt.network import FLOATS, dims
 from tests.fake_tensorrt.versions import NUMBERS, bound
 
 _WORDS = {"FLOAT": "Float", "HALF": "Half", "BF16": "BFloat16", "INT32": "Int32", "INT64": "Int64"}
@@ -103,9 +101,8 @@ class EngineInspector:
         return ("\x1f" if fused and NUMBERS >= (10,) else "\x1e").join(names)
 
     def _kind(self, values):
-        floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-        found = [v.dtype for v in values if v.dtype in floats]
-        return _WORDS[data_type(found[0]).name] if found else ""
+        kinds = [data_type(value.dtype) for value in values]
+        return next((_WORDS[kind.name] for kind in kinds if kind in FLOATS), "")
 
     def _tensor(self, value):
         kind = data_type(value.dtype)
