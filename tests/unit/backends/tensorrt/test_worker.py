@@ -201,6 +201,39 @@ def test_weak_typing_ignores_casts_and_strong_typing_obeys_them(fake_worker: Com
         assert np.isinf(arrays(pipe.run(built(strong), x=LARGE))["y"]).all()
 
 
+def test_builds_differ_by_chance(fake_worker: Command) -> None:
+    with Pipe(fake_worker(vary=(0.5, 1))) as pipe:
+        how: dict[str, Any] = {"profiles": PROFILE, "low": "fp16"}
+        engines = [built(pipe.build(SQUARES, **how)) for _ in range(8)]
+        found = [np.isinf(arrays(pipe.run(engine, x=LARGE))["y"]).all() for engine in engines]
+    assert len(set(engines)) == 8
+    assert len(set(found)) == 2
+
+
+def test_the_builder_tells_of_weights(worker: Pipe) -> None:
+    scaled = model(
+        """(float[2] x) => (float[2] y) <float[1] large = {100000}, float[1] small = {1e-6}>
+        { [a] z = Mul(x, small) [b] y = Mul(z, large) }"""
+    )
+    assert worker.build(scaled).lines("warning") == []
+    lines = worker.build(scaled, low="fp16").lines("warning")
+    assert lines[0].startswith("TensorRT encountered issues when converting weights")
+    assert [line for line in lines if "- 1 weights are affected" in line] == lines[1:3]
+
+
+def test_several_profiles(worker: Pipe) -> None:
+    other = profile(x=((8, 4), (9, 4), (10, 4)))
+    engine = built(worker.build(SQUARES, profiles=PROFILE + other))
+    described = worker.ask("describe", engine=engine)
+    assert described["profiles"] == 2
+    assert [p["max"] for p in described["io"][0]["profiles"]] == [[3, 4], [10, 4]]
+    nine = np.ones((9, 4), np.float32)
+    refused(worker.run(engine, x=nine), "shape")
+    told = [{"name": "x", "dtype": "float32", "shape": [9, 4]}]
+    answer = worker.ask("run", nine.tobytes(), engine=engine, profile=1, inputs=told)
+    assert arrays(answer)["y"].shape == (9, 4)
+
+
 def test_casts_and_integers_take_no_constraint(worker: Pipe) -> None:
     moving = model(
         """(float[2, 4] x) => (float[2, 4] y, int64[2] s) <float[1] w = {2}>
@@ -345,6 +378,7 @@ def test_inspection(fake_worker: Command, version: str) -> None:
     assert [layer["Name"] for layer in layers] == ["{ForeignNode[mul...square]}", "root"]
     assert list(answer["milliseconds"]) == ["{ForeignNode[mul...square]}", "root"]
     assert (b"\x1e" in answer.payload) == (version == "8.6.1")
+    assert layers[1]["Outputs"][0]["Dimensions"] == [2, 4]
 
 
 def test_timing_cache_goes_round(worker: Pipe) -> None:
@@ -455,6 +489,15 @@ def test_no_implementation_for_a_fused_block(fake_worker: Command) -> None:
         assert "{ForeignNode[mul...root]}" in " ".join(answer["log"])
         built(pipe.build(SQUARES, keep=["mul", "square", "root"], **how))
         built(pipe.build(SQUARES, keep=[], **how))
+
+
+def test_faults_of_some_configurations_only(fake_worker: Command) -> None:
+    fault = Fault("build", "abort", when={"low": "fp16", "kept": ["root"]})
+    with Pipe(fake_worker(faults=[fault])) as pipe:
+        built(pipe.build(SQUARES, profiles=PROFILE))
+        built(pipe.build(SQUARES, profiles=PROFILE, low="fp16", keep=["square"]))
+        answer = pipe.build(SQUARES, profiles=PROFILE, low="fp16", keep=["root"])
+        assert answer["signal"] == "SIGABRT"
 
 
 def test_out_of_memory(fake_worker: Command) -> None:
