@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from halfwise.backends.tensorrt.worker import MAGIC, Unpacker, pack
 from tests.fake_tensorrt.client import CONFIG, Answer, Gone, Pipe, arrays, engine_file
 from tests.fake_tensorrt.faults import Fault
+from tests.workers import children_of, is_running
 
 VERSIONS = ("8.6.1", "10.0.1", "11.4.0")
 Command = Callable[..., list[str]]
@@ -41,6 +43,13 @@ def profile(**limits: tuple[tuple[int, ...], ...]) -> list[dict[str, Any]]:
 
 
 PROFILE = profile(x=((1, 4), (2, 4), (3, 4)))
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -572,6 +581,35 @@ def test_what_libraries_print_does_no_harm(fake_worker: Command) -> None:
         built(answer)
         assert answer.noise == b""
         assert pipe.ask("hello")["kind"] == "result"
+
+
+def test_a_death_between_requests_goes_unnoticed(worker: Pipe) -> None:
+    engine = built(worker.build(SQUARES, profiles=PROFILE))
+    (child,) = children_of(worker.process.pid)
+    os.kill(child, signal.SIGKILL)
+    wait_for(lambda: not children_of(worker.process.pid))  # the supervisor has seen it
+    assert worker.run(engine, x=LARGE)["kind"] == "result"
+
+
+def test_the_end_of_input_ends_a_build(fake_worker: Command, tmp_path: Path) -> None:
+    pipe = Pipe(fake_worker(faults=[Fault("build", "hang")]))
+    pipe.send("build", **pipe.build_request(SQUARES, profiles=PROFILE))
+    wait_for((tmp_path / "worker-counts" / "build").exists)
+    children = children_of(pipe.process.pid)
+    pipe.close()
+    assert children
+    wait_for(lambda: not any(map(is_running, children)))
+
+
+def test_builds_on_one_gpu_wait_for_one_another(fake_worker: Command, tmp_path: Path) -> None:
+    with Pipe(fake_worker(pace={"build": 5.0})) as first, Pipe(fake_worker()) as second:
+        second.ask("hello")
+        first.send("build", **first.build_request(SQUARES, profiles=PROFILE))
+        wait_for((tmp_path / "worker-counts" / "build").exists)
+        answer = second.build(SQUARES, profiles=PROFILE, timeout=4.0)
+    kinds = [h["kind"] for h in answer.before if h["kind"] in ("waiting", "started")]
+    assert kinds == ["waiting", "started"]
+    built(answer)
 
 
 def test_a_lost_supervisor_takes_the_child_with_it(fake_worker: Command) -> None:
