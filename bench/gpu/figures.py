@@ -2,8 +2,8 @@
 
     python -m bench.gpu.figures --trt-python PYTHON --work DIR NAME …
 
-Run it from the repository's root, where halfwise is installed; `run.sh` does without. Names are those
-of `bench/gpu/jobs.py`. Exits with 1 if a figure is not reached. bench/gpu/README.md tells how to
+Run it from the repository's root, where halfwise is installed; `run.sh` does without. Names are in
+`bench/gpu/jobs.py`. Exits with 1 if a figure is not reached. bench/gpu/README.md tells how to
 prepare a host.
 """
 
