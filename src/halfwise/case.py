@@ -12,7 +12,7 @@ from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_MODEL_BYTES
 from halfwise.graph.widen import Stored
 from halfwise.metrics import Metric
-from halfwise.records import Criterion
+from halfwise.records import Criterion, Profile, Typing
 
 Sample = Mapping[str, NDArray[Any]]
 """One set of model inputs: input name → array of the model's own rank and dtype."""
@@ -139,3 +139,37 @@ class Settings:
     device: str = "cpu"
     libraries: tuple[Path, ...] = ()
     large_from: int = LARGE_MODEL_BYTES
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How engines are built and judged.
+
+    Attributes:
+        typing: Typing regime; None for the default of the worker's TensorRT.
+        profiles: Optimization profiles; none for those of the data.
+        timing_cache: File that is read where it exists, and written.
+        workspace_bytes: Largest workspace of one layer; None for TensorRT's default.
+        optimization_level: Builder optimisation level; None for TensorRT's default.
+        tactic_sources: Names of tactic sources; None for TensorRT's default.
+        plugins: Plugin libraries on the worker's side.
+        builds: Builds of the delivered plan, the delivered one included.
+        max_builds: Builds that the search for a plan may use, without comparisons and
+            confirmations.
+        build_timeout: Seconds for one build.
+        run_timeout: Seconds for one inference, timing or inspection.
+        verbose: Ask for TensorRT's verbose log.
+    """
+
+    typing: Typing | None = None
+    profiles: tuple[Profile, ...] = ()
+    timing_cache: Path | None = None
+    workspace_bytes: int | None = None
+    optimization_level: int | None = None
+    tactic_sources: tuple[str, ...] | None = None
+    plugins: tuple[str, ...] = ()
+    builds: int = 3
+    max_builds: int = 6
+    build_timeout: float = 1800.0
+    run_timeout: float = 300.0
+    verbose: bool = False

@@ -2,18 +2,21 @@
 
 import platform
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Unpack
 
-import onnx
 import onnx_ir as ir
 
+from halfwise.api.engine_options import Target
+from halfwise.api.engines import fix_in_engines
 from halfwise.api.loading import load_case, load_model, load_start
 from halfwise.api.options import Inputs, Model, Options, Request, understand
 from halfwise.api.outcome import cost, final_verdict, fix_run, provenance, versions, warnings
+from halfwise.api.result import Result
 from halfwise.backends.ort import devices
+from halfwise.backends.tensorrt.client import Worker
 from halfwise.case import Case
 from halfwise.errors import CaseError, UsageError
 from halfwise.formats import BF16, Format
@@ -21,7 +24,6 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
 from halfwise.graph.opset import BF16_OPSET
 from halfwise.graph.roles import Roles, roles_of
-from halfwise.graph.weights import PROTOBUF_BYTES, weight_bytes
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.pipeline import fix as run_fix
 from halfwise.progress import Silent, Watcher
@@ -40,38 +42,6 @@ from halfwise.store import (
     write_observations,
     write_run,
 )
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a command gives back.
-
-    Attributes:
-        run: The content of `run.json`.
-        folder: The run folder, where one was asked for.
-        mixed: The mixed-precision model as halfwise holds it; None for `verify`.
-    """
-
-    run: Run
-    folder: Path | None
-    mixed: ir.Model | None = None
-
-    @property
-    def model(self) -> onnx.ModelProto | None:
-        """The mixed-precision model with its weights, made when asked for; None for `verify`.
-
-        Raises:
-            CaseError: its weights have more bytes than one protobuf can hold (2 GB).
-        """
-        if self.mixed is None:
-            return None
-        size = weight_bytes(self.mixed)
-        if size > PROTOBUF_BYTES:
-            raise CaseError(
-                f"The mixed model has {size / 1e9:.1f} GB of weights, more than a protobuf holds.",
-                "Name a folder, `out=…`: there the weights lie in a file beside the model.",
-            )
-        return ir.serde.serialize_model(self.mixed)
 
 
 def fix(
@@ -101,6 +71,13 @@ def fix(
     start = None if request.start_from is None else load_start(request.start_from)
     if isinstance(start, Network):
         check_types(start, device=request.settings.device, libraries=request.settings.libraries)
+    if request.target is not None:
+        watcher = watcher or Silent()
+        with _usable(request.target, watcher) as worker:
+            case = _load(model, request, watcher)
+            return fix_in_engines(
+                case, request, worker, watcher, start=start, out=folder, started=started
+            )
     case = _load(model, request, watcher)
     fixed = run_fix(case, request.settings, watcher or Silent(), start_from=start)
     hints = criterion_hints(case.criterion, fixed.references)
@@ -225,6 +202,18 @@ def _roles(network: Network, fmt: Format) -> Roles:
     return roles_of(network, low_type(fmt), opset=opset)
 
 
+@contextmanager
+def _usable(target: Target, watcher: Watcher) -> Iterator[Worker]:
+    """Give the first worker that was named, up and able to build."""
+    spec = target.workers[0]
+    watcher.stage("worker")
+    with Worker(spec.name, spec.command) as worker:
+        worker.demand_usable()
+        info = worker.info
+        watcher.note(f"TensorRT {info.tensorrt} on {info.gpu} ({' '.join(spec.command)})")
+        yield worker
+
+
 def _free(out: str | Path | None) -> Path | None:
     if out is None:
         return None
@@ -265,6 +254,7 @@ def _judging(
                 references,
                 case.criterion,
                 case.metric,
+                level="recorded",
                 runner=recorded.runner,
             ).verdict
 

@@ -10,6 +10,7 @@ from halfwise.api.options import Data, Inputs, Model
 from halfwise.case import Case, Samples
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import Network, load_network, network_from_proto
+from halfwise.graph.sizes import declared_axes
 from halfwise.graph.widen import Stored, widened
 from halfwise.metrics import BUILT_IN, Metric, resolve
 from halfwise.records import Criterion, Run
@@ -179,9 +180,5 @@ def _input_specs(network: Network) -> list[InputSpec]:
             )
         dtype = value.type.dtype
         numpy = np.dtype(object) if dtype == ir.DataType.STRING else dtype.numpy()
-        shape = tuple(
-            d if isinstance(d, int) else (d.value if d.value is not None else None)
-            for d in value.shape
-        )
-        specs.append(InputSpec(value.name or "", numpy, shape))
+        specs.append(InputSpec(value.name or "", numpy, declared_axes(value)))
     return specs

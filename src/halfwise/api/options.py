@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 import onnx
 
+from halfwise.api.engine_options import EngineOptions, Target, understand_target
 from halfwise.case import Rules, Settings
 from halfwise.errors import UsageError
 from halfwise.formats import LOW_FORMATS
@@ -23,8 +24,10 @@ HELP = "`halfwise COMMAND --help` explains the options."
 _THRESHOLDS = ("max_abs", "rel_max", "snr_db", "cosine")
 
 
-class Options(TypedDict, total=False):
+class Options(EngineOptions, total=False):
     """Every option, with the meaning and default of the command-line option of the same name.
+
+    Those that need TensorRT are in `EngineOptions`.
 
     Attributes:
         heldout: Samples for the verdict; by default every fourth of the inputs.
@@ -108,6 +111,7 @@ class Request:
         settings: For the pipeline.
         start_from: Mixed model or run to start from.
         given: What was given, as text, for the record.
+        target: Where engines are built; None for nowhere.
     """
 
     data: Data
@@ -115,6 +119,7 @@ class Request:
     settings: Settings
     given: dict[str, str]
     start_from: Path | None = None
+    target: Target | None = None
 
 
 def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
@@ -133,7 +138,8 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             f"Unknown option {', '.join(sorted(unknown))}.",
             f"Options: {', '.join(Options.__annotations__)}.",
         )
-    given = {name: value for name, value in options.items() if value not in (None, (), [])}
+    # 0 equals False, and --seed 0 is a seed.
+    given = {n: v for n, v in options.items() if v not in (None, (), []) and v is not False}
     for name in given.keys() & {"keep", "keep_op", "lower", "ort_library"}:
         if isinstance(given[name], str | Path):
             given[name] = (given[name],)
@@ -163,6 +169,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         ),
         given={name: _text(value) for name, value in given.items()},
         start_from=Path(given["start_from"]) if "start_from" in given else None,
+        target=understand_target(given),
     )
 
 

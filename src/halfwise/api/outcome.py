@@ -11,7 +11,7 @@ from halfwise.api.options import Request
 from halfwise.backends.ort import runtime_version
 from halfwise.case import Case
 from halfwise.pipeline import Fixed
-from halfwise.records import Cost, KeptNode, Plan, Provenance, Run, Verdict
+from halfwise.records import Cost, Engines, KeptNode, Plan, Provenance, Run, Verdict
 from halfwise.render.wording import count
 
 PACKAGES = ("halfwise", "onnx", "onnx-ir", "numpy", "ml-dtypes", "scipy")
@@ -25,6 +25,7 @@ def fix_run(
     seconds: float,
     hints: tuple[str, ...],
     out: Path | None,
+    engines: Engines | None = None,
 ) -> Run:
     """Return the record of a `fix`.
 
@@ -35,6 +36,7 @@ def fix_run(
         seconds: Wall time of the whole run.
         hints: Remarks about the criterion.
         out: The run folder.
+        engines: What real engines showed.
     """
     verdict = final_verdict(fixed.verdict, case, request, hints)
     return Run(
@@ -51,6 +53,7 @@ def fix_run(
         verdict=verdict,
         original_names=dict(case.network.original_names),
         warnings=warnings(case),
+        engines=engines,
         next_step=_next_step(verdict, fixed.plan, fixed.search.exhausted, out),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),
@@ -137,6 +140,8 @@ def versions() -> dict[str, str]:
 def _next_step(verdict: Verdict, plan: Plan, exhausted: bool, out: Path | None) -> tuple[str, ...]:
     if not verdict.passed:
         return _after_failure(verdict, exhausted)
+    if verdict.level == "engine":
+        return _engine_next(out)
     model = out / "model.onnx" if out else Path("model.onnx")
     source, engine = (shlex.quote(str(p)) for p in (model, model.with_suffix(".engine")))
     tf32 = " --noTF32" if any(_may_use_tf32(k) for k in plan.keep) else ""
@@ -153,6 +158,19 @@ def _next_step(verdict: Verdict, plan: Plan, exhausted: bool, out: Path | None) 
         "This verdict is emulated; only the engine itself, run on held-out data, proves it.",
     ]
     return tuple(lines)
+
+
+def _engine_next(out: Path | None) -> tuple[str, ...]:
+    if out is None:
+        return ()
+    folder, engine = (shlex.quote(str(p)) for p in (out, out / "model.engine"))
+    return (
+        f"The engine is {engine}; it runs with that version of TensorRT on that kind of GPU.",
+        f"For another: halfwise verify {folder} --target tensorrt --inputs DATA builds and judges "
+        "it there.",
+        f"To build it without halfwise: halfwise export {folder} --as trtexec (or python, cpp, "
+        "polygraphy, json).",
+    )
 
 
 def _may_use_tf32(kept: KeptNode) -> bool:

@@ -10,6 +10,7 @@ import typer
 from halfwise.cli.options import (
     Acceptance,
     Arithmetic,
+    Building,
     Data,
     Heldout,
     InputsOption,
@@ -19,12 +20,17 @@ from halfwise.cli.options import (
     ModelArgument,
     Plan,
     Running,
+    Target,
+    Worker,
     accepts,
 )
 from halfwise.cli.outcome import conclude
 
 
-@accepts(Heldout, Labels, Data, Acceptance, Low, Plan, Arithmetic, Running)
+@accepts(
+    *(Heldout, Labels, Data, Acceptance, Low, Plan, Arithmetic, Running),
+    *(Target, Worker, Building),
+)
 def command(
     model: ModelArgument,
     inputs: InputsOption,

@@ -15,6 +15,9 @@ import typer
 _data = partial(typer.Option, rich_help_panel="Data")
 _acceptance = partial(typer.Option, rich_help_panel="Acceptance")
 _plan = partial(typer.Option, rich_help_panel="Plan")
+_worker = partial(typer.Option, rich_help_panel="TensorRT")
+_engine = partial(typer.Option, rich_help_panel="Engines")
+_shapes = partial(_engine, metavar="SPEC")
 _running = partial(typer.Option, rich_help_panel="Running")
 
 ModelArgument = Annotated[
@@ -171,6 +174,93 @@ class Running:
     ort_library: Annotated[
         list[Path] | None,
         _running(metavar="PATH", help="Custom operators for ONNX Runtime. Repeatable."),
+    ]
+
+
+class Worker:
+    """Where TensorRT is."""
+
+    trt_python: Annotated[
+        str | None,
+        _worker(metavar="PATH", help="Python that can import tensorrt. Default: this one."),
+    ]
+    trt_command: Annotated[
+        str | None,
+        _worker(
+            metavar="CMD",
+            help='Command that ends in such a Python: "ssh orin python3", "docker run -i --gpus '
+            'all IMAGE python3".',
+        ),
+    ]
+    trt_worker: Annotated[
+        str | None, _worker(metavar="NAME", help="Worker of that name in halfwise.toml.")
+    ]
+
+
+class Target:
+    """Whether engines are built, and at most how many."""
+
+    target: Annotated[
+        Literal["tensorrt"] | None,
+        _engine(help="Build engines, and let their own outputs decide."),
+    ]
+    builds: Annotated[
+        int | None,
+        _engine(metavar="N", help="Builds of the delivered plan in weak typing. Default 3."),
+    ]
+    max_builds: Annotated[
+        int | None,
+        _engine(metavar="N", help="Builds that the search for a plan may use. Default 6."),
+    ]
+    resume: Annotated[
+        bool | None,
+        _engine("--resume", help="Go on after a run that ended early, without what crashed."),
+    ]
+
+
+class Building:
+    """How engines are built. Names of trtexec are taken as trtexec has them."""
+
+    typing: Annotated[
+        Literal["weak", "strong"] | None,
+        _engine(help="Typing regime. Default: that of the version; strong from 10.0 on."),
+    ]
+    min_shapes: Annotated[
+        list[str] | None,
+        _shapes(
+            "--minShapes",
+            help="As for trtexec: name:1x3x224x224,… Repeatable, one per profile. Default: from "
+            "the inputs.",
+        ),
+    ]
+    opt_shapes: Annotated[
+        list[str] | None, _engine("--optShapes", metavar="SPEC", help="Likewise.")
+    ]
+    max_shapes: Annotated[
+        list[str] | None, _engine("--maxShapes", metavar="SPEC", help="Likewise.")
+    ]
+    timing_cache: Annotated[
+        Path | None, _engine(metavar="FILE", help="Timing cache to read and write.")
+    ]
+    workspace: Annotated[
+        str | None,
+        _engine(metavar="SIZE", help="Workspace of a layer: 4G, 512M; a bare number is MiB."),
+    ]
+    optimization_level: Annotated[
+        int | None, _engine(metavar="N", help="Builder optimization level, 0 to 5.")
+    ]
+    tactic_sources: Annotated[
+        str | None, _engine(metavar="NAMES", help="Tactic sources, separated by commas.")
+    ]
+    plugin: Annotated[
+        list[str] | None,
+        _engine(metavar="PATH", help="Plugin library on the worker's side. Repeatable."),
+    ]
+    build_timeout: Annotated[
+        float | None, _engine(metavar="S", help="Seconds for one build. Default 1800.")
+    ]
+    run_timeout: Annotated[
+        float | None, _engine(metavar="S", help="Seconds for one inference. Default 300.")
     ]
 
 

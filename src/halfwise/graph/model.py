@@ -134,7 +134,7 @@ def load_network(path: Path) -> Network:
         CaseError: not a file, not ONNX, truncated, external data missing or outside the model's
             folder, a graph that the ONNX checker refuses, or a quantised (Q/DQ) model.
     """
-    proto = _parse(path)
+    proto = read_proto(path)
     digest = hashlib.sha256()
     for file in (path, *external_files(proto, path)):
         with file.open("rb") as stream:
@@ -210,7 +210,12 @@ def _explaining_refusals(source: str) -> Iterator[None]:
         ) from error
 
 
-def _parse(path: Path) -> onnx.ModelProto:
+def read_proto(path: Path) -> onnx.ModelProto:
+    """Return the content of an ONNX file as it is, without external data.
+
+    Raises:
+        CaseError: not a file, not ONNX, or truncated.
+    """
     if not path.is_file():
         raise CaseError(f"{path} is not a file.", "Give the path of an ONNX model.")
     try:

@@ -24,6 +24,12 @@ def open_negative_sizes(graphs: Iterable[ir.Graph]) -> None:
                 )
 
 
+def declared_axes(value: ir.Value) -> tuple[int | str | None, ...]:
+    """Return the axes of a value of known rank: each a size, a symbol, or None for neither."""
+    assert value.shape is not None
+    return tuple(axis if isinstance(axis, int) else axis.value for axis in value.shape)
+
+
 def forget_sizes(graphs: Iterable[onnx.GraphProto]) -> None:
     """Drop declared sizes of computed values; wrong ones would make the rewritten model invalid.
 

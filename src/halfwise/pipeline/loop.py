@@ -44,6 +44,10 @@ class Fixed:
         baseline: Verdict on the model with everything low but what its file computes in FP32.
         verdict: Verdict on the mixed model.
         references: Reference outputs of the calibration samples.
+        heldout: Samples that were judged and that no search has seen.
+        heldout_references: Their reference outputs.
+        found: What the search found; its kept nodes are those of the plan.
+        planner: Makes models and records of other plans, and predicts their errors.
         evaluations: Number of assignments tried.
         stage_seconds: Time per stage.
     """
@@ -57,6 +61,10 @@ class Fixed:
     baseline: Verdict
     verdict: Verdict
     references: Sequence[Outputs]
+    heldout: Samples
+    heldout_references: Sequence[Outputs]
+    found: Found
+    planner: Planner
     evaluations: int
     stage_seconds: dict[str, float]
 
@@ -164,6 +172,10 @@ class _Fix:
             baseline=baseline,
             verdict=judged.verdict,
             references=trials.references,
+            heldout=self.heldout,
+            heldout_references=self.references,
+            found=found,
+            planner=self.planner,
             evaluations=trials.evaluations,
             stage_seconds=self.seconds,
         )

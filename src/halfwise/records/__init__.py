@@ -25,6 +25,7 @@ from halfwise.records.engine import (
     PrecisionProof,
     ShapeVerdict,
 )
+from halfwise.records.explained import LogFinding, LogNode, LogReport, Severity
 from halfwise.records.judged import (
     Criterion,
     IntermediateNonfinite,
@@ -68,6 +69,9 @@ __all__ = [
     "KeptNode",
     "Latency",
     "Level",
+    "LogFinding",
+    "LogNode",
+    "LogReport",
     "MetricResult",
     "NetworkLayer",
     "NodeName",
@@ -83,6 +87,7 @@ __all__ = [
     "Record",
     "Run",
     "Search",
+    "Severity",
     "ShapeRange",
     "ShapeVerdict",
     "Side",

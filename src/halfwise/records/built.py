@@ -116,6 +116,7 @@ class BuildOutcome(Record):
         seconds: Wall time of the build alone.
         engine: The engine, where there is one.
         layers: Layers of the network, in its order; empty where it was not parsed.
+        unconstrained: Nodes of the configuration's `keep` that no constraint reached, and why.
     """
 
     number: int
@@ -128,6 +129,7 @@ class BuildOutcome(Record):
     seconds: float
     engine: EngineFile | None = None
     layers: tuple[NetworkLayer, ...] = ()
+    unconstrained: dict[NodeName, str] = Field(default_factory=dict)
 
 
 class WorkerInfo(Record):

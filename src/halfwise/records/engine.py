@@ -173,6 +173,8 @@ class Engines(Record):
         rounds: How the plan was found.
         builds: Every build, in order, crashed ones included.
         keep: Nodes that are FP32 in the delivered engine.
+        emulated: What the emulation says of the plan that it proposed, on the held-out samples;
+            None where the run ended before.
         delivered: The engine in the run folder; None where none passed.
         spread: Excess over the tolerance of every confirmation build of the delivered plan.
         confirmed: How many of them passed.
@@ -187,6 +189,7 @@ class Engines(Record):
     rounds: tuple[EngineRound, ...]
     builds: tuple[BuildOutcome, ...]
     keep: tuple[NodeName, ...]
+    emulated: Verdict | None = None
     delivered: EngineFile | None = None
     spread: tuple[float, ...] = ()
     confirmed: int = 0

@@ -15,7 +15,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.records import Observations, Run
+from halfwise.records import LogReport, Observations, Run
+from halfwise.render.log import explained
 from halfwise.render.parts import Lines, Report, Table
 from halfwise.render.tensors import observed
 from halfwise.render.view import report
@@ -33,6 +34,11 @@ def print_run(run: Run) -> None:
 def print_observations(observations: Observations, limit: float) -> None:
     """Print the tensors that reach `limit` or are not finite to standard output."""
     _draw(observed(observations, limit), terminal(sys.stdout))
+
+
+def print_log(log: LogReport) -> None:
+    """Print what a builder's log says to standard output."""
+    _draw(explained(log), terminal(sys.stdout))
 
 
 def print_facts(facts: Mapping[str, str]) -> None:

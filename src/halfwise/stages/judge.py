@@ -18,6 +18,7 @@ from halfwise.metrics import Excess, Metric, OutputMeasure, Outputs, metric_loss
 from halfwise.records import (
     Criterion,
     IntermediateNonfinite,
+    Level,
     MetricResult,
     OutputError,
     TensorName,
@@ -98,6 +99,7 @@ def judge_outputs(
     metric: Metric | None,
     *,
     intermediate: tuple[IntermediateNonfinite, ...] = (),
+    level: Level = "emulated",
     runner: str | None = None,
     unseen: bool = True,
 ) -> Judged:
@@ -110,7 +112,8 @@ def judge_outputs(
         criterion: What is acceptable.
         metric: Task metric; see `judge`.
         intermediate: What is non-finite inside the candidate.
-        runner: Who computed `results`, where they were recorded; None for an emulation.
+        level: What computed `results`.
+        runner: Who, where they were recorded.
         unseen: Whether no search has used these samples; without that the verdict fails.
     """
     measures = {name: OutputMeasure() for name in (references[0] if references else ())}
@@ -122,7 +125,7 @@ def judge_outputs(
     reasons = _reasons(errors, score, len(samples), unseen=unseen)
     verdict = Verdict(
         passed=not reasons,
-        level="emulated" if runner is None else "recorded",
+        level=level,
         runner=runner,
         samples=samples.ids,
         unseen=unseen and len(samples) > 0,

@@ -102,6 +102,26 @@ class Trials:
         excess = Excess(criterion, self._totals)
         return excess.update(self.references[worst], self._run(kept, worst)) / self.factor
 
+    def excess(self, kept: Assignment) -> float:
+        """Return the error of `kept` over what a trial may use, on all samples."""
+        self.evaluations += 1
+        indices = range(len(self.samples))
+        assignment = self.resolve(kept)
+        results = [self._emulate(assignment, i) for i in indices]
+        return self.excess_of(results)
+
+    def excess_of(self, results: Sequence[Outputs]) -> float:
+        """Return the error of anyone's outputs of all samples over what a trial may use."""
+        if self.metric is None:
+            excess = Excess(self.criterion, self._totals)
+            for reference, result in zip(self.references, results, strict=True):
+                excess.update(reference, result)
+            return excess.final() / self.factor
+        if any(map(has_new_nonfinite, self.references, results)):
+            return inf
+        lost = 1.0 + self._lost(results, range(len(results))) - self.criterion.metric_drop
+        return inf if isnan(lost) else lost
+
     def errors(self, kept: Assignment) -> dict[str, OutputError]:
         """Return the measures of each output with `kept` in FP32, over all samples."""
         measures = {name: OutputMeasure() for name in self._totals}

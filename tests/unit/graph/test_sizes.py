@@ -2,7 +2,7 @@ import onnx_ir as ir
 from onnx import TensorProto, helper
 
 from halfwise.graph.model import network_from_proto
-from halfwise.graph.sizes import LONGEST_SHAPE, forget_sizes, is_long_vector
+from halfwise.graph.sizes import LONGEST_SHAPE, declared_axes, forget_sizes, is_long_vector
 
 
 def info(name, shape):
@@ -41,3 +41,8 @@ def test_a_vector_may_be_a_shape_up_to_a_length():
     assert not is_long_vector(info("x", (LONGEST_SHAPE,)))
     assert not is_long_vector(info("x", (LONGEST_SHAPE + 1, 2)))
     assert not is_long_vector(info("x", ("n",)))
+
+
+def test_declared_axes_are_sizes_symbols_or_none():
+    x, *_ = network_from_proto(relus(("N", 3, None))).graph.inputs
+    assert declared_axes(x) == ("N", 3, None)

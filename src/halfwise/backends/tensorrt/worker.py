@@ -998,7 +998,11 @@ class Bound:
                 "Usually the GPU's memory is not enough.",
                 log=list(service.complaints),
             )
-        if profile and not self.context.set_optimization_profile_async(profile, cuda.stream.value):
+        # TensorRT 8.6 does not check the number, and crashes.
+        known = profile < engine.num_optimization_profiles
+        if profile and not (
+            known and self.context.set_optimization_profile_async(profile, cuda.stream.value)
+        ):
             raise Refused("profile", f"The engine has no optimization profile {profile}.")
         try:
             self._bind_inputs(profile, inputs, payload)
@@ -1354,7 +1358,8 @@ class Build:
         if parser.parse_from_file(model):
             return
         errors = [_parser_error(parser.get_error(i)) for i in range(parser.num_errors)]
-        first = errors[0] if errors else {"node": "", "op": "", "text": "it gives no reason"}
+        last = self.service.complaints[-1] if self.service.complaints else "it gives no reason"
+        first = errors[0] if errors else {"node": "", "op": "", "text": last}
         raise Refused(
             "parse",
             "TensorRT {} cannot parse the model{}: {}".format(

@@ -1,0 +1,208 @@
+"""`fix` with engines: the emulation finds a plan, engines decide, and one is delivered."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from halfwise.api.options import Request
+from halfwise.api.outcome import cost, final_verdict, fix_run, provenance, warnings
+from halfwise.api.result import Result
+from halfwise.backends.tensorrt.client import Worker
+from halfwise.backends.tensorrt.journal import Journal
+from halfwise.case import Case
+from halfwise.errors import UsageError
+from halfwise.graph.casts import Rewritten
+from halfwise.graph.model import Network
+from halfwise.metrics import criterion_hints
+from halfwise.pipeline import Fixed
+from halfwise.pipeline import fix as run_fix
+from halfwise.pipeline.engines import FP32_FILE, EngineRun, Proven
+from halfwise.pipeline.engines.files import save
+from halfwise.progress import Watcher
+from halfwise.records import EngineFile, Plan, Run, WorkerInfo
+from halfwise.render.wording import count
+from halfwise.stages.rewrite import save_checked
+from halfwise.store import MODEL_FILE, new_folder, write_observations, write_run
+
+ENGINE_FILE = "model.engine"
+JOURNAL_FILE = "journal.jsonl"
+TIMING_CACHE_FILE = "timing.cache"
+
+
+def fix_in_engines(
+    case: Case,
+    request: Request,
+    worker: Worker,
+    watcher: Watcher,
+    *,
+    start: Network | Run | None,
+    out: Path | None,
+    started: float,
+) -> Result:
+    """Return what `fix` gives with a target; the engine is brought into the run folder.
+
+    Args:
+        case: The case.
+        request: The options, with a target.
+        worker: A worker that is up.
+        watcher: Is told about progress.
+        start: Where the search starts.
+        out: Run folder to make.
+        started: `time.monotonic()` when the run began.
+
+    Raises:
+        HalfwiseError: see `fix`.
+    """
+    assert request.target is not None
+    settings = request.target.profiled(case)
+    with _journal(out, worker.info, resume=request.target.resume) as journal, _scratch() as scratch:
+        engines = EngineRun(case, request.settings, settings, worker, scratch, watcher, journal)
+        fp32 = engines.reference()
+        if fp32.verdict is None or not fp32.verdict.passed:
+            return _refused(case, request, engines.refused(), out, started)
+        fixed = run_fix(case, request.settings, watcher, start_from=start)
+        proven = engines.prove(fixed)
+        watcher.stage("store")
+        rewritten, plan = _delivered(fixed, proven)
+        fixed = replace(fixed, rewritten=rewritten, plan=plan, verdict=proven.verdict)
+        hints = criterion_hints(case.criterion, fixed.references)
+        found = proven.engines
+        run = fix_run(case, request, fixed, time.monotonic() - started, hints, out, found)
+        if out is None:
+            return Result(run, None, rewritten.model)
+        with new_folder(out) as partial:
+            run = _store(partial, run, fixed, request, worker, journal)
+        return Result(run, out, rewritten.model)
+
+
+def _store(
+    partial: Path,
+    run: Run,
+    fixed: Fixed,
+    request: Request,
+    worker: Worker,
+    journal: Journal | None,
+) -> Run:
+    """Write everything into the folder; return the run with the engine's place in it."""
+    assert run.engines is not None
+    assert request.target is not None
+    device, libraries = request.settings.device, request.settings.libraries
+    save_checked(fixed.rewritten.model, partial / MODEL_FILE, device=device, libraries=libraries)
+    if run.engines.typing == "weak":
+        save(fixed.planner.case.network.model, partial / FP32_FILE)
+    engines = run.engines
+    if engines.delivered is not None:
+        fetched = worker.fetch(engines.delivered, partial / ENGINE_FILE)
+        here: EngineFile = fetched.model_copy(update={"path": ENGINE_FILE})
+        engines = engines.model_copy(update={"delivered": here})
+    cache = request.target.settings.timing_cache
+    if cache is not None and cache.exists():
+        (partial / TIMING_CACHE_FILE).write_bytes(cache.read_bytes())
+        engines = engines.model_copy(update={"timing_cache": TIMING_CACHE_FILE})
+    if journal is not None:
+        (partial / JOURNAL_FILE).write_bytes(journal.path.read_bytes())
+    run = run.model_copy(update={"engines": engines})
+    write_observations(partial, fixed.observations)
+    write_run(partial, run)
+    return run
+
+
+def _delivered(fixed: Fixed, proven: Proven) -> tuple[Rewritten, Plan]:
+    """Return the mixed model and the plan that the engines led to."""
+    keep = proven.keep
+    if keep is None or keep == fixed.found.kept:
+        return fixed.rewritten, fixed.plan
+    added, dropped = keep - fixed.found.kept, fixed.found.kept - keep
+    rewritten, placed = fixed.planner.rewrite(keep)
+    found = replace(fixed.found, kept=keep, minimal=proven.minimal)
+    remarks = list(fixed.plan.notes)
+    if dropped:
+        remarks.append(
+            f"The engine does not need {count(len(dropped), 'node')} of the "
+            f"{len(fixed.found.kept)} that the emulation keeps."
+        )
+    if added:
+        remarks.append(
+            f"{count(len(added), 'node')} beyond those of the emulation: see the engine's rounds."
+        )
+    plan = fixed.planner.record(found, placed, rewritten.casts, fixed.growth, remarks)
+    reason = "the engine needs it, or is faster with it, although the emulation does not"
+    kept = tuple(
+        k.model_copy(update={"reason": reason, "guard": None, "error_without": None})
+        if k.node in added and k.guard is None
+        else k
+        for k in plan.keep
+    )
+    return rewritten, plan.model_copy(update={"keep": kept})
+
+
+def _refused(
+    case: Case, request: Request, proven: Proven, out: Path | None, started: float
+) -> Result:
+    """Return the run that ends because the FP32 engine is wrong."""
+    settings = request.settings
+    run = Run(
+        kind="fix",
+        criterion=case.criterion,
+        accumulate=settings.accumulate,
+        io=settings.io,
+        headroom=settings.headroom,
+        baseline=None,
+        guards=(),
+        growth=(),
+        plan=None,
+        search=None,
+        verdict=final_verdict(proven.verdict, case, request, ()),
+        original_names=dict(case.network.original_names),
+        warnings=warnings(case),
+        engines=proven.engines,
+        next_step=(
+            "Compare what goes in: names, layout, scaling, and the order of inputs.",
+            "Try another optimization level (--optimization-level 0 to 5), other --tactic-sources, "
+            "or another version of TensorRT.",
+            "If that changes the result, a kernel or the compiler is at fault: report it to NVIDIA "
+            "with the model.",
+        ),
+        cost=cost(0, time.monotonic() - started, {}),
+        provenance=provenance(case, request),
+    )
+    if out is not None:
+        with new_folder(out) as partial:
+            write_run(partial, run)
+    return Result(run, out)
+
+
+@contextmanager
+def _journal(out: Path | None, worker: WorkerInfo, *, resume: bool) -> Iterator[Journal | None]:
+    """Give the journal beside the run folder; it stays only where a crash is to be remembered.
+
+    Raises:
+        UsageError: there is one of a run that ended early, and nobody said what to do with it.
+    """
+    if out is None:
+        yield None
+        return
+    path = out.with_name(f"{out.name}.{JOURNAL_FILE}")
+    if path.exists() and not resume:
+        raise UsageError(
+            f"{path} is the journal of a run that ended early, with builds that crashed.",
+            "Go on without those builds, --resume, or remove the file to try them again.",
+        )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    journal = Journal(path, where=f"TensorRT {worker.tensorrt}, {worker.gpu}")
+    finished = False
+    try:
+        yield journal
+        finished = True
+    finally:
+        if finished or not journal.remembers:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="halfwise.") as folder:
+        yield Path(folder)

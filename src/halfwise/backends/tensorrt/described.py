@@ -1,0 +1,131 @@
+"""What a worker and its engines say about themselves, read from its answers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halfwise.backends.tensorrt.worker import NEWEST_CHECKED
+from halfwise.records import ShapeRange, TensorName, WorkerInfo
+
+RUN_VERSIONS = ("8.6.0",)
+"""Versions of TensorRT that engines were built and run with, on an H200 (bench/gpu)."""
+CHECKED_VERSIONS = ("8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
+"""Versions whose Python bindings the worker's calls are checked against (tests/bindings)."""
+
+
+@dataclass(frozen=True)
+class EngineTensor:
+    """An input or output of an engine.
+
+    Attributes:
+        name: Its name.
+        is_input: Whether it is an input.
+        dtype: NumPy's name of its type, or ml_dtypes'.
+        shape: Its sizes; −1 where they are dynamic.
+        shape_tensor: Whether its elements decide about shapes.
+        limits: Of an input, in each profile; of values where it is a shape tensor.
+    """
+
+    name: TensorName
+    is_input: bool
+    dtype: str
+    shape: tuple[int, ...]
+    shape_tensor: bool
+    limits: tuple[ShapeRange, ...]
+
+
+@dataclass(frozen=True)
+class Description:
+    """An engine as it describes itself.
+
+    Attributes:
+        tensors: Inputs and outputs.
+        profiles: Number of optimization profiles.
+        layers: Number of layers after fusion.
+        device_bytes: Device memory of an execution context.
+    """
+
+    tensors: tuple[EngineTensor, ...]
+    profiles: int
+    layers: int
+    device_bytes: int
+
+
+def described(answer: Mapping[str, Any]) -> Description:
+    """Return what a `describe` answer tells."""
+    tensors = tuple(
+        EngineTensor(
+            name=TensorName(io["name"]),
+            is_input=io["mode"] == "input",
+            dtype=io["dtype"],
+            shape=tuple(io["shape"]),
+            shape_tensor=io["shape_tensor"],
+            limits=tuple(ShapeRange.model_validate(p) for p in io["profiles"] if p),
+        )
+        for io in answer["io"]
+    )
+    return Description(tensors, answer["profiles"], answer["layers"], answer["device_bytes"])
+
+
+def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) -> WorkerInfo:
+    """Return what a `hello` answer tells of worker `name`, started by `command`."""
+    gpu = answer["gpus"][0] if answer["gpus"] else {}
+    environment = answer["environment"]
+    return WorkerInfo(
+        name=name,
+        command=tuple(command),
+        tensorrt=answer["tensorrt"],
+        python=answer["python"],
+        gpu=gpu.get("name"),
+        compute_capability=gpu.get("compute_capability"),
+        driver=answer["driver"],
+        memory_bytes=gpu.get("memory"),
+        free_bytes=gpu.get("free"),
+        typing=tuple(answer["typing"]),
+        tf32_override=environment.get("NVIDIA_TF32_OVERRIDE"),
+        trouble=_trouble(answer),
+        notes=tuple(_notes(answer)),
+    )
+
+
+def _trouble(answer: Mapping[str, Any]) -> str:
+    found = [answer[key]["message"] for key in ("import_error", "cuda_error") if key in answer]
+    return " ".join(text if text.endswith(".") else f"{text}." for text in found)
+
+
+def _notes(answer: Mapping[str, Any]) -> list[str]:
+    notes = []
+    version = answer["tensorrt"]
+    if version is not None:
+        notes.append(_standing(version))
+        there = [word for key, word in _FEATURES.items() if answer["features"].get(key)]
+        notes.append(f"has {', '.join(there)}" if there else "has none of the newer features")
+    override = answer["environment"].get("NVIDIA_TF32_OVERRIDE")
+    if override is not None:
+        state = "off" if override == "0" else "as each kernel likes"
+        notes.append(
+            f"NVIDIA_TF32_OVERRIDE={override} there switches TF32 {state}, for all engines"
+        )
+    notes.append(f"keeps files in {answer['cache']} on {answer['host']}")
+    return notes
+
+
+_FEATURES = {
+    "bf16": "BF16",
+    "progress": "progress",
+    "debug": "debug tensors",
+    "layer_norm": "LayerNorm layers",
+    "optimization_level": "optimization levels",
+}
+
+
+def _standing(version: str) -> str:
+    if version in RUN_VERSIONS:
+        return f"halfwise was run with TensorRT {version}"
+    if version in CHECKED_VERSIONS:
+        return f"halfwise was checked against the bindings of TensorRT {version}, not run with it"
+    major, minor = (int(part) for part in version.split(".")[:2])
+    if (major, minor) > NEWEST_CHECKED:
+        newest = ".".join(map(str, NEWEST_CHECKED))
+        return f"TensorRT {version} is newer than {newest}, the newest that was checked"
+    return f"halfwise was neither run with TensorRT {version} nor checked against its bindings"

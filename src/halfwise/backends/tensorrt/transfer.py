@@ -1,0 +1,129 @@
+"""Files on their way to a worker and back, by their hashes."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from halfwise.errors import CaseError, RunFailed
+from halfwise.graph.external import external_files
+
+CHUNK = 8 << 20
+"""Bytes that travel in one frame."""
+
+Ask = Callable[[Mapping[str, Any], bytes], tuple[dict[str, Any], bytes]]
+"""Sends a request; returns header and payload of its result."""
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """An ONNX file and its external data.
+
+    Attributes:
+        main: Name of the ONNX file.
+        paths: Every file by its name relative to the model's folder, the ONNX file first.
+        hashes: SHA-256 of every file, likewise.
+        sha256: SHA-256 of all of them, one after another, as `graph.model.Network` has it.
+    """
+
+    main: str
+    paths: dict[str, Path]
+    hashes: dict[str, str]
+    sha256: str
+
+
+def model_files(path: Path) -> ModelFiles:
+    """Return the files of the ONNX model at `path`.
+
+    Raises:
+        CaseError: it cannot be read, or external data is missing or outside its folder.
+    """
+    try:
+        proto = onnx.load(path, load_external_data=False)
+    except (OSError, DecodeError) as error:
+        raise CaseError(f"{path} cannot be read as ONNX: {error}.", "Give an ONNX file.") from error
+    folder = path.parent.resolve()
+    paths = {path.name: path}
+    paths |= {str(f.relative_to(folder)): f for f in external_files(proto, path)}
+    whole, hashes = hashlib.sha256(), {}
+    for name, file in paths.items():
+        single = hashlib.sha256()
+        for chunk in _chunks(file):
+            single.update(chunk)
+            whole.update(chunk)
+        hashes[name] = single.hexdigest()
+    return ModelFiles(path.name, paths, hashes, whole.hexdigest())
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    for chunk in _chunks(path):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def put(ask: Ask, sha256: str, path: Path) -> None:
+    """Send a file in chunks; the worker checks its hash."""
+    total, offset = path.stat().st_size, 0
+    for chunk in _chunks(path):
+        last = offset + len(chunk) >= total
+        ask({"op": "put", "sha256": sha256, "offset": offset, "last": last}, chunk)
+        offset += len(chunk)
+
+
+def get(ask: Ask, sha256: str, path: Path) -> int:
+    """Fetch a file to `path`: written beside it, then renamed. Return its bytes.
+
+    Raises:
+        RunFailed: it arrives damaged.
+        OSError: it cannot be written.
+    """
+    descriptor, name = tempfile.mkstemp(prefix=".halfwise.", dir=path.parent)
+    partial = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            size = _receive(ask, sha256, file)
+        # `mkstemp` lets nobody else read.
+        partial.chmod(0o666 & ~_umask())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return size
+
+
+def _receive(ask: Ask, sha256: str, file: BinaryIO) -> int:
+    digest, offset, total = hashlib.sha256(), 0, 1
+    while offset < total:
+        request = {"op": "get", "sha256": sha256, "offset": offset, "length": CHUNK}
+        header, chunk = ask(request, b"")
+        total = header["total"]
+        if not chunk:
+            break
+        digest.update(chunk)
+        file.write(chunk)
+        offset += len(chunk)
+    if digest.hexdigest() != sha256:
+        raise RunFailed("A file arrived damaged from the worker.", "Try again.")
+    return offset
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file; one empty chunk where it is empty."""
+    with path.open("rb") as file:
+        chunk = file.read(CHUNK)
+        yield chunk
+        while chunk := file.read(CHUNK):
+            yield chunk
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

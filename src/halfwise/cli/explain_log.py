@@ -1,0 +1,35 @@
+"""`halfwise explain-log`."""
+
+# ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfwise.cli.options import JsonOption
+
+
+def command(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="What trtexec or another builder printed; - reads it."),
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="M", help="The ONNX model: tells which nodes the log names."),
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Explain a TensorRT build log: every known message in a sentence, and which nodes it names."""
+    from halfwise import api
+    from halfwise.render.terminal import print_log
+
+    log = sys.stdin.buffer if str(file) == "-" else file
+    report = api.explain_log(log, model=model)
+    if as_json:
+        typer.echo(report.model_dump_json(indent=1))
+    else:
+        print_log(report)

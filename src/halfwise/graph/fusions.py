@@ -1,0 +1,252 @@
+"""Wider islands of FP32 nodes, along the borders at which an engine builder fuses.
+
+A kept node in the middle of what a builder would fuse costs more than its own time: the kernels
+around it fall apart. So a set of kept nodes is grown to whole groups, each wider than the last:
+
+- *patterns*: a normalisation, activation or softmax that is written out (`graph.patterns`);
+- *layers*: a convolution or matrix product with bias, scale, activation and residual sum, which
+  TensorRT fuses into one kernel ("Types of fusions" in its developer guide);
+- *attention cores*: both products of an attention, with scale, mask and softmax between them;
+- *branches*: all between two places that everything passes through, such as two residual sums;
+- *blocks*: what repeats along the model (`graph.repetition`), in whole branches where it has them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import pairwise
+
+import onnx_ir as ir
+
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.patterns import PATTERNS, written_out
+from halfwise.graph.patterns.normalisations import NORMALISATIONS
+from halfwise.graph.patterns.reading import NO_NODES, Nodes, is_constant, maker, readers, way
+from halfwise.graph.repetition import repeated
+from halfwise.graph.roles import Role, Roles
+from halfwise.records import NodeName
+
+Group = frozenset[NodeName]
+
+_PRODUCTS = ("MatMul", "Gemm", "Einsum")
+_HEAVY = frozenset(
+    (*_PRODUCTS, "Attention", "Conv", "ConvTranspose", "GRU", "LSTM", "MultiHeadAttention", "RNN")
+)
+_ACTIVATIONS = frozenset(
+    (
+        *("BatchNormalization", "Celu", "Clip", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish"),
+        *("LeakyRelu", "Mish", "Neg", "PRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign"),
+        *("Swish", "Tanh", "ThresholdedRelu"),
+    )
+)
+_ARITHMETIC = frozenset(("Add", "Div", "Max", "Min", "Mul", "Sub", "Sum", "Where"))
+_LONGEST_WAY = 8
+"""Nodes between a product of an attention and its softmax: scale, masks, biases."""
+_LARGEST_ISLAND = 1 / 2
+"""Share of the compute nodes; a branch or block with more is no island in the model any more."""
+_REPEATED_SHARE = 1 / 3
+"""Share of the compute nodes that must occur equally often, for a model to consist of blocks.
+
+In a vision transformer of six blocks half of them do; in the CNNs of the benches at most a sixth.
+"""
+
+
+def wider(network: Network, roles: Roles, kept: Group) -> list[tuple[str, Group]]:
+    """Return islands around `kept`, each larger than the one before it.
+
+    Args:
+        network: The model; nodes of its main graph are grouped.
+        roles: Roles of its nodes.
+        kept: Nodes that stay in FP32.
+
+    Returns:
+        What was completed, in a few words, and all kept nodes then: `kept` itself and compute
+        nodes. Empty where `kept` is whole already.
+    """
+    fusions = Fusions(network, roles)
+    found: list[tuple[str, Group]] = []
+    grown = kept
+    for name, groups in fusions.kinds():
+        before = grown
+        grown = closed(grown, groups)
+        if grown != before:
+            found.append((name, grown))
+    return found
+
+
+def closed(kept: Group, groups: Iterable[Group]) -> Group:
+    """Return `kept` with every group that has one of its nodes; groups that overlap pull in more.
+
+    Only what is in `kept` at the start, or came by groups of the same kind, counts.
+    """
+    groups, grown = list(groups), kept
+    while touched := [group for group in groups if group & grown and not group <= grown]:
+        grown = grown.union(*touched)
+    return grown
+
+
+class Fusions:
+    """The groups of one network."""
+
+    def __init__(self, network: Network, roles: Roles) -> None:
+        """Take the model and the roles of its nodes."""
+        self.network, self.roles = network, roles
+        # Those that only carry shapes fuse with nothing.
+        self._nodes = [n for n in network.nodes() if roles[node_name(n)].role is not Role.BLIND]
+        self._place = {node_name(n): i for i, n in enumerate(self._nodes)}
+
+    def kinds(self) -> Iterator[tuple[str, list[Group]]]:
+        """Yield name and groups of every kind, from small ones to large ones."""
+        yield "whole normalisations and activations", self._patterns(*PATTERNS)
+        yield "whole layers with bias, activation and residual sum", self._layers()
+        yield "whole attention cores", self._cores()
+        computing = sum(self.roles[name].role is Role.COMPUTE for name in self._place)
+        for name, groups in (("branches", self._branches), ("repeated blocks", self._blocks())):
+            yield f"whole {name}", [g for g in groups if len(g) <= _LARGEST_ISLAND * computing]
+
+    def _group(self, nodes: Iterable[ir.Node]) -> Group:
+        names = self._place.keys() & map(node_name, nodes)
+        return frozenset(n for n in names if self.roles[n].role is Role.COMPUTE)
+
+    def _patterns(self, *ops: str) -> list[Group]:
+        groups = (group for op in ops for group in written_out(self.network, op))
+        # Silu and Swish are two names of one.
+        return list(dict.fromkeys(self._group(self._nodes_of(group)) for group in groups))
+
+    def _nodes_of(self, group: Group) -> Nodes:
+        return frozenset(self._nodes[self._place[n]] for n in group if n in self._place)
+
+    @cached_property
+    def _activations(self) -> Mapping[ir.Node, Nodes]:
+        """All nodes of the written-out activation that a node is in."""
+        ops = (op for op in PATTERNS if op not in NORMALISATIONS and "Softmax" not in op)
+        groups = map(self._nodes_of, self._patterns(*ops))
+        return {node: nodes for nodes in groups for node in nodes}
+
+    def _layers(self) -> list[Group]:
+        heavy = (n for n in self._nodes if n.op_type in _HEAVY)
+        return [self._group({n} | self._epilogue(n.outputs[0])) for n in heavy]
+
+    def _epilogue(self, value: ir.Value) -> Nodes:
+        """Return what a product's kernel does to its result before it stores it."""
+        found, summed = NO_NODES, False
+        while True:
+            uses = list(self._readers(value))
+            nodes = {node for node, _, _ in uses}
+            if len(nodes) != 1:
+                whole = self._activations.get(next(iter(nodes)), NO_NODES) if nodes else NO_NODES
+                if not nodes or not nodes <= whole:
+                    return found
+                found |= whole
+                value = self._last(whole).outputs[0]
+                continue
+            node = nodes.pop()
+            if node.op_type in _ARITHMETIC and not self._with_constants(node, uses[0][1]):
+                if summed or node.op_type not in ("Add", "Sum"):
+                    return found
+                summed = True
+            elif node.op_type not in _ACTIVATIONS | _ARITHMETIC:
+                return found
+            found |= {node}
+            value = node.outputs[0]
+
+    def _readers(self, value: ir.Value) -> Iterator[tuple[ir.Node, int, Nodes]]:
+        """Yield what computes with `value`, behind data movement; of a body, the node it is in."""
+        for node, slot, passed in readers(value):
+            part = self.roles.part(node)
+            if part.role.role is not Role.BLIND:
+                yield self._nodes[self._place[part.decider]], slot, passed
+
+    def _last(self, nodes: Nodes) -> ir.Node:
+        return max(nodes, key=lambda n: self._place[node_name(n)])
+
+    def _with_constants(self, node: ir.Node, slot: int) -> bool:
+        others = (v for i, v in enumerate(node.inputs) if i != slot and v is not None)
+        return all(is_constant(v) for v in others)
+
+    def _cores(self) -> list[Group]:
+        softmaxes = [frozenset((n,)) for n in self._nodes if n.op_type == "Softmax"]
+        softmaxes += map(self._nodes_of, self._patterns("Softmax"))
+        found = []
+        for nodes in softmaxes:
+            inputs = (v for n in nodes for v in n.inputs if v and v.producer() not in nodes)
+            scores = [self._scores(v, _LONGEST_WAY) for v in inputs]
+            values = self._weighted(self._last(nodes).outputs[0], _LONGEST_WAY)
+            if any(scores) and values:
+                found.append(self._group(nodes.union(values, *scores)))
+        return found
+
+    def _scores(self, value: ir.Value, steps: int) -> Nodes:
+        """Return the nodes from the products that `value` comes from to it; none without."""
+        node = maker(value, *_PRODUCTS)
+        if node is not None:
+            return way(value) | self._scales(node)
+        node = maker(value, *_ARITHMETIC)
+        if node is None or not steps:
+            return NO_NODES
+        operands = (v for v in node.inputs if v is not None)
+        found = NO_NODES.union(*(self._scores(v, steps - 1) for v in operands))
+        return found | way(value) if found else found
+
+    def _scales(self, product: ir.Node) -> Nodes:
+        """Return what multiplies the operands of a product by constants."""
+        found = NO_NODES
+        for value in product.inputs:
+            node = maker(value, "Mul", "Div")
+            if value is not None and node is not None and any(map(is_constant, node.inputs)):
+                found |= way(value)
+        return found
+
+    def _weighted(self, value: ir.Value, steps: int) -> Nodes:
+        """Return the nodes from `value` to the products that read it; none without."""
+        found = NO_NODES
+        for node, _, passed in self._readers(value) if steps else ():
+            if node.op_type in _PRODUCTS:
+                found |= passed | {node}
+            elif node.op_type in _ARITHMETIC and (
+                rest := self._weighted(node.outputs[0], steps - 1)
+            ):
+                found |= passed | {node} | rest
+        return found
+
+    @cached_property
+    def _branches(self) -> list[Group]:
+        """What lies between two places where only one value is alive, in graph order.
+
+        Values that no product went into do not count, so that masks and positions that every
+        block reads do not join all blocks into one.
+        """
+        last = {v: self._last_use(v) for n in self._nodes for v in n.outputs}
+        deep: set[ir.Value] = set()
+        alive: set[ir.Value] = set()
+        found: list[list[ir.Node]] = [[]]
+        for place, node in enumerate(self._nodes):
+            found[-1].append(node)
+            if node.op_type in _HEAVY or any(v in deep for v in node.inputs):
+                deep |= set(node.outputs)
+                alive |= set(node.outputs)
+            alive = {v for v in alive if last[v] > place}
+            if len(alive) == 1 and not alive.isdisjoint(node.outputs):
+                found.append([])
+        return [group for group in map(self._group, found) if group]
+
+    def _last_use(self, value: ir.Value) -> int:
+        users = (self.roles.part(use.node).decider for use in value.uses())
+        return max((self._place[name] for name in users if name in self._place), default=-1)
+
+    def _blocks(self) -> list[Group]:
+        classes = repeated(self.network, self.roles)
+        members = Counter(classes.values())
+        shares = Counter(members[c] for c in classes.values() if members[c] > 1)
+        if not shares or max(shares.values()) < _REPEATED_SHARE * len(classes):
+            return []
+        times = max(shares, key=lambda n: (shares[n], n))
+        first = next(c for c in classes.values() if members[c] == times)
+        starts = [name for name, of in classes.items() if of == first]
+        single = [frozenset((name,)) for name in classes]
+        parts = self._branches if len(self._branches) >= times else single
+        where = {name: i for i, part in enumerate(parts) for name in part}
+        begins = sorted({where[name] for name in starts})
+        length = max((b - a for a, b in pairwise(begins)), default=len(parts))
+        ends = [*begins[1:], begins[-1] + length]
+        return [frozenset[NodeName]().union(*parts[a:b]) for a, b in zip(begins, ends, strict=True)]

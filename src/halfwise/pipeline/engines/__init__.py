@@ -1,0 +1,12 @@
+"""The loop between emulation and engine.
+
+`run` is a run in order; `search` decides what to build next; `builds` builds and writes down;
+`measure` runs what was built; `moves` and `localise` say what to try when an engine disappoints.
+"""
+
+from halfwise.pipeline.engines.builds import Builds
+from halfwise.pipeline.engines.files import FP32_FILE, ModelFiles
+from halfwise.pipeline.engines.measure import Measure
+from halfwise.pipeline.engines.run import EngineRun, Proven
+
+__all__ = ["FP32_FILE", "Builds", "EngineRun", "Measure", "ModelFiles", "Proven"]

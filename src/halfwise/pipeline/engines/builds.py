@@ -1,0 +1,110 @@
+"""Every build of a run: numbered, written down before it begins, and kept with its outcome."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from halfwise.backends.tensorrt.client import Worker
+from halfwise.backends.tensorrt.journal import Journal
+from halfwise.backends.tensorrt.transfer import model_files
+from halfwise.case import EngineSettings
+from halfwise.progress import Watcher
+from halfwise.records import BuildConfig, BuildOutcome, NodeName, Profile, TensorName, Typing
+
+
+@dataclass
+class Builds:
+    """Builds engines on one worker.
+
+    Attributes:
+        worker: The worker.
+        settings: How to build.
+        typing: Typing regime.
+        profiles: Optimization profiles.
+        journal: Told before and after each build; None for none.
+        watcher: Told about progress.
+        outcomes: Every build so far, in order.
+    """
+
+    worker: Worker
+    settings: EngineSettings
+    typing: Typing
+    profiles: tuple[Profile, ...]
+    journal: Journal | None
+    watcher: Watcher
+    outcomes: list[BuildOutcome] = field(default_factory=list)
+    _hashes: dict[Path, str] = field(default_factory=dict)
+
+    def build(
+        self,
+        model: Path,
+        purpose: str,
+        *,
+        low: Literal["fp16", "bf16"] | None = None,
+        tf32: bool = False,
+        keep: Iterable[NodeName] = (),
+        outputs: Iterable[TensorName] = (),
+        fresh: bool = False,
+    ) -> BuildOutcome:
+        """Build an engine and return what came of it.
+
+        Args:
+            model: ONNX file to build from; not changed as long as the run lasts.
+            purpose: What the engine is for.
+            low: Low format that the builder may choose; weak typing only.
+            tf32: Whether FP32 products may be TF32.
+            keep: Nodes to constrain; weak typing only.
+            outputs: Further tensors to make outputs.
+            fresh: Time all tactics anew, so that chance has its say, rather than take them from the
+                cache that builds on this GPU share. A cache of the user's is always used.
+        """
+        weak = self.typing == "weak"
+        config = BuildConfig(
+            model_sha256=self._sha256(model),
+            typing=self.typing,
+            low=low if weak else None,
+            tf32=tf32,
+            keep=tuple(keep) if weak else (),
+            profiles=self.profiles,
+            workspace_bytes=self.settings.workspace_bytes,
+            optimization_level=self.settings.optimization_level,
+            tactic_sources=self.settings.tactic_sources,
+            plugins=self.settings.plugins,
+            outputs=tuple(outputs),
+        )
+        number = len(self.outcomes) + 1
+        self.watcher.note(f"build {number}: {purpose}")
+
+        def run() -> BuildOutcome:
+            return self.worker.build(
+                model,
+                config,
+                number=number,
+                purpose=purpose,
+                timeout=self.settings.build_timeout,
+                timing_cache=self.settings.timing_cache,
+                shared_timing_cache=self.settings.timing_cache is None and not fresh,
+                verbose=self.settings.verbose,
+            )
+
+        outcome = self._recorded(run, number, purpose, config)
+        self.outcomes.append(outcome)
+        if outcome.status != "built":
+            self.watcher.note(f"build {number} {outcome.status}: {outcome.message}")
+        return outcome
+
+    def _recorded(
+        self, run: Callable[[], BuildOutcome], number: int, purpose: str, config: BuildConfig
+    ) -> BuildOutcome:
+        if self.journal is None:
+            return run()
+        timeout = self.settings.build_timeout
+        return self.journal.record(
+            run, number=number, purpose=purpose, config=config, timeout=timeout
+        )
+
+    def _sha256(self, model: Path) -> str:
+        if model not in self._hashes:
+            self._hashes[model] = model_files(model).sha256
+        return self._hashes[model]

@@ -1,0 +1,157 @@
+"""Find where an engine departs from the emulation, a few tensors at a time.
+
+Every tensor that is made an output ends a fusion there, so the engine that is looked at is another
+one: few are marked at once, and how far that changed the final outputs is told.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.backends.ort import Session
+from halfwise.case import Sample
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.metrics import Outputs
+from halfwise.records import NodeName, TensorName
+
+MARKED = 6
+"""Tensors that are marked at once."""
+WORSE = 4.0
+"""An engine departs where its error is so many times what the emulation has there. Our choice: on
+an H200 the errors of low-precision engines and of the emulation agreed within a factor of two
+wherever both were right (docs/tensorrt.md)."""
+NOISE = 1e-3
+"""Relative error below which nothing counts as a departure: one rounding to FP16 is 5e-4."""
+
+RunMarked = Callable[[Sequence[TensorName]], Outputs | None]
+"""Builds and runs the plan with further outputs; returns all, or None without an engine."""
+
+
+@dataclass(frozen=True)
+class Departure:
+    """Where an engine departs from the emulation.
+
+    Attributes:
+        nodes: Low compute nodes among which it does, in graph order.
+        tensor: The first tensor that is seen to be off.
+        error: Its relative RMS error in the engine.
+        predicted: The same in the emulation.
+        builds: Builds that were used.
+    """
+
+    nodes: tuple[NodeName, ...]
+    tensor: TensorName
+    error: float
+    predicted: float
+    builds: int
+
+
+def localise(
+    network: Network,
+    roles: Roles,
+    emulation: ir.Model,
+    sample: Sample,
+    run_marked: RunMarked,
+    *,
+    rounds: int,
+) -> Departure | None:
+    """Return the nodes among which the engine first departs from the emulation of its plan.
+
+    Args:
+        network: The FP32 model.
+        roles: Roles of its nodes.
+        emulation: Typed emulation of the plan, with the network's tensor names.
+        sample: A sample on which the engine is off.
+        run_marked: Builds and runs the plan with further outputs.
+        rounds: How many builds it may use.
+
+    Returns:
+        The departure; None where no marked tensor is off, or no engine could be built.
+    """
+    line = _line(network, roles)
+    reference, predicted = _Tensors(network.model, sample), _Tensors(emulation, sample)
+    low, high, found, used = 0, len(line), None, 0
+    while used < rounds and high - low > 1:
+        places = _spread(low, high)
+        names = [line[i][1] for i in places]
+        outputs = run_marked(names)
+        used += 1
+        if outputs is None:
+            break
+        off = _first_off(names, outputs, reference.get(names), predicted.get(names))
+        if off is None and found is None:
+            return None
+        if off is None:
+            low = places[-1] + 1
+            continue
+        index, error, expected = off
+        high = places[index] + 1
+        low = places[index - 1] + 1 if index else low
+        found = (names[index], error, expected)
+    if found is None:
+        return None
+    nodes = tuple(dict.fromkeys(name for name, _ in line[low:high]))
+    return Departure(nodes, *found, used)
+
+
+class _Tensors:
+    """Values of tensors of a model on one sample."""
+
+    def __init__(self, model: ir.Model, sample: Sample) -> None:
+        self._model, self._sample = model, sample
+
+    def get(self, names: Sequence[TensorName]) -> Outputs:
+        copy = self._model.clone()
+        wanted = set(names) - {v.name for v in copy.graph.outputs}
+        copy.graph.outputs.extend(v for n in copy.graph for v in n.outputs if v.name in wanted)
+        return Session(copy).run(self._sample, names)
+
+
+def _line(network: Network, roles: Roles) -> list[tuple[NodeName, TensorName]]:
+    """Return the float tensors that compute nodes make, in graph order, each with its node."""
+    return [
+        (node_name(node), tensor_name(value))
+        for node in network.nodes()
+        if roles[node_name(node)].role is Role.COMPUTE
+        for value in node.outputs
+        if value.name and is_float(value)
+    ]
+
+
+def _spread(low: int, high: int) -> list[int]:
+    """Return at most `MARKED` places in [low, high), evenly spread, the last one included."""
+    count = min(MARKED, high - low)
+    return sorted({low + round((i + 1) * (high - low) / count) - 1 for i in range(count)})
+
+
+def _first_off(
+    names: Sequence[TensorName], outputs: Outputs, expected: Outputs, predicted: Outputs
+) -> tuple[int, float, float] | None:
+    for index, name in enumerate(names):
+        if name not in outputs:
+            continue
+        error = relative_error(expected[name], outputs[name])
+        usual = relative_error(expected[name], predicted[name])
+        if error > max(NOISE, WORSE * usual):
+            return index, error, usual
+    return None
+
+
+def relative_error(expected: np.ndarray, actual: np.ndarray) -> float:
+    """Return the RMS error over the RMS of `expected`, over elements finite there.
+
+    inf where `actual` is not finite there, has another shape, or `expected` is zero and it is not.
+    """
+    if actual.shape != expected.shape:
+        return float("inf")
+    finite = np.isfinite(expected)
+    wanted, found = expected[finite].astype(np.float64), actual[finite].astype(np.float64)
+    if not np.isfinite(found).all():
+        return float("inf")
+    signal, noise = np.square(wanted).sum(), np.square(found - wanted).sum()
+    if noise == 0:
+        return 0.0
+    return float(np.sqrt(noise / signal)) if signal > 0 else float("inf")

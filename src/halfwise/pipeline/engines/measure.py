@@ -1,0 +1,173 @@
+"""Measure an engine on real samples: outputs, verdicts, speed, and what it computes in."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from halfwise.backends.ort import Session
+from halfwise.backends.tensorrt.client import Worker
+from halfwise.backends.tensorrt.fitting import fit_outputs, model_ports
+from halfwise.backends.tensorrt.inspector import engine_layers
+from halfwise.case import Case, EngineSettings, Sample, Samples, Settings
+from halfwise.graph.model import Network
+from halfwise.graph.roles import Roles
+from halfwise.metrics import Outputs
+from halfwise.records import (
+    BuildOutcome,
+    Criterion,
+    EngineFile,
+    Latency,
+    NodeName,
+    Precision,
+    PrecisionProof,
+    Profile,
+    ShapeVerdict,
+    TensorName,
+)
+from halfwise.stages.batches import Batches, find_batching, plan_batches
+from halfwise.stages.judge import Judged, judge_outputs
+from halfwise.stages.profiles import profile_of
+from halfwise.stages.prove import prove
+
+FP32_SNR_DB = 60.0
+"""What an FP32 engine without TF32 reaches when it computes the same function: rounding in another
+order gives 84 to 133 dB on real models, a wrong kernel 29 (docs/tensorrt.md has the list)."""
+
+
+@dataclass
+class Measure:
+    """Runs engines of one case on one worker.
+
+    Attributes:
+        worker: The worker that has the engines.
+        case: Samples, criterion, metric.
+        settings: For the FP32 model's session.
+        engine_settings: For time-outs.
+        profiles: Optimization profiles of the engines; none for fixed shapes.
+    """
+
+    worker: Worker
+    case: Case
+    settings: Settings
+    engine_settings: EngineSettings
+    profiles: Sequence[Profile]
+    _batches: dict[tuple[str, ...], tuple[Batches, ...]] = field(default_factory=dict)
+
+    @property
+    def network(self) -> Network:
+        """The FP32 model."""
+        return self.case.network
+
+    @cached_property
+    def session(self) -> Session:
+        """A session of the FP32 model."""
+        device, libraries = self.settings.device, self.settings.libraries
+        return Session(self.network.model, device=device, libraries=libraries)
+
+    def references(self, samples: Samples) -> list[Outputs]:
+        """Return what the FP32 model gives."""
+        return [self.session.run(sample) for sample in samples]
+
+    def outputs(
+        self, engine: EngineFile, samples: Samples, profile: int | None = None
+    ) -> list[Outputs]:
+        """Return the engine's outputs of each sample, in the model's types.
+
+        Args:
+            engine: The engine.
+            samples: What to run.
+            profile: Index of the profile; None for the first that holds each sample.
+
+        Raises:
+            HalfwiseError: the engine cannot be read or run.
+        """
+        ports = model_ports(self.network.graph.outputs)
+        return [
+            fit_outputs(self.run(engine, sample, profile), ports, identifier)
+            for identifier, sample in zip(samples.ids, samples, strict=True)
+        ]
+
+    def run(self, engine: EngineFile, sample: Sample, profile: int | None = None) -> Outputs:
+        """Return everything that the engine gives out for one sample, in the engine's types."""
+        chosen = self._profile(sample) if profile is None else profile
+        return self.worker.run(engine, chosen, sample, self.engine_settings.run_timeout)
+
+    def judge(
+        self,
+        engine: EngineFile,
+        samples: Samples,
+        references: Sequence[Outputs],
+        criterion: Criterion | None = None,
+        *,
+        unseen: bool = True,
+    ) -> Judged:
+        """Return the verdict on an engine; `criterion` None is the user's, metric included."""
+        return judge_outputs(
+            self.outputs(engine, samples),
+            samples,
+            references,
+            criterion or self.case.criterion,
+            self.case.metric if criterion is None else None,
+            level="engine",
+            unseen=unseen,
+        )
+
+    def at_shapes(self, engine: EngineFile, samples: Samples) -> tuple[ShapeVerdict, ...]:
+        """Return verdicts at min, opt and max shapes of every profile."""
+        return tuple(self._at(engine, batches) for batches in self._plan(samples))
+
+    def latency(self, engine: EngineFile, samples: Samples) -> Latency:
+        """Return the speed of an engine, at the first profile's opt shapes where data have them."""
+        profile, sample = self._typical(samples)
+        return self.worker.time(engine, profile, sample, self.engine_settings.run_timeout)
+
+    def proof(
+        self,
+        build: BuildOutcome,
+        samples: Samples,
+        roles: Roles,
+        asked: Mapping[NodeName, Precision],
+    ) -> PrecisionProof:
+        """Return what an engine computes in."""
+        assert build.engine is not None
+        profile, sample = self._typical(samples)
+        text, milliseconds = self.worker.inspect(
+            build.engine, profile, sample, self.engine_settings.run_timeout
+        )
+        layers = engine_layers(text, self.network, tf32=build.config.tf32)
+        return prove(layers, self.network, roles, asked, milliseconds, build.config)
+
+    def _profile(self, sample: Sample) -> int:
+        return profile_of(self.profiles, sample) or 0
+
+    def _typical(self, samples: Samples) -> tuple[int, Sample]:
+        """Return a sample at opt shapes, and its profile; else the first sample as it is."""
+        for batches in self._plan(samples):
+            if batches.at == "opt" and batches.samples is not None:
+                return batches.profile, batches.samples[0]
+        return self._profile(samples[0]), samples[0]
+
+    def _plan(self, samples: Samples) -> tuple[Batches, ...]:
+        if not self.profiles:
+            return ()
+        if samples.ids not in self._batches:
+            batching, why_not = find_batching(self.network, self.session, samples)
+            planned = plan_batches(batching, why_not, self.profiles, samples)
+            self._batches[samples.ids] = planned
+        return self._batches[samples.ids]
+
+    def _at(self, engine: EngineFile, batches: Batches) -> ShapeVerdict:
+        at = batches.at if len(self.profiles) == 1 else f"{batches.at} of {batches.profile + 1}"
+        shapes: dict[TensorName, tuple[int, ...]] = dict(batches.shapes)
+        if batches.samples is None or batches.judged is None:
+            return ShapeVerdict(shapes=shapes, at=at, verdict=None, reason=batches.reason)
+        results = self.outputs(engine, batches.samples, batches.profile)
+        judged = judge_outputs(
+            batches.take_apart(results),
+            batches.judged,
+            batches.take_apart(self.references(batches.samples)),
+            self.case.criterion,
+            self.case.metric,
+            level="engine",
+        )
+        return ShapeVerdict(shapes=shapes, at=at, verdict=judged.verdict, reason=batches.note)

@@ -1,0 +1,114 @@
+"""What to try when an engine is worse than predicted, cannot be built, or is slow."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from halfwise.backends.emulation.typed import emulate_typed
+from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.graph.fusions import wider
+from halfwise.metrics import Outputs
+from halfwise.pipeline.engines.localise import NOISE, Departure, localise, relative_error
+from halfwise.pipeline.engines.measure import Measure
+from halfwise.pipeline.engines.search import Assignment, Budget, Candidate
+from halfwise.pipeline.planner import Planner
+from halfwise.records import BuildOutcome, TensorName
+from halfwise.stages.constrain import rebuildable
+
+LOCALISING = 2
+"""Builds with marked tensors per failing candidate: with six tensors each they leave 1 of 36."""
+
+
+@dataclass
+class EngineMoves:
+    """Proposes plans from what an engine showed.
+
+    Attributes:
+        planner: Knows the emulation of every plan.
+        measure: Runs engines.
+        build: Builds a plan with further outputs.
+        budget: Builds that may still be spent.
+        notes: Takes what to know.
+    """
+
+    planner: Planner
+    measure: Measure
+    build: Callable[[Assignment, Sequence[TensorName]], BuildOutcome]
+    budget: Budget
+    notes: list[str]
+
+    def culprits(self, failed: Candidate) -> Iterator[tuple[str, Assignment]]:
+        """Yield sets of nodes to add to a plan whose engine is off, likeliest first."""
+        keep = failed.keep
+        departure = self._departure(failed)
+        if departure is not None:
+            nodes = frozenset(departure.nodes) - keep - frozenset(self.planner.forced.lowered)
+            where = f"{departure.nodes[0]} to {departure.nodes[-1]}"
+            self.notes.append(
+                f"the engine departs from the emulation in {where}: relative error "
+                f"{departure.error:.2g}, {departure.predicted:.2g} predicted"
+            )
+            yield f"where the engine departs from the emulation ({where})", nodes
+        evidence = self.planner.evidence
+        allowed = frozenset(n for n, r in self.planner.roles.items() if r.free)
+        allowed -= frozenset(self.planner.forced.lowered)
+        certain = frozenset().union(*evidence.certain) & allowed
+        yield "what guards are certain about", certain - keep
+        yield "everything that guards suspect", (evidence.suspected & allowed) - keep
+        for name, wide in self.wider(keep):
+            yield f"wider islands: {name}", wide - keep
+
+    def unbuildable(self, failed: Candidate) -> Iterable[tuple[str, Assignment]]:
+        """Return other sets to keep instead of one that no engine could be built with."""
+        certain = frozenset().union(*self.planner.evidence.certain)
+        return rebuildable(
+            self.planner.case.network,
+            self.planner.roles,
+            failed.keep,
+            "\n".join((failed.build.message, *failed.build.log)),
+            certain=certain,
+        )
+
+    def wider(self, keep: Assignment) -> Iterable[tuple[str, Assignment]]:
+        """Return wider islands around a kept set, by name, in growing order."""
+        lowered = frozenset(self.planner.forced.lowered)
+        found = wider(self.planner.case.network, self.planner.roles, keep)
+        return [(name, wide) for name, wide in found if not wide & lowered]
+
+    def _departure(self, failed: Candidate) -> Departure | None:
+        """Look into the engine, within the budget; the last build is left for what comes of it."""
+        rounds = min(LOCALISING, self.budget.left - 1)
+        if rounds < 1:
+            return None
+        rewritten, _ = self.planner.rewrite(failed.keep)
+        trials = self.planner.trials
+        sample = trials.worst_sample()
+
+        def run_marked(names: Sequence[TensorName]) -> Outputs | None:
+            self.budget.take()
+            build = self.build(failed.keep, names)
+            if build.engine is None or failed.build.engine is None:
+                return None
+            try:
+                marked = self.measure.run(build.engine, sample)
+                self._tell_change(marked, self.measure.run(failed.build.engine, sample))
+            except EngineFailed:
+                return None
+            return marked
+
+        return localise(
+            self.planner.case.network,
+            self.planner.roles,
+            emulate_typed(rewritten.model, accumulate=self.planner.settings.accumulate),
+            sample,
+            run_marked,
+            rounds=rounds,
+        )
+
+    def _tell_change(self, marked: Outputs, plain: Outputs) -> None:
+        """Note where marking tensors made another engine of it."""
+        change = max((relative_error(plain[n], marked[n]) for n in plain), default=0.0)
+        if change > NOISE:
+            self.notes.append(
+                f"marking tensors changed the final outputs by {change:.2g}: the engine that was "
+                "looked into is another one"
+            )

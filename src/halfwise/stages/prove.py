@@ -1,0 +1,342 @@
+"""What an engine computes in, against what was asked of it, by what its inspector shows.
+
+The findings are the cases that no log line and no output tells: a constraint that was not honoured,
+an engine all in FP32 although FP16 was asked for, TF32 where FP32 was meant, casts of a strongly
+typed model that had no effect.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import Role, Roles
+from halfwise.records import (
+    BuildConfig,
+    EngineLayer,
+    EngineResult,
+    NodeName,
+    NodePrecision,
+    Precision,
+    PrecisionProof,
+)
+
+_LOW = frozenset[Precision](("fp16", "bf16", "fp8", "int8"))
+_SHOWN = 4
+_CHANGED_ERROR = 2.0
+_CHANGED_TIME = 0.05
+"""From which factor on errors differ, and from which share on latencies. Our choice: builds of one
+configuration vary less than that in time, and nearly always in error."""
+
+
+def prove(
+    layers: Sequence[EngineLayer],
+    network: Network | None,
+    roles: Roles | None,
+    asked: Mapping[NodeName, Precision],
+    milliseconds: Mapping[str, float],
+    config: BuildConfig | None,
+) -> PrecisionProof:
+    """Return what each node and each share of the time is computed in, and what is not as asked.
+
+    A node is what its layers are, "mixed" where they differ, "unknown" where one of them is, and
+    "other" where no layer computes it: constants are folded, and copies avoided. A node with bodies
+    has the layers of all nodes in them. Layers that tell nothing count as FP32 where the builder
+    was allowed nothing else.
+
+    Args:
+        layers: Layers of the engine, their nodes by the names in `network`.
+        network: The model in normal form, without what the rewriter inserted; None where
+            it is not known: then there are layers only.
+        roles: Roles of its nodes; None likewise.
+        asked: What was asked for nodes; those that are missing were free.
+        milliseconds: Mean time of a run by layer name; empty where it was not measured. Layers
+            of equal names share their time evenly.
+        config: How the engine was built; None where that is not known.
+    """
+    fp32_only = config is not None and config.low is None and not config.tf32
+    fp32_only = fp32_only and all(wanted == "fp32" for wanted in asked.values())
+    excluded = sum(layer.precision == "unknown" for layer in layers) if fp32_only else 0
+    timed = tuple(
+        layer.model_copy(
+            update={
+                "milliseconds": time,
+                "precision": "fp32"
+                if excluded and layer.precision == "unknown"
+                else layer.precision,
+            }
+        )
+        for layer, time in zip(layers, _times(layers, milliseconds), strict=True)
+    )
+    nodes, compute = _nodes(timed, network, roles, asked)
+    evidence = _Evidence(timed, compute, config)
+    return PrecisionProof(
+        layers=timed,
+        nodes=nodes,
+        node_share=_shares((n.precision, 1.0) for n in compute),
+        time_share=_time_shares(timed, milliseconds),
+        findings=tuple(evidence.findings()),
+        remarks=(*evidence.remarks(), *_doubts(layers, milliseconds, excluded)),
+    )
+
+
+def ab_remark(with_constraint: EngineResult, without: EngineResult) -> str:
+    """Return what a build with a constraint and one without it differ in, as one sentence.
+
+    It is the evidence there is where a fused block hides its nodes. Weakly typed builds of one
+    configuration differ too, so one pair of builds shows an effect, and never that there is none.
+    """
+    a, b = with_constraint.verdict, without.verdict
+    if a is None or b is None or not a.outputs or not b.outputs:
+        which = "with" if a is None or not a.outputs else "without"
+        return f"There is no A/B comparison: the build {which} the constraint has no result."
+    first, second = (max(o.max_abs for o in v.outputs.values()) for v in (a, b))
+    text = (
+        f"With {_count(with_constraint.kept, 'node')} constrained to FP32 the largest error is "
+        f"{first:.3g}, without {second:.3g}"
+    )
+    error = max(first, second) > _CHANGED_ERROR * min(first, second)
+    time = False
+    if with_constraint.latency and without.latency:
+        own, other = with_constraint.latency.median_ms, without.latency.median_ms
+        text += f"; a run takes {own:.3g} ms, without {other:.3g} ms"
+        time = abs(own - other) > _CHANGED_TIME * other
+    changed = " and ".join(["error"] * error + ["time"] * time)
+    meaning = (
+        f"so the constraint changes {changed} in the engine, whatever its inspector shows"
+        if changed
+        else "so these two builds do not show that the constraint has any effect"
+    )
+    return f"{text}: {meaning}."
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """What an engine is, and what was asked, as sentences."""
+
+    layers: Sequence[EngineLayer]
+    compute: Sequence[NodePrecision]
+    config: BuildConfig | None
+
+    def findings(self) -> Iterator[str]:
+        for low in sorted(_LOW):
+            yield from self._broken("fp32", low, "to be FP32")
+        if self.config is not None and not self.config.tf32:
+            yield from self._tf32()
+        wanted = self._low()
+        if wanted is None:
+            return
+        shown = Counter(n.precision for n in self.compute)
+        plain = shown["fp32"] + shown["tf32"]
+        if plain and not shown["unknown"] and not any(shown[p] for p in (*_LOW, "mixed")):
+            yield (
+                f"The engine computes nothing in {wanted.upper()}, although that was asked for: "
+                f"{_kinds(shown, ('fp32', 'tf32'))} of {_count(len(self.compute), 'compute node')}."
+            )
+        elif self._is_strong():
+            for high in ("fp32", "tf32"):
+                yield from self._broken(wanted, high, f"{wanted.upper()} in the model")
+
+    def remarks(self) -> Iterator[str]:
+        yield from self._hidden()
+        if self.config is not None and self.config.tf32:
+            named = [n for n in self.compute if n.asked == "fp32" and n.precision == "tf32"]
+            if named:
+                yield (
+                    f"TF32, which was on, is used for {_count(len(named), 'node')} kept in FP32 "
+                    f"({_names(named)}): FP32's range with the 11 significant bits of FP16."
+                )
+        mixed = [n for n in self.compute if n.asked == "fp32" and n.precision == "mixed"]
+        if mixed:
+            yield (
+                "Whether they compute in FP32, as asked, is not shown for "
+                f"{_count(len(mixed), 'node')} in layers of mixed formats ({_names(mixed)})."
+            )
+        wanted = self._low()
+        free = [n for n in self.compute if n.asked is None]
+        plain = [n for n in free if n.precision in ("fp32", "tf32")]
+        some = any(n.precision == wanted for n in self.compute)
+        if wanted is not None and plain and some and not self._is_strong():
+            yield (
+                f"{len(plain)} of {_count(len(free), 'node')} that might be {wanted.upper()} are "
+                "FP32 or TF32: the builder found that faster, or had no such kernel."
+            )
+
+    def _low(self) -> Precision | None:
+        """Return the low format that was asked for, where any compute node might have it."""
+        asked = {n.asked for n in self.compute}
+        low = next((p for p in asked if p in _LOW), None)
+        if low is None and self.config is not None and None in asked:
+            return self.config.low
+        return low
+
+    def _is_strong(self) -> bool:
+        return self.config is not None and self.config.typing == "strong"
+
+    def _broken(self, asked: Precision, got: Precision, meant: str) -> Iterator[str]:
+        """Yield a sentence on the nodes that are `got` where `asked` was."""
+        all_asked = [n for n in self.compute if n.asked == asked]
+        wrong = [n for n in all_asked if n.precision == got]
+        if not wrong:
+            return
+        first = self._layer(wrong[0], got)
+        cause = "; casts had no effect" if self._is_strong() else ""
+        yield (
+            f"{len(wrong)} of {_count(len(all_asked), 'node')} that were {meant} compute in "
+            f"{got.upper()}{cause}: {_names(wrong)}. {_shows(first)}"
+        )
+
+    def _tf32(self) -> Iterator[str]:
+        wrong = [n for n in self.compute if n.precision == "tf32"]
+        layers = [layer for layer in self.layers if layer.precision == "tf32"]
+        if layers:
+            where = f" for {_count(len(wrong), 'node')} ({_names(wrong)})" if wrong else ""
+            yield (
+                f"TF32 is used in {_count(len(layers), 'layer')}{where}, although it was off. "
+                f"{_shows(layers[0])}"
+            )
+
+    def _layer(self, node: NodePrecision, precision: Precision) -> EngineLayer:
+        own = [layer for layer in self.layers if layer.name in node.layers]
+        return next(layer for layer in own if layer.precision == precision)
+
+    def _hidden(self) -> Iterator[str]:
+        """Yield what is unknown: inside fused blocks, and elsewhere."""
+        blocks = [
+            b for b in self.layers if b.precision == "unknown" and len(b.nodes) > 1 and b.type
+        ]
+        names = {block.name for block in blocks}
+        hidden = [n for n in self.compute if n.precision == "unknown"]
+        inside = [n for n in hidden if not names.isdisjoint(n.layers)]
+        if blocks and (inside or not self.compute):
+            largest = max(blocks, key=lambda block: len(block.nodes))
+            most = _count(len(largest.nodes), "node")
+            where = (
+                f"inside one fused block of {most}"
+                if len(blocks) == 1
+                else f"inside {len(blocks)} fused blocks, the largest of {most}"
+            )
+            total = sum(layer.milliseconds or 0.0 for layer in self.layers)
+            taken = sum(block.milliseconds or 0.0 for block in blocks)
+            time = f", {taken / total:.0%} of the time" if total else ""
+            whose = f"{len(inside)} of {_count(len(self.compute), 'compute node')}: "
+            yield (
+                f"Unknown for {whose if self.compute else 'what is '}{where}{time}. "
+                f"The inspector does not look into {largest.name}."
+            )
+        rest = [n for n in hidden if names.isdisjoint(n.layers)]
+        if rest and any(layer.type for layer in self.layers):
+            yield (
+                f"Unknown for {len(rest)} of {_count(len(self.compute), 'compute node')}: their "
+                f"layers show no kernel and no data types that tell ({_names(rest)})."
+            )
+
+
+def _times(
+    layers: Sequence[EngineLayer], milliseconds: Mapping[str, float]
+) -> Iterator[float | None]:
+    alike = Counter(layer.name for layer in layers)
+    for layer in layers:
+        time = milliseconds.get(layer.name)
+        yield None if time is None else time / alike[layer.name]
+
+
+def _nodes(
+    layers: Sequence[EngineLayer],
+    network: Network | None,
+    roles: Roles | None,
+    asked: Mapping[NodeName, Precision],
+) -> tuple[tuple[NodePrecision, ...], list[NodePrecision]]:
+    """Return all nodes of the model, and those that compute."""
+    if network is None or roles is None:
+        return (), []
+    deciders = {inner: name for name, role in roles.items() for inner in role.inside}
+    by_node: defaultdict[NodeName, list[EngineLayer]] = defaultdict(list)
+    for layer in layers:
+        for node in dict.fromkeys(deciders.get(name, name) for name in layer.nodes):
+            by_node[node].append(layer)
+    nodes = tuple(
+        NodePrecision(
+            node=name,
+            precision=_joint({layer.precision for layer in by_node[name]}),
+            asked=asked.get(name),
+            layers=tuple(dict.fromkeys(layer.name for layer in by_node[name])),
+        )
+        for name in map(node_name, network.nodes())
+    )
+    return nodes, [n for n in nodes if roles[n.node].role is Role.COMPUTE]
+
+
+def _joint(found: set[Precision]) -> Precision:
+    found = found - {"other"}
+    if "unknown" in found:
+        return "unknown"
+    return next(iter(found), "other") if len(found) < 2 else "mixed"
+
+
+def _shares(amounts: Iterable[tuple[Precision, float]]) -> dict[Precision, float]:
+    sums: defaultdict[Precision, float] = defaultdict(float)
+    for precision, amount in amounts:
+        sums[precision] += amount
+    total = sum(sums.values())
+    ordered = sorted(sums.items(), key=lambda item: -item[1])
+    return {precision: amount / total for precision, amount in ordered if amount > 0}
+
+
+def _time_shares(
+    layers: Sequence[EngineLayer], milliseconds: Mapping[str, float]
+) -> dict[Precision, float]:
+    amounts = [(layer.precision, layer.milliseconds or 0.0) for layer in layers]
+    return _shares([*amounts, ("unknown", sum(_unlisted(layers, milliseconds)))])
+
+
+def _unlisted(layers: Sequence[EngineLayer], milliseconds: Mapping[str, float]) -> list[float]:
+    names = {layer.name for layer in layers}
+    return [time for name, time in milliseconds.items() if name not in names]
+
+
+def _doubts(
+    layers: Sequence[EngineLayer], milliseconds: Mapping[str, float], excluded: int
+) -> Iterator[str]:
+    if layers and not any(layer.type for layer in layers):
+        yield (
+            "The engine tells names of layers only. Build it with detailed profiling verbosity to "
+            "see what it computes in."
+        )
+    if excluded:
+        yield (
+            "FP32 is assumed where nothing else was allowed: the inspector does not show it for "
+            f"{_count(excluded, 'layer')}."
+        )
+    if unlisted := _unlisted(layers, milliseconds):
+        share = sum(unlisted) / (sum(milliseconds.values()) or 1.0)
+        yield f"{share:.0%} of the time is in layers that the inspector does not list."
+
+
+def _shows(layer: EngineLayer) -> str:
+    """Return what a layer shows of its precision, as a sentence."""
+    facts = [
+        f"{verb} {' and '.join(dict.fromkeys(filter(None, found)))}"
+        for verb, found in (
+            ("reads", layer.inputs),
+            ("gives", layer.outputs),
+            ("has weights in", (layer.weights,)),
+            ("runs", (layer.tactic,)),
+        )
+        if any(found)
+    ]
+    return f"Layer {layer.name} {', '.join(facts) or 'shows no more'}."
+
+
+def _kinds(shown: Mapping[Precision, int], kinds: Iterable[Precision]) -> str:
+    return " and ".join(f"{kind.upper()} in {shown[kind]}" for kind in kinds if shown.get(kind))
+
+
+def _names(nodes: Sequence[NodePrecision]) -> str:
+    rest = len(nodes) - _SHOWN
+    named = ", ".join(n.node for n in nodes[:_SHOWN])
+    return f"{named} and {rest} more" if rest > 0 else named
+
+
+def _count(quantity: int, noun: str) -> str:
+    return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"

@@ -1,0 +1,160 @@
+"""What goes wrong, when and how: `HALFWISE_FAKE_TENSORRT_FAULTS` is a JSON list of faults."""
+
+import ctypes
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class Failure(Exception):
+    """TensorRT logs this line and returns nothing."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        at: Where: "import", "parse", "build", "save" (at the end of a build), "deserialise",
+            "context" or "run".
+        do: What: "segv", "abort", "kill", "hang", "close" (the process closes its pipes and stays),
+            "exit", "disconnect" (the worker's supervisor is killed, as a lost connection does),
+            "garbage" (bytes on standard output, then all goes on), "memory" (out of memory),
+            "raise" (an exception), or "foreign" (no implementation for a fused block).
+        on: The calls at that place that it strikes, counted from 1; empty for all.
+        when: What must hold for the engine: "low", "tf32" and "typing" equal, or all of "kept" FP32
+            by constraint.
+        nodes: The block of "foreign".
+        fails: "foreign" strikes where "some", not all, of its nodes are constrained, or "any".
+    """
+
+    at: str
+    do: str
+    on: tuple[int, ...] = ()
+    when: Mapping[str, Any] = field(default_factory=dict)
+    nodes: tuple[str, ...] = ()
+    fails: str = "some"
+
+    def holds(self, about: Mapping[str, Any]) -> bool:
+        kept = set(about.get("kept", ()))
+        wanted = dict(self.when)
+        if not set(wanted.pop("kept", ())) <= kept:
+            return False
+        if any(about.get(key) != value for key, value in wanted.items()):
+            return False
+        if self.do != "foreign":
+            return True
+        touched = kept.intersection(self.nodes)
+        return bool(touched) and (self.fails == "any" or touched != set(self.nodes))
+
+
+def knob_text(name: str, otherwise: str) -> str:
+    """Return the variable HALFWISE_FAKE_TENSORRT_`name`."""
+    return os.environ.get(f"HALFWISE_FAKE_TENSORRT_{name}") or otherwise
+
+
+def knob(name: str, otherwise: Any) -> Any:
+    """Return the JSON of the variable HALFWISE_FAKE_TENSORRT_`name`."""
+    given = knob_text(name, "")
+    return json.loads(given) if given else otherwise
+
+
+_counts: dict[str, int] = {}
+
+
+def count(place: str) -> int:
+    """Return how often this has been called for `place`, this call included."""
+    folder = os.environ.get("HALFWISE_FAKE_TENSORRT_COUNTS")
+    if folder is None:
+        _counts[place] = _counts.get(place, 0) + 1
+        return _counts[place]
+    with Path(folder, place).open("ab", buffering=0) as file:
+        file.write(b".")
+        return file.tell()
+
+
+def strike(place: str, about: Mapping[str, Any] | None = None) -> None:
+    """Do what the faults say of the next call at `place`.
+
+    Raises:
+        Failure: TensorRT fails in an orderly way.
+    """
+    number = count(place)
+    for fault in (Fault(**given) for given in knob("FAULTS", [])):
+        if fault.at == place and (not fault.on or number in fault.on) and fault.holds(about or {}):
+            _ACTS[fault.do](fault)
+
+
+def _segv(_: Fault) -> None:
+    ctypes.string_at(0)
+
+
+def _abort(_: Fault) -> None:
+    os.abort()
+
+
+def _kill(_: Fault) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _hang(_: Fault) -> None:
+    while True:
+        time.sleep(3600)
+
+
+def _close(fault: Fault) -> None:
+    os.closerange(0, 1024)
+    _hang(fault)
+
+
+def _exit(_: Fault) -> None:
+    os._exit(3)
+
+
+def _disconnect(fault: Fault) -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+    _hang(fault)
+
+
+def _garbage(_: Fault) -> None:
+    # What a C++ library prints: no regard for encodings, lines or who listens.
+    os.write(1, b"\x00\xffHALFWISE\xff\x01\x00\x00 not a frame \xff\xfe\nhalf a line")
+
+
+def _memory(_: Fault) -> None:
+    raise Failure(
+        "2: [virtualMemoryBuffer.cpp::resizePhysical::145] Error Code 2: OutOfMemory (no further "
+        "information)"
+    )
+
+
+def _raise(_: Fault) -> None:
+    raise RuntimeError("an exception out of the bindings")
+
+
+def _foreign(fault: Fault) -> None:
+    block = f"{{ForeignNode[{fault.nodes[0]}...{fault.nodes[-1]}]}}"
+    raise Failure(
+        "10: [optimizer.cpp::computeCosts::3869] Error Code 10: Internal Error (Could not find any "
+        f"implementation for node {block}.)"
+    )
+
+
+_ACTS = {
+    "segv": _segv,
+    "abort": _abort,
+    "kill": _kill,
+    "hang": _hang,
+    "close": _close,
+    "exit": _exit,
+    "disconnect": _disconnect,
+    "garbage": _garbage,
+    "memory": _memory,
+    "raise": _raise,
+    "foreign": _foreign,
+}

@@ -1,0 +1,134 @@
+"""The ONNX parser."""
+
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from halfwise.errors import CaseError
+from halfwise.graph.model import is_standard, network_from_proto
+from tests.fake_tensorrt import faults
+from tests.fake_tensorrt.enums import ErrorCode, Severity, data_type
+from tests.fake_tensorrt.logger import need_logger
+from tests.fake_tensorrt.versions import NUMBERS, bound
+
+
+@bound
+class ParserError:
+    def __init__(self, code, text, number=-1, node=None):
+        self._code, self._text, self._number = code, text, number
+        self._node = node
+
+    def code(self):
+        return self._code
+
+    def desc(self):
+        return self._text
+
+    def file(self):
+        return "ModelImporter.cpp"
+
+    def line(self):
+        return 773
+
+    def func(self):
+        return "parseNode"
+
+    def node(self):
+        return self._number
+
+    def node_name(self):
+        return self._node.name if self._node is not None else ""
+
+    def node_operator(self):
+        return self._node.op_type if self._node is not None else ""
+
+    def __str__(self):
+        where = f"In node {self._number} " if self._number >= 0 else ""
+        return f"{where}({self.func()}): {self._code.name}: {self._text}"
+
+
+@bound
+class OnnxParser:
+    def __init__(self, network, logger):
+        self._network, self._logger = network, need_logger(logger)
+        self._errors, self._flags = [], 0
+
+    def set_flag(self, flag):
+        self._flags |= 1 << int(flag)
+
+    def get_flag(self, flag):
+        return bool(self._flags >> int(flag) & 1)
+
+    @property
+    def num_errors(self):
+        return len(self._errors)
+
+    def get_error(self, index):
+        return self._errors[index]
+
+    def clear_errors(self):
+        self._errors.clear()
+
+    def parse_from_file(self, path):
+        try:
+            proto = onnx.load(path)
+        except (DecodeError, OSError, ValueError, onnx.checker.ValidationError):
+            return self._fail(ErrorCode.MODEL_DESERIALIZE_FAILED, f"Failed to parse file: {path}")
+        return self._take(proto)
+
+    def parse(self, model, path=None):
+        proto = onnx.ModelProto()
+        try:
+            proto.ParseFromString(bytes(model))
+            if path is not None:
+                onnx.load_external_data_for_model(proto, str(Path(path).parent))
+        except (DecodeError, OSError, ValueError):
+            text = "Failed to parse the model from memory"
+            return self._fail(ErrorCode.MODEL_DESERIALIZE_FAILED, text)
+        return self._take(proto)
+
+    def _fail(self, code, text, number=-1, node=None):
+        self._errors.append(ParserError(code, text, number, node))
+        if node is not None:
+            said = f'While parsing node number {number} [{node.op_type} -> "{node.output[0]}"]:'
+            self._logger.log(Severity.ERROR, f"ModelImporter.cpp:771: {said}")
+        self._logger.log(Severity.ERROR, f"ModelImporter.cpp:773: {self._errors[-1]}")
+        return False
+
+    def _take(self, proto):
+        try:
+            faults.strike("parse")
+        except faults.Failure as failure:
+            return self._fail(ErrorCode.INTERNAL_ERROR, str(failure))
+        if not proto.graph.node and not proto.graph.output:
+            return self._fail(ErrorCode.MODEL_DESERIALIZE_FAILED, "Failed to parse the model")
+        for number, node in enumerate(proto.graph.node):
+            if node.domain not in ("", "ai.onnx"):
+                self._fail(
+                    ErrorCode.UNSUPPORTED_NODE,
+                    'Assertion failed: creator && "Plugin not found, are the plugin name, '
+                    f'version, and namespace correct?" ({node.op_type})',
+                    number,
+                    node,
+                )
+        if self._errors:
+            return False
+        try:
+            network = network_from_proto(proto)
+        except CaseError as error:
+            return self._fail(ErrorCode.INVALID_GRAPH, str(error))
+        assert all(is_standard(node) for node in network.graph)
+        for value in (*network.graph.inputs, *network.graph.outputs):
+            if data_type(value.dtype) is None:
+                text = f"Found unsupported datatype ({value.dtype}) of tensor {value.name}"
+                return self._fail(ErrorCode.UNSUPPORTED_GRAPH, text)
+        wide = any(t.data_type == onnx.TensorProto.INT64 for t in proto.graph.initializer)
+        if wide and NUMBERS < (10,):
+            self._logger.log(
+                Severity.WARNING,
+                "onnx2trt_utils.cpp:374: Your ONNX model has been generated with INT64 weights, "
+                "while TensorRT does not natively support INT64. Attempting to cast down to INT32.",
+            )
+        self._network._fill(proto.SerializeToString(), network)
+        return True

@@ -1,0 +1,87 @@
+import pytest
+
+from halfwise.backends.tensorrt.described import described, worker_info
+from halfwise.records import ShapeRange
+
+GPU = {
+    "index": 0,
+    "name": "Orin",
+    "compute_capability": "8.7",
+    "uuid": "0",
+    "memory": 100,
+    "free": 40,
+}
+HELLO = {
+    "python": "3.8.10",
+    "executable": "/usr/bin/python3",
+    "host": "orin",
+    "cache": "/home/u/.cache/halfwise/worker",
+    "driver": None,
+    "environment": {},
+    "tensorrt": "8.6.0",
+    "typing": ["weak"],
+    "features": {"bf16": False, "layer_norm": True},
+    "gpus": [GPU],
+}
+
+
+def info(**changed):
+    return worker_info("orin", ["ssh", "orin", "python3"], HELLO | changed)
+
+
+def test_a_worker_that_can_build():
+    found = info()
+    assert (found.name, found.gpu, found.compute_capability, found.free_bytes) == (
+        *("orin", "Orin", "8.7"),
+        40,
+    )
+    assert found.command == ("ssh", "orin", "python3")
+    assert found.trouble == ""
+    assert found.notes == (
+        "halfwise was run with TensorRT 8.6.0",
+        "has LayerNorm layers",
+        "keeps files in /home/u/.cache/halfwise/worker on orin",
+    )
+
+
+def test_what_is_missing_is_told_together():
+    found = info(
+        tensorrt=None,
+        typing=[],
+        gpus=[],
+        import_error={"message": "Python cannot import tensorrt: no"},
+        cuda_error={"message": "There is no NVIDIA driver here."},
+    )
+    assert found.trouble == ("Python cannot import tensorrt: no. There is no NVIDIA driver here.")
+    assert (found.tensorrt, found.gpu, found.memory_bytes) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("version", "standing"),
+    [
+        ("10.0.1", "halfwise was checked against the bindings of TensorRT 10.0.1, not run with it"),
+        (
+            "10.3.0",
+            "halfwise was neither run with TensorRT 10.3.0 nor checked against its bindings",
+        ),
+        ("11.9.0", "TensorRT 11.9.0 is newer than 11.4, the newest that was checked"),
+    ],
+)
+def test_versions_say_how_well_they_are_known(version, standing):
+    assert info(tensorrt=version).notes[0] == standing
+
+
+@pytest.mark.parametrize(("value", "state"), [("0", "off"), ("1", "as each kernel likes")])
+def test_an_override_of_tf32_is_told(value, state):
+    found = info(environment={"NVIDIA_TF32_OVERRIDE": value})
+    assert found.tf32_override == value
+    assert any(f"={value} there switches TF32 {state}" in note for note in found.notes)
+
+
+def test_an_engine():
+    limits = {"min": [1, 2], "opt": [2, 2], "max": [8, 2]}
+    io: dict[str, object] = {"name": "x", "mode": "input", "dtype": "float32", "shape": [-1, 2]}
+    io |= {"shape_tensor": False, "profiles": [limits, {}]}
+    found = described({"io": [io], "profiles": 1, "layers": 4, "device_bytes": 9})
+    assert found.tensors[0].limits == (ShapeRange(min=(1, 2), opt=(2, 2), max=(8, 2)),)
+    assert (found.profiles, found.layers, found.device_bytes) == (1, 4, 9)

@@ -1,0 +1,87 @@
+import pytest
+
+from halfwise.backends.tensorrt import failures
+from halfwise.errors import (
+    BackendMissing,
+    BuildFailed,
+    CaseError,
+    RecordMismatch,
+    RunFailed,
+    UsageError,
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "one_build"),
+    [
+        ("tensorrt-missing", BackendMissing, False),
+        ("tensorrt-version", BackendMissing, False),
+        ("gpu-missing", BackendMissing, False),
+        ("plugin", BackendMissing, False),
+        ("typing", UsageError, False),
+        ("profile", CaseError, False),
+        ("shape", CaseError, False),
+        ("dtype", CaseError, False),
+        ("engine", RecordMismatch, True),
+        ("parse", BuildFailed, True),
+        ("build", BuildFailed, True),
+        ("memory", RunFailed, True),
+        ("run", RunFailed, True),
+        ("cuda", RunFailed, True),
+        ("internal", RunFailed, True),
+        ("of a newer worker", RunFailed, True),
+    ],
+)
+def test_codes(code, kind, one_build):
+    answer = {"code": code, "message": "It is odd", "hint": "Try."}
+    error = failures.refusal(answer, ("a", "b"))
+    assert isinstance(error, kind)
+    assert (error.message, error.hint) == ("It is odd.", "Try.")
+    assert failures.concerns_one_build(answer) == one_build
+    assert failures.summary(answer) == "It is odd. Try."
+    if isinstance(error, failures.EngineFailed):
+        assert (error.status, error.signal, error.log) == ("failed", None, ("a", "b"))
+
+
+def test_out_of_memory_says_what_to_do():
+    error = failures.refusal({"code": "memory", "message": "cuMemAlloc_v2 gives 2."}, ())
+    assert "workspace" in error.hint
+
+
+def test_every_parser_error_is_told():
+    errors = [{"node": "a", "op": "Odd", "text": "no"}, {"node": "", "op": "", "text": "bad"}]
+    answer = {"code": "parse", "message": "Cannot parse.", "errors": errors, "log": ["x"]}
+    assert failures.refusal_lines(answer) == ["x", "parser: a (Odd): no", "parser: bad"]
+    assert failures.summary(answer) == "Cannot parse (the first of 2 errors of the parser)."
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (
+            {"reason": "timeout"},
+            ("timeout", None, "The run took longer than 2.5 s and was ended."),
+        ),
+        (
+            {"reason": "signal", "signal": "SIGBUS"},
+            ("crashed", "SIGBUS", "The run ended with SIGBUS."),
+        ),
+        (
+            {"reason": "exit", "status": 1},
+            ("crashed", None, "The run ended its process with status 1."),
+        ),
+        (
+            {"reason": "closed"},
+            ("crashed", None, "The run ended without a word, and its process had to be killed."),
+        ),
+    ],
+)
+def test_deaths(answer, expected):
+    assert failures.death(answer, "The run", 2.5) == expected
+
+
+def test_a_traceback_is_told_by_its_last_line():
+    printed = ["Traceback (most recent call last):", '  File "x"', "ImportError: no fcntl"]
+    error = failures.no_answer("w", ["python"], "python ended with status 1", printed)
+    assert 'it printed "ImportError: no fcntl"' in error.message
+    assert "Traceback" not in error.message

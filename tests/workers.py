@@ -1,0 +1,135 @@
+"""A worker without TensorRT: the real source, with a service that does as the test says."""
+
+from pathlib import Path
+
+from halfwise.backends.tensorrt.transport import worker_source
+
+_SERVICE = b'''
+class _Told(Service):
+    """Answers as if TensorRT were here; the first plugin of a build says how it goes."""
+
+    def op_hello(self, request, payload):
+        found, data = super().op_hello(request, payload)
+        for missing in ("import_error", "cuda_error"):
+            found.pop(missing, None)
+        gpu = {"index": 0, "name": "Paper GPU", "compute_capability": "9.0", "uuid": "0",
+               "memory": 8 << 30, "free": 6 << 30}
+        found.update(tensorrt="8.6.0", typing=["weak"], gpus=[gpu], driver="535.1",
+                     features={"layer_norm": True})
+        return found, data
+
+    def op_build(self, request, payload):
+        how = (request["config"]["plugins"] or ["well"])[0]
+        self.tell("log", severity="warning", text="Detected layernorm nodes in FP16.")
+        self.tell("started")
+        if how == "plugin":
+            raise Refused("plugin", "The plugin library cannot be loaded", "Its path is there.")
+        if how == "parse":
+            errors = [{"node": "n%d" % i, "op": "Odd", "text": "no importer"} for i in (1, 2)]
+            raise Refused("parse", "TensorRT cannot parse the model at node n1 (Odd)", "",
+                          errors=errors)
+        if how != "well":
+            self._misbehave(how)
+        with self.store.folder(request["model"]["files"]) as folder:
+            names = sorted(os.listdir(folder))
+            with open(os.path.join(folder, request["model"]["main"]), "rb") as file:
+                model = file.read()
+        self.tell("progress", phase="Building", done=1, total=2)
+        old = self.store.read(request["timing_cache"]) if request["timing_cache"] else b""
+        return {
+            "engine": self.store.write(b"engine of " + ",".join(names).encode() + model),
+            "timing_cache": self.store.write(old + b"+"),
+            "seconds": 0.25,
+            "layers": [["conv_1", "CONVOLUTION", ["conv"], True]],
+            "unconstrained": {"gone": "no layer of the network names it"},
+        }, b""
+
+    def _misbehave(self, how):
+        if how.startswith("SIG"):
+            print("about to die", flush=True)
+            os.kill(os.getpid(), getattr(signal, how))
+        if how.startswith("exit"):
+            os._exit(int(how[4:]))
+        if how == "lose":
+            time.sleep(0.2)  # for the supervisor to relay what was said before
+            os.kill(os.getppid(), signal.SIGKILL)
+        if how == "fail":
+            raise Refused("build", "TensorRT built no engine", log=["no tactic"])
+        time.sleep(600)
+
+    def op_describe(self, request, payload):
+        self.store.read(request["engine"])
+        io = {"mode": "input", "location": "device", "shape_tensor": False, "profiles": []}
+        inputs = [dict(io, name="x", dtype="float32", shape=[-1, 2]),
+                  dict(io, name="n", dtype="int32", shape=[1])]
+        return {"io": inputs, "profiles": 1, "layers": 3, "device_bytes": 7}, b""
+
+    def op_run(self, request, payload):
+        self.store.read(request["engine"])
+        if request["profile"] == 9:
+            self._misbehave("SIGSEGV")
+        if request["profile"] == 8:
+            self._misbehave("hang")
+        if request["profile"] == 7:
+            self._misbehave("lose")
+        if request["profile"] == 6:
+            raise Refused("shape", "Input x has shape [9, 2]", "Build with another profile.")
+        if request["profile"] == 5:
+            raise Refused("engine", "TensorRT cannot read the engine", "Build it again.")
+        return {"outputs": request["inputs"]}, payload
+
+    def op_time(self, request, payload):
+        found = dict.fromkeys(("median_ms", "p99_ms", "transfer_median_ms", "transfer_p99_ms"), 1.5)
+        found.update(iterations=request["iterations"], per_second=9.0, device_bytes=7)
+        return found, b""
+
+    def op_inspect(self, request, payload):
+        return {"milliseconds": {"conv_1": 0.5}}, b'{"Layers": []}'
+
+    def op_flood(self, request, payload):
+        for _ in range(2000):
+            self.tell("log", severity="verbose", text="x" * 2000)
+        return {"bytes": len(payload)}, payload
+
+    def op_spawn(self, request, payload):
+        return {"pids": [os.getppid(), os.getpid(),
+                         os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "600")]}, b""
+
+
+Service = _Told
+
+
+if __name__ == "__main__":
+'''
+
+
+def told_source() -> bytes:
+    """Return the worker's source with that service in it."""
+    source = worker_source()
+    head, begin, tail = source.partition(b'if __name__ == "__main__":\n')
+    assert begin
+    return head + _SERVICE.lstrip() + tail
+
+
+def is_running(process_id: int) -> bool:
+    """Return whether a process is there and no zombie."""
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8").rpartition(")")[2]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state.split()[0] != "Z"
+
+
+def children_of(process_id: int) -> list[int]:
+    """Return the processes that descend from one, by /proc."""
+    parents = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (entry / "stat").read_text(encoding="utf-8")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        parents[int(entry.name)] = int(text.rpartition(")")[2].split()[1])
+    found = [process_id]
+    for parent in found:
+        found += [child for child, its in parents.items() if its == parent]
+    return found[1:]
