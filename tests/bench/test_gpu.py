@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -215,13 +216,32 @@ def test_the_proving_build_is_the_first_that_passed() -> None:
     assert engines.proving_build(told(keep=())) == math.inf
 
 
-def test_a_kept_node_is_needed_where_an_engine_without_it_failed() -> None:
-    alone = step(3, B, passed=False)
-    assert engines.unproven(told(alone, keep=AB)) == ["b"]
-    assert engines.unproven(told(step(3, (), passed=False), keep=AB)) == []
-    other = step(3, C, passed=False)
-    assert engines.unproven(told(other, keep=AB)) == ["a", "b"]
+def test_the_time_of_the_proving_build_is_read_from_the_output() -> None:
+    found = told(step(2, A, passed=False), step(3, AB, passed=True), keep=AB)
+    log = (
+        "$ halfwise fix\n    9.7   build 2 keeps 1: error 9\n   13.4   build 3 keeps 2: error 0.1\n"
+    )
+    assert engines.proving_seconds(found, log) == 13.4
+    assert math.isnan(engines.proving_seconds(found, "nothing"))
+
+
+def test_a_kept_node_is_needed_where_an_engine_with_all_others_failed() -> None:
+    assert engines.unproven(told(step(3, B, passed=False), keep=AB)) == ["b"]
+    assert engines.unproven(told(step(3, B + C, passed=False), keep=AB)) == ["b"]
+    assert engines.unproven(told(step(3, (), passed=False), keep=AB)) == ["a", "b"]
+    assert engines.unproven(told(step(3, (), passed=False), keep=A)) == []
     assert engines.unproven(told(keep=())) == []
+
+
+def test_polygraphy_is_compared_by_time_until_an_engine_passed(tmp_path: Path) -> None:
+    found = told(step(2, AB, passed=True), keep=AB)
+    other = replace(bisected(tmp_path), seconds=40.0)
+    figures = list(engines.comparison("m", found, "  10.0   build 2 keeps 2:", other, None))
+    assert figures[-1].measured == 4.0
+    assert figures[-1].reached
+    assert "first 7 layers" in figures[0].note
+    failed = replace(other, ended="failed")
+    assert not next(iter(engines.comparison("m", found, "", failed, None))).reached
 
 
 def test_latencies_are_compared_by_how_engines_were_built() -> None:
