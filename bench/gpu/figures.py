@@ -38,8 +38,8 @@ def fix(job: Job, host: Host, folder: Path, end: float) -> tuple[Run | None, flo
     """Run `halfwise fix` as a user would; return its record, wall time and exit code.
 
     `folder` has the model and its inputs. It gets the run in `run`, and `fix.log`, each line with
-    the seconds since the start. The exit code is None where it went on until `end`, by the monotonic
-    clock, or for longer than the job allows.
+    the seconds since the start. The exit code is None where it went on until `end`, by the
+    monotonic clock, or for longer than the job allows.
     """
     heldout = folder / "heldout.npz"
     words = [
