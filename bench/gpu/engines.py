@@ -171,6 +171,27 @@ def predictions(name: str, engines: Engines) -> list[Figure]:
     return found
 
 
+def rounds(engines: Engines) -> list[dict[str, Any]]:
+    """Return every round as JSON can hold it; errors are parts of the tolerance, as text."""
+    return [
+        {
+            "build": r.build,
+            "step": r.step,
+            "kept": len(r.keep),
+            "predicted": _text(r.predicted),
+            "predicted_fused": _text(r.predicted_fused),
+            "measured": _text(r.measured),
+            "passed": r.passed,
+            "median_ms": _text(r.median_ms),
+        }
+        for r in engines.rounds
+    ]
+
+
+def _text(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4g}"
+
+
 def results_by_kind(engines: Engines) -> dict[str, EngineResult]:
     """Return the engines of the table as fp32, tf32, fp16 and mixed, as far as they are there."""
     found: dict[str, EngineResult] = {}

@@ -102,6 +102,8 @@ def measure(name: str, host: Host, work: Path, end: float = math.inf) -> Result:
     worker = run.engines.worker if run is not None and run.engines is not None else None
     if run is not None and run.engines is not None:
         details["stages"] = run.cost.stage_seconds
+        details["rounds"] = seen.rounds(run.engines)
+        details["notes"] = run.engines.notes
         details["engines"] = seen.profile(run.engines)
         _keep(folder)
         if run.engines.delivered is not None:

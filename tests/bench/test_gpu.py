@@ -254,6 +254,14 @@ def test_latencies_are_compared_by_how_engines_were_built() -> None:
     assert nothing_kept["m: latency of mixed / fp16"].measured == 1.0
 
 
+def test_rounds_are_json_even_where_errors_are_infinite() -> None:
+    worst = step(2, A, passed=False).model_copy(update={"measured": math.inf})
+    (found,) = engines.rounds(told(worst, keep=()))
+    assert found["measured"] == "inf"
+    assert found["predicted_fused"] is None
+    json.dumps(found, allow_nan=False)
+
+
 def test_predictions_stand_beside_measurements() -> None:
     (figure,) = engines.predictions("m", told(step(2, A, passed=False), keep=()))
     assert figure == reported(
