@@ -25,6 +25,7 @@ readme: demo ## Put what the commands really print into README.md
 	$(BIN)/python tools/readme.py
 
 test: check ## Check, then run every test that needs no GPU
+	tools/get-test-packages
 	$(BIN)/pytest -m "not gpu"
 
 check: check-format check-lint check-types check-imports ## Format, lint, types, import layers

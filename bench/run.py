@@ -23,6 +23,7 @@ from bench import (
     cuda,
     demo,
     fuzz,
+    isolation,
     large,
     onnx_backend,
     overhead,
@@ -52,6 +53,7 @@ BENCHES: Mapping[str, Measure] = {
     "scale": scale.measure,
     "onnx_backend": onnx_backend.measure,
     "fuzz": fuzz.measure,
+    "isolation": isolation.measure,
     "cuda": cuda.measure,
     "peers": peers.measure,
 }

@@ -7,7 +7,7 @@ import pytest
 from halfwise.cli import main
 from halfwise.errors import HalfwiseError
 
-COMMANDS = ("fix", "verify", "observe", "report", "doctor")
+COMMANDS = ("fix", "verify", "observe", "explain-log", "report", "doctor")
 FIX = ("fix", "m.onnx", "--inputs", "x.npz", "-o", "r")
 
 
@@ -75,11 +75,15 @@ def test_no_command_shows_the_help(call):
 @pytest.mark.parametrize("kind", all_errors())
 @pytest.mark.parametrize("command", COMMANDS)
 def test_errors_become_messages_and_exit_codes(call, answer, kind, command):
-    answer(command, kind("The [red]model\x1b[2J is odd.\nSecond line.", "Give another."))
+    answer(
+        command.replace("-", "_"),
+        kind("The [red]model\x1b[2J is odd.\nSecond line.", "Give another."),
+    )
     arguments = {
         "fix": FIX,
         "verify": ("verify", "m.onnx", "c.onnx", "--inputs", "x.npz"),
         "observe": ("observe", "m.onnx", "--inputs", "x.npz"),
+        "explain-log": ("explain-log", "a.log"),
         "report": ("report", "r"),
         "doctor": ("doctor",),
     }

@@ -2,16 +2,11 @@
 
 import math
 
-from tests.fake_tensorrt import builder, engine, enums, faults, inspector, logger, network, parser
+from tests.fake_tensorrt import builder, engine, enums, inspector, logger, network, parser
 from tests.fake_tensorrt.enums import NUMPY, DataType
 from tests.fake_tensorrt.versions import SNAPSHOT, VERSION
 
 _MODULES = (builder, engine, enums, inspector, logger, network, parser)
-
-try:
-    faults.strike("import")
-except faults.Failure as failure:
-    raise ImportError(str(failure)) from failure
 
 __version__ = VERSION
 

@@ -4,9 +4,8 @@ import json
 import random
 import time
 
-import onnx
+import numpy as np
 
-from halfwise.graph.model import network_from_proto
 from tests.fake_tensorrt import faults
 from tests.fake_tensorrt.enums import (
     BuilderFlag,
@@ -16,7 +15,7 @@ from tests.fake_tensorrt.enums import (
 )
 from tests.fake_tensorrt.logger import need_logger
 from tests.fake_tensorrt.network import INetworkDefinition
-from tests.fake_tensorrt.program import Plan, compute_nodes, pack_engine
+from tests.fake_tensorrt.plan import Plan, pack_engine
 from tests.fake_tensorrt.versions import NUMBERS, VERSION, Callback, bound
 
 _CACHE = b"faketiming\x01"
@@ -238,35 +237,64 @@ class Builder:
         if network._strong and low is not None:
             raise faults.Failure(
                 "3: [builder.cpp] Error Code 3: API Usage Error (Parameter check failed, "
-                f"condition: !config.getFlag(BuilderFlag::k{low.upper()}). A strongly typed network)"
+                f"condition: !config.getFlag(BuilderFlag::k{low.upper()}))"
             )
         for fault in (layer._fault() for layer in network if not network._strong):
             if fault is not None:
                 raise faults.Failure(fault)
         self._check_profiles(network, config)
+        if low == "fp16":
+            self._tell_of_weights(network)
+        number = faults.count("plans")
         return Plan(
+            number=number,
             version=VERSION,
             typing="strong" if network._strong else "weak",
             low=low,
             tf32="TF32" in flags,
-            fp32=self._fp32(network, config, low),
+            fp32=self._fp32(network, config, low, number),
             outputs=network._outputs,
             debug=network._debug,
             profiles=config._profiles,
             detailed=config.profiling_verbosity is ProfilingVerbosity.DETAILED,
         )
 
-    def _fp32(self, network, config, low):
+    def _tell_of_weights(self, network):
+        """Log what TensorRT does of weights that FP16 cannot hold."""
+        constants = network._graph.initializers.values()
+        arrays = [v.const_value.numpy() for v in constants if int(v.dtype) == 1]
+        magnitudes = [np.abs(array) for array in arrays]
+        kinds = {
+            "Detected subnormal FP16 values.": [(m > 0) & (m < 2.0**-14) for m in magnitudes],
+            "Detected finite FP32 values which would overflow in FP16 and converted them to the "
+            "closest finite FP16 value.": [np.isfinite(m) & (m >= 65520) for m in magnitudes],
+        }
+        affected = {kind: sum(map(np.any, found)) for kind, found in kinds.items()}
+        if any(affected.values()):
+            self._log(
+                Severity.WARNING,
+                "TensorRT encountered issues when converting weights between types and that could "
+                "affect accuracy.",
+            )
+        for kind, count in affected.items():
+            if count:
+                text = f" - {count} weights are affected by this issue: {kind}"
+                self._log(Severity.WARNING, text)
+
+    def _fp32(self, network, config, low, number):
         """Return the nodes that the engine computes in FP32 although it could be in `low`."""
         kept = set(network._kept()) if self._obeys(config) else set()
         kept -= set(faults.knob("IGNORED", []))
         kept |= {node for block in faults.knob("FUSED", []) for node in block}
-        number = faults.count("plans")
         chance, _, seed = faults.knob_text("VARY", "0:0").partition(":")
         if float(chance) and low is not None:
+            # Only here: what runs engines takes a second to import.
+            from tests.fake_tensorrt.program import compute_nodes
+
             draw = random.Random(int(seed or 0) * 1000003 + number)  # noqa: S311 - no secret
-            parsed = network_from_proto(onnx.load_model_from_string(network._proto))
-            kept |= {n for n in compute_nodes(parsed, low) if draw.random() < float(chance)}
+            kept |= {
+                n for n in compute_nodes(network._parsed, low) if draw.random() < float(chance)
+            }
         return sorted(kept)
 
     def _check_profiles(self, network, config):

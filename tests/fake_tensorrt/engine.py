@@ -17,7 +17,7 @@ from tests.fake_tensorrt.enums import (
 from tests.fake_tensorrt.inspector import EngineInspector
 from tests.fake_tensorrt.logger import need_logger
 from tests.fake_tensorrt.network import dims, shape_values
-from tests.fake_tensorrt.program import Unreadable, unpack_engine
+from tests.fake_tensorrt.plan import Unreadable, unpack_engine
 from tests.fake_tensorrt.versions import NUMBERS, Callback, bound
 
 
@@ -51,7 +51,7 @@ class Runtime:
     def deserialize_cuda_engine(self, serialized_engine):
         try:
             faults.strike("deserialise")
-            return ICudaEngine(self._logger, unpack_engine(bytes(serialized_engine)))
+            plan, proto = unpack_engine(bytes(serialized_engine))
         except (Unreadable, faults.Failure) as error:
             self._logger.log(Severity.ERROR, str(error))
             self._logger.log(
@@ -60,6 +60,10 @@ class Runtime:
                 "deserialization failed.)",
             )
             return None
+        # Only here: it takes a second to import.
+        from tests.fake_tensorrt.program import Program
+
+        return ICudaEngine(self._logger, Program(plan, proto))
 
 
 @bound
@@ -147,7 +151,7 @@ class ICudaEngine:
     def create_engine_inspector(self):
         return EngineInspector(self._program)
 
-    def create_execution_context(self, *_):
+    def create_execution_context(self):
         try:
             faults.strike("context")
         except faults.Failure as failure:

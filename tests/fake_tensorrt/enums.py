@@ -1,7 +1,6 @@
 """Enumerations, with the members and the numbers of the version that is played."""
 
 import numpy as np
-import onnx_ir as ir
 
 from tests.fake_tensorrt.versions import enumeration
 
@@ -24,22 +23,13 @@ _KINDS = {"FLOAT": "f4", "HALF": "f2", "INT8": "i1", "INT32": "i4", "INT64": "i8
 _KINDS["BOOL"] = "?"
 NUMPY = {kind: np.dtype(_KINDS[kind.name]) for kind in DataType if kind.name in _KINDS}
 
-_NAMES: dict[ir.DataType | None, str] = {
-    ir.DataType.FLOAT: "FLOAT",
-    ir.DataType.FLOAT16: "HALF",
-    ir.DataType.BFLOAT16: "BF16",
-    ir.DataType.INT8: "INT8",
-    ir.DataType.INT32: "INT32",
-    ir.DataType.INT64: "INT64" if "INT64" in DataType.__members__ else "INT32",
-    ir.DataType.BOOL: "BOOL",
-    ir.DataType.UINT8: "UINT8",
-}
+_ONNX = {1: "FLOAT", 2: "UINT8", 3: "INT8", 6: "INT32", 9: "BOOL", 10: "HALF", 16: "BF16"}
+_ONNX[7] = "INT64" if "INT64" in DataType.__members__ else "INT32"
 
 
-def data_type(kind: ir.DataType | None):
-    """Return the `DataType` that TensorRT gives an ONNX tensor, None where it has none."""
-    name = _NAMES.get(kind, "")
-    return DataType.__members__.get(name)
+def data_type(element):
+    """Return the `DataType` that TensorRT gives an ONNX element type, None where it has none."""
+    return None if element is None else DataType.__members__.get(_ONNX.get(int(element), ""))
 
 
 _LAYERS = {

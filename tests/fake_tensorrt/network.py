@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import onnx_ir as ir
-
-from halfwise.graph.model import Network
 from tests.fake_tensorrt.enums import (
     DataType,
     LayerType,
@@ -18,6 +15,9 @@ from tests.fake_tensorrt.versions import NUMBERS, bound
 
 FLOATS = tuple(DataType[name] for name in ("FLOAT", "HALF", "BF16") if name in DataType.__members__)
 
+_INTEGERS = (6, 7)
+"""INT32 and INT64 in ONNX."""
+
 _SHAPE_SLOTS = {
     **dict.fromkeys(("Reshape", "Expand", "Tile", "TopK", "Unsqueeze", "Squeeze", "Pad"), (1,)),
     "ConstantOfShape": (0,),
@@ -27,9 +27,9 @@ _SHAPE_SLOTS = {
 }
 
 
-def shape_values(graph: ir.Graph) -> set[ir.Value]:
+def shape_values(graph):
     """Return the integer tensors whose elements decide about shapes."""
-    found: set[ir.Value] = set()
+    found: set[Any] = set()
     waiting = [
         node.inputs[slot]
         for node in graph
@@ -38,11 +38,7 @@ def shape_values(graph: ir.Graph) -> set[ir.Value]:
     ]
     while waiting:
         value = waiting.pop()
-        if (
-            value is None
-            or value in found
-            or value.dtype not in (ir.DataType.INT64, ir.DataType.INT32)
-        ):
+        if value is None or value in found or value.dtype not in _INTEGERS:
             continue
         found.add(value)
         producer = value.producer()
@@ -51,7 +47,7 @@ def shape_values(graph: ir.Graph) -> set[ir.Value]:
     return found
 
 
-def dims(value: ir.Value) -> tuple[int, ...]:
+def dims(value) -> tuple[int, ...]:
     """Return the shape of a value, -1 for what is not static; empty where even the rank is not."""
     if value.shape is None:
         return ()
@@ -222,13 +218,14 @@ class INetworkDefinition:
         self._outputs, self._debug = [], []
         self._proto = b""
         self._graph: Any = None
+        self._parsed: Any = None
 
     def _error(self, text):
         self._logger.log(Severity.ERROR, text)
 
-    def _fill(self, proto: bytes, network: Network):
+    def _fill(self, proto: bytes, network):
         """Take a parsed model."""
-        self._proto, self._graph = proto, network.graph
+        self._proto, self._parsed, self._graph = proto, network, network.graph
         self._shapes = shape_values(network.graph)
         self._outputs = [v.name for v in network.graph.outputs]
         for value in network.graph.initializers.values():

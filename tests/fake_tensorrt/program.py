@@ -1,10 +1,8 @@
-"""What an engine computes: its file, and a session of ONNX Runtime that rounds as its plan says."""
+"""What an engine computes: a session of ONNX Runtime that rounds as its plan says."""
 
-import json
-import struct
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -20,81 +18,12 @@ from halfwise.graph.widen import widened
 from halfwise.stages.rewrite import rewrite
 from tests.fake_tensorrt.enums import NUMPY, data_type
 from tests.fake_tensorrt.faults import knob
-from tests.fake_tensorrt.versions import VERSION
+from tests.fake_tensorrt.plan import Plan
 
-MAGIC = b"faketrt\x01"
-_LENGTHS = struct.Struct(">II")
 _FORMATS = {"fp16": (FP16, ir.DataType.FLOAT16), "bf16": (BF16, ir.DataType.BFLOAT16)}
 _LOW = tuple(kind for _, kind in _FORMATS.values())
 _TF32 = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _UNSHAPED = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
-
-
-class Unreadable(Exception):
-    """The bytes are no engine of this version."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the builder decided.
-
-    Attributes:
-        version: Of TensorRT.
-        typing: "weak" or "strong".
-        low: "fp16", "bf16" or None; weak typing only.
-        tf32: Whether FP32 products round their inputs.
-        fp32: Nodes in FP32 (weak typing only).
-        outputs: Names of the outputs.
-        debug: Names of debug tensors.
-        profiles: For each, input → (min, opt, max) of its shape, or of its values.
-        fused: Blocks of nodes.
-        detailed: Whether the inspector tells details.
-    """
-
-    version: str
-    typing: str
-    low: str | None
-    tf32: bool
-    fp32: Sequence[str]
-    outputs: Sequence[str]
-    debug: Sequence[str] = ()
-    profiles: Sequence[Mapping[str, Sequence[Sequence[int]]]] = ()
-    fused: Sequence[Sequence[str]] = field(default_factory=lambda: knob("FUSED", []))
-    detailed: bool = True
-
-
-def pack_engine(plan: Plan, proto: bytes) -> bytes:
-    """Return the file of an engine."""
-    header = json.dumps(asdict(plan)).encode()
-    return MAGIC + _LENGTHS.pack(len(header), len(proto)) + header + proto
-
-
-def unpack_engine(data: bytes) -> "Program":
-    """Return what a file of an engine computes.
-
-    Raises:
-        Unreadable: it is not one, is truncated, or of another version.
-    """
-    start = len(MAGIC) + _LENGTHS.size
-    if data[: len(MAGIC)] != MAGIC or len(data) < start:
-        raise Unreadable(
-            "1: [stdArchiveReader.cpp::StdArchiveReader::32] Error Code 1: Serialization "
-            "(Serialization assertion magicTagRead == kMAGIC_TAG failed.Magic tag does not match)"
-        )
-    header, proto = _LENGTHS.unpack_from(data, len(MAGIC))
-    if len(data) != start + header + proto:
-        raise Unreadable(
-            "1: [stdArchiveReader.cpp::StdArchiveReader::40] Error Code 1: Serialization "
-            "(Serialization assertion sizeRead == static_cast<uint64_t>(mEnd - mCurrent) failed."
-            "Size specified in header does not match archive size)"
-        )
-    plan = Plan(**json.loads(data[start : start + header]))
-    if plan.version != VERSION:
-        raise Unreadable(
-            "6: The engine plan file is not compatible with this version of TensorRT, expecting "
-            f"library version {VERSION} got {plan.version}, please rebuild."
-        )
-    return Program(plan, data[start + header :])
 
 
 class Program:

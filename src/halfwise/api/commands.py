@@ -15,6 +15,8 @@ from halfwise.api.loading import load_case, load_model, load_start
 from halfwise.api.options import Inputs, Model, Options, Request, understand
 from halfwise.api.outcome import cost, final_verdict, fix_run, provenance, versions, warnings
 from halfwise.api.result import Result
+from halfwise.api.worker_facts import worker_facts
+from halfwise.api.workers import resolve
 from halfwise.backends.ort import devices
 from halfwise.backends.tensorrt.client import Worker
 from halfwise.case import Case
@@ -187,13 +189,28 @@ def report(folder: str | Path) -> Run:
     return read_run(Path(folder))
 
 
-def doctor() -> dict[str, str]:
-    """Return what is here that a run depends on: versions, devices, backends."""
+def doctor(
+    *,
+    trt_python: str | Path | None = None,
+    trt_command: str | None = None,
+    trt_worker: str | None = None,
+) -> dict[str, str]:
+    """Return what is here that a run depends on: versions, devices, TensorRT workers.
+
+    Args:
+        trt_python: As in `Options`; the other two likewise.
+        trt_command: Command of a worker.
+        trt_worker: Name of a worker.
+
+    Raises:
+        UsageError: what names the workers cannot be meant that way. One that cannot be used is
+            told, with the reason.
+    """
+    workers = resolve(trt_python=trt_python, trt_command=trt_command, trt_worker=trt_worker)
     found = {**versions(), "platform": platform.platform()}
     for device, available in devices().items():
         found[f"device {device}"] = "available" if available else "not available"
-    found["tensorrt"] = "not used: this version judges by emulation"
-    return found
+    return found | worker_facts(workers)
 
 
 def _roles(network: Network, fmt: Format) -> Roles:

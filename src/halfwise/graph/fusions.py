@@ -12,7 +12,7 @@ around it fall apart. So a set of kept nodes is grown to whole groups, each wide
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 
@@ -236,13 +236,16 @@ class Fusions:
 
     def _blocks(self) -> list[Group]:
         classes = repeated(self.network, self.roles)
-        members = Counter(classes.values())
-        shares = Counter(members[c] for c in classes.values() if members[c] > 1)
+        members: dict[int, list[NodeName]] = {}
+        for name, of in classes.items():
+            members.setdefault(of, []).append(name)
+        shares = Counter(len(members[of]) for of in classes.values())
+        del shares[1]
         if not shares or max(shares.values()) < _REPEATED_SHARE * len(classes):
             return []
         times = max(shares, key=lambda n: (shares[n], n))
-        first = next(c for c in classes.values() if members[c] == times)
-        starts = [name for name, of in classes.items() if of == first]
+        # Of the parts that each block has, the one that comes at the most even distances.
+        starts = min((m for m in members.values() if len(m) == times), key=self._unevenness)
         single = [frozenset((name,)) for name in classes]
         parts = self._branches if len(self._branches) >= times else single
         where = {name: i for i, part in enumerate(parts) for name in part}
@@ -250,3 +253,7 @@ class Fusions:
         length = max((b - a for a, b in pairwise(begins)), default=len(parts))
         ends = [*begins[1:], begins[-1] + length]
         return [frozenset[NodeName]().union(*parts[a:b]) for a, b in zip(begins, ends, strict=True)]
+
+    def _unevenness(self, names: Sequence[NodeName]) -> int:
+        gaps = [b - a for a, b in pairwise(self._place[name] for name in names)]
+        return max(gaps) - min(gaps)

@@ -69,7 +69,8 @@ class NodePlaces:
         return LogNode.model_validate(
             {
                 "name": name,
-                "node": node.name or f"node {place}",
+                # What TensorRT calls a node without a name.
+                "node": node.name or f"node_of_{next(iter(node.output), '')}",
                 "op": node.op_type,
                 "place": place + 1,
                 "via": via,

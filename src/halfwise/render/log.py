@@ -59,7 +59,7 @@ def _unknown(findings: list[LogFinding]) -> Lines | None:
             often = f" ({count(finding.count, 'line')})" if finding.count > 1 else ""
             lines.append(f"{severity}: {sentence(finding.sentence)}{often}")
         if len(some) > _MOST_UNKNOWN:
-            lines.append(f"and {count(len(some) - _MOST_UNKNOWN, f'more kind of {severity}')}")
+            lines.append(f"and {count(len(some) - _MOST_UNKNOWN, 'more kind')} of {severity}")
     return Lines("Not known, in the builder's words", tuple(lines)) if lines else None
 
 

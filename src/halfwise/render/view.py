@@ -16,6 +16,7 @@ from halfwise.records import (
     Run,
     Verdict,
 )
+from halfwise.render.engines import engine_parts
 from halfwise.render.kept import kept_table
 from halfwise.render.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.render.wording import clean, count, fixed, listed, number, sentence, shorten
@@ -42,7 +43,9 @@ CAUSES: dict[GuardKind, str] = {
 def report(run: Run) -> Report:
     """Return the report on a run, whichever command made it."""
     parts = [_trouble(run), kept_table(run), _errors(run), _metric(run), _figures(run)]
-    parts += [_inside(run.verdict), _remarks(run), _reasons(run.verdict)]
+    parts += [_inside(run.verdict), _remarks(run)]
+    parts += engine_parts(run.engines) if run.engines is not None else ()
+    parts.append(_reasons(run.verdict))
     if run.next_step:
         # A path that is cut in the middle makes no command.
         parts.append(Lines("Next", tuple(map(clean, run.next_step)), whole=True))
@@ -157,11 +160,13 @@ def _accused(guard: Guard) -> Iterator[tuple[GuardKind, NodeName]]:
 
 
 def _errors(run: Run) -> Table | None:
-    sides = {"candidate": run.verdict}
+    engine = " engine" if run.verdict.level == "engine" else ""
+    sides = {f"FP32{engine}" if engine else "candidate": run.verdict}
     if run.plan is not None:
-        sides = {"mixed": run.verdict}
+        sides = {f"mixed{engine}": run.verdict}
         if run.baseline is not None:
-            sides = {_baseline(run.plan): run.baseline, **sides}
+            emulated = ", emulated" if engine else ""
+            sides = {f"{_baseline(run.plan)}{emulated}": run.baseline, **sides}
     names = sorted(run.verdict.outputs, key=lambda name: run.verdict.outputs[name].passed)
     rows = []
     for name in names[:MOST_ROWS]:

@@ -4,13 +4,13 @@ TensorRT maps layers to ONNX nodes by their metadata, so a constraint is the nam
 moves data between kept nodes is constrained too: a Shuffle layer may round otherwise.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 import onnx_ir as ir
 
-from halfwise.backends.tensorrt.layer_names import foreign_region
+from halfwise.backends.tensorrt.layer_names import foreign_region, names_in
 from halfwise.errors import CaseError
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
@@ -24,10 +24,11 @@ _UNTYPED = ("Cast", "Constant")
 assertion of castLayer.cpp (NVIDIA/TensorRT#3618)."""
 _PASSED_ON = ("Dropout", "Identity")
 _NOTABLE_GROWTH = 1.5
-"""A set of nodes is worth a build when the next larger one has so many times its nodes."""
+"""A set of nodes is worth a build where the next larger one has so many times its nodes."""
 _ISLAND = 1 / 2
 """Share of the compute nodes; more of them in FP32 is hardly a mixed engine."""
 _SHOWN = 5
+_NO_KERNEL = "Could not find any implementation for node "
 
 
 def constraints(network: Network, roles: Roles, fp32: Assignment) -> tuple[NodeName, ...]:
@@ -144,7 +145,8 @@ def rebuildable(
         network: The model.
         roles: Roles of its nodes.
         kept: The kept compute nodes.
-        log: What the builder said; where it names no region, the model is taken for one.
+        log: What the builder said; where it names no region that has kept nodes, the model is
+            taken for one.
         certain: Nodes that guards are certain about.
 
     Returns:
@@ -152,20 +154,25 @@ def rebuildable(
         `kept` does: wider islands, the smallest first. Then, of the region, the certain nodes only;
         then sets that keep more than half of the model; last, nothing in the region.
     """
-    region = _region(network, roles, log)
+    computing = frozenset(name for name, role in roles.items() if role.role is Role.COMPUTE)
+    region = _region(network, roles, log) & computing
+    if not region & kept:  # what is kept beside it made the region what it is
+        region = computing
     inside, outside = kept & region, kept - region
-    larger = [*wider(network, roles, inside), ("all between kept nodes", _between(network, inside))]
-    larger.append(("the whole region", region))
+    larger = [
+        *wider(network, roles, inside),
+        ("all between the kept nodes", _between(network, inside) & computing),
+        ("the whole region", region),
+    ]
     sets = sorted(((name, outside | wide) for name, wide in larger), key=lambda s: len(s[1]))
-    sets = [s for s in sets if inside and s[1] > kept]
-    computing = sum(role.role is Role.COMPUTE for role in roles.values())
-    islands = list(_spaced([s for s in sets if len(s[1]) <= _ISLAND * computing]))
-    continents = [s for s in sets if len(s[1]) > _ISLAND * computing]
+    sets = [(f"no kernel for a mixture there, so {name} kept", s) for name, s in sets if s > kept]
+    most = _ISLAND * len(computing)
+    sure = [("only what guards are certain about kept there", outside | (inside & certain))]
     order = [
-        *((f"{name} kept in the region that has no implementation", s) for name, s in islands),
-        ("only what guards are certain about kept in that region", outside | (inside & certain)),
-        *((f"{name} kept in the region that has no implementation", s) for name, s in continents),
-        ("nothing kept in that region", outside),
+        *_spaced([s for s in sets if len(s[1]) <= most]),
+        *(sure if inside & certain else []),
+        *_spaced([s for s in sets if len(s[1]) > most]),
+        ("nothing kept there", outside),
     ]
     names: dict[Assignment, str] = {}
     for name, chosen in order:
@@ -173,35 +180,42 @@ def rebuildable(
     return [(name, chosen) for chosen, name in names.items() if chosen != kept]
 
 
-def _spaced(sets: Sequence[tuple[str, Assignment]]) -> Iterator[tuple[str, Assignment]]:
-    """Yield the sets that are notably smaller than the next one, and the last."""
-    for i, (name, chosen) in enumerate(sets):
-        if i + 1 == len(sets) or len(sets[i + 1][1]) >= _NOTABLE_GROWTH * len(chosen):
-            yield name, chosen
+def _spaced(sets: Sequence[tuple[str, Assignment]]) -> list[tuple[str, Assignment]]:
+    """Return the largest of `sets`, which grow, and what is notably smaller than the next one."""
+    found: list[tuple[str, Assignment]] = []
+    for name, chosen in reversed(sets):
+        if not found or len(found[0][1]) >= _NOTABLE_GROWTH * len(chosen):
+            found.insert(0, (name, chosen))
+    return found
 
 
 def _region(network: Network, roles: Roles, log: str) -> Assignment:
-    """Return the compute nodes from the first to the last of the region, in graph order."""
+    """Return the nodes from the first to the last of the region, in graph order."""
     nodes = list(network.nodes())
-    ends = foreign_region(log)
-    first, last = 0, len(nodes) - 1
-    if ends is not None:
-        places = _places(nodes, roles)
-        first = min(places.get(ends[0], (first,)))
-        last = max(places.get(ends[1], (last,)))
-    names = (node_name(n) for n in nodes[min(first, last) : max(first, last) + 1])
-    return frozenset(n for n in names if roles[n].role is Role.COMPUTE)
+    found = [line.partition(_NO_KERNEL)[2] for line in log.splitlines() if _NO_KERNEL in line]
+    names = names_in(found[-1]) if found else ()
+    ends = (foreign_region(found[-1]) if found else None) or (*names[:1], *names[-1:])
+    if not ends:
+        return frozenset(map(node_name, nodes))
+    places = _places(nodes, roles)
+    first = min(places.get(ends[0], (0,)))
+    last = max(places.get(ends[1], (len(nodes) - 1,)))
+    return frozenset(node_name(n) for n in nodes[min(first, last) : max(first, last) + 1])
 
 
-def _places(nodes: Sequence[ir.Node], roles: Roles) -> dict[str, tuple[int, ...]]:
-    """Return where in the graph nodes are, by their names and those of what they read and give."""
-    found: dict[str, tuple[int, ...]] = {}
+def _places(nodes: Sequence[ir.Node], roles: Roles) -> dict[str, list[int]]:
+    """Return where in the graph nodes are, by their names and the tensors that they compute.
+
+    Layers of constants stand where these are read, and lack `.weight` and the like.
+    """
+    found: dict[str, list[int]] = {}
     for place, node in enumerate(nodes):
-        for value in (*node.inputs, *node.outputs):
-            if value is not None and value.name:
-                found[value.name] = (*found.get(value.name, ()), place)
+        given = (v for v in node.inputs if v is not None and v.producer() is None)
+        for name in (v.name for v in (*given, *node.outputs) if v.name):
+            for known in {name, *names_in(name)}:
+                found.setdefault(known, []).append(place)
     for place, node in enumerate(nodes):
-        found |= dict.fromkeys((node_name(node), *roles[node_name(node)].inside), (place,))
+        found |= {name: [place] for name in (node_name(node), *roles[node_name(node)].inside)}
     return found
 
 

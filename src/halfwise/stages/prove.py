@@ -14,7 +14,6 @@ from halfwise.graph.roles import Role, Roles
 from halfwise.records import (
     BuildConfig,
     EngineLayer,
-    EngineResult,
     NodeName,
     NodePrecision,
     Precision,
@@ -23,10 +22,6 @@ from halfwise.records import (
 
 _LOW = frozenset[Precision](("fp16", "bf16", "fp8", "int8"))
 _SHOWN = 4
-_CHANGED_ERROR = 2.0
-_CHANGED_TIME = 0.05
-"""From which factor on errors differ, and from which share on latencies. Our choice: builds of one
-configuration vary less than that in time, and nearly always in error."""
 
 
 def prove(
@@ -36,13 +31,15 @@ def prove(
     asked: Mapping[NodeName, Precision],
     milliseconds: Mapping[str, float],
     config: BuildConfig | None,
+    *,
+    as_fp32: bool = False,
 ) -> PrecisionProof:
     """Return what each node and each share of the time is computed in, and what is not as asked.
 
     A node is what its layers are, "mixed" where they differ, "unknown" where one of them is, and
     "other" where no layer computes it: constants are folded, and copies avoided. A node with bodies
-    has the layers of all nodes in them. Layers that tell nothing count as FP32 where the builder
-    was allowed nothing else.
+    has the layers of all nodes in them. Layers that are unknown or mixed count as FP32 where the
+    builder was allowed nothing else, or the outputs show it.
 
     Args:
         layers: Layers of the engine, their nodes by the names in `network`.
@@ -53,20 +50,18 @@ def prove(
         milliseconds: Mean time of a run by layer name; empty where it was not measured. Layers
             of equal names share their time evenly.
         config: How the engine was built; None where that is not known.
+        as_fp32: Whether the engine's outputs are those of the FP32 engine with TF32 off; see
+            `contrast.same_outputs`.
     """
-    fp32_only = config is not None and config.low is None and not config.tf32
-    fp32_only = fp32_only and all(wanted == "fp32" for wanted in asked.values())
-    excluded = sum(layer.precision == "unknown" for layer in layers) if fp32_only else 0
+    alone = config is not None and config.low is None and not config.tf32
+    alone = alone and all(wanted == "fp32" for wanted in asked.values())
+    reason = "nothing else was allowed" if alone else "the outputs are those of the FP32 engine"
+    settled = [(alone or as_fp32) and layer.precision in ("unknown", "mixed") for layer in layers]
     timed = tuple(
         layer.model_copy(
-            update={
-                "milliseconds": time,
-                "precision": "fp32"
-                if excluded and layer.precision == "unknown"
-                else layer.precision,
-            }
+            update={"milliseconds": time, "precision": "fp32" if sure else layer.precision}
         )
-        for layer, time in zip(layers, _times(layers, milliseconds), strict=True)
+        for layer, time, sure in zip(layers, _times(layers, milliseconds), settled, strict=True)
     )
     nodes, compute = _nodes(timed, network, roles, asked)
     evidence = _Evidence(timed, compute, config)
@@ -76,38 +71,8 @@ def prove(
         node_share=_shares((n.precision, 1.0) for n in compute),
         time_share=_time_shares(timed, milliseconds),
         findings=tuple(evidence.findings()),
-        remarks=(*evidence.remarks(), *_doubts(layers, milliseconds, excluded)),
+        remarks=(*evidence.remarks(), *_doubts(layers, milliseconds, sum(settled), reason)),
     )
-
-
-def ab_remark(with_constraint: EngineResult, without: EngineResult) -> str:
-    """Return what a build with a constraint and one without it differ in, as one sentence.
-
-    It is the evidence there is where a fused block hides its nodes. Weakly typed builds of one
-    configuration differ too, so one pair of builds shows an effect, and never that there is none.
-    """
-    a, b = with_constraint.verdict, without.verdict
-    if a is None or b is None or not a.outputs or not b.outputs:
-        which = "with" if a is None or not a.outputs else "without"
-        return f"There is no A/B comparison: the build {which} the constraint has no result."
-    first, second = (max(o.max_abs for o in v.outputs.values()) for v in (a, b))
-    text = (
-        f"With {_count(with_constraint.kept, 'node')} constrained to FP32 the largest error is "
-        f"{first:.3g}, without {second:.3g}"
-    )
-    error = max(first, second) > _CHANGED_ERROR * min(first, second)
-    time = False
-    if with_constraint.latency and without.latency:
-        own, other = with_constraint.latency.median_ms, without.latency.median_ms
-        text += f"; a run takes {own:.3g} ms, without {other:.3g} ms"
-        time = abs(own - other) > _CHANGED_TIME * other
-    changed = " and ".join(["error"] * error + ["time"] * time)
-    meaning = (
-        f"so the constraint changes {changed} in the engine, whatever its inspector shows"
-        if changed
-        else "so these two builds do not show that the constraint has any effect"
-    )
-    return f"{text}: {meaning}."
 
 
 @dataclass(frozen=True)
@@ -221,8 +186,8 @@ class _Evidence:
             time = f", {taken / total:.0%} of the time" if total else ""
             whose = f"{len(inside)} of {_count(len(self.compute), 'compute node')}: "
             yield (
-                f"Unknown for {whose if self.compute else 'what is '}{where}{time}. "
-                f"The inspector does not look into {largest.name}."
+                f"Unknown for {whose if self.compute else 'what is '}{where}{time}, which the "
+                f"inspector does not look into. {_shows(largest)}"
             )
         rest = [n for n in hidden if names.isdisjoint(n.layers)]
         if rest and any(layer.type for layer in self.layers):
@@ -296,18 +261,15 @@ def _unlisted(layers: Sequence[EngineLayer], milliseconds: Mapping[str, float]) 
 
 
 def _doubts(
-    layers: Sequence[EngineLayer], milliseconds: Mapping[str, float], excluded: int
+    layers: Sequence[EngineLayer], milliseconds: Mapping[str, float], settled: int, reason: str
 ) -> Iterator[str]:
     if layers and not any(layer.type for layer in layers):
         yield (
             "The engine tells names of layers only. Build it with detailed profiling verbosity to "
             "see what it computes in."
         )
-    if excluded:
-        yield (
-            "FP32 is assumed where nothing else was allowed: the inspector does not show it for "
-            f"{_count(excluded, 'layer')}."
-        )
+    if settled:
+        yield f"FP32 is not shown but certain for {_count(settled, 'layer')}, because {reason}."
     if unlisted := _unlisted(layers, milliseconds):
         share = sum(unlisted) / (sum(milliseconds.values()) or 1.0)
         yield f"{share:.0%} of the time is in layers that the inspector does not list."

@@ -1,4 +1,5 @@
 import json
+import sys
 
 import numpy as np
 import onnx
@@ -199,4 +200,6 @@ def test_doctor():
     facts = api.doctor()
     assert facts["onnxruntime"] == onnxruntime.__version__
     assert facts["device cpu"] == "available"
-    assert "tensorrt" in facts
+    assert facts["tensorrt"].startswith("run: 8.6.0; only checked against the bindings: 8.6.1")
+    assert sys.executable in facts["worker tensorrt"]
+    assert "cannot import tensorrt" in facts["worker tensorrt unusable"]

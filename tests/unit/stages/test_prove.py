@@ -1,17 +1,6 @@
-import pytest
-
 from halfwise.graph.roles import roles_of
-from halfwise.records import (
-    BuildConfig,
-    BuildOutcome,
-    EngineLayer,
-    EngineResult,
-    Latency,
-    OutputError,
-    Side,
-    Verdict,
-)
-from halfwise.stages.prove import ab_remark, prove
+from halfwise.records import BuildConfig, EngineLayer, NodeName, Precision
+from halfwise.stages.prove import prove
 from tests.unit.graph.sketch import Sketch, f32
 
 NODES = ("dense", "gelu", "square", "mean")
@@ -147,13 +136,21 @@ def test_casts_of_a_strongly_typed_model_that_had_no_effect():
 
 
 def test_one_fused_block_is_unknown_and_says_so():
-    block = layer("unknown", *NODES, "move", kind="Myelin", name="{ForeignNode[dense...mean]}")
+    block = layer(
+        "unknown",
+        *(*NODES, "move"),
+        kind="Myelin",
+        name="{ForeignNode[dense...mean]}",
+        inputs=("fp16",),
+        outputs=("fp32",),
+    )
     proof = proven(block, times={block.name: 0.9, "elsewhere": 0.1}, asked={"square": "fp32"})
     assert proof.node_share == {"unknown": 1.0}
     assert proof.findings == ()
     assert proof.remarks[0] == (
-        "Unknown for 4 of 4 compute nodes: inside one fused block of 5 nodes, 100% of the time. "
-        "The inspector does not look into {ForeignNode[dense...mean]}."
+        "Unknown for 4 of 4 compute nodes: inside one fused block of 5 nodes, 100% of the time, "
+        "which the inspector does not look into. "
+        "Layer {ForeignNode[dense...mean]} reads fp16, gives fp32."
     )
 
 
@@ -162,7 +159,7 @@ def test_several_blocks():
         layer("unknown", "dense", "gelu", kind="Myelin"),
         layer("unknown", "move", "square", "mean", kind="Myelin"),
     )
-    assert "inside 2 fused blocks, the largest of 3 nodes. " in proof.remarks[0]
+    assert "inside 2 fused blocks, the largest of 3 nodes, which" in proof.remarks[0]
 
 
 def test_layers_that_do_not_tell():
@@ -181,8 +178,8 @@ def test_an_engine_whose_model_is_not_known():
     assert proof.node_share == {}
     assert proof.findings[0].startswith("TF32 is used in 1 layer, although it was off.")
     assert proof.remarks == (
-        "Unknown for what is inside one fused block of 2 nodes, 100% of the time. "
-        "The inspector does not look into {ForeignNode[a...b]}.",
+        "Unknown for what is inside one fused block of 2 nodes, 100% of the time, which "
+        "the inspector does not look into. Layer {ForeignNode[a...b]} shows no more.",
     )
 
 
@@ -191,9 +188,10 @@ def test_what_could_be_nothing_else_is_fp32():
     proof = proven(block, built=config(low=None), asked={"square": "fp32"})
     assert proof.node_share == {"fp32": 1.0}
     assert proof.remarks == (
-        "FP32 is assumed where nothing else was allowed: the inspector does not show it for "
-        "1 layer.",
+        "FP32 is not shown but certain for 1 layer, because nothing else was allowed.",
     )
+    mixed = layer("mixed", *NODES)
+    assert proven(mixed, built=config(low=None)).node_share == {"fp32": 1.0}
     assert proven(block, built=config(low=None, tf32=True)).node_share == {"unknown": 1.0}
     strong = config(low=None, typing="strong")
     assert proven(block, built=strong, asked={"gelu": "fp16"}).node_share == {"unknown": 1.0}
@@ -242,66 +240,17 @@ def test_a_node_with_a_body_is_what_its_body_is():
     assert [(n.node, n.precision) for n in found.nodes] == [("choice", "fp16")]
 
 
-SIDE = Side(minimum=0.0, maximum=1.0, mean=0.5, deviation=0.1)
-
-
-def result(error, median_ms=None, kept=0):
-    measured = OutputError(
-        max_abs=error,
-        rel_max=error,
-        mean_abs=0.0,
-        median_abs=0.0,
-        snr_db=60.0,
-        cosine=1.0,
-        agreement=None,
-        nonfinite=0,
-        reference=SIDE,
-        candidate=SIDE,
-        worst_sample="0",
-        passed=True,
+def test_outputs_of_the_fp32_engine_settle_what_a_block_hides():
+    net = network()
+    block = layer("unknown", *NODES, kind="Myelin")
+    asked: dict[NodeName, Precision] = {NodeName("square"): "fp32"}
+    proof = prove([block], net, roles_of(net), asked, {}, config(), as_fp32=True)
+    assert proof.node_share == {"fp32": 1.0}
+    assert proof.findings == (
+        "The engine computes nothing in FP16, although that was asked for: "
+        "FP32 in 4 of 4 compute nodes.",
     )
-    verdict = Verdict(
-        passed=True,
-        level="engine",
-        samples=("0",),
-        unseen=True,
-        outputs={} if error is None else {"y": measured},
-        worst_sample="0",
+    assert proof.remarks == (
+        "FP32 is not shown but certain for 1 layer, because the outputs are those of the FP32 "
+        "engine.",
     )
-    build = BuildOutcome(number=1, purpose="", status="built", config=config(), seconds=1.0)
-    latency = None
-    if median_ms is not None:
-        latency = Latency(
-            shapes={},
-            iterations=10,
-            median_ms=median_ms,
-            p99_ms=median_ms,
-            transfer_median_ms=median_ms,
-            transfer_p99_ms=median_ms,
-            per_second=1.0,
-            device_bytes=1,
-        )
-    return EngineResult(name="", build=build, verdict=verdict, latency=latency, kept=kept)
-
-
-@pytest.mark.parametrize(
-    ("own", "free", "meaning"),
-    [
-        ((0.011, 1.42), (9.83, 1.10), "the constraint changes error and time in the engine"),
-        ((0.011, 1.10), (9.83, 1.10), "the constraint changes error in the engine"),
-        ((9.1, 1.5), (9.83, 1.10), "the constraint changes time in the engine"),
-        ((9.1, 1.1), (9.83, 1.11), "do not show that the constraint has any effect"),
-        ((float("inf"), 1.1), (float("inf"), 1.1), "do not show that the constraint has any"),
-        ((0.011, None), (9.83, 1.10), "the constraint changes error in the engine"),
-    ],
-)
-def test_an_a_b_comparison_says_what_the_constraint_changes(own, free, meaning):
-    text = ab_remark(result(own[0], own[1], 67), result(*free))
-    assert text.startswith("With 67 nodes constrained to FP32 the largest error is ")
-    assert meaning in text
-
-
-def test_an_a_b_comparison_without_a_result():
-    failed = result(0.1).model_copy(update={"verdict": None})
-    assert ab_remark(failed, result(0.1)).endswith("the build with the constraint has no result.")
-    assert "without the constraint" in ab_remark(result(0.1), failed)

@@ -206,8 +206,7 @@ class Worker:
     ) -> dict[str, NDArray[Any]]:
         """Run one sample; return the outputs, and tensors marked for debugging, by name.
 
-        Feeds are converted to the engine's types where that changes no value: TensorRT before 10
-        reads int64 as int32, and gives int32 back.
+        Feeds are converted to the engine's types (`fitting.fit_inputs`); outputs keep them.
 
         Raises:
             CaseError: a feed has a shape outside the profile, or values that its type cannot hold.

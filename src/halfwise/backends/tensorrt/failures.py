@@ -136,6 +136,7 @@ _ADVICE = {
     "Permission denied": "Let ssh log in without a password: a key in its agent, or IdentityFile.",
     "Host key verification failed": "Connect once by hand with ssh, and accept the host's key.",
     "not a TTY": "Leave -t out of the command: frames go over plain pipes.",
+    "not a terminal": "Leave -t out of the command, and RequestTTY out of ssh's configuration.",
     "command not found": "Name the interpreter by its full path there.",
     "needs Python 3.8": "End the command in a newer interpreter.",
     "Cannot connect to the Docker daemon": "Start Docker, or take another worker.",

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from halfwise.backends.tensorrt.kernels import data_type, layer_precision
-from halfwise.backends.tensorrt.names import NodeFinder
+from halfwise.backends.tensorrt.names import Listed, NodeFinder
 from halfwise.errors import RunFailed
 from halfwise.graph.model import Network
-from halfwise.records import EngineLayer
+from halfwise.records import EngineLayer, NodeName
 
+_SIDES = ("Inputs", "Outputs")
 _SCALES = re.compile(r"_(?:alpha|beta)$")
 """Myelin's matrix products take two factors, always FP32, as inputs."""
 
@@ -30,15 +31,19 @@ def engine_layers(
     Args:
         text: The inspector's output in JSON, or a file that trtexec wrote by `--exportLayerInfo`.
         network: The model that the engine was built from. Without it the nodes of a fused block of
-            TensorRT 8.5 are its first and last, and other names are not checked.
+            TensorRT 8 are its first and last at most, and other names are not checked.
         tf32: Whether the engine may use TF32; see `kernels.layer_precision`.
 
     Raises:
         RunFailed: `text` is no list of layers, or ends early.
     """
     raw = _raw_layers(text)
-    finder = NodeFinder(network, [_text(entry, "Name") for entry in raw])
-    return tuple(_layer(entry, finder, tf32=tf32) for entry in raw)
+    listed = [_listed(entry) for entry in raw]
+    finder = NodeFinder(network, listed)
+    return tuple(
+        _layer(entry, finder.nodes(layer), tf32=tf32)
+        for entry, layer in zip(raw, listed, strict=True)
+    )
 
 
 def _raw_layers(text: str | bytes) -> list[Mapping[str, Any]]:
@@ -74,9 +79,14 @@ def _refusal(what: str) -> RunFailed:
     )
 
 
-def _layer(raw: Mapping[str, Any], finder: NodeFinder, *, tf32: bool) -> EngineLayer:
+def _listed(raw: Mapping[str, Any]) -> Listed:
+    inputs, outputs = (tuple(_text(t, "Name") for t in _tensors(raw, k)) for k in _SIDES)
+    return Listed(_text(raw, "Name"), _text(raw, "Metadata"), inputs, outputs)
+
+
+def _layer(raw: Mapping[str, Any], nodes: tuple[NodeName, ...], *, tf32: bool) -> EngineLayer:
     name, kind, tactic = (_text(raw, key) for key in ("Name", "LayerType", "TacticName"))
-    inputs, outputs = _tensors(raw, "Inputs"), _tensors(raw, "Outputs")
+    inputs, outputs = (_tensors(raw, key) for key in _SIDES)
     operands = [t for t in inputs if not _SCALES.search(_text(t, "Name"))]
     weights = raw.get("Weights")
     weight = data_type(_text(weights, "Type")) if isinstance(weights, dict) else ""
@@ -84,7 +94,7 @@ def _layer(raw: Mapping[str, Any], finder: NodeFinder, *, tf32: bool) -> EngineL
     return EngineLayer(
         name=name,
         type=kind,
-        nodes=finder.nodes(name, _text(raw, "Metadata")),
+        nodes=nodes,
         inputs=tuple(map(_type, inputs)),
         outputs=tuple(map(_type, outputs)),
         weights=weight,

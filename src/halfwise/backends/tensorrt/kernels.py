@@ -130,8 +130,8 @@ def layer_precision(
     A fused block of 8.x (type "Myelin") is unknown: data types at its border say nothing about its
     inside. A kernel is what it multiplies, whatever its sums are kept in. A layer without a
     product, or whose kernel's name is silent, is what its floating-point inputs and outputs are;
-    "mixed" where they differ, or where a generated kernel that reads and writes a low format casts
-    inside. FP32 data may be multiplied in TF32, which no data type shows.
+    "mixed" where they differ, or where a generated kernel casts inside. FP32 data may be multiplied
+    in TF32, which no data type shows.
 
     Args:
         kind: Type of the layer.
@@ -170,8 +170,10 @@ def _by_types(types: set[str], names: str, *, may_be_tf32: bool) -> Precision:
     (found,) = floats
     if found == "fp32" and may_be_tf32:
         return "unknown"
-    # Myelin names a generated kernel after its operations: with a cast, the inside is wider.
-    return "mixed" if found in ("fp16", "bf16") and re.search(r"__myl_\w*Cast", names) else found
+    # Myelin names a generated kernel after its operations. With a cast, the inside of a low one is
+    # wider; that of an FP32 one is lower, unless the cast is of integers.
+    casts = re.search(r"__myl_\w*Cast", names) and (found != "fp32" or types <= FLOATS.keys())
+    return "mixed" if casts else found
 
 
 def _run_precision(run: str) -> Precision | None:

@@ -45,11 +45,12 @@ _PREFIX = re.compile(
     | (?P<word>{_WORD})(?::(?:root:|torch_tensorrt\s?\[[^\]]*\]:)?|\s+TRT:)
     | [\w.-]+\s*\|(?=\s*\[)                                                # docker compose
     | [>\#](?=\s)
+    | (?:output|noise):(?=\s[^"])                                          # the worker's own
     | &&&&(?=\s(?P<failed>FAILED))
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
-_PLACE = re.compile(r"^[\w./\\]+\.(?:cpp|hpp|h|cu):\d+: ")
+_PLACE = re.compile(r"^\S+\.(?:cpp|hpp|h|cu):\d+: ")
 _VERSION = re.compile(
     r"TensorRT v(?P<major>\d\d?)(?P<minor>\d\d?)(?P<patch>\d\d)\]"
     r"|TensorRT version: (?P<plain>[\d.]+\d)"
@@ -115,13 +116,15 @@ class Explainer:
         self._names_follow = False
 
     def add(self, line: str | LogLine) -> None:
-        """Take a line, or several that one message has."""
+        """Take a line, or the several that one message has; of these only the first is counted."""
         severity, text = ("", line) if isinstance(line, str) else line
-        severity = _SEVERITY.get(severity.lower(), "")
-        for raw in text.splitlines():
-            self.lines += 1
-            own = split_line(raw)
-            self._take(LogLine(own.severity or severity, own.text), raw)
+        first, *rest = text.split("\n")
+        own = split_line(first)
+        severity = own.severity or _SEVERITY.get(severity.lower(), "")
+        self._take(LogLine(severity, own.text), text)
+        for raw in rest:
+            self._take(split_line(raw), raw)
+        self.lines += 1 + len(rest)
 
     def findings(self) -> tuple[LogFinding, ...]:
         """Return what was found so far."""
@@ -210,8 +213,10 @@ def _encoding(head: bytes) -> str:
 
 def _demand_text(head: str, source: str) -> None:
     """Refuse a file that is mostly not text, such as a model or an engine."""
-    hidden = sum(c == "\N{REPLACEMENT CHARACTER}" or c < "\x07" for c in head)
-    if hidden > 0.1 * len(head):
+    foreign = head.count("\N{REPLACEMENT CHARACTER}")
+    # Colours (ESC) and progress bars (backspace) are text.
+    control = sum(c < "\x07" or "\x0e" <= c < "\x1b" for c in head)
+    if foreign > 0.3 * len(head) or control > 0.02 * len(head):
         raise CaseError(
             f"{source} is not text, so it is no log.",
             "Give what trtexec, Polygraphy or Python printed; a model goes after --model.",

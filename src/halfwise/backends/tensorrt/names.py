@@ -2,13 +2,15 @@
 
 From 8.6 on, `Metadata` names them, as onnx-tensorrt wrote each (`processMetadata`): `[ONNX Layer:
 NAME | property | …]`, joined by U+001E and U+001F. Without it there is the layer's name: `a + b`,
-`PWN(a, PWN(b))`, `{ForeignNode[a...b]}` for all from `a` to `b`, and from Myelin `a+b_myl0_2`.
-Layers that reformat, and those that TensorRT adds for itself, compute no node.
+`PWN(a, PWN(b))`, and from Myelin `a+b_myl0_2`. A fused block of TensorRT 8 has no metadata, and is
+called `{ForeignNode[a...b]}` after its first and last layer, which often are TensorRT's own; but it
+names the tensors that it reads and gives. Layers that reformat, and those that TensorRT adds for
+itself, compute no node.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -16,37 +18,59 @@ from halfwise.graph.model import Network, node_name
 from halfwise.records import NodeName
 
 _ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f,]|\s*\[ONNX Layer: |\s*$)", re.DOTALL)
-_BLOCK = re.compile(r"\{ForeignNode\[(.*)\.\.\.(.*)\]\}", re.DOTALL)
+_BLOCK = re.compile(r"^\{ForeignNode\[(.*)\.\.\.(.*)\]\}$", re.DOTALL)
 _PROFILE = re.compile(r" \[profile \d+\]$")
 _MYELIN = re.compile(r"_myl\d+_\d+$")
 _JOINT = re.compile(r" \+ |, |PWN\(")
+_REFORMAT = "Reformatting CopyNode"
 _OWN = re.compile(r"^Reformat|^\(Unnamed Layer\*|^\[|^__|^_gemm|\] ?copy$| copy$|HostCopy\]$")
 """Names of layers that stand for no node of a model."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What an inspector lists of a layer that leads to its nodes.
+
+    Attributes:
+        name: Its name.
+        metadata: Its metadata; "" where there are none.
+        inputs: Names of the tensors that it reads.
+        outputs: Names of the tensors that it gives.
+    """
+
+    name: str
+    metadata: str = ""
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
 
 
 class NodeFinder:
     """Maps layers to nodes; with a network, to its nodes only, those in bodies included."""
 
-    def __init__(self, network: Network | None, layers: Sequence[str]) -> None:
-        """Take the network, and the names of all layers of the engine."""
-        self._known: dict[str, int] | None = None
+    def __init__(self, network: Network | None, layers: Sequence[Listed]) -> None:
+        """Take the network, and all layers of the engine in its order."""
+        self._known: dict[str, NodeName] | None = None
         self._blocks: dict[str, tuple[NodeName, ...]] = {}
         if network is not None:
-            names = [node_name(n) for n in network.model.graph.all_nodes()]
-            self._known = {name: i for i, name in enumerate(names)}
+            nodes = list(network.model.graph.all_nodes())
+            unnamed = (n for n in nodes if network.original_names.get(node_name(n)) == "")
+            # So onnx-tensorrt calls the unnamed nodes of the user's own file (`getNodeName`).
+            self._known = {
+                f"node_of_{n.outputs[0].name}": node_name(n) for n in unnamed if n.outputs
+            }
+            self._known |= {node_name(n): node_name(n) for n in nodes}
             self._blocks = self._divide(network, layers)
 
-    def nodes(self, layer: str, metadata: str) -> tuple[NodeName, ...]:
-        """Return the nodes of a layer by its metadata or, where these name none, by its name."""
-        found = _ONNX_LAYER.findall(metadata)
-        if found:
+    def nodes(self, layer: Listed) -> tuple[NodeName, ...]:
+        """Return the nodes of a layer; of a block without a network, its first and last."""
+        if found := _ONNX_LAYER.findall(layer.metadata):
             return self._existing(self._without_properties(entry) for entry in found)
-        layer = _PROFILE.sub("", layer)
-        if layer in self._blocks:
-            return self._blocks[layer]
-        if block := _BLOCK.search(layer):
-            return self._named(block[1]) + self._named(block[2])
-        return self._named(layer)
+        name = _PROFILE.sub("", layer.name)
+        if name in self._blocks:
+            return self._blocks[name]
+        if block := _BLOCK.search(name):
+            return self._existing((*self._named(block[1]), *self._named(block[2])))
+        return self._named(name)
 
     def _without_properties(self, entry: str) -> str:
         known = self._known is not None and entry in self._known
@@ -55,7 +79,7 @@ class NodeFinder:
     def _named(self, layer: str) -> tuple[NodeName, ...]:
         """Return the nodes that the name of a layer tells."""
         if self._known is not None and layer in self._known:
-            return (NodeName(layer),)
+            return (self._known[layer],)
         bare = _MYELIN.sub("", layer)
         if _OWN.search(bare):
             return ()
@@ -69,67 +93,92 @@ class NodeFinder:
     def _existing(self, names: Iterable[str]) -> tuple[NodeName, ...]:
         """Return those of `names` that are nodes, each once."""
         distinct = dict.fromkeys(filter(None, names))
-        return tuple(NodeName(n) for n in distinct if self._known is None or n in self._known)
+        if self._known is None:
+            return tuple(map(NodeName, distinct))
+        return tuple(dict.fromkeys(self._known[name] for name in distinct if name in self._known))
 
-    def _divide(self, network: Network, layers: Sequence[str]) -> dict[str, tuple[NodeName, ...]]:
-        """Return the nodes of each fused block that is named by its first and last layer."""
-        layers = [_PROFILE.sub("", name) for name in layers]
-        spans = {name: found for name in layers if (found := _BLOCK.search(name))}
-        if not spans:
+    def _divide(
+        self, network: Network, layers: Sequence[Listed]
+    ) -> dict[str, tuple[NodeName, ...]]:
+        """Return the nodes of each fused block without metadata.
+
+        They are what leads to its outputs, from its inputs on, and is in no other layer. Blocks are
+        taken in the engine's order, so what leads to one has its layer already. Where TensorRT
+        alone knows an output, a single such block has what is left.
+        """
+        blocks, taken = [], set[NodeName]()
+        for layer in layers:
+            if _BLOCK.search(_PROFILE.sub("", layer.name)) and not _ONNX_LAYER.search(
+                layer.metadata
+            ):
+                blocks.append(layer)
+            else:
+                taken.update(self.nodes(layer))
+        if not blocks:
             return {}
-        others = [name for name in dict.fromkeys(layers) if name not in spans]
-        taken = {node for name in others for node in self._named(name)}
+        values = {
+            v.name: v for n in network.nodes() for v in (*n.inputs, *n.outputs) if v and v.name
+        }
+        tensors = _Tensors(values, layers)
         order = list(network.nodes())
-        place = {node_name(n): i for i, n in enumerate(order)}
-        blocks = [
-            _Block(name, self._ends(network, found[1]), self._ends(network, found[2]), order, place)
-            for name, found in spans.items()
-        ]
-        for node in order:
-            if (name := node_name(node)) in taken:
+        found: dict[str, tuple[NodeName, ...]] = {}
+        open_ended = []
+        for block in blocks:
+            name = _PROFILE.sub("", block.name)
+            if name in found:
                 continue
-            near = [b for b in blocks if b.first <= place[name] <= b.last]
-            joined = [b for b in near if name in b.joined] if len(near) > 1 else near
-            for block in joined or near:
-                block.nodes.append(name)
-        return {block.name: tuple(block.nodes) for block in blocks}
+            ends = [tensors.value(output) for output in block.outputs]
+            if not ends or None in ends:
+                open_ended.append(name)
+            start = {v.producer() for v in ends if v is not None}
+            last = _BLOCK.search(name)
+            named = set(self._named(last[2])) if last else set()
+            start |= {n for n in order if node_name(n) in named}
+            borders = {v for v in map(tensors.value, block.inputs) if v is not None}
+            inside = _leading_to(start, borders, taken)
+            found[name] = tuple(node_name(n) for n in order if n in inside)
+            taken |= set(found[name])
+        if len(open_ended) == 1:
+            own = {*found[open_ended[0]], *(n for n in map(node_name, order) if n not in taken)}
+            found[open_ended[0]] = tuple(n for n in map(node_name, order) if n in own)
+        return found
 
-    def _ends(self, network: Network, label: str) -> tuple[NodeName, ...]:
-        """Return the nodes that `label` names, those that read the constants in it included."""
-        constants = (network.graph.initializers.get(part) for part in _JOINT.split(label))
-        readers = (node_name(n) for v in constants if v is not None for n, _ in v.uses())
-        return tuple(dict.fromkeys((*self._named(label), *readers)))
+
+class _Tensors:
+    """The values of a model behind the tensors of an engine, copies in other formats included."""
+
+    def __init__(self, values: Mapping[str, ir.Value], layers: Sequence[Listed]) -> None:
+        self._values = values
+        self._copies: dict[str, str] = {}
+        for layer in layers:
+            if layer.name.startswith(_REFORMAT) and len(layer.inputs) == len(layer.outputs) == 1:
+                before, after = (_PROFILE.sub("", t) for t in (*layer.inputs, *layer.outputs))
+                copy, origin = (before, after) if after in values else (after, before)
+                self._copies[copy] = origin
+
+    def value(self, tensor: str) -> ir.Value | None:
+        """Return the value of a tensor; None where only TensorRT knows it."""
+        name = _PROFILE.sub("", tensor)
+        for _ in range(len(self._copies) + 1):
+            if name in self._values or name not in self._copies:
+                break
+            name = self._copies[name]
+        return self._values.get(name)
 
 
-@dataclass
-class _Block:
-    """A fused block that spans the graph's order from its first to its last node.
-
-    What is in the span of several belongs to that which it follows or leads to.
-    """
-
-    name: str
-    begin: Sequence[NodeName]
-    end: Sequence[NodeName]
-    order: Sequence[ir.Node]
-    place: dict[NodeName, int]
-    nodes: list[NodeName] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        begin = [self.place[n] for n in self.begin if n in self.place]
-        end = [self.place[n] for n in self.end if n in self.place]
-        # Where one end is a layer of TensorRT's own, the block is what its other end tells.
-        self.first = min(begin or end, default=0)
-        self.last = max(end or begin, default=-1)
-        span = self.order[self.first : self.last + 1]
-        after, before = set(self.begin), set(self.end)
-        for node in span:
-            if any(node_name(p) in after for p in node.predecessors()):
-                after.add(node_name(node))
-        for node in reversed(span):
-            if any(node_name(s) in before for s in node.successors()):
-                before.add(node_name(node))
-        self.joined = after | before
+def _leading_to(
+    start: Iterable[ir.Node | None], borders: set[ir.Value], taken: set[NodeName]
+) -> set[ir.Node]:
+    """Return the nodes of `start`, and what leads there from `borders` on; none that is taken."""
+    inside: set[ir.Node] = set()
+    waiting = [*start]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in inside or node_name(node) in taken:
+            continue
+        inside.add(node)
+        waiting += [v.producer() for v in node.inputs if v is not None and v not in borders]
+    return inside
 
 
 def _balanced(part: str) -> str:

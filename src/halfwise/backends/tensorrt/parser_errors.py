@@ -32,7 +32,7 @@ _ONE_LINE = re.compile(
     r"In node (?P<number>-?\d+)(?: with name: (?P<name>.*?) and operator: (?P<op>\S+))? ?"
     r"\((?P<function>\w+)\): (?P<code>[A-Z_]+): (?P<reason>.+)"
 )
-_MISSING = re.compile(r"could not find plugin:? (?P<op>\S+)")
+_MISSING = re.compile(r"could not find [Pp]lugin:? (?P<op>\S+)")
 _IMPORTER = re.compile(r"^import(?!FallbackPluginImporter$)(?P<op>\w+)$")
 
 Lookup = Callable[[str], tuple[Message, re.Match[str]] | None]

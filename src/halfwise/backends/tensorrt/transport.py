@@ -40,6 +40,7 @@ _BOOTSTRAP = (
     "import io,sys;"
     "sys.version_info<(3,8)and sys.exit("
     '"halfwise needs Python 3.8 or later there; this is Python "+sys.version.split()[0]);'
+    'sys.stdin.isatty()and sys.exit("halfwise needs pipes there, not a terminal");'
     "sys.path[0]or sys.path.pop(0);"
     "exec(compile(io.BufferedReader(io.FileIO(0,closefd=False),1).read(%d),"
     '"halfwise-worker","exec"))'

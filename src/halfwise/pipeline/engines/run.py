@@ -35,8 +35,8 @@ from halfwise.records import (
 )
 from halfwise.render.wording import count
 from halfwise.stages.constrain import constraints
+from halfwise.stages.contrast import ab_remark
 from halfwise.stages.profiles import check_covered, profiles_from_data
-from halfwise.stages.prove import ab_remark
 
 Assignment = frozenset[NodeName]
 

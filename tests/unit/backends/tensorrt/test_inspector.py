@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -6,7 +7,12 @@ from hypothesis import strategies as st
 
 from halfwise.backends.tensorrt.inspector import engine_layers
 from halfwise.errors import RunFailed
+from halfwise.graph.model import load_network, node_name
 from tests.unit.graph.sketch import Sketch, f32
+
+DATA = Path(__file__).parent / "data"
+"""What the inspector of TensorRT 8.6.0 wrote on an H200, byte by byte."""
+ROOT = Path(__file__).parents[4]
 
 
 def tensor(name, kind="Half", **more):
@@ -109,9 +115,46 @@ def test_a_fused_block_has_the_nodes_of_the_model_between_its_ends():
     hidden = sketch.op("MatMul", sketch.input("x", [1, 4]), f32([[1] * 4] * 4))
     network = sketch.network(sketch.op("Softmax", sketch.op("Erf", hidden)))
     block = {"Name": "{ForeignNode[MatMul_0...Softmax_2]}", "LayerType": "Myelin", "Inputs": []}
+    block["Outputs"] = [tensor("Softmax_2_out", "Float")]
     (layer,) = engine_layers(written(block), network)
     assert layer.nodes == ("MatMul_0", "Erf_1", "Softmax_2")
     assert layer.precision == "unknown"
+
+
+CONVOLUTIONS = [
+    (("conv1", "bn", "relu1"), "CaskConvolution"),
+    (("conv2", "relu2"), "CaskConvolution"),
+    (("add",), "ElementWise"),
+    (("conv3",), "CaskConvolution"),
+    (("pool",), "CaskPooling"),
+]
+
+
+@pytest.mark.parametrize(
+    ("file", "precisions"),
+    [
+        ("conv-fp16.txt", ["fp16"] * 5),
+        ("conv-tf32.txt", ["tf32", "tf32", "fp32", "tf32", "fp32"]),
+        ("conv-fp16-that-is-fp32.txt", ["fp32"] * 5),
+    ],
+)
+def test_convolutions_of_8_6_on_an_h200(file, precisions):
+    layers = engine_layers((DATA / file).read_bytes())
+    computing = [layer for layer in layers if layer.nodes]
+    assert [(layer.nodes, layer.type) for layer in computing] == CONVOLUTIONS
+    assert [layer.precision for layer in computing] == precisions
+    assert {layer.precision for layer in layers if not layer.nodes} <= {"other"}
+
+
+def test_a_transformer_of_8_6_on_an_h200_is_one_block():
+    network = load_network(ROOT / "examples" / "digits" / "model.onnx")
+    layers = engine_layers((DATA / "digits-fp16.txt").read_bytes(), network)
+    assert [layer.precision for layer in layers] == ["fp32", "other", "unknown", "other"]
+    assert layers[0].nodes == ("/patch_embed/Conv",)
+    block = layers[2]
+    assert (block.type, block.inputs, block.outputs) == ("Myelin", ("fp16",), ("fp16",))
+    names = [node_name(node) for node in network.nodes()]
+    assert block.nodes == tuple(name for name in names if name != "/patch_embed/Conv")
 
 
 def test_a_list_of_layers_alone():

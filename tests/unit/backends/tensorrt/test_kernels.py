@@ -108,6 +108,8 @@ def test_fp32_data_tell_nothing_of_a_product_where_tf32_is_allowed():
 def test_a_generated_kernel_that_casts_inside_is_mixed():
     assert kind("kgen", ["fp16"], ["fp16"], name="__myl_CastMulMeanCast_myl0_1") == "mixed"
     assert kind("kgen", ["fp16"], ["fp16"], name="__myl_MulAdd_myl0_1") == "fp16"
+    assert kind("kgen", ["fp32"], ["fp32"], name="__myl_CastMulCast_myl0_1") == "mixed"
+    assert kind("kgen", ["fp32", "int64"], ["fp32"], name="__myl_CastMul_myl0_1") == "fp32"
 
 
 def test_what_moves_data_is_other_and_what_is_fused_is_unknown():

@@ -8,11 +8,19 @@ BUILDING = (
     Message(
         "no-kernel",
         "error",
-        r"Could not find any implementation for node (?P<layer>.+)",
+        r"[Cc]ould not find any implementation for node (?P<layer>.+)",
         "TensorRT has no kernel for a block of these types.",
         "Constrain more of the block to FP32, or less; allow a larger workspace, or take a later "
         "version. `halfwise fix --target tensorrt` moves the border by itself.",
         f"{ISSUES}2035",
+    ),
+    Message(
+        "tactic-cache",
+        "warning",
+        r"Cache result detected as invalid for node: (?P<layer>.+?), LayerImpl",
+        "A kernel from the timing cache does not work for a layer, so its kernels are timed anew.",
+        "Harmless; delete the timing cache if it comes again.",
+        f"{ISSUES}3336",
     ),
     Message(
         "no-format",
@@ -32,21 +40,21 @@ BUILDING = (
         f"{ISSUES}2115",
     ),
     Message(
+        "myelin-tactic",
+        "warning",
+        r"Skipping tactic ?\w* due to .*[Mm]yelin",
+        "TensorRT's compiler for fused blocks (Myelin) failed on one way to build a block.",
+        "Harmless where another way is found; otherwise an error follows.",
+        f"{ISSUES}2232",
+    ),
+    Message(
         "myelin",
         "error",
-        r"Error Code \d+: Myelin \((?P<reason>.*)|Myelin internal error:? ?(?P<inner>.*)"
+        r"Error Code \d+: Myelin \(|Myelin internal error|MyelinCheckException"
         r"|\bmyelin\w*\.(?:cpp|h)|DCHECK\(|mha_fusion\.cpp",
         "TensorRT's compiler for fused blocks (Myelin) failed.",
         _FAULT,
         f"{ISSUES}2977",
-    ),
-    Message(
-        "myelin-tactic",
-        "warning",
-        r"Skipping tactic ?\w* due to Myelin error:? ?(?P<reason>.*)",
-        "TensorRT's compiler for fused blocks (Myelin) failed on one way to build a block.",
-        "Harmless where another way is found; otherwise an error follows.",
-        f"{ISSUES}2232",
     ),
     Message(
         "cask",
@@ -86,7 +94,8 @@ BUILDING = (
     Message(
         "assertion",
         "error",
-        r"Error Code \d+: Internal Error \((?P<reason>Assertion .*)",
+        r"Error Code \d+: Internal Error \(Assertion |Unexpected exception"
+        r"|Unexpected Internal Error",
         "A check inside TensorRT failed.",
         _FAULT,
         f"{ISSUES}2453",

@@ -11,7 +11,7 @@ ENGINES = (
         r"expecting library version \S+ got 0\.0\.0"
         r"|Size specified in header does not match archive size"
         r"|Mismatch between allocated memory size and expected size of serialized engine"
-        r"|plan->header\.size|header\.magicTag",
+        r"|plan->header\.size",
         "The engine file is damaged or cut short, or is no engine.",
         "Compare its size and hash with the original (copied in text mode?), or build it again.",
         f"{ISSUES}1736",
@@ -55,10 +55,10 @@ ENGINES = (
     Message(
         "file-damaged",
         "error",
-        r"[Mm]agic ?[Tt]ag(?:Read)?|kMAGIC_TAG",
-        "An engine or a timing cache does not begin as TensorRT writes them: it is damaged, cut "
-        "short, empty, or of another version.",
-        "Delete a timing cache; build an engine again.",
+        r"[Mm]agic ?[Tt]ag(?:Read)?|kMAGIC_TAG|Failed to read header from the stream",
+        "An engine or a timing cache does not begin as this TensorRT writes them: it is damaged, "
+        "cut short, empty, or of another version or system.",
+        "Delete a timing cache; build an engine again with the TensorRT that runs it.",
         f"{ISSUES}3566",
     ),
     Message(

@@ -33,7 +33,8 @@ ENVIRONMENT = (
     Message(
         "kernel-image",
         "error",
-        r"no kernel image is available for execution on the device|Unsupported SM",
+        r"no kernel image is available for execution on the device|Unsupported SM"
+        r"|invalid value for --gpu-architecture",
         "This version of TensorRT or a plugin has no kernels for this GPU.",
         "Take a TensorRT that supports the GPU's compute capability, and build plugins for it.",
         "https://github.com/NVIDIA/Stable-Diffusion-WebUI-TensorRT/issues/163",
@@ -60,6 +61,8 @@ ENVIRONMENT = (
         "memory",
         "error",
         r"Requested amount of GPU memory|\(out of memory\)|OutOfMemory|CUDA error 2 allocating"
+        r"|GPU memory allocation failed|Allocation failed during deserialization"
+        r"|GPU does not meet the minimum memory requirements"
         r"|cudaErrorMemoryAllocation|CUDA out of memory|std::bad_alloc|cudaMalloc",
         "There was not enough memory.",
         "Free memory on the GPU, or build with a smaller workspace, batch or largest shape.",
@@ -84,8 +87,8 @@ ENVIRONMENT = (
     Message(
         "library-version",
         "warning",
-        r"TensorRT was (?:linked|compiled) against (?P<library>\S+) (?P<built>\S+) but "
-        r"(?:loaded|is linked against) \S+ (?P<loaded>\S+)",
+        r"TensorRT was (?:linked|compiled) against (?P<library>.+?) (?P<built>[\d.]+) but "
+        r"(?:loaded|is linked against) .+? (?P<loaded>[\d.]+)",
         "TensorRT was made for {library} {built}, and finds {loaded}.",
         "Usually harmless; if kernels fail, install the version that it was made for.",
         f"{ISSUES}3534",
@@ -97,6 +100,31 @@ ENVIRONMENT = (
         "Driver or NVRTC do not fit, so some layers are not fused.",
         "Update the driver.",
         f"{ISSUES}1221",
+    ),
+    Message(
+        "context-changed",
+        "warning",
+        r"The CUDA context changed between|\(context is destroyed\)",
+        "The CUDA context is not, or no longer, the one in which TensorRT's objects were made.",
+        "Make one context before all of them (pycuda.autoinit makes one too), and keep it until "
+        "they are gone.",
+        f"{ISSUES}2052",
+    ),
+    Message(
+        "second-logger",
+        "note",
+        r"The logger passed into create\w+ differs from one already provided",
+        "TensorRT keeps the first logger that it was given.",
+        "",
+        "https://github.com/Hale423/CenterPoint/issues/12",
+    ),
+    Message(
+        "default-stream",
+        "note",
+        r"Using default stream in enqueue",
+        "The engine runs on CUDA's default stream, which waits more than another would.",
+        "",
+        _PRACTICES,
     ),
     Message(
         "preview-feature",

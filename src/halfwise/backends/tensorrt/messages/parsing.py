@@ -9,7 +9,7 @@ PARSING = (
     Message(
         "plugin-missing",
         "error",
-        r"getPluginCreator could not find plugin:? (?P<op>\S+)"
+        r"getPluginCreator(?:\(\))? could not find [Pp]lugin:? (?P<op>\S+)"
         r"|Plugin not found, are the plugin name, version, and namespace correct",
         "The parser has no operator {op}, and no plugin of that name is registered.",
         "Load the library with the plugin (--plugins with trtexec), or rewrite the operator.",
@@ -32,6 +32,32 @@ PARSING = (
         "Fold the condition (`polygraphy surgeon sanitize --fold-constants`), or take TensorRT 9 "
         "or later.",
         f"{ISSUES}1731",
+    ),
+    Message(
+        "plugin-unregistered",
+        "error",
+        r"IPluginCreator not found in Plugin Registry",
+        "The engine uses a plugin that this process has not loaded.",
+        "Load the plugin's library, or TensorRT's own plugins (init_libnvinfer_plugins), before "
+        "the engine.",
+        f"{ISSUES}1913",
+    ),
+    Message(
+        "plugin-twice",
+        "warning",
+        r"plugin creator of (?P<op>\S+) exists already",
+        "Two libraries register a plugin for {op}.",
+        "Load one of them, or leave it out of those that are serialised with the engine.",
+        "https://github.com/laugh12321/TensorRT-YOLO/issues/100",
+    ),
+    Message(
+        "shape-tensor-rank",
+        "error",
+        r"(?P<layer>[^\s(]+): IShuffleLayer applied to shape tensor must have",
+        "A shape is computed with more than one axis, as exporters do for Pad.",
+        "Fold constants (`polygraphy surgeon sanitize --fold-constants`), export with fixed "
+        "padding, or take TensorRT 9 or later.",
+        f"{ISSUES}2618",
     ),
     Message(
         "constant-input",

@@ -22,8 +22,8 @@ PRECISION = (
         "warning",
         r"(?P<quantity>\d+) weights are affected by this issue: Detected subnormal "
         r"(?P<low>\w+) values",
-        "{quantity} arrays of weights hold values so small that {low} stores them with fewer "
-        "digits.",
+        "Weights hold values so small that {low} stores them with fewer digits "
+        "(arrays: {quantity}).",
         "Mostly harmless: each is wrong by less than 3e-8 in FP16. `halfwise fix` measures whether "
         "any of it matters.",
         f"{ISSUES}2709",
@@ -33,8 +33,8 @@ PRECISION = (
         "warning",
         r"(?P<quantity>\d+) weights are affected by this issue: Detected values less than smallest "
         r"positive (?P<low>\w+) subnormal",
-        "{quantity} arrays of weights hold values below the smallest number of {low}; they are "
-        "stored as that number.",
+        "Weights below the smallest number of {low} are stored as that number "
+        "(arrays: {quantity}).",
         "Mostly harmless, unless it is an eps that guards a division or a logarithm. " + _KEEP,
         f"{ISSUES}2709",
     ),
@@ -43,8 +43,7 @@ PRECISION = (
         "warning",
         r"(?P<quantity>\d+) weights are affected by this issue: Detected finite FP32 values which "
         r"would overflow in (?P<low>\w+)",
-        "{quantity} arrays of weights hold values beyond the range of {low}; they are stored as "
-        "its largest number.",
+        "Weights beyond the range of {low} are stored as its largest number (arrays: {quantity}).",
         "Masks of -1e9 and the like are meant so; of any other weight the result is wrong. "
         + _KEEP,
         f"{ISSUES}3101",
@@ -53,7 +52,7 @@ PRECISION = (
         "weights-subnormal",
         "warning",
         r"^-? ?Subnormal (?P<low>\w+) values detected",
-        "Arrays of weights hold values so small that {low} stores them with fewer digits.",
+        "Weights hold values so small that {low} stores them with fewer digits.",
         "Mostly harmless: each is wrong by less than 3e-8 in FP16. `halfwise fix` measures whether "
         "any of it matters.",
         f"{ISSUES}2232",
@@ -62,8 +61,7 @@ PRECISION = (
         "weights-vanish",
         "warning",
         r"^-? ?Values less than smallest positive (?P<low>\w+) Subnormal value detected",
-        "Arrays of weights hold values below the smallest number of {low}; they are stored as that "
-        "number.",
+        "Weights below the smallest number of {low} are stored as that number.",
         "Mostly harmless, unless it is an eps that guards a division or a logarithm. " + _KEEP,
         f"{ISSUES}2232",
     ),
@@ -183,7 +181,8 @@ PRECISION = (
     Message(
         "fp16-slow",
         "warning",
-        r"Half2 support requested on hardware without native FP16",
+        r"Half2 support requested on hardware without native FP16"
+        r"|platform does not have native FP16",
         "This GPU has no fast FP16 arithmetic.",
         "Build in FP32: FP16 is no faster here.",
         f"{ISSUES}218",

@@ -92,6 +92,15 @@ SHAPES = (
         f"{ISSUES}2208",
     ),
     Message(
+        "shape-broadcast",
+        "note",
+        r"(?P<given>\w+Shapes) is being broadcasted to (?P<set>\w+Shapes) for tensor "
+        r"(?P<tensor>.+)",
+        "{set} of {tensor} are taken from {given}.",
+        "",
+        f"{ISSUES}3229",
+    ),
+    Message(
         "shape-unset",
         "error",
         r"all input dimensions (?:have not been|must be) specified|[Nn]ot all (?:input )?(?:shapes|"

@@ -1,0 +1,258 @@
+"""Kills workers in every way, while they build and while they run, and looks at what is left.
+
+TensorRT and libcuda are those of `tests/fake_tensorrt`; worker, client and journal are the real
+ones. Each failure has to be recorded for what it is, the journal has to be readable and make a
+resumed run leave the build out, the GPU's lock has to be free and no process may be left.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import random
+import time
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+
+from bench.figures import Figure, equal, reported
+from bench.runs import Workbench
+from halfwise.backends.tensorrt.client import Worker
+from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.backends.tensorrt.journal import Journal
+from halfwise.records import BuildConfig, BuildOutcome, EngineFile
+from tests.fake_tensorrt.faults import Fault
+from tests.fake_tensorrt.start import build_cuda_library, worker_command
+
+FAILURES = 100
+SEED = 4
+EXPECTED = {
+    "segv": ("crashed", "SIGSEGV"),
+    "kill": ("crashed", "SIGKILL"),
+    "abort": ("crashed", "SIGABRT"),
+    "hang": ("timeout", None),
+    "close": ("crashed", None),
+    "disconnect": ("lost", None),
+}
+"""Status and signal that are to be recorded for what happens."""
+TIMEOUT = 6.0
+"""Seconds for what hangs: a fresh process imports the fake and reads the model in two."""
+_SETTLING = 5.0
+_MARK = "HALFWISE_BENCH_MARK"
+_SAMPLE = {"x": np.ones((1, 4), np.float32)}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One failure.
+
+    Attributes:
+        at: "build" or "run".
+        do: What happens; a key of `EXPECTED`.
+    """
+
+    at: str
+    do: str
+
+
+def trials(count: int, seed: int = SEED) -> list[Trial]:
+    """Return failures in a mixed order, each kind as often as the others, but for the rest."""
+    kinds = [Trial(at, do) for at in ("build", "run") for do in EXPECTED]
+    drawn = [kinds[i % len(kinds)] for i in range(count)]
+    random.Random(seed).shuffle(drawn)  # noqa: S311 - no secret
+    return drawn
+
+
+@dataclass
+class Seen:
+    """What was found after each failure: how often all was well, and what was not."""
+
+    recorded: int = 0
+    journal: int = 0
+    unlocked: int = 0
+    left: int = 0
+    wrong: list[str] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+
+
+class Isolation:
+    """A worker with its faults, the journal, and the folder where both are."""
+
+    def __init__(self, folder: Path, planned: Sequence[Trial]) -> None:
+        """Write the model; take the failures in the order in which they are to happen."""
+        self.planned, self.folder = planned, folder
+        self.model, self.path = folder / "model.onnx", folder / "journal.jsonl"
+        text = '<ir_version: 8, opset_import: ["": 17]> g (float[1, 4] x) => (float[1, 4] y)'
+        onnx.save(onnx.parser.parse_model(text + "{ [twice] y = Add(x, x) }"), self.model)
+        self.mark = uuid.uuid4().hex
+        self.command = worker_command(
+            folder,
+            build_cuda_library(folder),
+            faults=self._faults(),
+            environment={_MARK: self.mark},
+        )
+        self.seen = Seen()
+
+    def _faults(self) -> list[Fault]:
+        # The first build is that of the engine which the runs use.
+        calls = Counter({"build": 1})
+        found = []
+        for trial in self.planned:
+            calls[trial.at] += 1
+            found.append(Fault(trial.at, trial.do, on=(calls[trial.at],)))
+        return found
+
+    def run(self) -> Seen:
+        """Let all failures happen, and look after each."""
+        with Worker("fake", self.command) as worker:
+            engine = self._good_build(worker, 0).engine
+            assert engine is not None
+            for number, trial in enumerate(self.planned, start=1):
+                found = self._fail(worker, trial, number, engine)
+                self._look(worker, trial, number, found)
+            # All that can fail has failed; what comes now works.
+            engine = self._good_build(worker, len(self.planned) + 1).engine
+            assert engine is not None
+            assert (worker.run(engine, 0, _SAMPLE)["y"] == 2).all()
+        self.seen.left += len(self._processes(0))
+        return self.seen
+
+    def _build(self, worker: Worker, number: int, timeout: float | None) -> BuildOutcome:
+        config = self._config(number)
+
+        def build() -> BuildOutcome:
+            return worker.build(self.model, config, number=number, purpose="bench", timeout=timeout)
+
+        journal = Journal(self.path)
+        return journal.record(build, number=number, purpose="bench", config=config, timeout=timeout)
+
+    def _config(self, number: int) -> BuildConfig:
+        # What differs, so that the journal tells one from another.
+        return BuildConfig(
+            model_sha256="0" * 64, typing="weak", low="fp16", workspace_bytes=(number + 1) << 20
+        )
+
+    def _good_build(self, worker: Worker, number: int) -> BuildOutcome:
+        outcome = self._build(worker, number, None)
+        assert outcome.status == "built", outcome
+        return outcome
+
+    def _fail(
+        self, worker: Worker, trial: Trial, number: int, engine: EngineFile
+    ) -> tuple[str, str | None]:
+        """Let it happen; return status and signal that are recorded."""
+        timeout = TIMEOUT if trial.do == "hang" else 60.0
+        if trial.at == "build":
+            outcome = self._build(worker, number, timeout)
+            return outcome.status, outcome.signal
+        try:
+            worker.run(engine, 0, _SAMPLE, timeout)
+        except EngineFailed as failed:
+            return failed.status, failed.signal
+        return "ran", None
+
+    def _look(
+        self, worker: Worker, trial: Trial, number: int, found: tuple[str, str | None]
+    ) -> None:
+        seen, name = self.seen, f"{number}: {trial.do} in a {trial.at}"
+        seen.kinds[f"{trial.do} in a {trial.at}"] += 1
+        if left := self._left(worker):
+            seen.left += len(left)
+            seen.wrong.append(f"{name}: processes {left} are left")
+        if found == EXPECTED[trial.do]:
+            seen.recorded += 1
+        else:
+            seen.wrong.append(f"{name}: recorded as {found}")
+        if self._journal_holds(trial, number):
+            seen.journal += 1
+        else:
+            seen.wrong.append(f"{name}: the journal does not tell it")
+        if self._lock_is_free():
+            seen.unlocked += 1
+        else:
+            seen.wrong.append(f"{name}: the lock is held")
+
+    def _journal_holds(self, trial: Trial, number: int) -> bool:
+        """Return whether the journal can be read, and keeps a resumed run from a build that died.
+
+        A lost connection says nothing against what was built, so that is tried again.
+        """
+        journal = Journal(self.path)
+        if trial.at == "run":
+            return True
+        told = BuildOutcome(
+            number=number, purpose="again", status="built", config=self._config(number), seconds=0
+        )
+        if EXPECTED[trial.do][0] == "lost":
+            return not journal.remembers or self._resumed(number, told).status == "built"
+        return self._resumed(number, told).status == "skipped"
+
+    def _resumed(self, number: int, told: BuildOutcome) -> BuildOutcome:
+        """Return what a resumed run makes of a build; the journal stays as it is."""
+        copy = self.folder / "resumed.jsonl"
+        copy.write_bytes(self.path.read_bytes())
+        return Journal(copy).record(
+            lambda: told, number=number, purpose="again", config=self._config(number), timeout=1.0
+        )
+
+    def _lock_is_free(self) -> bool:
+        """Return whether the lock is free, or becomes so: a dying process closes its files late."""
+        locks = list((self.folder / "worker-tmp").glob("halfwise-*.lock"))
+        deadline = time.monotonic() + _SETTLING
+        while locks and time.monotonic() < deadline:
+            with locks[0].open("ab") as file, suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            time.sleep(0.02)
+        return False
+
+    def _left(self, worker: Worker) -> list[int]:
+        """Return the processes that are none of the connection that is open now.
+
+        What is killed may take a moment to go.
+        """
+        deadline = time.monotonic() + _SETTLING
+        while (left := self._processes(worker.process_id or 0)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return left
+
+    def _processes(self, supervisor: int) -> list[int]:
+        """Return the marked processes, but for `supervisor` and its child."""
+        mark = f"{_MARK}={self.mark}".encode()
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark not in (entry / "environ").read_bytes().split(b"\0"):
+                    continue
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue  # it has ended, or is another user's
+            if supervisor not in (int(entry.name), parent):
+                found.append(int(entry.name))
+        return found
+
+
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Let all failures happen; nothing is skipped where there is a C compiler."""
+    folder = bench.folder / "isolation"
+    folder.mkdir()
+    try:
+        isolation = Isolation(folder, trials(FAILURES))
+    except RuntimeError as error:
+        return [], str(error)
+    started = time.monotonic()
+    seen = isolation.run()
+    seconds = time.monotonic() - started
+    bench.details["isolation"] = {"failures": dict(sorted(seen.kinds.items())), "wrong": seen.wrong}
+    return [
+        equal("failures recorded for what they were", seen.recorded, FAILURES),
+        equal("journals valid after a failure", seen.journal, FAILURES),
+        equal("locks of the GPU free after a failure", seen.unlocked, FAILURES),
+        equal("processes left", seen.left, 0),
+        reported("seconds for each failure", seconds / FAILURES),
+    ], None

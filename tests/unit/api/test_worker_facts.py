@@ -1,0 +1,47 @@
+import sys
+import time
+
+import pytest
+
+from halfwise.api.worker_facts import worker_facts
+from halfwise.api.workers import WorkerSpec
+from halfwise.backends.tensorrt import link
+from tests.workers import told_source
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("HALFWISE_CACHE", str(tmp_path / "cache"))
+
+
+def test_a_worker_that_can_build(monkeypatch, tmp_path):
+    monkeypatch.setattr(link, "worker_source", told_source)
+    facts = worker_facts([WorkerSpec("orin", (sys.executable,), "halfwise.toml")])
+    assert facts["worker orin"] == f"{sys.executable} (halfwise.toml)"
+    assert facts["worker orin TensorRT"].startswith("8.6.0, Python 3.")
+    assert facts["worker orin GPU"] == (
+        "Paper GPU, compute capability 9.0, driver 535.1, 6.0 of 8.0 GiB free"
+    )
+    assert facts["worker orin typing"] == "weak"
+    assert facts["worker orin can"] == "build, run, time and inspect engines"
+    assert "halfwise was run with TensorRT 8.6.0" in facts["worker orin notes"]
+    assert str(tmp_path / "cache") in facts["worker orin notes"]
+    assert "worker orin unusable" not in facts
+
+
+def test_workers_that_cannot_be_used_are_told_all_at_once(monkeypatch):
+    monkeypatch.setattr("halfwise.api.worker_facts.ANSWER_SECONDS", 1.0)
+    silent = [WorkerSpec(f"silent{i}", ("sh", "-c", "sleep 60"), "x") for i in range(6)]
+    started = time.monotonic()
+    facts = worker_facts([*silent, WorkerSpec("absent", ("/nowhere/python3",), "x")])
+    assert time.monotonic() - started < 8
+    for spec in silent:
+        assert "did not answer within 1 s" in facts[f"worker {spec.name} unusable"]
+    assert "No such file or directory" in facts["worker absent unusable"]
+    assert "worker absent can" not in facts
+
+
+def test_without_tensorrt():
+    facts = worker_facts([WorkerSpec("here", (sys.executable,), "default")])
+    assert facts["worker here TensorRT"].startswith("not found, Python 3.")
+    assert "cannot import tensorrt" in facts["worker here unusable"]

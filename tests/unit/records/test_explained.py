@@ -1,0 +1,26 @@
+import pytest
+from pydantic import ValidationError
+
+from halfwise.records import LogFinding, LogNode, LogReport, NodeName
+
+NAME = NodeName("/a/Pow")
+
+
+def test_a_report_survives_json():
+    finding = LogFinding(
+        kind="tf32", severity="note", sentence="It rounds.", count=2, lines=("[I]",)
+    )
+    report = LogReport(
+        source="a.log",
+        lines=9,
+        tensorrt=None,
+        findings=(finding,),
+        nodes=(LogNode(name=NAME, node=NAME, op="Pow", place=3, via="node"),),
+        model_nodes=7,
+    )
+    assert LogReport.model_validate_json(report.model_dump_json()) == report
+
+
+def test_other_severities_are_refused():
+    with pytest.raises(ValidationError):
+        LogFinding.model_validate({"kind": "x", "severity": "verbose", "sentence": ""})
