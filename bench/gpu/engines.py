@@ -227,25 +227,38 @@ def _shapes(result: EngineResult) -> str:
     return f"{shapes}, p99 {result.latency.p99_ms:.3g} ms"
 
 
-def profile(engines: Engines) -> dict[str, Any]:
-    """Return the slowest layers of every engine of the table, and its shares by precision."""
-    return {
-        kind: {
-            "milliseconds": result.latency.median_ms if result.latency else None,
-            "engine_bytes": result.build.engine.bytes if result.build.engine else None,
-            "time_share": result.proof.time_share,
-            "node_share": result.proof.node_share,
-            "findings": result.proof.findings,
-            "slowest": [
-                [layer.milliseconds, layer.precision, layer.type, layer.name[:120], layer.tactic]
-                for layer in sorted(
-                    result.proof.layers, key=lambda layer: -(layer.milliseconds or 0.0)
-                )[:_LAYERS]
-            ],
+def table(engines: Engines) -> dict[str, dict[str, Any]]:
+    """Return errors, speed, precisions and slowest layers of every engine of the final table."""
+    return {kind: _row(result) for kind, result in results_by_kind(engines).items()}
+
+
+def _row(result: EngineResult) -> dict[str, Any]:
+    row: dict[str, Any] = {"failure": result.failure, "build_seconds": result.build.seconds}
+    if result.build.engine is not None:
+        row["engine_bytes"] = result.build.engine.bytes
+    if result.verdict is not None:
+        row["passed"] = result.verdict.passed
+        row["errors"] = {
+            name: {
+                "max": _text(o.max_abs),
+                "mean": _text(o.mean_abs),
+                "median": _text(o.median_abs),
+                "snr_db": _text(o.snr_db),
+                "nonfinite": o.nonfinite,
+            }
+            for name, o in result.verdict.outputs.items()
         }
-        for kind, result in results_by_kind(engines).items()
-        if result.proof is not None
-    }
+    if result.latency is not None:
+        row["latency"] = result.latency.model_dump(mode="json")
+    if result.proof is not None:
+        slowest = sorted(result.proof.layers, key=lambda layer: -(layer.milliseconds or 0.0))
+        row["time_share"], row["node_share"] = result.proof.time_share, result.proof.node_share
+        row["findings"], row["remarks"] = result.proof.findings, result.proof.remarks
+        row["slowest"] = [
+            [layer.milliseconds, layer.precision, layer.type, layer.name[:120], layer.tactic]
+            for layer in slowest[:_LAYERS]
+        ]
+    return row
 
 
 def comparison(

@@ -104,7 +104,7 @@ def measure(name: str, host: Host, work: Path, end: float = math.inf) -> Result:
         details["stages"] = run.cost.stage_seconds
         details["rounds"] = seen.rounds(run.engines)
         details["notes"] = run.engines.notes
-        details["engines"] = seen.profile(run.engines)
+        details["engines"] = seen.table(run.engines)
         _keep(folder)
         if run.engines.delivered is not None:
             checked = _check(run, host, folder)
