@@ -48,7 +48,7 @@ def arguments(recipe: Recipe) -> list[str]:
     words += _profiles(recipe)
     if recipe.workspace_bytes is not None:
         # In MiB: 8.5 knows no units.
-        words.append(f"--memPoolSize=workspace:{recipe.workspace_bytes / 2**20:g}")
+        words.append(f"--memPoolSize=workspace:{recipe.workspace_bytes / 2**20:.12g}")
     if recipe.optimization_level is not None:
         words.append(f"--builderOptimizationLevel={recipe.optimization_level}")
     if recipe.tactic_sources is not None:

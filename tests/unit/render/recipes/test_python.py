@@ -1,0 +1,87 @@
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.render.recipes.python import render
+from tests.unit.render.recipes.made import NASTY, constraint, names, profile, recipe, strong
+
+OLDEST = (3, 8)
+
+
+def data(text):
+    """Return the literal that the script calls RECIPE."""
+    body = ast.parse(text, feature_version=OLDEST).body
+    (literal,) = (
+        node.value
+        for node in body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and node.targets[0].id == "RECIPE"
+    )
+    return ast.literal_eval(literal)
+
+
+@given(st.lists(names(), min_size=1, max_size=4, unique=True))
+def test_names_are_given_back(nodes):
+    made = recipe(
+        constraints=tuple(map(constraint, nodes)),
+        model=nodes[0],
+        run=nodes[0],
+        plugins=tuple(nodes),
+        profiles=(profile(nodes[0]),),
+        notes=tuple(nodes),
+    )
+    text = render(made)["build_engine.py"]
+    found = data(text)
+    assert found["keep"] == nodes
+    assert found["plugins"] == nodes
+    assert found["model"] == nodes[0]
+    assert found["profiles"][0]["shapes"][nodes[0]]["opt"] == [8, 3]
+    # Names stand in the literal and in comments, where there are none but visible characters.
+    assert not set(text.splitlines()[0]) - set("#!/usr/bin/env python3")
+
+
+@pytest.mark.parametrize("made", [recipe(), strong(), recipe(constraints=()), recipe(model="é")])
+def test_an_old_python_reads_it(made, tmp_path):
+    script = tmp_path / "build_engine.py"
+    script.write_text(render(made)["build_engine.py"], encoding="utf-8")
+    compile(script.read_text(encoding="utf-8"), str(script), "exec", dont_inherit=True)
+    pythons = [sys.executable, *_oldest()]
+    for python in pythons:
+        done = subprocess.run(
+            [python, script, "--help"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "--tactic-sources" in done.stdout
+
+
+def _oldest():
+    found = shutil.which("python3.8")
+    if found is None:
+        return [str(p) for p in Path.home().glob(".pyenv/versions/3.8.*/bin/python")][:1]
+    works = subprocess.run([found, "-c", ""], check=False, capture_output=True).returncode == 0
+    return [found] if works else []
+
+
+def test_without_tensorrt_it_says_so(tmp_path):
+    script = tmp_path / "build_engine.py"
+    script.write_text(render(recipe())["build_engine.py"], encoding="utf-8")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "No module named 'tensorrt'" in done.stderr
+
+
+def test_comments_end_with_their_line(tmp_path):
+    script = tmp_path / "build_engine.py"
+    script.write_text(render(recipe(notes=NASTY))["build_engine.py"], encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, script, "--help"], capture_output=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["build_engine.py"]
