@@ -171,10 +171,10 @@ def _source(
         )
     if stored.formats:
         trouble = f"{path} stores {' and '.join(stored.formats)}; constraints need it in FP32."
-    elif unnamed := _unnamed(path, kept_nodes(run)):
+    elif unnamed := _unnamed(path, kept := kept_nodes(run)):
         trouble = (
-            f"{path} has no node named {unnamed[0]!r} alone, so no constraint reaches it (nor "
-            f"{count(len(unnamed) - 1, 'other kept node')})."
+            f"{unnamed} of {count(len(kept), 'kept node')} have no name of their own in {path}, so "
+            "no constraint reaches them."
         )
     else:
         return Source(network, place.tell(path), _hashes(path))
@@ -188,11 +188,11 @@ def _source(
     return Source(network, MODEL_FP32_FILE, _hashes(named))
 
 
-def _unnamed(path: Path, kept: frozenset[NodeName]) -> list[NodeName]:
-    """Return the kept nodes whose names are not those of just one node of the file."""
+def _unnamed(path: Path, kept: frozenset[NodeName]) -> int:
+    """Return how many kept nodes have a name that is not that of just one node of the file."""
     graph = onnx.load_model(path, load_external_data=False).graph
     names = Counter(node.name for node in graph.node)
-    return sorted(name for name in kept if names[name] != 1)
+    return sum(names[name] != 1 for name in kept)
 
 
 def _hashes(path: Path) -> dict[str, str]:

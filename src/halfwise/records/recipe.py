@@ -1,11 +1,13 @@
 """How to build an engine without halfwise: everything that a recipe of any kind says."""
 
+import re
 from typing import Literal
 
 from halfwise.records.built import Profile, Typing
 from halfwise.records.record import NodeName, Record
 
 RECIPE_SCHEMA_VERSION = 1
+_VERSION = re.compile(r"([0-9]{1,4})(?:\.([0-9]{1,4})(?:\.[0-9a-z.]+)?)?")
 
 
 class Constraint(Record):
@@ -75,12 +77,12 @@ class Recipe(Record):
 
 
 def version_of(text: str) -> tuple[int, int]:
-    """Return major and minor of a version of TensorRT.
+    """Return major and minor of a version of TensorRT, such as 8.6 or 9.0.1.post12.
 
     Raises:
-        ValueError: `text` is not one to four numbers with dots between.
+        ValueError: `text` is no such version.
     """
-    numbers = [int(part) for part in text.split(".")]
-    if len(numbers) > 4 or min(numbers) < 0:
-        raise ValueError(text)
-    return (numbers[0], numbers[1] if len(numbers) > 1 else 0)
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no version")
+    return int(found[1]), int(found[2] or 0)

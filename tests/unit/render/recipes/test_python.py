@@ -1,14 +1,18 @@
 import ast
+import hashlib
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.render.recipes.python import render
+from tests.unit.graph.sketch import Sketch
 from tests.unit.render.recipes.made import NASTY, constraint, names, profile, recipe, strong
 
 OLDEST = (3, 8)
@@ -85,3 +89,50 @@ def test_comments_end_with_their_line(tmp_path):
     )
     assert done.returncode == 0
     assert [path.name for path in tmp_path.iterdir()] == ["build_engine.py"]
+
+
+FAKE = Path(__file__).resolve().parents[3] / "fake_tensorrt"
+
+
+@pytest.mark.skipif(not FAKE.is_dir(), reason="tests/fake_tensorrt is not here")
+@pytest.mark.parametrize(
+    ("made", "version", "status", "words"),
+    [
+        (recipe, "8.6.1", 0, "constrained 1 of 2 nodes to FP32"),
+        (recipe, "10.0.1", 0, "note: this recipe is for TensorRT 8.6; this is 10.0.1"),
+        (recipe, "11.4.0", 1, "has no layer constraints any more"),
+        (strong, "8.6.1", 1, "strong typing needs TensorRT 9"),
+        (strong, "10.0.1", 0, "engine"),
+        (strong, "11.4.0", 0, "engine"),
+    ],
+)
+def test_it_builds_in_the_stand_in_of_each_version(made, version, status, words, tmp_path):
+    s = Sketch()
+    s.op("Pow", s.input("images", ["N", 3]), 2.0, name="pow")
+    model = tmp_path / "model.onnx"
+    onnx.save(s.proto("pow_out"), model)
+    given_recipe = made(
+        model="model.onnx",
+        files={"model.onnx": hashlib.sha256(model.read_bytes()).hexdigest()},
+        profiles=(profile(),),
+        constraints=(constraint("pow"), constraint("gone")) if made is recipe else (),
+        workspace_bytes=1 << 20,
+    )
+    done = built(given_recipe, version, tmp_path)
+    assert done.returncode == status, done.stderr
+    assert words in done.stdout + done.stderr
+    if status == 0:
+        digest = hashlib.sha256((tmp_path / "model.engine").read_bytes()).hexdigest()
+        assert f"sha256 {digest}" in done.stdout
+        model.write_bytes(model.read_bytes() + b"\x00")
+        assert "its SHA-256 differs" in built(given_recipe, version, tmp_path).stderr
+
+
+def built(made, version, folder):
+    script = folder / "build_engine.py"
+    script.write_text(render(made)["build_engine.py"], encoding="utf-8")
+    root = FAKE.parents[1]
+    paths = os.pathsep.join(map(str, (FAKE, root, root / "src")))
+    environment = {**os.environ, "PYTHONPATH": paths, "HALFWISE_FAKE_TENSORRT": version}
+    command = [sys.executable, script]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
