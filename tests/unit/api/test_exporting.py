@@ -150,7 +150,7 @@ def test_the_model_has_moved(fixed, tmp_path):
 def test_dynamic_axes(tmp_path):
     s = Sketch()
     x = s.input("x", ["N", 16])
-    y = s.op("Pow", s.op("Mul", x, np.float32(300), name="mul"), 2.0, name="pow")
+    y = s.op("Pow", s.op("Mul", x, 300.0, name="mul"), 2.0, name="pow")
     inputs = {"x": np.random.default_rng(0).standard_normal((8, 2, 16)).astype(np.float32)}
     onnx.save(s.proto(y), tmp_path / "m.onnx")
     run = api.fix(tmp_path / "m.onnx", inputs, out=tmp_path / "run").folder

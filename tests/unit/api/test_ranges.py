@@ -5,10 +5,12 @@ from onnx import TensorProto
 
 from halfwise.api.ranges import parse_shapes, profiles_from
 from halfwise.errors import CaseError, UsageError
-from halfwise.records import Profile, ShapeRange
+from halfwise.records import Profile, ShapeRange, TensorName
 from halfwise.render.recipes.trtexec import arguments
 from tests.unit.graph.sketch import Sketch
 from tests.unit.render.recipes.made import names, strong
+
+X = TensorName("x")
 
 
 @pytest.fixture(scope="module")
@@ -24,14 +26,14 @@ def test_a_profile(network):
         network, ["x:1x3x2,shape:1x6"], ["x:2x3x4,shape:2x12"], ["x:8x3x4,shape:8x12"]
     )
     assert made == Profile(
-        shapes={"x": ShapeRange(min=(1, 3, 2), opt=(2, 3, 4), max=(8, 3, 4))},
-        values={"shape": ShapeRange(min=(1, 6), opt=(2, 12), max=(8, 12))},
+        shapes={X: ShapeRange(min=(1, 3, 2), opt=(2, 3, 4), max=(8, 3, 4))},
+        values={TensorName("shape"): ShapeRange(min=(1, 6), opt=(2, 12), max=(8, 12))},
     )
 
 
 def test_opt_alone_is_the_only_shape(network):
     made = profiles_from(network, [], ["x:1x3x2", "x:2x3x2"], [])
-    assert [p.shapes["x"].min == p.shapes["x"].max for p in made] == [True, True]
+    assert [p.shapes[X].min == p.shapes[X].max for p in made] == [True, True]
     assert profiles_from(network, [], [], []) == ()
 
 

@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 from onnx import TensorProto
 
@@ -21,6 +20,7 @@ from tests.control import branches
 from tests.unit.graph.sketch import Sketch
 from tests.unit.render.runs import kept, plan, run, verification
 
+POW = NodeName("pow")
 ENGINE = EngineFile(sha256="ee" * 32, bytes=1, side="here", path="model.engine")
 
 
@@ -170,8 +170,8 @@ def test_a_run_with_engines_gives_all_of_its_build():
         tactic_sources=("CUBLAS",),
         plugins=("/p.so",),
     )
-    layer = NetworkLayer(name="pow_1", type="ELEMENTWISE", nodes=("pow",), constrained=True)
-    free = NetworkLayer(name="shuffle", type="SHUFFLE", nodes=("pow",))
+    layer = NetworkLayer(name="pow_1", type="ELEMENTWISE", nodes=(POW,), constrained=True)
+    free = NetworkLayer(name="shuffle", type="SHUFFLE", nodes=(POW,))
     record = run(engines=engines(built, layers=(layer, free)))
     made = make(record, version="8.6.1", timing_cache="t.cache")
     assert [(c.node, c.layers) for c in made.constraints] == [("pow", ("pow_1",))]
@@ -183,7 +183,7 @@ def test_a_run_with_engines_gives_all_of_its_build():
 
 
 def test_another_version_has_other_layers_and_timings():
-    layer = NetworkLayer(name="pow_1", type="ELEMENTWISE", nodes=("pow",), constrained=True)
+    layer = NetworkLayer(name="pow_1", type="ELEMENTWISE", nodes=(POW,), constrained=True)
     record = run(engines=engines(config(), layers=(layer,)))
     made = make(record, version="8.5", timing_cache="t.cache")
     assert made.constraints[0].layers == ()
@@ -250,7 +250,7 @@ def test_a_tactic_source_is_a_word():
 
 def test_notes_on_opset_and_custom_operators():
     s = Sketch(opset=18)
-    x = s.op("Pow", s.input("x", [2]), np.float32(2), name="pow")
+    x = s.op("Pow", s.input("x", [2]), 2.0, name="pow")
     note = make(planned("pow"), network=s.network(x)).notes[1]
     assert note == "The model has opset 18; TensorRT 8.6 reads 17 for sure."
     assert len(make(planned("pow"), version="10", typing="strong", network=s.network(x)).notes) == 1
