@@ -16,8 +16,6 @@ from halfwise.records import SCHEMA_VERSION, Observations, Run
 RUN_FILE = "run.json"
 OBSERVATIONS_FILE = "observations.json"
 MODEL_FILE = "model.onnx"
-MODEL_FP32_FILE = "model.fp32.onnx"
-"""The FP32 model under halfwise's node names: what weakly typed engines are built from."""
 
 
 def refuse_existing(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """`export`: from a run folder to the files of a recipe."""
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -13,20 +12,22 @@ from typing import Literal
 import onnx
 
 from halfwise.api.loading import load_model
-from halfwise.api.ranges import profiles_from
+from halfwise.backends.tensorrt.transfer import model_files
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.graph.external import external_files
 from halfwise.graph.model import load_network
 from halfwise.graph.widen import widened
+from halfwise.pipeline.engines import FP32_FILE
 from halfwise.records import NodeName, Recipe, Run, Typing
 from halfwise.render.recipes import KINDS
 from halfwise.render.wording import count
+from halfwise.stages.profiles import profiles_from_options
 from halfwise.stages.recipe import Source, choose, kept_nodes, make_recipe
 from halfwise.stages.rewrite import save_checked
-from halfwise.store import MODEL_FILE, MODEL_FP32_FILE, read_run
+from halfwise.store import MODEL_FILE, read_run
 
 Kind = Literal["trtexec", "python", "cpp", "polygraphy", "json"]
-_ENGINE = "model.engine"
+_ENGINE = "rebuilt.engine"
+"""Not the name of the engine in a run folder: a recipe may lie there, and that one was judged."""
 _SUFFIXES = {"trtexec": ".sh", "python": ".py", "json": ".json"}
 """How a path ends that names the one file of a recipe; every other path names a folder."""
 
@@ -94,7 +95,9 @@ def export(
             engine=_ENGINE,
             version=version,
             typing=regime,
-            profiles=profiles_from(source.network, min_shapes, opt_shapes, max_shapes),
+            profiles=profiles_from_options(
+                source.network, None, min_shapes, opt_shapes, max_shapes
+            ),
             timing_cache=_timing_cache(folder, record, place),
         )
         texts = KINDS[kind](recipe)
@@ -154,9 +157,9 @@ def _source(
     partial: Path,
 ) -> Source:
     """Return the ONNX file to build from; one that has yet to be written is in `partial`."""
-    inside = folder / (MODEL_FILE if typing == "strong" else MODEL_FP32_FILE)
+    inside = folder / (MODEL_FILE if typing == "strong" else FP32_FILE)
     if typing == "strong" or inside.is_file():
-        return Source(load_network(inside), place.tell(inside), _hashes(inside))
+        return Source(load_network(inside), place.tell(inside), model_files(inside).hashes)
     path = Path(run.provenance.model if model is None else model)
     if not path.is_file():
         raise CaseError(
@@ -177,15 +180,15 @@ def _source(
             "no constraint reaches them."
         )
     else:
-        return Source(network, place.tell(path), _hashes(path))
+        return Source(network, place.tell(path), model_files(path).hashes)
     if place.folder is None:
         raise CaseError(
             trouble,
-            f"Name a folder with -o: {MODEL_FP32_FILE} is written there, all nodes with names.",
+            f"Name a folder with -o: {FP32_FILE} is written there, all nodes with names.",
         )
-    named = partial / MODEL_FP32_FILE
+    named = partial / FP32_FILE
     save_checked(network.model, named)
-    return Source(network, MODEL_FP32_FILE, _hashes(named))
+    return Source(network, FP32_FILE, model_files(named).hashes)
 
 
 def _unnamed(path: Path, kept: frozenset[NodeName]) -> int:
@@ -193,17 +196,6 @@ def _unnamed(path: Path, kept: frozenset[NodeName]) -> int:
     graph = onnx.load_model(path, load_external_data=False).graph
     names = Counter(node.name for node in graph.node)
     return sum(names[name] != 1 for name in kept)
-
-
-def _hashes(path: Path) -> dict[str, str]:
-    """Return the SHA-256 of the ONNX file at `path` and its external data, by path beside it."""
-    files = (path, *external_files(onnx.load_model(path, load_external_data=False), path))
-    hashes = {}
-    for file in files:
-        with file.open("rb") as stream:
-            beside = os.path.relpath(file.resolve(), path.parent.resolve())
-            hashes[beside] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return hashes
 
 
 def _timing_cache(folder: Path, run: Run, place: _Place) -> str | None:

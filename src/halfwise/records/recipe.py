@@ -34,7 +34,7 @@ class Recipe(Record):
         schema_version: Version of this structure.
         tensorrt: The version of TensorRT that it is for, such as "8.6" or "10.16.1.11".
         typing: "weak": types by flags and constraints; "strong": by the Casts in the ONNX file.
-        low: The low format, "fp16" or "bf16".
+        low: The low format; None where the builder may choose none (weak typing only).
         tf32: Whether FP32 matrix products and convolutions may round their inputs to TF32.
         model: Path of the ONNX file: relative to the recipe where it lies beside or below it.
         files: SHA-256 of that file and of its external data, by path beside it.
@@ -54,7 +54,7 @@ class Recipe(Record):
     schema_version: int = RECIPE_SCHEMA_VERSION
     tensorrt: str
     typing: Typing
-    low: Literal["fp16", "bf16"]
+    low: Literal["fp16", "bf16"] | None
     tf32: bool
     model: str
     files: dict[str, str]

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import onnx_ir as ir
 
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import bodies, is_float
+from halfwise.graph.shape_tensors import shape_inputs
+from halfwise.graph.sizes import declared_axes
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,
@@ -150,7 +153,7 @@ def make_recipe(
     return Recipe(
         tensorrt=version,
         typing=typing,
-        low="bf16" if run.plan.low == "bf16" else "fp16",
+        low=_low(run, config, typing),
         tf32=config.tf32 if config else False,
         model=source.path,
         files=dict(source.files),
@@ -166,6 +169,13 @@ def make_recipe(
         versions=run.provenance.versions,
         notes=_notes(run, config, source.network, version, typing),
     )
+
+
+def _low(run: Run, config: BuildConfig | None, typing: Typing) -> Literal["fp16", "bf16"] | None:
+    assert run.plan is not None
+    if config is not None and config.typing == typing == "weak":
+        return config.low
+    return "bf16" if run.plan.low == "bf16" else "fp16"
 
 
 def delivered(run: Run) -> BuildOutcome | None:
@@ -233,11 +243,14 @@ def _float_outputs(node: ir.Node) -> tuple[bool, ...]:
 
 
 def _check_profiles(network: Network, profiles: tuple[Profile, ...]) -> None:
+    shape_tensors = shape_inputs(network)
     for value in network.graph.inputs:
-        fixed = value.shape is not None and all(isinstance(axis, int) for axis in value.shape)
-        if not fixed and not (profiles and all(value.name in p.shapes for p in profiles)):
+        fixed = all(isinstance(axis, int) for axis in declared_axes(value))
+        needs = value.name in shape_tensors or not fixed
+        if needs and not any(value.name in {*p.shapes, *p.values} for p in profiles):
             raise CaseError(
-                f"Input {value.name!r} has dynamic axes, and no profile tells their range.",
+                f"Input {value.name!r} has dynamic axes or decides about shapes, and no profile "
+                "tells their range.",
                 "Give --minShapes, --optShapes and --maxShapes as trtexec takes them: "
                 "NAME:1x3x224x224.",
             )

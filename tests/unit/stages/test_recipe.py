@@ -242,6 +242,18 @@ def test_dynamic_inputs_need_profiles():
     assert make(run(engines=engines(built)), network=network).profiles == profiles
 
 
+def test_the_low_format_is_what_the_builder_was_allowed():
+    assert make(run(engines=engines(config(low=None)))).low is None
+    assert make(run(engines=engines(config(low=None))), version="10", typing="strong").low == "fp16"
+
+
+def test_shape_tensors_need_profiles():
+    s = Sketch()
+    s.op("Reshape", s.input("x", [6]), s.input("s", [2], TensorProto.INT64), name="pow")
+    with pytest.raises(CaseError, match="decides about shapes"):
+        make(planned("pow"), network=s.network("pow_out"))
+
+
 def test_a_tactic_source_is_a_word():
     record = run(engines=engines(config(tactic_sources=("CUBLAS); abort(",))))
     with pytest.raises(RecordMismatch, match="names a tactic source"):

@@ -43,6 +43,7 @@ def _data(recipe: Recipe) -> str:
         f"char const* const kEngine = {literal(recipe.engine)};",
         f"char const* const kTimingCache = {literal(recipe.timing_cache or '')};",
         f"constexpr bool kStrong = {_bool(recipe.typing == 'strong')};",
+        f"constexpr bool kFp16 = {_bool(recipe.low == 'fp16')};",
         f"constexpr bool kBf16 = {_bool(recipe.low == 'bf16')};",
         f"constexpr bool kTf32 = {_bool(recipe.tf32)};",
         f"constexpr std::int64_t kWorkspaceBytes = {workspace};",

@@ -27,7 +27,8 @@ def render(recipe: Recipe) -> dict[str, str]:
 def options(recipe: Recipe) -> list[list[str]]:
     """Return the options of `polygraphy convert` with their values, unquoted (same errors)."""
     words = [["--convert-to=trt"], [f"--output={recipe.engine}"]]
-    words.append(["--strongly-typed" if recipe.typing == "strong" else f"--{recipe.low}"])
+    types = "strongly-typed" if recipe.typing == "strong" else recipe.low
+    words += [[f"--{types}"]] if types else []
     if recipe.constraints:
         words.append(["--precision-constraints=obey"])
         words.append([f"--trt-network-postprocess-script={CONSTRAIN}:constrain"])

@@ -9,13 +9,13 @@ from halfwise.render.wording import clean, count
 
 def facts(recipe: Recipe) -> list[str]:
     """Return what a recipe builds, from what, and what to know: sentences of one line each."""
+    low = f"{recipe.low.upper()} is allowed" if recipe.low else "all FP32"
     if recipe.typing == "strong":
         how = "strongly typed: the Casts in the ONNX file say what is FP32"
     elif recipe.constraints:
-        nodes = count(len(recipe.constraints), "node")
-        how = f"weakly typed: {recipe.low.upper()} is allowed, {nodes} constrained to FP32"
+        how = f"weakly typed: {low}, {count(len(recipe.constraints), 'node')} constrained to FP32"
     else:
-        how = f"weakly typed: {recipe.low.upper()} is allowed everywhere"
+        how = f"weakly typed: {low}"
     lines = [
         f"Builds {recipe.engine} from {recipe.model} with TensorRT {recipe.tensorrt}, {how}.",
         f"Written by halfwise {recipe.versions.get('halfwise', '')} from the run {recipe.run}.",

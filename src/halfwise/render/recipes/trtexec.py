@@ -82,7 +82,7 @@ def _typing(recipe: Recipe) -> list[str]:
     if recipe.typing == "strong":
         # From 11 on every network is, and the option does nothing.
         return ["--stronglyTyped"] if recipe.version < (11, 0) else []
-    words = [f"--{recipe.low}"]
+    words = [f"--{recipe.low}"] if recipe.low else []
     if not recipe.constraints:
         return words
     precisions, types = [], []

@@ -66,6 +66,7 @@ def everything(made, **changed):
 RECIPES = {
     "8.5": recipe(tensorrt="8.5", constraints=tuple(map(constraint, NASTY))),
     "8.6": everything(recipe, constraints=tuple(map(constraint, NASTY))),
+    "8.6.1": recipe(low=None),
     "9.3": recipe(tensorrt="9.3", low="bf16"),
     "10.16": everything(strong),
     "11.4": strong(tensorrt="11.4", tactic_sources=()),
@@ -102,7 +103,7 @@ def test_another_version_is_told_by_the_compiler(made, version, message, tmp_pat
 
 
 def _declared(version):
-    major, minor = version.split(".")
+    major, minor = version.split(".")[:2]
     defines = (f"-DNV_TENSORRT_MAJOR={major}", f"-DNV_TENSORRT_MINOR={minor}")
     return (*defines, "-isystem", DECLARATIONS)
 

@@ -12,10 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.render.recipes.python import render
+from tests.bindings.api import VERSIONS, load
+from tests.bindings.reading import complaints
 from tests.unit.graph.sketch import Sketch
 from tests.unit.render.recipes.made import NASTY, constraint, names, profile, recipe, strong
 
 OLDEST = (3, 8)
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def data(text):
@@ -91,10 +94,19 @@ def test_comments_end_with_their_line(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["build_engine.py"]
 
 
-FAKE = Path(__file__).resolve().parents[3] / "fake_tensorrt"
+ARGPARSE = {"add_argument", "model", "parse_args", "timing_cache", "verbose"}
+WEAK = {"RECIPE['typing'] == 'weak'": "BuilderFlag.FP16"}
+"""Weak typing is refused from the version on that lacks the flag (`demand_version`)."""
 
 
-@pytest.mark.skipif(not FAKE.is_dir(), reason="tests/fake_tensorrt is not here")
+@pytest.mark.parametrize("made", [recipe(), strong()])
+def test_every_attribute_is_in_the_real_bindings_or_guarded(made):
+    found = complaints(render(made)["build_engine.py"], [load(v) for v in VERSIONS], WEAK)
+    foreign = [c for c in found if c.endswith("is not in any version")]
+    assert {c.split()[2] for c in foreign} <= ARGPARSE
+    assert [c for c in found if c not in foreign] == []
+
+
 @pytest.mark.parametrize(
     ("made", "version", "status", "words"),
     [
@@ -131,8 +143,11 @@ def test_it_builds_in_the_stand_in_of_each_version(made, version, status, words,
 def built(made, version, folder):
     script = folder / "build_engine.py"
     script.write_text(render(made)["build_engine.py"], encoding="utf-8")
-    root = FAKE.parents[1]
-    paths = os.pathsep.join(map(str, (FAKE, root, root / "src")))
+    paths = os.pathsep.join(map(str, (ROOT / "tests" / "fake_tensorrt", ROOT, ROOT / "src")))
     environment = {**os.environ, "PYTHONPATH": paths, "HALFWISE_FAKE_TENSORRT": version}
     command = [sys.executable, script]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_no_low_format():
+    assert data(render(recipe(low=None))["build_engine.py"])["low"] is None

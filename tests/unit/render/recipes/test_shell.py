@@ -41,7 +41,8 @@ def test_facts_are_lines_whatever_the_names(name):
     ("made", "words"),
     [
         (recipe(), "weakly typed: FP16 is allowed, 1 node constrained to FP32"),
-        (recipe(constraints=()), "weakly typed: FP16 is allowed everywhere"),
+        (recipe(constraints=()), "weakly typed: FP16 is allowed."),
+        (recipe(low=None, constraints=()), "weakly typed: all FP32"),
         (strong(), "strongly typed: the Casts in the ONNX file say what is FP32"),
     ],
 )

@@ -166,3 +166,7 @@ def test_tactic_sources():
     )
     with pytest.raises(CaseError, match="knows no tactic source JIT_CONVOLUTIONS"):
         render(named.model_copy(update={"tensorrt": "8.5"}))
+
+
+def test_no_low_format():
+    assert not set(read(recipe(low=None, constraints=()))) & {"--fp16", "--bf16", "--None"}
