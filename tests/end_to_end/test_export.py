@@ -10,6 +10,7 @@ from halfwise import api
 from tests import models
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "typing"), [("8.6.1", "weak"), ("10.0.1", "strong")])
 def test_the_script_builds_the_engine_that_was_judged(version, typing, fake_worker, tmp_path):
     ill = models.conv_chain()

@@ -62,7 +62,7 @@ def export(
     """Return what builds the engine of a run without halfwise, and write it where `out` says.
 
     Args:
-        run: Folder of a run of `fix`.
+        run: Folder of a run of `fix`, or its `run.json`.
         kind: "trtexec", "python", "cpp", "polygraphy" or "json".
         out: A folder, which may exist, or a file: a path that ends in `.sh`, `.py` or `.json`, as
             the recipe does. Nothing is overwritten. None writes nothing.
@@ -83,8 +83,9 @@ def export(
     """
     if kind not in KINDS:
         raise UsageError(f"There is no recipe as {kind!r}.", f"Give one of {', '.join(KINDS)}.")
-    folder, place = Path(run), _Place(None if out is None else Path(out), kind)
-    record = read_run(folder)
+    place = _Place(None if out is None else Path(out), kind)
+    record = read_run(Path(run))
+    folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
     version, regime = choose(record, trt_version, typing)
     with tempfile.TemporaryDirectory() as partial:
         source = _source(folder, record, regime, place, model, Path(partial))

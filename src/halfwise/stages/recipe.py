@@ -60,12 +60,12 @@ def choose(run: Run, version: str | None, typing: Typing | None) -> tuple[str, T
 
     Raises:
         UsageError: no version, one that is not known, or without that typing.
-        CaseError: the run is not one of `fix`, or its format is not in that version.
+        CaseError: the run has no plan, or its format is not in that version.
     """
     if run.plan is None:
         raise CaseError(
-            f"The run is one of `{run.kind}`, which plans nothing to build.",
-            "Give the folder of a run of `halfwise fix`.",
+            "The run has no plan, so there is nothing to build.",
+            "Give the folder of a run of `halfwise fix` that has one.",
         )
     built = run.engines.worker.tensorrt if run.engines else None
     chosen = version or built or DEFAULT_VERSION
@@ -194,8 +194,6 @@ def kept_nodes(run: Run) -> frozenset[NodeName]:
     build = delivered(run)
     if build is not None and build.config.typing == "weak":
         return frozenset(build.config.keep)
-    if run.engines is not None and run.engines.keep:
-        return frozenset(run.engines.keep)
     assert run.plan is not None
     plan = run.plan
     unsupported = [u.node for u in plan.unsupported]

@@ -61,6 +61,7 @@ def test_strong_typing_builds_the_mixed_model(fixed):
     assert exported.written == ()
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert exported.recipe.files == {"model.onnx": digest}
+    assert api.export(fixed / "run" / "run.json", "trtexec").texts == exported.texts
 
 
 def test_weak_typing_builds_the_users_model(fixed):
@@ -178,5 +179,5 @@ def test_runs_that_have_no_recipe(tmp_path):
     with pytest.raises(RecordMismatch):
         api.export(tmp_path, "json")
     write_run(tmp_path, verification())
-    with pytest.raises(CaseError, match="plans nothing"):
+    with pytest.raises(CaseError, match="has no plan"):
         api.export(tmp_path, "json")

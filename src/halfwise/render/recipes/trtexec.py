@@ -63,9 +63,9 @@ def arguments(recipe: Recipe) -> list[str]:
 
 
 def _about(recipe: Recipe) -> list[str]:
-    if recipe.typing == "strong":
-        return []
     lines = []
+    if recipe.timing_cache is not None:
+        lines.append("trtexec also writes to the timing cache.")
     if recipe.constraints:
         lines.append(
             "trtexec ignores names that no layer has, without a word: look for them with --verbose."

@@ -170,3 +170,13 @@ def test_tactic_sources():
 
 def test_no_low_format():
     assert not set(read(recipe(low=None, constraints=()))) & {"--fp16", "--bf16", "--None"}
+
+
+def test_what_trtexec_does_without_a_word_stands_in_comments():
+    script = render(recipe(timing_cache="t.cache"))["build_engine.sh"]
+    assert "# trtexec also writes to the timing cache." in script
+    assert "# trtexec ignores names that no layer has" in script
+    assert "# A node that the parser turns into several layers" in script
+    built = recipe(constraints=(constraint("pow", layers=("pow",)),))
+    assert "several layers" not in render(built)["build_engine.sh"]
+    assert "ignores" not in render(strong())["build_engine.sh"]
