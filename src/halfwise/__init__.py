@@ -3,9 +3,31 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from halfwise.api import Options, Result, doctor, explain_log, fix, observe, report, verify
+    from halfwise.api import (
+        Exported,
+        Options,
+        Result,
+        doctor,
+        explain_log,
+        export,
+        fix,
+        observe,
+        report,
+        verify,
+    )
 
-__all__ = ["Options", "Result", "doctor", "explain_log", "fix", "observe", "report", "verify"]
+__all__ = [
+    "Exported",
+    "Options",
+    "Result",
+    "doctor",
+    "explain_log",
+    "export",
+    "fix",
+    "observe",
+    "report",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> object:

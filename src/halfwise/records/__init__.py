@@ -44,6 +44,7 @@ from halfwise.records.observed import (
     Observations,
 )
 from halfwise.records.planned import AdjustedConstant, KeptNode, Plan, Search, Unsupported
+from halfwise.records.recipe import Constraint, Recipe, version_of
 from halfwise.records.record import SCHEMA_VERSION, GuardKind, Level, NodeName, Record, TensorName
 from halfwise.records.run import Cost, Provenance, Run
 
@@ -52,6 +53,7 @@ __all__ = [
     "AdjustedConstant",
     "BuildConfig",
     "BuildOutcome",
+    "Constraint",
     "Cost",
     "Criterion",
     "Detail",
@@ -84,6 +86,7 @@ __all__ = [
     "PrecisionProof",
     "Profile",
     "Provenance",
+    "Recipe",
     "Record",
     "Run",
     "Search",
@@ -96,4 +99,5 @@ __all__ = [
     "Unsupported",
     "Verdict",
     "WorkerInfo",
+    "version_of",
 ]
