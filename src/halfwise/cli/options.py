@@ -256,6 +256,10 @@ class Building:
         list[str] | None,
         _engine(metavar="PATH", help="Plugin library on the worker's side. Repeatable."),
     ]
+    tf32: Annotated[
+        bool | None,
+        _engine("--tf32", help="Let what is kept in FP32 be TF32: 11 significant bits."),
+    ]
     build_timeout: Annotated[
         float | None, _engine(metavar="S", help="Seconds for one build. Default 1800.")
     ]

@@ -1,7 +1,8 @@
 """The loop between emulation and engine.
 
-`run` is a run in order; `search` decides what to build next; `builds` builds and writes down;
-`measure` runs what was built; `moves` and `localise` say what to try when an engine disappoints.
+`run` is a run in order; `search` decides what to build next, and `attempts` tries it; `builds`
+builds and writes down; `measure` runs what was built; `moves` and `localise` say what to try when
+an engine disappoints; `heldout` has the samples that judge, `table` the comparison at the end.
 """
 
 from halfwise.pipeline.engines.builds import Builds
