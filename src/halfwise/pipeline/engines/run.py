@@ -231,13 +231,15 @@ class EngineRun:
         return verdict.model_copy(update={"passed": False, "reasons": tuple(reasons)})
 
     def _record(self, rows: tuple[EngineResult, ...]) -> Engines:
+        """Return the record; of the layers before fusion, those of the last row's build."""
+        layers_of = rows[-1].build.number
         return Engines(
             worker=self.worker.info,
             typing=self.builds.typing,
             profiles=tuple(self.builds.profiles),
-            results=rows,
+            results=tuple(r.model_copy(update={"build": _briefly(r.build)}) for r in rows),
             rounds=(),
-            builds=tuple(self.builds.outcomes),
+            builds=tuple(_briefly(b, tell=b.number == layers_of) for b in self.builds.outcomes),
             keep=(),
             notes=tuple(dict.fromkeys(self.notes)),
         )
@@ -268,6 +270,10 @@ def _rounds(search: EngineSearch, fixed: Fixed) -> tuple[EngineRound, ...]:
         )
         for c in candidates
     )
+
+
+def _briefly(build: BuildOutcome, *, tell: bool = False) -> BuildOutcome:
+    return build if tell else build.model_copy(update={"layers": ()})
 
 
 def _own_criterion(verdict: Verdict) -> str:
