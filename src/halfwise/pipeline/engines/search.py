@@ -14,10 +14,9 @@ from halfwise.render.wording import count
 
 Assignment = frozenset[NodeName]
 
-HOPELESS = 8.0
-"""No engine on an H200 passed that both emulations put further beyond the limit, and none came out
-so many times better than both said, once the blocks that it computes in FP32 by itself were known
-(`bench/gpu/fusion_fit.py`)."""
+HOPELESS = 3.0
+"""No engine on an H200 came out more than 1.4 times better than emulation with fusion said, once
+the blocks that it computes in FP32 by itself were known (`bench/gpu/fusion_fit.py`); twice that."""
 SLOW = 1.1
 """A mixed engine that takes longer than this many times plain FP16 is worth wider islands."""
 
@@ -81,8 +80,11 @@ class Forecast(Protocol):
     def enough(self, keep: Assignment, /) -> bool | None:
         """Return whether a plan passes by the emulation with fusion; None when time is up."""
 
-    def least(self, keep: Assignment, /) -> float:
-        """Return a lower bound of the smallest error predicted, 1 being the limit; 0: unknown."""
+    def beyond(self, keep: Assignment, limit: float, /) -> bool:
+        """Return whether both emulations predict an error beyond `limit`; false when time is up."""
+
+    def error(self, keep: Assignment, /) -> float:
+        """Return the smaller error that both predict, 1 being the limit; 0 when time is up."""
 
     def excess(self, keep: Assignment, /) -> float:
         """Return the error that the emulation with fusion predicts, on all samples."""
@@ -279,12 +281,12 @@ class EngineSearch:
             ladder.append(candidate)
 
     def _hopeless(self, keep: Assignment) -> bool:
-        """Return whether emulation rules a plan out, and was not refuted by an engine so far."""
+        """Return whether emulation rules a plan out, and no engine so far has refuted it."""
         forecast = self.forecast
-        if forecast is None or forecast.least(keep) <= HOPELESS:
+        if forecast is None or not forecast.beyond(keep, HOPELESS):
             return False
         seen = [(c.keep, c.excess) for group in self.tried.values() for c in group]
-        return all(e is None or forecast.least(k) <= HOPELESS * e for k, e in seen)
+        return all(e is None or forecast.error(k) <= HOPELESS * e for k, e in seen)
 
     def _settle(self, ladder: list[Candidate]) -> Candidate | None:
         """Return the fastest engine of the smallest plan that is confirmed, else of the steadiest.
