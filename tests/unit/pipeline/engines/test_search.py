@@ -54,10 +54,10 @@ class World:
         excess = 0.5 if self.passes(keep, self.attempts[keep]) else 20.0
         return Candidate(keep, step, made, excess, latency(self.speed(keep)))
 
-    def culprits(self, failed: Candidate):
+    def culprits(self, _: Candidate):
         return [("add", nodes) for nodes in self.added]
 
-    def unbuildable(self, failed: Candidate):
+    def unbuildable(self, _: Candidate):
         return [("instead", nodes) for nodes in self.others]
 
     def wider(self, keep: Assignment):
@@ -239,9 +239,7 @@ def test_after_samples_have_joined_the_smallest_known_plan_that_passes_is_taken(
     def again(candidate: Candidate) -> Candidate:
         needed = names(0, 1)
         excess = 0.5 if needed <= candidate.keep else 20.0
-        return Candidate(
-            candidate.keep, candidate.step, candidate.build, excess, candidate.latency
-        )
+        return Candidate(candidate.keep, candidate.step, candidate.build, excess, candidate.latency)
 
     world.passes = always(names(0, 1))
     second = search.again(first.best.keep, again)
