@@ -207,7 +207,7 @@ def dynamic() -> Ill:
     root = s.op("Sqrt", s.op("ReduceMean", square, name="mean", axes=[1], keepdims=0), name="root")
     small = s.op("Cast", ids, name="cast", to=onnx.TensorProto.FLOAT)
     y = s.op("Add", root, s.op("ReduceSum", small, [1], name="sum"), name="add")
-    inputs = {
+    inputs: dict[str, np.ndarray] = {
         "x": np.random.default_rng(0).uniform(1, 4, (8, 1, 3, 16)).astype(np.float32),
         "ids": np.arange(16, dtype=np.int64).reshape(8, 1, 2),
     }

@@ -45,7 +45,7 @@ def test_a_build_goes_to_json_and_back():
 def test_without_wishes_the_builder_decides_and_tf32_is_off():
     plain = BuildConfig(model_sha256="0", typing="weak")
     assert (plain.low, plain.tf32, plain.keep) == (None, False, ())
-    assert plain.workspace_bytes is plain.optimization_level is plain.tactic_sources is None
+    assert (plain.workspace_bytes, plain.optimization_level, plain.tactic_sources) == (None,) * 3
 
 
 def test_an_end_that_does_not_exist_is_refused():
