@@ -1,7 +1,7 @@
 """Try an assignment: emulate it on samples, worst first, and stop at the first that fails."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isnan, nan
 
 import numpy as np
@@ -70,8 +70,8 @@ class Trials:
     _known: dict[tuple[Assignment, bool], Outcome] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Start with the samples in their own order."""
-        self._order = list(range(len(self.samples)))
+        """Start with the samples in their own order, unless there is one already."""
+        self._order = self._order or list(range(len(self.samples)))
         self._totals = totals(self.references)
 
     def survey(self, kept: Assignment) -> list[float]:
@@ -86,6 +86,18 @@ class Trials:
         self.evaluations += 1
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
         return each
+
+    def on(self, switched: Switched, session: Session) -> "Trials":
+        """Return trials of the same samples, in the same order, on another emulation."""
+        return replace(
+            self,
+            switched=switched,
+            session=session,
+            evaluations=0,
+            runs=0,
+            _order=list(self._order),
+            _known={},
+        )
 
     def worst_sample(self) -> Sample:
         """Return the sample that trials look at first."""

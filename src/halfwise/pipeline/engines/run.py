@@ -13,9 +13,11 @@ from halfwise.backends.tensorrt.log import explain
 from halfwise.case import Case, EngineSettings, Settings
 from halfwise.errors import BuildFailed
 from halfwise.graph.model import node_name
+from halfwise.graph.roles import Roles
 from halfwise.pipeline.engines.attempts import Attempts
 from halfwise.pipeline.engines.builds import Builds
 from halfwise.pipeline.engines.files import ModelFiles
+from halfwise.pipeline.engines.forecast import Forecast, rounds
 from halfwise.pipeline.engines.heldout import HeldOut
 from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure
 from halfwise.pipeline.engines.moves import EngineMoves
@@ -28,8 +30,8 @@ from halfwise.records import (
     BuildOutcome,
     Criterion,
     EngineResult,
-    EngineRound,
     Engines,
+    PrecisionProof,
     Verdict,
 )
 from halfwise.stages.constrain import unmatched
@@ -166,7 +168,7 @@ class EngineRun:
         keep = None if chosen.best is None else chosen.best.keep
         engines = self._record(rows).model_copy(
             update={
-                "rounds": _rounds(search, fixed),
+                "rounds": rounds(search, fixed.planner.trials),
                 "keep": tuple(n for n in search.order if n in (keep or ())),
                 "emulated": fixed.verdict,
                 "delivered": final.build.engine if final is not None and verdict.passed else None,
@@ -188,14 +190,25 @@ class EngineRun:
             notes=self.notes,
         )
         budget = Budget(self.engine_settings.max_builds)
+        weak = self.builds.typing == "weak"
         search = EngineSearch(
             attempt=attempts.attempt,
             moves=EngineMoves(planner, self.measure, attempts.marked, budget, self.notes),
             order=[node_name(n) for n in planner.case.network.nodes()],
             budget=budget,
-            builds=self.engine_settings.builds if self.builds.typing == "weak" else 1,
+            builds=self.engine_settings.builds if weak else 1,
+            # What was seen of fusion was seen in weak typing.
+            forecast=Forecast(planner, self._inspected) if weak else None,
         )
         return search, attempts
+
+    def _inspected(self, build: BuildOutcome, roles: Roles) -> PrecisionProof | None:
+        if build.engine is None:
+            return None
+        try:
+            return self.measure.proof(build, roles, {})
+        except EngineFailed:
+            return None
 
     def _joins(self, best: Candidate, heldout: HeldOut) -> bool:
         """Judge an engine on the held-out samples; return whether any of them joined the search."""
@@ -250,26 +263,6 @@ class EngineRun:
         started = time.monotonic()
         yield
         self.seconds[name] = time.monotonic() - started
-
-
-def _rounds(search: EngineSearch, fixed: Fixed) -> tuple[EngineRound, ...]:
-    """Return every plan that was built, with what the emulation predicts of it."""
-    predicted = {keep: fixed.planner.trials.excess(keep) for keep in search.tried}
-    candidates = sorted(
-        (c for group in search.tried.values() for c in group), key=lambda c: c.build.number
-    )
-    return tuple(
-        EngineRound(
-            step=c.step,
-            build=c.build.number,
-            keep=tuple(n for n in search.order if n in c.keep),
-            predicted=predicted[c.keep],
-            measured=c.excess,
-            passed=c.passed,
-            median_ms=None if c.latency is None else c.latency.median_ms,
-        )
-        for c in candidates
-    )
 
 
 def _briefly(build: BuildOutcome, *, tell: bool = False) -> BuildOutcome:

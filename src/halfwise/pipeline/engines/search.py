@@ -5,14 +5,19 @@ Knows engines only through `attempt`, which builds one and measures it.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from math import inf
 from typing import Protocol
 
+from halfwise.pipeline.engines.shrink import shrink
 from halfwise.records import BuildOutcome, Latency, NodeName
+from halfwise.render.wording import count
 
 Assignment = frozenset[NodeName]
 
+HOPELESS = 8.0
+"""No engine on an H200 passed that both emulations put further beyond the limit, and none came out
+so many times better than both said, once the blocks that it computes in FP32 by itself were known
+(`bench/gpu/fusion_fit.py`)."""
 SLOW = 1.1
 """A mixed engine that takes longer than this many times plain FP16 is worth wider islands."""
 
@@ -67,6 +72,22 @@ class Moves(Protocol):
         """Return wider islands around a kept set, which break fewer fusions."""
 
 
+class Forecast(Protocol):
+    """What emulation says of plans that are not built yet."""
+
+    def learn(self, plain: BuildOutcome, /) -> None:
+        """Take from the engine with nothing kept what it computes in FP32 by itself."""
+
+    def enough(self, keep: Assignment, /) -> bool | None:
+        """Return whether a plan passes by the emulation with fusion; None when time is up."""
+
+    def least(self, keep: Assignment, /) -> float:
+        """Return a lower bound of the smallest error predicted, 1 being the limit; 0: unknown."""
+
+    def excess(self, keep: Assignment, /) -> float:
+        """Return the error that the emulation with fusion predicts, on all samples."""
+
+
 @dataclass(frozen=True)
 class Chosen:
     """Result of the search.
@@ -75,7 +96,8 @@ class Chosen:
         best: The candidate to deliver; None where no engine passed.
         plain: The engine with nothing kept.
         excesses: Errors of all builds of the delivered plan.
-        minimal: Whether every smaller set that was left was tried and failed.
+        minimal: Whether no single kept node can be dropped, as builds show, or predictions for what
+            the notes say.
         notes: What to know of it.
     """
 
@@ -96,6 +118,9 @@ class EngineSearch:
         order: Nodes in graph order.
         budget: Builds that may still be spent on new plans.
         builds: Builds of a plan before it counts as confirmed.
+        forecast: What emulation predicts; None where nothing is known of these engines.
+        tried: Every build of each plan.
+        notes: What to know of the result.
     """
 
     attempt: Callable[[Assignment, str], Candidate]
@@ -103,11 +128,19 @@ class EngineSearch:
     order: Sequence[NodeName]
     budget: Budget
     builds: int
+    forecast: Forecast | None = None
     tried: dict[Assignment, list[Candidate]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def run(self, start: Assignment) -> Chosen:
-        """Search from the plan that the emulation found."""
+        """Search from the plan that the emulation found.
+
+        Where the emulation with fusion says that nothing need be kept, that is built first.
+        """
+        if self.forecast is not None and self.forecast.enough(frozenset()):
+            plain = self._plain()
+            if plain.passed and self._confirmed(plain):
+                return self._search(plain)
         return self._search(self._try(start, "the plan of the emulation"))
 
     def again(self, start: Assignment, measure: Callable[[Candidate], Candidate]) -> Chosen:
@@ -123,6 +156,8 @@ class EngineSearch:
     def _search(self, first: Candidate) -> Chosen:
         best = first if first.passed else self._repair(first)
         plain = self._plain()
+        if self.forecast is not None and plain.excess is not None:
+            self.forecast.learn(plain.build)
         settled, minimal = None, False
         while best is not None and settled is None:
             ladder = [best]
@@ -198,25 +233,58 @@ class EngineSearch:
     def _shrink(self, ladder: list[Candidate]) -> bool:
         """Append candidates that keep less and pass; return whether no single node is left to try.
 
-        Halves of the kept nodes first, then quarters, down to single nodes.
+        First what the emulation with fusion says is enough, then halves, quarters, single nodes.
+        What emulation rules out is not built.
         """
-        parts = 2
-        while True:
-            keep = ladder[-1].keep
-            chunks = _split([n for n in self.order if n in keep], min(parts, len(keep)))
-            for chunk in chunks:
-                smaller = ladder[-1].keep - chunk
-                if smaller in self.tried or not smaller:
-                    continue
-                if self.budget.left <= 0:
-                    return False
-                names = "node is" if len(chunk) == 1 else "nodes are"
-                candidate = self._try(smaller, f"whether {len(chunk)} kept {names} needed")
-                if candidate.passed:
-                    ladder.append(candidate)
-            if parts >= len(ladder[-1].keep) and ladder[-1].keep == keep:
-                return True
-            parts = 2 if ladder[-1].keep != keep and len(ladder[-1].keep) < parts else parts * 2
+        self._propose(ladder)
+        ruled_out: set[Assignment] = set()
+
+        def passes(keep: Assignment, dropped: int) -> bool | None:
+            if keep in self.tried or not keep:
+                return False
+            if self._hopeless(keep):
+                ruled_out.add(keep)
+                return False
+            if self.budget.left <= 0:
+                return None
+            needed = "node is" if dropped == 1 else "nodes are"
+            candidate = self._try(keep, f"whether {dropped} kept {needed} needed")
+            if candidate.passed:
+                ladder.append(candidate)
+            return candidate.passed
+
+        kept, minimal = shrink(ladder[-1].keep, self.order, passes)
+        if ruled_out:
+            by_prediction = sum(kept - {name} in ruled_out for name in kept)
+            self.notes.append(
+                f"{count(len(ruled_out), 'smaller set')} of kept nodes not built: emulation with "
+                f"and without fusion puts each beyond {HOPELESS:g} times the limit. Of "
+                f"{count(len(kept), 'kept node')}, {by_prediction} are needed by that prediction "
+                f"alone, and {sum(kept - {n} in self.tried for n in kept)} as a build without each "
+                "shows."
+            )
+        return minimal
+
+    def _propose(self, ladder: list[Candidate]) -> None:
+        """Build what the emulation with fusion says is enough, where that is less."""
+        forecast = self.forecast
+        if forecast is None:
+            return
+        start = ladder[-1].keep
+        proposal, _ = shrink(start, self.order, lambda keep, _: forecast.enough(keep))
+        if proposal == start or proposal in self.tried or self.budget.left <= 0:
+            return
+        candidate = self._try(proposal, "what is enough by the emulation with fusion")
+        if candidate.passed:
+            ladder.append(candidate)
+
+    def _hopeless(self, keep: Assignment) -> bool:
+        """Return whether emulation rules a plan out, and was not refuted by an engine so far."""
+        forecast = self.forecast
+        if forecast is None or forecast.least(keep) <= HOPELESS:
+            return False
+        seen = [(c.keep, c.excess) for group in self.tried.values() for c in group]
+        return all(e is None or forecast.least(k) <= HOPELESS * e for k, e in seen)
 
     def _settle(self, ladder: list[Candidate]) -> Candidate | None:
         """Return the fastest engine of the smallest plan that is confirmed, else of the steadiest.
@@ -264,9 +332,3 @@ class EngineSearch:
             self.notes.append("a faster engine with wider islands did not pass in every build")
             return best
         return self._fastest(chosen)
-
-
-def _split(names: Sequence[NodeName], parts: int) -> list[Assignment]:
-    """Return `names` in `parts` runs of nearly equal length."""
-    edges = [round(i * len(names) / parts) for i in range(parts + 1)]
-    return [frozenset(names[a:b]) for a, b in pairwise(edges) if b > a]

@@ -1,0 +1,108 @@
+"""What both emulations, without fusion and with it, say of a plan before its engine is built."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from halfwise.backends.emulation.fusion import fp32_nodes
+from halfwise.graph.roles import Role, Roles
+from halfwise.pipeline.engines.search import Assignment, EngineSearch
+from halfwise.pipeline.planner import Planner
+from halfwise.records import BuildOutcome, EngineRound, PrecisionProof
+from halfwise.stages.trial import Trials
+
+SECONDS = 60.0
+"""Time that predictions may take in all: what a few builds do. Then nothing is foretold."""
+
+
+@dataclass
+class Forecast:
+    """Predicts the errors of engines in weak typing.
+
+    Attributes:
+        planner: Has the emulation without fusion.
+        inspect: Returns what an engine computes in; None where it cannot be told.
+        seconds: Time for predictions.
+        fp32: Compute nodes that the engine with nothing kept computes in FP32 by itself.
+    """
+
+    planner: Planner
+    inspect: Callable[[BuildOutcome, Roles], PrecisionProof | None]
+    seconds: float = SECONDS
+    fp32: Assignment = frozenset()
+    _spent: float = 0.0
+    _fused: Trials | None = None
+    _least: dict[Assignment, float] = field(default_factory=dict)
+
+    def learn(self, plain: BuildOutcome) -> None:
+        """Take from the engine with nothing kept what it computes in FP32 by itself."""
+        roles = self.planner.roles
+        proof = self.inspect(plain, roles)
+        if proof is None:
+            return
+        found = fp32_nodes(self.planner.case.network, proof.layers)
+        found = frozenset(n for n in found if roles[n].role is Role.COMPUTE)
+        self.fp32 = found - frozenset(self.planner.forced.lowered)
+        self._least.clear()
+
+    def enough(self, keep: Assignment) -> bool | None:
+        """Return whether a plan passes by the emulation with fusion; None when time is up."""
+        if self._spent > self.seconds:
+            return None
+        started = time.monotonic()
+        passed = self._trials().evaluate(keep | self.fp32, confirm=True).passed
+        self._spent += time.monotonic() - started
+        return passed
+
+    def least(self, keep: Assignment) -> float:
+        """Return a lower bound of the smaller error that both predict, 1 being the limit.
+
+        It is 0 when time is up.
+        """
+        trials = self._trials()
+        if keep not in self._least:
+            if self._spent > self.seconds:
+                return 0.0
+            started = time.monotonic()
+            plain = self.planner.trials.evaluate(keep, confirm=True)
+            fused = trials.evaluate(keep | self.fp32, confirm=True)
+            self._least[keep] = min(plain.excess, fused.excess)
+            self._spent += time.monotonic() - started
+        return self._least[keep]
+
+    def excess(self, keep: Assignment) -> float:
+        """Return the error that the emulation with fusion predicts, on all samples."""
+        return self._trials().excess(keep | self.fp32)
+
+    def _trials(self) -> Trials:
+        """Return trials on the samples that there are now."""
+        if self._fused is None or self._fused.samples is not self.planner.trials.samples:
+            self._fused = self.planner.fused_trials()
+            self._least.clear()
+        return self._fused
+
+
+def rounds(search: EngineSearch, trials: Trials) -> tuple[EngineRound, ...]:
+    """Return every plan that was built, with what both emulations predict of it.
+
+    `trials` are those without fusion.
+    """
+    predicted = {keep: trials.excess(keep) for keep in search.tried}
+    forecast = search.forecast
+    fused = {} if forecast is None else {keep: forecast.excess(keep) for keep in search.tried}
+    candidates = sorted(
+        (c for group in search.tried.values() for c in group), key=lambda c: c.build.number
+    )
+    return tuple(
+        EngineRound(
+            step=c.step,
+            build=c.build.number,
+            keep=tuple(n for n in search.order if n in c.keep),
+            predicted=predicted[c.keep],
+            predicted_fused=fused.get(c.keep),
+            measured=c.excess,
+            passed=c.passed,
+            median_ms=None if c.latency is None else c.latency.median_ms,
+        )
+        for c in candidates
+    )
