@@ -83,8 +83,7 @@ class EngineMoves:
         if rounds < 1:
             return None
         rewritten, _ = self.planner.rewrite(failed.keep)
-        trials = self.planner.trials
-        sample = trials.worst_sample()
+        sample, settings = self.planner.trials.worst_sample(), self.planner.settings
 
         def run_marked(names: Sequence[TensorName]) -> Outputs | None:
             self.budget.take()
@@ -101,10 +100,12 @@ class EngineMoves:
         return localise(
             self.planner.case.network,
             self.planner.roles,
-            emulate_typed(rewritten.model, accumulate=self.planner.settings.accumulate),
+            emulate_typed(rewritten.model, accumulate=settings.accumulate),
             sample,
             run_marked,
             rounds=rounds,
+            device=settings.device,
+            libraries=settings.libraries,
         )
 
     def _tell_change(self, marked: Outputs, plain: Outputs) -> None:
