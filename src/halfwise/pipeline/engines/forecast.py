@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from halfwise.backends.emulation.fusion import fp32_nodes
 from halfwise.graph.roles import Role, Roles
-from halfwise.pipeline.engines.search import Assignment, EngineSearch
+from halfwise.pipeline.engines.candidates import Assignment
+from halfwise.pipeline.engines.search import EngineSearch
 from halfwise.pipeline.planner import Planner
 from halfwise.records import BuildOutcome, EngineRound, PrecisionProof
 from halfwise.stages.trial import Trials
@@ -101,11 +102,13 @@ def rounds(search: EngineSearch, trials: Trials) -> tuple[EngineRound, ...]:
 
     `trials` are those without fusion.
     """
-    predicted = {keep: trials.excess(keep) for keep in search.tried}
+    kept = search.tried | search.relaxed
+    predicted = {keep: trials.excess(keep) for keep in kept}
     forecast = search.forecast
-    fused = {} if forecast is None else {keep: forecast.excess(keep) for keep in search.tried}
+    fused = {} if forecast is None else {keep: forecast.excess(keep) for keep in kept}
     candidates = sorted(
-        (c for group in search.tried.values() for c in group), key=lambda c: c.build.number
+        (c for tried in (search.tried, search.relaxed) for group in tried.values() for c in group),
+        key=lambda c: c.build.number,
     )
     return tuple(
         EngineRound(

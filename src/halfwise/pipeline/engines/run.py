@@ -16,13 +16,14 @@ from halfwise.graph.model import node_name
 from halfwise.graph.roles import Roles
 from halfwise.pipeline.engines.attempts import Attempts
 from halfwise.pipeline.engines.builds import Builds
+from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
 from halfwise.pipeline.engines.files import ModelFiles
 from halfwise.pipeline.engines.forecast import Forecast, rounds
 from halfwise.pipeline.engines.heldout import HeldOut
 from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure
 from halfwise.pipeline.engines.moves import EngineMoves
 from halfwise.pipeline.engines.regime import regime
-from halfwise.pipeline.engines.search import Assignment, Budget, Candidate, Chosen, EngineSearch
+from halfwise.pipeline.engines.search import Chosen, EngineSearch
 from halfwise.pipeline.engines.table import FP32, TF32, Table
 from halfwise.pipeline.loop import Fixed
 from halfwise.progress import Watcher

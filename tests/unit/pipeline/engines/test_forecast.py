@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from halfwise.pipeline.engines.candidates import Budget, Candidate
 from halfwise.pipeline.engines.forecast import Forecast, rounds
-from halfwise.pipeline.engines.search import Budget, Candidate, EngineSearch
+from halfwise.pipeline.engines.search import EngineSearch
 from halfwise.records import EngineLayer
 from tests import models
 from tests.unit.graph.sketch import Sketch
@@ -124,7 +125,7 @@ def test_samples_that_join_count():
 
 
 def test_rounds_tell_both_predictions_in_the_order_of_builds(made):
-    def attempt(keep, step):
+    def attempt(keep, step, _):
         return Candidate(keep, step, build(1, step), 0.5, latency(1.0))
 
     moves: Any = None

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halfwise.pipeline.engines.search import Assignment, Budget, Candidate, Chosen, EngineSearch
+from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
+from halfwise.pipeline.engines.search import Chosen, EngineSearch
 from halfwise.records import BuildOutcome, NodeName
 from tests.unit.render.engine_runs import build, latency
 
@@ -34,6 +35,8 @@ class World:
         culprits: What moves propose for plans that fail.
         others: What they propose instead of plans that cannot be built.
         islands: Wider islands.
+        tf32: Factor of TF32 on the milliseconds.
+        products: Whether TF32 makes what is kept faster.
     """
 
     passes: Callable[[Assignment, int], bool]
@@ -42,23 +45,29 @@ class World:
     added: tuple[Assignment, ...] = ()
     others: tuple[Assignment, ...] = ()
     islands: tuple[Assignment, ...] = ()
+    tf32: float = 1.0
+    products: bool = False
     attempts: Counter[Assignment] = field(default_factory=Counter)
     steps: list[str] = field(default_factory=list)
 
-    def attempt(self, keep: Assignment, step: str) -> Candidate:
+    def attempt(self, keep: Assignment, step: str, tf32: bool) -> Candidate:
         self.attempts[keep] += 1
         self.steps.append(step)
         made = build(self.attempts.total(), step)
         if not self.can_be_built(keep):
-            return Candidate(keep, step, made.model_copy(update={"engine": None}))
+            return Candidate(keep, step, made.model_copy(update={"engine": None}), tf32=tf32)
         excess = 0.5 if self.passes(keep, self.attempts[keep]) else 20.0
-        return Candidate(keep, step, made, excess, latency(self.speed(keep)))
+        speed = self.speed(keep) * (self.tf32 if tf32 else 1.0)
+        return Candidate(keep, step, made, excess, latency(speed), tf32=tf32)
 
     def culprits(self, _: Candidate):
         return [("add", nodes) for nodes in self.added]
 
     def unbuildable(self, _: Candidate):
         return [("instead", nodes) for nodes in self.others]
+
+    def gains_from_tf32(self, _: Assignment):
+        return self.products
 
     def wider(self, keep: Assignment):
         return [("island", keep | nodes) for nodes in self.islands]
@@ -225,7 +234,7 @@ def test_wider_islands_have_to_be_confirmed():
     speeds = {NOTHING: 1.0, names(0): 2.0, names(0, 1): 1.0}
     chosen = run(World(passes, speed=speeds.__getitem__, islands=(names(1),)), names(0))
     assert best(chosen).keep == names(0)
-    assert "a faster engine with wider islands did not pass in every build" in chosen.notes
+    assert "a faster engine of another plan did not pass in every build" in chosen.notes
 
 
 def test_the_fastest_build_of_the_plan_is_delivered():
@@ -379,3 +388,25 @@ def test_a_minimal_plan_with_wider_islands_tells_nothing_of_their_nodes():
     chosen = foretelling(world, forecast).run(names(0))
     assert best(chosen).keep == names(0, 1)
     assert not chosen.minimal
+
+
+def test_tf32_is_allowed_where_what_is_kept_is_slow_without():
+    kept = names(1, 2)
+    world = World(always(kept), speed=lambda keep: 3.0 if keep else 1.0, tf32=0.35, products=True)
+    chosen = run(world, kept)
+    assert best(chosen).tf32
+    assert best(chosen).keep == kept
+    assert any("TF32 is allowed" in note for note in chosen.notes)
+    assert len(chosen.excesses) == 3  # confirmed like any other plan
+
+
+def test_tf32_is_left_alone_where_the_plan_is_fast_enough():
+    kept = names(1, 2)
+    chosen = run(World(always(kept), tf32=0.1, products=True), kept)
+    assert not best(chosen).tf32
+
+
+def test_shrinking_a_slow_plan_leaves_builds_for_making_it_faster():
+    kept = names(*range(8))
+    world = World(always(kept), speed=lambda keep: 3.0 if keep else 1.0, products=True, tf32=0.3)
+    assert best(run(world, kept, left=4)).tf32
