@@ -3,9 +3,9 @@
     python -m bench.gpu.fusion_fit --models DIR [--models DIR …] [RUN.json …]
 
 Takes the rounds of runs with engines (`run.json`, also compressed) into `gpu_rounds.json`, predicts
-every round there anew, and writes `gpu_fusion.json` and a table. A model is found by its hash among
-`DIR/*/model.onnx`, with the inputs beside it; `bench.gpu.models` makes those of the GPU benches.
-What is not found is named and left out.
+every round there anew, and writes `gpu_fusion.json` and the table in docs/tensorrt.md. A model is
+found by its hash among `DIR/*/model.onnx`, its inputs beside it; `bench.gpu.models` makes some. What
+is not found is named and left out.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ from halfwise.stages.trial import Trials
 
 RESULTS = ROOT / "bench" / "results"
 ROUNDS = RESULTS / "gpu_rounds.json"
+PAGE = ROOT / "docs" / "tensorrt.md"
+MARK = "<!-- bench/gpu/fusion_fit.py -->"
 _SUMS = ("ReduceMean", "ReduceSum", "ReduceL2", "ReduceSumSquare")
 _PRODUCTS = ("Conv", "Gemm", "MatMul")
 Rule = Callable[[Network], frozenset[TensorName]]
@@ -152,14 +154,14 @@ def _more(makers: Sequence[str], readers: Sequence[str]) -> Rule:
 
 
 RULES: Mapping[str, Rule] = {
-    "no fusion": lambda _: frozenset(),
+    "nothing": lambda _: frozenset(),
     "the profile": fused_tensors,
-    "the profile, and what sums read": _more(tuple(POINTWISE), (*POINTWISE, *_SUMS)),
-    "the profile, and what sums give": _more(_SUMS, tuple(POINTWISE)),
-    "the profile, and what products give": _more(_PRODUCTS, tuple(POINTWISE)),
+    "the profile, what sums read": _more(tuple(POINTWISE), (*POINTWISE, *_SUMS)),
+    "the profile, what sums give": _more(_SUMS, tuple(POINTWISE)),
+    "the profile, what products give": _more(_PRODUCTS, tuple(POINTWISE)),
 }
-"""Which values stay FP32. Those but the first two were refused, or made no difference."""
-OWN = "with what the engine computes in FP32 by itself"
+"""Which values stay FP32 between low nodes; all but the first two are there for comparison."""
+OWN = "the engine's own FP32"
 
 
 def predict(seen: Seen, planner: Planner) -> Iterator[dict[str, Any]]:
@@ -190,19 +192,67 @@ def distance(predicted: float, measured: float) -> float:
     return abs(log2(predicted / measured))
 
 
-def figures(rounds: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
-    """Yield, for every rule, how far its predictions are from what engines did."""
-    for name in rounds[0]["predicted"]:
-        pairs = [(r["predicted"][name], r["measured"]) for r in rounds]
+@dataclass(frozen=True)
+class Fit:
+    """How far one rule's predictions are from what engines did.
+
+    Attributes:
+        rule: Which values stay FP32.
+        median: Median of |log2(predicted / measured)| over rounds.
+        largest: Its maximum; inf where a finite error was predicted to be infinite.
+        agree: Rounds in which predicted and measured error are on one side of the limit.
+        rounds: Number of rounds.
+        better: Times by which engines are better at most, where the rule says that they fail.
+    """
+
+    rule: str
+    median: float
+    largest: float
+    agree: int
+    rounds: int
+    better: float
+
+
+def fits(rounds: Sequence[Mapping[str, Any]]) -> Iterator[Fit]:
+    """Yield the fit of every rule."""
+    for rule in rounds[0]["predicted"]:
+        pairs = [(r["predicted"][rule], r["measured"]) for r in rounds]
         far = [distance(*pair) for pair in pairs]
-        agree = sum((p <= 1) == (m <= 1) for p, m in pairs)
-        better = max((p / m for p, m in pairs if p > 1 and m), default=0.0)
-        yield reported(
-            f"{name}: median of |log2(predicted / measured)|",
-            f"{median(far):.2g}",
-            f"largest {max(far):.2g}; {agree} of {len(pairs)} decisions agree; where it says fail, "
-            f"engines are up to {better:.2g} times better",
+        yield Fit(
+            rule=rule,
+            median=median(far),
+            largest=max(far),
+            agree=sum((p <= 1) == (m <= 1) for p, m in pairs),
+            rounds=len(pairs),
+            better=max((p / m for p, m in pairs if p > 1 and m), default=0.0),
         )
+
+
+def figures(found: Iterable[Fit]) -> Iterator[Figure]:
+    """Yield the fits as figures."""
+    for fit in found:
+        yield reported(
+            f"{fit.rule}: median of |log2(predicted / measured)|",
+            f"{fit.median:.2f}",
+            f"largest {fit.largest:.2f}; {fit.agree} of {fit.rounds} decisions agree; where it "
+            f"says fail, engines are up to {fit.better:.2g} times better",
+        )
+
+
+def document(found: Iterable[Fit], text: str) -> str:
+    """Return the page with the table of fits between its marks."""
+    head, _, rest = text.partition(f"{MARK}\n")
+    _, _, tail = rest.partition(f"\n{MARK}\n")
+    rows = ["| not rounded | median | largest | decisions right |", "|---|---|---|---|"]
+    rows += [
+        f"| {f.rule} | {_times(f.median)} | {_times(f.largest)} | {f.agree} of {f.rounds} |"
+        for f in found
+    ]
+    return f"{head}{MARK}\n\n" + "\n".join(rows) + f"\n\n{MARK}\n{tail}"
+
+
+def _times(bits: float) -> str:
+    return "∞" if isinf(bits) else f"{2**bits:.3g} ×"
 
 
 def _told(rounds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -265,8 +315,10 @@ def main() -> None:
         parser.error("there is no round whose model is there")
     command = "python -m bench.gpu.fusion_fit --models DIR"
     skipped = f"{', '.join(lacking)}: no such model" if lacking else None
-    result = Result("gpu_fusion", command, list(figures(rounds)), skipped, details=_told(rounds))
+    found = list(fits(rounds))
+    result = Result("gpu_fusion", command, list(figures(found)), skipped, details=_told(rounds))
     result.save(RESULTS)
+    PAGE.write_text(document(found, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     print(table([result]))
 
 

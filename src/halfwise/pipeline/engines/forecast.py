@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from halfwise.backends.emulation.fusion import fp32_nodes
 from halfwise.graph.roles import Role, Roles
@@ -34,7 +34,6 @@ class Forecast:
     fp32: Assignment = frozenset()
     _spent: float = 0.0
     _fused: Trials | None = None
-    _errors: dict[Assignment, float] = field(default_factory=dict)
 
     def learn(self, plain: BuildOutcome) -> None:
         """Take from the engine with nothing kept what it computes in FP32 by itself."""
@@ -45,7 +44,6 @@ class Forecast:
         found = fp32_nodes(self.planner.case.network, proof.layers)
         found = frozenset(n for n in found if roles[n].role is Role.COMPUTE)
         self.fp32 = found - frozenset(self.planner.forced.lowered)
-        self._errors.clear()
 
     def enough(self, keep: Assignment) -> bool | None:
         """Return whether a plan passes by the emulation with fusion; None when time is up."""
@@ -67,13 +65,10 @@ class Forecast:
 
     def error(self, keep: Assignment) -> float:
         """Return the smaller error that both predict, on all samples; 0 when time is up."""
-        self._trials()
-        if keep not in self._errors:
-            if self._spent > self.seconds:
-                return 0.0
-            with self._timed():
-                self._errors[keep] = min(t.excess(kept) for t, kept in self._both(keep))
-        return self._errors[keep]
+        if self._spent > self.seconds:
+            return 0.0
+        with self._timed():
+            return min(trials.excess(kept) for trials, kept in self._both(keep))
 
     def excess(self, keep: Assignment) -> float:
         """Return the error that the emulation with fusion predicts, on all samples."""
@@ -93,7 +88,6 @@ class Forecast:
         """Return trials on the samples that there are now."""
         if self._fused is None or self._fused.samples is not self.planner.trials.samples:
             self._fused = self.planner.fused_trials()
-            self._errors.clear()
         return self._fused
 
 
