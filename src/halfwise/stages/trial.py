@@ -70,8 +70,8 @@ class Trials:
     _known: dict[tuple[Assignment, bool], Outcome] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Start with the samples in their own order, unless there is one already."""
-        self._order = self._order or list(range(len(self.samples)))
+        """Start with the samples in their own order."""
+        self._order = list(range(len(self.samples)))
         self._totals = totals(self.references)
 
     def survey(self, kept: Assignment) -> list[float]:
@@ -88,16 +88,8 @@ class Trials:
         return each
 
     def on(self, switched: Switched, session: Session) -> "Trials":
-        """Return trials of the same samples, in the same order, on another emulation."""
-        return replace(
-            self,
-            switched=switched,
-            session=session,
-            evaluations=0,
-            runs=0,
-            _order=list(self._order),
-            _known={},
-        )
+        """Return trials of the same samples on another emulation, in the samples' own order."""
+        return replace(self, switched=switched, session=session, evaluations=0, runs=0, _known={})
 
     def worst_sample(self) -> Sample:
         """Return the sample that trials look at first."""

@@ -73,8 +73,11 @@ class Forecast(Protocol):
     def enough(self, keep: Assignment, /) -> bool | None:
         """Return whether a plan passes by the emulation with fusion; None when time is up."""
 
-    def least(self, keep: Assignment, /) -> float:
-        """Return a lower bound of the smallest error predicted, 1 being the limit; 0: unknown."""
+    def beyond(self, keep: Assignment, limit: float, /) -> bool:
+        """Return whether both emulations predict an error beyond `limit`; false when time is up."""
+
+    def error(self, keep: Assignment, /) -> float:
+        """Return the smaller error that both predict, 1 being the limit; 0 when time is up."""
 
     def excess(self, keep: Assignment, /) -> float:
         """Return the error that the emulation with fusion predicts, on all samples."""

@@ -1,7 +1,8 @@
 """What both emulations, without fusion and with it, say of a plan before its engine is built."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from halfwise.backends.emulation.fusion import fp32_nodes
@@ -33,7 +34,7 @@ class Forecast:
     fp32: Assignment = frozenset()
     _spent: float = 0.0
     _fused: Trials | None = None
-    _least: dict[Assignment, float] = field(default_factory=dict)
+    _errors: dict[Assignment, float] = field(default_factory=dict)
 
     def learn(self, plain: BuildOutcome) -> None:
         """Take from the engine with nothing kept what it computes in FP32 by itself."""
@@ -44,42 +45,55 @@ class Forecast:
         found = fp32_nodes(self.planner.case.network, proof.layers)
         found = frozenset(n for n in found if roles[n].role is Role.COMPUTE)
         self.fp32 = found - frozenset(self.planner.forced.lowered)
-        self._least.clear()
+        self._errors.clear()
 
     def enough(self, keep: Assignment) -> bool | None:
         """Return whether a plan passes by the emulation with fusion; None when time is up."""
         if self._spent > self.seconds:
             return None
-        started = time.monotonic()
-        passed = self._trials().evaluate(keep | self.fp32, confirm=True).passed
-        self._spent += time.monotonic() - started
-        return passed
+        with self._timed():
+            return self._trials().evaluate(keep | self.fp32, confirm=True).passed
 
-    def least(self, keep: Assignment) -> float:
-        """Return a lower bound of the smaller error that both predict, 1 being the limit.
+    def beyond(self, keep: Assignment, limit: float) -> bool:
+        """Return whether both predict an error beyond `limit` (≥ 1); false when time is up."""
+        if self._spent > self.seconds:
+            return False
+        with self._timed():
+            found = [t.evaluate(kept, confirm=True) for t, kept in self._both(keep)]
+        # Of a plan that fails, a trial tells a lower bound: it ends at the first sample that does.
+        if any(outcome.passed for outcome in found):
+            return False
+        return all(outcome.excess > limit for outcome in found) or self.error(keep) > limit
 
-        It is 0 when time is up.
-        """
-        trials = self._trials()
-        if keep not in self._least:
+    def error(self, keep: Assignment) -> float:
+        """Return the smaller error that both predict, on all samples; 0 when time is up."""
+        self._trials()
+        if keep not in self._errors:
             if self._spent > self.seconds:
                 return 0.0
-            started = time.monotonic()
-            plain = self.planner.trials.evaluate(keep, confirm=True)
-            fused = trials.evaluate(keep | self.fp32, confirm=True)
-            self._least[keep] = min(plain.excess, fused.excess)
-            self._spent += time.monotonic() - started
-        return self._least[keep]
+            with self._timed():
+                self._errors[keep] = min(t.excess(kept) for t, kept in self._both(keep))
+        return self._errors[keep]
 
     def excess(self, keep: Assignment) -> float:
         """Return the error that the emulation with fusion predicts, on all samples."""
         return self._trials().excess(keep | self.fp32)
 
+    def _both(self, keep: Assignment) -> Iterator[tuple[Trials, Assignment]]:
+        yield self._trials(), keep | self.fp32
+        yield self.planner.trials, keep
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self._spent += time.monotonic() - started
+
     def _trials(self) -> Trials:
         """Return trials on the samples that there are now."""
         if self._fused is None or self._fused.samples is not self.planner.trials.samples:
             self._fused = self.planner.fused_trials()
-            self._least.clear()
+            self._errors.clear()
         return self._fused
 
 

@@ -55,7 +55,7 @@ class Proven:
         verdict: On the held-out samples: in the delivered engine, or the one that came closest; in
             the FP32 engine where that is wrong; the emulation's, failed, where no engine runs.
         keep: Compute nodes of the delivered plan; None where none passed.
-        minimal: Whether every smaller set that was left was tried in the engine.
+        minimal: Whether no kept node can be dropped, as engines or predictions show.
         joined: Held-out samples that joined the calibration.
     """
 
@@ -171,6 +171,7 @@ class EngineRun:
             update={
                 "rounds": rounds(search, fixed.planner.trials),
                 "keep": tuple(n for n in search.order if n in (keep or ())),
+                "needed_as_predicted": tuple(n for n in search.order if n in chosen.predicted),
                 "emulated": fixed.verdict,
                 "delivered": final.build.engine if final is not None and verdict.passed else None,
                 "spread": chosen.excesses,

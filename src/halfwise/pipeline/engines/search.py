@@ -12,10 +12,9 @@ from halfwise.pipeline.engines.shrink import shrink
 from halfwise.records import NodeName
 from halfwise.render.wording import count
 
-HOPELESS = 8.0
-"""No engine on an H200 passed that both emulations put further beyond the limit, and none came out
-so many times better than both said, once the blocks that it computes in FP32 by itself were known
-(`bench/gpu/fusion_fit.py`)."""
+HOPELESS = 3.0
+"""No engine on an H200 came out more than 1.4 times better than emulation with fusion said, once
+the blocks that it computes in FP32 by itself were known (`bench/gpu/fusion_fit.py`); twice that."""
 RESERVED = 2
 """Builds that shrinking a slow plan leaves for making it faster."""
 SLOW = 1.1
@@ -30,8 +29,8 @@ class Chosen:
         best: The candidate to deliver; None where no engine passed.
         plain: The engine with nothing kept.
         excesses: Errors of all builds of the delivered plan.
-        minimal: Whether no single kept node can be dropped, as builds show, or predictions for what
-            the notes say.
+        minimal: Whether no single kept node can be dropped, as builds or predictions show.
+        predicted: Nodes of which a prediction alone shows that they are needed.
         notes: What to know of it.
     """
 
@@ -39,6 +38,7 @@ class Chosen:
     plain: Candidate
     excesses: tuple[float, ...]
     minimal: bool
+    predicted: Assignment
     notes: tuple[str, ...]
 
 
@@ -95,7 +95,7 @@ class EngineSearch:
         plain = self._plain()
         if self.forecast is not None and plain.excess is not None:
             self.forecast.learn(plain.build)
-        settled, minimal = None, False
+        settled, minimal, predicted = None, False, frozenset[NodeName]()
         while best is not None and settled is None:
             ladder = [best]
             minimal = not best.keep
@@ -103,16 +103,19 @@ class EngineSearch:
                 ladder.append(plain)
                 minimal = True
             elif best.keep:
-                minimal = self._shrink(ladder, RESERVED if self._slow(best, plain) else 0)
+                reserved = RESERVED if self._slow(best, plain) else 0
+                minimal, predicted = self._shrink(ladder, reserved)
             settled = self._settle(ladder)
-            minimal = minimal and settled is not None and settled.keep == ladder[-1].keep
+            if settled is None or settled.keep != ladder[-1].keep:
+                minimal, predicted = False, frozenset()
             if settled is None:  # it owed it to chance
                 best = self._repair(next(c for c in self.tried[best.keep] if not c.passed))
         if settled is None:
-            return Chosen(None, plain, (), False, tuple(self.notes))
+            return Chosen(None, plain, (), False, frozenset(), tuple(self.notes))
         faster = self._faster(settled, plain)
         excesses = tuple(c.excess for c in self._group(faster) if c.excess is not None)
-        return Chosen(faster, plain, excesses, minimal and faster is settled, tuple(self.notes))
+        minimal = minimal and faster.keep == settled.keep
+        return Chosen(faster, plain, excesses, minimal, predicted, tuple(self.notes))
 
     def closest(self) -> Candidate | None:
         """Return the candidate with the smallest error of those that run; None where none does."""
@@ -172,11 +175,14 @@ class EngineSearch:
             self._attempt(candidate.keep, step, tf32=candidate.tf32)
         return all(c.passed for c in known)
 
-    def _shrink(self, ladder: list[Candidate], reserved: int) -> bool:
-        """Append candidates that keep less and pass; return whether no single node is left to try.
+    def _shrink(self, ladder: list[Candidate], reserved: int) -> tuple[bool, Assignment]:
+        """Append candidates that keep less and pass.
 
-        First what the emulation with fusion says is enough, then halves, quarters, single nodes.
-        What emulation rules out is not built.
+        First what the emulation with fusion says is enough, then what drops halves, quarters,
+        single nodes. What emulation rules out is not built.
+
+        Returns:
+            Whether no single node is left to try, and those that only emulation shows to be needed.
         """
         self._propose(ladder)
         ruled_out: set[Assignment] = set()
@@ -196,16 +202,15 @@ class EngineSearch:
             return candidate.passed
 
         kept, minimal = shrink(ladder[-1].keep, self.order, passes)
+        predicted = frozenset(name for name in kept if kept - {name} in ruled_out)
         if ruled_out:
-            by_prediction = sum(kept - {name} in ruled_out for name in kept)
             self.notes.append(
-                f"{count(len(ruled_out), 'smaller set')} of kept nodes not built: emulation with "
-                f"and without fusion puts each beyond {HOPELESS:g} times the limit. Of "
-                f"{count(len(kept), 'kept node')}, {by_prediction} are needed by that prediction "
-                f"alone, and {sum(kept - {n} in self.tried for n in kept)} as a build without each "
-                "shows."
+                f"emulation, with fusion and without, puts {count(len(ruled_out), 'smaller set')} "
+                f"of kept nodes beyond {HOPELESS:g} times the limit, so they were not built; that "
+                f"{len(predicted)} of {count(len(kept), 'kept node')} are needed is shown by this "
+                "prediction alone"
             )
-        return minimal
+        return minimal, predicted
 
     def _propose(self, ladder: list[Candidate]) -> None:
         """Build what the emulation with fusion says is enough, where that is less."""
@@ -221,12 +226,12 @@ class EngineSearch:
             ladder.append(candidate)
 
     def _hopeless(self, keep: Assignment) -> bool:
-        """Return whether emulation rules a plan out, and was not refuted by an engine so far."""
+        """Return whether emulation rules a plan out, and no engine so far has refuted it."""
         forecast = self.forecast
-        if forecast is None or forecast.least(keep) <= HOPELESS:
+        if forecast is None or not forecast.beyond(keep, HOPELESS):
             return False
         seen = [(c.keep, c.excess) for group in self.tried.values() for c in group]
-        return all(e is None or forecast.least(k) <= HOPELESS * e for k, e in seen)
+        return all(e is None or forecast.error(k) <= HOPELESS * e for k, e in seen)
 
     def _settle(self, ladder: list[Candidate]) -> Candidate | None:
         """Return the fastest engine of the smallest plan that is confirmed, else of the steadiest.

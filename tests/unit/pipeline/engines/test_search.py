@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
 from halfwise.pipeline.engines.search import Chosen, EngineSearch
-from halfwise.records import NodeName
+from halfwise.records import BuildOutcome, NodeName
 from tests.unit.render.engine_runs import build, latency
 
 ORDER = tuple(NodeName(f"n{i}") for i in range(8))
@@ -294,3 +294,119 @@ def test_shrinking_a_slow_plan_leaves_builds_for_making_it_faster():
     kept = names(*range(8))
     world = World(always(kept), speed=lambda keep: 3.0 if keep else 1.0, products=True, tf32=0.3)
     assert best(run(world, kept, left=4)).tf32
+
+
+@dataclass
+class Foretold:
+    """Emulation by rule; each prediction is an error, 1 being the limit."""
+
+    with_fusion: Callable[[Assignment], float]
+    storage: Callable[[Assignment], float]
+    learnt: list[int] = field(default_factory=list)
+
+    def learn(self, plain: BuildOutcome) -> None:
+        self.learnt.append(plain.number)
+
+    def enough(self, keep: Assignment) -> bool:
+        return self.with_fusion(keep) <= 1
+
+    def beyond(self, keep: Assignment, limit: float) -> bool:
+        return self.error(keep) > limit
+
+    def error(self, keep: Assignment) -> float:
+        return min(self.with_fusion(keep), self.storage(keep))
+
+    def excess(self, keep: Assignment) -> float:
+        return self.with_fusion(keep)
+
+
+def needs(needed: Assignment, error: float = 20.0) -> Callable[[Assignment], float]:
+    return lambda keep: 0.5 if needed <= keep else error
+
+
+def foretelling(world: World, forecast: Foretold, *, left: int = 6) -> EngineSearch:
+    return replace(world.search(left=left), forecast=forecast)
+
+
+def test_what_emulation_rules_out_is_not_built():
+    needed = names(0, 1, 2, 3, 4, 5, 6, 7)
+    world = World(always(needed))
+    chosen = foretelling(world, Foretold(needs(needed), needs(needed))).run(needed)
+    assert world.attempts == {needed: 3, NOTHING: 1}
+    assert (best(chosen).keep, chosen.minimal, chosen.predicted) == (needed, True, needed)
+    assert chosen.notes == (
+        "emulation, with fusion and without, puts 14 smaller sets of kept nodes beyond 3 times the "
+        "limit, so they were not built; that 8 of 8 kept nodes are needed is shown by this "
+        "prediction alone",
+    )
+
+
+def test_where_fusion_needs_nothing_plain_is_built_first_and_is_enough():
+    world = World(always(NOTHING))
+    chosen = foretelling(world, Foretold(needs(NOTHING), needs(names(1)))).run(names(1))
+    assert world.attempts == {NOTHING: 3}
+    assert (best(chosen).keep, chosen.minimal, chosen.predicted) == (NOTHING, True, NOTHING)
+
+
+def test_where_fusion_is_wrong_about_nothing_the_plan_is_built_after_all():
+    world = World(always(names(1)))
+    chosen = foretelling(world, Foretold(needs(NOTHING), needs(names(1)))).run(names(1))
+    assert world.attempts == {NOTHING: 1, names(1): 3}
+    assert (best(chosen).keep, chosen.minimal) == (names(1), True)
+
+
+def test_what_is_enough_with_fusion_is_built_at_once():
+    world = World(always(names(2, 5)))
+    forecast = Foretold(needs(names(2, 5)), needs(frozenset(ORDER)))
+    chosen = foretelling(world, forecast).run(frozenset(ORDER))
+    assert world.attempts == {frozenset(ORDER): 1, NOTHING: 1, names(2, 5): 3}
+    assert (best(chosen).keep, chosen.minimal) == (names(2, 5), True)
+    assert chosen.predicted == names(2, 5)
+    assert forecast.learnt == [2]
+
+
+def test_a_proposal_that_fails_leaves_the_search_as_it_was():
+    world = World(always(names(2, 5)))
+    forecast = Foretold(needs(names(2), 2.0), needs(names(2, 5)))
+    chosen = foretelling(world, forecast, left=100).run(frozenset(ORDER))
+    assert world.attempts[names(2)] == 1
+    assert best(chosen).keep == names(2, 5)
+    assert chosen.minimal
+
+
+def test_an_engine_much_better_than_predicted_refutes_the_emulation():
+    needed = names(0, 1)
+    start = names(0, 1, 2, 3)
+    world = World(always(needed))  # plain fails by 20
+    doomed = Foretold(needs(start, 50.0), needs(start, 50.0))
+    assert best(foretelling(world, doomed).run(start)).keep == start
+    refuted = Foretold(needs(start, 70.0), needs(start, 80.0))
+    chosen = foretelling(World(always(needed)), refuted).run(start)
+    assert best(chosen).keep == needed
+    assert (chosen.minimal, chosen.predicted, chosen.notes) == (True, NOTHING, ())
+
+
+@given(needed=sets, more=sets, fused=sets, stored=sets, left=st.integers(1, 12))
+def test_whatever_is_foretold_only_what_passed_is_delivered(needed, more, fused, stored, left):
+    world = World(always(needed))
+    forecast = Foretold(needs(fused), needs(stored))
+    start = needed | more
+    chosen = foretelling(world, forecast, left=left).run(start)
+    assert best(chosen).passed
+    assert needed <= best(chosen).keep <= start
+    assert chosen.predicted <= best(chosen).keep
+    if chosen.minimal:
+        shown = [k for k in world.attempts if not needed <= k]
+        for name in best(chosen).keep - chosen.predicted:
+            assert best(chosen).keep - {name} in shown
+
+
+def test_a_minimal_plan_with_wider_islands_tells_nothing_of_their_nodes():
+    def speed(keep: Assignment) -> float:
+        return {0: 1.0, 1: 2.0}.get(len(keep), 1.05)
+
+    world = World(always(names(0)), speed=speed, islands=(names(1),))
+    forecast = Foretold(needs(names(0)), needs(names(0)))
+    chosen = foretelling(world, forecast).run(names(0))
+    assert best(chosen).keep == names(0, 1)
+    assert not chosen.minimal
