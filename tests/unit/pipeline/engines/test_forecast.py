@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from halfwise.pipeline.engines.candidates import Budget, Candidate
 from halfwise.pipeline.engines.forecast import Forecast, rounds
-from halfwise.pipeline.engines.search import Budget, Candidate, EngineSearch
+from halfwise.pipeline.engines.search import EngineSearch
 from halfwise.records import EngineLayer
 from tests import models
 from tests.unit.graph.sketch import Sketch
