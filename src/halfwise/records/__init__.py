@@ -43,6 +43,14 @@ from halfwise.records.observed import (
     Observation,
     Observations,
 )
+from halfwise.records.pieces import (
+    EngineBuild,
+    EngineTensor,
+    GivenEngine,
+    Inspection,
+    Repeated,
+    Repetition,
+)
 from halfwise.records.planned import AdjustedConstant, KeptNode, Plan, Search, Unsupported
 from halfwise.records.record import SCHEMA_VERSION, GuardKind, Level, NodeName, Record, TensorName
 from halfwise.records.run import Cost, Provenance, Run
@@ -55,16 +63,20 @@ __all__ = [
     "Cost",
     "Criterion",
     "Detail",
+    "EngineBuild",
     "EngineFile",
     "EngineLayer",
     "EngineResult",
     "EngineRound",
+    "EngineTensor",
     "Engines",
+    "GivenEngine",
     "Growth",
     "Guard",
     "GuardKind",
     "Histogram",
     "InnerObservation",
+    "Inspection",
     "IntermediateNonfinite",
     "KeptNode",
     "Latency",
@@ -85,6 +97,8 @@ __all__ = [
     "Profile",
     "Provenance",
     "Record",
+    "Repeated",
+    "Repetition",
     "Run",
     "Search",
     "Severity",

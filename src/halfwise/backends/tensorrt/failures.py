@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from halfwise.backends.tensorrt.log import explain
+from halfwise.backends.tensorrt.refused_models import parser_lines
 from halfwise.backends.tensorrt.transport import Lost
 from halfwise.errors import (
     BackendMissing,
@@ -61,6 +63,8 @@ class EngineFailed(RunFailed):
 def refusal(answer: Mapping[str, Any], log: Sequence[str]) -> HalfwiseError:
     """Return the exception for an `error` answer."""
     code, message, hint = answer.get("code", ""), _sentence(answer), str(answer.get("hint", ""))
+    if code == "engine" and (told := explain(map(str, answer.get("log", ())))):
+        message, hint = f"{message} {told[0].sentence}", f"{told[0].hint} {hint}".strip()
     if kind := _ERRORS.get(code):
         return kind(message, hint)
     if code == "memory":
@@ -81,11 +85,7 @@ def concerns_one_build(answer: Mapping[str, Any]) -> bool:
 
 def refusal_lines(answer: Mapping[str, Any]) -> list[str]:
     """Return what a refusal tells beyond its message: every parser error, complaints."""
-    lines = [str(line) for line in answer.get("log", ())]
-    for error in answer.get("errors", ()):
-        where = f"{error['node']} ({error['op']}): " if error.get("node") else ""
-        lines.append(f"parser: {where}{error.get('text', '')}")
-    return lines
+    return [*map(str, answer.get("log", ())), *parser_lines(answer.get("errors", ()))]
 
 
 def death(

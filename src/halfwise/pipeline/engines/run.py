@@ -8,16 +8,16 @@ from typing import Literal
 from halfwise.backends.tensorrt.client import Worker
 from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.backends.tensorrt.journal import Journal
-from halfwise.backends.tensorrt.log import explain
 from halfwise.case import Case, EngineSettings, Settings
-from halfwise.errors import BuildFailed, UsageError
 from halfwise.formats import BF16, Format
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role
 from halfwise.pipeline.engines.builds import Builds
+from halfwise.pipeline.engines.failed import build_failed
 from halfwise.pipeline.engines.files import ModelFiles
-from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure
+from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure, with_shapes
 from halfwise.pipeline.engines.moves import EngineMoves
+from halfwise.pipeline.engines.regime import typing_regime
 from halfwise.pipeline.engines.search import Budget, Candidate, Chosen, EngineSearch
 from halfwise.pipeline.loop import Fixed
 from halfwise.progress import Watcher
@@ -30,7 +30,6 @@ from halfwise.records import (
     NodeName,
     Precision,
     TensorName,
-    Typing,
     Verdict,
 )
 from halfwise.render.wording import count
@@ -84,7 +83,7 @@ class EngineRun:
         worker.demand_usable()
         self.case, self.settings, self.engine_settings = case, settings, engine_settings
         self.worker, self.watcher = worker, watcher
-        self.typing = _typing(worker, engine_settings)
+        self.typing = typing_regime(worker, engine_settings)
         samples = case.calibration + case.heldout
         self.profiles = engine_settings.profiles or profiles_from_data(case.network, samples)
         check_covered(self.profiles, samples)
@@ -104,7 +103,7 @@ class EngineRun:
         self.watcher.stage("FP32 engine")
         build = self.builds.build(self.files.fp32(self.case.network), "FP32, TF32 off")
         if build.engine is None:
-            raise _no_engine(build)
+            raise build_failed(build, "no FP32 engine of this model")
         samples = self.case.heldout or self.case.calibration
         self._fp32_samples, self._fp32_references = samples, self.measure.references(samples)
         criterion = None
@@ -145,7 +144,8 @@ class EngineRun:
             return self._nothing(fixed, chosen, rounds)
         self.watcher.stage("judge engines")
         mixed = self._judged("mixed", chosen.best, fixed)
-        verdict = _with_shapes(mixed)
+        assert mixed.verdict is not None
+        verdict = with_shapes(mixed.verdict, mixed.shapes)
         table = self._table(mixed, chosen, fixed)
         if verdict.passed:
             self._compare(table)
@@ -324,39 +324,3 @@ class EngineRun:
 
 def _low(fmt: Format) -> Literal["fp16", "bf16"]:
     return "bf16" if fmt == BF16 else "fp16"
-
-
-def _typing(worker: Worker, settings: EngineSettings) -> Typing:
-    offered = worker.info.typing
-    if settings.typing is None:
-        return offered[0]
-    if settings.typing not in offered:
-        raise UsageError(
-            f"TensorRT {worker.info.tensorrt} has no {settings.typing} typing.",
-            f"Use --typing {offered[0]}, or another worker.",
-        )
-    return settings.typing
-
-
-def _no_engine(build: BuildOutcome) -> BuildFailed:
-    """Return the error of a model that TensorRT cannot build even in FP32."""
-    said = explain(build.log)
-    hints = [f"{finding.sentence} {finding.hint}".strip() for finding in said[:3]]
-    return BuildFailed(
-        f"TensorRT builds no FP32 engine of this model ({build.status}"
-        f"{f' by {build.signal}' if build.signal else ''}): {build.message}",
-        "\n".join(hints),
-    )
-
-
-def _with_shapes(result: EngineResult) -> Verdict:
-    """Return the verdict of a result; verdicts at other shapes can make it fail."""
-    verdict = result.verdict
-    assert verdict is not None
-    failed = [s for s in result.shapes if s.verdict is not None and not s.verdict.passed]
-    if not failed:
-        return verdict
-    reasons = [
-        f"at {s.at} shapes: {r}" for s in failed for r in (s.verdict.reasons if s.verdict else ())
-    ]
-    return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, *reasons)})

@@ -73,7 +73,7 @@ def profiles_from_options(
 
     Args:
         network: The model.
-        samples: At least one.
+        samples: Real ones; without any, shape tensors have to be given.
         minimum: Values of `--minShapes`, one per profile.
         optimum: Values of `--optShapes`.
         maximum: Values of `--maxShapes`.
@@ -94,7 +94,7 @@ def profiles_from_options(
     parsed = {option: [parse_shapes(t, option) for t in given[option]] for option in counts}
     if not parsed:
         return ()
-    (observed,) = profiles_from_data(network, samples) or (Profile(),)
+    (observed,) = (profiles_from_data(network, samples) if samples else ()) or (Profile(),)
     return tuple(
         _profile(network, dict(zip(parsed, parts, strict=True)), observed)
         for parts in zip(*parsed.values(), strict=True)
@@ -174,7 +174,8 @@ def _profile(network: Network, parts: Mapping[str, Seen], observed: Profile) -> 
                     f"Name the same inputs in {', '.join(parts)}.",
                 )
             if name in shape_tensors:
-                _check_values(name, part[name], len(values[name].opt), option)
+                expected = len(observed.values[name].opt) if name in observed.values else None
+                _check_values(name, part[name], expected, option)
             else:
                 _check_shape(inputs[name], part[name], option)
         filled = _filled(name, {option: part[name] for option, part in parts.items()})
@@ -183,12 +184,19 @@ def _profile(network: Network, parts: Mapping[str, Seen], observed: Profile) -> 
             continue
         values[name] = filled
         if name in dynamic:
-            shapes[name] = observed.shapes[name]
+            length = (len(filled.opt),)
+            seen = ShapeRange(min=length, opt=length, max=length)
+            shapes[name] = observed.shapes.get(name, seen)
     if missing := [name for name in dynamic if name not in shapes]:
         raise CaseError(
             f"Input {missing[0]!r} has a dynamic axis and no shape: "
             f"{_text(declared_axes(inputs[missing[0]]))}.",
             f"Name every input with a dynamic axis in {', '.join(parts)}.",
+        )
+    if unknown := sorted(shape_tensors - values.keys()):
+        raise CaseError(
+            f"Input {unknown[0]!r} decides about shapes, and its values are not given.",
+            f"Give its elements in {', '.join(parts)}, or inputs to take them from.",
         )
     return Profile(shapes={n: shapes[n] for n in dynamic}, values=values)
 
@@ -209,8 +217,8 @@ def _filled(name: TensorName, given: Mapping[str, Shape]) -> ShapeRange:
     )
 
 
-def _check_values(name: TensorName, values: Shape, expected: int, option: str) -> None:
-    if len(values) != expected:
+def _check_values(name: TensorName, values: Shape, expected: int | None, option: str) -> None:
+    if expected is not None and len(values) != expected:
         raise CaseError(
             f"{option} gives input {name!r} {len(values)} values, and it has {expected}.",
             "The elements of this input decide about shapes: give them, not its shape.",
