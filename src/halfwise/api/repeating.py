@@ -62,14 +62,14 @@ def verify_run(
     watcher: Watcher | None = None,
     **options: Unpack[RepeatOptions],
 ) -> Repetition:
-    """Build the delivered plan of a run on several workers, and judge each engine on all samples.
+    """Build the delivered plan of a run on several workers, and judge each engine.
 
     Where a worker has the version and the GPU of the run, the delivered engine itself is judged
     too. A worker that is missing or fails is a row.
 
     Args:
         run: Run folder of a `fix` with a target.
-        inputs: Samples, as for `fix`; all are judged.
+        inputs: Samples, as for `fix`; all are judged, or of the run's own inputs those held out.
         trt_python: Interpreters that can import tensorrt.
         trt_command: Commands that end in one.
         trt_worker: Names of workers in halfwise.toml; all of them where no worker is named.
@@ -90,7 +90,7 @@ def verify_run(
     record = read_run(folder)
     delivered = _delivered(record, folder)
     watcher.stage("load")
-    case = load_case(folder / FP32_FILE, request.data, record.criterion, split=False)
+    case = _load(folder / FP32_FILE, request, record)
     for note in case.notes:
         watcher.note(note)
     settings = request.settings
@@ -163,16 +163,14 @@ class _Repeater:
     ) -> Repeated:
         measure = measured(worker, engine, self.case, self.request, target)
         verdict, given = judged(measure, engine, self.references)
-        own = next(
-            (r.latency for r in self.engines.results if r.build.number == self.delivered.number),
-            None,
-        )
+        own = [r.latency for r in self.engines.results if r.build.engine == self.delivered.engine]
+        usual = next((latency.median_ms for latency in own if latency is not None), None)
         return row.model_copy(
             update={
                 "verdict": final_verdict(verdict, self.case, self.request, ()),
                 "shapes": given.shapes,
                 "latency": given.latency,
-                "ratio": None if own is None else given.latency.median_ms / own.median_ms,
+                "ratio": None if usual is None else given.latency.median_ms / usual,
             }
         )
 
@@ -222,6 +220,18 @@ class _Repeater:
                 "Take the engine that was rebuilt, or make the run again.",
             )
         return path
+
+
+def _load(model: Path, request: Request, run: Run) -> Case:
+    """Return the case, all of whose samples are to judge on.
+
+    Where the inputs are those of the run, these are the samples that it held out.
+    """
+    split = load_case(model, request.data, run.criterion)
+    if split.heldout and split.data_sha256 == run.provenance.inputs_sha256:
+        note = "these are the inputs of the run, so only what it held out is judged"
+        return replace(split, calibration=split.heldout, notes=(*split.notes, note))
+    return load_case(model, request.data, run.criterion, split=False)
 
 
 def _delivered(run: Run, folder: Path) -> BuildOutcome:

@@ -81,7 +81,7 @@ def repeated(found: Repetition) -> Report:
     passed = sum(row.verdict is not None and row.verdict.passed for row in found.rows)
     columns = (
         *map(Column, ("worker", "TensorRT", "GPU", "engine", "passed")),
-        *(Column(title, "right") for title in ("max error", "ms", "p99 ms", "ms ÷ run")),
+        *(Column(title, "right") for title in ("max error", "ms", "ms ÷ run")),
     )
     rows = tuple(_row(row) for row in found.rows)
     said = [line for row in found.rows for line in _why(row)]
@@ -98,9 +98,10 @@ def repeated(found: Repetition) -> Report:
         _lines("Shapes of the profiles", tuple(shapes)),
         _lines("Remarks", (timing_line(timed[0]),) if timed else ()),
     )
+    outcome = "PASSED" if found.passed else "FAILED" if found.usable else "NOT JUDGED"
     return Report(
-        title=f"{'PASSED' if found.passed else 'FAILED'} on {passed} of "
-        f"{count(len(found.rows), 'engine')}, {count(found.samples, 'sample')} each",
+        title=f"{outcome}: {passed} of {count(len(found.rows), 'engine')} passed, on "
+        f"{count(found.samples, 'sample')}",
         passed=found.passed,
         about=sentence(found.run),
         parts=tuple(part for part in parts if part is not None),
@@ -112,10 +113,10 @@ def _row(row: Repeated) -> tuple[str, ...]:
     tensorrt, gpu = ("", "") if worker is None else (worker.tensorrt or "", worker.gpu or "")
     passed = "no result" if row.verdict is None else "yes" if row.verdict.passed else "no"
     error = "" if row.verdict is None else number(largest(row.verdict, "max_abs"))
-    times = ("", "") if latency is None else (number(latency.median_ms), number(latency.p99_ms))
+    time = "" if latency is None else number(latency.median_ms)
     ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-    name = (shorten(row.name, 24), shorten(tensorrt, 12), shorten(gpu, 20))
-    return (*name, row.what, passed, error, *times, ratio)
+    name = (shorten(row.name, 20), shorten(tensorrt, 12), shorten(gpu, 18))
+    return (*name, row.what, passed, error, time, ratio)
 
 
 def _why(row: Repeated) -> Iterator[str]:

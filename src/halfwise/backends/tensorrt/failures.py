@@ -34,6 +34,15 @@ _ERRORS: dict[str, type[HalfwiseError]] = {
 _ABOUT_ONE_BUILD = ("parse", "build", "engine")
 """Codes of refusals that another configuration may not meet."""
 
+_UNREADABLE = {
+    "file-damaged": (
+        "The file does not begin as its engines do: it is damaged, of another version or system, "
+        "or no engine.",
+        "Build the engine again with the TensorRT that runs it.",
+    )
+}
+"""What messages about any file mean where the file is an engine, by their kind."""
+
 
 class EngineFailed(RunFailed):
     """An engine, or the worker that has it, failed while it ran, was timed or was inspected.
@@ -64,7 +73,8 @@ def refusal(answer: Mapping[str, Any], log: Sequence[str]) -> HalfwiseError:
     """Return the exception for an `error` answer."""
     code, message, hint = answer.get("code", ""), _sentence(answer), str(answer.get("hint", ""))
     if code == "engine" and (told := explain(map(str, answer.get("log", ())))):
-        message, hint = f"{message} {told[0].sentence}", f"{told[0].hint} {hint}".strip()
+        why, what = _UNREADABLE.get(told[0].kind, (told[0].sentence, told[0].hint))
+        message, hint = f"{message} {why}", f"{what} {hint}".strip()
     if kind := _ERRORS.get(code):
         return kind(message, hint)
     if code == "memory":

@@ -28,6 +28,6 @@ def build_failed(build: BuildOutcome, what: str) -> BuildFailed:
 
 def _line(finding: LogFinding, said: str) -> str:
     where = f"{', '.join(finding.nodes)}: " if finding.nodes else ""
-    sentence = "" if finding.sentence in said else f"{where}{finding.sentence}"
+    sentence = "" if finding.sentence.rstrip(".") in said else f"{where}{finding.sentence}"
     hint = "" if finding.hint in said else finding.hint
     return f"{sentence} {hint}".strip()
