@@ -4,11 +4,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from halfwise.api import (
+        Exported,
         Options,
         Result,
         build,
         doctor,
         explain_log,
+        export,
         fix,
         inspect,
         observe,
@@ -18,11 +20,13 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Exported",
     "Options",
     "Result",
     "build",
     "doctor",
     "explain_log",
+    "export",
     "fix",
     "inspect",
     "observe",

@@ -2,6 +2,7 @@
 
 from halfwise.api.building import build
 from halfwise.api.commands import doctor, fix, observe, report, verify
+from halfwise.api.exporting import Exported, export
 from halfwise.api.inspecting import inspect
 from halfwise.api.logs import explain_log
 from halfwise.api.options import Options
@@ -9,12 +10,14 @@ from halfwise.api.repeating import RepeatOptions, verify_run
 from halfwise.api.result import Result
 
 __all__ = [
+    "Exported",
     "Options",
     "RepeatOptions",
     "Result",
     "build",
     "doctor",
     "explain_log",
+    "export",
     "fix",
     "inspect",
     "observe",

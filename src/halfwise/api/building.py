@@ -21,7 +21,7 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
-from halfwise.pipeline.engines import Builds, build_failed, inspect_engine, typing_regime
+from halfwise.pipeline.engines import Builds, build_failed, inspect_engine, regime
 from halfwise.pipeline.engines.files import save
 from halfwise.progress import Silent, Watcher
 from halfwise.records import EngineBuild, NodeName, Precision, Profile, Typing
@@ -47,7 +47,6 @@ def build(
     to: To | None = None,
     keep: Sequence[str] = (),
     keep_op: Sequence[str] = (),
-    tf32: bool = False,
     preprocess: str | None = None,
     watcher: Watcher | None = None,
     **options: Unpack[BuildingOptions],
@@ -62,7 +61,6 @@ def build(
         to: The lowest format that the builder may choose, in weak typing; FP32 by default.
         keep: Nodes to constrain to FP32, by the rules of `fix`; weak typing only.
         keep_op: Operator types to constrain likewise.
-        tf32: Whether FP32 products may be TF32.
         preprocess: As in `Options`.
         watcher: Is told about progress.
         options: See `BuildingOptions`.
@@ -84,7 +82,7 @@ def build(
         for note in loaded.notes:
             watcher.note(note)
     rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))
-    asked = _Asked(network, rules, to, tf32)
+    asked = _Asked(network, rules, to)
     profiles = _profiles(network, samples, target)
     with (
         usable(target.workers[0], watcher) as worker,
@@ -102,7 +100,6 @@ class _Asked:
     network: Network
     rules: Rules
     to: To | None
-    tf32: bool
 
     def build(
         self,
@@ -114,9 +111,10 @@ class _Asked:
         out: Path,
         watcher: Watcher,
     ) -> EngineBuild:
-        typing = typing_regime(worker, settings)
+        fmt = LOW_FORMATS.get(self.to or "", FP16)
+        typing = regime(worker.info, settings.typing, fmt)
         self._check_typing(typing)
-        roles = roles_of(self.network, low_type(LOW_FORMATS.get(self.to or "", FP16)))
+        roles = roles_of(self.network, low_type(fmt))
         kept = frozenset(apply_rules(self.network, roles, self.rules).kept)
         fp32 = kept | carried(self.network, roles, kept) if kept else kept
         watcher.stage("build")
@@ -125,7 +123,7 @@ class _Asked:
             file,
             out.name,
             low=None if self.to in (None, "fp32") else self.to,  # type: ignore[arg-type]
-            tf32=self.tf32,
+            tf32=settings.tf32,
             keep=constraints(self.network, roles, fp32),
         )
         if outcome.engine is None:
@@ -171,8 +169,7 @@ def _check(to: To | None, kept: Sequence[str]) -> None:
 
 
 def _profiles(network: Network, samples: Samples | None, target: Target) -> tuple[Profile, ...]:
-    none = Samples((), lambda _: {})
-    profiles = profiles_from_options(network, samples or none, *target.shapes)
+    profiles = profiles_from_options(network, samples, *target.shapes)
     if samples is None:
         return profiles
     profiles = profiles or profiles_from_data(network, samples)

@@ -44,6 +44,7 @@ class BuildingOptions(WorkerOptions, total=False):
         optimization_level: 0 to 5.
         tactic_sources: Names, one or more separated by commas.
         plugin: Plugin libraries on the worker's side.
+        tf32: Let FP32 nodes be TF32.
         build_timeout: Seconds for one build.
     """
 
@@ -56,6 +57,7 @@ class BuildingOptions(WorkerOptions, total=False):
     optimization_level: int | None
     tactic_sources: str | Sequence[str] | None
     plugin: Sequence[str]
+    tf32: bool
     build_timeout: float
 
 
@@ -128,7 +130,10 @@ def engine_target(given: Mapping[str, Any]) -> Target:
     for name in ("build_timeout", "run_timeout"):
         if (value := getattr(defaults, name)) is not None:
             changed[name] = value
-    same = ("typing", "optimization_level", "builds", "max_builds", "build_timeout", "run_timeout")
+    same = (
+        *("typing", "optimization_level", "builds", "max_builds", "build_timeout", "run_timeout"),
+        "tf32",
+    )
     changed |= {name: given[name] for name in same if name in given}
     if "timing_cache" in given:
         changed["timing_cache"] = Path(given["timing_cache"])

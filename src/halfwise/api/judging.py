@@ -109,6 +109,6 @@ def judged(
         engine=engine,
         profiles=tuple(measure.profiles),
         shapes=measure.at_shapes(engine, samples),
-        latency=measure.latency(engine, samples),
+        latency=measure.latency(engine),
     )
     return with_shapes(verdict, given.shapes), given

@@ -218,6 +218,8 @@ def _may_use_tf32(kept: KeptNode) -> bool:
 
 def _after_failure(verdict: Verdict, exhausted: bool) -> tuple[str, ...]:
     lines = []
+    if verdict.level == "engine":
+        lines.append("Let the search for a plan use more builds: --max-builds N.")
     if exhausted:
         lines.append("Give the search more time: --time-budget SECONDS.")
     if not verdict.unseen:

@@ -38,7 +38,6 @@ def command(
         list[str] | None,
         typer.Option(metavar="TYPE", help="Constrain all nodes of this type. Repeatable."),
     ] = None,
-    tf32: Annotated[bool, typer.Option("--tf32", help="Let FP32 products be TF32.")] = False,
     as_json: JsonOption = False,
     **options: Any,
 ) -> None:
@@ -54,7 +53,6 @@ def command(
             to=to,
             keep=keep or (),
             keep_op=keep_op or (),
-            tf32=tf32,
             watcher=watcher,
             **options,
         )

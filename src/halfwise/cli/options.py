@@ -293,6 +293,10 @@ class Building:
         list[str] | None,
         _engine(metavar="PATH", help="Plugin library on the worker's side. Repeatable."),
     ]
+    tf32: Annotated[
+        bool | None,
+        _engine("--tf32", help="Let what is kept in FP32 be TF32: 11 significant bits."),
+    ]
 
 
 def accepts(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -52,6 +52,7 @@ from halfwise.records.pieces import (
     Repetition,
 )
 from halfwise.records.planned import AdjustedConstant, KeptNode, Plan, Search, Unsupported
+from halfwise.records.recipe import Constraint, Recipe, version_of
 from halfwise.records.record import SCHEMA_VERSION, GuardKind, Level, NodeName, Record, TensorName
 from halfwise.records.run import Cost, Provenance, Run
 
@@ -60,6 +61,7 @@ __all__ = [
     "AdjustedConstant",
     "BuildConfig",
     "BuildOutcome",
+    "Constraint",
     "Cost",
     "Criterion",
     "Detail",
@@ -96,6 +98,7 @@ __all__ = [
     "PrecisionProof",
     "Profile",
     "Provenance",
+    "Recipe",
     "Record",
     "Repeated",
     "Repetition",
@@ -110,4 +113,5 @@ __all__ = [
     "Unsupported",
     "Verdict",
     "WorkerInfo",
+    "version_of",
 ]

@@ -171,7 +171,8 @@ class Engines(Record):
         profiles: The optimization profiles.
         results: The final table.
         rounds: How the plan was found.
-        builds: Every build, in order, crashed ones included.
+        builds: Every build, in order, crashed ones included; layers of the network are told for
+            the delivered one alone, since builds of one file have the same.
         keep: Nodes that are FP32 in the delivered engine.
         emulated: What the emulation says of the plan that it proposed, on the held-out samples;
             None where the run ended before.

@@ -159,11 +159,11 @@ class TerminalWatcher:
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin stage `name` with `total` steps, None where unknown."""
         self._complete()
-        label = shorten(name, 12)
         if not self._console.is_terminal:
-            self._console.print(Text(label))
+            self._console.print(Text(clean(name)))
             return
-        self._task = self._progress.add_task(f"{label:<12}", total=total, steps="")
+        label = f"{shorten(name, 12):<12}"
+        self._task = self._progress.add_task(label, total=total, steps="")
 
     def step(self, done: int, total: int | None = None) -> None:
         """Report progress within the stage."""

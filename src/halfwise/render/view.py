@@ -265,7 +265,6 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
 
 
 def _minimality(run: Run, plan: Plan) -> str:
-    search = run.search
     if not plan.keep:
         return "No node needs FP32." if run.verdict.passed else "No node is kept in FP32."
     ruled = [kept for kept in plan.keep if kept.reason.startswith("Kept by the rule")]
@@ -281,6 +280,13 @@ def _minimality(run: Run, plan: Plan) -> str:
             f"Minimal: on the calibration samples {others}none of the kept nodes could be lowered "
             "alone."
         )
+    return _not_minimal(run)
+
+
+def _not_minimal(run: Run) -> str:
+    search = run.search
+    if run.engines is not None and run.engines.keep:
+        return "Not shown to be minimal in the engine: the builds (--max-builds) were used up."
     if search is None:
         return "Not shown to be minimal."
     if search.exhausted:

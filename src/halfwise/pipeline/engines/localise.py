@@ -7,15 +7,15 @@ one: few are marked at once, and how far that changed the final outputs is told.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_ir as ir
 
 from halfwise.backends.ort import Session
 from halfwise.case import Sample
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, is_float
-from halfwise.metrics import Outputs
+from halfwise.metrics import Outputs, relative_rms
 from halfwise.records import NodeName, TensorName
+from halfwise.stages.growth import with_outputs
 
 MARKED = 6
 """Tensors that are marked at once."""
@@ -82,11 +82,8 @@ def localise(
         if outputs is None:
             break
         off = _first_off(names, outputs, reference.get(names), predicted.get(names))
-        if off is None and found is None:
-            return None
-        if off is None:
-            low = places[-1] + 1
-            continue
+        if off is None:  # other marks make another engine: what is known already has to do
+            break
         index, error, expected = off
         high = places[index] + 1
         low = places[index - 1] + 1 if index else low
@@ -104,10 +101,7 @@ class _Tensors:
         self._model, self._sample = model, sample
 
     def get(self, names: Sequence[TensorName]) -> Outputs:
-        copy = self._model.clone()
-        wanted = set(names) - {v.name for v in copy.graph.outputs}
-        copy.graph.outputs.extend(v for n in copy.graph for v in n.outputs if v.name in wanted)
-        return Session(copy).run(self._sample, names)
+        return Session(with_outputs(self._model, names)).run(self._sample, names)
 
 
 def _line(network: Network, roles: Roles) -> list[tuple[NodeName, TensorName]]:
@@ -133,25 +127,8 @@ def _first_off(
     for index, name in enumerate(names):
         if name not in outputs:
             continue
-        error = relative_error(expected[name], outputs[name])
-        usual = relative_error(expected[name], predicted[name])
+        error = relative_rms(expected[name], outputs[name])
+        usual = relative_rms(expected[name], predicted[name])
         if error > max(NOISE, WORSE * usual):
             return index, error, usual
     return None
-
-
-def relative_error(expected: np.ndarray, actual: np.ndarray) -> float:
-    """Return the RMS error over the RMS of `expected`, over elements finite there.
-
-    inf where `actual` is not finite there, has another shape, or `expected` is zero and it is not.
-    """
-    if actual.shape != expected.shape:
-        return float("inf")
-    finite = np.isfinite(expected)
-    wanted, found = expected[finite].astype(np.float64), actual[finite].astype(np.float64)
-    if not np.isfinite(found).all():
-        return float("inf")
-    signal, noise = np.square(wanted).sum(), np.square(found - wanted).sum()
-    if noise == 0:
-        return 0.0
-    return float(np.sqrt(noise / signal)) if signal > 0 else float("inf")

@@ -117,32 +117,41 @@ class Measure:
         """Return verdicts at min, opt and max shapes of every profile."""
         return tuple(self._at(engine, batches) for batches in self._plan(samples))
 
-    def latency(self, engine: EngineFile, samples: Samples) -> Latency:
-        """Return the speed of an engine, at the first profile's opt shapes where data have them."""
-        profile, sample = self._typical(samples)
-        return self.worker.time(engine, profile, sample, self.engine_settings.run_timeout)
+    def latency(self, engine: EngineFile, seconds: float = 0.5) -> Latency:
+        """Return the speed of an engine, at the first profile's opt shapes where data have them.
+
+        All engines of a case are timed on the same sample, for `seconds` or 100 runs, whichever
+        takes longer: fewer have no 99th percentile.
+        """
+        profile, sample = self._typical
+        timeout = self.engine_settings.run_timeout
+        return self.worker.time(engine, profile, sample, timeout, seconds=seconds, iterations=100)
 
     def proof(
         self,
         build: BuildOutcome,
-        samples: Samples,
         roles: Roles,
         asked: Mapping[NodeName, Precision],
+        *,
+        as_fp32: bool = False,
     ) -> PrecisionProof:
-        """Return what an engine computes in."""
+        """Return what an engine computes in; `as_fp32` where its outputs are the FP32 engine's."""
         assert build.engine is not None
-        profile, sample = self._typical(samples)
+        profile, sample = self._typical
         text, milliseconds = self.worker.inspect(
             build.engine, profile, sample, self.engine_settings.run_timeout
         )
         layers = engine_layers(text, self.network, tf32=build.config.tf32)
-        return prove(layers, self.network, roles, asked, milliseconds, build.config)
+        config = build.config
+        return prove(layers, self.network, roles, asked, milliseconds, config, as_fp32=as_fp32)
 
     def _profile(self, sample: Sample) -> int:
         return profile_of(self.profiles, sample) or 0
 
-    def _typical(self, samples: Samples) -> tuple[int, Sample]:
-        """Return a sample at opt shapes, and its profile; else the first sample as it is."""
+    @cached_property
+    def _typical(self) -> tuple[int, Sample]:
+        """A sample at opt shapes, and its profile; else the first sample as it is."""
+        samples = self.case.calibration
         for batches in self._plan(samples):
             if batches.at == "opt" and batches.samples is not None:
                 return batches.profile, batches.samples[0]

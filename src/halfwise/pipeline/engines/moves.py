@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.graph.fusions import wider
-from halfwise.metrics import Outputs
-from halfwise.pipeline.engines.localise import NOISE, Departure, localise, relative_error
+from halfwise.metrics import Outputs, relative_rms
+from halfwise.pipeline.engines.localise import NOISE, Departure, localise
 from halfwise.pipeline.engines.measure import Measure
 from halfwise.pipeline.engines.search import Assignment, Budget, Candidate
 from halfwise.pipeline.planner import Planner
@@ -38,10 +38,10 @@ class EngineMoves:
 
     def culprits(self, failed: Candidate) -> Iterator[tuple[str, Assignment]]:
         """Yield sets of nodes to add to a plan whose engine is off, likeliest first."""
-        keep = failed.keep
+        keep, lowered = failed.keep, frozenset(self.planner.forced.lowered)
         departure = self._departure(failed)
         if departure is not None:
-            nodes = frozenset(departure.nodes) - keep - frozenset(self.planner.forced.lowered)
+            nodes = frozenset(departure.nodes) - keep - lowered
             where = f"{departure.nodes[0]} to {departure.nodes[-1]}"
             self.notes.append(
                 f"the engine departs from the emulation in {where}: relative error "
@@ -49,8 +49,7 @@ class EngineMoves:
             )
             yield f"where the engine departs from the emulation ({where})", nodes
         evidence = self.planner.evidence
-        allowed = frozenset(n for n, r in self.planner.roles.items() if r.free)
-        allowed -= frozenset(self.planner.forced.lowered)
+        allowed = frozenset(n for n, r in self.planner.roles.items() if r.free) - lowered
         certain = frozenset().union(*evidence.certain) & allowed
         yield "what guards are certain about", certain - keep
         yield "everything that guards suspect", (evidence.suspected & allowed) - keep
@@ -60,19 +59,23 @@ class EngineMoves:
     def unbuildable(self, failed: Candidate) -> Iterable[tuple[str, Assignment]]:
         """Return other sets to keep instead of one that no engine could be built with."""
         certain = frozenset().union(*self.planner.evidence.certain)
-        return rebuildable(
+        found = rebuildable(
             self.planner.case.network,
             self.planner.roles,
             failed.keep,
             "\n".join((failed.build.message, *failed.build.log)),
             certain=certain,
         )
+        return self._allowed(found)
 
     def wider(self, keep: Assignment) -> Iterable[tuple[str, Assignment]]:
         """Return wider islands around a kept set, by name, in growing order."""
+        return self._allowed(wider(self.planner.case.network, self.planner.roles, keep))
+
+    def _allowed(self, found: Iterable[tuple[str, Assignment]]) -> list[tuple[str, Assignment]]:
+        """Return the sets without a node that a rule of the user lowers."""
         lowered = frozenset(self.planner.forced.lowered)
-        found = wider(self.planner.case.network, self.planner.roles, keep)
-        return [(name, wide) for name, wide in found if not wide & lowered]
+        return [(name, keep) for name, keep in found if not keep & lowered]
 
     def _departure(self, failed: Candidate) -> Departure | None:
         """Look into the engine, within the budget; the last build is left for what comes of it."""
@@ -106,7 +109,7 @@ class EngineMoves:
 
     def _tell_change(self, marked: Outputs, plain: Outputs) -> None:
         """Note where marking tensors made another engine of it."""
-        change = max((relative_error(plain[n], marked[n]) for n in plain), default=0.0)
+        change = max((relative_rms(plain[n], marked[n]) for n in plain), default=0.0)
         if change > NOISE:
             self.notes.append(
                 f"marking tensors changed the final outputs by {change:.2g}: the engine that was "

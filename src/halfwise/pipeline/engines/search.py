@@ -6,6 +6,7 @@ Knows engines only through `attempt`, which builds one and measures it.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from typing import Protocol
 
 from halfwise.records import BuildOutcome, Latency, NodeName
@@ -26,6 +27,7 @@ class Candidate:
         build: What came of the build.
         excess: Error over what the search may use; 1 is the limit. None without an engine that ran.
         latency: Its speed; None where it was not measured.
+        failure: Why there is an engine that did not run; empty otherwise.
     """
 
     keep: Assignment
@@ -33,6 +35,7 @@ class Candidate:
     build: BuildOutcome
     excess: float | None = None
     latency: Latency | None = None
+    failure: str = ""
 
     @property
     def passed(self) -> bool:
@@ -105,23 +108,44 @@ class EngineSearch:
 
     def run(self, start: Assignment) -> Chosen:
         """Search from the plan that the emulation found."""
-        first = self._try(start, "the plan of the emulation")
+        return self._search(self._try(start, "the plan of the emulation"))
+
+    def again(self, start: Assignment, measure: Callable[[Candidate], Candidate]) -> Chosen:
+        """Go on from a plan that was built, where there are further samples to pass.
+
+        `measure` gives a candidate with its error on all of them.
+        """
+        self.tried = {keep: [measure(c) for c in group] for keep, group in self.tried.items()}
+        passing = [keep for keep, group in self.tried.items() if all(c.passed for c in group)]
+        known = start if start in passing else min(passing, key=len, default=start)
+        return self._search(min(self.tried[known], key=lambda c: c.passed))
+
+    def _search(self, first: Candidate) -> Chosen:
         best = first if first.passed else self._repair(first)
         plain = self._plain()
-        if best is None:
+        settled, minimal = None, False
+        while best is not None and settled is None:
+            ladder = [best]
+            minimal = not best.keep
+            if best.keep and plain.passed and self._confirmed(plain):
+                ladder.append(plain)
+                minimal = True
+            elif best.keep:
+                minimal = self._shrink(ladder)
+            settled = self._settle(ladder)
+            minimal = minimal and settled is not None and settled.keep == ladder[-1].keep
+            if settled is None:  # it owed it to chance
+                best = self._repair(next(c for c in self.tried[best.keep] if not c.passed))
+        if settled is None:
             return Chosen(None, plain, (), False, tuple(self.notes))
-        ladder = [best]
-        minimal = not best.keep
-        if best.keep and plain.passed and self._confirmed(plain):
-            ladder.append(plain)
-            minimal = True
-        elif best.keep:
-            minimal = self._shrink(ladder)
-        best = self._settle(ladder)
-        minimal = minimal and best is ladder[-1]
-        faster = self._faster(best, plain)
+        faster = self._faster(settled, plain)
         excesses = tuple(c.excess for c in self.tried[faster.keep] if c.excess is not None)
-        return Chosen(faster, plain, excesses, minimal, tuple(self.notes))
+        return Chosen(faster, plain, excesses, minimal and faster is settled, tuple(self.notes))
+
+    def closest(self) -> Candidate | None:
+        """Return the candidate with the smallest error of those that run; None where none does."""
+        ran = [c for group in self.tried.values() for c in group if c.excess is not None]
+        return min(ran, key=lambda c: c.excess or 0.0, default=None)
 
     def _try(self, keep: Assignment, step: str) -> Candidate:
         self.budget.take()
@@ -139,27 +163,26 @@ class EngineSearch:
 
     def _repair(self, failed: Candidate) -> Candidate | None:
         """Return a candidate that passes, from one that does not; None when the budget ends."""
-        queue: Iterator[tuple[str, Assignment]] = iter(())
-        base = failed
+        queue = self._next_moves(failed)
         while self.budget.left > 0:
+            # Looking for the next move may take builds of its own.
             move = next((m for m in queue if m[1] not in self.tried), None)
-            if move is None:
-                queue = iter(tuple(self._next_moves(base)))
-                move = next((m for m in queue if m[1] not in self.tried), None)
-                if move is None:
-                    return None
+            if move is None or self.budget.left <= 0:
+                return None
             candidate = self._try(move[1], move[0])
             if candidate.passed:
                 return candidate
             if candidate.excess is not None:
                 # What fails as an engine tells more than what could not be built.
-                base, queue = candidate, iter(())
+                queue = self._next_moves(candidate)
         return None
 
-    def _next_moves(self, base: Candidate) -> Iterable[tuple[str, Assignment]]:
+    def _next_moves(self, base: Candidate) -> Iterator[tuple[str, Assignment]]:
         if base.excess is None:
-            return self.moves.unbuildable(base)
-        return [(step, base.keep | added) for step, added in self.moves.culprits(base)]
+            yield from self.moves.unbuildable(base)
+            return
+        for step, added in self.moves.culprits(base):
+            yield step, base.keep | added
 
     def _confirmed(self, candidate: Candidate) -> bool:
         """Build the plan again until it has `builds` engines; return whether all passed.
@@ -195,17 +218,26 @@ class EngineSearch:
                 return True
             parts = 2 if ladder[-1].keep != keep and len(ladder[-1].keep) < parts else parts * 2
 
-    def _settle(self, ladder: list[Candidate]) -> Candidate:
-        """Return the last candidate of the ladder whose plan is confirmed, else the steadiest."""
+    def _settle(self, ladder: list[Candidate]) -> Candidate | None:
+        """Return the fastest engine of the smallest plan that is confirmed, else of the steadiest.
+
+        None where that one fails in half of its builds: another engine of it would fail too.
+        """
         for candidate in reversed(ladder):
             if self._confirmed(candidate):
-                return candidate
+                return self._fastest(candidate)
             known = self.tried[candidate.keep]
             self.notes.append(
                 f"keeping {len(candidate.keep)} nodes passed in "
                 f"{sum(c.passed for c in known)} of {len(known)} builds only"
             )
-        return max(ladder, key=self._steadiness)
+        steadiest = max(ladder, key=self._steadiness)
+        return self._fastest(steadiest) if self._steadiness(steadiest) > 1 / 2 else None
+
+    def _fastest(self, candidate: Candidate) -> Candidate:
+        """Return the fastest engine of a candidate's plan that passes."""
+        passed = (c for c in self.tried[candidate.keep] if c.passed)
+        return min(passed, key=lambda c: inf if c.latency is None else c.latency.median_ms)
 
     def _steadiness(self, candidate: Candidate) -> float:
         known = self.tried[candidate.keep]
@@ -231,7 +263,7 @@ class EngineSearch:
         if chosen is not best and not self._confirmed(chosen):
             self.notes.append("a faster engine with wider islands did not pass in every build")
             return best
-        return chosen
+        return self._fastest(chosen)
 
 
 def _split(names: Sequence[NodeName], parts: int) -> list[Assignment]:

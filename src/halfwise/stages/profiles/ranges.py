@@ -59,7 +59,7 @@ def profiles_from_data(network: Network, samples: Samples) -> tuple[Profile, ...
 
 def profiles_from_options(
     network: Network,
-    samples: Samples,
+    samples: Samples | None,
     minimum: Sequence[str],
     optimum: Sequence[str],
     maximum: Sequence[str],
@@ -73,7 +73,7 @@ def profiles_from_options(
 
     Args:
         network: The model.
-        samples: Real ones; without any, shape tensors have to be given.
+        samples: At least one; None where there are none, and every shape tensor has to be named.
         minimum: Values of `--minShapes`, one per profile.
         optimum: Values of `--optShapes`.
         maximum: Values of `--maxShapes`.
@@ -94,11 +94,11 @@ def profiles_from_options(
     parsed = {option: [parse_shapes(t, option) for t in given[option]] for option in counts}
     if not parsed:
         return ()
-    (observed,) = (profiles_from_data(network, samples) if samples else ()) or (Profile(),)
-    return tuple(
-        _profile(network, dict(zip(parsed, parts, strict=True)), observed)
-        for parts in zip(*parsed.values(), strict=True)
-    )
+    groups = [dict(zip(parsed, parts, strict=True)) for parts in zip(*parsed.values(), strict=True)]
+    if samples is None:
+        return tuple(_profile(network, parts, _named(network, parts)) for parts in groups)
+    (observed,) = profiles_from_data(network, samples) or (Profile(),)
+    return tuple(_profile(network, parts, observed) for parts in groups)
 
 
 def profile_of(profiles: Sequence[Profile], sample: Sample) -> int | None:
@@ -174,8 +174,7 @@ def _profile(network: Network, parts: Mapping[str, Seen], observed: Profile) -> 
                     f"Name the same inputs in {', '.join(parts)}.",
                 )
             if name in shape_tensors:
-                expected = len(observed.values[name].opt) if name in observed.values else None
-                _check_values(name, part[name], expected, option)
+                _check_values(name, part[name], len(values[name].opt), option)
             else:
                 _check_shape(inputs[name], part[name], option)
         filled = _filled(name, {option: part[name] for option, part in parts.items()})
@@ -184,21 +183,32 @@ def _profile(network: Network, parts: Mapping[str, Seen], observed: Profile) -> 
             continue
         values[name] = filled
         if name in dynamic:
-            length = (len(filled.opt),)
-            seen = ShapeRange(min=length, opt=length, max=length)
-            shapes[name] = observed.shapes.get(name, seen)
+            shapes[name] = observed.shapes[name]
     if missing := [name for name in dynamic if name not in shapes]:
         raise CaseError(
             f"Input {missing[0]!r} has a dynamic axis and no shape: "
             f"{_text(declared_axes(inputs[missing[0]]))}.",
             f"Name every input with a dynamic axis in {', '.join(parts)}.",
         )
-    if unknown := sorted(shape_tensors - values.keys()):
-        raise CaseError(
-            f"Input {unknown[0]!r} decides about shapes, and its values are not given.",
-            f"Give its elements in {', '.join(parts)}, or inputs to take them from.",
-        )
     return Profile(shapes={n: shapes[n] for n in dynamic}, values=values)
+
+
+def _named(network: Network, parts: Mapping[str, Seen]) -> Profile:
+    """Return what stands for observed shape tensors where there are no samples: any values named.
+
+    Raises:
+        CaseError: a shape tensor is not named.
+    """
+    named = {name: shape for part in parts.values() for name, shape in part.items()}
+    shape_tensors = sorted(shape_inputs(network))
+    if missing := [name for name in shape_tensors if name not in named]:
+        raise CaseError(
+            f"Input {missing[0]!r} decides about shapes, and its values are not given.",
+            f"Name it in {', '.join(parts)}, with values in place of sizes.",
+        )
+    usual = {name: named[name] for name in shape_tensors}
+    lengths: Seen = {name: (len(values),) for name, values in usual.items()}
+    return Profile(shapes=_ranges([lengths], lengths), values=_ranges([usual], usual))
 
 
 def _filled(name: TensorName, given: Mapping[str, Shape]) -> ShapeRange:
@@ -217,8 +227,8 @@ def _filled(name: TensorName, given: Mapping[str, Shape]) -> ShapeRange:
     )
 
 
-def _check_values(name: TensorName, values: Shape, expected: int | None, option: str) -> None:
-    if expected is not None and len(values) != expected:
+def _check_values(name: TensorName, values: Shape, expected: int, option: str) -> None:
+    if len(values) != expected:
         raise CaseError(
             f"{option} gives input {name!r} {len(values)} values, and it has {expected}.",
             "The elements of this input decide about shapes: give them, not its shape.",
