@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from halfwise.api.engine_options import BuildingOptions, Target, engine_target
 from halfwise.api.loading import input_specs, load_inputs, load_model
-from halfwise.api.options import Data, Inputs, Model
+from halfwise.api.options import HELP, Data, Inputs, Model
 from halfwise.api.working import usable
 from halfwise.backends.tensorrt.client import Worker
 from halfwise.backends.tensorrt.log import explain
@@ -161,7 +161,7 @@ class _Asked:
 
 def _check(to: To | None, kept: Sequence[str]) -> None:
     if to not in (None, "fp32", *LOW_FORMATS):
-        raise UsageError(f"--to is {to!r}; expected fp32, fp16 or bf16.")
+        raise UsageError(f"--to is {to!r}; expected fp32, fp16 or bf16.", HELP)
     if kept and to in (None, "fp32"):
         raise UsageError(
             "--keep has no meaning where everything is FP32.", "Give --to fp16 or --to bf16 too."

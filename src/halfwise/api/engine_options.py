@@ -13,6 +13,7 @@ from halfwise.errors import UsageError
 from halfwise.stages.profiles import profiles_from_options
 
 TENSORRT = "tensorrt"
+_HELP = "`halfwise COMMAND --help` explains the options."
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -174,6 +175,6 @@ def _check(given: Mapping[str, Any]) -> None:
         value = given.get(name)
         if value is not None and not (isfinite(value) and low <= value <= high):
             option = "--" + name.replace("_", "-")
-            raise UsageError(f"{option} is {value}; expected {expected}.")
+            raise UsageError(f"{option} is {value}; expected {expected}.", _HELP)
     if given.get("typing") not in (None, "weak", "strong"):
-        raise UsageError(f"--typing is {given['typing']!r}; expected weak or strong.")
+        raise UsageError(f"--typing is {given['typing']!r}; expected weak or strong.", _HELP)

@@ -20,7 +20,7 @@ from halfwise.errors import CaseError, HalfwiseError, RecordMismatch
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.movement import carried
-from halfwise.graph.roles import roles_of
+from halfwise.graph.roles import Role, roles_of
 from halfwise.metrics import Outputs
 from halfwise.pipeline.engines import FP32_FILE, Builds
 from halfwise.progress import Silent, Watcher
@@ -204,7 +204,8 @@ class _Repeater:
     def _constraints(self) -> tuple[NodeName, ...]:
         network, kept = self.case.network, frozenset(self.engines.keep)
         roles = roles_of(network, low_type(LOW_FORMATS[self._plan.low]))
-        return constraints(network, roles, kept | carried(network, roles, kept))
+        pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)
+        return constraints(network, roles, kept | carried(network, roles, kept) | pinned)
 
     def _file(self) -> Path:
         """Return the delivered engine.

@@ -26,39 +26,44 @@ from halfwise.errors import PASSED, VERDICT_FAILED, BackendMissing, UsageError
 _WORKERS = ("trt_python", "trt_command", "trt_worker")
 
 
+_Model = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL",
+        help="Floating-point ONNX model; with --target, a run folder.",
+        show_default=False,
+    ),
+]
+_Candidate = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="CANDIDATE",
+        help="Mixed, FP16 or BF16 model, TensorRT engine, or outputs on record: Polygraphy's "
+        ".json, or .npz.",
+        show_default=False,
+    ),
+]
+_Runner = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Whose outputs to judge, where several runners' are recorded; its beginning is "
+        "enough.",
+    ),
+]
+
+
 @accepts(Labels, Data, Acceptance, Arithmetic, Running, Workers, BuildLimit, RunLimit)
 def command(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MODEL",
-            help="Floating-point ONNX model; with --target, a run folder.",
-            show_default=False,
-        ),
-    ],
+    model: _Model,
     inputs: InputsOption,
-    candidate: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="CANDIDATE",
-            help="Mixed, FP16 or BF16 model, TensorRT engine, or outputs on record: Polygraphy's "
-            ".json, or .npz.",
-            show_default=False,
-        ),
-    ] = None,
+    candidate: _Candidate = None,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", metavar="RUN", help="Folder to make for the record."),
     ] = None,
     *,
-    runner: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Whose outputs to judge, where several runners' are recorded; its beginning "
-            "is enough.",
-        ),
-    ] = None,
+    runner: _Runner = None,
     target: Annotated[
         Literal["tensorrt"] | None,
         typer.Option(

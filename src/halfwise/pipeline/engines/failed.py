@@ -5,6 +5,11 @@ from halfwise.errors import BuildFailed
 from halfwise.records import BuildOutcome, LogFinding
 
 _MOST = 12
+_OTHER = "Try another --optimization-level, other --tactic-sources, or another version of TensorRT."
+_ADVICE = {
+    "timeout": "Give it more time: --build-timeout.",
+    "lost": "Try again; a connection through ssh lasts longer with ServerAliveInterval.",
+}
 
 
 def build_failed(build: BuildOutcome, what: str) -> BuildFailed:
@@ -21,6 +26,7 @@ def build_failed(build: BuildOutcome, what: str) -> BuildFailed:
     lines = [line for line in told if line]
     if len(lines) > _MOST:
         lines[_MOST:] = [f"and {len(lines) - _MOST} more; halfwise explain-log shows all of a log."]
+    lines = lines or [_ADVICE.get(build.status, _OTHER)]
     return BuildFailed(
         f"TensorRT builds {what} ({build.status}{by}): {build.message}", "\n".join(lines)
     )

@@ -67,7 +67,7 @@ def inspect_engine(
         text, milliseconds = worker.inspect(engine, profile, feeds, timeout)
         layers = engine_layers(text, network, tf32=config is None or config.tf32)
         proof = prove(layers, network, roles, asked or {}, milliseconds, config)
-        latency = worker.time(engine, profile, feeds, timeout)
+        latency = worker.time(engine, profile, feeds, timeout, seconds=0.5, iterations=100)
     except EngineFailed as failed:
         if samples is not None:
             raise
