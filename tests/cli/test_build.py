@@ -25,8 +25,8 @@ def test_only_what_is_given_is_passed_on(call, answer):
 def test_options(call, answer):
     calls = answer("build", MADE)
     code, out, _ = call(
-        *LINE, "--to", "bf16", "--keep", "a", "--keep-op", "Softmax", "--minShapes", "x:1", "--tf32",
-        "--trt-worker", "orin", "--json", "--inputs", "x.npz", "--build-timeout", "5",
+        *LINE, "--to", "bf16", "--keep", "a", "--keep-op", "Softmax", "--minShapes", "x:1",
+        "--tf32", "--trt-worker", "orin", "--json", "--inputs", "x.npz", "--build-timeout", "5",
     )  # fmt: skip
     assert code == 0
     assert json.loads(out)["model"] == "m.onnx"

@@ -9,7 +9,7 @@ import pytest
 
 from halfwise import api
 from halfwise.api.options import Data as LoadOptions
-from halfwise.case import Settings
+from halfwise.case import EngineSettings, Settings
 from halfwise.cli import main, options
 from halfwise.metrics import DEFAULT_REL_MAX
 from halfwise.records import Criterion
@@ -24,6 +24,11 @@ GROUPS = (
     options.Plan,
     options.Arithmetic,
     options.Running,
+    options.Target,
+    options.Worker,
+    options.Building,
+    options.BuildLimit,
+    options.RunLimit,
 )
 HINTS = {
     name: hint
@@ -105,7 +110,9 @@ def test_flags_and_repeated_options(given):
 
 
 def test_stated_defaults_are_those_of_the_library():
-    defaults = {f.name: f.default for kind in (Settings, LoadOptions) for f in fields(kind)} | {
+    defaults = {
+        f.name: f.default for kind in (Settings, LoadOptions, EngineSettings) for f in fields(kind)
+    } | {
         "to": Settings().fmt.name,
         "rel_max": DEFAULT_REL_MAX,
         "metric_drop": Criterion().metric_drop,

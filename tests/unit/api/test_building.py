@@ -1,4 +1,5 @@
 import shlex
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,6 +21,9 @@ def test_an_engine_of_a_model_in_memory(tmp_path, command):
     out = tmp_path / "deep" / "e.engine"
     samples = {"x": np.ones((4, 4), np.float32)}
     made = build(SQUARES, out, inputs=samples, to="fp16", keep=["square"], trt_command=command)
+    assert made.build.engine is not None
+    assert made.inspection.proof is not None
+    assert made.inspection.latency is not None
     assert out.stat().st_size == made.build.engine.bytes
     assert (made.build.engine.side, made.build.engine.path) == ("here", str(out))
     assert made.build.config.keep == ("square",)
@@ -71,7 +75,7 @@ def test_nothing_is_left_where_there_is_no_engine(tmp_path, command):
     ],
 )
 def test_what_cannot_be_asked_for(tmp_path, command, options, kind, message):
-    shapes = {} if "min_shapes" in options else {"opt_shapes": ["x:2x4"]}
+    shapes: dict[str, Any] = {} if "min_shapes" in options else {"opt_shapes": ["x:2x4"]}
     with pytest.raises(kind, match=message):
         build(SQUARES, tmp_path / "e", trt_command=command, **shapes, **options)
 

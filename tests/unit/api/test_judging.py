@@ -7,6 +7,7 @@ import pytest
 from halfwise import build, verify
 from halfwise.api.judging import understand_verify
 from halfwise.errors import CaseError, UsageError
+from halfwise.records import TensorName
 from tests.engines import SQUARES
 
 X = {"x": np.linspace(1, 2, 24, dtype=np.float32).reshape(6, 4)}
@@ -19,8 +20,8 @@ def command(fake_worker):
 
 @pytest.fixture
 def engine(tmp_path, command):
-    kept = {"to": "fp16", "keep": ["square", "root"]}
-    build(SQUARES, tmp_path / "e.engine", inputs=X, trt_command=command, **kept)
+    out, keep = tmp_path / "e.engine", ["square", "root"]
+    build(SQUARES, out, inputs=X, trt_command=command, to="fp16", keep=keep)
     return tmp_path / "e.engine"
 
 
@@ -28,8 +29,9 @@ def test_an_engine_is_judged_by_its_own_outputs(engine, command):
     run = verify(SQUARES, engine, X, trt_command=command).run
     assert (run.verdict.passed, run.verdict.level) == (True, "engine")
     assert len(run.verdict.samples) == 6
+    assert run.given_engine is not None
     assert run.given_engine.engine.path == str(engine)
-    assert run.given_engine.profiles[0].shapes["x"].opt == (1, 4)
+    assert run.given_engine.profiles[0].shapes[TensorName("x")].opt == (1, 4)
     assert 0 < run.verdict.outputs["y"].max_abs < 1
     strict = verify(SQUARES, engine, X, trt_command=command, max_abs=1e-6).run
     assert not strict.verdict.passed
@@ -41,7 +43,7 @@ def test_random_inputs_do_not_pass(engine, command):
     assert "random" in run.verdict.reasons[-1]
 
 
-def test_engines_of_other_models_and_shapes(engine, command, tmp_path):
+def test_engines_of_other_models(engine, command):
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[n, 4] z) => (float[n, 4] y)
     { y = Abs(z) }"""
     other = onnx.parser.parse_model(text)

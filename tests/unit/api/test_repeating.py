@@ -33,6 +33,7 @@ def test_a_strongly_typed_run_on_a_weakly_typed_worker(tmp_path, fake_worker):
     found = verify_run(tmp_path / "run", other, trt_command=[old])
     (row,) = found.rows
     assert (found.passed, found.samples) == (True, 5)
+    assert row.build is not None
     assert row.build.config.typing == "weak"
     assert (row.build.config.low, row.build.config.keep) == ("fp16", ("square", "root"))
     (tmp_path / "run" / "model.fp32.onnx").unlink()

@@ -26,8 +26,6 @@ def test_a_worker_is_up_and_ends_with_the_block(fake_worker):
 
 
 def test_one_that_cannot_build_is_refused():
-    with (
-        pytest.raises(BackendMissing, match="cannot import tensorrt"),
-        usable(WorkerSpec("bare", (sys.executable, "-I"), "test"), Silent()),
-    ):
-        pass
+    bare = usable(WorkerSpec("bare", (sys.executable, "-I"), "test"), Silent())
+    with pytest.raises(BackendMissing, match="cannot import tensorrt"):
+        bare.__enter__()

@@ -1,3 +1,5 @@
+from typing import Any
+
 from halfwise.records import (
     EngineBuild,
     EngineFile,
@@ -5,6 +7,7 @@ from halfwise.records import (
     GivenEngine,
     Inspection,
     LogFinding,
+    NodeName,
     Profile,
     Repeated,
     Repetition,
@@ -33,7 +36,7 @@ Y = X.model_copy(update={"name": "y", "is_input": False, "shape": (), "limits": 
 
 
 def inspection(**changed):
-    values = {
+    values: dict[str, Any] = {
         "worker": WORKER,
         "engine": FILE,
         "tensors": (X, Y),
@@ -80,7 +83,7 @@ def test_an_engine_that_could_not_be_inspected():
 def test_a_build():
     finding = LogFinding(
         kind="k", severity="warning", sentence="A weight overflows.", hint="Keep it.", count=1,
-        nodes=("conv",), source="", lines=(),
+        nodes=(NodeName("conv"),), source="", lines=(),
     )  # fmt: skip
     note = finding.model_copy(update={"severity": "note", "sentence": "Nothing."})
     made = EngineBuild(
@@ -122,7 +125,7 @@ def test_the_users_own_engine():
     given = GivenEngine(
         worker=WORKER, engine=FILE, profiles=(Profile(),), shapes=shapes, latency=latency(2)
     )
-    engine, judged, speed = given_parts(given)
+    engine, judged, speed = (p for p in given_parts(given) if isinstance(p, Lines))
     assert engine.lines == ("e.engine, 3 MiB, TensorRT 8.6.0 on H200.",)
     assert "not judged, no data" in judged.lines[0]
     assert "passed on 64 samples" in judged.lines[1]

@@ -1,3 +1,5 @@
+from typing import Any
+
 import onnx
 import pytest
 
@@ -5,7 +7,10 @@ from halfwise.backends.tensorrt.log import explain
 from halfwise.backends.tensorrt.refused_models import named, parser_lines
 from tests.engines import ODD
 
-TEXT = 'Assertion failed: creator && "Plugin not found, are the plugin name, version, and namespace correct?"'
+TEXT = (
+    'Assertion failed: creator && "Plugin not found, are the plugin name, version, and namespace '
+    'correct?"'
+)
 """What TensorRT 8.6.0 gave on an H200; it named no node, and gave index 0."""
 
 
@@ -50,7 +55,7 @@ def test_what_is_no_error_of_the_parser(model):
 
 
 def test_every_error_is_a_finding_with_its_node():
-    errors = [
+    errors: list[dict[str, Any]] = [
         {"node": "a", "op": "Odd", "text": TEXT, "index": 3},
         {"node": "", "op": "", "text": "one", "index": None},
         {"node": "", "op": "", "text": "two", "index": None},

@@ -1,5 +1,7 @@
 """Inspection itself is tested with a worker: tests/end_to_end/test_engine_commands.py."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ TWO = (
 
 
 def tensor(name="x", **changed):
-    values = {
+    values: dict[str, Any] = {
         "is_input": True,
         "dtype": "float32",
         "shape": (-1, 4),
