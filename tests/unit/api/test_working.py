@@ -20,8 +20,8 @@ def test_a_worker_is_up_and_ends_with_the_block(fake_worker):
     notes = Notes()
     with usable(WorkerSpec("fake", tuple(fake_worker()), "test"), notes) as worker:
         assert worker.info.tensorrt == "8.6.1"
-        assert worker.process_id is not None
-    assert worker.process_id is None
+        assert worker.process_id
+    assert not worker.process_id
     assert notes.lines[0].startswith("TensorRT 8.6.1 on Fake GPU (env ")
 
 
