@@ -4,7 +4,7 @@
 
 Takes the rounds of runs with engines (`run.json`, also compressed) into `gpu_rounds.json`, predicts
 every round there anew, and writes `gpu_fusion.json` and the table in docs/tensorrt.md. A model is
-found by its hash among `DIR/*/model.onnx`, its inputs beside it; `bench.gpu.models` makes some. What
+found by its hash in `DIR/*/model.onnx`, its inputs beside it; `bench.gpu.models` makes some. What
 is not found is named and left out.
 """
 

@@ -7,26 +7,32 @@ if TYPE_CHECKING:
         Exported,
         Options,
         Result,
+        build,
         doctor,
         explain_log,
         export,
         fix,
+        inspect,
         observe,
         report,
         verify,
+        verify_run,
     )
 
 __all__ = [
     "Exported",
     "Options",
     "Result",
+    "build",
     "doctor",
     "explain_log",
     "export",
     "fix",
+    "inspect",
     "observe",
     "report",
     "verify",
+    "verify_run",
 ]
 
 

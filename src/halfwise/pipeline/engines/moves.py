@@ -45,7 +45,7 @@ class EngineMoves:
         departure = self._departure(failed)
         if departure is not None:
             nodes = frozenset(departure.nodes) - keep - lowered
-            where = f"{departure.nodes[0]} to {departure.nodes[-1]}"
+            where = " to ".join(dict.fromkeys((departure.nodes[0], departure.nodes[-1])))
             self.notes.append(
                 f"the engine departs from the emulation in {where}: relative error "
                 f"{departure.error:.2g}, {departure.predicted:.2g} predicted"

@@ -9,18 +9,17 @@ from pathlib import Path
 from halfwise.backends.tensorrt.client import Worker
 from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.backends.tensorrt.journal import Journal
-from halfwise.backends.tensorrt.log import explain
 from halfwise.case import Case, EngineSettings, Settings
-from halfwise.errors import BuildFailed
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Roles
 from halfwise.pipeline.engines.attempts import Attempts
 from halfwise.pipeline.engines.builds import Builds
 from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
+from halfwise.pipeline.engines.failed import build_failed
 from halfwise.pipeline.engines.files import ModelFiles
 from halfwise.pipeline.engines.forecast import Forecast, rounds
 from halfwise.pipeline.engines.heldout import HeldOut
-from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure
+from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure, with_shapes
 from halfwise.pipeline.engines.moves import EngineMoves
 from halfwise.pipeline.engines.regime import regime
 from halfwise.pipeline.engines.search import Chosen, EngineSearch
@@ -117,7 +116,7 @@ class EngineRun:
             self._fp32_file = self.files.fp32(self.case.network)
             build = self.builds.build(self._fp32_file, FP32)
             if build.engine is None:
-                raise _no_engine(build)
+                raise build_failed(build, "no FP32 engine of this model")
             samples = self.case.heldout or self.case.calibration
             criterion = None
             if self.case.metric is None:
@@ -237,7 +236,7 @@ class EngineRun:
                 reasons.append(_BLAME)
         verdict = fixed.verdict
         if final is not None and row.verdict is not None:
-            verdict = _with_shapes(row, row.verdict)
+            verdict = with_shapes(row.verdict, row.shapes)
         elif final is not None:
             reasons.append(f"the engine does not run on the held-out samples: {row.failure}")
         if final is not None and row.verdict is not None and not reasons:
@@ -281,23 +280,3 @@ def _own_criterion(verdict: Verdict) -> str:
         f"SNR ≥ {FP32_SNR_DB:g} dB: it has {worst:.0f} dB. In the table it is held to that of the "
         "run, as all others."
     )
-
-
-def _no_engine(build: BuildOutcome) -> BuildFailed:
-    """Return the error of a model that TensorRT cannot build even in FP32."""
-    said = explain(build.log)
-    hints = [f"{finding.sentence} {finding.hint}".strip() for finding in said[:3]]
-    return BuildFailed(
-        f"TensorRT builds no FP32 engine of this model ({build.status}"
-        f"{f' by {build.signal}' if build.signal else ''}): {build.message}",
-        "\n".join(hints),
-    )
-
-
-def _with_shapes(result: EngineResult, verdict: Verdict) -> Verdict:
-    """Return the verdict of a result; verdicts at other shapes can make it fail."""
-    failed = [(s.at, s.verdict) for s in result.shapes if s.verdict and not s.verdict.passed]
-    if not failed:
-        return verdict
-    reasons = tuple(f"at {at} shapes: {r}" for at, found in failed for r in found.reasons)
-    return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, *reasons)})

@@ -125,8 +125,8 @@ def test_samples_that_join_count():
 
 
 def test_rounds_tell_both_predictions_in_the_order_of_builds(made):
-    def attempt(keep, step, _):
-        return Candidate(keep, step, build(1, step), 0.5, latency(1.0))
+    def attempt(keep, step, tf32):
+        return Candidate(keep, step, build(1, step), 0.5, latency(1.0), tf32=tf32)
 
     moves: Any = None
     search = EngineSearch(attempt, moves, list(made.roles), Budget(1), 1, forecast(made))

@@ -274,6 +274,28 @@ def test_nothing_known_passes_and_no_build_is_left():
     assert gone.best is None
 
 
+def test_tf32_is_allowed_where_what_is_kept_is_slow_without():
+    kept = names(1, 2)
+    world = World(always(kept), speed=lambda keep: 3.0 if keep else 1.0, tf32=0.35, products=True)
+    chosen = run(world, kept)
+    assert best(chosen).tf32
+    assert best(chosen).keep == kept
+    assert any("TF32 is allowed" in note for note in chosen.notes)
+    assert len(chosen.excesses) == 3  # confirmed like any other plan
+
+
+def test_tf32_is_left_alone_where_the_plan_is_fast_enough():
+    kept = names(1, 2)
+    chosen = run(World(always(kept), tf32=0.1, products=True), kept)
+    assert not best(chosen).tf32
+
+
+def test_shrinking_a_slow_plan_leaves_builds_for_making_it_faster():
+    kept = names(*range(8))
+    world = World(always(kept), speed=lambda keep: 3.0 if keep else 1.0, products=True, tf32=0.3)
+    assert best(run(world, kept, left=4)).tf32
+
+
 @dataclass
 class Foretold:
     """Emulation by rule; each prediction is an error, 1 being the limit."""
@@ -388,25 +410,3 @@ def test_a_minimal_plan_with_wider_islands_tells_nothing_of_their_nodes():
     chosen = foretelling(world, forecast).run(names(0))
     assert best(chosen).keep == names(0, 1)
     assert not chosen.minimal
-
-
-def test_tf32_is_allowed_where_what_is_kept_is_slow_without():
-    kept = names(1, 2)
-    world = World(always(kept), speed=lambda keep: 3.0 if keep else 1.0, tf32=0.35, products=True)
-    chosen = run(world, kept)
-    assert best(chosen).tf32
-    assert best(chosen).keep == kept
-    assert any("TF32 is allowed" in note for note in chosen.notes)
-    assert len(chosen.excesses) == 3  # confirmed like any other plan
-
-
-def test_tf32_is_left_alone_where_the_plan_is_fast_enough():
-    kept = names(1, 2)
-    chosen = run(World(always(kept), tf32=0.1, products=True), kept)
-    assert not best(chosen).tf32
-
-
-def test_shrinking_a_slow_plan_leaves_builds_for_making_it_faster():
-    kept = names(*range(8))
-    world = World(always(kept), speed=lambda keep: 3.0 if keep else 1.0, products=True, tf32=0.3)
-    assert best(run(world, kept, left=4)).tf32
