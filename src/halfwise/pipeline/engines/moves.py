@@ -28,6 +28,7 @@ class EngineMoves:
         build: Builds a plan with further outputs.
         budget: Builds that may still be spent.
         notes: Takes what to know.
+        ruled: Nodes that the user's rules keep.
     """
 
     planner: Planner
@@ -35,6 +36,7 @@ class EngineMoves:
     build: Callable[[Assignment, Sequence[TensorName]], BuildOutcome]
     budget: Budget
     notes: list[str]
+    ruled: Assignment
 
     def culprits(self, failed: Candidate) -> Iterator[tuple[str, Assignment]]:
         """Yield sets of nodes to add to a plan whose engine is off, likeliest first."""
@@ -73,9 +75,9 @@ class EngineMoves:
         return self._allowed(wider(self.planner.case.network, self.planner.roles, keep))
 
     def _allowed(self, found: Iterable[tuple[str, Assignment]]) -> list[tuple[str, Assignment]]:
-        """Return the sets without a node that a rule of the user lowers."""
+        """Return the sets that follow the rules of the user."""
         lowered = frozenset(self.planner.forced.lowered)
-        return [(name, keep) for name, keep in found if not keep & lowered]
+        return [(name, keep) for name, keep in found if self.ruled <= keep and not keep & lowered]
 
     def _departure(self, failed: Candidate) -> Departure | None:
         """Look into the engine, within the budget; the last build is left for what comes of it."""

@@ -30,6 +30,7 @@ from halfwise.records import (
     EngineResult,
     EngineRound,
     Engines,
+    NodeName,
     Verdict,
 )
 from halfwise.stages.constrain import unmatched
@@ -167,7 +168,7 @@ class EngineRun:
         engines = self._record(rows).model_copy(
             update={
                 "rounds": _rounds(search, fixed),
-                "keep": tuple(n for n in search.order if n in (keep or ())),
+                "keep": tuple(n for n in _order(fixed) if n in (keep or ())),
                 "emulated": fixed.verdict,
                 "delivered": final.build.engine if final is not None and verdict.passed else None,
                 "spread": chosen.excesses,
@@ -188,12 +189,14 @@ class EngineRun:
             notes=self.notes,
         )
         budget = Budget(self.engine_settings.max_builds)
+        ruled = _ruled(fixed)
         search = EngineSearch(
             attempt=attempts.attempt,
-            moves=EngineMoves(planner, self.measure, attempts.marked, budget, self.notes),
-            order=[node_name(n) for n in planner.case.network.nodes()],
+            moves=EngineMoves(planner, self.measure, attempts.marked, budget, self.notes, ruled),
+            order=[n for n in _order(fixed) if n not in ruled],
             budget=budget,
             builds=self.engine_settings.builds if self.builds.typing == "weak" else 1,
+            ruled=ruled,
         )
         return search, attempts
 
@@ -250,6 +253,18 @@ class EngineRun:
         self.seconds[name] = time.monotonic() - started
 
 
+def _order(fixed: Fixed) -> list[NodeName]:
+    return [node_name(n) for n in fixed.planner.case.network.nodes()]
+
+
+def _ruled(fixed: Fixed) -> Assignment:
+    """Return the compute nodes that no engine may have low: all, where nothing is searched."""
+    planner = fixed.planner
+    if planner.settings.keep_above is not None:
+        return fixed.found.kept
+    return fixed.found.kept & frozenset(planner.forced.kept)
+
+
 def _rounds(search: EngineSearch, fixed: Fixed) -> tuple[EngineRound, ...]:
     """Return every plan that was built, with what the emulation predicts of it."""
     predicted = {keep: fixed.planner.trials.excess(keep) for keep in search.tried}
@@ -260,7 +275,7 @@ def _rounds(search: EngineSearch, fixed: Fixed) -> tuple[EngineRound, ...]:
         EngineRound(
             step=c.step,
             build=c.build.number,
-            keep=tuple(n for n in search.order if n in c.keep),
+            keep=tuple(n for n in _order(fixed) if n in c.keep),
             predicted=predicted[c.keep],
             measured=c.excess,
             passed=c.passed,

@@ -93,9 +93,10 @@ class EngineSearch:
     Attributes:
         attempt: Builds and measures the plan that keeps a set; told why.
         moves: What to try next.
-        order: Nodes in graph order.
+        order: Nodes that a plan may keep or not, in graph order.
         budget: Builds that may still be spent on new plans.
         builds: Builds of a plan before it counts as confirmed.
+        ruled: Nodes that the user's rules keep: no plan that is delivered is without them.
     """
 
     attempt: Callable[[Assignment, str], Candidate]
@@ -103,6 +104,7 @@ class EngineSearch:
     order: Sequence[NodeName]
     budget: Budget
     builds: int
+    ruled: Assignment = frozenset()
     tried: dict[Assignment, list[Candidate]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -116,7 +118,8 @@ class EngineSearch:
         `measure` gives a candidate with its error on all of them.
         """
         self.tried = {keep: [measure(c) for c in group] for keep, group in self.tried.items()}
-        passing = [keep for keep, group in self.tried.items() if all(c.passed for c in group)]
+        plans = {keep: group for keep, group in self.tried.items() if keep >= self.ruled}
+        passing = [keep for keep, group in plans.items() if all(c.passed for c in group)]
         known = start if start in passing else min(passing, key=len, default=start)
         return self._search(min(self.tried[known], key=lambda c: c.passed))
 
@@ -127,7 +130,7 @@ class EngineSearch:
         while best is not None and settled is None:
             ladder = [best]
             minimal = not best.keep
-            if best.keep and plain.passed and self._confirmed(plain):
+            if best.keep and not self.ruled and plain.passed and self._confirmed(plain):
                 ladder.append(plain)
                 minimal = True
             elif best.keep:

@@ -5,11 +5,14 @@ from tests.fake_tensorrt.faults import Fault
 from tests.unit.stages.casing import names
 
 KEPT = names(*models.layer_norm().kept)
+NOTHING = names()
 
 
-def moves(ready, left=6):
+def moves(ready, left=6, ruled=NOTHING):
     planner, attempts = ready.fixed.planner, ready.attempts
-    made = EngineMoves(planner, ready.run.measure, attempts.marked, Budget(left), ready.notes)
+    made = EngineMoves(
+        planner, ready.run.measure, attempts.marked, Budget(left), ready.notes, ruled
+    )
     return made, attempts
 
 
@@ -60,3 +63,12 @@ def test_what_a_rule_lowers_is_never_kept(stage):
     sets = [keep for found in (made.unbuildable(failed), made.wider(KEPT)) for _, keep in found]
     assert sets
     assert not any("divide" in keep for keep in sets)
+
+
+def test_what_a_rule_keeps_is_always_kept(stage):
+    fault = Fault("build", "foreign", nodes=("square", "variance", "eps", "root", "divide"))
+    ready = stage(models.layer_norm(), faults=[fault])
+    made, attempts = moves(ready, ruled=names("root"))
+    sets = [keep for _, keep in made.unbuildable(attempts.attempt(KEPT, "mixed"))]
+    assert sets
+    assert all("root" in keep for keep in sets)
