@@ -13,6 +13,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -160,7 +161,6 @@ class Isolation:
     ) -> None:
         seen, name = self.seen, f"{number}: {trial.do} in a {trial.at}"
         seen.kinds[f"{trial.do} in a {trial.at}"] += 1
-        # First, since it waits until the processes are gone, and with them the lock.
         if left := self._left(worker):
             seen.left += len(left)
             seen.wrong.append(f"{name}: processes {left} are left")
@@ -201,15 +201,15 @@ class Isolation:
         )
 
     def _lock_is_free(self) -> bool:
+        """Return whether the lock is free, or becomes so: a dying process closes its files late."""
         locks = list((self.folder / "worker-tmp").glob("halfwise-*.lock"))
-        if not locks:
-            return False
-        with locks[0].open("ab") as file:
-            try:
+        deadline = time.monotonic() + _SETTLING
+        while locks and time.monotonic() < deadline:
+            with locks[0].open("ab") as file, suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return False
-        return True
+                return True
+            time.sleep(0.02)
+        return False
 
     def _left(self, worker: Worker) -> list[int]:
         """Return the processes that are none of the connection that is open now.

@@ -12,6 +12,8 @@ UNIT_TESTS = ROOT / "tests" / "unit"
 CLI_TESTS = ROOT / "tests" / "cli"
 
 MAX_FILE_LINES = 350
+# The worker is sent to another interpreter as one text (docs/decisions/0011-tensorrt-worker.md).
+ONE_TEXT = PACKAGE / "backends" / "tensorrt" / "worker.py"
 MAX_FUNCTION_LINES = 60
 # Shorter modules hold a name or two and are covered by the tests of whoever uses them.
 MIN_LINES_WITH_TEST = 20
@@ -43,7 +45,7 @@ def test_files_are_short() -> None:
         [
             f"{path.relative_to(ROOT)}: {line_count(path)} lines"
             for path in modules()
-            if line_count(path) > MAX_FILE_LINES
+            if line_count(path) > MAX_FILE_LINES and path != ONE_TEXT
         ],
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import onnxruntime as ort
 
 from bench.figures import Figure, at_least, at_most, equal, reported
-from bench.gpu.jobs import LOW_STAGES, Host, Job
+from bench.gpu.jobs import Host, Job
 from bench.gpu.pipe import Pipe
 from bench.gpu.polygraphy_bisect import Bisected
 from halfwise.records import EngineResult, Engines, Run
@@ -80,11 +81,9 @@ def figures(name: str, job: Job, run: Run, checked: Checked | None) -> list[Figu
         if job.bisect
         else reported(f"{name}: builds until an engine passed", proven),
         reported(f"{name}: builds in all", len(engines.builds), _outcomes(engines)),
-        reported(f"{name}: nodes kept by the emulation", _planned(run)),
+        reported(f"{name}: nodes kept by the emulation", len(engines.rounds[0].keep)),
         reported(f"{name}: nodes kept in the engine", len(engines.keep)),
-        equal(
-            f"{name}: kept nodes without a failed engine that lacks them", len(unproven(engines)), 0
-        ),
+        _needed(name, job, engines),
         reported(
             f"{name}: builds of the plan that passed",
             engines.confirmed,
@@ -111,8 +110,12 @@ def _of_check(name: str, job: Job, checked: Checked) -> list[Figure]:
     ]
 
 
-def _planned(run: Run) -> int:
-    return len(run.plan.keep) if run.plan is not None else 0
+def _needed(name: str, job: Job, engines: Engines) -> Figure:
+    what = f"{name}: kept nodes that neither a failed engine nor a prediction shows to be needed"
+    count = len(set(unproven(engines)) - set(engines.needed_as_predicted))
+    # A large plan would take a build for each of its nodes.
+    note = f"{len(engines.needed_as_predicted)} by prediction"
+    return equal(what, count, 0, note) if job.make is None else reported(what, count, note)
 
 
 def _outcomes(engines: Engines) -> str:
@@ -124,24 +127,31 @@ def proving_build(engines: Engines) -> float:
     return min((r.build for r in engines.rounds if r.passed), default=float("inf"))
 
 
-def proving_seconds(run: Run) -> float:
-    """Return the seconds of the stages without engines and of the builds up to the proven one."""
-    assert run.engines is not None
-    last = proving_build(run.engines)
-    emulated = sum(run.cost.stage_seconds.get(stage, 0.0) for stage in LOW_STAGES)
-    return emulated + sum(b.seconds for b in run.engines.builds if b.number <= last)
+def proving_seconds(engines: Engines, log: str) -> float:
+    """Return the seconds from the start of the command to the first engine that passed.
+
+    Args:
+        engines: What the run found.
+        log: What the command said, each line after the seconds since its start; NaN is returned
+            where it does not say when that build was judged.
+    """
+    line = rf"^ *([\d.]+) +build {proving_build(engines)} keeps "
+    found = re.search(line, log, re.MULTILINE)
+    return float(found[1]) if found else float("nan")
 
 
 def unproven(engines: Engines) -> list[str]:
     """Return kept nodes that no engine was seen to need.
 
-    A node is needed where an engine failed that kept nothing but other nodes of the plan.
+    A node is needed where an engine failed that kept all other nodes of the plan. Where wider
+    islands were kept for speed, the plan is the smallest part of them that always passed.
     """
-    keep = frozenset(engines.keep)
-    failed = [
-        frozenset(r.keep) for r in engines.rounds if not r.passed and keep > frozenset(r.keep)
-    ]
-    return [n for n in engines.keep if not any(n not in tried for tried in failed)]
+    passed = [frozenset(r.keep) for r in engines.rounds if r.passed]
+    failed = [frozenset(r.keep) for r in engines.rounds if not r.passed]
+    whole = frozenset(engines.keep)
+    steady = [keep for keep in passed if keep <= whole and keep not in failed]
+    plan = min([whole, *steady], key=len)
+    return sorted(n for n in plan if not any(plan - {n} <= f and n not in f for f in failed))
 
 
 def predictions(name: str, engines: Engines) -> list[Figure]:
@@ -160,6 +170,27 @@ def predictions(name: str, engines: Engines) -> list[Figure]:
         measured = "no engine" if step.measured is None else step.measured
         found.append(reported(what, measured, "; ".join([step.step, *predicted])))
     return found
+
+
+def rounds(engines: Engines) -> list[dict[str, Any]]:
+    """Return every round as JSON can hold it; errors are parts of the tolerance, as text."""
+    return [
+        {
+            "build": r.build,
+            "step": r.step,
+            "kept": len(r.keep),
+            "predicted": _text(r.predicted),
+            "predicted_fused": _text(r.predicted_fused),
+            "measured": _text(r.measured),
+            "passed": r.passed,
+            "median_ms": _text(r.median_ms),
+        }
+        for r in engines.rounds
+    ]
+
+
+def _text(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4g}"
 
 
 def results_by_kind(engines: Engines) -> dict[str, EngineResult]:
@@ -197,43 +228,61 @@ def _shapes(result: EngineResult) -> str:
     return f"{shapes}, p99 {result.latency.p99_ms:.3g} ms"
 
 
-def profile(engines: Engines) -> dict[str, Any]:
-    """Return the slowest layers of every engine of the table, and its shares by precision."""
-    return {
-        kind: {
-            "milliseconds": result.latency.median_ms if result.latency else None,
-            "engine_bytes": result.build.engine.bytes if result.build.engine else None,
-            "time_share": result.proof.time_share,
-            "node_share": result.proof.node_share,
-            "findings": result.proof.findings,
-            "slowest": [
-                [layer.milliseconds, layer.precision, layer.type, layer.name[:120], layer.tactic]
-                for layer in sorted(
-                    result.proof.layers, key=lambda layer: -(layer.milliseconds or 0.0)
-                )[:_LAYERS]
-            ],
+def table(engines: Engines) -> dict[str, dict[str, Any]]:
+    """Return errors, speed, precisions and slowest layers of every engine of the final table."""
+    return {kind: _row(result) for kind, result in results_by_kind(engines).items()}
+
+
+def _row(result: EngineResult) -> dict[str, Any]:
+    row: dict[str, Any] = {"failure": result.failure, "build_seconds": result.build.seconds}
+    if result.build.engine is not None:
+        row["engine_bytes"] = result.build.engine.bytes
+    if result.verdict is not None:
+        row["passed"] = result.verdict.passed
+        row["errors"] = {
+            name: {
+                "max": _text(o.max_abs),
+                "mean": _text(o.mean_abs),
+                "median": _text(o.median_abs),
+                "snr_db": _text(o.snr_db),
+                "nonfinite": o.nonfinite,
+            }
+            for name, o in result.verdict.outputs.items()
         }
-        for kind, result in results_by_kind(engines).items()
-        if result.proof is not None
-    }
+    if result.latency is not None:
+        row["latency"] = result.latency.model_dump(mode="json")
+    if result.proof is not None:
+        slowest = sorted(result.proof.layers, key=lambda layer: -(layer.milliseconds or 0.0))
+        row["time_share"], row["node_share"] = result.proof.time_share, result.proof.node_share
+        row["findings"], row["remarks"] = result.proof.findings, result.proof.remarks
+        row["slowest"] = [
+            [layer.milliseconds, layer.precision, layer.type, layer.name[:120], layer.tactic]
+            for layer in slowest[:_LAYERS]
+        ]
+    return row
 
 
 def comparison(
-    name: str, run: Run, wall: float, other: Bisected, judged: Checked | None
+    name: str, engines: Engines, log: str, other: Bisected, judged: Checked | None
 ) -> Iterable[Figure]:
-    """Return how long Polygraphy took for the same model, and how good its answer is."""
+    """Return how long Polygraphy took for the same model, and how good its answer is.
+
+    Args:
+        name: Of the job.
+        engines: What halfwise's run found.
+        log: See `proving_seconds`.
+        other: What Polygraphy did.
+        judged: The engine of its answer on held-out samples.
+    """
+    if other.ended == "failed":
+        yield equal(f"{name}: Polygraphy", "failed", "ran")
+        return
     note = f"{other.ended}, first {other.layers} layers, builds tried {list(other.tried)}"
     yield reported(f"{name}: Polygraphy, seconds", other.seconds, note)
     yield reported(f"{name}: Polygraphy, builds", other.builds, f"{other.failed_builds} failed")
     if judged is not None:
         note = f"its last good engine; same top-1 {judged.same_top1:.3g}"
         yield reported(f"{name}: Polygraphy, largest error", judged.error, note)
-    seconds = proving_seconds(run)
-    yield reported(f"{name}: whole command (s)", wall)
-    yield at_least(
-        f"{name}: Polygraphy's time / time until the proven engine",
-        other.seconds / seconds,
-        FASTER,
-        f"{seconds:.1f} s: stages without engines, and builds until one passed; "
-        f"of the whole command {other.seconds / wall:.2g}",
-    )
+    seconds = proving_seconds(engines, log)
+    what = f"{name}: Polygraphy's time / time until the first engine that passed"
+    yield at_least(what, other.seconds / seconds, FASTER, f"{seconds:.1f} s since the start")

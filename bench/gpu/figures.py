@@ -2,8 +2,8 @@
 
     python -m bench.gpu.figures --trt-python PYTHON --work DIR NAME …
 
-Run it from the repository's root, where halfwise is installed; `run.sh` does without. Names are those
-of `bench/gpu/jobs.py`. Exits with 1 if a figure is not reached. bench/gpu/README.md tells how to
+Run it from the repository's root, where halfwise is installed; `run.sh` does without. Names are in
+`bench/gpu/jobs.py`. Exits with 1 if a figure is not reached. bench/gpu/README.md tells how to
 prepare a host.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import math
 import os
 import subprocess
 import sys
@@ -30,14 +31,15 @@ from halfwise import report
 from halfwise.records import Run, WorkerInfo
 
 RESULTS = ROOT / "bench" / "results"
-BISECT_SECONDS = 240.0
+BISECT_SECONDS = 200.0
 
 
-def fix(job: Job, host: Host, folder: Path) -> tuple[Run | None, float, int | None]:
+def fix(job: Job, host: Host, folder: Path, end: float) -> tuple[Run | None, float, int | None]:
     """Run `halfwise fix` as a user would; return its record, wall time and exit code.
 
     `folder` has the model and its inputs. It gets the run in `run`, and `fix.log`, each line with
-    the seconds since the start.
+    the seconds since the start. The exit code is None where it went on until `end`, by the
+    monotonic clock, or for longer than the job allows.
     """
     heldout = folder / "heldout.npz"
     words = [
@@ -49,7 +51,7 @@ def fix(job: Job, host: Host, folder: Path) -> tuple[Run | None, float, int | No
         *job.options,
         *("-o", str(folder / "run")),
     ]
-    code, wall = _logged(words, folder / "fix.log", job.seconds)
+    code, wall = _logged(words, folder / "fix.log", min(job.seconds, end - time.monotonic()))
     record = folder / "run" / "run.json"
     return (report(folder / "run") if record.exists() else None), wall, code
 
@@ -83,32 +85,35 @@ def _logged(words: list[str], log: Path, seconds: float) -> tuple[int | None, fl
         return child.returncode, time.monotonic() - started
 
 
-def measure(name: str, host: Host, work: Path) -> Result:
-    """Return what came of one job."""
+def measure(name: str, host: Host, work: Path, end: float = math.inf) -> Result:
+    """Return what came of one job; what is not done by `end`, by the monotonic clock, is left."""
     job, folder = JOBS[name], work / name
     lacking = _provide(name, job, host, folder)
     if lacking:
         return Result(f"gpu_{name}", _command(name), [], lacking)
-    run, wall, code = fix(job, host, folder)
-    log = (folder / "fix.log").read_text(encoding="utf-8").splitlines()[-40:]
-    details: dict[str, Any] = {"command": log[0] if log else "", "exit_code": code}
+    run, wall, code = fix(job, host, folder, end)
+    log = (folder / "fix.log").read_text(encoding="utf-8")
+    details: dict[str, Any] = {"command": log.partition("\n")[0], "exit_code": code}
     figures: list[Figure] = [reported(f"{name}: whole command (s)", wall)]
     if run is None or run.engines is None or run.engines.delivered is None:
-        figures.append(equal(f"{name}: an engine was delivered", f"exit code {code}", "yes"))
-        details["log"] = log
+        ended = "took too long" if code is None else f"exit code {code}"
+        figures.append(equal(f"{name}: an engine was delivered", ended, "yes"))
+        details["log"] = log.splitlines()[-40:]
     worker = run.engines.worker if run is not None and run.engines is not None else None
     if run is not None and run.engines is not None:
         details["stages"] = run.cost.stage_seconds
-        details["engines"] = seen.profile(run.engines)
+        details["rounds"] = seen.rounds(run.engines)
+        details["notes"] = run.engines.notes
+        details["engines"] = seen.table(run.engines)
         _keep(folder)
         if run.engines.delivered is not None:
             checked = _check(run, host, folder)
             figures += seen.figures(name, job, run, checked)
     if job.bisect:
-        other, judged = _bisected(job, host, folder)
+        other, judged = _bisected(job, host, folder, end)
         details["polygraphy"] = other.told()
         if run is not None and run.engines is not None:
-            figures += seen.comparison(name, run, wall, other, judged)
+            figures += seen.comparison(name, run.engines, log, other, judged)
     found = Result(f"gpu_{name}", _command(name), figures, None, details=details)
     found.machine.update(_gpu(worker, host))
     return found
@@ -150,7 +155,9 @@ def _check(run: Run, host: Host, folder: Path) -> seen.Checked | None:
     return seen.check(host, engine.read_bytes(), folder / "model.onnx", samples)
 
 
-def _bisected(job: Job, host: Host, folder: Path) -> tuple[Bisected, seen.Checked | None]:
+def _bisected(
+    job: Job, host: Host, folder: Path, end: float
+) -> tuple[Bisected, seen.Checked | None]:
     """Return what Polygraphy found with the calibration samples, judged on those held out."""
     assert job.tolerance is not None
     model = folder / "model.onnx"
@@ -159,9 +166,8 @@ def _bisected(job: Job, host: Host, folder: Path) -> tuple[Bisected, seen.Checke
     session = ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
     outputs = dict(zip(names, session.run(names, inputs), strict=True))
-    found = bisect(
-        host, model, (inputs, outputs), job.tolerance, folder / "polygraphy", BISECT_SECONDS
-    )
+    seconds = max(1.0, min(BISECT_SECONDS, end - time.monotonic()))
+    found = bisect(host, model, (inputs, outputs), job.tolerance, folder / "polygraphy", seconds)
     if found.engine is None:
         return found, None
     heldout = seen.samples_of(folder / "heldout.npz")
@@ -192,12 +198,14 @@ def main() -> int:
     parser.add_argument("--models", type=Path, help="folder of the published models")
     parser.add_argument("--work", type=Path, required=True, help="takes models and runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="takes gpu_<name>.json")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="give up after these")
     given = parser.parse_args()
+    end = time.monotonic() + 60 * given.minutes
     host = Host(given.trt_python, given.tactic_sources, given.models)
     results = []
     for name in given.names:
         print(f"{name} …", flush=True)
-        results.append(measure(name, host, given.work.resolve()))
+        results.append(measure(name, host, given.work.resolve(), end))
         results[-1].save(given.results)
         print(table(results[-1:]), flush=True)
     print(f"machine: {machine()['cpu']}")

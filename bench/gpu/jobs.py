@@ -12,8 +12,6 @@ from bench.runs import JUDGING
 TOLERANCE = 0.05
 """Largest absolute error of the digits models' logits, which reach about 5."""
 BATCH = 32
-LOW_STAGES = ("load", "reference", "observe", "baseline", "emulate", "search", "judge", "certify")
-"""Stages of `fix` that need no engine."""
 
 
 @dataclass(frozen=True)

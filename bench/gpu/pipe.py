@@ -77,12 +77,14 @@ class Pipe:
 
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         try:
             self._process.wait(20)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._process.stdout.close()
 
     def ask(self, op: str, payload: bytes = b"", **keys: Any) -> Answer:
         """Send a request and wait for its answer.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs GPU benches on a host without network. Usage, from anywhere:
-#   [TACTIC_SOURCES=A,B] run.sh TRT_PYTHON PACK OUT NAME...
+#   [TACTIC_SOURCES=A,B] [MINUTES=9] run.sh TRT_PYTHON PACK OUT NAME...
 #   TRT_PYTHON  the interpreter that imports tensorrt (for the comparison, polygraphy and onnx too)
 #   PACK        what pack.sh made; "" where halfwise's dependencies are installed and no models are wanted
 #   OUT         gets gpu_<name>.json, and logs.tar.gz with every log and run.json
@@ -28,7 +28,7 @@ chmod +x "$work/trt-python"
 cd "$root" || exit 2
 PYTHONPATH="$work/site:$root/src:$root" PYTHONUNBUFFERED=1 python3 -m bench.gpu.figures \
   --trt-python "$work/trt-python" --tactic-sources "${TACTIC_SOURCES:-}" "${models[@]}" \
-  --work "$work/runs" --results "$out" "$@"
+  --minutes "${MINUTES:-inf}" --work "$work/runs" --results "$out" "$@"
 code=$?
 cd "$work/runs" && find . \( -name '*.log' -o -name '*.jsonl' -o -name 'run.json.gz' \) -print0 |
   tar -czf "$out/logs.tar.gz" --null -T -

@@ -3,9 +3,37 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from halfwise.api import Options, Result, doctor, explain_log, fix, observe, report, verify
+    from halfwise.api import (
+        Exported,
+        Options,
+        Result,
+        build,
+        doctor,
+        explain_log,
+        export,
+        fix,
+        inspect,
+        observe,
+        report,
+        verify,
+        verify_run,
+    )
 
-__all__ = ["Options", "Result", "doctor", "explain_log", "fix", "observe", "report", "verify"]
+__all__ = [
+    "Exported",
+    "Options",
+    "Result",
+    "build",
+    "doctor",
+    "explain_log",
+    "export",
+    "fix",
+    "inspect",
+    "observe",
+    "report",
+    "verify",
+    "verify_run",
+]
 
 
 def __getattr__(name: str) -> object:

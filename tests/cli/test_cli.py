@@ -7,7 +7,7 @@ import pytest
 from halfwise.cli import main
 from halfwise.errors import HalfwiseError
 
-COMMANDS = ("fix", "verify", "observe", "explain-log", "report", "doctor")
+COMMANDS = ("fix", "verify", "observe", "explain-log", "report", "export", "doctor")
 FIX = ("fix", "m.onnx", "--inputs", "x.npz", "-o", "r")
 
 
@@ -52,7 +52,7 @@ def test_version(call):
         (*FIX, "--rel-max", "small"),
         (*FIX, "--io", "fp8"),
         (*FIX, "--device", "tpu"),
-        ("verify", "m.onnx", "--inputs", "x.npz"),
+        ("verify", "m.onnx", "c.onnx"),
         ("observe", "m.onnx"),
         ("observe", "m.onnx", "--inputs", "x.npz", "--limit", "-1"),
         ("report",),
@@ -85,6 +85,7 @@ def test_errors_become_messages_and_exit_codes(call, answer, kind, command):
         "observe": ("observe", "m.onnx", "--inputs", "x.npz"),
         "explain-log": ("explain-log", "a.log"),
         "report": ("report", "r"),
+        "export": ("export", "r", "--as", "json"),
         "doctor": ("doctor",),
     }
     code, out, err = call(*arguments[command])

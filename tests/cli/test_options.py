@@ -24,9 +24,11 @@ GROUPS = (
     options.Plan,
     options.Arithmetic,
     options.Running,
-    options.Worker,
     options.Target,
+    options.Worker,
     options.Building,
+    options.BuildLimit,
+    options.RunLimit,
 )
 HINTS = {
     name: hint

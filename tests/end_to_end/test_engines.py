@@ -186,7 +186,6 @@ def test_strong_typing(engines, version):
     found = ended.record["engines"]
     assert found["typing"] == "strong"
     assert [row["name"] for row in found["results"]] == TABLE
-    assert not (ended.folder / "model.fp32.onnx").exists()
     assert rows(ended)["mixed"]["proof"]["findings"] == []
 
 

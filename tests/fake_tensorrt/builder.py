@@ -4,6 +4,8 @@ import json
 import random
 import time
 
+import numpy as np
+
 from tests.fake_tensorrt import faults
 from tests.fake_tensorrt.enums import (
     BuilderFlag,
@@ -241,24 +243,49 @@ class Builder:
             if fault is not None:
                 raise faults.Failure(fault)
         self._check_profiles(network, config)
+        if low == "fp16":
+            self._tell_of_weights(network)
+        number = faults.count("plans")
         return Plan(
+            number=number,
             version=VERSION,
             typing="strong" if network._strong else "weak",
             low=low,
             tf32="TF32" in flags,
-            fp32=self._fp32(network, config, low),
+            fp32=self._fp32(network, config, low, number),
             outputs=network._outputs,
             debug=network._debug,
             profiles=config._profiles,
             detailed=config.profiling_verbosity is ProfilingVerbosity.DETAILED,
         )
 
-    def _fp32(self, network, config, low):
+    def _tell_of_weights(self, network):
+        """Log what TensorRT does of weights that FP16 cannot hold."""
+        constants = network._graph.initializers.values()
+        arrays = [v.const_value.numpy() for v in constants if int(v.dtype) == 1]
+        magnitudes = [np.abs(array) for array in arrays]
+        kinds = {
+            "Detected subnormal FP16 values.": [(m > 0) & (m < 2.0**-14) for m in magnitudes],
+            "Detected finite FP32 values which would overflow in FP16 and converted them to the "
+            "closest finite FP16 value.": [np.isfinite(m) & (m >= 65520) for m in magnitudes],
+        }
+        affected = {kind: sum(map(np.any, found)) for kind, found in kinds.items()}
+        if any(affected.values()):
+            self._log(
+                Severity.WARNING,
+                "TensorRT encountered issues when converting weights between types and that could "
+                "affect accuracy.",
+            )
+        for kind, count in affected.items():
+            if count:
+                text = f" - {count} weights are affected by this issue: {kind}"
+                self._log(Severity.WARNING, text)
+
+    def _fp32(self, network, config, low, number):
         """Return the nodes that the engine computes in FP32 although it could be in `low`."""
         kept = set(network._kept()) if self._obeys(config) else set()
         kept -= set(faults.knob("IGNORED", []))
         kept |= {node for block in faults.knob("FUSED", []) for node in block}
-        number = faults.count("plans")
         chance, _, seed = faults.knob_text("VARY", "0:0").partition(":")
         if float(chance) and low is not None:
             # Only here: what runs engines takes a second to import.

@@ -1,6 +1,7 @@
 """The engine inspector: JSON as 8.x writes it, raw control characters included, or as 10 does."""
 
 import json
+from typing import Any
 
 from tests.fake_tensorrt.enums import LayerInformationFormat, data_type
 from tests.fake_tensorrt.network import FLOATS, dims
@@ -22,7 +23,7 @@ _PRODUCTS |= {"MatMul": "MatrixMultiply", "Gemm": "MatrixMultiply"}
 
 @bound
 class EngineInspector:
-    execution_context = None
+    execution_context: Any = None
     error_recorder = None
 
     def __init__(self, program):
@@ -104,11 +105,21 @@ class EngineInspector:
         kinds = [data_type(value.dtype) for value in values]
         return next((_WORDS[kind.name] for kind in kinds if kind in FLOATS), "")
 
+    def _shape(self, value):
+        """Return the shape, with symbols as the context has bound them in the inputs."""
+        context = self.execution_context
+        bound: dict[str, int] = {}
+        for entry in self._program.network.graph.inputs if context is not None else ():
+            sizes = context.get_tensor_shape(entry.name)
+            bound |= {str(d): n for d, n in zip(entry.shape, sizes, strict=True)}
+        known = [bound.get(str(d), -1) for d in value.shape or ()]
+        return [d if d >= 0 else k for d, k in zip(dims(value), known, strict=True)]
+
     def _tensor(self, value):
         kind = data_type(value.dtype)
         word = _WORDS[kind.name] if kind is not None else "N/A"
-        shape = list(dims(value))
-        unknown = -1 in shape and self.execution_context is None
+        shape = self._shape(value)
+        unknown = -1 in dims(value) and self.execution_context is None
         entry = {"Name": value.name, "Location": "Device", "Dimensions": shape}
         if NUMBERS >= (11,):
             return entry | {"Format": "Linear", "Datatype": word}

@@ -31,6 +31,7 @@ class Plan:
         profiles: For each, input → (min, opt, max) of its shape, or of its values.
         fused: Blocks of nodes.
         detailed: Whether the inspector tells details.
+        number: Number of the build: as with TensorRT, no two builds give the same bytes.
     """
 
     version: str
@@ -43,6 +44,7 @@ class Plan:
     profiles: Sequence[Mapping[str, Sequence[Sequence[int]]]] = ()
     fused: Sequence[Sequence[str]] = field(default_factory=lambda: knob("FUSED", []))
     detailed: bool = True
+    number: int = 0
 
 
 def pack_engine(plan: Plan, proto: bytes) -> bytes:

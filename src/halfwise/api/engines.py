@@ -92,8 +92,8 @@ def _store(
     assert request.target is not None
     device, libraries = request.settings.device, request.settings.libraries
     save_checked(fixed.rewritten.model, partial / MODEL_FILE, device=device, libraries=libraries)
-    if run.engines.typing == "weak":
-        save(case.network.model, partial / FP32_FILE)
+    # Weakly typed engines are built of it, and those of other workers are judged against it.
+    save(case.network.model, partial / FP32_FILE)
     engines = run.engines
     if engines.delivered is not None:
         fetched = worker.fetch(engines.delivered, partial / ENGINE_FILE)

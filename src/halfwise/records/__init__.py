@@ -43,7 +43,16 @@ from halfwise.records.observed import (
     Observation,
     Observations,
 )
+from halfwise.records.pieces import (
+    EngineBuild,
+    EngineTensor,
+    GivenEngine,
+    Inspection,
+    Repeated,
+    Repetition,
+)
 from halfwise.records.planned import AdjustedConstant, KeptNode, Plan, Search, Unsupported
+from halfwise.records.recipe import Constraint, Recipe, version_of
 from halfwise.records.record import SCHEMA_VERSION, GuardKind, Level, NodeName, Record, TensorName
 from halfwise.records.run import Cost, Provenance, Run
 
@@ -52,19 +61,24 @@ __all__ = [
     "AdjustedConstant",
     "BuildConfig",
     "BuildOutcome",
+    "Constraint",
     "Cost",
     "Criterion",
     "Detail",
+    "EngineBuild",
     "EngineFile",
     "EngineLayer",
     "EngineResult",
     "EngineRound",
+    "EngineTensor",
     "Engines",
+    "GivenEngine",
     "Growth",
     "Guard",
     "GuardKind",
     "Histogram",
     "InnerObservation",
+    "Inspection",
     "IntermediateNonfinite",
     "KeptNode",
     "Latency",
@@ -84,7 +98,10 @@ __all__ = [
     "PrecisionProof",
     "Profile",
     "Provenance",
+    "Recipe",
     "Record",
+    "Repeated",
+    "Repetition",
     "Run",
     "Search",
     "Severity",
@@ -96,4 +113,5 @@ __all__ = [
     "Unsupported",
     "Verdict",
     "WorkerInfo",
+    "version_of",
 ]

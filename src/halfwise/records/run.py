@@ -5,6 +5,7 @@ from typing import Literal
 from halfwise.records.engine import Engines
 from halfwise.records.judged import Criterion, Verdict
 from halfwise.records.observed import Growth, Guard
+from halfwise.records.pieces import GivenEngine
 from halfwise.records.planned import Plan, Search
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Record
 
@@ -66,6 +67,7 @@ class Run(Record):
         original_names: Names in the user's file by halfwise's names, where they differ.
         warnings: Remarks on inputs and model.
         engines: What real engines showed; None where none was asked for.
+        given_engine: The user's own engine, which was judged; None where it was none.
         next_step: What to do now, one line each.
         cost: Time and memory.
         provenance: Versions and hashes.
@@ -86,6 +88,7 @@ class Run(Record):
     original_names: dict[NodeName, str]
     warnings: tuple[str, ...]
     engines: Engines | None = None
+    given_engine: GivenEngine | None = None
     next_step: tuple[str, ...]
     cost: Cost
     provenance: Provenance

@@ -15,9 +15,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.records import LogReport, Observations, Run
+from halfwise.records import EngineBuild, Inspection, LogReport, Observations, Repetition, Run
 from halfwise.render.log import explained
 from halfwise.render.parts import Lines, Report, Table
+from halfwise.render.pieces import built, looked_into, repeated
 from halfwise.render.tensors import observed
 from halfwise.render.view import report
 from halfwise.render.wording import clean, sentence, shorten
@@ -39,6 +40,21 @@ def print_observations(observations: Observations, limit: float) -> None:
 def print_log(log: LogReport) -> None:
     """Print what a builder's log says to standard output."""
     _draw(explained(log), terminal(sys.stdout))
+
+
+def print_build(build: EngineBuild) -> None:
+    """Print what `build` made to standard output."""
+    _draw(built(build), terminal(sys.stdout))
+
+
+def print_inspection(inspection: Inspection) -> None:
+    """Print what an engine shows of itself to standard output."""
+    _draw(looked_into(inspection), terminal(sys.stdout))
+
+
+def print_repetition(repetition: Repetition) -> None:
+    """Print how a run went on other workers to standard output."""
+    _draw(repeated(repetition), terminal(sys.stdout))
 
 
 def print_facts(facts: Mapping[str, str]) -> None:

@@ -37,6 +37,7 @@ import json
 import os
 import platform
 import select
+import shutil
 import signal
 import struct
 import sys
@@ -144,9 +145,10 @@ class _Child:
         requests, self.requests = os.pipe()
         self.answers, answers = os.pipe()
         self.output, output = os.pipe()
+        supervisor = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            _become_child(inherited, (requests, answers, output), self)
+            _become_child(inherited, (requests, answers, output), self, supervisor)
         for fd in (requests, answers, output):
             os.close(fd)
         os.set_blocking(self.requests, False)
@@ -161,12 +163,12 @@ class _Child:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
 
-def _become_child(inherited, pipes, child):
+def _become_child(inherited, pipes, child, supervisor):
     """Serve requests in the forked process; never returns."""
     requests, answers, output = pipes
     try:
         os.setsid()
-        _die_with_parent()
+        _die_with(supervisor)
         for fd in (*inherited, child.requests, child.answers, child.output):
             os.close(fd)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -181,9 +183,12 @@ def _become_child(inherited, pipes, child):
     os._exit(0)
 
 
-def _die_with_parent():
+def _die_with(parent):
+    """Have the system end this process when its parent ends, in whatever way."""
     with contextlib.suppress(Exception):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(0)
 
 
 class Supervisor:
@@ -396,7 +401,8 @@ class Store:
     def put(self, sha256, offset, last, data):
         """Append a chunk that begins at `offset`; with the last one check the whole."""
         path = self.path(sha256)
-        part = path + ".part"
+        # Another worker may take the same file at the same time.
+        part = f"{path}.{os.getpid()}.part"
         with open(part, "r+b" if offset else "wb") as file:
             file.seek(offset)
             file.write(data)
@@ -430,8 +436,12 @@ class Store:
                     raise Refused("internal", f"{name!r} leads out of the model's folder.")
                 path = os.path.join(folder, name)
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-                self.has(file["sha256"])
-                os.link(self.path(file["sha256"]), path)
+                if not self.has(file["sha256"]):
+                    raise Refused("internal", f"The worker has no file {file['sha256']}.")
+                try:
+                    os.link(self.path(file["sha256"]), path)
+                except OSError:  # a file system without links
+                    shutil.copyfile(self.path(file["sha256"]), path)
             yield folder
 
 
@@ -444,6 +454,12 @@ def replace(path, data):
 
 
 # ------------------------------------------------------------------------------------------ CUDA
+
+
+_NO_GPU = (
+    "The NVIDIA driver here shows no GPU.",
+    "Check nvidia-smi and CUDA_VISIBLE_DEVICES on the worker's side.",
+)
 
 
 class Cuda:
@@ -468,11 +484,7 @@ class Cuda:
         count = ctypes.c_int()
         self.call("cuDeviceGetCount", ctypes.byref(count), missing=True)
         if not count.value:
-            raise Refused(
-                "gpu-missing",
-                "The driver shows no GPU.",
-                "Check nvidia-smi and CUDA_VISIBLE_DEVICES on the worker's side.",
-            )
+            raise Refused("gpu-missing", *_NO_GPU)
         self.device = ctypes.c_int()
         self.call("cuDeviceGet", ctypes.byref(self.device), 0)
         context = ctypes.c_void_p()
@@ -492,6 +504,8 @@ class Cuda:
         text = ctypes.c_char_p()
         self._library.cuGetErrorName(status, ctypes.byref(text))
         shown = (text.value or b"error %d" % status).decode()
+        if shown == "CUDA_ERROR_NO_DEVICE":
+            raise Refused("gpu-missing", *_NO_GPU)
         code = "memory" if shown == "CUDA_ERROR_OUT_OF_MEMORY" else "cuda"
         code = "gpu-missing" if how.get("missing") else code
         raise Refused(code, f"{name} gives {shown}.")
@@ -593,6 +607,20 @@ def driver_version():
     return None
 
 
+def _lock_file(path):
+    """Open a lock file that all users share; where that is not allowed, one of this user."""
+    try:
+        # Opening what another user made is allowed in /tmp, "creating" it again is not.
+        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        os.fchmod(descriptor, 0o666)
+        return descriptor
+    except OSError:
+        own = f"{path}.{os.getuid()}"
+        return os.open(own, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+
 @contextlib.contextmanager
 def whole_gpu(uuid, wait):
     """Hold the lock of a GPU: parallel builds disturb each other's tactic timing.
@@ -600,9 +628,7 @@ def whole_gpu(uuid, wait):
     `wait` is called where another build has it. The system frees it however this process ends.
     """
     path = os.path.join(tempfile.gettempdir(), f"halfwise-{uuid}.lock")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    with contextlib.suppress(OSError):
-        os.fchmod(descriptor, 0o666)  # another user's build waits too
+    descriptor = _lock_file(path)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -834,12 +860,15 @@ class Service:
         """Time the engine by CUDA events, with and without transfers."""
         run = self._bound(request, payload)
         try:
-            self.tell("started")
-            return run.time(
-                request.get("seconds", 2.0),
-                request.get("iterations", 50),
-                request.get("warmup", 0.3),
-            ), b""
+            # A build on this GPU would disturb the times.
+            with whole_gpu(self.cuda().facts()["uuid"], lambda: self.tell("waiting")):
+                self.tell("started")
+                times = run.time(
+                    request.get("seconds", 2.0),
+                    request.get("iterations", 50),
+                    request.get("warmup", 0.3),
+                )
+            return times, b""
         finally:
             run.free()
 
@@ -1030,6 +1059,8 @@ class Bound:
             if not self.context.set_input_shape(name, shape):
                 self._refuse_shape(name, shape, io, profile)
             size = _bytes_of(shape, io["dtype"])
+            if len(payload) < offset + size:
+                raise Refused("shape", f"The data of input {name} are incomplete.")
             buffer = self.buffers[name] = Buffer(self.cuda, size)
             ctypes.memmove(buffer.host, payload[offset : offset + size], size)
             offset += size

@@ -1,6 +1,6 @@
 """Measure an engine on real samples: outputs, verdicts, speed, and what it computes in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,6 +23,7 @@ from halfwise.records import (
     Profile,
     ShapeVerdict,
     TensorName,
+    Verdict,
 )
 from halfwise.stages.batches import Batches, find_batching, plan_batches
 from halfwise.stages.judge import Judged, judge_outputs
@@ -186,3 +187,12 @@ class Measure:
             level="engine",
         )
         return ShapeVerdict(shapes=shapes, at=at, verdict=judged.verdict, reason=batches.note)
+
+
+def with_shapes(verdict: Verdict, shapes: Iterable[ShapeVerdict]) -> Verdict:
+    """Return a verdict that fails too where one at other shapes does."""
+    failed = [(s.at, s.verdict) for s in shapes if s.verdict is not None and not s.verdict.passed]
+    if not failed:
+        return verdict
+    reasons = [f"at {at} shapes: {reason}" for at, one in failed for reason in one.reasons]
+    return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, *reasons)})

@@ -9,18 +9,20 @@ from pathlib import Path
 from halfwise.backends.tensorrt.client import Worker
 from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.backends.tensorrt.journal import Journal
-from halfwise.backends.tensorrt.log import explain
 from halfwise.case import Case, EngineSettings, Settings
-from halfwise.errors import BuildFailed
 from halfwise.graph.model import node_name
+from halfwise.graph.roles import Roles
 from halfwise.pipeline.engines.attempts import Attempts
 from halfwise.pipeline.engines.builds import Builds
+from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
+from halfwise.pipeline.engines.failed import build_failed
 from halfwise.pipeline.engines.files import ModelFiles
+from halfwise.pipeline.engines.forecast import Forecast, rounds
 from halfwise.pipeline.engines.heldout import HeldOut
-from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure
+from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure, with_shapes
 from halfwise.pipeline.engines.moves import EngineMoves
 from halfwise.pipeline.engines.regime import regime
-from halfwise.pipeline.engines.search import Assignment, Budget, Candidate, Chosen, EngineSearch
+from halfwise.pipeline.engines.search import Chosen, EngineSearch
 from halfwise.pipeline.engines.table import FP32, TF32, Table
 from halfwise.pipeline.loop import Fixed
 from halfwise.progress import Watcher
@@ -28,9 +30,8 @@ from halfwise.records import (
     BuildOutcome,
     Criterion,
     EngineResult,
-    EngineRound,
     Engines,
-    NodeName,
+    PrecisionProof,
     Verdict,
 )
 from halfwise.stages.constrain import unmatched
@@ -53,7 +54,7 @@ class Proven:
         verdict: On the held-out samples: in the delivered engine, or the one that came closest; in
             the FP32 engine where that is wrong; the emulation's, failed, where no engine runs.
         keep: Compute nodes of the delivered plan; None where none passed.
-        minimal: Whether every smaller set that was left was tried in the engine.
+        minimal: Whether no kept node can be dropped, as engines or predictions show.
         joined: Held-out samples that joined the calibration.
     """
 
@@ -115,7 +116,7 @@ class EngineRun:
             self._fp32_file = self.files.fp32(self.case.network)
             build = self.builds.build(self._fp32_file, FP32)
             if build.engine is None:
-                raise _no_engine(build)
+                raise build_failed(build, "no FP32 engine of this model")
             samples = self.case.heldout or self.case.calibration
             criterion = None
             if self.case.metric is None:
@@ -167,8 +168,9 @@ class EngineRun:
         keep = None if chosen.best is None else chosen.best.keep
         engines = self._record(rows).model_copy(
             update={
-                "rounds": _rounds(search, fixed),
-                "keep": tuple(n for n in _order(fixed) if n in (keep or ())),
+                "rounds": rounds(search, fixed.planner.trials),
+                "keep": tuple(n for n in search.order if n in (keep or ())),
+                "needed_as_predicted": tuple(n for n in search.order if n in chosen.predicted),
                 "emulated": fixed.verdict,
                 "delivered": final.build.engine if final is not None and verdict.passed else None,
                 "spread": chosen.excesses,
@@ -190,15 +192,26 @@ class EngineRun:
         )
         budget = Budget(self.engine_settings.max_builds)
         ruled = _ruled(fixed)
+        weak = self.builds.typing == "weak"
         search = EngineSearch(
             attempt=attempts.attempt,
             moves=EngineMoves(planner, self.measure, attempts.marked, budget, self.notes, ruled),
-            order=[n for n in _order(fixed) if n not in ruled],
+            order=[node_name(n) for n in planner.case.network.nodes()],
             budget=budget,
-            builds=self.engine_settings.builds if self.builds.typing == "weak" else 1,
+            builds=self.engine_settings.builds if weak else 1,
+            # What was seen of fusion was seen in weak typing.
+            forecast=Forecast(planner, self._inspected) if weak else None,
             ruled=ruled,
         )
         return search, attempts
+
+    def _inspected(self, build: BuildOutcome, roles: Roles) -> PrecisionProof | None:
+        if build.engine is None:
+            return None
+        try:
+            return self.measure.proof(build, roles, {})
+        except EngineFailed:
+            return None
 
     def _joins(self, best: Candidate, heldout: HeldOut) -> bool:
         """Judge an engine on the held-out samples; return whether any of them joined the search."""
@@ -225,7 +238,7 @@ class EngineRun:
                 reasons.append(_BLAME)
         verdict = fixed.verdict
         if final is not None and row.verdict is not None:
-            verdict = _with_shapes(row, row.verdict)
+            verdict = with_shapes(row.verdict, row.shapes)
         elif final is not None:
             reasons.append(f"the engine does not run on the held-out samples: {row.failure}")
         if final is not None and row.verdict is not None and not reasons:
@@ -234,13 +247,15 @@ class EngineRun:
         return verdict.model_copy(update={"passed": False, "reasons": tuple(reasons)})
 
     def _record(self, rows: tuple[EngineResult, ...]) -> Engines:
+        """Return the record; of the layers before fusion, those of the last row's build."""
+        layers_of = rows[-1].build.number
         return Engines(
             worker=self.worker.info,
             typing=self.builds.typing,
             profiles=tuple(self.builds.profiles),
-            results=rows,
+            results=tuple(r.model_copy(update={"build": _briefly(r.build)}) for r in rows),
             rounds=(),
-            builds=tuple(self.builds.outcomes),
+            builds=tuple(_briefly(b, tell=b.number == layers_of) for b in self.builds.outcomes),
             keep=(),
             notes=tuple(dict.fromkeys(self.notes)),
         )
@@ -253,10 +268,6 @@ class EngineRun:
         self.seconds[name] = time.monotonic() - started
 
 
-def _order(fixed: Fixed) -> list[NodeName]:
-    return [node_name(n) for n in fixed.planner.case.network.nodes()]
-
-
 def _ruled(fixed: Fixed) -> Assignment:
     """Return the compute nodes that no engine may have low: all, where nothing is searched."""
     planner = fixed.planner
@@ -265,24 +276,8 @@ def _ruled(fixed: Fixed) -> Assignment:
     return fixed.found.kept & frozenset(planner.forced.kept)
 
 
-def _rounds(search: EngineSearch, fixed: Fixed) -> tuple[EngineRound, ...]:
-    """Return every plan that was built, with what the emulation predicts of it."""
-    predicted = {keep: fixed.planner.trials.excess(keep) for keep in search.tried}
-    candidates = sorted(
-        (c for group in search.tried.values() for c in group), key=lambda c: c.build.number
-    )
-    return tuple(
-        EngineRound(
-            step=c.step,
-            build=c.build.number,
-            keep=tuple(n for n in _order(fixed) if n in c.keep),
-            predicted=predicted[c.keep],
-            measured=c.excess,
-            passed=c.passed,
-            median_ms=None if c.latency is None else c.latency.median_ms,
-        )
-        for c in candidates
-    )
+def _briefly(build: BuildOutcome, *, tell: bool = False) -> BuildOutcome:
+    return build if tell else build.model_copy(update={"layers": ()})
 
 
 def _own_criterion(verdict: Verdict) -> str:
@@ -295,23 +290,3 @@ def _own_criterion(verdict: Verdict) -> str:
         f"SNR ≥ {FP32_SNR_DB:g} dB: it has {worst:.0f} dB. In the table it is held to that of the "
         "run, as all others."
     )
-
-
-def _no_engine(build: BuildOutcome) -> BuildFailed:
-    """Return the error of a model that TensorRT cannot build even in FP32."""
-    said = explain(build.log)
-    hints = [f"{finding.sentence} {finding.hint}".strip() for finding in said[:3]]
-    return BuildFailed(
-        f"TensorRT builds no FP32 engine of this model ({build.status}"
-        f"{f' by {build.signal}' if build.signal else ''}): {build.message}",
-        "\n".join(hints),
-    )
-
-
-def _with_shapes(result: EngineResult, verdict: Verdict) -> Verdict:
-    """Return the verdict of a result; verdicts at other shapes can make it fail."""
-    failed = [(s.at, s.verdict) for s in result.shapes if s.verdict and not s.verdict.passed]
-    if not failed:
-        return verdict
-    reasons = tuple(f"at {at} shapes: {r}" for at, found in failed for r in found.reasons)
-    return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, *reasons)})

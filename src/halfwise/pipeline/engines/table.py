@@ -7,8 +7,8 @@ from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.case import Samples
 from halfwise.graph.roles import Role, Roles
 from halfwise.metrics import Outputs
+from halfwise.pipeline.engines.candidates import Assignment, Candidate
 from halfwise.pipeline.engines.measure import Measure
-from halfwise.pipeline.engines.search import Assignment, Candidate
 from halfwise.records import BuildOutcome, EngineResult, NodeName, Precision, Verdict
 from halfwise.stages.contrast import ab_remark, fp32_remark, same_outputs
 

@@ -59,7 +59,7 @@ def profiles_from_data(network: Network, samples: Samples) -> tuple[Profile, ...
 
 def profiles_from_options(
     network: Network,
-    samples: Samples,
+    samples: Samples | None,
     minimum: Sequence[str],
     optimum: Sequence[str],
     maximum: Sequence[str],
@@ -73,7 +73,7 @@ def profiles_from_options(
 
     Args:
         network: The model.
-        samples: At least one.
+        samples: At least one; None where there are none, and every shape tensor has to be named.
         minimum: Values of `--minShapes`, one per profile.
         optimum: Values of `--optShapes`.
         maximum: Values of `--maxShapes`.
@@ -94,11 +94,11 @@ def profiles_from_options(
     parsed = {option: [parse_shapes(t, option) for t in given[option]] for option in counts}
     if not parsed:
         return ()
+    groups = [dict(zip(parsed, parts, strict=True)) for parts in zip(*parsed.values(), strict=True)]
+    if samples is None:
+        return tuple(_profile(network, parts, _named(network, parts)) for parts in groups)
     (observed,) = profiles_from_data(network, samples) or (Profile(),)
-    return tuple(
-        _profile(network, dict(zip(parsed, parts, strict=True)), observed)
-        for parts in zip(*parsed.values(), strict=True)
-    )
+    return tuple(_profile(network, parts, observed) for parts in groups)
 
 
 def profile_of(profiles: Sequence[Profile], sample: Sample) -> int | None:
@@ -191,6 +191,24 @@ def _profile(network: Network, parts: Mapping[str, Seen], observed: Profile) -> 
             f"Name every input with a dynamic axis in {', '.join(parts)}.",
         )
     return Profile(shapes={n: shapes[n] for n in dynamic}, values=values)
+
+
+def _named(network: Network, parts: Mapping[str, Seen]) -> Profile:
+    """Return what stands for observed shape tensors where there are no samples: any values named.
+
+    Raises:
+        CaseError: a shape tensor is not named.
+    """
+    named = {name: shape for part in parts.values() for name, shape in part.items()}
+    shape_tensors = sorted(shape_inputs(network))
+    if missing := [name for name in shape_tensors if name not in named]:
+        raise CaseError(
+            f"Input {missing[0]!r} decides about shapes, and its values are not given.",
+            f"Name it in {', '.join(parts)}, with values in place of sizes.",
+        )
+    usual = {name: named[name] for name in shape_tensors}
+    lengths: Seen = {name: (len(values),) for name, values in usual.items()}
+    return Profile(shapes=_ranges([lengths], lengths), values=_ranges([usual], usual))
 
 
 def _filled(name: TensorName, given: Mapping[str, Shape]) -> ShapeRange:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 from halfwise.backends.tensorrt.worker import MAGIC, Unpacker, pack
 from tests.fake_tensorrt.client import CONFIG, Answer, Gone, Pipe, arrays, engine_file
 from tests.fake_tensorrt.faults import Fault
+from tests.fake_tensorrt.start import worker_command
+from tests.workers import children_of, is_running
 
 VERSIONS = ("8.6.1", "10.0.1", "11.4.0")
 Command = Callable[..., list[str]]
@@ -43,9 +46,17 @@ def profile(**limits: tuple[tuple[int, ...], ...]) -> list[dict[str, Any]]:
 PROFILE = profile(x=((1, 4), (2, 4), (3, 4)))
 
 
-@pytest.fixture
-def worker(fake_worker: Command) -> Iterator[Pipe]:
-    with Pipe(fake_worker()) as pipe:
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory, cuda_library: Path) -> Iterator[Pipe]:
+    """A worker of 8.6.1 without faults, one for all tests: to start one takes a second or two."""
+    with Pipe(worker_command(tmp_path_factory.mktemp("worker"), cuda_library)) as pipe:
         yield pipe
 
 
@@ -201,6 +212,39 @@ def test_weak_typing_ignores_casts_and_strong_typing_obeys_them(fake_worker: Com
         assert np.isinf(arrays(pipe.run(built(strong), x=LARGE))["y"]).all()
 
 
+def test_builds_differ_by_chance(fake_worker: Command) -> None:
+    with Pipe(fake_worker(vary=(0.5, 1))) as pipe:
+        how: dict[str, Any] = {"profiles": PROFILE, "low": "fp16"}
+        engines = [built(pipe.build(SQUARES, **how)) for _ in range(8)]
+        found = [np.isinf(arrays(pipe.run(engine, x=LARGE))["y"]).all() for engine in engines]
+    assert len(set(engines)) == 8
+    assert len(set(found)) == 2
+
+
+def test_the_builder_tells_of_weights(worker: Pipe) -> None:
+    scaled = model(
+        """(float[2] x) => (float[2] y) <float[1] large = {100000}, float[1] small = {1e-6}>
+        { [a] z = Mul(x, small) [b] y = Mul(z, large) }"""
+    )
+    assert worker.build(scaled).lines("warning") == []
+    lines = worker.build(scaled, low="fp16").lines("warning")
+    assert lines[0].startswith("TensorRT encountered issues when converting weights")
+    assert [line for line in lines if "- 1 weights are affected" in line] == lines[1:3]
+
+
+def test_several_profiles(worker: Pipe) -> None:
+    other = profile(x=((8, 4), (9, 4), (10, 4)))
+    engine = built(worker.build(SQUARES, profiles=PROFILE + other))
+    described = worker.ask("describe", engine=engine)
+    assert described["profiles"] == 2
+    assert [p["max"] for p in described["io"][0]["profiles"]] == [[3, 4], [10, 4]]
+    nine = np.ones((9, 4), np.float32)
+    refused(worker.run(engine, x=nine), "shape")
+    told = [{"name": "x", "dtype": "float32", "shape": [9, 4]}]
+    answer = worker.ask("run", nine.tobytes(), engine=engine, profile=1, inputs=told)
+    assert arrays(answer)["y"].shape == (9, 4)
+
+
 def test_casts_and_integers_take_no_constraint(worker: Pipe) -> None:
     moving = model(
         """(float[2, 4] x) => (float[2, 4] y, int64[2] s) <float[1] w = {2}>
@@ -345,6 +389,7 @@ def test_inspection(fake_worker: Command, version: str) -> None:
     assert [layer["Name"] for layer in layers] == ["{ForeignNode[mul...square]}", "root"]
     assert list(answer["milliseconds"]) == ["{ForeignNode[mul...square]}", "root"]
     assert (b"\x1e" in answer.payload) == (version == "8.6.1")
+    assert layers[1]["Outputs"][0]["Dimensions"] == [2, 4]
 
 
 def test_timing_cache_goes_round(worker: Pipe) -> None:
@@ -405,6 +450,9 @@ def test_shapes_outside_the_profile(worker: Pipe) -> None:
     refused(worker.run(engine, x=np.zeros((2, 5), np.float32)), "shape")
     refused(worker.run(engine, x=np.zeros(4, np.float32)), "shape")
     refused(worker.run(engine, z=LARGE), "shape")
+    told = [{"name": "x", "dtype": "float32", "shape": [2, 4]}]
+    answer = worker.ask("run", LARGE.tobytes()[:-1], engine=engine, inputs=told)
+    assert "incomplete" in refused(answer, "shape")
     assert "float32, not float64" in refused(worker.run(engine, x=LARGE.astype("f8")), "dtype")
     answer = worker.ask("run", LARGE.tobytes(), engine=engine, profile=1, inputs=[])
     refused(answer, "profile")
@@ -457,6 +505,15 @@ def test_no_implementation_for_a_fused_block(fake_worker: Command) -> None:
         built(pipe.build(SQUARES, keep=[], **how))
 
 
+def test_faults_of_some_configurations_only(fake_worker: Command) -> None:
+    fault = Fault("build", "abort", when={"low": "fp16", "kept": ["root"]})
+    with Pipe(fake_worker(faults=[fault])) as pipe:
+        built(pipe.build(SQUARES, profiles=PROFILE))
+        built(pipe.build(SQUARES, profiles=PROFILE, low="fp16", keep=["square"]))
+        answer = pipe.build(SQUARES, profiles=PROFILE, low="fp16", keep=["root"])
+        assert answer["signal"] == "SIGABRT"
+
+
 def test_out_of_memory(fake_worker: Command) -> None:
     with Pipe(fake_worker(memory=1 << 12)) as pipe:
         engine = built(pipe.build(SQUARES, profiles=profile(x=((1, 4), (2, 4), (4096, 4)))))
@@ -488,10 +545,10 @@ DEATHS = {
     ("at", "do"), [*(("build", do) for do in DEATHS), *((at, "segv") for at in ("import", "parse"))]
 )
 def test_deaths_in_builds_are_told_and_survived(fake_worker: Command, at: str, do: str) -> None:
-    with Pipe(fake_worker(faults=[Fault(at, do, on=(1,))])) as pipe:
+    with Pipe(fake_worker(faults=[Fault(at, do)])) as pipe:
         answer = pipe.build(SQUARES, profiles=PROFILE, timeout=2.0 if do == "hang" else None)
         died(answer, do)
-        built(pipe.build(SQUARES, profiles=PROFILE))
+        assert pipe.ask("have", hashes=[])["kind"] == "result"
 
 
 @pytest.mark.parametrize(
@@ -499,13 +556,13 @@ def test_deaths_in_builds_are_told_and_survived(fake_worker: Command, at: str, d
     [*(("run", do) for do in DEATHS), *((at, "segv") for at in ("deserialise", "context"))],
 )
 def test_deaths_in_runs_are_told_and_survived(fake_worker: Command, at: str, do: str) -> None:
-    with Pipe(fake_worker(faults=[Fault(at, do, on=(1,))])) as pipe:
+    with Pipe(fake_worker(faults=[Fault(at, do)])) as pipe:
         engine = built(pipe.build(SQUARES, profiles=PROFILE))
         told = [{"name": "x", "dtype": "float32", "shape": [2, 4]}]
-        timeout = 3.0 if do == "hang" else None
+        timeout = 1.0 if do == "hang" else None
         request = {"engine": engine, "profile": 0, "inputs": told, "timeout": timeout}
         died(pipe.ask("run", LARGE.tobytes(), **request), do)
-        assert pipe.run(engine, x=LARGE)["kind"] == "result"
+        assert pipe.ask("have", hashes=[engine])["missing"] == []
 
 
 def died(answer: Answer, do: str) -> None:
@@ -529,6 +586,35 @@ def test_what_libraries_print_does_no_harm(fake_worker: Command) -> None:
         built(answer)
         assert answer.noise == b""
         assert pipe.ask("hello")["kind"] == "result"
+
+
+def test_a_death_between_requests_goes_unnoticed(worker: Pipe) -> None:
+    engine = built(worker.build(SQUARES, profiles=PROFILE))
+    (child,) = children_of(worker.process.pid)
+    os.kill(child, signal.SIGKILL)
+    wait_for(lambda: not children_of(worker.process.pid))  # the supervisor has seen it
+    assert worker.run(engine, x=LARGE)["kind"] == "result"
+
+
+def test_the_end_of_input_ends_a_build(fake_worker: Command, tmp_path: Path) -> None:
+    pipe = Pipe(fake_worker(faults=[Fault("build", "hang")]))
+    pipe.send("build", **pipe.build_request(SQUARES, profiles=PROFILE))
+    wait_for((tmp_path / "worker-counts" / "build").exists)
+    children = children_of(pipe.process.pid)
+    pipe.close()
+    assert children
+    wait_for(lambda: not any(map(is_running, children)))
+
+
+def test_builds_on_one_gpu_wait_for_one_another(fake_worker: Command, tmp_path: Path) -> None:
+    with Pipe(fake_worker(pace={"build": 5.0})) as first, Pipe(fake_worker()) as second:
+        second.ask("hello")
+        first.send("build", **first.build_request(SQUARES, profiles=PROFILE))
+        wait_for((tmp_path / "worker-counts" / "build").exists)
+        answer = second.build(SQUARES, profiles=PROFILE, timeout=4.0)
+    kinds = [h["kind"] for h in answer.before if h["kind"] in ("waiting", "started")]
+    assert kinds == ["waiting", "started"]
+    built(answer)
 
 
 def test_a_lost_supervisor_takes_the_child_with_it(fake_worker: Command) -> None:

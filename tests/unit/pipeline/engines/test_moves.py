@@ -1,5 +1,5 @@
+from halfwise.pipeline.engines.candidates import Budget
 from halfwise.pipeline.engines.moves import EngineMoves
-from halfwise.pipeline.engines.search import Budget
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.stages.casing import names

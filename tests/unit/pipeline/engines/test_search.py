@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halfwise.pipeline.engines.search import Assignment, Budget, Candidate, Chosen, EngineSearch
-from halfwise.records import NodeName
+from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
+from halfwise.pipeline.engines.search import Chosen, EngineSearch
+from halfwise.records import BuildOutcome, NodeName
 from tests.unit.render.engine_runs import build, latency
 
 ORDER = tuple(NodeName(f"n{i}") for i in range(8))
@@ -34,6 +35,8 @@ class World:
         culprits: What moves propose for plans that fail.
         others: What they propose instead of plans that cannot be built.
         islands: Wider islands.
+        tf32: Factor of TF32 on the milliseconds.
+        products: Whether TF32 makes what is kept faster.
     """
 
     passes: Callable[[Assignment, int], bool]
@@ -42,17 +45,20 @@ class World:
     added: tuple[Assignment, ...] = ()
     others: tuple[Assignment, ...] = ()
     islands: tuple[Assignment, ...] = ()
+    tf32: float = 1.0
+    products: bool = False
     attempts: Counter[Assignment] = field(default_factory=Counter)
     steps: list[str] = field(default_factory=list)
 
-    def attempt(self, keep: Assignment, step: str) -> Candidate:
+    def attempt(self, keep: Assignment, step: str, tf32: bool) -> Candidate:
         self.attempts[keep] += 1
         self.steps.append(step)
         made = build(self.attempts.total(), step)
         if not self.can_be_built(keep):
-            return Candidate(keep, step, made.model_copy(update={"engine": None}))
+            return Candidate(keep, step, made.model_copy(update={"engine": None}), tf32=tf32)
         excess = 0.5 if self.passes(keep, self.attempts[keep]) else 20.0
-        return Candidate(keep, step, made, excess, latency(self.speed(keep)))
+        speed = self.speed(keep) * (self.tf32 if tf32 else 1.0)
+        return Candidate(keep, step, made, excess, latency(speed), tf32=tf32)
 
     def culprits(self, _: Candidate):
         return [("add", nodes) for nodes in self.added]
@@ -60,14 +66,16 @@ class World:
     def unbuildable(self, _: Candidate):
         return [("instead", nodes) for nodes in self.others]
 
+    def gains_from_tf32(self, _: Assignment):
+        return self.products
+
     def wider(self, keep: Assignment):
         return [("island", keep | nodes) for nodes in self.islands]
 
     def search(
         self, *, left: int = 6, builds: int = 3, ruled: Assignment = NOTHING
     ) -> EngineSearch:
-        order = [n for n in ORDER if n not in ruled]
-        return EngineSearch(self.attempt, self, order, Budget(left), builds, ruled)
+        return EngineSearch(self.attempt, self, ORDER, Budget(left), builds, ruled=ruled)
 
 
 def run(world: World, start: Assignment, left: int = 6) -> Chosen:
@@ -235,7 +243,7 @@ def test_wider_islands_have_to_be_confirmed():
     speeds = {NOTHING: 1.0, names(0): 2.0, names(0, 1): 1.0}
     chosen = run(World(passes, speed=speeds.__getitem__, islands=(names(1),)), names(0))
     assert best(chosen).keep == names(0)
-    assert "a faster engine with wider islands did not pass in every build" in chosen.notes
+    assert "a faster engine of another plan did not pass in every build" in chosen.notes
 
 
 def test_the_fastest_build_of_the_plan_is_delivered():
@@ -273,3 +281,141 @@ def test_nothing_known_passes_and_no_build_is_left():
         best(first).keep, lambda c: Candidate(c.keep, c.step, c.build, 20.0, c.latency)
     )
     assert gone.best is None
+
+
+def test_tf32_is_allowed_where_what_is_kept_is_slow_without():
+    kept = names(1, 2)
+    world = World(always(kept), speed=lambda keep: 3.0 if keep else 1.0, tf32=0.35, products=True)
+    chosen = run(world, kept)
+    assert best(chosen).tf32
+    assert best(chosen).keep == kept
+    assert any("TF32 is allowed" in note for note in chosen.notes)
+    assert len(chosen.excesses) == 3  # confirmed like any other plan
+
+
+def test_tf32_is_left_alone_where_the_plan_is_fast_enough():
+    kept = names(1, 2)
+    chosen = run(World(always(kept), tf32=0.1, products=True), kept)
+    assert not best(chosen).tf32
+
+
+def test_shrinking_a_slow_plan_leaves_builds_for_making_it_faster():
+    kept = names(*range(8))
+    world = World(always(kept), speed=lambda keep: 3.0 if keep else 1.0, products=True, tf32=0.3)
+    assert best(run(world, kept, left=4)).tf32
+
+
+@dataclass
+class Foretold:
+    """Emulation by rule; each prediction is an error, 1 being the limit."""
+
+    with_fusion: Callable[[Assignment], float]
+    storage: Callable[[Assignment], float]
+    learnt: list[int] = field(default_factory=list)
+
+    def learn(self, plain: BuildOutcome) -> None:
+        self.learnt.append(plain.number)
+
+    def enough(self, keep: Assignment) -> bool:
+        return self.with_fusion(keep) <= 1
+
+    def beyond(self, keep: Assignment, limit: float) -> bool:
+        return self.error(keep) > limit
+
+    def error(self, keep: Assignment) -> float:
+        return min(self.with_fusion(keep), self.storage(keep))
+
+    def excess(self, keep: Assignment) -> float:
+        return self.with_fusion(keep)
+
+
+def needs(needed: Assignment, error: float = 20.0) -> Callable[[Assignment], float]:
+    return lambda keep: 0.5 if needed <= keep else error
+
+
+def foretelling(world: World, forecast: Foretold, *, left: int = 6) -> EngineSearch:
+    return replace(world.search(left=left), forecast=forecast)
+
+
+def test_what_emulation_rules_out_is_not_built():
+    needed = names(0, 1, 2, 3, 4, 5, 6, 7)
+    world = World(always(needed))
+    chosen = foretelling(world, Foretold(needs(needed), needs(needed))).run(needed)
+    assert world.attempts == {needed: 3, NOTHING: 1}
+    assert (best(chosen).keep, chosen.minimal, chosen.predicted) == (needed, True, needed)
+    assert chosen.notes == (
+        "emulation, with fusion and without, puts 14 smaller sets of kept nodes beyond 3 times the "
+        "limit, so they were not built; that 8 of 8 kept nodes are needed is shown by this "
+        "prediction alone",
+    )
+
+
+def test_where_fusion_needs_nothing_plain_is_built_first_and_is_enough():
+    world = World(always(NOTHING))
+    chosen = foretelling(world, Foretold(needs(NOTHING), needs(names(1)))).run(names(1))
+    assert world.attempts == {NOTHING: 3}
+    assert (best(chosen).keep, chosen.minimal, chosen.predicted) == (NOTHING, True, NOTHING)
+
+
+def test_where_fusion_is_wrong_about_nothing_the_plan_is_built_after_all():
+    world = World(always(names(1)))
+    chosen = foretelling(world, Foretold(needs(NOTHING), needs(names(1)))).run(names(1))
+    assert world.attempts == {NOTHING: 1, names(1): 3}
+    assert (best(chosen).keep, chosen.minimal) == (names(1), True)
+
+
+def test_what_is_enough_with_fusion_is_built_at_once():
+    world = World(always(names(2, 5)))
+    forecast = Foretold(needs(names(2, 5)), needs(frozenset(ORDER)))
+    chosen = foretelling(world, forecast).run(frozenset(ORDER))
+    assert world.attempts == {frozenset(ORDER): 1, NOTHING: 1, names(2, 5): 3}
+    assert (best(chosen).keep, chosen.minimal) == (names(2, 5), True)
+    assert chosen.predicted == names(2, 5)
+    assert forecast.learnt == [2]
+
+
+def test_a_proposal_that_fails_leaves_the_search_as_it_was():
+    world = World(always(names(2, 5)))
+    forecast = Foretold(needs(names(2), 2.0), needs(names(2, 5)))
+    chosen = foretelling(world, forecast, left=100).run(frozenset(ORDER))
+    assert world.attempts[names(2)] == 1
+    assert best(chosen).keep == names(2, 5)
+    assert chosen.minimal
+
+
+def test_an_engine_much_better_than_predicted_refutes_the_emulation():
+    needed = names(0, 1)
+    start = names(0, 1, 2, 3)
+    world = World(always(needed))  # plain fails by 20
+    doomed = Foretold(needs(start, 50.0), needs(start, 50.0))
+    assert best(foretelling(world, doomed).run(start)).keep == start
+    refuted = Foretold(needs(start, 70.0), needs(start, 80.0))
+    chosen = foretelling(World(always(needed)), refuted).run(start)
+    assert best(chosen).keep == needed
+    assert (chosen.minimal, chosen.predicted, chosen.notes) == (True, NOTHING, ())
+
+
+@given(needed=sets, more=sets, fused=sets, stored=sets, left=st.integers(1, 12))
+def test_whatever_is_foretold_only_what_passed_is_delivered(needed, more, fused, stored, left):
+    world = World(always(needed))
+    forecast = Foretold(needs(fused), needs(stored))
+    start = needed | more
+    chosen = foretelling(world, forecast, left=left).run(start)
+    assert best(chosen).passed
+    assert needed <= best(chosen).keep <= start
+    assert chosen.predicted <= best(chosen).keep
+    if chosen.minimal:
+        shown = [k for k in world.attempts if not needed <= k]
+        for name in best(chosen).keep - chosen.predicted:
+            assert best(chosen).keep - {name} in shown
+
+
+def test_a_minimal_plan_with_wider_islands_tells_nothing_of_their_nodes():
+    def speed(keep: Assignment) -> float:
+        return {0: 1.0, 1: 2.0}.get(len(keep), 1.05)
+
+    world = World(always(names(0)), speed=speed, islands=(names(1),))
+    forecast = Foretold(needs(names(0)), needs(names(0)))
+    chosen = foretelling(world, forecast).run(names(0))
+    assert best(chosen).keep == names(0, 1)
+    assert not chosen.minimal

@@ -1,4 +1,4 @@
-from halfwise.pipeline.engines.search import Candidate
+from halfwise.pipeline.engines.candidates import Candidate
 from halfwise.pipeline.engines.table import FP32, MIXED, TF32, Table
 from tests import models
 from tests.fake_tensorrt.faults import Fault

@@ -222,3 +222,30 @@ def test_values_outside_are_told_too():
     profiles = from_options(network, opt=["x:12,s:4x3"], samples=shaped((4, 3)))
     with pytest.raises(CaseError, match="s holds 2×6, allowed 4×3 to 4×3"):
         check_covered(profiles, shaped((4, 3), (2, 6)))
+
+
+def test_without_samples_the_options_are_all_there_is():
+    (made,) = from_options(image_model(), opt=["x:2x3x8x8"], samples=None)
+    assert made.shapes[X].min == made.shapes[X].max == (2, 3, 8, 8)
+    (made,) = from_options(
+        shape_tensor_model(), ["x:1,s:1x1"], ["x:6,s:2x3"], ["x:9,s:3x3"], samples=None
+    )
+    assert made.values == {S: ShapeRange(min=(1, 1), opt=(2, 3), max=(3, 3))}
+    assert from_options(image_model(), samples=None) == ()
+
+
+def test_without_samples_shape_tensors_have_to_be_named():
+    with pytest.raises(CaseError, match="'s' decides about shapes, and its values are not given"):
+        from_options(shape_tensor_model(), opt=["x:6"], samples=None)
+    with pytest.raises(CaseError, match="has 2"):
+        from_options(shape_tensor_model(), ["x:6,s:1"], ["x:6,s:1"], ["x:6,s:1x2"], samples=None)
+
+
+def test_without_samples_a_shape_tensor_may_have_a_dynamic_length():
+    sketch = Sketch()
+    s = sketch.input("s", ["rank"], TensorProto.INT64)
+    full = sketch.op("Reshape", sketch.op("ConstantOfShape", s), [-1])
+    network = sketch.network(full)
+    (made,) = from_options(network, opt=["s:2x3"], samples=None)
+    assert made.shapes == {S: ShapeRange(min=(2,), opt=(2,), max=(2,))}
+    assert made.values == {S: ShapeRange(min=(2, 3), opt=(2, 3), max=(2, 3))}
