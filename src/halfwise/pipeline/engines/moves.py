@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.case import Sample
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import is_standard, node_name
 from halfwise.metrics import Outputs, relative_rms
@@ -94,7 +95,11 @@ class EngineMoves:
         if rounds < 1:
             return None
         rewritten, _ = self.planner.rewrite(failed.keep)
-        sample, settings = self.planner.trials.worst_sample(), self.planner.settings
+        settings = self.planner.settings
+        try:
+            sample = self._worst_sample(failed)
+        except EngineFailed:
+            return None
 
         def run_marked(names: Sequence[TensorName]) -> Outputs | None:
             self.budget.take()
@@ -118,6 +123,20 @@ class EngineMoves:
             device=settings.device,
             libraries=settings.libraries,
         )
+
+    def _worst_sample(self, failed: Candidate) -> Sample:
+        """Return the calibration sample on which an engine is furthest off."""
+        assert failed.build.engine is not None
+        trials = self.planner.trials
+        errors = [
+            max((relative_rms(reference[name], found[name]) for name in reference), default=0.0)
+            for reference, found in zip(
+                trials.references,
+                self.measure.outputs(failed.build.engine, trials.samples),
+                strict=True,
+            )
+        ]
+        return trials.samples[errors.index(max(errors))]
 
     def _tell_change(self, marked: Outputs, plain: Outputs) -> None:
         """Note where marking tensors made another engine of it."""

@@ -2,6 +2,8 @@ from halfwise.pipeline.engines.candidates import Budget
 from halfwise.pipeline.engines.moves import EngineMoves
 from tests import models
 from tests.fake_tensorrt.faults import Fault
+from tests.models import Ill
+from tests.unit.graph.sketch import Sketch
 from tests.unit.stages.casing import names
 
 KEPT = names(*models.layer_norm().kept)
@@ -72,3 +74,20 @@ def test_what_a_rule_keeps_is_always_kept(stage):
     sets = [keep for _, keep in made.unbuildable(attempts.attempt(KEPT, "mixed"))]
     assert sets
     assert all("root" in keep for keep in sets)
+
+
+def test_the_sample_that_is_furthest_off_is_looked_into(stage):
+    # A kernel that is wrong where values are large, which they are in one sample only.
+    s = Sketch()
+    small = s.op("Clip", s.input("x", [1, 16]), -1.0, 1.0, name="small")
+    large = s.op("Sub", "x", small, name="large")
+    ill = Ill(
+        s.proto(s.op("Add", small, s.op("Mul", large, 3.0, name="steep"), name="add")),
+        {"x": models.signals(1, 16, seed=3, peak=1, count=8)},
+    )
+    ill.inputs["x"][4] *= 10
+    ready = stage(ill, lossy={"steep": 1.5})
+    made, attempts = moves(ready)
+    (step, first), *_ = made.culprits(attempts.attempt(NOTHING, "plain"))
+    assert "departs" in step
+    assert "steep" in first
