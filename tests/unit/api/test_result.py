@@ -32,4 +32,4 @@ def test_more_weights_than_a_protobuf_holds(monkeypatch):
     )
     with pytest.raises(CaseError, match="more than a protobuf holds") as told:
         _ = result.model
-    assert "Name a folder" in told.value.hint
+    assert "out=…" in told.value.hint

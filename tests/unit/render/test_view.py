@@ -217,6 +217,14 @@ def test_a_minimal_plan_tells_what_is_predicted_only():
     assert lines[1].endswith("be lowered alone; for 1 node that is predicted, not built.")
 
 
+def test_a_plan_that_engines_did_not_shrink_says_what_ran_out():
+    made = run(plan=plan((kept("/a"),), minimal=False), engines=engines())
+    line = part(report(made), "In figures").lines[1]
+    assert line == (
+        "Not shown to be minimal in the engine: the builds (--max-builds) were used up."
+    )
+
+
 def test_a_plan_that_keeps_everything_is_told_first():
     everything = run(plan=plan((kept("/a"), kept("/b")), candidates=2))
     assert "this is the FP32 model, no faster" in report(everything).caution

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.case import Sample
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import is_standard, node_name
 from halfwise.metrics import Outputs, relative_rms
@@ -31,6 +32,7 @@ class EngineMoves:
         build: Builds a plan with further outputs.
         budget: Builds that may still be spent.
         notes: Takes what to know.
+        ruled: Nodes that the user's rules keep.
     """
 
     planner: Planner
@@ -38,6 +40,7 @@ class EngineMoves:
     build: Callable[[Assignment, Sequence[TensorName]], BuildOutcome]
     budget: Budget
     notes: list[str]
+    ruled: Assignment
 
     def culprits(self, failed: Candidate) -> Iterator[tuple[str, Assignment]]:
         """Yield sets of nodes to add to a plan whose engine is off, likeliest first."""
@@ -82,9 +85,9 @@ class EngineMoves:
         return self._allowed(wider(self.planner.case.network, self.planner.roles, keep))
 
     def _allowed(self, found: Iterable[tuple[str, Assignment]]) -> list[tuple[str, Assignment]]:
-        """Return the sets without a node that a rule of the user lowers."""
+        """Return the sets that follow the rules of the user."""
         lowered = frozenset(self.planner.forced.lowered)
-        return [(name, keep) for name, keep in found if not keep & lowered]
+        return [(name, keep) for name, keep in found if self.ruled <= keep and not keep & lowered]
 
     def _departure(self, failed: Candidate) -> Departure | None:
         """Look into the engine, within the budget; the last build is left for what comes of it."""
@@ -92,7 +95,11 @@ class EngineMoves:
         if rounds < 1:
             return None
         rewritten, _ = self.planner.rewrite(failed.keep)
-        sample, settings = self.planner.trials.worst_sample(), self.planner.settings
+        settings = self.planner.settings
+        try:
+            sample = self._worst_sample(failed)
+        except EngineFailed:
+            return None
 
         def run_marked(names: Sequence[TensorName]) -> Outputs | None:
             self.budget.take()
@@ -116,6 +123,20 @@ class EngineMoves:
             device=settings.device,
             libraries=settings.libraries,
         )
+
+    def _worst_sample(self, failed: Candidate) -> Sample:
+        """Return the calibration sample on which an engine is furthest off."""
+        assert failed.build.engine is not None
+        trials = self.planner.trials
+        errors = [
+            max((relative_rms(reference[name], found[name]) for name in reference), default=0.0)
+            for reference, found in zip(
+                trials.references,
+                self.measure.outputs(failed.build.engine, trials.samples),
+                strict=True,
+            )
+        ]
+        return trials.samples[errors.index(max(errors))]
 
     def _tell_change(self, marked: Outputs, plain: Outputs) -> None:
         """Note where marking tensors made another engine of it."""

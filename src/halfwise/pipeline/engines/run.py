@@ -191,15 +191,17 @@ class EngineRun:
             notes=self.notes,
         )
         budget = Budget(self.engine_settings.max_builds)
+        ruled = _ruled(fixed)
         weak = self.builds.typing == "weak"
         search = EngineSearch(
             attempt=attempts.attempt,
-            moves=EngineMoves(planner, self.measure, attempts.marked, budget, self.notes),
+            moves=EngineMoves(planner, self.measure, attempts.marked, budget, self.notes, ruled),
             order=[node_name(n) for n in planner.case.network.nodes()],
             budget=budget,
             builds=self.engine_settings.builds if weak else 1,
             # What was seen of fusion was seen in weak typing.
             forecast=Forecast(planner, self._inspected) if weak else None,
+            ruled=ruled,
         )
         return search, attempts
 
@@ -264,6 +266,14 @@ class EngineRun:
         started = time.monotonic()
         yield
         self.seconds[name] = time.monotonic() - started
+
+
+def _ruled(fixed: Fixed) -> Assignment:
+    """Return the compute nodes that no engine may have low: all, where nothing is searched."""
+    planner = fixed.planner
+    if planner.settings.keep_above is not None:
+        return fixed.found.kept
+    return fixed.found.kept & frozenset(planner.forced.kept)
 
 
 def _briefly(build: BuildOutcome, *, tell: bool = False) -> BuildOutcome:

@@ -54,7 +54,9 @@ class EngineSearch:
         budget: Builds that may still be spent on new plans.
         builds: Builds of a plan before it counts as confirmed.
         forecast: What emulation predicts; None where nothing is known of these engines.
+        ruled: Nodes that the user's rules keep: no plan that is delivered is without them.
         tried: Every build of each plan.
+        relaxed: The same with TF32 that the settings do not ask for.
         notes: What to know of the result.
     """
 
@@ -64,6 +66,7 @@ class EngineSearch:
     budget: Budget
     builds: int
     forecast: Forecast | None = None
+    ruled: Assignment = frozenset()
     tried: dict[Assignment, list[Candidate]] = field(default_factory=dict)
     relaxed: dict[Assignment, list[Candidate]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -73,7 +76,7 @@ class EngineSearch:
 
         Where the emulation with fusion says that nothing need be kept, that is built first.
         """
-        if self.forecast is not None and self.forecast.enough(frozenset()):
+        if self.forecast is not None and not self.ruled and self.forecast.enough(frozenset()):
             plain = self._plain()
             if plain.passed and self._confirmed(plain):
                 return self._search(plain)
@@ -86,7 +89,8 @@ class EngineSearch:
         """
         for groups in (self.tried, self.relaxed):
             groups |= {keep: [measure(c) for c in group] for keep, group in groups.items()}
-        passing = [keep for keep, group in self.tried.items() if all(c.passed for c in group)]
+        plans = {keep: group for keep, group in self.tried.items() if keep >= self.ruled}
+        passing = [keep for keep, group in plans.items() if all(c.passed for c in group)]
         known = start if start in passing else min(passing, key=len, default=start)
         return self._search(min(self.tried[known], key=lambda c: c.passed))
 
@@ -99,7 +103,7 @@ class EngineSearch:
         while best is not None and settled is None:
             ladder = [best]
             minimal = not best.keep
-            if best.keep and plain.passed and self._confirmed(plain):
+            if best.keep and not self.ruled and plain.passed and self._confirmed(plain):
                 ladder.append(plain)
                 minimal = True
             elif best.keep:
@@ -201,7 +205,7 @@ class EngineSearch:
                 ladder.append(candidate)
             return candidate.passed
 
-        kept, minimal = shrink(ladder[-1].keep, self.order, passes)
+        kept, minimal = shrink(ladder[-1].keep, self._droppable, passes)
         predicted = frozenset(name for name in kept if kept - {name} in ruled_out)
         if ruled_out:
             self.notes.append(
@@ -212,13 +216,17 @@ class EngineSearch:
             )
         return minimal, predicted
 
+    @property
+    def _droppable(self) -> list[NodeName]:
+        return [name for name in self.order if name not in self.ruled]
+
     def _propose(self, ladder: list[Candidate]) -> None:
         """Build what the emulation with fusion says is enough, where that is less."""
         forecast = self.forecast
         if forecast is None:
             return
         start = ladder[-1].keep
-        proposal, _ = shrink(start, self.order, lambda keep, _: forecast.enough(keep))
+        proposal, _ = shrink(start, self._droppable, lambda keep, _: forecast.enough(keep))
         if proposal == start or proposal in self.tried or self.budget.left <= 0:
             return
         candidate = self._try(proposal, "what is enough by the emulation with fusion")

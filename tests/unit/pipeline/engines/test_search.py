@@ -72,12 +72,14 @@ class World:
     def wider(self, keep: Assignment):
         return [("island", keep | nodes) for nodes in self.islands]
 
-    def search(self, *, left: int = 6, builds: int = 3) -> EngineSearch:
-        return EngineSearch(self.attempt, self, ORDER, Budget(left), builds)
+    def search(
+        self, *, left: int = 6, builds: int = 3, ruled: Assignment = NOTHING
+    ) -> EngineSearch:
+        return EngineSearch(self.attempt, self, ORDER, Budget(left), builds, ruled=ruled)
 
 
-def run(world: World, start: Assignment, **how: int) -> Chosen:
-    return world.search(**how).run(start)
+def run(world: World, start: Assignment, left: int = 6) -> Chosen:
+    return world.search(left=left).run(start)
 
 
 def best(chosen: Chosen) -> Candidate:
@@ -95,11 +97,12 @@ sets = st.sets(st.sampled_from(ORDER)).map(frozenset)
     stuck=st.lists(sets, max_size=3),
     left=st.integers(1, 8),
     builds=st.integers(1, 4),
+    ruled=sets,
     luck=st.randoms(use_true_random=False),
     lucky=st.booleans(),
 )
 def test_what_is_delivered_passed_and_the_budget_holds(
-    needed, start, added, stuck, left, builds, luck, lucky
+    needed, start, added, stuck, left, builds, ruled, luck, lucky
 ):
     draws: dict[tuple[Assignment, int], bool] = {}
 
@@ -108,9 +111,14 @@ def test_what_is_delivered_passed_and_the_budget_holds(
             return True
         return draws.setdefault((keep, number), lucky and luck.random() < 0.3)
 
-    tuple_of = tuple(added)
-    world = World(passes, lambda keep: keep not in stuck, added=tuple_of, others=tuple_of)
-    search = world.search(left=left, builds=builds)
+    world = World(
+        passes,
+        lambda keep: keep not in stuck,
+        added=tuple(added),
+        others=tuple(keep | ruled for keep in added),
+    )
+    search = world.search(left=left, builds=builds, ruled=ruled)
+    start |= ruled
     chosen = search.run(start)
     plans = [keep for keep in world.attempts if keep]
     assert len(plans) + (start == NOTHING) <= left
@@ -120,6 +128,7 @@ def test_what_is_delivered_passed_and_the_budget_holds(
         assert chosen.excesses == ()
         return
     assert chosen.best.passed
+    assert chosen.best.keep >= ruled
     known = search.tried[chosen.best.keep]
     assert chosen.best in known
     passed = sum(c.passed for c in known)
