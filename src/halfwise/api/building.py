@@ -102,7 +102,7 @@ class _Asked:
 
     network: Network
     rules: Rules
-    layers: frozenset[NodeName]
+    layers: tuple[NodeName, ...]
     to: To | None
 
     def build(
@@ -121,15 +121,16 @@ class _Asked:
         roles = roles_of(self.network, low_type(fmt))
         kept = frozenset(apply_rules(self.network, roles, self.rules).kept)
         fp32 = kept | carried(self.network, roles, kept) if kept else kept
-        kept |= self.layers
+        keep = dict.fromkeys((*constraints(self.network, roles, fp32), *self.layers))
+        kept |= frozenset(self.layers)
         watcher.stage("build")
         builds = Builds(worker, settings, typing, profiles, None, watcher)
         outcome = builds.build(
             file,
             out.name,
-            low=None if self.to in (None, "fp32") else self.to,  # type: ignore[arg-type]
+            low=None if self.to == "fp32" else self.to,
             tf32=settings.tf32,
-            keep=constraints(self.network, roles, fp32 | kept),
+            keep=keep,
         )
         if outcome.engine is None:
             raise build_failed(outcome, "no engine of this model")
@@ -173,7 +174,7 @@ def _check(to: To | None, kept: Sequence[str]) -> None:
         )
 
 
-def _layers(network: Network, texts: Sequence[str]) -> frozenset[NodeName]:
+def _layers(network: Network, texts: Sequence[str]) -> tuple[NodeName, ...]:
     """Return the nodes that --layerPrecisions asks to be FP32.
 
     Raises:
@@ -183,9 +184,8 @@ def _layers(network: Network, texts: Sequence[str]) -> frozenset[NodeName]:
     items = [item.strip() for text in texts for item in text.split(",") if item.strip()]
     if unread := next((item for item in items if ":" not in item), None):
         raise UsageError(f"--layerPrecisions has {unread!r}; expected NAME:TYPE,…", HELP)
-    asked = [
-        (name.strip("\"'"), kind) for name, _, kind in (item.rpartition(":") for item in items)
-    ]
+    pairs = (item.rpartition(":") for item in items)
+    asked = [(name.strip("\"'"), kind) for name, _, kind in pairs]
     names = map(node_name, network.model.graph.all_nodes())
     types = layer_types(asked, [NetworkLayer(name=n, type="", nodes=(n,)) for n in names])
     if other := next((f"{name}:{kind}" for name, kind in types.items() if kind != "fp32"), None):
@@ -193,7 +193,7 @@ def _layers(network: Network, texts: Sequence[str]) -> frozenset[NodeName]:
             f"--layerPrecisions {other} cannot be had: what is not fp32 is up to the builder.",
             "Name the layers to be fp32 only; --to is the lowest format of the others.",
         )
-    return frozenset(map(NodeName, types))
+    return tuple(map(NodeName, types))
 
 
 def _profiles(network: Network, samples: Samples | None, target: Target) -> tuple[Profile, ...]:
