@@ -278,9 +278,14 @@ def _minimality(run: Run, plan: Plan) -> str:
         others = f"besides those that {who}, " if who else ""
         return (
             f"Minimal: on the calibration samples {others}none of the kept nodes could be lowered "
-            "alone."
+            f"alone{_as_predicted(run)}."
         )
     return _not_minimal(run)
+
+
+def _as_predicted(run: Run) -> str:
+    nodes = run.engines.needed_as_predicted if run.engines is not None else ()
+    return f"; for {count(len(nodes), 'node')} that is predicted, not built" if nodes else ""
 
 
 def _not_minimal(run: Run) -> str:

@@ -1,7 +1,7 @@
 """Try an assignment: emulate it on samples, worst first, and stop at the first that fails."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isnan, nan
 
 import numpy as np
@@ -86,6 +86,10 @@ class Trials:
         self.evaluations += 1
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
         return each
+
+    def on(self, switched: Switched, session: Session) -> "Trials":
+        """Return trials of the same samples on another emulation, in the samples' own order."""
+        return replace(self, switched=switched, session=session, evaluations=0, runs=0, _known={})
 
     def worst_sample(self) -> Sample:
         """Return the sample that trials look at first."""

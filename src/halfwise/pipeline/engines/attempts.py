@@ -7,10 +7,10 @@ from pathlib import Path
 from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.graph.roles import Role
 from halfwise.pipeline.engines.builds import Builds
+from halfwise.pipeline.engines.candidates import Assignment, Candidate
 from halfwise.pipeline.engines.files import ModelFiles
 from halfwise.pipeline.engines.measure import Measure
 from halfwise.pipeline.engines.regime import low_format
-from halfwise.pipeline.engines.search import Assignment, Candidate
 from halfwise.pipeline.planner import Planner
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, NodeName, TensorName
@@ -39,26 +39,32 @@ class Attempts:
     fp32: Path
     watcher: Watcher
     notes: list[str]
-    _built: set[Assignment] = field(default_factory=set)
+    _built: set[tuple[Assignment, bool]] = field(default_factory=set)
 
-    def attempt(self, keep: Assignment, step: str) -> Candidate:
-        """Build the plan that keeps `keep`, and measure its engine; `step` says why."""
-        build = self._build(keep, step, fresh=keep in self._built)
-        self._built.add(keep)
+    def attempt(self, keep: Assignment, step: str, tf32: bool = False) -> Candidate:
+        """Build the plan that keeps `keep`, and measure its engine.
+
+        Args:
+            keep: Compute nodes to be FP32.
+            step: Why it is tried.
+            tf32: Whether to allow TF32 although the settings do not ask for it.
+        """
+        build = self._build(keep, step, tf32=tf32, fresh=(keep, tf32) in self._built)
+        self._built.add((keep, tf32))
         if build.engine is None:
-            return Candidate(keep, step, build)
+            return Candidate(keep, step, build, tf32=tf32)
         try:
             excess = self._excess(build)
             latency = self.measure.latency(build.engine)
         except EngineFailed as failed:
             self.notes.append(f"the engine of build {build.number} does not run: {failed.message}")
             self.watcher.note(self.notes[-1])
-            return Candidate(keep, step, build, failure=failed.message)
+            return Candidate(keep, step, build, failure=failed.message, tf32=tf32)
         self.watcher.note(
             f"build {build.number} keeps {len(keep)}: error {excess:.3g} of what is allowed, "
             f"{latency.median_ms:.3g} ms"
         )
-        return Candidate(keep, step, build, excess, latency)
+        return Candidate(keep, step, build, excess, latency, tf32=tf32)
 
     def again(self, candidate: Candidate) -> Candidate:
         """Return a candidate with its error on the calibration samples that there are now."""
@@ -85,9 +91,10 @@ class Attempts:
         step: str,
         *,
         outputs: Sequence[TensorName] = (),
+        tf32: bool = False,
         fresh: bool = False,
     ) -> BuildOutcome:
-        tf32 = self.builds.settings.tf32
+        tf32 = tf32 or self.builds.settings.tf32
         if self.builds.typing == "strong":
             mixed = self.files.mixed(self.planner, keep)
             return self.builds.build(mixed, step, tf32=tf32, outputs=outputs, fresh=fresh)

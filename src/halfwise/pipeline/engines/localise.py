@@ -6,6 +6,7 @@ one: few are marked at once, and how far that changed the final outputs is told.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import onnx_ir as ir
 
@@ -57,6 +58,8 @@ def localise(
     run_marked: RunMarked,
     *,
     rounds: int,
+    device: str = "cpu",
+    libraries: Sequence[Path] = (),
 ) -> Departure | None:
     """Return the nodes among which the engine first departs from the emulation of its plan.
 
@@ -67,12 +70,18 @@ def localise(
         sample: A sample on which the engine is off.
         run_marked: Builds and runs the plan with further outputs.
         rounds: How many builds it may use.
+        device: Where model and emulation run.
+        libraries: Custom operator libraries.
 
     Returns:
         The departure; None where no marked tensor is off, or no engine could be built.
     """
     line = _line(network, roles)
-    reference, predicted = _Tensors(network.model, sample), _Tensors(emulation, sample)
+
+    def values(model: ir.Model, names: Sequence[TensorName]) -> Outputs:
+        session = Session(with_outputs(model, names), device=device, libraries=libraries)
+        return session.run(sample, names)
+
     low, high, found, used = 0, len(line), None, 0
     while used < rounds and high - low > 1:
         places = _spread(low, high)
@@ -81,7 +90,7 @@ def localise(
         used += 1
         if outputs is None:
             break
-        off = _first_off(names, outputs, reference.get(names), predicted.get(names))
+        off = _first_off(names, outputs, values(network.model, names), values(emulation, names))
         if off is None:  # other marks make another engine: what is known already has to do
             break
         index, error, expected = off
@@ -92,16 +101,6 @@ def localise(
         return None
     nodes = tuple(dict.fromkeys(name for name, _ in line[low:high]))
     return Departure(nodes, *found, used)
-
-
-class _Tensors:
-    """Values of tensors of a model on one sample."""
-
-    def __init__(self, model: ir.Model, sample: Sample) -> None:
-        self._model, self._sample = model, sample
-
-    def get(self, names: Sequence[TensorName]) -> Outputs:
-        return Session(with_outputs(self._model, names)).run(self._sample, names)
 
 
 def _line(network: Network, roles: Roles) -> list[tuple[NodeName, TensorName]]:

@@ -34,6 +34,11 @@ FP32_SNR_DB = 60.0
 """What an FP32 engine without TF32 reaches when it computes the same function: rounding in another
 order gives 84 to 133 dB on real models, a wrong kernel 29 (docs/tensorrt.md has the list)."""
 
+QUICK_SECONDS = 0.5
+"""For which a candidate of the search is timed."""
+THOROUGH_SECONDS = 1.0
+"""For which a row of the final table is timed, one after another: a GPU's clock drifts."""
+
 
 @dataclass
 class Measure:
@@ -117,12 +122,13 @@ class Measure:
         """Return verdicts at min, opt and max shapes of every profile."""
         return tuple(self._at(engine, batches) for batches in self._plan(samples))
 
-    def latency(self, engine: EngineFile, seconds: float = 0.5) -> Latency:
+    def latency(self, engine: EngineFile, *, thorough: bool = False) -> Latency:
         """Return the speed of an engine, at the first profile's opt shapes where data have them.
 
-        All engines of a case are timed on the same sample, for `seconds` or 100 runs, whichever
-        takes longer: fewer have no 99th percentile.
+        All engines of a case are timed on the same sample. 100 runs at least: fewer have no 99th
+        percentile.
         """
+        seconds = THOROUGH_SECONDS if thorough else QUICK_SECONDS
         profile, sample = self._typical
         timeout = self.engine_settings.run_timeout
         return self.worker.time(engine, profile, sample, timeout, seconds=seconds, iterations=100)

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.graph.fusions import wider
+from halfwise.graph.model import is_standard, node_name
 from halfwise.metrics import Outputs, relative_rms
+from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
 from halfwise.pipeline.engines.localise import NOISE, Departure, localise
 from halfwise.pipeline.engines.measure import Measure
-from halfwise.pipeline.engines.search import Assignment, Budget, Candidate
 from halfwise.pipeline.planner import Planner
 from halfwise.records import BuildOutcome, TensorName
 from halfwise.stages.constrain import rebuildable
 
+TF32_OPS = ("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul")
+"""Whose FP32 inputs tensor cores can round to TF32: 8 bits of exponent, 10 of mantissa."""
 LOCALISING = 2
 """Builds with marked tensors per failing candidate: with six tensors each they leave 1 of 36."""
 
@@ -42,7 +45,7 @@ class EngineMoves:
         departure = self._departure(failed)
         if departure is not None:
             nodes = frozenset(departure.nodes) - keep - lowered
-            where = f"{departure.nodes[0]} to {departure.nodes[-1]}"
+            where = " to ".join(dict.fromkeys((departure.nodes[0], departure.nodes[-1])))
             self.notes.append(
                 f"the engine departs from the emulation in {where}: relative error "
                 f"{departure.error:.2g}, {departure.predicted:.2g} predicted"
@@ -68,6 +71,12 @@ class EngineMoves:
         )
         return self._allowed(found)
 
+    def gains_from_tf32(self, keep: Assignment) -> bool:
+        """Return whether TF32 is forbidden so far, and would make a kept node faster."""
+        nodes = self.planner.case.network.nodes()
+        products = (n for n in nodes if is_standard(n, *TF32_OPS))
+        return not self.measure.engine_settings.tf32 and any(node_name(n) in keep for n in products)
+
     def wider(self, keep: Assignment) -> Iterable[tuple[str, Assignment]]:
         """Return wider islands around a kept set, by name, in growing order."""
         return self._allowed(wider(self.planner.case.network, self.planner.roles, keep))
@@ -83,8 +92,7 @@ class EngineMoves:
         if rounds < 1:
             return None
         rewritten, _ = self.planner.rewrite(failed.keep)
-        trials = self.planner.trials
-        sample = trials.worst_sample()
+        sample, settings = self.planner.trials.worst_sample(), self.planner.settings
 
         def run_marked(names: Sequence[TensorName]) -> Outputs | None:
             self.budget.take()
@@ -101,10 +109,12 @@ class EngineMoves:
         return localise(
             self.planner.case.network,
             self.planner.roles,
-            emulate_typed(rewritten.model, accumulate=self.planner.settings.accumulate),
+            emulate_typed(rewritten.model, accumulate=settings.accumulate),
             sample,
             run_marked,
             rounds=rounds,
+            device=settings.device,
+            libraries=settings.libraries,
         )
 
     def _tell_change(self, marked: Outputs, plain: Outputs) -> None:

@@ -11,15 +11,18 @@ from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.backends.tensorrt.journal import Journal
 from halfwise.case import Case, EngineSettings, Settings
 from halfwise.graph.model import node_name
+from halfwise.graph.roles import Roles
 from halfwise.pipeline.engines.attempts import Attempts
 from halfwise.pipeline.engines.builds import Builds
+from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
 from halfwise.pipeline.engines.failed import build_failed
 from halfwise.pipeline.engines.files import ModelFiles
+from halfwise.pipeline.engines.forecast import Forecast, rounds
 from halfwise.pipeline.engines.heldout import HeldOut
 from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure, with_shapes
 from halfwise.pipeline.engines.moves import EngineMoves
 from halfwise.pipeline.engines.regime import regime
-from halfwise.pipeline.engines.search import Assignment, Budget, Candidate, Chosen, EngineSearch
+from halfwise.pipeline.engines.search import Chosen, EngineSearch
 from halfwise.pipeline.engines.table import FP32, TF32, Table
 from halfwise.pipeline.loop import Fixed
 from halfwise.progress import Watcher
@@ -27,8 +30,8 @@ from halfwise.records import (
     BuildOutcome,
     Criterion,
     EngineResult,
-    EngineRound,
     Engines,
+    PrecisionProof,
     Verdict,
 )
 from halfwise.stages.constrain import unmatched
@@ -51,7 +54,7 @@ class Proven:
         verdict: On the held-out samples: in the delivered engine, or the one that came closest; in
             the FP32 engine where that is wrong; the emulation's, failed, where no engine runs.
         keep: Compute nodes of the delivered plan; None where none passed.
-        minimal: Whether every smaller set that was left was tried in the engine.
+        minimal: Whether no kept node can be dropped, as engines or predictions show.
         joined: Held-out samples that joined the calibration.
     """
 
@@ -165,8 +168,9 @@ class EngineRun:
         keep = None if chosen.best is None else chosen.best.keep
         engines = self._record(rows).model_copy(
             update={
-                "rounds": _rounds(search, fixed),
+                "rounds": rounds(search, fixed.planner.trials),
                 "keep": tuple(n for n in search.order if n in (keep or ())),
+                "needed_as_predicted": tuple(n for n in search.order if n in chosen.predicted),
                 "emulated": fixed.verdict,
                 "delivered": final.build.engine if final is not None and verdict.passed else None,
                 "spread": chosen.excesses,
@@ -187,14 +191,25 @@ class EngineRun:
             notes=self.notes,
         )
         budget = Budget(self.engine_settings.max_builds)
+        weak = self.builds.typing == "weak"
         search = EngineSearch(
             attempt=attempts.attempt,
             moves=EngineMoves(planner, self.measure, attempts.marked, budget, self.notes),
             order=[node_name(n) for n in planner.case.network.nodes()],
             budget=budget,
-            builds=self.engine_settings.builds if self.builds.typing == "weak" else 1,
+            builds=self.engine_settings.builds if weak else 1,
+            # What was seen of fusion was seen in weak typing.
+            forecast=Forecast(planner, self._inspected) if weak else None,
         )
         return search, attempts
+
+    def _inspected(self, build: BuildOutcome, roles: Roles) -> PrecisionProof | None:
+        if build.engine is None:
+            return None
+        try:
+            return self.measure.proof(build, roles, {})
+        except EngineFailed:
+            return None
 
     def _joins(self, best: Candidate, heldout: HeldOut) -> bool:
         """Judge an engine on the held-out samples; return whether any of them joined the search."""
@@ -249,26 +264,6 @@ class EngineRun:
         started = time.monotonic()
         yield
         self.seconds[name] = time.monotonic() - started
-
-
-def _rounds(search: EngineSearch, fixed: Fixed) -> tuple[EngineRound, ...]:
-    """Return every plan that was built, with what the emulation predicts of it."""
-    predicted = {keep: fixed.planner.trials.excess(keep) for keep in search.tried}
-    candidates = sorted(
-        (c for group in search.tried.values() for c in group), key=lambda c: c.build.number
-    )
-    return tuple(
-        EngineRound(
-            step=c.step,
-            build=c.build.number,
-            keep=tuple(n for n in search.order if n in c.keep),
-            predicted=predicted[c.keep],
-            measured=c.excess,
-            passed=c.passed,
-            median_ms=None if c.latency is None else c.latency.median_ms,
-        )
-        for c in candidates
-    )
 
 
 def _briefly(build: BuildOutcome, *, tell: bool = False) -> BuildOutcome:

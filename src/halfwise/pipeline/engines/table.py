@@ -7,16 +7,14 @@ from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.case import Samples
 from halfwise.graph.roles import Role, Roles
 from halfwise.metrics import Outputs
+from halfwise.pipeline.engines.candidates import Assignment, Candidate
 from halfwise.pipeline.engines.measure import Measure
-from halfwise.pipeline.engines.search import Assignment, Candidate
 from halfwise.records import BuildOutcome, EngineResult, NodeName, Precision, Verdict
 from halfwise.stages.contrast import ab_remark, fp32_remark, same_outputs
 
 FP32 = "FP32, TF32 off"
 TF32 = "FP32, TF32 on"
 MIXED = "mixed"
-SECONDS = 1.0
-"""For which each row is timed, one after another: a GPU's clock drifts while a search lasts."""
 
 
 @dataclass
@@ -90,7 +88,7 @@ class Table:
             return row.model_copy(update={"failure": failure, "latency": candidate.latency})
         measure = self.measure
         try:
-            latency = measure.latency(build.engine, SECONDS)
+            latency = measure.latency(build.engine, thorough=True)
             judged = measure.judge(
                 build.engine, self.samples, self.references, unseen=self.unseen
             ).verdict
