@@ -19,7 +19,8 @@ def test_only_what_is_given_is_passed_on(call, answer):
     assert call(*LINE)[0] == 0
     options = calls[0][1]
     assert options.pop("watcher")
-    assert options == {"inputs": None, "to": None, "keep": (), "keep_op": ()}
+    lists = {"keep": (), "keep_op": (), "layer_precisions": ()}
+    assert options == {"inputs": None, "to": None, **lists}
 
 
 def test_options(call, answer):

@@ -45,7 +45,8 @@ def test_build_and_inspect(call, engine, eight, tmp_path):
 def test_build_tells_what_no_constraint_reached(call, tmp_path, fake_worker):
     save_squares(tmp_path)
     command = fake_worker("8.6.1", ignored=["square"])
-    options = ("--optShapes", "x:2x4", "--to", "fp16", "--keep", "square", *worker(command))
+    named = ("--to", "fp16", "--layerPrecisions", "square:fp32")
+    options = ("--optShapes", "x:2x4", *named, *worker(command))
     ended = call("build", "m.onnx", "-o", "e.engine", *options)
     assert ended.code == 0
     assert "Not as asked" in ended.out

@@ -24,8 +24,8 @@ from halfwise.graph.roles import Role, Roles, roles_of
 from halfwise.pipeline.engines import Builds, build_failed, inspect_engine, regime
 from halfwise.pipeline.engines.files import save
 from halfwise.progress import Silent, Watcher
-from halfwise.records import EngineBuild, NodeName, Precision, Profile, Typing
-from halfwise.stages.constrain import constraints, unmatched
+from halfwise.records import EngineBuild, NetworkLayer, NodeName, Precision, Profile, Typing
+from halfwise.stages.constrain import constraints, layer_types, unmatched
 from halfwise.stages.plan.rules import apply_rules
 from halfwise.stages.profiles import check_covered, profiles_from_data, profiles_from_options
 from halfwise.store import refuse_existing
@@ -47,6 +47,7 @@ def build(
     to: To | None = None,
     keep: Sequence[str] = (),
     keep_op: Sequence[str] = (),
+    layer_precisions: Sequence[str] = (),
     preprocess: str | None = None,
     watcher: Watcher | None = None,
     **options: Unpack[BuildingOptions],
@@ -61,6 +62,8 @@ def build(
         to: The lowest format that the builder may choose, in weak typing; FP32 by default.
         keep: Nodes to constrain to FP32, by the rules of `fix`; weak typing only.
         keep_op: Operator types to constrain likewise.
+        layer_precisions: Values of trtexec's --layerPrecisions, of which fp32 can be had: these
+            nodes alone are constrained, without what moves data between them.
         preprocess: As in `Options`.
         watcher: Is told about progress.
         options: See `BuildingOptions`.
@@ -71,7 +74,7 @@ def build(
     """
     watcher, path = watcher or Silent(), Path(out)
     target = engine_target({name: value for name, value in options.items() if value is not None})
-    _check(to, (*keep, *keep_op))
+    _check(to, (*keep, *keep_op, *layer_precisions))
     refuse_existing(path, "file")
     watcher.stage("load")
     network = load_model(model)
@@ -82,7 +85,7 @@ def build(
         for note in loaded.notes:
             watcher.note(note)
     rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))
-    asked = _Asked(network, rules, to)
+    asked = _Asked(network, rules, _layers(network, layer_precisions), to)
     profiles = _profiles(network, samples, target)
     with (
         usable(target.workers[0], watcher) as worker,
@@ -99,6 +102,7 @@ class _Asked:
 
     network: Network
     rules: Rules
+    layers: tuple[NodeName, ...]
     to: To | None
 
     def build(
@@ -117,14 +121,16 @@ class _Asked:
         roles = roles_of(self.network, low_type(fmt))
         kept = frozenset(apply_rules(self.network, roles, self.rules).kept)
         fp32 = kept | carried(self.network, roles, kept) if kept else kept
+        keep = dict.fromkeys((*constraints(self.network, roles, fp32), *self.layers))
+        kept |= frozenset(self.layers)
         watcher.stage("build")
         builds = Builds(worker, settings, typing, profiles, None, watcher)
         outcome = builds.build(
             file,
             out.name,
-            low=None if self.to in (None, "fp32") else self.to,  # type: ignore[arg-type]
+            low=None if self.to == "fp32" else self.to,
             tf32=settings.tf32,
-            keep=constraints(self.network, roles, fp32),
+            keep=keep,
         )
         if outcome.engine is None:
             raise build_failed(outcome, "no engine of this model")
@@ -151,7 +157,7 @@ class _Asked:
         )
 
     def _check_typing(self, typing: Typing) -> None:
-        if typing == "strong" and (self.to is not None or self.rules != Rules()):
+        if typing == "strong" and (self.to is not None or self.layers or self.rules != Rules()):
             option = "--to" if self.to is not None else "--keep"
             raise UsageError(
                 f"{option} has no meaning in strong typing: there the types are the model's own.",
@@ -166,6 +172,28 @@ def _check(to: To | None, kept: Sequence[str]) -> None:
         raise UsageError(
             "--keep has no meaning where everything is FP32.", "Give --to fp16 or --to bf16 too."
         )
+
+
+def _layers(network: Network, texts: Sequence[str]) -> tuple[NodeName, ...]:
+    """Return the nodes that --layerPrecisions asks to be FP32.
+
+    Raises:
+        UsageError: an item is no NAME:TYPE, or of another type.
+        CaseError: a name is that of no node, or a node is asked to have two types.
+    """
+    items = [item.strip() for text in texts for item in text.split(",") if item.strip()]
+    if unread := next((item for item in items if ":" not in item), None):
+        raise UsageError(f"--layerPrecisions has {unread!r}; expected NAME:TYPE,…", HELP)
+    pairs = (item.rpartition(":") for item in items)
+    asked = [(name.strip("\"'"), kind) for name, _, kind in pairs]
+    names = map(node_name, network.model.graph.all_nodes())
+    types = layer_types(asked, [NetworkLayer(name=n, type="", nodes=(n,)) for n in names])
+    if other := next((f"{name}:{kind}" for name, kind in types.items() if kind != "fp32"), None):
+        raise UsageError(
+            f"--layerPrecisions {other} cannot be had: what is not fp32 is up to the builder.",
+            "Name the layers to be fp32 only; --to is the lowest format of the others.",
+        )
+    return tuple(map(NodeName, types))
 
 
 def _profiles(network: Network, samples: Samples | None, target: Target) -> tuple[Profile, ...]:

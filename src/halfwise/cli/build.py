@@ -38,6 +38,14 @@ def command(
         list[str] | None,
         typer.Option(metavar="TYPE", help="Constrain all nodes of this type. Repeatable."),
     ] = None,
+    layer_precisions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--layerPrecisions",
+            metavar="SPEC",
+            help="As for trtexec: name:fp32,… with * in names; constrains these alone.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     **options: Any,
 ) -> None:
@@ -53,6 +61,7 @@ def command(
             to=to,
             keep=keep or (),
             keep_op=keep_op or (),
+            layer_precisions=layer_precisions or (),
             watcher=watcher,
             **options,
         )

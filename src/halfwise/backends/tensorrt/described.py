@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from halfwise.backends.tensorrt.worker import NEWEST_CHECKED
@@ -47,9 +48,13 @@ def described(answer: Mapping[str, Any]) -> Description:
 
 
 def profiles_of(engine: Description) -> tuple[Profile, ...]:
-    """Return the optimization profiles of an engine; none where no input has a choice."""
+    """Return the optimization profiles of an engine; none where no input has a choice.
+
+    Values of shape tensors are left out where they are not all told: of two elements, 8.6.0 told
+    the first (H200).
+    """
     inputs = [t for t in engine.tensors if t.is_input and len(t.limits) == engine.profiles]
-    chosen = [t for t in inputs if t.shape_tensor or -1 in t.shape]
+    chosen = [t for t in inputs if (_told(t) if t.shape_tensor else -1 in t.shape)]
     if not chosen:
         return ()
     return tuple(
@@ -59,6 +64,10 @@ def profiles_of(engine: Description) -> tuple[Profile, ...]:
         )
         for index in range(engine.profiles)
     )
+
+
+def _told(tensor: EngineTensor) -> bool:
+    return all(len(limits.opt) == prod(tensor.shape) for limits in tensor.limits)
 
 
 def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) -> WorkerInfo:

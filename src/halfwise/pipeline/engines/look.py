@@ -68,7 +68,7 @@ def inspect_engine(
         layers = engine_layers(text, network, tf32=config is None or config.tf32)
         proof = prove(layers, network, roles, asked or {}, milliseconds, config)
         latency = worker.time(engine, profile, feeds, timeout, seconds=0.5, iterations=100)
-    except EngineFailed as failed:
+    except (EngineFailed, CaseError) as failed:
         if samples is not None:
             raise
         notes = [f"It does not run on zeros: {failed.message} Give --inputs."]
@@ -122,6 +122,7 @@ def zeros(engine: Description) -> dict[str, np.ndarray]:
         if name in profile.shapes:
             shape = profile.shapes[name].opt
         feeds[name] = np.zeros(shape, dtype_of(tensor.dtype))
-        if name in profile.values:
-            feeds[name] = np.resize(np.asarray(profile.values[name].opt, feeds[name].dtype), shape)
+        if tensor.shape_tensor and tensor.limits:
+            # Where not all values are told, those that are stand for the others.
+            feeds[name] = np.resize(np.asarray(tensor.limits[0].opt, feeds[name].dtype), shape)
     return feeds

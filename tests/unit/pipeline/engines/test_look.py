@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfwise.backends.tensorrt.described import Description
+from halfwise.backends.tensorrt.described import Description, profiles_of
 from halfwise.case import Samples
 from halfwise.errors import CaseError
 from halfwise.pipeline.engines.look import typical, zeros
@@ -57,6 +57,16 @@ def test_zeros_have_opt_shapes_and_shape_tensors_opt_values():
     }
     assert found["size"].tolist() == [5, 6]
     assert not found["x"].any()
+
+
+def test_shape_tensors_that_are_not_told_in_full():
+    """As 8.6.0 on an H200 told the values [1, 1], [4, 2] and [16, 16] of two elements."""
+    limits = (ShapeRange(min=(1,), opt=(4,), max=(16,)),) * 2
+    part = tensor("i", dtype="int32", shape=(2,), shape_tensor=True, limits=limits)
+    assert zeros(engine(tensor(), part))["i"].tolist() == [4, 4]
+    values = {"x": np.zeros((2, 4), np.float32), "i": np.array([4, 2], np.int32)}
+    assert typical(engine(tensor(), part), Samples(("s",), lambda _: values)) == (0, values)
+    assert not profiles_of(engine(tensor(), part))[0].values
 
 
 def test_a_sample_at_opt_shapes_is_taken_else_the_first():
