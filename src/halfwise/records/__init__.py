@@ -26,6 +26,13 @@ from halfwise.records.engine import (
     ShapeVerdict,
 )
 from halfwise.records.explained import LogFinding, LogNode, LogReport, Severity
+from halfwise.records.finding import (
+    SEVERITIES,
+    ConstraintReport,
+    Finding,
+    FindingSeverity,
+    LintReport,
+)
 from halfwise.records.judged import (
     Criterion,
     IntermediateNonfinite,
@@ -49,9 +56,11 @@ from halfwise.records.run import Cost, Provenance, Run
 
 __all__ = [
     "SCHEMA_VERSION",
+    "SEVERITIES",
     "AdjustedConstant",
     "BuildConfig",
     "BuildOutcome",
+    "ConstraintReport",
     "Cost",
     "Criterion",
     "Detail",
@@ -60,6 +69,8 @@ __all__ = [
     "EngineResult",
     "EngineRound",
     "Engines",
+    "Finding",
+    "FindingSeverity",
     "Growth",
     "Guard",
     "GuardKind",
@@ -69,6 +80,7 @@ __all__ = [
     "KeptNode",
     "Latency",
     "Level",
+    "LintReport",
     "LogFinding",
     "LogNode",
     "LogReport",
