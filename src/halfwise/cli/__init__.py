@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli import doctor, explain_log, fix, observe, report, verify
+from halfwise.cli import constraints, doctor, explain_log, fix, lint, observe, report, verify
 from halfwise.errors import HalfwiseError
 
 INTERRUPTED = 130
@@ -30,7 +30,8 @@ app = typer.Typer(
     name="halfwise",
     add_completion=False,
     no_args_is_help=True,
-    epilog="Exit codes: 0 passed, 10 verdict failed, 2 usage, 3 model or inputs unusable, "
+    epilog="Exit codes: 0 passed, 10 verdict failed or something found, 2 usage, "
+    "3 model or inputs unusable, "
     "4 library or device missing, 5 build failed, 6 run failed, "
     "7 a run folder or record that is damaged or of another version or model.",
     pretty_exceptions_enable=False,
@@ -39,6 +40,8 @@ app = typer.Typer(
 app.command("fix")(fix.command)
 app.command("verify")(verify.command)
 app.command("observe")(observe.command)
+app.command("lint")(lint.command)
+app.add_typer(constraints.app, name="constraints")
 app.command("explain-log")(explain_log.command)
 app.command("report")(report.command)
 app.command("doctor")(doctor.command)

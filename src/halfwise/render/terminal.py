@@ -15,7 +15,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.records import LogReport, Observations, Run
+from halfwise.records import ConstraintReport, LintReport, LogReport, Observations, Run
+from halfwise.render.findings import checked, linted
 from halfwise.render.log import explained
 from halfwise.render.parts import Lines, Report, Table
 from halfwise.render.tensors import observed
@@ -39,6 +40,16 @@ def print_observations(observations: Observations, limit: float) -> None:
 def print_log(log: LogReport) -> None:
     """Print what a builder's log says to standard output."""
     _draw(explained(log), terminal(sys.stdout))
+
+
+def print_lint(report: LintReport) -> None:
+    """Print what is wrong with a model to standard output."""
+    _draw(linted(report), terminal(sys.stdout))
+
+
+def print_constraints(report: ConstraintReport) -> None:
+    """Print what is wrong with constraints to standard output."""
+    _draw(checked(report), terminal(sys.stdout))
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
