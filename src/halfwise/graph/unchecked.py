@@ -4,7 +4,9 @@ A linter has to say what is wrong with a file that nobody else takes. So each st
 normal form is taken where it can be, and where it cannot the graph stays as it was before it.
 """
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -106,14 +108,28 @@ def read_unchecked(path: Path) -> Unchecked:
         # Inlining hands metadata on, so that what comes of a call knows where that stands.
         node.metadata_props.add(key=_PLACE, value=str(number))
     refusal = _refusal(path)
-    try:
-        model = ir.serde.deserialize_model(proto)
-    except _UNREADABLE as error:
-        why = f"the graph cannot be read: {_line(error)}"
-        return Unchecked(proto, path, None, tuple(nodes), refusal, (why,))
-    unread, broken, names = _normalise(model, path)
+    with _silent():
+        try:
+            model = ir.serde.deserialize_model(proto)
+        except _UNREADABLE as error:
+            why = f"the graph cannot be read: {_line(error)}"
+            return Unchecked(proto, path, None, tuple(nodes), refusal, (why,))
+        unread, broken, names = _normalise(model, path)
     network = Network(model=model, path=path, sha256="", original_names=names)
     return Unchecked(proto, path, network, tuple(nodes), refusal, unread, broken)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep onnx-ir from writing to standard error what it makes of a broken graph."""
+    logger, handler = logging.getLogger("onnx_ir"), logging.NullHandler()
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
 
 
 def _refusal(path: Path) -> str:
