@@ -6,6 +6,7 @@ stands before and within one pair of single quotes is the name, and without quot
 before the last colon.
 """
 
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def read(words: Sequence[str]) -> Given:
 
 
 def _words(words: Sequence[str]) -> list[str]:
-    if len(words) != 1 or not any(c.isspace() for c in words[0].strip()):
+    if len(words) != 1 or not _is_line(words[0]):
         return [word.strip() for word in words]
     try:
         # A pasted command may go over several lines.
@@ -105,6 +106,12 @@ def _words(words: Sequence[str]) -> list[str]:
         raise UsageError(
             f"A shell could not read the command: {error}.", "Paste it as it was typed."
         ) from error
+
+
+def _is_line(text: str) -> bool:
+    """Return whether a text is several words of a shell; names of layers may hold blanks too."""
+    options = len(re.findall(r"(?:^|\s)--\w", text))
+    return options > 1 or bool(options and ('"' in text or not text.lstrip().startswith("--")))
 
 
 def _keys(option: str, value: str) -> Iterable[Key]:
