@@ -79,7 +79,7 @@ def subnormal(subject: Subject) -> Iterator[Found]:
 def variance(subject: Subject) -> Iterator[Found]:
     """A variance that FP16 cannot hold changes the scale of its channel where it is stored in FP16.
 
-    To first order 1/√(v + eps) changes by |δv| / 2(v + eps); beyond 65504 it is lost.
+    To first order 1/√(v + eps) changes by δv / 2(v + eps); beyond 65504 it is lost.
     """
     for node in subject.nodes():
         if node.op_type != "BatchNormalization" or len(node.inputs) <= _VARIANCE:

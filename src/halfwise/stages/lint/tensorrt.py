@@ -15,17 +15,19 @@ from halfwise.backends.tensorrt.operators import (
 from halfwise.stages.lint.rule import Found, Subject, Version, rule, standard_nodes
 
 _OPSETS: tuple[tuple[Version, int, int | None], ...] = (
-    ((8, 5), 7, 17),
-    ((9, 0), 7, 19),
+    ((8, 5), 1, 17),
+    ((9, 0), 1, 19),
     ((10, 0), 9, 20),
     ((10, 2), 9, None),
+    ((10, 15), 9, 24),
     ((11, 0), 9, 25),
 )
 """From which version on, the first and last opset that the parser takes; None where unknown.
 
-From docs/operators.md of onnx-tensorrt in the branches of 8.6, 9.3 and 10.1, and NVIDIA's guide to
-opsets for 11. For 10.2 to 10.16 none is published.
+From docs/operators.md of onnx-tensorrt in the branches of 8.6, 9.3, 10.1 and 10.15, and NVIDIA's
+guide to opsets for 11. Before 10, none is said to be too early.
 """
+_SURE_IN_10 = 20
 _WEAK_UP_TO = (10, 16)
 _OWN_TYPE = ("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear")
 _NO_FLOATS = ("Shape", "Size", "NonZero", "ArgMax", "ArgMin", "TopK", "NonMaxSuppression")
@@ -48,9 +50,11 @@ def opset(subject: Subject) -> Iterator[Found]:
     elif last is not None and given > last:
         fix = f"Export with opset {last}, or build with a later TensorRT."
         yield Found(f"opset {given}; TensorRT {version} reads up to {last}", fix)
-    elif last is None and given > opsets((10, 1))[1]:  # type: ignore[operator]
-        message = f"opset {given}; for TensorRT {version} none above 20 is documented"
-        yield Found(message, "Parse it, and read the log.", severity="info")
+    elif last is None and given > _SURE_IN_10:
+        late = opsets((10, 15))[1]
+        message = f"opset {given}; TensorRT 10.1 reads up to {_SURE_IN_10}, 10.15 up to {late}"
+        unsure = late is not None and given <= late
+        yield Found(message, "Parse it, and read the log.", severity="info" if unsure else None)
 
 
 @rule("operator-unparsed", "error", SOURCE, reads_graph=False)

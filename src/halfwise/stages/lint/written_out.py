@@ -10,12 +10,11 @@ from halfwise.graph.patterns.normalisations import normalisations
 from halfwise.graph.patterns.reading import Nodes, axes_of
 from halfwise.stages.lint.rule import Found, Subject, rule
 
-_GUIDE = "https://docs.nvidia.com/deeplearning/tensorrt/release-notes/#rel-8-6-1"
 _ONNX = "https://onnx.ai/onnx/operators/onnx__"
 _REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
 
 
-@rule("layernorm-written-out", "warning", "https://github.com/NVIDIA/TensorRT/issues/3889")
+@rule("layernorm-written-out", "warning", "https://github.com/NVIDIA/TensorRT/issues/2781")
 def layer_norm(subject: Subject) -> Iterator[Found]:
     """The squares of a LayerNorm leave FP16's range from inputs of 256 on.
 
@@ -64,16 +63,16 @@ def rms_norm(subject: Subject) -> Iterator[Found]:
 def gelu(subject: Subject) -> Iterator[Found]:
     """The cube in the tanh form of GELU leaves FP16's range from inputs of 41 on.
 
-    Gelu is in opset 20. TensorRT fuses the erf form by itself.
+    Gelu is in opset 20; TensorRT is known to have it from 10.15 on.
     """
     fix = "Raise the opset to 20 where the target has Gelu, or run halfwise modernize."
     for nodes in dict.fromkeys(gelus(subject.network)):
         yield _found(subject, nodes, "Gelu", 20, fix)
 
 
-@rule("attention-written-out", "info", _ONNX + "Attention.html")
+@rule("attention-written-out", "info", "https://github.com/Stability-AI/stable-audio-3/pull/79")
 def attention(subject: Subject) -> Iterator[Found]:
-    """Attention as products and a Softmax is fused by TensorRT only where nothing is pinned inside.
+    """Attention of several nodes is fused by TensorRT, but not with FP32 pinned inside it.
 
     Attention is in opset 23, and in TensorRT from 10.14 on.
     """
