@@ -1,9 +1,12 @@
 """Every rule of the linter has a model with its fault, and none finds anything without it."""
 
+from random import Random
+
 import pytest
 
 from halfwise.stages.lint import RULES
 from tests.faults import FAULTS, Fault, linted
+from tests.faults.damage import damaged
 
 TWO_FINDINGS = {"truncated": {"checker"}}
 """What ONNX's checker refuses for the same reason."""
@@ -36,3 +39,11 @@ def test_nothing_is_found_without_it(fault: Fault, tmp_path) -> None:
     report = linted(fault.make(False), tmp_path, fault.tensorrt)
     assert {f.rule for f in report.findings} == fault.besides
     assert report.skipped == ()
+
+
+def test_damaged_models_are_linted_as_far_as_they_can_be_read(tmp_path) -> None:
+    chance = Random(5)  # noqa: S311 - it damages models
+    for _ in range(200):
+        fault = chance.choice(FAULTS)
+        report = linted(damaged(fault.make(True), chance), tmp_path, chance.choice([None, "8.6"]))
+        assert not report.skipped or report.findings

@@ -33,11 +33,14 @@ from halfwise.graph.model import (
 from halfwise.graph.naming import name_uniquely
 from halfwise.graph.places import nodes_in
 from halfwise.graph.sizes import open_negative_sizes
-from halfwise.graph.slim import skeleton
+from halfwise.graph.slim import graphs_in, skeleton
 from halfwise.graph.weights import map_files
 from halfwise.records import NodeName, TensorName
 
 _PLACE = "halfwise.place"
+_SORT = "sort nodes"
+_UNKNOWN = "halfwise.unknown"
+"""Domain of operators that ONNX does not know."""
 _UNREADABLE = (*REFUSALS, OSError, NotImplementedError, AttributeError, IndexError)
 """What onnx-ir raises on files that nobody checked, beyond what it says of checked ones."""
 
@@ -111,10 +114,10 @@ def read_unchecked(path: Path) -> Unchecked:
     with _silent():
         try:
             model = ir.serde.deserialize_model(proto)
+            unread, broken, names = _normalise(model, path)
         except _UNREADABLE as error:
             why = f"the graph cannot be read: {_line(error)}"
             return Unchecked(proto, path, None, tuple(nodes), refusal, (why,))
-        unread, broken, names = _normalise(model, path)
     network = Network(model=model, path=path, sha256="", original_names=names)
     return Unchecked(proto, path, network, tuple(nodes), refusal, unread, broken)
 
@@ -157,11 +160,11 @@ def _normalise(
         "open negative sizes": lambda: open_negative_sizes(graphs_of(model)),
         "tell constants from inputs": partial(passes.RemoveInitializersFromInputsPass(), model),
         "lift constants": partial(lift, model),
-        "sort nodes": partial(passes.TopologicalSortPass(), model),
+        _SORT: partial(passes.TopologicalSortPass(), model),
         "map external data": lambda: map_files(model),
         "read constants": lambda: broken.update(_drop_broken(model)),
         "name nodes": rename,
-        "infer types": lambda: take_types(model, infer_shapes(skeleton(model)[0])),
+        "infer types": lambda: _infer(model),
         "name the types of CastLike": lambda: name_cast_types(graphs_of(model)),
     }
     unread = []
@@ -169,8 +172,35 @@ def _normalise(
         try:
             step()
         except _UNREADABLE as error:
+            if what == _SORT:  # there is a cycle, and a walk along it has no end
+                raise
             unread.append(f"could not {what}: {_line(error)}")
     return tuple(unread), broken, names
+
+
+def _infer(model: ir.Model) -> None:
+    """Give values the types that ONNX infers, in place, if its checker takes the graph.
+
+    On graphs that it refuses, inference has ended the process. Operators that ONNX does not know,
+    as those of TensorRT's plugins, are passed over.
+
+    Raises:
+        ValidationError: the checker refuses the graph.
+    """
+    proto = skeleton(model)[0]
+    for graph in graphs_in(proto.graph):
+        for node in graph.node:
+            if node.domain in ("", "ai.onnx") and not onnx.defs.has(node.op_type):
+                node.domain = _UNKNOWN
+    proto.opset_import.append(onnx.helper.make_opsetid(_UNKNOWN, 1))
+    given = {tensor.name for tensor in proto.graph.initializer}
+    for name, value in model.graph.initializers.items():
+        if name not in given and value.const_value is None and value.dtype and value.shape:
+            shape = list(value.shape.numpy())
+            info = onnx.helper.make_tensor_value_info(name, value.dtype.value, shape)
+            proto.graph.input.append(info)
+    onnx.checker.check_model(proto)
+    take_types(model, infer_shapes(proto))
 
 
 def _drop_broken(model: ir.Model) -> dict[TensorName, str]:

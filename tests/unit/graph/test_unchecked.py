@@ -1,5 +1,6 @@
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
@@ -48,6 +49,27 @@ def test_places_are_those_of_the_file(read):
         ("add", 2),
         ("relu", 1),
     ]
+
+
+def test_cycles_leave_no_graph(read):
+    proto = sketch()
+    proto.graph.node[0].input[0] = "relu_out"
+    model = read(proto)
+    assert model.network is None
+    assert model.unread[0].startswith("the graph cannot be read: ")
+    assert len(model.nodes) == 2
+
+
+def test_operators_that_onnx_does_not_know_do_not_hide_types(read):
+    s = Sketch()
+    y = s.op("Relu", s.input("x", [4]), name="relu")
+    proto = s.proto(s.op("Tanh", y, name="plugin"))
+    proto.graph.node[1].op_type = "Plugin_TRT"
+    del proto.graph.value_info[:]
+    model = read(proto)
+    assert model.refusal.startswith("No Op registered")
+    assert model.unread == ()
+    assert next(iter(model.network.nodes())).outputs[0].dtype == ir.DataType.FLOAT
 
 
 def test_names_are_the_users(read):
