@@ -43,6 +43,11 @@ class Subject:
         """How large the numbers of each floating-point constant are."""
         return extents(self.network)
 
+    @cached_property
+    def order(self) -> Mapping[ir.Node, int]:
+        """The nodes of the main graph with their place in it."""
+        return {node: place for place, node in enumerate(self.network.nodes())}
+
     def nodes(self) -> Iterator[ir.Node]:
         """Yield all nodes of the network, bodies included."""
         return iter(self.network.model.graph.all_nodes())

@@ -90,7 +90,7 @@ def _normalisations(subject: Subject, wanted: str) -> list[Nodes]:
 
 
 def _found(subject: Subject, nodes: Nodes, op: str, since: int, fix: str, what: str = "") -> Found:
-    ordered = [node for node in subject.network.nodes() if node in nodes]
+    ordered = sorted(nodes, key=subject.order.__getitem__)
     has = f"opset {subject.opset} {'has' if subject.opset >= since else 'has no'} {op}"
     where = f" {what}" if what else ""
     message = (

@@ -70,9 +70,8 @@ def _effect(given: Given) -> Iterator[Complaint]:
         yield Complaint(
             "no-effect",
             "error",
-            "without --precisionConstraints the constraints are hints that the builder may ignore"
-            if mode is None
-            else "with --precisionConstraints=none the constraints are not set at all",
+            f"with{'out' if mode is None else ''} {CONSTRAINTS}{'=none' if mode else ''} trtexec "
+            "sets no constraint at all",
             f"Add {CONSTRAINTS}=obey.",
         )
     elif mode not in _EFFECTIVE:

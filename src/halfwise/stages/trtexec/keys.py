@@ -188,6 +188,14 @@ class KeyReader:
                 "Rename the node, or constrain it through the API.",
                 layer.place,
             )
+        elif layer.nodes > 1:
+            yield Complaint(
+                "duplicate-name",
+                "warning",
+                f"{layer.nodes} nodes are called {layer.name}: the constraint reaches the first",
+                "Give every node a name of its own.",
+                layer.place,
+            )
 
     def _count(self, meant: Meant) -> Iterator[Complaint]:
         types = meant.key.types

@@ -6,7 +6,7 @@ gets a number, and what the parser adds of its own has names that no file tells.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 import onnx_ir as ir
@@ -34,11 +34,13 @@ class Layer:
         place: The node that it comes from; for a constant, its name and the operator Constant.
         outputs: Type of each output in trtexec's names, "" for other than floating-point ones;
             None where ONNX's inference does not tell.
+        nodes: Number of nodes of that name; the layer is that of the first.
     """
 
     name: str
     place: Place
     outputs: tuple[str | None, ...]
+    nodes: int = 1
 
     @property
     def op(self) -> str:
@@ -73,7 +75,10 @@ def layers_of(model: Unchecked) -> tuple[Layer, ...]:
     for place, node in model.nodes:
         outputs = tuple(types.get((place.number, i)) for i in range(len(node.output)))
         name = node.name or f"node_of_{next(iter(node.output), '')}"
-        found.setdefault(name, Layer(name, place, outputs))
+        other = found.get(name)
+        found[name] = (
+            replace(other, nodes=other.nodes + 1) if other else Layer(name, place, outputs)
+        )
     for tensor in model.proto.graph.initializer:
         place = Place(name=NodeName(tensor.name), op="Constant", number=None)
         outputs = ("fp32" if tensor.data_type == onnx.TensorProto.FLOAT else "",)

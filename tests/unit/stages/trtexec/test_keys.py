@@ -1,6 +1,7 @@
 import pytest
 
-from tests.unit.stages.trtexec.wired import checked
+from halfwise.stages.trtexec import check, layers_of, read
+from tests.unit.stages.trtexec.wired import checked, model
 
 
 def found(folder, version, *words):
@@ -127,3 +128,13 @@ def test_what_trtexec_cannot_read(tmp_path, item, reason):
 
 def test_bf16_from_nine_on(tmp_path):
     assert found(tmp_path, (9, 0), "/a/Relu:bf16") == []
+
+
+def test_a_name_of_several_nodes(tmp_path):
+    unchecked = model(tmp_path)
+    unchecked.nodes[1][1].name = "/a/MatMul"
+    layers = layers_of(unchecked)
+    findings, corrected = check(read(["/a/MatMul:fp32"]), layers, {}, (8, 6))
+    assert [(f.rule, f.severity) for f in findings] == [("duplicate-name", "warning")]
+    assert findings[0].message.startswith("2 nodes are called /a/MatMul")
+    assert corrected == "--layerPrecisions=/a/MatMul:fp32"
