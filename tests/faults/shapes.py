@@ -59,3 +59,13 @@ def expanded_length(ill: bool) -> onnx.ModelProto:
     s = Sketch()
     x = s.input("x", [1, "length", 1])
     return s.proto(s.op("Expand", x, [1, 10 if ill else 1, 4], name="expand"))
+
+
+@fault("frozen-output", "warning", "sum")
+def fixed_output(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", ["n", 4])
+    proto = s.proto(s.op("ReduceSum", x, [0 if ill else 1], name="sum", keepdims=1))
+    declared = onnx.helper.make_tensor_value_info("sum_out", onnx.TensorProto.FLOAT, ["n", None])
+    proto.graph.output[0].CopyFrom(declared)
+    return proto

@@ -81,6 +81,32 @@ def axis(subject: Subject) -> Iterator[Found]:
             )
 
 
+@rule("frozen-output", "warning", "https://github.com/roboflow/rf-detr/issues/949")
+def output(subject: Subject) -> Iterator[Found]:
+    """An output is declared to have a dynamic axis of an input, and its size is fixed all the same.
+
+    Somewhere on the way the size of the export was baked in.
+    """
+    proto = subject.model.proto.graph
+    symbols = {d.dim_param for info in proto.input for d in info.type.tensor_type.shape.dim}
+    declared = {info.name: info.type.tensor_type.shape.dim for info in proto.output}
+    for value in subject.network.graph.outputs:
+        axes = declared.get(name_of(value), ())
+        computed = declared_axes(value) if value.shape is not None else ()
+        node = value.producer()
+        if node is None or len(axes) != len(computed):
+            continue
+        for place, (before, size) in enumerate(zip(axes, computed, strict=True)):
+            if before.dim_param and before.dim_param in symbols and isinstance(size, int):
+                yield Found(
+                    f"axis {place} of the output {name_of(value)} is declared {before.dim_param}, "
+                    f"as an input's, and is always {size}",
+                    _FIX,
+                    node,
+                    name_of(value),
+                )
+
+
 def _frozen_by_reshape(axes: list[int], sizes: list[int]) -> bool:
     """Return whether no size is left open, and no 0 takes a dynamic axis over."""
     kept = [i for i in axes if i < len(sizes) and sizes[i] == 0]

@@ -34,6 +34,13 @@ def check_command(given: Given, version: Version) -> Iterator[Complaint]:
             f"{option} has no value: trtexec reads it from the same word",
             f"Write {option}=name:type.",
         )
+    for word in given.stray:
+        yield Complaint(
+            "unreadable",
+            "error",
+            f"trtexec takes the word {word!r} for an option of its own, and ends",
+            "Leave no blank behind a comma.",
+        )
     if given.value(_STRONG) is not None:
         yield from _strong(version)
     if given.whole:
@@ -110,7 +117,8 @@ def corrected_words(given: Given, values: Mapping[str, str], version: Version) -
     """
     strong_only = version >= _FIRST_STRONG_ONLY
     dropped = _REMOVED if strong_only else (*OPTIONS, _STRONG, CONSTRAINTS)
-    words = [word for word in given.words if word.partition("=")[0] not in dropped]
+    kept = [word for word in given.words if word not in given.stray]
+    words = [word for word in kept if word.partition("=")[0] not in dropped]
     left = {option: value for option, value in values.items() if value}
     if strong_only:
         return words if given.whole else []

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from halfwise.errors import UsageError
 
@@ -18,6 +19,7 @@ OUTPUT_TYPES = "--layerOutputTypes"
 OPTIONS = (PRECISIONS, OUTPUT_TYPES)
 CONSTRAINTS = "--precisionConstraints"
 _PROGRAM = "trtexec"
+_SHELL = re.compile(r"^(?:\|\|?|&&?|;|\d?>.*|<.*)$")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Given:
         whole: Whether it is a command, rather than options or a specification alone.
         repeated: Options of constraints that come more than once.
         split: Options that lack their `=` and value.
+        stray: Words among the options that are none, as after a blank behind a comma.
     """
 
     words: tuple[str, ...]
@@ -56,6 +59,7 @@ class Given:
     whole: bool
     repeated: tuple[str, ...] = ()
     split: tuple[str, ...] = ()
+    stray: tuple[str, ...] = ()
 
     def value(self, option: str) -> str | None:
         """Return the value of an option; "" for one without, None where it is not given."""
@@ -86,6 +90,7 @@ def read(words: Sequence[str]) -> Given:
             f"There is neither {PRECISIONS} nor {OUTPUT_TYPES} in it.",
             "Give a trtexec command, its options, or a specification such as layer:fp32,node:fp16.",
         )
+    first = next(i for i, word in enumerate(split) if word.startswith("-"))
     whole = any(name.rpartition("/")[2] == _PROGRAM for name in names) or "--onnx" in names
     return Given(
         words=tuple(split),
@@ -93,6 +98,7 @@ def read(words: Sequence[str]) -> Given:
         whole=whole,
         repeated=tuple(option for option in OPTIONS if names.count(option) > 1),
         split=tuple(name for name, word in given if "=" not in word),
+        stray=tuple(word for word in split[first:] if not word.startswith("-")),
     )
 
 
@@ -101,11 +107,13 @@ def _words(words: Sequence[str]) -> list[str]:
         return [word.strip() for word in words]
     try:
         # A pasted command may go over several lines.
-        return shlex.split(words[0].replace("\\\r\n", " ").replace("\\\n", " "))
+        found = shlex.split(words[0].replace("\\\r\n", " ").replace("\\\n", " "))
     except ValueError as error:
         raise UsageError(
             f"A shell could not read the command: {error}.", "Paste it as it was typed."
         ) from error
+    # What follows is the shell's, such as `2>&1 | tee build.log`.
+    return list(takewhile(lambda word: not _SHELL.match(word), found))
 
 
 def _is_line(text: str) -> bool:

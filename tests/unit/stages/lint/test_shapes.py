@@ -12,3 +12,9 @@ def test_what_is_frozen(tmp_path):
     assert said("length", tmp_path) == (
         "axis 1 of x is dynamic, and the constant constant_0 = [1, 10, 2, 4] fixes it"
     )
+
+
+def test_an_output_that_does_not_vary(tmp_path):
+    assert said("fixed_output", tmp_path) == (
+        "axis 0 of the output sum_out is declared n, as an input's, and is always 1"
+    )

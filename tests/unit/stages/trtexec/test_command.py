@@ -61,6 +61,11 @@ def test_options_twice_and_without_a_value(tmp_path):
     assert rules(tmp_path, (8, 6), *good, SPEC, "--layerOutputTypes")[0] == ["unreadable"]
 
 
+def test_stray_words(tmp_path):
+    good = ["--fp16", "--precisionConstraints=obey", SPEC]
+    assert rules(tmp_path, (8, 6), *good, "/b/Split:fp32") == (["unreadable"], good)
+
+
 def test_options_alone_are_no_command(tmp_path):
     findings, corrected = checked(tmp_path, (8, 6), SPEC)
     assert findings == ()

@@ -58,6 +58,18 @@ def test_a_pasted_command():
     )
 
 
+def test_what_is_the_shells_is_left_out():
+    given = read(["CUDA=0 trtexec --onnx=m --layerPrecisions=a:fp32 2>&1 | tee --append log"])
+    assert given.words == ("CUDA=0", "trtexec", "--onnx=m", "--layerPrecisions=a:fp32")
+    assert given.stray == ()
+
+
+def test_a_blank_behind_a_comma():
+    given = read(["trtexec --onnx=m --layerPrecisions=a:fp32, b:fp32"])
+    assert given.stray == ("b:fp32",)
+    assert [k.fault for k in given.keys] == ["", "it is not a name, a colon and a type"]
+
+
 def test_blanks_in_names():
     fused = "a + b"
     assert keys(f"{fused}:fp32") == [(PRECISIONS, fused, ("fp32",), "")]
