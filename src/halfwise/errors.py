@@ -8,9 +8,9 @@ HalfwiseError
 ├── RunFailed       6   a model that was loaded failed while running
 └── RecordMismatch  7   a run folder or record is damaged, or of another version or model
 
-0 means passed and 10 that the verdict failed. 1 stays free: an uncaught traceback exits with 1, and
-a crash must never read as a verdict. Out of tolerance, NaN and "no fix found" are values in the
-verdict, not errors.
+0 means passed and 10 that the verdict failed or a fault was found. 1 stays free: an uncaught
+traceback exits with 1, and a crash must never read as a verdict. Out of tolerance, NaN and "no fix
+found" are values in the verdict, not errors.
 """
 
 from typing import ClassVar

@@ -4,6 +4,7 @@ from halfwise.api.building import build
 from halfwise.api.commands import doctor, fix, observe, report, verify
 from halfwise.api.exporting import Exported, export
 from halfwise.api.inspecting import inspect
+from halfwise.api.lint import check_constraints, lint
 from halfwise.api.logs import explain_log
 from halfwise.api.options import Options
 from halfwise.api.repeating import RepeatOptions, verify_run
@@ -15,11 +16,13 @@ __all__ = [
     "RepeatOptions",
     "Result",
     "build",
+    "check_constraints",
     "doctor",
     "explain_log",
     "export",
     "fix",
     "inspect",
+    "lint",
     "observe",
     "report",
     "verify",

@@ -13,7 +13,19 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli import build, doctor, explain_log, export, fix, inspect, observe, report, verify
+from halfwise.cli import (
+    build,
+    constraints,
+    doctor,
+    explain_log,
+    export,
+    fix,
+    inspect,
+    lint,
+    observe,
+    report,
+    verify,
+)
 from halfwise.errors import HalfwiseError
 
 INTERRUPTED = 130
@@ -30,7 +42,8 @@ app = typer.Typer(
     name="halfwise",
     add_completion=False,
     no_args_is_help=True,
-    epilog="Exit codes: 0 passed, 10 verdict failed, 2 usage, 3 model or inputs unusable, "
+    epilog="Exit codes: 0 passed, 10 verdict failed or something found, 2 usage, "
+    "3 model or inputs unusable, "
     "4 library or device missing, 5 build failed, 6 run failed, "
     "7 a run folder or record that is damaged or of another version or model.",
     pretty_exceptions_enable=False,
@@ -41,6 +54,8 @@ app.command("verify")(verify.command)
 app.command("observe")(observe.command)
 app.command("build")(build.command)
 app.command("inspect")(inspect.command)
+app.command("lint")(lint.command)
+app.add_typer(constraints.app, name="constraints")
 app.command("explain-log")(explain_log.command)
 app.command("report")(report.command)
 app.command("export")(export.command)

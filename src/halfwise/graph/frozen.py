@@ -27,8 +27,13 @@ def _is_frozen(node: ir.Node) -> bool:
     if not constants or not any(_first_is_dynamic(v) for v in values):
         return False
     if node.op_type == "Concat":
-        return node.attributes["axis"].as_int() != 0 and _shares_rank(values)
+        # The first version of Concat has a default.
+        axis = node.attributes.get("axis")
+        return (axis is None or axis.as_int() != 0) and _shares_rank(values)
     if constants[-1] is not values[-1]:
+        return False
+    if node.op_type == "Reshape" and values[0].shape is not None and len(values[0].shape) < 2:
+        # The axis of a vector is no batch axis: it may become any one of the new axes.
         return False
     target = np.ravel(constant_array(constants[-1]))
     # An Expand to 1 leaves the axis as it is.

@@ -34,7 +34,7 @@ _FIRST_IR_VERSION = 4
 _SPARE_OPSET = 17
 """Default operator set of a model that uses none of it: rewriting adds Casts."""
 
-_REFUSALS = (
+REFUSALS = (
     ValueError,
     TypeError,
     KeyError,
@@ -203,7 +203,7 @@ def infer_again(network: Network) -> None:
 def _explaining_refusals(source: str) -> Iterator[None]:
     try:
         yield
-    except _REFUSALS as error:
+    except REFUSALS as error:
         raise CaseError(
             f"{source} holds a graph that ONNX refuses: {error.__cause__ or error}",
             "Run `python -m onnx.checker` on it, and export it again.",
@@ -280,11 +280,29 @@ def _check_and_infer(model: ir.Model) -> None:
     except onnx.shape_inference.InferenceError:
         forget_sizes(graphs_in(proto.graph))
         onnx.checker.check_model(proto, full_check=True)
-    inferred = onnx.shape_inference.infer_shapes(proto, check_type=True)
+    inferred = infer_shapes(proto, check_type=True)
+    onnx.checker.check_model(inferred)
+    take_types(model, inferred)
+
+
+def infer_shapes(proto: onnx.ModelProto, *, check_type: bool = False) -> onnx.ModelProto:
+    """Return a graph with the types and shapes that ONNX infers, from values of constants too.
+
+    Args:
+        proto: The graph, without large tensors.
+        check_type: Raise where types contradict each other, instead of leaving them open.
+    """
+    inferred = onnx.shape_inference.infer_shapes(proto, check_type=check_type)
     if not any(is_long_vector(info) for info in inferred.graph.value_info):
         # Propagating values finds more shapes, but takes a long vector for a long shape: minutes.
-        inferred = onnx.shape_inference.infer_shapes(inferred, check_type=True, data_prop=True)
-    onnx.checker.check_model(inferred)
+        inferred = onnx.shape_inference.infer_shapes(
+            inferred, check_type=check_type, data_prop=True
+        )
+    return inferred
+
+
+def take_types(model: ir.Model, inferred: onnx.ModelProto) -> None:
+    """Give every computed value of `model`, in place, its type and shape in `inferred`."""
     types = {
         info.name: info.type
         for graph in graphs_in(inferred.graph)

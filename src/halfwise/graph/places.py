@@ -31,7 +31,7 @@ class NodePlaces:
         Raises:
             CaseError: no ONNX file.
         """
-        found = list(_nodes_of(read_proto(path).graph))
+        found = list(nodes_in(read_proto(path).graph))
         self._nodes = [node for _, node in found]
         self._main = [place for place, (depth, _) in enumerate(found) if not depth]
         self.count = len(self._nodes)
@@ -78,8 +78,8 @@ class NodePlaces:
         )
 
 
-def _nodes_of(graph: onnx.GraphProto) -> Iterator[tuple[int, onnx.NodeProto]]:
-    """Yield depth and node of a graph, each node followed by those of its bodies."""
+def nodes_in(graph: onnx.GraphProto) -> Iterator[tuple[int, onnx.NodeProto]]:
+    """Yield depth (0: the graph itself) and node, each node followed by those of its bodies."""
     pending = [iter(graph.node)]
     while pending:
         node = next(pending[-1], None)

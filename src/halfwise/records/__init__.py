@@ -26,6 +26,13 @@ from halfwise.records.engine import (
     ShapeVerdict,
 )
 from halfwise.records.explained import LogFinding, LogNode, LogReport, Severity
+from halfwise.records.finding import (
+    SEVERITIES,
+    ConstraintReport,
+    Finding,
+    FindingSeverity,
+    LintReport,
+)
 from halfwise.records.judged import (
     Criterion,
     IntermediateNonfinite,
@@ -58,10 +65,12 @@ from halfwise.records.run import Cost, Provenance, Run
 
 __all__ = [
     "SCHEMA_VERSION",
+    "SEVERITIES",
     "AdjustedConstant",
     "BuildConfig",
     "BuildOutcome",
     "Constraint",
+    "ConstraintReport",
     "Cost",
     "Criterion",
     "Detail",
@@ -72,6 +81,8 @@ __all__ = [
     "EngineRound",
     "EngineTensor",
     "Engines",
+    "Finding",
+    "FindingSeverity",
     "GivenEngine",
     "Growth",
     "Guard",
@@ -83,6 +94,7 @@ __all__ = [
     "KeptNode",
     "Latency",
     "Level",
+    "LintReport",
     "LogFinding",
     "LogNode",
     "LogReport",

@@ -15,7 +15,17 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.records import EngineBuild, Inspection, LogReport, Observations, Repetition, Run
+from halfwise.records import (
+    ConstraintReport,
+    EngineBuild,
+    Inspection,
+    LintReport,
+    LogReport,
+    Observations,
+    Repetition,
+    Run,
+)
+from halfwise.render.findings import checked, linted
 from halfwise.render.log import explained
 from halfwise.render.parts import Lines, Report, Table
 from halfwise.render.pieces import built, looked_into, repeated
@@ -55,6 +65,16 @@ def print_inspection(inspection: Inspection) -> None:
 def print_repetition(repetition: Repetition) -> None:
     """Print how a run went on other workers to standard output."""
     _draw(repeated(repetition), terminal(sys.stdout))
+
+
+def print_lint(report: LintReport) -> None:
+    """Print what is wrong with a model to standard output."""
+    _draw(linted(report), terminal(sys.stdout))
+
+
+def print_constraints(report: ConstraintReport) -> None:
+    """Print what is wrong with constraints to standard output."""
+    _draw(checked(report), terminal(sys.stdout))
 
 
 def print_facts(facts: Mapping[str, str]) -> None:

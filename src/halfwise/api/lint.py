@@ -1,0 +1,107 @@
+"""Look for faults that show without running anything: in a model, and in trtexec's constraints."""
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from halfwise.errors import UsageError
+from halfwise.graph.unchecked import read_unchecked
+from halfwise.records import ConstraintReport, LintReport
+from halfwise.stages.lint import RULES
+from halfwise.stages.lint import lint as lint_model
+from halfwise.stages.trtexec import check, layers_of, producers_of, read
+
+_FIRST, _LAST = (8, 5), 11
+"""The versions of TensorRT that halfwise knows: 8.5 to any 11."""
+
+
+def lint(
+    model: str | Path, *, trt_version: str | None = None, ignore: Iterable[str] = ()
+) -> LintReport:
+    """Return the known faults of a model, also of one that other commands refuse.
+
+    Args:
+        model: The ONNX file.
+        trt_version: Version of TensorRT whose parser is to read it, such as "8.6" or "10.13.0.35";
+            without it, nothing is said about parsers.
+        ignore: Ids of rules that are left out.
+
+    Raises:
+        CaseError: not a file, or no ONNX model at all.
+        UsageError: a version or rule that is not known.
+    """
+    version = None if trt_version is None else version_of(trt_version)
+    ignored = tuple(dict.fromkeys(ignore))
+    known = [rule.id for rule in RULES]
+    for name in ignored:
+        if name not in known:
+            close = get_close_matches(name, known)
+            raise UsageError(
+                f"There is no rule called {name!r}.",
+                f"Did you mean {' or '.join(close)}?" if close else "docs/lint.md lists them.",
+            )
+    unchecked = read_unchecked(Path(model))
+    findings, skipped = lint_model(unchecked, version, ignored)
+    proto = unchecked.proto
+    return LintReport(
+        source=str(model),
+        producer=f"{proto.producer_name} {proto.producer_version}".strip(),
+        opset=unchecked.opset,
+        nodes=len(unchecked.nodes),
+        tensorrt=trt_version,
+        findings=findings,
+        ignored=ignored,
+        skipped=skipped,
+    )
+
+
+def check_constraints(
+    spec: str | Sequence[str], *, trt_version: str, model: str | Path | None = None
+) -> ConstraintReport:
+    """Return what is wrong with precision constraints, as trtexec of a version would read them.
+
+    Args:
+        spec: A trtexec command, its options `--layerPrecisions` and `--layerOutputTypes`, or the
+            value of the former; as a shell takes it, or its words.
+        trt_version: Version of trtexec, such as "8.6".
+        model: The ONNX file; without it, the one that the command names.
+
+    Raises:
+        CaseError: not a file, or no ONNX model at all.
+        UsageError: a version that is not known, no model, or nothing about precision in `spec`.
+    """
+    version = version_of(trt_version)
+    given = read([spec] if isinstance(spec, str) else spec)
+    source = model or given.value("--onnx")
+    if not source:
+        raise UsageError(
+            "No model is named, so names of layers cannot be looked up.", "Add --model MODEL.onnx."
+        )
+    unchecked = read_unchecked(Path(source))
+    layers = layers_of(unchecked)
+    findings, corrected = check(given, layers, producers_of(unchecked), version)
+    return ConstraintReport(
+        source=str(source),
+        tensorrt=trt_version,
+        command=given.whole,
+        keys=len(given.keys),
+        findings=findings,
+        corrected=corrected,
+    )
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """Return major and minor version of TensorRT.
+
+    Raises:
+        UsageError: no version number, or none from 8.5 to 11.
+    """
+    found = re.fullmatch(r"v?(\d{1,3})\.(\d{1,3})(\.\d{1,9}){0,2}", text.strip())
+    version = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not _FIRST <= version < (_LAST + 1, 0):
+        raise UsageError(
+            f"{text!r} is no version of TensorRT that is known here.",
+            "Give such as 8.6, 10.13 or 11.4; from 8.5 to 11 are known.",
+        )
+    return version

@@ -1,0 +1,113 @@
+"""Check precision constraints as trtexec of a version would read them, and correct them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+from halfwise.records import SEVERITIES, Finding
+from halfwise.stages.trtexec.command import check_command, corrected_words
+from halfwise.stages.trtexec.complaint import Complaint, Version
+from halfwise.stages.trtexec.keys import FIRST_WILD, KeyReader, Meant
+from halfwise.stages.trtexec.layers import Layer
+from halfwise.stages.trtexec.notation import (
+    OPTIONS,
+    OUTPUT_TYPES,
+    Given,
+    command_line,
+    unsayable,
+    written,
+)
+
+Entries = dict[str, tuple[str, ...]]
+
+
+def check(
+    given: Given, layers: Sequence[Layer], producers: Mapping[str, str], version: Version
+) -> tuple[tuple[Finding, ...], str]:
+    """Return what is wrong, errors first, and the whole as it should be.
+
+    Args:
+        given: What trtexec is given.
+        layers: Layers of the network.
+        producers: Name of the node that makes a tensor, by the tensor's name.
+        version: Version of trtexec, (major, minor).
+
+    Returns:
+        Findings, and the command for a shell (or the options, where only these were given); ""
+        where nothing is left. Constraints on what is not there or takes none are left out;
+        wildcards that this trtexec reads otherwise are written out.
+    """
+    complaints = list(check_command(given, version))
+    values = {}
+    for option in OPTIONS:
+        keys = [key for key in given.keys if key.option == option]
+        reader = KeyReader(layers, producers, version, keys)
+        meant: list[Meant] = []
+        for key in keys:
+            if fault := reader.fault(key):
+                complaints.append(fault)
+            elif (found := reader.read(key)) is None:
+                complaints.append(reader.unmatched(key))
+            else:
+                complaints += reader.complaints(found)
+                meant.append(found)
+        clashes = list(_clashes(meant, version))
+        complaints += [_two_types(one, other, layer) for one, other, layer in clashes]
+        # Of two wildcards the longer one is written out: names count before wildcards.
+        spelt = {id(max(one, other, key=_length)) for one, other, _ in clashes}
+        values[option] = written(_entries(meant, reader, spelt).items())
+    complaints.sort(key=lambda c: SEVERITIES.index(c.severity))
+    words = corrected_words(given, values, version)
+    return tuple(c.finding() for c in complaints), command_line(words)
+
+
+def _length(meant: Meant) -> int:
+    return len(meant.key.name)
+
+
+def _clashes(meant: Sequence[Meant], version: Version) -> Iterator[tuple[Meant, Meant, Layer]]:
+    """Yield pairs of keys that give one layer different types, neither of which goes before.
+
+    Two names, or two wildcards where wildcards are patterns. A name goes before a wildcard. All
+    wildcards for output types give the same type (see `KeyReader`), so they do not clash.
+    """
+    named = {layer.name for item in meant if not item.wild for layer in item.layers}
+    for one, other in combinations(meant, 2):
+        if one.wild != other.wild or one.key.types == other.key.types:
+            continue
+        if one.wild and (version < FIRST_WILD or one.key.option == OUTPUT_TYPES):
+            continue
+        second = {layer.name for layer in other.layers} - (named if one.wild else set())
+        if both := [layer for layer in one.layers if layer.name in second]:
+            yield one, other, both[0]
+
+
+def _two_types(one: Meant, other: Meant, layer: Layer) -> Complaint:
+    first, second = ("+".join(item.key.types) for item in (one, other))
+    if one.wild:
+        how, below = "which one counts, a hash table decides", "the longer pattern counts"
+    else:
+        how, below = "the later one counts", "the later one counts"
+    return Complaint(
+        "two-types",
+        "error",
+        f"{layer.name} gets {first} by {one.key.name} and {second} by {other.key.name} in "
+        f"{one.key.option}: {how}",
+        f"Leave one of them out; below, {below}.",
+        layer.place,
+    )
+
+
+def _entries(meant: Sequence[Meant], reader: KeyReader, spelt: set[int]) -> Entries:
+    """Return types by the names and wildcards that say what is meant, in order."""
+    names = {
+        id(item): (item.key.name,)
+        if id(item) not in spelt and reader.says(item)
+        else tuple(n.name for n in item.layers if not n.own_type and not unsayable(n.name))
+        for item in meant
+    }
+    found: Entries = {}
+    # What is more particular overrides what is more general.
+    for item in sorted(meant, key=lambda m: (not m.wild, _length(m) if m.wild else 0)):
+        found |= dict.fromkeys(names[id(item)], item.key.types)
+    order = [name for item in meant for name in names[id(item)]]
+    return {name: found[name] for name in order}

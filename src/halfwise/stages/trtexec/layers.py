@@ -1,0 +1,125 @@
+"""The layers that TensorRT's parser makes of a model, as far as the ONNX file tells their names.
+
+A layer is called as its node, `node_of_<output>` where that has no name. A second node of one name
+gets a number, and what the parser adds of its own has names that no file tells.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx
+import onnx_ir as ir
+
+from halfwise.graph.unchecked import Place, Unchecked
+from halfwise.records import NodeName
+
+_OWN = re.compile(r"^\(Unnamed Layer\*|^ONNXTRT_")
+_CONTROL_FLOW = ("If", "Loop", "Scan")
+_TYPES = {
+    ir.DataType.FLOAT: "fp32",
+    ir.DataType.FLOAT16: "fp16",
+    ir.DataType.BFLOAT16: "bf16",
+    ir.DataType.DOUBLE: "fp32",
+}
+"""Floating-point types by trtexec's names; of FP64 the parser makes FP32."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer.
+
+    Attributes:
+        name: Its name in the network, before fusion.
+        place: The node that it comes from; for a constant, its name and the operator Constant.
+        outputs: Type of each output in trtexec's names, "" for other than floating-point ones;
+            None where ONNX's inference does not tell.
+        nodes: Number of nodes of that name; the layer is that of the first.
+    """
+
+    name: str
+    place: Place
+    outputs: tuple[str | None, ...]
+    nodes: int = 1
+
+    @property
+    def op(self) -> str:
+        """The operator."""
+        return self.place.op
+
+    @property
+    def computes_floats(self) -> bool:
+        """Whether it may give floating-point numbers."""
+        return any(t != "" for t in self.outputs)
+
+    @property
+    def own_type(self) -> str:
+        """Why it takes no constraint; "" where it takes one."""
+        if self.op in _CONTROL_FLOW:
+            return f"{self.op} has no layer that computes; constrain the nodes in its bodies"
+        if self.op in ("Cast", "CastLike"):
+            return "a Cast has a type of its own"
+        if self.op in ("QuantizeLinear", "DequantizeLinear"):
+            return f"{self.op} has a type of its own"
+        if self.op == "Constant":
+            return "a constant is fused away, and the constraint with it"
+        if not self.computes_floats:
+            return "it gives integers, Booleans or shapes"
+        return ""
+
+
+def layers_of(model: Unchecked) -> tuple[Layer, ...]:
+    """Return the layers of nodes, bodies included, and of constants; each name once."""
+    types = _types(model)
+    found: dict[str, Layer] = {}
+    for place, node in model.nodes:
+        outputs = tuple(types.get((place.number, i)) for i in range(len(node.output)))
+        name = node.name or f"node_of_{next(iter(node.output), '')}"
+        other = found.get(name)
+        found[name] = (
+            replace(other, nodes=other.nodes + 1) if other else Layer(name, place, outputs)
+        )
+    for tensor in model.proto.graph.initializer:
+        place = Place(name=NodeName(tensor.name), op="Constant", number=None)
+        outputs = ("fp32" if tensor.data_type == onnx.TensorProto.FLOAT else "",)
+        found.setdefault(tensor.name, Layer(tensor.name, place, outputs))
+    return tuple(found.values())
+
+
+def _types(model: Unchecked) -> Mapping[tuple[int | None, int], str]:
+    """Return the type of each output by the node's place and the output's number."""
+    found: dict[tuple[int | None, int], str] = {}
+    for node in model.network.model.graph.all_nodes() if model.network else ():
+        number = model.place(node).number
+        for i, value in enumerate(node.outputs):
+            if value.dtype is not None:
+                # Of a call, what its function computes first stands for it.
+                found.setdefault((number, i), _TYPES.get(value.dtype, ""))
+    return found
+
+
+def is_parsers_own(name: str) -> bool:
+    """Return whether a name is one that the parser makes up."""
+    return bool(_OWN.search(name))
+
+
+def matching(pattern: str, layers: Sequence[Layer]) -> list[Layer]:
+    """Return the layers that a key is meant for: the one of that name, else those that match.
+
+    `*` stands for anything. As trtexec does, integers and shapes are passed over then.
+    """
+    exact = [layer for layer in layers if layer.name == pattern]
+    if exact or "*" not in pattern:
+        return exact
+    expression = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+    return [n for n in layers if expression.fullmatch(n.name) and n.computes_floats]
+
+
+def producers_of(model: Unchecked) -> dict[str, str]:
+    """Return the name of the layer that makes a tensor, by the tensor's name."""
+    return {
+        tensor: node.name or f"node_of_{node.output[0]}"
+        for _, node in model.nodes
+        for tensor in node.output
+        if tensor
+    }

@@ -1,0 +1,161 @@
+"""Precision constraints in trtexec's notation: a whole command, its options, or one specification.
+
+Read as `samples/common/sampleOptions.cpp` of TensorRT 8.5 to 10.16 reads them: an option and its
+value are one word with `=` between; values are split at commas, which quotes do not protect; what
+stands before and within one pair of single quotes is the name, and without quotes what stands
+before the last colon.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from halfwise.errors import UsageError
+
+PRECISIONS = "--layerPrecisions"
+OUTPUT_TYPES = "--layerOutputTypes"
+OPTIONS = (PRECISIONS, OUTPUT_TYPES)
+CONSTRAINTS = "--precisionConstraints"
+_PROGRAM = "trtexec"
+_SHELL = re.compile(r"^(?:\|\|?|&&?|;|\d?>.*|<.*)$")
+
+
+@dataclass(frozen=True)
+class Key:
+    """One item of an option's value.
+
+    Attributes:
+        option: `--layerPrecisions` or `--layerOutputTypes`.
+        name: Name of a layer, perhaps with `*`.
+        types: The types as written, one per output for output types.
+        fault: Why trtexec cannot read the item; "" where it can.
+        item: The item as written.
+    """
+
+    option: str
+    name: str
+    types: tuple[str, ...]
+    item: str
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was given.
+
+    Attributes:
+        words: The words of the command, as a shell hands them over.
+        keys: All items of both options, in order.
+        whole: Whether it is a command, rather than options or a specification alone.
+        repeated: Options of constraints that come more than once.
+        split: Options that lack their `=` and value.
+        stray: Words among the options that are none, as after a blank behind a comma.
+    """
+
+    words: tuple[str, ...]
+    keys: tuple[Key, ...]
+    whole: bool
+    repeated: tuple[str, ...] = ()
+    split: tuple[str, ...] = ()
+    stray: tuple[str, ...] = ()
+
+    def value(self, option: str) -> str | None:
+        """Return the value of an option; "" for one without, None where it is not given."""
+        for word in self.words:
+            name, _, value = word.partition("=")
+            if name == option:
+                return value
+        return None
+
+
+def read(words: Sequence[str]) -> Given:
+    """Return what a command, options of it, or a bare specification say.
+
+    Args:
+        words: The words that a shell made, or the whole text in one. A bare specification, such as
+            `a:fp32,b:fp32`, is one of `--layerPrecisions`.
+
+    Raises:
+        UsageError: quotes that do not pair, or nothing about precision in it.
+    """
+    split = _words(words)
+    if len(split) == 1 and not split[0].startswith("-") and ":" in split[0]:
+        split = [f"{PRECISIONS}={split[0]}"]
+    names = [word.partition("=")[0] for word in split]
+    given = [(name, word) for name, word in zip(names, split, strict=True) if name in OPTIONS]
+    if not given:
+        raise UsageError(
+            f"There is neither {PRECISIONS} nor {OUTPUT_TYPES} in it.",
+            "Give a trtexec command, its options, or a specification such as layer:fp32,node:fp16.",
+        )
+    first = next(i for i, word in enumerate(split) if word.startswith("-"))
+    whole = any(name.rpartition("/")[2] == _PROGRAM for name in names) or "--onnx" in names
+    return Given(
+        words=tuple(split),
+        keys=tuple(k for name, word in given for k in _keys(name, word.partition("=")[2])),
+        whole=whole,
+        repeated=tuple(option for option in OPTIONS if names.count(option) > 1),
+        split=tuple(name for name, word in given if "=" not in word),
+        stray=tuple(word for word in split[first:] if not word.startswith("-")),
+    )
+
+
+def _words(words: Sequence[str]) -> list[str]:
+    if len(words) != 1 or not _is_line(words[0]):
+        return [word.strip() for word in words]
+    try:
+        # A pasted command may go over several lines.
+        found = shlex.split(words[0].replace("\\\r\n", " ").replace("\\\n", " "))
+    except ValueError as error:
+        raise UsageError(
+            f"A shell could not read the command: {error}.", "Paste it as it was typed."
+        ) from error
+    # What follows is the shell's, such as `2>&1 | tee build.log`.
+    return list(takewhile(lambda word: not _SHELL.match(word), found))
+
+
+def _is_line(text: str) -> bool:
+    """Return whether a text is several words of a shell; names of layers may hold blanks too."""
+    options = len(re.findall(r"(?:^|\s)--\w", text))
+    return options > 1 or bool(options and ('"' in text or not text.lstrip().startswith("--")))
+
+
+def _keys(option: str, value: str) -> Iterable[Key]:
+    for item in value.split(",") if value else ():
+        parts = item.split("'")
+        if len(parts) == 1:
+            name, colon, types = item.rpartition(":")
+        elif len(parts) == 3:
+            # trtexec drops one character behind the quotes, whatever it is.
+            name, colon, types = parts[0] + parts[1], parts[2][:1], parts[2][1:]
+        else:
+            yield Key(option, "", (), item, "its single quotes are not one pair")
+            continue
+        if not colon or not name:
+            yield Key(option, name, (), item, "it is not a name, a colon and a type")
+        else:
+            separator = "+" if option == OUTPUT_TYPES else None
+            yield Key(option, name, tuple(types.split(separator)) if types else ("",), item)
+
+
+def written(entries: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """Return names and types as trtexec reads them back, but for what is `unsayable`."""
+    return ",".join(
+        f"{_quoted(name)}:{'+'.join(types)}" for name, types in entries if not unsayable(name)
+    )
+
+
+def unsayable(name: str) -> str:
+    """Return the character in a name that trtexec cannot be told; "" where there is none."""
+    return next((c for c in ",'" if c in name), "")
+
+
+def _quoted(name: str) -> str:
+    return f"'{name}'" if ":" in name else name
+
+
+def command_line(words: Iterable[str]) -> str:
+    """Return words as one line for a shell."""
+    return " ".join(map(shlex.quote, words))

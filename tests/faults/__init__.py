@@ -1,0 +1,34 @@
+"""Tiny models, each with one fault that `halfwise lint` names, and without it.
+
+Each function makes both, so that they differ in the fault alone. One file per family of rules.
+"""
+
+from pathlib import Path
+
+import onnx
+
+from halfwise.api import lint
+from halfwise.records import LintReport
+from tests.faults import export, numbers, shapes, tensorrt, tidiness, written_out
+from tests.faults.fault import Fault, registered
+
+FAULTS: tuple[Fault, ...] = registered()
+
+__all__ = [
+    "FAULTS",
+    "Fault",
+    "export",
+    "linted",
+    "numbers",
+    "shapes",
+    "tensorrt",
+    "tidiness",
+    "written_out",
+]
+
+
+def linted(proto: onnx.ModelProto, folder: Path, tensorrt: str | None = None) -> LintReport:
+    """Return what is found in a model, written to `folder`."""
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return lint(path, trt_version=tensorrt)

@@ -1,0 +1,213 @@
+"""Numbers that FP16 or 32 bits cannot hold, and types that lose them."""
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from tests.faults.fault import fault
+from tests.unit.graph.sketch import Sketch, f32
+
+
+@fault("eps-vanishes", "warning", "eps")
+def logarithm(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", [1, 8])
+    return s.proto(s.op("Log", s.op("Add", x, 1e-10 if ill else 1e-4, name="eps"), name="log"))
+
+
+@fault("eps-vanishes", "warning", "bound")
+def clipped_divisor(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x, z = s.input("x", [1, 8]), s.input("z", [1, 8])
+    bounded = s.op("Clip", z, 1e-12 if ill else 1e-3, name="bound")
+    return s.proto(s.op("Div", x, bounded, name="divide"))
+
+
+@fault("eps-vanishes", "warning", "eps")
+def numerator(ill: bool) -> onnx.ModelProto:
+    """Without the fault, the sum is what is divided, and may be zero."""
+    s = Sketch()
+    x, z = s.input("x", [1, 8]), s.input("z", [1, 8])
+    small = s.op("Add", x, 1e-10, name="eps")
+    return s.proto(s.op("Div", *((z, small) if ill else (small, z)), name="divide"))
+
+
+@fault("eps-subnormal", "info", "eps")
+def root(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", [1, 8])
+    return s.proto(s.op("Sqrt", s.op("Add", x, 1e-5 if ill else 1e-4, name="eps"), name="root"))
+
+
+def _masked(value: float, *, choose: bool, how: str = "Softmax") -> onnx.ModelProto:
+    s = Sketch()
+    x, mask = s.input("x", [1, 8]), s.input("mask", [1, 8], TensorProto.BOOL)
+    if choose:
+        scores = s.op("Where", mask, x, value, name="mask")
+    else:
+        fill = s.op(
+            "Mul", s.op("Cast", mask, to=TensorProto.FLOAT, name="cast"), value, name="mask"
+        )
+        scores = s.op("Add", x, fill, name="add")
+    return s.proto(s.op(how, scores, name="end"))
+
+
+@fault("mask-constant", "warning", "mask")
+def lowest_mask(ill: bool) -> onnx.ModelProto:
+    return _masked(float(np.finfo(np.float32).min) if ill else -1e4, choose=False)
+
+
+@fault("mask-constant", "warning", "mask")
+def mask_of_a_billion(ill: bool) -> onnx.ModelProto:
+    return _masked(-1e9 if ill else -1e4, choose=True)
+
+
+@fault("mask-constant", "warning", "mask")
+def mask_at_the_edge(ill: bool) -> onnx.ModelProto:
+    return _masked(-65504.0, choose=True, how="Softmax" if ill else "Relu")
+
+
+@fault("mask-constant", "info", "mask")
+def infinite_mask(ill: bool) -> onnx.ModelProto:
+    return _masked(-np.inf if ill else -1e4, choose=True)
+
+
+@fault("constant-beyond-fp16", "warning", "matmul")
+def huge_weights(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", [1, 8])
+    return s.proto(s.op("MatMul", x, f32(np.full((8, 4), 1e5 if ill else 6e4)), name="matmul"))
+
+
+@fault("constant-beyond-fp16", "warning", "outer")
+def huge_bound(ill: bool) -> onnx.ModelProto:
+    """Without the fault, the huge number only bounds another."""
+    s = Sketch()
+    x = s.input("x", [1, 8])
+    op = ("Mul", x, 1e6) if ill else ("Clip", x, -1.0, float(np.finfo(np.float32).max))
+    return s.proto(s.op(*op, name="outer"))
+
+
+@fault("constant-subnormal", "warning", "matmul")
+def tiny_weights(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", [1, 8])
+    weights = f32(np.full((8, 4), 1e-6))
+    # A minority of tiny weights is usual.
+    weights[0 if ill else slice(0, 6)] = 0.5
+    return s.proto(s.op("MatMul", x, weights, name="matmul"))
+
+
+@fault("constant-subnormal", "warning", "scale")
+def tiny_addend(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", [1, 8])
+    return s.proto(s.op("Mul" if ill else "Add", x, 1e-7, name="scale"))
+
+
+def _batch_norm(variance: float) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", [1, 3, 8])
+    ones, zeros = f32(np.ones(3)), f32(np.zeros(3))
+    norm = ("BatchNormalization", x, ones, zeros, zeros, f32(np.full(3, variance)))
+    return s.proto(s.op(*norm, name="norm"))
+
+
+@fault("batchnorm-variance", "warning", "norm")
+def loud_channels(ill: bool) -> onnx.ModelProto:
+    return _batch_norm(1e9 if ill else 1e4)
+
+
+@fault("batchnorm-variance", "warning", "norm")
+def still_channels(ill: bool) -> onnx.ModelProto:
+    return _still() if ill else _batch_norm(1e-4)
+
+
+def _still() -> onnx.ModelProto:
+    proto = _batch_norm(1e-8)
+    proto.graph.node[0].attribute.append(onnx.helper.make_attribute("epsilon", 1e-9))
+    return proto
+
+
+@fault("int64-beyond-int32", "warning", "add")
+def wide_integer(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", [2], TensorProto.INT64)
+    return s.proto(s.op("Add", x, [2**40 if ill else 2**30], name="add"))
+
+
+@fault("int64-beyond-int32", "warning", "end")
+def open_end(ill: bool) -> onnx.ModelProto:
+    """Without the fault, a Slice to the end."""
+    s = Sketch()
+    x = s.input("x", [4], TensorProto.INT64)
+    end = [2**63 - 1]
+    return s.proto(
+        s.op("Min", x, end, name="end") if ill else s.op("Slice", x, [1], end, [0], name="end")
+    )
+
+
+@fault("int64-beyond-int32", "info", "add", tensorrt="10.3")
+def wide_integer_of_a_late_version(ill: bool) -> onnx.ModelProto:
+    return wide_integer(ill)
+
+
+@fault("float-index", "warning", "cast")
+def index(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x, at = s.input("x", [3]), s.input("at", [3])
+    places = s.op("Cast", s.op("Floor", at, name="floor"), to=TensorProto.INT64, name="cast")
+    bounded = s.op("Clip", places, np.asarray(0), np.asarray(2), name="clip")
+    if ill:
+        return s.proto(s.op("Gather", x, bounded, name="gather"))
+    return s.proto(s.op("Add", x, s.op("Cast", bounded, to=TensorProto.FLOAT), name="gather"))
+
+
+@fault("float-index", "warning", "cast")
+def integer_index(ill: bool) -> onnx.ModelProto:
+    """Without the fault, the index was an integer all along."""
+    s = Sketch()
+    x = s.input("x", [100])
+    at = s.input("at", [3], TensorProto.FLOAT if ill else TensorProto.INT32)
+    places = s.op("Cast", at, to=TensorProto.INT64, name="cast")
+    return s.proto(s.op("Gather", x, places, name="gather"))
+
+
+def _casts(first: int, *to: int) -> onnx.ModelProto:
+    s = Sketch()
+    value = s.input("x", [4], first)
+    for number, kind in enumerate(to):
+        value = s.op("Cast", value, to=kind, name=f"cast_{number}")
+    return s.proto(value)
+
+
+@fault("cast-loses", "warning", "cast_1")
+def cast_to_half_and_back(ill: bool) -> onnx.ModelProto:
+    middle = TensorProto.FLOAT16 if ill else TensorProto.FLOAT
+    return _casts(TensorProto.FLOAT, middle, TensorProto.FLOAT)
+
+
+@fault("cast-loses", "info", "cast_1")
+def integers_through_floats(ill: bool) -> onnx.ModelProto:
+    """Without the fault, a truncation, which is meant."""
+    if ill:
+        return _casts(TensorProto.INT64, TensorProto.FLOAT, TensorProto.INT64)
+    return _casts(TensorProto.FLOAT, TensorProto.INT32, TensorProto.FLOAT)
+
+
+@fault("fp64", "warning", "double")
+def double(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", [4], TensorProto.DOUBLE if ill else TensorProto.FLOAT)
+    return s.proto(s.op("Relu", x, name="double"))
+
+
+@fault("quantised", "warning", "quantise")
+def quantised(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", [4])
+    if not ill:
+        return s.proto(s.op("Relu", x, name="quantise"))
+    zero = s.constant(np.asarray(0, np.int8))
+    low = s.op("QuantizeLinear", x, 0.1, zero, name="quantise")
+    return s.proto(s.op("DequantizeLinear", low, 0.1, zero, name="dequantise"))
