@@ -2,7 +2,18 @@
 
 from halfwise.api.commands import doctor, fix, observe, report, verify
 from halfwise.api.logs import explain_log
+from halfwise.api.modernizing import modernize
 from halfwise.api.options import Options
 from halfwise.api.result import Result
 
-__all__ = ["Options", "Result", "doctor", "explain_log", "fix", "observe", "report", "verify"]
+__all__ = [
+    "Options",
+    "Result",
+    "doctor",
+    "explain_log",
+    "fix",
+    "modernize",
+    "observe",
+    "report",
+    "verify",
+]

@@ -34,6 +34,7 @@ from halfwise.records.judged import (
     Side,
     Verdict,
 )
+from halfwise.records.modernized import LeftAlone, Modernized, Rewriting
 from halfwise.records.observed import (
     Detail,
     Growth,
@@ -68,11 +69,13 @@ __all__ = [
     "IntermediateNonfinite",
     "KeptNode",
     "Latency",
+    "LeftAlone",
     "Level",
     "LogFinding",
     "LogNode",
     "LogReport",
     "MetricResult",
+    "Modernized",
     "NetworkLayer",
     "NodeName",
     "NodePrecision",
@@ -85,6 +88,7 @@ __all__ = [
     "Profile",
     "Provenance",
     "Record",
+    "Rewriting",
     "Run",
     "Search",
     "Severity",

@@ -15,8 +15,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.records import LogReport, Observations, Run
+from halfwise.records import LogReport, Modernized, Observations, Run
 from halfwise.render.log import explained
+from halfwise.render.modernized import modernized
 from halfwise.render.parts import Lines, Report, Table
 from halfwise.render.tensors import observed
 from halfwise.render.view import report
@@ -39,6 +40,11 @@ def print_observations(observations: Observations, limit: float) -> None:
 def print_log(log: LogReport) -> None:
     """Print what a builder's log says to standard output."""
     _draw(explained(log), terminal(sys.stdout))
+
+
+def print_modernized(record: Modernized) -> None:
+    """Print what became of a model to standard output."""
+    _draw(modernized(record), terminal(sys.stdout))
 
 
 def print_facts(facts: Mapping[str, str]) -> None:

@@ -74,6 +74,24 @@ def replace_all(model: ir.Model, replacements: Iterable[Replacement]) -> list[Re
     return done
 
 
+def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
+    """Return a model of the replacement's nodes alone, from `x` to its output.
+
+    Args:
+        replacement: The replacement.
+        x: The value in `source` that it reads, with type and shape.
+        source: Gives the versions of the operator sets.
+    """
+    start = ir.Value(name=x.name, type=x.type, shape=x.shape)
+    graph = ir.Graph([start], [], nodes=[], opset_imports=dict(source.opset_imports), name="alone")
+    model = ir.Model(graph, ir_version=source.ir_version)
+    nodes, result = _made(replacement, start, graph, _Names(model))
+    graph.extend(nodes)
+    result.name, result.type = replacement.output, x.type
+    graph.outputs.append(result)
+    return model
+
+
 def _made(
     made: Replacement, x: ir.Value, graph: ir.Graph, names: "_Names"
 ) -> tuple[list[ir.Node], ir.Value]:

@@ -1,0 +1,143 @@
+"""Rewrite old spellings of a model to the operators that its target has."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Unpack
+
+from halfwise.api.loading import RANDOM, load_case
+from halfwise.api.options import Inputs, Model, Options, understand
+from halfwise.api.worker_facts import ANSWER_SECONDS
+from halfwise.api.workers import resolve
+from halfwise.backends.tensorrt.client import Worker
+from halfwise.backends.tensorrt.opsets import (
+    DEFAULT_VERSION,
+    has_operator,
+    highest_opset,
+    version_of,
+)
+from halfwise.errors import BackendMissing, CaseError, UsageError
+from halfwise.graph.modern.candidates import FIRST_OPSET
+from halfwise.pipeline.modernize import modernize as run
+from halfwise.progress import Silent, Watcher
+from halfwise.records import Modernized
+from halfwise.stages.rewrite import save_checked
+
+MAP_SUFFIX = ".map.json"
+
+
+def modernize(
+    model: Model,
+    out: str | Path,
+    inputs: Inputs = RANDOM,
+    *,
+    trt_version: str | None = None,
+    transpose: bool = False,
+    watcher: Watcher | None = None,
+    **options: Unpack[Options],
+) -> Modernized:
+    """Write the model with a higher opset, and norms and GELUs as one node each; prove it the same.
+
+    Beside `out`, `out.map.json` gets the record, with the new node names by old one.
+
+    Args:
+        model: FP32 model: path or proto.
+        out: ONNX file to write; must not exist.
+        inputs: Samples, as for `fix`; random numbers where none are given.
+        trt_version: TensorRT that shall read it. Without it, that of the worker that is configured
+            (see `Options`), where it answers; else 10.0.
+        transpose: Put Transposes around norms over other axes than the last.
+        watcher: Is told about progress.
+        options: See `Options`.
+
+    Raises:
+        HalfwiseError: the model, the inputs or an option cannot be used.
+    """
+    watcher = watcher or Silent()
+    path = Path(out)
+    _refuse_existing(path)
+    request = understand(inputs, options)
+    version, target = _target(trt_version, options, watcher)
+    watcher.stage("load")
+    case = load_case(model, request.data, request.criterion, split=False)
+    if case.stored.formats:
+        raise CaseError(
+            f"The model stores {' and '.join(case.stored.formats)}, and weights that were rounded "
+            "once stay so.",
+            "Modernize the FP32 model, and lower that with `halfwise fix`.",
+        )
+    for note in case.notes:
+        watcher.note(note)
+    network, record = run(
+        case,
+        request.settings,
+        watcher,
+        opset=highest_opset(version),
+        available=[op for op in FIRST_OPSET if has_operator(op, version)],
+        target=target,
+        transposes=transpose,
+    )
+    with _beside(path) as partial:
+        save_checked(
+            network.model,
+            partial / path.name,
+            device=request.settings.device,
+            libraries=request.settings.libraries,
+        )
+        text = record.model_dump_json(indent=1) + "\n"
+        (partial / f"{path.name}{MAP_SUFFIX}").write_text(text, encoding="utf-8")
+    return record
+
+
+def _target(given: str | None, options: Options, watcher: Watcher) -> tuple[tuple[int, int], str]:
+    """Return the version of TensorRT to write for, and how it was found out."""
+    if given is not None:
+        return version_of(given), f"TensorRT {given}"
+    spec = resolve(
+        trt_python=options.get("trt_python"),
+        trt_command=options.get("trt_command"),
+        trt_worker=options.get("trt_worker"),
+    )[0]
+    if spec.source != "default":
+        watcher.stage("worker")
+        try:
+            with Worker(spec.name, spec.command, limit=ANSWER_SECONDS) as worker:
+                found = worker.info.tensorrt
+        except BackendMissing as error:
+            raise BackendMissing(error.message, "Name the version: --trt-version 10.0.") from error
+        if found:
+            return version_of(found), f"TensorRT {found}, that of worker {spec.name}"
+    return version_of(DEFAULT_VERSION), (
+        f"TensorRT {DEFAULT_VERSION} and later; --trt-version names another"
+    )
+
+
+def _refuse_existing(path: Path) -> None:
+    for file in (path, path.with_name(f"{path.name}{MAP_SUFFIX}")):
+        if file.exists() or file.is_symlink():
+            raise UsageError(
+                f"{file} exists.", "Name another with -o; halfwise overwrites nothing."
+            )
+    if not path.parent.is_dir():
+        raise UsageError(f"There is no folder {path.parent}.", "Make it, or name another with -o.")
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """Give a temporary folder whose files come beside `path` when the block succeeds."""
+    try:
+        partial = Path(tempfile.mkdtemp(prefix=".halfwise.", dir=path.parent))
+    except OSError as error:
+        raise UsageError(
+            f"Cannot write to {path.parent}: {error.strerror}.", "Name another place with -o."
+        ) from error
+    try:
+        yield partial
+        _refuse_existing(path)
+        # The model last: where it is, the rest is too.
+        for file in sorted(partial.iterdir(), key=lambda f: f.name == path.name):
+            file.rename(path.parent / file.name)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
