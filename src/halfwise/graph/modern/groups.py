@@ -98,7 +98,8 @@ def _undoes(node: ir.Node, x: ir.Value) -> bool:
     target = node.inputs[1]
     maker = None if target is None else target.producer()
     if maker is not None and is_standard(maker, "Shape") and maker.inputs[0] is x:
-        return not maker.attributes
+        start = maker.attributes.get("start")
+        return "end" not in maker.attributes and (start is None or start.as_int() == 0)
     shape = node.outputs[0].shape
     if shape is None or x.shape is None or shape.rank() != x.shape.rank():
         return False

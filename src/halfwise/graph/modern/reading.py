@@ -28,7 +28,7 @@ from halfwise.graph.modern.algebra import (
     constant,
 )
 from halfwise.graph.patterns.normalisations import root_of
-from halfwise.graph.patterns.reading import axes_of, scalar
+from halfwise.graph.patterns.reading import axes_of, chosen_branch, scalar
 
 Kind = Literal["LayerNormalization", "RMSNormalization"]
 
@@ -181,6 +181,8 @@ class _Reader:
 
     def _compute(self, node: ir.Node) -> Polynomial | None:
         operands = [None if v is None else self._operand(v) for v in node.inputs]
+        if is_standard(node, "Where") and (chosen := chosen_branch(node)) is not None:
+            return self._operand(chosen)
         if not is_standard(node) or not operands or operands[0] is None:
             return None
         if node.op_type in ("Add", "Sub", "Mul", "Div"):

@@ -32,6 +32,7 @@ from halfwise.graph.patterns.reading import (
     Seen,
     axes_of,
     behind,
+    chosen_branch,
     is_constant,
     maker,
     other_operand,
@@ -126,6 +127,8 @@ def _spread(value: ir.Value, wrappers: int = 3) -> Spread | None:
         inside = bounded[0]
     elif (node := maker(value, "Relu", "Abs")) and node.inputs[0] is not None:
         inside = Seen(node.inputs[0], way(value))
+    elif (node := maker(value, "Where")) and (chosen := chosen_branch(node)) is not None:
+        inside = Seen(chosen, way(value))
     if inside is not None:
         inner = _spread(inside.value, wrappers - 1) if wrappers else None
         return inner and replace(inner, nodes=inner.nodes | inside.nodes)
