@@ -129,7 +129,13 @@ def export(module, shape, path, opset):
     else:
         axes = {"x": {0: "batch"}}
         torch.onnx.export(
-            module, (x,), path, dynamo=False, opset_version=opset, input_names=["x"], dynamic_axes=axes
+            module,
+            (x,),
+            path,
+            dynamo=False,
+            opset_version=opset,
+            input_names=["x"],
+            dynamic_axes=axes,
         )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from halfwise.records import LeftAlone, Modernized, Verdict
 from halfwise.render.parts import MOST_ROWS, Column, Lines, Report, Table
-from halfwise.render.wording import clean, count, listed, sentence, shorten
+from halfwise.render.wording import clean, count, sentence, shorten
 
 _NOT_REAL = "Compared on random numbers: give --inputs for a comparison on real data."
 
@@ -49,7 +49,7 @@ def _left(record: Modernized) -> Lines | None:
     for left in record.left:
         reasons.setdefault((left.op, left.reason), []).append(left)
     lines = [
-        f"{clean(op)} ×{len(some)}: {sentence(reason)} First: {listed(some[0].nodes)}."
+        f"{clean(op)} ×{len(some)}: {sentence(reason)}; from {shorten(some[0].nodes[0])}"
         for (op, reason), some in reasons.items()
     ]
     return Lines("Left alone", tuple(lines[:MOST_ROWS])) if lines else None

@@ -139,7 +139,7 @@ class Modernizer:
 
     def _raise(self, opset: int) -> None:
         """Raise the opset to the highest, up to `opset`, at which the function is the same."""
-        steps = {opset, *(first for first in FIRST_OPSET.values() if first < opset), 21}
+        steps = {opset, *(first for first in FIRST_OPSET.values() if first < opset)}
         for step in sorted(steps, reverse=True):
             if not self.network.opset < step <= opset:
                 continue

@@ -17,18 +17,17 @@ from halfwise.records import NodeName
 
 FIRST_OPSET = {
     "LayerNormalization": 17,
-    "GroupNormalization": 18,
     "Gelu": 20,
+    "GroupNormalization": 21,
     "RMSNormalization": 23,
 }
-"""The operators that patterns become, and where ONNX has them first (its operator changelog)."""
+"""The operators that patterns become, and where ONNX has them first (its operator changelog).
 
-UNREAD = "its spelling could not be read exactly"
+GroupNormalization came at 18 with weights by group, and ONNX's checker refuses that version.
+"""
+
 _Planned = tuple[ir.Value, ir.Value, str, Replacement | str]
 """What it takes, what it gives, its operator, and what to put in its place or why nothing."""
-
-GROUPS_BY_CHANNEL = 21
-"""From here on GroupNormalization has a weight for each channel; before, for each group."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +62,14 @@ def candidates(
     inside = {g.normal for g in groups}
     read = [n for n in found if isinstance(n, Unread) or n.output not in inside]
     unread = [
-        Candidate("normalisation", (node_name(n.root),), None, UNREAD)
+        Candidate("normalisation", (node_name(n.root),), None, _unread(n))
         for n in read
         if isinstance(n, Unread)
     ]
     places = {node: place for place, node in enumerate(network.nodes())}
     planned: list[_Planned] = [
         *(_norm(n, transposes=transposes) for n in read if isinstance(n, Normalisation)),
-        *(_group(g, network.opset) for g in groups),
+        *map(_group, groups),
         *map(_gelu, read_gelus(network)),
     ]
     made = []
@@ -80,6 +79,11 @@ def candidates(
         usable = plan if isinstance(plan, Replacement) and not reason else None
         made.append(Candidate(op, nodes, usable, reason))
     return made + unread
+
+
+def _unread(found: Unread) -> str:
+    over = "" if found.axes is None else f" over axes {', '.join(map(str, found.axes))}"
+    return f"its spelling{over} could not be read exactly"
 
 
 def _why_not(op: str, opset: int, available: Collection[str]) -> str:
@@ -135,22 +139,16 @@ def _whole(
     return np.ascontiguousarray(np.broadcast_to(inner, sizes), np.float32)
 
 
-def _group(norm: GroupNorm, opset: int) -> _Planned:
+def _group(norm: GroupNorm) -> _Planned:
     op = "GroupNormalization"
-    weight, bias, output = norm.weight, norm.bias, norm.output
-    if opset >= GROUPS_BY_CHANNEL:
-        each = norm.channel_weight.size // norm.groups
-        weight = np.repeat(weight, each) * norm.channel_weight
-        bias = np.repeat(bias, each) * norm.channel_weight + norm.channel_bias
-        output = norm.scaled
     plan = Replacement(
         op,
         tensor_name(norm.x),
-        tensor_name(output),
+        tensor_name(norm.output),
         {"epsilon": norm.eps, "num_groups": norm.groups},
-        {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)},
+        {"weight": norm.weight.astype(np.float32), "bias": norm.bias.astype(np.float32)},
     )
-    return norm.x, output, op, plan
+    return norm.x, norm.output, op, plan
 
 
 def _gelu(gelu: WrittenGelu) -> _Planned:

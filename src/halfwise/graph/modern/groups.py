@@ -19,14 +19,11 @@ class GroupNorm:
     Attributes:
         x: What is normalised: [N, C, *sizes], C known.
         normal: The normalised tensor, still in groups.
-        output: That in the shape of x, weight and bias of the groups applied.
+        output: That in the shape of x, weights and biases applied.
         groups: Number of groups.
         eps: Added to the variance.
-        weight: f64[groups].
-        bias: f64[groups].
-        scaled: The output with weights of channels applied too; `output` where there are none.
-        channel_weight: f64[C]; ones where there are none.
-        channel_bias: f64[C]; zeros where there are none.
+        weight: f64[C].
+        bias: f64[C].
     """
 
     x: ir.Value
@@ -36,9 +33,6 @@ class GroupNorm:
     eps: float
     weight: NDArray[np.float64]
     bias: NDArray[np.float64]
-    scaled: ir.Value
-    channel_weight: NDArray[np.float64]
-    channel_bias: NDArray[np.float64]
 
 
 def read_groups(network: Network, found: Iterable[Normalisation | Unread]) -> Iterator[GroupNorm]:
@@ -85,11 +79,9 @@ def _regrouped(norm: Normalisation) -> Iterator[GroupNorm]:
     weight, bias = (_each(a, groups) for a in (norm.weight, norm.bias))
     if weight is None or bias is None:
         return
-    output = last.outputs[0]
-    ones, zeros = np.ones(channels), np.zeros(channels)
+    weight, bias = (np.repeat(a, channels // groups) for a in (weight, bias))
     yield _with_affine(
-        GroupNorm(x, norm.output, output, groups, norm.eps, weight, bias, output, ones, zeros),
-        channels,
+        GroupNorm(x, norm.output, last.outputs[0], groups, norm.eps, weight, bias), channels
     )
 
 
@@ -135,8 +127,8 @@ def _each(array: NDArray[np.float64] | None, groups: int) -> NDArray[np.float64]
 def _with_affine(norm: GroupNorm, channels: int) -> GroupNorm:
     """Return the norm with the Mul and Add that follow, where they are by channel."""
     for op in ("Mul", "Add"):
-        uses = tuple(norm.scaled.uses())
-        if len(uses) != 1 or norm.scaled.is_graph_output() or not is_standard(uses[0].node, op):
+        uses = tuple(norm.output.uses())
+        if len(uses) != 1 or norm.output.is_graph_output() or not is_standard(uses[0].node, op):
             break
         node = uses[0].node
         other = node.inputs[1 - uses[0].idx]
@@ -144,9 +136,10 @@ def _with_affine(norm: GroupNorm, channels: int) -> GroupNorm:
         if array is None:
             break
         if op == "Mul":
-            norm = replace(norm, scaled=node.outputs[0], channel_weight=array)
+            norm = replace(norm, weight=norm.weight * array, bias=norm.bias * array)
         else:
-            norm = replace(norm, scaled=node.outputs[0], channel_bias=array)
+            norm = replace(norm, bias=norm.bias + array)
+        norm = replace(norm, output=node.outputs[0])
     return norm
 
 
