@@ -150,8 +150,6 @@ def _by_channel(value: ir.Value, channels: int, x: ir.Value) -> NDArray[np.float
     array = np.asarray(constant_array(value), np.float64)
     # Right-aligned with x, only the axis of channels may be longer than 1.
     axis = array.ndim - (x.shape.rank() - 1)
-    if array.ndim > x.shape.rank() or (array.size > 1 and array.shape[axis] != channels):
-        return None
-    if array.size > 1 and axis < 0:
+    if array.size > 1 and not (axis in (0, 1) and array.shape[axis] == channels):
         return None
     return np.broadcast_to(array.reshape(-1), (channels,))
