@@ -6,6 +6,7 @@ can stand for it alone.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -36,7 +37,7 @@ def proto(name: str) -> onnx.ModelProto:
     return made
 
 
-def torchscript(axes: list[int], shape: list, weight=WEIGHT, bias=BIAS) -> onnx.ModelProto:
+def torchscript(axes: list[int], shape: list[Any], weight=WEIGHT, bias=BIAS) -> onnx.ModelProto:
     s = Sketch(13)
     x = s.input("x", shape)
     centred = s.op("Sub", x, s.op("ReduceMean", x, axes=axes), name="/norm/Sub")
@@ -102,7 +103,7 @@ def dynamo_layer_norm():
     return s.proto(s.op("Add", s.op("Mul", s.op("Mul", centred, inverse), WEIGHT), BIAS))
 
 
-def tensorflow(axes: list[int], shape: list, weight, bias) -> onnx.ModelProto:
+def tensorflow(axes: list[int], shape: list[Any], weight, bias) -> onnx.ModelProto:
     s = Sketch(15)
     x = s.input("x", shape)
     mean = s.op("ReduceMean", x, axes=axes)

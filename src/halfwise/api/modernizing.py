@@ -18,7 +18,9 @@ from halfwise.backends.tensorrt.opsets import (
     highest_opset,
     version_of,
 )
+from halfwise.case import Settings
 from halfwise.errors import BackendMissing, CaseError, UsageError
+from halfwise.graph.model import Network
 from halfwise.graph.modern.candidates import FIRST_OPSET
 from halfwise.pipeline.modernize import modernize as run
 from halfwise.progress import Silent, Watcher
@@ -43,11 +45,11 @@ def modernize(
     Beside `out`, `out.map.json` gets the record, with the new node names by old one.
 
     Args:
-        model: FP32 model: path or proto.
+        model: FP32 model.
         out: ONNX file to write; must not exist.
         inputs: Samples, as for `fix`; random numbers where none are given.
         trt_version: TensorRT that shall read it. Without it, that of the worker that is configured
-            (see `Options`), where it answers; else 10.0.
+            or named in `options`; else 10.0.
         transpose: Put Transposes around norms over other axes than the last.
         watcher: Is told about progress.
         options: See `Options`.
@@ -58,8 +60,11 @@ def modernize(
     watcher = watcher or Silent()
     path = Path(out)
     _refuse_existing(path)
-    request = understand(inputs, options)
-    version, target = _target(trt_version, options, watcher)
+    request = understand(inputs, {k: v for k, v in options.items() if not k.startswith("trt_")})
+    if trt_version is None:
+        version, target = _version_of_worker(options, watcher)
+    else:
+        version, target = version_of(trt_version), f"TensorRT {trt_version}"
     watcher.stage("load")
     case = load_case(model, request.data, request.criterion, split=False)
     if case.stored.formats:
@@ -79,22 +84,12 @@ def modernize(
         target=target,
         transposes=transpose,
     )
-    with _beside(path) as partial:
-        save_checked(
-            network.model,
-            partial / path.name,
-            device=request.settings.device,
-            libraries=request.settings.libraries,
-        )
-        text = record.model_dump_json(indent=1) + "\n"
-        (partial / f"{path.name}{MAP_SUFFIX}").write_text(text, encoding="utf-8")
+    _write(network, record, path, request.settings)
     return record
 
 
-def _target(given: str | None, options: Options, watcher: Watcher) -> tuple[tuple[int, int], str]:
+def _version_of_worker(options: Options, watcher: Watcher) -> tuple[tuple[int, int], str]:
     """Return the version of TensorRT to write for, and how it was found out."""
-    if given is not None:
-        return version_of(given), f"TensorRT {given}"
     spec = resolve(
         trt_python=options.get("trt_python"),
         trt_command=options.get("trt_command"),
@@ -112,6 +107,18 @@ def _target(given: str | None, options: Options, watcher: Watcher) -> tuple[tupl
     return version_of(DEFAULT_VERSION), (
         f"TensorRT {DEFAULT_VERSION} and later; --trt-version names another"
     )
+
+
+def _write(network: Network, record: Modernized, path: Path, settings: Settings) -> None:
+    with _beside(path) as partial:
+        save_checked(
+            network.model,
+            partial / path.name,
+            device=settings.device,
+            libraries=settings.libraries,
+        )
+        text = record.model_dump_json(indent=1) + "\n"
+        (partial / f"{path.name}{MAP_SUFFIX}").write_text(text, encoding="utf-8")
 
 
 def _refuse_existing(path: Path) -> None:

@@ -48,19 +48,7 @@ def modernize(
         case.network, samples, device=settings.device, libraries=settings.libraries
     )
     proven = modernizer.run(opset, available, transposes=transposes)
-    before = after = None
-    if case.real:
-        watcher.stage("judge")
-        references, nonfinite = inspected_reference(
-            case.network,
-            case.calibration,
-            device=settings.device,
-            libraries=settings.libraries,
-        )
-        before, after = (
-            _low_verdict(network, case, settings, references, nonfinite)
-            for network in (case.network, proven.network)
-        )
+    before, after = _low_verdicts(case, proven.network, settings, watcher)
     return proven.network, Modernized(
         model=str(case.network.path or "in memory"),
         opset=case.network.opset,
@@ -88,6 +76,23 @@ def _names(proven: Proven, network: Network) -> dict[NodeName, tuple[NodeName, .
         names |= dict.fromkeys(rewriting.removed, rewriting.added)
     original = network.original_names
     return {NodeName(original.get(old) or old): new for old, new in names.items()}
+
+
+def _low_verdicts(
+    case: Case, new: Network, settings: Settings, watcher: Watcher
+) -> tuple[Verdict | None, Verdict | None]:
+    """Return the verdicts on both models with every node low; none on random numbers."""
+    if not case.real:
+        return None, None
+    watcher.stage("judge")
+    references, nonfinite = inspected_reference(
+        case.network, case.calibration, device=settings.device, libraries=settings.libraries
+    )
+    before, after = (
+        _low_verdict(network, case, settings, references, nonfinite)
+        for network in (case.network, new)
+    )
+    return before, after
 
 
 def _low_verdict(

@@ -8,6 +8,7 @@ from halfwise.errors import CaseError
 from halfwise.graph.model import network_from_proto, node_name
 from halfwise.graph.modern import candidates as looking
 from halfwise.graph.modern.candidates import FIRST_OPSET
+from halfwise.graph.modern.replacing import Replacement
 from halfwise.graph.opset import raise_opset
 from halfwise.stages import modernize
 from halfwise.stages.modernize import TOLERANCE, Modernizer, relative_error
@@ -75,14 +76,13 @@ def test_a_wrong_axis_is_undone(monkeypatch):
 
     def wrong(norm, **_):
         found = read(norm, transposes=True)
+        assert isinstance(found, Replacement)
         sizes = tuple(norm.x.shape[1:])
         whole = {
             key: np.ascontiguousarray(np.broadcast_to(array.reshape(-1, 1, 1), sizes))
             for key, array in found.constants.items()
         }
-        return looking.Replacement(
-            found.op, found.x, found.output, {"axis": 1, "epsilon": norm.eps}, whole
-        )
+        return Replacement(found.op, found.x, found.output, {"axis": 1, "epsilon": norm.eps}, whole)
 
     monkeypatch.setattr(looking, "_norm_plan", wrong)
     before, proven = modernized(proto("torchscript_channels_first"))
