@@ -11,6 +11,7 @@ __all__ = [
     "Result",
     "doctor",
     "explain_log",
+    "export_torch",
     "fix",
     "modernize",
     "observe",

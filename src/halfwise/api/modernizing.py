@@ -1,9 +1,5 @@
 """Rewrite old spellings of a model to the operators that its target has."""
 
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Unpack
 
@@ -19,13 +15,14 @@ from halfwise.backends.tensorrt.opsets import (
     version_of,
 )
 from halfwise.case import Settings
-from halfwise.errors import BackendMissing, CaseError, UsageError
+from halfwise.errors import BackendMissing, CaseError
 from halfwise.graph.model import Network
 from halfwise.graph.modern.candidates import FIRST_OPSET
 from halfwise.pipeline.modernize import modernize as run
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Modernized
 from halfwise.stages.rewrite import save_checked
+from halfwise.store import new_file, refuse_existing_file
 
 MAP_SUFFIX = ".map.json"
 
@@ -59,7 +56,7 @@ def modernize(
     """
     watcher = watcher or Silent()
     path = Path(out)
-    _refuse_existing(path)
+    refuse_existing_file(path, MAP_SUFFIX)
     request = understand(inputs, {k: v for k, v in options.items() if not k.startswith("trt_")})
     if trt_version is None:
         version, target = _version_of_worker(options, watcher)
@@ -110,41 +107,7 @@ def _version_of_worker(options: Options, watcher: Watcher) -> tuple[tuple[int, i
 
 
 def _write(network: Network, record: Modernized, path: Path, settings: Settings) -> None:
-    with _beside(path) as partial:
-        save_checked(
-            network.model,
-            partial / path.name,
-            device=settings.device,
-            libraries=settings.libraries,
-        )
+    with new_file(path, MAP_SUFFIX) as new:
+        save_checked(network.model, new, device=settings.device, libraries=settings.libraries)
         text = record.model_dump_json(indent=1) + "\n"
-        (partial / f"{path.name}{MAP_SUFFIX}").write_text(text, encoding="utf-8")
-
-
-def _refuse_existing(path: Path) -> None:
-    for file in (path, path.with_name(f"{path.name}{MAP_SUFFIX}")):
-        if file.exists() or file.is_symlink():
-            raise UsageError(
-                f"{file} exists.", "Name another with -o; halfwise overwrites nothing."
-            )
-    if not path.parent.is_dir():
-        raise UsageError(f"There is no folder {path.parent}.", "Make it, or name another with -o.")
-
-
-@contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """Give a temporary folder whose files come beside `path` when the block succeeds."""
-    try:
-        partial = Path(tempfile.mkdtemp(prefix=".halfwise.", dir=path.parent))
-    except OSError as error:
-        raise UsageError(
-            f"Cannot write to {path.parent}: {error.strerror}.", "Name another place with -o."
-        ) from error
-    try:
-        yield partial
-        _refuse_existing(path)
-        # The model last: where it is, the rest is too.
-        for file in sorted(partial.iterdir(), key=lambda f: f.name == path.name):
-            file.rename(path.parent / file.name)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        new.with_name(f"{new.name}{MAP_SUFFIX}").write_text(text, encoding="utf-8")

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli import doctor, explain_log, fix, modernize, observe, report, verify
+from halfwise.cli import doctor, explain_log, export_torch, fix, modernize, observe, report, verify
 from halfwise.errors import HalfwiseError
 
 INTERRUPTED = 130
@@ -39,6 +39,7 @@ app = typer.Typer(
 app.command("fix")(fix.command)
 app.command("verify")(verify.command)
 app.command("observe")(observe.command)
+app.command("export-torch")(export_torch.command)
 app.command("modernize")(modernize.command)
 app.command("explain-log")(explain_log.command)
 app.command("report")(report.command)

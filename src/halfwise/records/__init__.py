@@ -26,6 +26,7 @@ from halfwise.records.engine import (
     ShapeVerdict,
 )
 from halfwise.records.explained import LogFinding, LogNode, LogReport, Severity
+from halfwise.records.exported import Exported, ParityCheck
 from halfwise.records.judged import (
     Criterion,
     IntermediateNonfinite,
@@ -61,6 +62,7 @@ __all__ = [
     "EngineResult",
     "EngineRound",
     "Engines",
+    "Exported",
     "Growth",
     "Guard",
     "GuardKind",
@@ -82,6 +84,7 @@ __all__ = [
     "Observation",
     "Observations",
     "OutputError",
+    "ParityCheck",
     "Plan",
     "Precision",
     "PrecisionProof",

@@ -15,7 +15,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.records import LogReport, Modernized, Observations, Run
+from halfwise.records import Exported, LogReport, Modernized, Observations, Run
+from halfwise.render.exported import exported
 from halfwise.render.log import explained
 from halfwise.render.modernized import modernized
 from halfwise.render.parts import Lines, Report, Table
@@ -40,6 +41,11 @@ def print_observations(observations: Observations, limit: float) -> None:
 def print_log(log: LogReport) -> None:
     """Print what a builder's log says to standard output."""
     _draw(explained(log), terminal(sys.stdout))
+
+
+def print_exported(record: Exported) -> None:
+    """Print what was exported, and whether it computes the same, to standard output."""
+    _draw(exported(record), terminal(sys.stdout))
 
 
 def print_modernized(record: Modernized) -> None:
