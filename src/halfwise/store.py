@@ -60,13 +60,11 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def refuse_existing_file(path: Path, *beside: str) -> None:
-    """Raise UsageError when `path` exists, `path` with an ending of `beside`, or no folder for it."""
+    """Raise UsageError when `path`, or it with an ending of `beside`, exists or cannot be made."""
     for file in (path, *(path.with_name(path.name + ending) for ending in beside)):
         if file.exists() or file.is_symlink():
-            raise UsageError(
-                f"{file} exists.",
-                "Name another with -o, or remove it; halfwise overwrites nothing.",
-            )
+            hint = "Name another with -o, or remove it; halfwise overwrites nothing."
+            raise UsageError(f"{file} exists.", hint)
     if not path.parent.is_dir():
         raise UsageError(f"There is no folder {path.parent}.", "Make it, or name another with -o.")
 

@@ -10,8 +10,9 @@ from halfwise.graph.modern import candidates as looking
 from halfwise.graph.modern.candidates import FIRST_OPSET
 from halfwise.graph.modern.replacing import Replacement
 from halfwise.graph.opset import raise_opset
+from halfwise.metrics import relative_error
 from halfwise.stages import modernize
-from halfwise.stages.modernize import TOLERANCE, Modernizer, relative_error
+from halfwise.stages.modernize import TOLERANCE, Modernizer
 from tests.models.normalisation import averaged
 from tests.spellings import EXPECTED, proto
 from tests.unit.graph.sketch import Sketch
@@ -126,15 +127,3 @@ def test_the_highest_opset_that_can_be_reached(monkeypatch):
     assert proven.network.opset == 21
     assert proven.notes[0] == "not raised to opset 25: no adapter"
     assert [r.op for r in proven.rewritings] == ["Gelu"]
-
-
-def test_relative_error():
-    one = np.array([1.0, -2.0], np.float32)
-    assert relative_error(one, one) == 0
-    assert relative_error(one, one + np.float32(0.5)) == 0.25
-    assert relative_error(one, one[:1]) == np.inf
-    assert relative_error(one, np.array([1.0, np.nan], np.float32)) == np.inf
-    assert relative_error(np.array([np.inf]), np.array([np.inf])) == 0
-    assert relative_error(np.array([1]), np.array([2])) == np.inf
-    assert relative_error(np.zeros(2), np.ones(2)) == np.inf
-    assert relative_error(np.zeros(0), np.zeros(0)) == 0
