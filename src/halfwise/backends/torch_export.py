@@ -4,6 +4,7 @@
 
 import contextlib
 import inspect
+import logging
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import BackendMissing, BuildFailed, CaseError
+from halfwise.graph.weights import LARGE_MODEL_BYTES
 
 Exporter = Literal["dynamo", "torchscript"]
 Arrays = Mapping[str, NDArray[Any]]
@@ -159,7 +161,14 @@ def export(
 
     options: dict[str, Any] = {"opset_version": opset, "input_names": list(arrays)}
     if exporter == "dynamo":
-        options |= {"dynamo": True, "optimize": fold, "dynamic_shapes": _dims(arrays, dynamic)}
+        size = sum(p.numel() * p.element_size() for p in module.module.parameters())
+        options |= {
+            "dynamo": True,
+            "optimize": fold,
+            "dynamic_shapes": _dims(arrays, dynamic),
+            "external_data": size > LARGE_MODEL_BYTES,
+            "verbose": False,
+        }
     else:
         axes: dict[str, dict[int, str]] = {}
         for axis in dynamic:
@@ -210,7 +219,12 @@ def _quiet() -> Iterator[None]:
     """Keep what exporters print away from standard output, and their warnings from everyone."""
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(before)
 
 
 def _shapes(arrays: Arrays) -> str:
