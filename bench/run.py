@@ -25,6 +25,7 @@ from bench import (
     fuzz,
     isolation,
     large,
+    modernize,
     onnx_backend,
     overhead,
     peers,
@@ -54,6 +55,7 @@ BENCHES: Mapping[str, Measure] = {
     "onnx_backend": onnx_backend.measure,
     "fuzz": fuzz.measure,
     "isolation": isolation.measure,
+    "modernize": modernize.measure,
     "cuda": cuda.measure,
     "peers": peers.measure,
 }

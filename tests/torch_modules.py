@@ -1,6 +1,6 @@
 """Factories of PyTorch modules for `halfwise export-torch`; only loaded where PyTorch is."""
 
-# mypy: disable-error-code="misc" (without PyTorch its classes are unknown)
+# mypy: disable-error-code="misc"
 
 import torch
 from torch import nn
