@@ -116,7 +116,7 @@ def _figures(what: str, folder: Path, bench: Workbench) -> Iterator[Figure]:
             try:
                 outcomes.append(_outcome(path, target))
             except CaseError as error:
-                refused.append(f"{path.stem}: {error.message}")
+                refused.append(f"{path.stem}: {error.message.splitlines()[0].split(': ')[-1]}")
                 break
     latest = [o for o in outcomes[len(TARGETS) - 1 :: len(TARGETS)] if o.wanted]
     missed = [o.name for o in latest if not o.present]

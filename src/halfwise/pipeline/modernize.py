@@ -9,6 +9,7 @@ from halfwise.graph.roles import roles_of
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import Modernized, NodeName, TensorName, Verdict
+from halfwise.stages.check import check
 from halfwise.stages.judge import judge
 from halfwise.stages.modernize import Modernizer, Proven
 from halfwise.stages.reference import inspected_reference
@@ -40,10 +41,11 @@ def modernize(
         transposes: Whether norms over other axes than the last may get Transposes.
 
     Raises:
-        CaseError, RunFailed: the model does not run on the samples.
+        CaseError, RunFailed: the model cannot be lowered, or does not run on the samples.
     """
     samples = case.calibration.select(range(min(MOST_SAMPLES, len(case.calibration))))
     watcher.stage("modernize")
+    check(case.network, device=settings.device, libraries=settings.libraries)
     modernizer = Modernizer(
         case.network, samples, device=settings.device, libraries=settings.libraries
     )
