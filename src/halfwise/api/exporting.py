@@ -50,32 +50,24 @@ def export_torch(
     """Write the module that `factory` returns as an ONNX file, and compare both.
 
     Args:
-        factory: `file.py:function`, which returns a torch.nn.Module in FP32, or a pair of it and
-            its example inputs.
-        out: ONNX file to write; must not exist. It is written even where it differs.
-        inputs: Arrays of one call by parameter of forward: .npz, .npy (one parameter),
-            `file.py:function` that yields dictionaries, or a mapping. None takes the example's.
+        factory: `file.py:function` that returns a torch.nn.Module, or it and example inputs.
+        out: ONNX file to write, also where it differs; must not exist.
+        inputs: Arrays of one call by parameter of forward: .npz, .npy, `file.py:function` that
+            yields dictionaries, or a mapping. None takes the example's.
         dynamic: Axes whose sizes stay open: "x:0=batch", "ids:1".
-        sizes: Sizes to compare at, by symbol: "batch=1,4". Default: that of the inputs, and one
-            more.
+        sizes: Sizes to compare at: "batch=1,4". Default: that of the inputs, and one more.
         exporter: Which of PyTorch's exporters.
-        opset: At least 17 (dynamo: 18). None for the exporter's least.
+        opset: At least 17 (dynamo: 18), which is the default.
         fold: Whether the exporter computes constants.
         tolerance: Largest error over the largest magnitude of an output.
         watcher: Is told about progress.
 
     Raises:
-        BackendMissing: PyTorch is not installed.
-        HalfwiseError: the module, the inputs or an option cannot be used, or the exporter fails.
+        HalfwiseError: PyTorch is not installed, something cannot be used, or the exporter fails.
     """
     watcher = watcher or Silent()
     demand_torch()
-    least = LEAST_DYNAMO_OPSET if exporter == "dynamo" else LEAST_OPSET
-    if opset is not None and opset < least:
-        raise UsageError(
-            f"--opset is {opset}; the {exporter} exporter needs {least} or more here.",
-            "Leave it out; `halfwise modernize` raises opsets, and nothing lowers them.",
-        )
+    opset = _opset(opset, exporter)
     with new_file(Path(out)) as path:
         watcher.stage("load")
         module = Module(load_function(factory)(), factory)
@@ -86,9 +78,7 @@ def export_torch(
         # An axis of size 1 would be taken for one that stays so.
         traced = _resized(arrays, axes, {a.symbol: max(2, *trials[a.symbol]) for a in axes})
         module.run(traced)
-        export(
-            module, traced, path, dynamic=axes, exporter=exporter, opset=opset or least, fold=fold
-        )
+        export(module, traced, path, dynamic=axes, exporter=exporter, opset=opset, fold=fold)
         network = load_network(path)
         watcher.stage("compare")
         checks = tuple(_compared(module, network, arrays, axes, trials))
@@ -104,6 +94,16 @@ def export_torch(
         checks=checks,
         passed=all(check.error <= tolerance for check in checks),
     )
+
+
+def _opset(given: int | None, exporter: Exporter) -> int:
+    least = LEAST_DYNAMO_OPSET if exporter == "dynamo" else LEAST_OPSET
+    if given is not None and given < least:
+        raise UsageError(
+            f"--opset is {given}; the {exporter} exporter needs {least} or more here.",
+            "Leave it out; `halfwise modernize` raises opsets, and nothing lowers them.",
+        )
+    return given or least
 
 
 def _inputs(source: str | Path | Mapping[str, NDArray[Any]] | None, module: Module) -> Arrays:

@@ -3,14 +3,49 @@
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from halfwise.cli.options import JsonOption
+from halfwise.cli.options import JsonOption, accepts
 from halfwise.errors import PASSED, VERDICT_FAILED
 
 
+class Exporting:
+    """How a module is exported, and compared with the export."""
+
+    dynamic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:AXIS[=SYMBOL]", help="Leave this size open: x:0=batch. Repeatable."
+        ),
+    ]
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SYMBOL=N,N",
+            help="Compare at these sizes. Default: that of the inputs, and one more. Repeatable.",
+        ),
+    ]
+    exporter: Annotated[
+        Literal["dynamo", "torchscript"] | None,
+        typer.Option(help="Which of PyTorch's exporters. Default dynamo."),
+    ]
+    opset: Annotated[
+        int | None, typer.Option(metavar="N", help="Default 18 (dynamo) or 17 (torchscript).")
+    ]
+    no_fold: Annotated[
+        bool | None, typer.Option("--no-fold", help="Leave constants as they are computed.")
+    ]
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="Largest error over the largest value. Default 1e-4.", min=0
+        ),
+    ]
+
+
+@accepts(Exporting)
 def command(
     factory: Annotated[
         str,
@@ -29,51 +64,16 @@ def command(
         ),
     ] = None,
     *,
-    dynamic: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME:AXIS[=SYMBOL]", help="Leave this size open: x:0=batch. Repeatable."
-        ),
-    ] = None,
-    sizes: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SYMBOL=N,N",
-            help="Compare at these sizes. Default: that of the inputs, and one more. Repeatable.",
-        ),
-    ] = None,
-    exporter: Annotated[
-        Literal["dynamo", "torchscript"], typer.Option(help="Which of PyTorch's exporters.")
-    ] = "dynamo",
-    opset: Annotated[
-        int | None, typer.Option(metavar="N", help="Default 18 (dynamo) or 17 (torchscript).")
-    ] = None,
-    fold: Annotated[
-        bool, typer.Option("--fold/--no-fold", help="Let the exporter compute constants.")
-    ] = True,
-    tolerance: Annotated[
-        float,
-        typer.Option(metavar="X", help="Largest error over the largest value.", min=0),
-    ] = 1e-4,
     as_json: JsonOption = False,
+    **options: Any,
 ) -> None:
     """Export a PyTorch module to ONNX, and compare both at two sizes of every dynamic axis."""
     from halfwise import api
     from halfwise.render.terminal import TerminalWatcher, print_exported
 
+    fold = not options.pop("no_fold", False)
     with TerminalWatcher() as watcher:
-        record = api.export_torch(
-            factory,
-            out,
-            inputs,
-            dynamic=dynamic or (),
-            sizes=sizes or (),
-            exporter=exporter,
-            opset=opset,
-            fold=fold,
-            tolerance=tolerance,
-            watcher=watcher,
-        )
+        record = api.export_torch(factory, out, inputs, fold=fold, watcher=watcher, **options)
     if as_json:
         typer.echo(record.model_dump_json(indent=1))
     else:
