@@ -75,7 +75,8 @@ def candidates(
     made = []
     for x, output, op, plan in planned:
         nodes = tuple(node_name(n) for n in _between(x, output, places))
-        reason = _why_not(op, network.opset, available) or (plan if isinstance(plan, str) else "")
+        reason = _why_not(op, x, network.opset, available)
+        reason = reason or (plan if isinstance(plan, str) else "")
         usable = plan if isinstance(plan, Replacement) and not reason else None
         made.append(Candidate(op, nodes, usable, reason))
     return made + unread
@@ -86,7 +87,9 @@ def _unread(found: Unread) -> str:
     return f"its spelling{over} could not be read exactly"
 
 
-def _why_not(op: str, opset: int, available: Collection[str]) -> str:
+def _why_not(op: str, x: ir.Value, opset: int, available: Collection[str]) -> str:
+    if x.dtype != ir.DataType.FLOAT:
+        return f"it computes in {'an unknown type' if x.dtype is None else x.dtype.name}"
     if op not in available:
         return f"the target has no {op}"
     first = FIRST_OPSET[op]

@@ -1,9 +1,11 @@
+import onnx
 import pytest
 
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.modern.candidates import FIRST_OPSET, candidates
 from halfwise.graph.opset import raise_opset
 from tests.spellings import EXPECTED, proto
+from tests.unit.graph.sketch import Sketch
 
 
 def found(name, opset=24, available=tuple(FIRST_OPSET), **options):
@@ -42,6 +44,16 @@ def test_reasons(name, opset, available, reason):
     (candidate,) = found(name, opset, available)
     assert candidate.replacement is None
     assert reason in candidate.reason
+
+
+def test_other_types_are_left_alone():
+    s = Sketch(20)
+    x = s.input("x", [2, 4], onnx.TensorProto.DOUBLE)
+    centred = s.op("Sub", x, s.op("ReduceMean", x, [-1]))
+    squares = s.op("ReduceMean", s.op("Mul", centred, centred), [-1])
+    network = s.network(s.op("Div", centred, s.op("Sqrt", squares)))
+    (candidate,) = candidates(network, tuple(FIRST_OPSET))
+    assert candidate.reason == "it computes in DOUBLE"
 
 
 def test_a_group_norm_is_not_also_the_norm_inside():
