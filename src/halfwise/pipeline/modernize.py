@@ -10,6 +10,7 @@ from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import Modernized, NodeName, TensorName, Verdict
 from halfwise.stages.check import check
+from halfwise.stages.inputs.spec import WARNING
 from halfwise.stages.judge import judge
 from halfwise.stages.modernize import Modernizer, Proven
 from halfwise.stages.reference import inspected_reference
@@ -67,7 +68,7 @@ def modernize(
         error=proven.error,
         fp16_before=before,
         fp16_after=after,
-        notes=(*case.notes, *proven.notes),
+        notes=(*(note for note in case.notes if note.startswith(WARNING)), *proven.notes),
     )
 
 

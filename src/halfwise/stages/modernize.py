@@ -1,6 +1,6 @@
 """Raise the opset, fold constants and put one operator in the place of many, each step proven."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -16,7 +16,7 @@ from halfwise.case import Samples
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.model import Network, node_name, normalise
 from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
-from halfwise.graph.modern.replacing import Replaced, Replacement, alone, replace_all
+from halfwise.graph.modern.replacing import Replaced, Replacement, alone, exactly, replace_all
 from halfwise.graph.opset import raise_opset
 from halfwise.metrics import Outputs, relative_error
 from halfwise.records import LeftAlone, NodeName, Rewriting
@@ -81,6 +81,7 @@ class Modernizer:
         self._notes: list[str] = []
         self._error = 0.0
         self._folded: list[NodeName] = []
+        self._inexact: dict[Candidate, tuple[float, float]] = {}
 
     def run(self, opset: int, available: Collection[str], *, transposes: bool = False) -> Proven:
         """Return the modernized network.
@@ -96,7 +97,7 @@ class Modernizer:
         left = [LeftAlone(op=c.op, nodes=c.nodes, reason=c.reason) for c in found if c.reason]
         errors = dict(self._local_errors([c for c in found if c.replacement is not None]))
         wrong = [c for c, error in errors.items() if error > TOLERANCE]
-        left += [_undone(c, f"it differs by {errors.pop(c):.2g}") for c in wrong]
+        left += [_undone(c, self._difference(c, errors.pop(c))) for c in wrong]
         done, undone = self._replace(errors)
         rewritings = tuple(
             Rewriting(
@@ -216,8 +217,31 @@ class Modernizer:
                 for c in chunk:
                     made = _replacement(c)
                     after = sessions[c].run({made.x: seen[made.x]})[made.output]
-                    errors[c] = max(errors[c], relative_error(seen[made.output], after))
+                    error = relative_error(seen[made.output], after)
+                    if error > max(errors[c], TOLERANCE):
+                        self._compare_exactly(c, seen, after)
+                    errors[c] = max(errors[c], error)
             yield from errors.items()
+
+    def _compare_exactly(
+        self, candidate: Candidate, seen: Mapping[str, NDArray[Any]], after: NDArray[Any]
+    ) -> None:
+        """Note how far the original and the new node are from FP64: either may be the wrong one."""
+        made = _replacement(candidate)
+        truth = exactly(made, seen[made.x])
+        if truth is not None:
+            both = (np.asarray(a, np.float64) for a in (seen[made.output], after))
+            before, new = (relative_error(truth, a) for a in both)
+            self._inexact[candidate] = (before, new)
+
+    def _difference(self, candidate: Candidate, error: float) -> str:
+        if candidate not in self._inexact:
+            return f"it differs by {error:.2g}"
+        before, new = self._inexact[candidate]
+        return (
+            f"it differs by {error:.2g}; from FP64 the original is off by {before:.2g}, the new "
+            f"node by {new:.2g}"
+        )
 
     def _random_error(
         self, candidate: Candidate, session: Session, values: dict[str | None, ir.Value]

@@ -13,7 +13,16 @@ def case(real=True, count=20):
     ill = normalisation.layer_norm()
     samples = Samples(tuple(map(str, range(count))), lambda _: ill.sample(0))
     network = network_from_proto(ill.proto)
-    return Case(network, samples, samples.select(()), Criterion(), None, ("a note",), "", real=real)
+    return Case(
+        network,
+        samples,
+        samples.select(()),
+        Criterion(),
+        None,
+        ("a note", "warning: b"),
+        "",
+        real=real,
+    )
 
 
 def run(case):
@@ -38,7 +47,7 @@ def test_what_overflows_in_fp16_does_not_as_one_node():
     assert record.fp16_before is not None
     assert record.fp16_after is not None
     assert (record.fp16_before.passed, record.fp16_after.passed) == (False, True)
-    assert record.notes == ("a note",)
+    assert record.notes == ("warning: b",)
     assert np.isfinite(record.error)
 
 

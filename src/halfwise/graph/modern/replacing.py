@@ -74,6 +74,24 @@ def replace_all(model: ir.Model, replacements: Iterable[Replacement]) -> list[Re
     return done
 
 
+def exactly(made: Replacement, x: NDArray[np.float32]) -> NDArray[np.float64] | None:
+    """Return what a LayerNorm or RMSNorm gives, computed in FP64; None for other operators."""
+    if made.op not in ("LayerNormalization", "RMSNormalization"):
+        return None
+    axis, eps = made.attributes["axis"], made.attributes["epsilon"]
+    assert isinstance(axis, int)
+    assert isinstance(eps, float)
+    axes = tuple(range(axis, 0))
+    wide = x.astype(np.float64)
+    wide = wide if made.order is None else wide.transpose(made.order)
+    if made.op == "LayerNormalization":
+        wide = wide - wide.mean(axes, keepdims=True)
+    weight, bias = made.constants["weight"], made.constants.get("bias", np.zeros(1))
+    root = np.sqrt((wide**2).mean(axes, keepdims=True) + eps)
+    y: NDArray[np.float64] = wide / root * weight + bias
+    return y if made.order is None else y.transpose(np.argsort(made.order))
+
+
 def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
     """Return a model of the replacement's nodes alone, from `x` to its output.
 

@@ -4,7 +4,7 @@ import pytest
 
 from halfwise.backends.ort import Session
 from halfwise.graph.model import normalise, tensor_name
-from halfwise.graph.modern.replacing import Replacement, alone, replace_all
+from halfwise.graph.modern.replacing import Replacement, alone, exactly, replace_all
 from halfwise.records import TensorName
 from tests.unit.graph.sketch import Sketch
 
@@ -68,3 +68,7 @@ def test_alone_with_transposes_and_constants():
     (y,) = Session(model).run({"x": data}).values()
     expected = 2 * (data - data.mean(1, keepdims=True)) / data.std(1, keepdims=True)
     assert np.allclose(y, expected, atol=1e-5)
+    exact = exactly(made, data)
+    assert exact is not None
+    assert np.allclose(exact, expected, atol=1e-6)
+    assert exactly(replacement(), data) is None
