@@ -26,6 +26,7 @@ from bench import (
     isolation,
     large,
     lint,
+    modernize,
     onnx_backend,
     overhead,
     peers,
@@ -56,6 +57,7 @@ BENCHES: Mapping[str, Measure] = {
     "lint": lint.measure,
     "fuzz": fuzz.measure,
     "isolation": isolation.measure,
+    "modernize": modernize.measure,
     "cuda": cuda.measure,
     "peers": peers.measure,
 }

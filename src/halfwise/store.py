@@ -62,6 +62,46 @@ def new_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def refuse_existing_file(path: Path, *beside: str) -> None:
+    """Raise UsageError when `path`, or it with an ending of `beside`, exists or cannot be made."""
+    for file in (path, *(path.with_name(path.name + ending) for ending in beside)):
+        if file.exists() or file.is_symlink():
+            hint = "Name another with -o, or remove it; halfwise overwrites nothing."
+            raise UsageError(f"{file} exists.", hint)
+    if not path.parent.is_dir():
+        raise UsageError(f"There is no folder {path.parent}.", "Make it, or name another with -o.")
+
+
+@contextmanager
+def new_file(path: Path, *beside: str) -> Iterator[Path]:
+    """Give a path whose file comes to `path` when the block succeeds, and those made beside it.
+
+    Args:
+        path: Must not exist.
+        beside: Endings of files beside it that must not exist either.
+
+    Raises:
+        UsageError: something of it exists, or cannot be written.
+    """
+    refuse_existing_file(path, *beside)
+    try:
+        partial = Path(tempfile.mkdtemp(prefix=".halfwise.", dir=path.parent))
+    except OSError as error:
+        raise UsageError(
+            f"Cannot write to {path.parent}: {error.strerror}.", "Name another place with -o."
+        ) from error
+    try:
+        yield partial / path.name
+        made = sorted(partial.iterdir(), key=lambda file: file.name == path.name)
+        for file in made:
+            refuse_existing_file(path.parent / file.name)
+        # The model comes last: where it is, the rest is too.
+        for file in made:
+            file.rename(path.parent / file.name)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
 def write_run(folder: Path, run: Run) -> None:
     """Write `run.json` into `folder`."""
     (folder / RUN_FILE).write_text(run_json(run), encoding="utf-8")

@@ -3,9 +3,11 @@
 from halfwise.api.building import build
 from halfwise.api.commands import doctor, fix, observe, report, verify
 from halfwise.api.exporting import Exported, export
+from halfwise.api.exporting_torch import export_torch
 from halfwise.api.inspecting import inspect
 from halfwise.api.lint import check_constraints, lint
 from halfwise.api.logs import explain_log
+from halfwise.api.modernizing import modernize
 from halfwise.api.options import Options
 from halfwise.api.repeating import RepeatOptions, verify_run
 from halfwise.api.result import Result
@@ -20,9 +22,11 @@ __all__ = [
     "doctor",
     "explain_log",
     "export",
+    "export_torch",
     "fix",
     "inspect",
     "lint",
+    "modernize",
     "observe",
     "report",
     "verify",

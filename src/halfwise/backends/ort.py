@@ -114,8 +114,9 @@ class Session:
         names = list(outputs) if outputs is not None else list(self.outputs)
         try:
             results = self._session.run(names, dict(sample))
-        # A ValueError tells of an input that is missing.
-        except (*OrtFailure, ValueError) as error:
+        # A ValueError tells of an input that is missing, a RuntimeError of an element type that it
+        # does not take from NumPy.
+        except (*OrtFailure, ValueError, RuntimeError) as error:
             raise RunFailed(
                 f"ONNX Runtime failed while running the model: {_first_line(error)}",
                 "Check that the inputs fit the model: shapes, ranges of indices, data types.",

@@ -19,9 +19,11 @@ from halfwise.cli import (
     doctor,
     explain_log,
     export,
+    export_torch,
     fix,
     inspect,
     lint,
+    modernize,
     observe,
     report,
     verify,
@@ -56,6 +58,8 @@ app.command("build")(build.command)
 app.command("inspect")(inspect.command)
 app.command("lint")(lint.command)
 app.add_typer(constraints.app, name="constraints")
+app.command("export-torch")(export_torch.command)
+app.command("modernize")(modernize.command)
 app.command("explain-log")(explain_log.command)
 app.command("report")(report.command)
 app.command("export")(export.command)

@@ -3,6 +3,7 @@
 - `difference`: the error of every pair of elements, non-finite values included.
 - `measures`: error measures over samples, for the verdict (`OutputMeasure`) and the search
   (`Excess`).
+- `relative`: the largest error over the largest magnitude, for what should be the same.
 - `task`: built-in task metrics such as top1.
 - `hints`: remarks where the default tolerance asks the wrong question.
 
@@ -21,6 +22,7 @@ from halfwise.metrics.measures import (
     is_default,
     totals,
 )
+from halfwise.metrics.relative import relative_error
 from halfwise.metrics.task import BUILT_IN, Metric, metric_loss, resolve
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "effective",
     "is_default",
     "metric_loss",
+    "relative_error",
     "relative_rms",
     "resolve",
     "totals",

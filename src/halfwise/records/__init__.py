@@ -26,6 +26,7 @@ from halfwise.records.engine import (
     ShapeVerdict,
 )
 from halfwise.records.explained import LogFinding, LogNode, LogReport, Severity
+from halfwise.records.exported import Exported, ParityCheck
 from halfwise.records.finding import (
     SEVERITIES,
     ConstraintReport,
@@ -41,6 +42,7 @@ from halfwise.records.judged import (
     Side,
     Verdict,
 )
+from halfwise.records.modernized import LeftAlone, Modernized, Rewriting
 from halfwise.records.observed import (
     Detail,
     Growth,
@@ -81,6 +83,7 @@ __all__ = [
     "EngineRound",
     "EngineTensor",
     "Engines",
+    "Exported",
     "Finding",
     "FindingSeverity",
     "GivenEngine",
@@ -93,18 +96,21 @@ __all__ = [
     "IntermediateNonfinite",
     "KeptNode",
     "Latency",
+    "LeftAlone",
     "Level",
     "LintReport",
     "LogFinding",
     "LogNode",
     "LogReport",
     "MetricResult",
+    "Modernized",
     "NetworkLayer",
     "NodeName",
     "NodePrecision",
     "Observation",
     "Observations",
     "OutputError",
+    "ParityCheck",
     "Plan",
     "Precision",
     "PrecisionProof",
@@ -114,6 +120,7 @@ __all__ = [
     "Record",
     "Repeated",
     "Repetition",
+    "Rewriting",
     "Run",
     "Search",
     "Severity",

@@ -18,15 +18,19 @@ from rich.text import Text
 from halfwise.records import (
     ConstraintReport,
     EngineBuild,
+    Exported,
     Inspection,
     LintReport,
     LogReport,
+    Modernized,
     Observations,
     Repetition,
     Run,
 )
+from halfwise.render.exported import exported
 from halfwise.render.findings import checked, linted
 from halfwise.render.log import explained
+from halfwise.render.modernized import modernized
 from halfwise.render.parts import Lines, Report, Table
 from halfwise.render.pieces import built, looked_into, repeated
 from halfwise.render.tensors import observed
@@ -75,6 +79,16 @@ def print_lint(report: LintReport) -> None:
 def print_constraints(report: ConstraintReport) -> None:
     """Print what is wrong with constraints to standard output."""
     _draw(checked(report), terminal(sys.stdout))
+
+
+def print_exported(record: Exported) -> None:
+    """Print what was exported, and whether it computes the same, to standard output."""
+    _draw(exported(record), terminal(sys.stdout))
+
+
+def print_modernized(record: Modernized) -> None:
+    """Print what became of a model to standard output."""
+    _draw(modernized(record), terminal(sys.stdout))
 
 
 def print_facts(facts: Mapping[str, str]) -> None:

@@ -32,6 +32,7 @@ from halfwise.graph.patterns.reading import (
     Seen,
     axes_of,
     behind,
+    chosen_branch,
     is_constant,
     maker,
     other_operand,
@@ -66,8 +67,8 @@ _JOINS = {
 
 
 @dataclass(frozen=True)
-class _Spread:
-    """A variance or a sum of squares of `x` that was read."""
+class Spread:
+    """A variance or a sum of squares of `x` that was read; axes as written, None for all."""
 
     x: ir.Value
     axes: tuple[int, ...] | None
@@ -93,7 +94,7 @@ def normalisations(network: Network) -> Iterator[tuple[str, Nodes]]:
             if nodes:
                 yield "GroupNormalization", nodes
             continue
-        start = _root(node)
+        start = root_of(node)
         if start is None:
             continue
         spread, inverse = start
@@ -103,11 +104,11 @@ def normalisations(network: Network) -> Iterator[tuple[str, Nodes]]:
             yield _named(spread, found)
 
 
-def _root(node: ir.Node) -> tuple[_Spread, bool] | None:
+def root_of(node: ir.Node) -> tuple[Spread, bool] | None:
     """Return what a node is the root of, and whether it gives the reciprocal of the root."""
     if node.op_type == "ReduceL2" and node.inputs[0] is not None:
         nodes = frozenset((node,))
-        return _Spread(node.inputs[0], axes_of(node), centred=False, mean=False, nodes=nodes), False
+        return Spread(node.inputs[0], axes_of(node), centred=False, mean=False, nodes=nodes), False
     power = 0.5 if node.op_type == "Sqrt" else None
     if node.op_type == "Pow":
         power = scalar(node.inputs[1])
@@ -119,13 +120,15 @@ def _root(node: ir.Node) -> tuple[_Spread, bool] | None:
     return replace(spread, nodes=spread.nodes | {node}), power == -0.5
 
 
-def _spread(value: ir.Value, wrappers: int = 3) -> _Spread | None:
+def _spread(value: ir.Value, wrappers: int = 3) -> Spread | None:
     """Return the variance or sum of squares that `value` is, eps and lower bounds included."""
     inside: Seen | None = None
     if bounded := split_constant(value, "Add", "Max", "Clip"):
         inside = bounded[0]
     elif (node := maker(value, "Relu", "Abs")) and node.inputs[0] is not None:
         inside = Seen(node.inputs[0], way(value))
+    elif (node := maker(value, "Where")) and (chosen := chosen_branch(node)) is not None:
+        inside = Seen(chosen, way(value))
     if inside is not None:
         inner = _spread(inside.value, wrappers - 1) if wrappers else None
         return inner and replace(inner, nodes=inner.nodes | inside.nodes)
@@ -136,11 +139,11 @@ def _spread(value: ir.Value, wrappers: int = 3) -> _Spread | None:
         return None
     passed = behind(value).nodes | total.nodes
     if centre := _centred(total.base):
-        return _Spread(centre[0], total.axes, True, total.mean, passed | centre[1])
-    return _Spread(total.base, total.axes, False, total.mean, passed)
+        return Spread(centre[0], total.axes, True, total.mean, passed | centre[1])
+    return Spread(total.base, total.axes, False, total.mean, passed)
 
 
-def _difference_of_moments(node: ir.Node, nodes: Nodes) -> _Spread | None:
+def _difference_of_moments(node: ir.Node, nodes: Nodes) -> Spread | None:
     """Read E[x²] - E[x]²."""
     first, second = node.inputs
     if first is None or second is None:
@@ -152,7 +155,7 @@ def _difference_of_moments(node: ir.Node, nodes: Nodes) -> _Spread | None:
         return None
     if not same(squares.base, mean.base):
         return None
-    return _Spread(
+    return Spread(
         squares.base, squares.axes, True, True, nodes | squares.nodes | root.nodes | mean.nodes
     )
 
@@ -175,14 +178,14 @@ class _Closing:
     scaled (x · inverse), offset (m · inverse), shift (bias - offset), normal (normalised).
     """
 
-    def __init__(self, spread: _Spread) -> None:
+    def __init__(self, spread: Spread) -> None:
         self.spread = spread
         self.kinds: dict[ir.Value, str] = {}
         self.nodes: Nodes = spread.nodes
         self.affine: ir.Value | None = None
         self.normal: ir.Value | None = None
 
-    def close(self, value: ir.Value, kind: str) -> tuple[_Spread, _Ending] | None:
+    def close(self, value: ir.Value, kind: str) -> tuple[Spread, _Ending] | None:
         """Return how the normalisation ends, or None where no normalised tensor is reached."""
         self.kinds[value] = kind
         waiting = [value]
@@ -267,7 +270,7 @@ class _Closing:
                     break
 
 
-def _named(spread: _Spread, ending: _Ending) -> tuple[str, Nodes]:
+def _named(spread: Spread, ending: _Ending) -> tuple[str, Nodes]:
     if not spread.centred:
         return ("RMSNormalization" if spread.mean else "LpNormalization"), ending.nodes
     rank = None if spread.x.shape is None else spread.x.shape.rank()
@@ -323,7 +326,7 @@ def _native_group_norm(node: ir.Node) -> Nodes:
     reshapes = NO_NODES if x is None else _undone_reshape(x, node.outputs[0])
     if x is None or not reshapes:
         return NO_NODES
-    closing = _Closing(_Spread(x, None, True, True, reshapes | {node}))
+    closing = _Closing(Spread(x, None, True, True, reshapes | {node}))
     closing.kinds[node.outputs[0]] = "normal"
     ending = closing.close(node.outputs[0], "normal")
     return NO_NODES if ending is None else ending[1].nodes

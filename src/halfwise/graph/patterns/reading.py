@@ -133,6 +133,14 @@ def split_constant(value: ir.Value | None, *ops: str) -> tuple[Seen, float] | No
     return None
 
 
+def chosen_branch(node: ir.Node) -> ir.Value | None:
+    """Return the operand that a Where gives whose condition is one constant, else None."""
+    condition = node.inputs[0]
+    if condition is None or condition.const_value is None or condition.const_value.size != 1:
+        return None
+    return node.inputs[1 if constant_array(condition).all() else 2]
+
+
 def square_of(value: ir.Value) -> Seen | None:
     """Return the value that `value` is the square of: `Pow(x, 2)` or `Mul(x, x)`."""
     if (power := split_constant(value, "Pow")) and power[1] == 2.0:

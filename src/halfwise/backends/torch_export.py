@@ -1,0 +1,235 @@
+"""PyTorch: the only place that loads it, to export a module and to run it beside its export."""
+
+# ruff: noqa: PLC0415 (imports inside functions: PyTorch is an extra, and takes seconds to load)
+
+import contextlib
+import inspect
+import logging
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.errors import BackendMissing, BuildFailed, CaseError
+from halfwise.graph.weights import LARGE_MODEL_BYTES
+
+Exporter = Literal["dynamo", "torchscript"]
+Arrays = Mapping[str, NDArray[Any]]
+
+LEAST_OPSET = 17
+"""The first with LayerNormalization."""
+LEAST_DYNAMO_OPSET = 18
+"""What the dynamo exporter writes is for this opset at least (torch.onnx documentation)."""
+_LOW_TYPES = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class DynamicAxis:
+    """An axis of an input whose size is left open.
+
+    Attributes:
+        name: Parameter of the module's forward.
+        axis: Its axis, from 0.
+        symbol: Name of its size; axes of one symbol have one size.
+    """
+
+    name: str
+    axis: int
+    symbol: str
+
+
+def demand_torch() -> None:
+    """Raise BackendMissing where PyTorch is not installed."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise BackendMissing(
+            f"PyTorch is not here: {error}.", "Install it: pip install 'halfwise[torch]'."
+        ) from error
+
+
+class Module:
+    """A module of the user's in eval mode, called with arrays by parameter name."""
+
+    def __init__(self, made: object, source: str) -> None:
+        """Take what a factory returned: a module, or one and example inputs.
+
+        Raises:
+            BackendMissing: PyTorch is not installed.
+            CaseError: it is neither, or its parameters are not FP32.
+        """
+        demand_torch()
+        import torch
+
+        module, example = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        if not isinstance(module, torch.nn.Module):
+            raise CaseError(
+                f"{source} returned a {type(module).__name__}, not a torch.nn.Module.",
+                "Return the module, or a pair of it and its example inputs.",
+            )
+        low = {str(p.dtype).removeprefix("torch.") for p in module.parameters()} & {*_LOW_TYPES}
+        if low:
+            raise CaseError(
+                f"The module that {source} returned stores {', '.join(sorted(low))}.",
+                "Return it in FP32: module.float() before its weights are loaded.",
+            )
+        self.source = source
+        self.module = module.eval()
+        self.names = tuple(inspect.signature(module.forward).parameters)
+        self.example = None if example is None else self._named(example)
+
+    def named(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Return arrays by parameter, in the order of forward; a single one goes to the first.
+
+        Raises:
+            CaseError: a name is no parameter.
+        """
+        if len(arrays) == 1 and not arrays.keys() & {*self.names} and self.names:
+            return {self.names[0]: next(iter(arrays.values()))}
+        if unknown := arrays.keys() - {*self.names}:
+            raise CaseError(
+                f"Inputs {', '.join(sorted(unknown))} are no parameters of the module's forward.",
+                f"It takes {', '.join(self.names)}: name the arrays so.",
+            )
+        return {name: arrays[name] for name in self.names if name in arrays}
+
+    def run(self, arrays: Arrays) -> list[NDArray[Any]]:
+        """Return the outputs as a flat list, in the order in which an exporter numbers them.
+
+        Raises:
+            CaseError: the module raised.
+        """
+        import torch
+
+        try:
+            with torch.no_grad():
+                result = self.module(**_tensors(arrays))
+        except Exception as error:
+            raise CaseError(
+                f"The module of {self.source} raised {type(error).__name__} on inputs of shape "
+                f"{_shapes(arrays)}: {_first_line(error)}",
+                "Check the inputs against forward; sizes that it takes are given with --sizes.",
+            ) from error
+        return [leaf.numpy() for leaf in _leaves(result)]
+
+    def _named(self, example: object) -> dict[str, NDArray[Any]]:
+        import torch
+
+        given = (example,) if isinstance(example, torch.Tensor) else example
+        if isinstance(given, Sequence) and len(given) <= len(self.names):
+            given = dict(zip(self.names, given, strict=False))
+        if not isinstance(given, Mapping) or not all(
+            isinstance(value, torch.Tensor) for value in given.values()
+        ):
+            raise CaseError(
+                f"The example inputs of {self.source} are no tensors.",
+                "Return a tensor, a tuple of tensors, or a dictionary of them by parameter.",
+            )
+        return self.named({name: value.detach().numpy() for name, value in given.items()})
+
+
+def export(
+    module: Module,
+    arrays: Arrays,
+    path: Path,
+    *,
+    dynamic: Sequence[DynamicAxis] = (),
+    exporter: Exporter = "dynamo",
+    opset: int = LEAST_DYNAMO_OPSET,
+    fold: bool = True,
+) -> None:
+    """Write the module as ONNX; its inputs are named after the parameters.
+
+    Args:
+        module: The module.
+        arrays: What it is traced with, by parameter.
+        path: File to write.
+        dynamic: Axes whose sizes stay open.
+        exporter: Which of PyTorch's exporters.
+        opset: At least 17, for the dynamo exporter at least 18.
+        fold: Whether the exporter computes constants, and simplifies.
+
+    Raises:
+        BuildFailed: the exporter failed.
+    """
+    import torch
+
+    options: dict[str, Any] = {"opset_version": opset, "input_names": list(arrays)}
+    if exporter == "dynamo":
+        size = sum(p.numel() * p.element_size() for p in module.module.parameters())
+        options |= {
+            "dynamo": True,
+            "optimize": fold,
+            "dynamic_shapes": _dims(arrays, dynamic),
+            "external_data": size > LARGE_MODEL_BYTES,
+            "verbose": False,
+        }
+    else:
+        axes: dict[str, dict[int, str]] = {}
+        for axis in dynamic:
+            axes.setdefault(axis.name, {})[axis.axis] = axis.symbol
+        options |= {"dynamo": False, "do_constant_folding": fold, "dynamic_axes": axes}
+    try:
+        with _quiet():
+            torch.onnx.export(module.module, (), str(path), kwargs=_tensors(arrays), **options)
+    except Exception as error:
+        other = "torchscript" if exporter == "dynamo" else "dynamo"
+        raise BuildFailed(
+            f"PyTorch's {exporter} exporter failed: {type(error).__name__}: {_first_line(error)}",
+            f"Try --exporter {other}, or fewer --dynamic axes.",
+        ) from error
+
+
+def _dims(arrays: Arrays, dynamic: Sequence[DynamicAxis]) -> dict[str, dict[int, Any]]:
+    import torch
+
+    dims = {axis.symbol: torch.export.Dim(axis.symbol) for axis in dynamic}
+    return {
+        name: {axis.axis: dims[axis.symbol] for axis in dynamic if axis.name == name}
+        for name in arrays
+    }
+
+
+def _tensors(arrays: Arrays) -> dict[str, Any]:
+    import torch
+
+    return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+
+
+def _leaves(result: object) -> Iterator[Any]:
+    import torch
+
+    if isinstance(result, torch.Tensor):
+        yield result.detach()
+    elif isinstance(result, Mapping):
+        for value in result.values():
+            yield from _leaves(value)
+    elif isinstance(result, Sequence) and not isinstance(result, str):
+        for value in result:
+            yield from _leaves(value)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what exporters print away from standard output, and their warnings from everyone."""
+    with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(before)
+
+
+def _shapes(arrays: Arrays) -> str:
+    return ", ".join(f"{name} {'×'.join(map(str, a.shape))}" for name, a in arrays.items())
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or "no message").splitlines()[0][:300]

@@ -1,0 +1,130 @@
+"""Polynomials in a tensor x, its mean, the mean of its squares, and a reciprocal root.
+
+Every spelling of a normalisation is such a polynomial, and all spellings of one are the same one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Powers = tuple[int, int, int, int]
+"""Exponents of x, mean(x), mean(x²), and 1/sqrt(variance or mean square + eps)."""
+
+ONE: Powers = (0, 0, 0, 0)
+X: Powers = (1, 0, 0, 0)
+MEAN: Powers = (0, 1, 0, 0)
+MEAN_SQUARED: Powers = (0, 2, 0, 0)
+SQUARES: Powers = (0, 0, 1, 0)
+INVERSE: Powers = (0, 0, 0, 1)
+SCALED: Powers = (1, 0, 0, 1)
+OFFSET: Powers = (0, 1, 0, 1)
+
+_HIGHEST = 4
+"""No normalisation has a term of a higher power."""
+_LARGEST = 1 << 20
+"""Elements of a coefficient: weights of normalisations are far smaller."""
+ROUNDING = 1e-6
+"""Constants such as 1/n are FP32 numbers, off by up to 6e-8, and meet a few times."""
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """A sum of terms; no terms is zero.
+
+    Attributes:
+        terms: Coefficient by powers: f64, of any shape that broadcasts to x.
+        flat: Whether the reduced axes are gone from the tensor, rather than of size 1.
+    """
+
+    terms: Mapping[Powers, NDArray[np.float64]]
+    flat: bool = False
+
+    def __add__(self, other: "Polynomial") -> "Polynomial | None":
+        """Return the sum; None where one has the reduced axes and the other has not."""
+        terms = dict(self.terms)
+        for powers, coefficient in other.terms.items():
+            terms[powers] = terms[powers] + coefficient if powers in terms else coefficient
+        return _joined(self, other, terms)
+
+    def __mul__(self, other: "Polynomial") -> "Polynomial | None":
+        """Return the product; None as for sums, and where it is of too high a power."""
+        terms: dict[Powers, NDArray[np.float64]] = {}
+        for ours, a in self.terms.items():
+            for theirs, b in other.terms.items():
+                powers = _added(ours, theirs)
+                if max(map(abs, powers)) > _HIGHEST:
+                    return None
+                terms[powers] = terms[powers] + a * b if powers in terms else a * b
+        return _joined(self, other, terms)
+
+    def scaled(self, factor: float) -> "Polynomial":
+        """Return the polynomial times a number."""
+        return Polynomial({p: factor * c for p, c in self.terms.items()}, self.flat)
+
+    def reciprocal(self) -> "Polynomial | None":
+        """Return 1 / self, None unless that is a polynomial."""
+        if len(self.terms) != 1:
+            return None
+        ((powers, coefficient),) = self.terms.items()
+        if powers[:3] != ONE[:3] or not coefficient.all():
+            return None
+        return Polynomial({(0, 0, 0, -powers[3]): 1 / coefficient}, self.flat)
+
+    def mean(self) -> "Polynomial | None":
+        """Return the mean over the reduced axes, which stay; None where it is no polynomial."""
+        terms: dict[Powers, NDArray[np.float64]] = {}
+        for (x, *rest), coefficient in self.terms.items():
+            if x > 2 or coefficient.size > 1:
+                return None
+            mean, squares, inverse = rest
+            powers = (0, mean + (x == 1), squares + (x == 2), inverse)
+            terms[powers] = terms.get(powers, np.float64(0)) + coefficient
+        return _cleaned(terms, flat=self.flat)
+
+    def number(self, powers: Powers) -> float | None:
+        """Return a coefficient that is one number (0 for an absent term), None for others."""
+        coefficient = self.terms.get(powers)
+        if coefficient is None:
+            return 0.0
+        return float(coefficient.reshape(-1)[0]) if coefficient.size == 1 else None
+
+    @property
+    def is_statistic(self) -> bool:
+        """Whether it is the same along the reduced axes: no x, and numbers for coefficients."""
+        return all(p[0] == 0 and c.size == 1 for p, c in self.terms.items())
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is one number."""
+        return self.terms.keys() <= {ONE} and self.is_statistic
+
+
+def constant(array: NDArray[Any]) -> Polynomial | None:
+    """Return a constant tensor as a polynomial; None where it is too large for a weight."""
+    if array.size > _LARGEST:
+        return None
+    return _cleaned({ONE: np.asarray(array, np.float64)}, flat=False)
+
+
+def _added(one: Powers, other: Powers) -> Powers:
+    return (one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3])
+
+
+def _joined(
+    one: Polynomial, other: Polynomial, terms: Mapping[Powers, NDArray[np.float64]]
+) -> Polynomial | None:
+    if one.flat != other.flat and not (one.is_number or other.is_number):
+        return None
+    flat = (one.flat and not one.is_number) or (other.flat and not other.is_number)
+    if flat and any(c.size > 1 for c in terms.values()):
+        return None
+    return _cleaned(terms, flat=flat)
+
+
+def _cleaned(terms: Mapping[Powers, NDArray[np.float64]], *, flat: bool) -> Polynomial | None:
+    if any(c.size > _LARGEST for c in terms.values()):
+        return None
+    return Polynomial({p: np.asarray(c) for p, c in terms.items() if np.any(c)}, flat)

@@ -1,0 +1,192 @@
+"""What could be one node: found, read, and either given a replacement or a reason against it."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.modern.gelu import WrittenGelu, read_gelus
+from halfwise.graph.modern.groups import GroupNorm, read_groups
+from halfwise.graph.modern.reading import Normalisation, Unread, read_normalisations
+from halfwise.graph.modern.replacing import Replacement
+from halfwise.records import NodeName
+
+FIRST_OPSET = {
+    "LayerNormalization": 17,
+    "Gelu": 20,
+    "GroupNormalization": 21,
+    "RMSNormalization": 23,
+}
+"""The operators that patterns become, and where ONNX has them first (its operator changelog).
+
+GroupNormalization came at 18 with weights by group, and ONNX's checker refuses that version.
+"""
+
+_Planned = tuple[ir.Value, ir.Value, str, Replacement | str]
+"""What it takes, what it gives, its operator, and what to put in its place or why nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A pattern that is, or looks like, one operator.
+
+    Attributes:
+        op: The operator.
+        nodes: Nodes of the pattern, as far as they are known, in graph order.
+        replacement: What to put in its place; None where it is left alone.
+        reason: Why it is left alone; empty where it is not.
+    """
+
+    op: str
+    nodes: tuple[NodeName, ...]
+    replacement: Replacement | None
+    reason: str = ""
+
+
+def candidates(
+    network: Network, available: Collection[str], *, transposes: bool = False
+) -> list[Candidate]:
+    """Return the patterns of the main graph.
+
+    Args:
+        network: The model, at the opset that it shall have.
+        available: Operators that the target has, among the keys of `FIRST_OPSET`.
+        transposes: Whether a norm over other axes than the last may get Transposes around it.
+    """
+    found = list(read_normalisations(network))
+    groups = list(read_groups(network, found))
+    inside = {g.normal for g in groups}
+    read = [n for n in found if isinstance(n, Unread) or n.output not in inside]
+    unread = [
+        Candidate("normalisation", (node_name(n.root),), None, _unread(n))
+        for n in read
+        if isinstance(n, Unread)
+    ]
+    places = {node: place for place, node in enumerate(network.nodes())}
+    planned: list[_Planned] = [
+        *(_norm(n, transposes=transposes) for n in read if isinstance(n, Normalisation)),
+        *map(_group, groups),
+        *map(_gelu, read_gelus(network)),
+    ]
+    made = []
+    for x, output, op, plan in planned:
+        nodes = tuple(node_name(n) for n in _between(x, output, places))
+        reason = _why_not(op, x, network.opset, available)
+        reason = reason or (plan if isinstance(plan, str) else "")
+        usable = plan if isinstance(plan, Replacement) and not reason else None
+        made.append(Candidate(op, nodes, usable, reason))
+    return made + unread
+
+
+def _unread(found: Unread) -> str:
+    over = "" if found.axes is None else f" over axes {', '.join(map(str, found.axes))}"
+    return f"its spelling{over} could not be read exactly"
+
+
+def _why_not(op: str, x: ir.Value, opset: int, available: Collection[str]) -> str:
+    if x.dtype != ir.DataType.FLOAT:
+        return f"it computes in {'an unknown type' if x.dtype is None else x.dtype.name}"
+    if op not in available:
+        return f"the target has no {op}"
+    first = FIRST_OPSET[op]
+    return f"{op} needs opset {first}, and the model has {opset}" if opset < first else ""
+
+
+def _norm(norm: Normalisation, *, transposes: bool) -> _Planned:
+    return norm.x, norm.output, norm.kind, _norm_plan(norm, transposes=transposes)
+
+
+def _norm_plan(norm: Normalisation, *, transposes: bool) -> Replacement | str:
+    """Return the replacement of a normalisation, or why there is none."""
+    assert norm.x.shape is not None
+    rank = norm.x.shape.rank()
+    last = tuple(range(rank - len(norm.axes), rank))
+    sizes = tuple(norm.x.shape[axis] for axis in norm.axes)
+    if not all(isinstance(size, int) for size in sizes):
+        return "a size of the normalised axes is dynamic, and the weight needs it"
+    if rank >= 4 and norm.axes == tuple(range(2, rank)) and norm.weight.size == 1:
+        return "it normalises each channel alone: that is an InstanceNormalization"
+    order = None
+    if norm.axes != last:
+        if not transposes:
+            axes = ", ".join(map(str, norm.axes))
+            return (
+                f"it normalises over axis {axes} of {rank}, which {norm.kind} cannot without a "
+                "Transpose on either side (--transpose)"
+            )
+        order = (*(axis for axis in range(rank) if axis not in norm.axes), *norm.axes)
+    constants = {"weight": _whole(norm.weight, norm, sizes)}
+    if norm.bias is not None:
+        constants["bias"] = _whole(norm.bias, norm, sizes)
+    return Replacement(
+        norm.kind,
+        tensor_name(norm.x),
+        tensor_name(norm.output),
+        {"axis": -len(norm.axes), "epsilon": norm.eps},
+        constants,
+        order,
+    )
+
+
+def _whole(
+    array: NDArray[np.float64], norm: Normalisation, sizes: tuple[Any, ...]
+) -> NDArray[np.float32]:
+    """Return a weight in the shape of the normalised axes."""
+    assert norm.x.shape is not None
+    full = array.reshape((1,) * (norm.x.shape.rank() - array.ndim) + array.shape)
+    inner = full.reshape(tuple(full.shape[axis] for axis in norm.axes))
+    return np.ascontiguousarray(np.broadcast_to(inner, sizes), np.float32)
+
+
+def _group(norm: GroupNorm) -> _Planned:
+    op = "GroupNormalization"
+    plan = Replacement(
+        op,
+        tensor_name(norm.x),
+        tensor_name(norm.output),
+        {"epsilon": norm.eps, "num_groups": norm.groups},
+        {"weight": norm.weight.astype(np.float32), "bias": norm.bias.astype(np.float32)},
+    )
+    return norm.x, norm.output, op, plan
+
+
+def _gelu(gelu: WrittenGelu) -> _Planned:
+    attributes = {} if gelu.approximate == "none" else {"approximate": gelu.approximate}
+    plan = Replacement("Gelu", tensor_name(gelu.x), tensor_name(gelu.output), attributes)
+    return gelu.x, gelu.output, "Gelu", plan
+
+
+def _between(x: ir.Value, output: ir.Value, places: Mapping[ir.Node, int]) -> tuple[ir.Node, ...]:
+    """Return the nodes on ways from `x` to `output`, in graph order."""
+    end = output.producer()
+    assert end is not None
+    ahead = _reached([u.node for u in x.uses()], lambda n: _readers(n, places, places[end]))
+    back = _reached([end], lambda n: (m for m in _makers(n) if m in ahead))
+    return tuple(sorted(back & ahead, key=places.__getitem__))
+
+
+def _reached(
+    start: Iterable[ir.Node], following: Callable[[ir.Node], Iterable[ir.Node]]
+) -> set[ir.Node]:
+    waiting, seen = list(start), set[ir.Node]()
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            waiting += following(node)
+    return seen
+
+
+def _readers(node: ir.Node, places: Mapping[ir.Node, int], last: int) -> Iterator[ir.Node]:
+    for output in node.outputs:
+        for use in output.uses():
+            if places.get(use.node, last + 1) <= last:
+                yield use.node
+
+
+def _makers(node: ir.Node) -> Iterator[ir.Node]:
+    return (n for v in node.inputs if v is not None and (n := v.producer()) is not None)

@@ -1,0 +1,32 @@
+"""Modernizing the tiny model of every failure class changes none of them in function."""
+
+import numpy as np
+import onnx
+import pytest
+
+from halfwise import api
+from halfwise.backends.ort import Session
+from halfwise.errors import CaseError
+from halfwise.graph.model import load_network
+from halfwise.graph.widen import widened
+from halfwise.metrics import relative_error
+from halfwise.stages.modernize import TOLERANCE
+from tests import models
+
+
+@pytest.mark.parametrize("make", models.CLASSES, ids=lambda make: make.__name__)
+def test_no_failure_class_is_changed(make, tmp_path):
+    ill = make()
+    old, new = tmp_path / "old.onnx", tmp_path / "new.onnx"
+    onnx.save(ill.proto, old)
+    if widened(load_network(old))[1].formats:
+        with pytest.raises(CaseError, match="stores"):
+            api.modernize(old, new, dict(ill.inputs))
+        assert not new.exists()
+        return
+    record = api.modernize(old, new, dict(ill.inputs), trt_version="11", transpose=True)
+    assert record.error <= TOLERANCE
+    before, after = (Session(load_network(path).model) for path in (old, new))
+    sample = {name: np.asarray(array) for name, array in ill.sample(1).items()}
+    one, two = before.run(sample), after.run(sample)
+    assert max(relative_error(array, two[name]) for name, array in one.items()) <= TOLERANCE

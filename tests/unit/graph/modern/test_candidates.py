@@ -1,0 +1,61 @@
+import onnx
+import pytest
+
+from halfwise.graph.model import network_from_proto
+from halfwise.graph.modern.candidates import FIRST_OPSET, candidates
+from halfwise.graph.opset import raise_opset
+from tests.spellings import EXPECTED, proto
+from tests.unit.graph.sketch import Sketch
+
+
+def found(name, opset=24, available=tuple(FIRST_OPSET), **options):
+    return candidates(raise_opset(network_from_proto(proto(name)), opset), available, **options)
+
+
+def test_a_norm_has_its_nodes_and_its_replacement():
+    (norm,) = found("torchscript_layer_norm")
+    assert len(norm.nodes) == 9
+    assert norm.nodes[1] == "/norm/Sub"
+    assert norm.reason == ""
+    assert norm.replacement is not None
+    assert norm.replacement.attributes["axis"] == -1
+    assert [a.shape for a in norm.replacement.constants.values()] == [(24,), (24,)]
+
+
+def test_channels_first_gets_transposes_only_if_asked():
+    (norm,) = found("torchscript_channels_first")
+    assert norm.replacement is None
+    assert "over axis 1 of 4" in norm.reason
+    (norm,) = found("torchscript_channels_first", transposes=True)
+    assert norm.replacement is not None
+    assert norm.replacement.order == (0, 2, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "opset", "available", "reason"),
+    [
+        ("torch_rms_norm", 20, ("RMSNormalization",), "needs opset 23, and the model has 20"),
+        ("torch_rms_norm", 24, ("LayerNormalization",), "the target has no RMSNormalization"),
+        ("torchscript_instance_norm", 24, ("LayerNormalization",), "an InstanceNormalization"),
+        ("torchscript_by_deviation", 24, (), "could not be read exactly"),
+    ],
+)
+def test_reasons(name, opset, available, reason):
+    (candidate,) = found(name, opset, available)
+    assert candidate.replacement is None
+    assert reason in candidate.reason
+
+
+def test_other_types_are_left_alone():
+    s = Sketch(20)
+    x = s.input("x", [2, 4], onnx.TensorProto.DOUBLE)
+    centred = s.op("Sub", x, s.op("ReduceMean", x, [-1]))
+    squares = s.op("ReduceMean", s.op("Mul", centred, centred), [-1])
+    network = s.network(s.op("Div", centred, s.op("Sqrt", squares)))
+    (candidate,) = candidates(network, tuple(FIRST_OPSET))
+    assert candidate.reason == "it computes in DOUBLE"
+
+
+def test_a_group_norm_is_not_also_the_norm_inside():
+    assert [c.op for c in found("torch_group_norm")] == ["GroupNormalization"]
+    assert set(EXPECTED.values()) - {None} == set(FIRST_OPSET)
