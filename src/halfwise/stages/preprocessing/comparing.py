@@ -1,0 +1,268 @@
+"""Compares one input of two pipelines: cheap and exact things first, resampling last."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.records.preprocessing import InputComparison, InputDifference
+from halfwise.stages.preprocessing.alignment import Alignment, align, pairs
+from halfwise.stages.preprocessing.findings import difference
+from halfwise.stages.preprocessing.framing import Frames, frame_differences, frames, sides
+from halfwise.stages.preprocessing.layout import Layout, layout_of
+from halfwise.stages.preprocessing.matching import Turn, match, thumbnail
+from halfwise.stages.preprocessing.padding import boxes
+from halfwise.stages.preprocessing.plain import compare_plain
+from halfwise.stages.preprocessing.program import Program
+from halfwise.stages.preprocessing.resample import resampling_differences
+from halfwise.stages.preprocessing.residual import Residual, measure
+from halfwise.stages.preprocessing.tone import Tone, tone_of
+
+Array = NDArray[np.float64]
+Arrays = Sequence[NDArray[Any]]
+
+MOST_FITTED = 6
+"""Samples that geometry and values are fitted on; order and residual are taken on all."""
+_UNEXPLAINED = 2.0
+"""Levels of 255 that differ for a reason: two roundings in another order differ by one."""
+
+
+@dataclass
+class Pair:
+    """What is known of one input so far.
+
+    Attributes:
+        a: Samples of A.
+        b: Samples of B, as many.
+        layouts: How images lie in A's samples and in B's.
+        turn: How A is turned to look like B.
+        order: Which sample of A each of B is.
+        chosen: The samples of B that are fitted on.
+        found: What differs.
+        program: What turns A into B.
+    """
+
+    a: Arrays
+    b: Arrays
+    layouts: tuple[Layout, Layout]
+    turn: Turn = field(default_factory=Turn)
+    order: tuple[int, ...] = ()
+    chosen: tuple[int, ...] = ()
+    found: list[InputDifference] = field(default_factory=list)
+    program: Program = field(default_factory=Program)
+
+
+def compare_arrays(
+    a: Arrays, b: Arrays, *, name: str = "input", name_b: str | None = None, raws: Arrays | None = None
+) -> InputComparison:
+    """Return what two pipelines do differently with one input.
+
+    Args:
+        a: Samples of A: any shape, which may differ from sample to sample; finite numbers.
+        b: Samples of B, as many.
+        name: Name of the input in A.
+        name_b: Name in B, where it is another one.
+        raws: The raw images that A was made of, sample by sample, [h, w], [h, w, c] or
+            [c, h, w] with values from 0 to 255. With them, kernels are fitted; without, they can
+            only be told apart roughly.
+    """
+    layouts = layout_of(a[0]), layout_of(b[0])
+    if layouts[0] is None or layouts[1] is None:
+        return compare_plain(a, b, name, name_b or name)
+    pair = Pair(a, b, (layouts[0], layouts[1]))
+    _store(pair)
+    _match(pair)
+    left = [pair.turn(layouts[0].image(a[pair.order[i]])) for i in pair.chosen]
+    right = [layouts[1].image(b[i]) for i in pair.chosen]
+    framed = frames(left, right)
+    contents = (
+        [box.cut(x) for box, x in zip(framed.a, left, strict=True)],
+        [box.cut(y) for box, y in zip(framed.b, right, strict=True)],
+    )
+    alignment = align(*contents)
+    tone = tone_of(*pairs(alignment, *contents), exact=alignment.exact)
+    geometry, fitted = resampling_differences(
+        alignment, contents, tone, _raw_images(pair, raws), padded=bool(framed.value_a or framed.value_b)
+    )
+    framing = frame_differences(framed, left[0].shape[1:], right[0].shape[1:])
+    if any(d.kind == "fit" for d in framing):
+        geometry = [d for d in geometry if d.kind not in ("fit", "size", "crop")]
+    pair.found += [*framing, *geometry, *tone.differences, *_frame_value(framed, tone)]
+    _write(pair, framed, alignment, tone, right[0].shape[1:])
+    ordered = [pair.a[i] for i in pair.order]
+    residual = measure(ordered, b, pair.program.function(), _inside(pair, alignment))
+    return _conclude(pair, (name, name_b or name), tone, fitted, residual)
+
+
+def _store(pair: Pair) -> None:
+    a, b = pair.layouts
+    first_a, first_b = pair.a[0], pair.b[0]
+    if a.lead != b.lead:
+        pair.found.append(
+            difference(
+                "batch-axis",
+                f"B has {b.lead or 'no'} axis of length 1 in front, A {a.lead or 'none'}.",
+                str(first_a.shape),
+                str(first_b.shape),
+            )
+        )
+    if (a.order, a.reshaped) != (b.order, b.reshaped) and "HW" not in (a.order, b.order):
+        pair.found.append(
+            difference("layout", f"B is laid out as {b}, A as {a}.", str(a), str(b))
+        )
+    if first_a.dtype != first_b.dtype:
+        names = first_a.dtype.name, first_b.dtype.name
+        pair.found.append(difference("dtype", f"B is {names[1]}, A is {names[0]}.", *names))
+
+
+def _match(pair: Pair) -> None:
+    """Find out the order of samples and whether they are flipped."""
+    thumbs = [
+        [thumbnail(boxes([image])[0].cut(image)) for image in map(layout.image, side)]
+        for layout, side in zip(pair.layouts, (pair.a, pair.b), strict=True)
+    ]
+    pair.turn, pair.order = match(*thumbs)
+    if pair.order != tuple(range(len(pair.b))):
+        moved = sum(i != j for i, j in enumerate(pair.order))
+        pair.found.append(
+            difference(
+                "order",
+                f"The samples of B are in another order: {moved} of {len(pair.b)} are elsewhere.",
+                "0, 1, 2, …",
+                ", ".join(map(str, pair.order[:12])) + (", …" if len(pair.order) > 12 else ""),
+                "the correlation of thumbnails",
+            )
+        )
+    if pair.turn != Turn():
+        pair.found.append(
+            difference("flip", f"B is A {pair.turn}.", "as it is", str(pair.turn))
+        )
+    spread = np.linspace(0, len(pair.b) - 1, min(len(pair.b), MOST_FITTED))
+    pair.chosen = tuple(dict.fromkeys(int(i) for i in spread))
+
+
+def _raw_images(pair: Pair, raws: Arrays | None) -> list[Array] | None:
+    """Return the raw images of the fitted samples, turned as B."""
+    if raws is None:
+        return None
+    found = []
+    for i in pair.chosen:
+        raw = raws[pair.order[i]]
+        layout = layout_of(raw)
+        if layout is None:
+            return None
+        found.append(layout.image(raw))
+    first = pair.layouts[1].image(pair.b[pair.chosen[0]])
+    # A and B may both be turned against the raw image.
+    turn, _ = match([thumbnail(found[0])], [thumbnail(boxes([first])[0].cut(first))])
+    return [turn(image) for image in found]
+
+
+def _frame_value(framed: Frames, tone: Tone) -> list[InputDifference]:
+    if not (framed.value_a and framed.value_b):
+        return []
+    mapped = tone.map(np.array(framed.value_a)[:, None, None]).ravel()
+    value = np.array(framed.value_b)
+    level = np.array(tone.level)
+    if np.abs(mapped - value).max() <= 0.6 * level.max():
+        return []
+    pixels = [
+        ", ".join(f"{v:.4g}" for v in row) for row in (mapped, value)
+    ]
+    return [
+        difference(
+            "padding-value",
+            f"The padding has another value: {pixels[1]} in B, where A's would be {pixels[0]}.",
+            pixels[0],
+            pixels[1],
+            "in B's unit, by channel",
+        )
+    ]
+
+
+def _write(
+    pair: Pair, framed: Frames, alignment: Alignment, tone: Tone, shape: Sequence[int]
+) -> None:
+    program = pair.program
+    if pair.order != tuple(range(len(pair.b))):
+        program.order(pair.order)
+    program.read(pair.layouts[0])
+    if pair.turn != Turn():
+        program.turn(pair.turn)
+    reframed = framed.a != framed.b or bool(
+        framed.value_a and np.abs(tone.map(_plane(framed.value_a)) - _plane(framed.value_b)).max() > 0
+    )
+    if reframed and framed.value_a:
+        program.unframe(framed.value_a, 1e-5 * float(np.ptp(pair.a[0])))
+    common = alignment.common
+    if alignment.kind == "crop" and not framed.value_b:
+        program.shift(*alignment.shift, shape)
+    elif alignment.kind == "size" and not framed.value_b:
+        program.stretch(shape)
+    elif alignment.kind not in ("same", "unlike") and common is not None and not framed.value_b:
+        program.place(common, shape)
+    tone.write(program)
+    if reframed and framed.value_b:
+        program.frame(shape, framed.value_b, sides(framed.b, shape))
+    program.write(pair.layouts[1], pair.b[0])
+
+
+def _plane(value: Sequence[float]) -> Array:
+    return np.array(value)[:, None, None]
+
+
+def _inside(pair: Pair, alignment: Alignment) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Return what cuts out of B what A shows too, where the two are cropped differently."""
+    down, along = alignment.shift if alignment.kind == "crop" else (0, 0)
+    layout = pair.layouts[1]
+    if not (down or along):
+        return lambda sample: sample
+
+    def cut(sample: NDArray[Any]) -> NDArray[Any]:
+        image = layout.image(sample)
+        rows, columns = image.shape[1:]
+        return image[
+            :, max(0, -down) : rows - max(0, down), max(0, -along) : columns - max(0, along)
+        ]
+
+    return cut
+
+
+def _conclude(
+    pair: Pair,
+    names: tuple[str, str],
+    tone: Tone,
+    fitted: tuple[str | None, str | None],
+    residual: Residual,
+) -> InputComparison:
+    level = float(max(tone.level))
+    if not pair.found and residual.largest > _UNEXPLAINED * level:
+        pair.found.append(
+            difference(
+                "values",
+                "The values differ, and nothing that is looked for here explains it.",
+                "",
+                "",
+                f"{residual.largest / level:.3g} of 255 levels at most",
+            )
+        )
+    return InputComparison(
+        name=names[0],
+        name_b=names[1],
+        samples=len(pair.b),
+        shape_a=pair.a[0].shape,
+        shape_b=pair.b[0].shape,
+        dtype_a=pair.a[0].dtype.name,
+        dtype_b=pair.b[0].dtype.name,
+        differences=tuple(pair.found),
+        largest=residual.before,
+        residual_max=residual.largest,
+        residual_rms=residual.rms,
+        level=level,
+        exact=residual.largest <= 1.01 * level,
+        code=pair.program.text if pair.found else "",
+        pipeline_a=fitted[0],
+        pipeline_b=fitted[1],
+    )
