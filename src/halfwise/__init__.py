@@ -3,9 +3,29 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from halfwise.api import Options, Result, doctor, explain_log, fix, observe, report, verify
+    from halfwise.api import (
+        Options,
+        Result,
+        compare_inputs,
+        doctor,
+        explain_log,
+        fix,
+        observe,
+        report,
+        verify,
+    )
 
-__all__ = ["Options", "Result", "doctor", "explain_log", "fix", "observe", "report", "verify"]
+__all__ = [
+    "Options",
+    "Result",
+    "compare_inputs",
+    "doctor",
+    "explain_log",
+    "fix",
+    "observe",
+    "report",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -3,6 +3,17 @@
 from halfwise.api.commands import doctor, fix, observe, report, verify
 from halfwise.api.logs import explain_log
 from halfwise.api.options import Options
+from halfwise.api.preprocessing import compare_inputs
 from halfwise.api.result import Result
 
-__all__ = ["Options", "Result", "doctor", "explain_log", "fix", "observe", "report", "verify"]
+__all__ = [
+    "Options",
+    "Result",
+    "compare_inputs",
+    "doctor",
+    "explain_log",
+    "fix",
+    "observe",
+    "report",
+    "verify",
+]

@@ -51,7 +51,7 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
             "Give all samples with --inputs.",
         )
     network, stored = widened(load_model(model))
-    specs = _input_specs(network)
+    specs = input_specs(network)
     metric = _metric(criterion)
     loaded = _load(data.inputs, specs, data)
     samples = _labelled(loaded.samples, data.labels)
@@ -165,7 +165,12 @@ def _metric(criterion: Criterion) -> Metric | None:
     return checked
 
 
-def _input_specs(network: Network) -> list[InputSpec]:
+def input_specs(network: Network) -> list[InputSpec]:
+    """Return what the model's inputs expect.
+
+    Raises:
+        CaseError: it takes no input, or one that is no tensor of known rank.
+    """
     if not network.graph.inputs:
         raise CaseError(
             "The model takes no input, so no data can vary what it computes.",

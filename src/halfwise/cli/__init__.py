@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli import doctor, explain_log, fix, observe, report, verify
+from halfwise.cli import doctor, explain_log, fix, inputs, observe, report, verify
 from halfwise.errors import HalfwiseError
 
 INTERRUPTED = 130
@@ -42,6 +42,7 @@ app.command("observe")(observe.command)
 app.command("explain-log")(explain_log.command)
 app.command("report")(report.command)
 app.command("doctor")(doctor.command)
+app.add_typer(inputs.app, name="inputs")
 
 
 def main() -> None:

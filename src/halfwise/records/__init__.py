@@ -44,6 +44,12 @@ from halfwise.records.observed import (
     Observations,
 )
 from halfwise.records.planned import AdjustedConstant, KeptNode, Plan, Search, Unsupported
+from halfwise.records.preprocessing import (
+    DifferenceKind,
+    InputComparison,
+    InputDifference,
+    PreprocessingReport,
+)
 from halfwise.records.record import SCHEMA_VERSION, GuardKind, Level, NodeName, Record, TensorName
 from halfwise.records.run import Cost, Provenance, Run
 
@@ -55,6 +61,7 @@ __all__ = [
     "Cost",
     "Criterion",
     "Detail",
+    "DifferenceKind",
     "EngineFile",
     "EngineLayer",
     "EngineResult",
@@ -65,6 +72,8 @@ __all__ = [
     "GuardKind",
     "Histogram",
     "InnerObservation",
+    "InputComparison",
+    "InputDifference",
     "IntermediateNonfinite",
     "KeptNode",
     "Latency",
@@ -82,6 +91,7 @@ __all__ = [
     "Plan",
     "Precision",
     "PrecisionProof",
+    "PreprocessingReport",
     "Profile",
     "Provenance",
     "Record",

@@ -73,6 +73,7 @@ class InputComparison(Record):
         residual_rms: Its root mean square, likewise.
         level: One of 255 levels in B's unit, which residuals compare with.
         exact: Whether nothing but rounding is left (`residual_max` is one level or less).
+        order: Which sample of A each of B is.
         code: Python that turns a sample of A into one of B, with NumPy alone; empty where nothing
             is to be done.
         pipeline_a: How A resizes, fitted on raw images; None without them.
@@ -92,6 +93,7 @@ class InputComparison(Record):
     residual_rms: float
     level: float
     exact: bool
+    order: tuple[int, ...]
     code: str = ""
     pipeline_a: str | None = None
     pipeline_b: str | None = None

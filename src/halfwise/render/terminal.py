@@ -15,9 +15,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.records import LogReport, Observations, Run
+from halfwise.records import LogReport, Observations, PreprocessingReport, Run
 from halfwise.render.log import explained
 from halfwise.render.parts import Lines, Report, Table
+from halfwise.render.preprocessing import compared
 from halfwise.render.tensors import observed
 from halfwise.render.view import report
 from halfwise.render.wording import clean, sentence, shorten
@@ -39,6 +40,11 @@ def print_observations(observations: Observations, limit: float) -> None:
 def print_log(log: LogReport) -> None:
     """Print what a builder's log says to standard output."""
     _draw(explained(log), terminal(sys.stdout))
+
+
+def print_preprocessing(report: PreprocessingReport) -> None:
+    """Print what two preprocessing pipelines do differently to standard output."""
+    _draw(compared(report), terminal(sys.stdout))
 
 
 def print_facts(facts: Mapping[str, str]) -> None:

@@ -13,8 +13,9 @@ from halfwise.stages.preprocessing.registration import Placement, register, samp
 Array = NDArray[np.float64]
 Kind = Literal["same", "crop", "half-pixel", "align-corners", "size", "fit", "unlike"]
 
-_MISFIT = 0.008
-"""Root mean square over standard deviation: half a level of 255 in a photo, rounding and no more."""
+_GAP = 1.3
+"""Levels of 255 that two ways to round may leave, with some room for a range below 255."""
+_FEWEST = 0.05
 _FEWEST_CORRELATED = 0.7
 _STILL = 0.06
 """Pixels of shift that are none: registration across kernels is off by up to 0.03."""
@@ -68,7 +69,7 @@ def align(a: Sequence[Array], b: Sequence[Array]) -> Alignment:
     """
     here = tuple(Placement((1.0, 1.0), (0.0, 0.0), 1.0) for _ in a)
     alike = all(x.shape[1:] == y.shape[1:] for x, y in zip(a, b, strict=True))
-    if alike and _misfit(a, b) < _MISFIT:
+    if alike and _gap(a, b) < _GAP:
         return Alignment("same", here, exact=True)
     places = tuple(register(grey(x), grey(y)) for x, y in zip(a, b, strict=True))
     kind = _kind(places, [x.shape[1:] for x in a], [y.shape[1:] for y in b])
@@ -78,13 +79,27 @@ def align(a: Sequence[Array], b: Sequence[Array]) -> Alignment:
         whole = Placement((1.0, 1.0), (float(down), float(along)), 1.0)
         found = Alignment("crop", tuple(whole for _ in a))
         left, right = pairs(found, a, b)
-        found = Alignment("crop", found.places, _misfit(left, right) < _MISFIT)
+        found = Alignment("crop", found.places, _gap(left, right) < _GAP)
     return found
 
 
-def _misfit(a: Sequence[Array], b: Sequence[Array]) -> float:
+def _gap(a: Sequence[Array], b: Sequence[Array]) -> float:
+    """Return what gain and offset leave between pixels, in levels of 255; of 999 in 1000."""
     # One by one, because each image may be normalised by numbers of its own.
-    return max(photometry([x], [y]).misfit for x, y in zip(a, b, strict=True))
+    return max(_gap_of(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _gap_of(a: Array, b: Array) -> float:
+    fit = photometry([a], [b])
+    mapped, source = fit(a), a[list(fit.channels)]
+    gaps = []
+    for x, y, made in zip(source, b, mapped, strict=True):
+        # What was cut off at an end of the range says nothing.
+        inside = (y > y.min()) & (y < y.max()) & (x > x.min()) & (x < x.max())
+        if inside.mean() >= _FEWEST:
+            gap = np.percentile(np.abs(made - y)[inside], 99.9)
+            gaps.append(255 * float(gap / np.ptp(y)))
+    return max(gaps, default=0.0)
 
 
 def grey(image: Array) -> Array:
@@ -120,7 +135,11 @@ def sharpness(left: Sequence[Array], right: Sequence[Array]) -> float:
     for images in (left, right):
         flat = [grey(image) for image in images]
         powers.append(
-            sum(float(np.mean(np.diff(image, 2, axis=axis) ** 2)) for image in flat for axis in (0, 1))
+            sum(
+                float(np.mean(np.diff(image, 2, axis=axis) ** 2))
+                for image in flat
+                for axis in (0, 1)
+            )
         )
     return powers[1] / powers[0] if powers[0] else float("inf")
 
@@ -138,27 +157,35 @@ def _kind(
         half = [(m - 1) / 2 for m in shape]
         middle = [(n - 1) / 2 for n in source]
         shifts.append(
-            [(s + p * h - c) / p for s, p, h, c in zip(place.start, place.step, half, middle, strict=True)]
+            [
+                (s + p * h - c) / p
+                for s, p, h, c in zip(place.start, place.step, half, middle, strict=True)
+            ]
         )
         stretches.append([(p / f - 1) * h for p, f, h in zip(place.step, full, half, strict=True)])
         even.append([(p - 1) * h for p, h in zip(place.step, half, strict=True)])
     shift, stretch, equal = np.array(shifts), np.array(stretches), np.array(even)
     same_size = all(a == b for a, b in zip(shapes_a, shapes_b, strict=True))
-    if np.abs(equal).max() < 2 * _STRETCH:
+    if _usual(equal) < 2 * _STRETCH and np.abs(equal).max() < _MOST_STRETCH:
         return _moved(shift, places, same_size=same_size)
     if np.abs(stretch).max() > _MOST_STRETCH or np.abs(shift).max() > 1.5:
         return "fit"
     if not same_size:
         return "size"
-    return "align-corners" if np.abs(shift).max() < 2 * _STRETCH else "fit"
+    return "align-corners" if _usual(shift) < 2 * _STRETCH else "fit"
+
+
+def _usual(deviations: Array) -> float:
+    """Return the larger of both axes, in the median of all samples: one of few edges is vague."""
+    return float(np.median(np.abs(deviations), axis=0).max())
 
 
 def _moved(shift: Array, places: Sequence[Placement], *, same_size: bool) -> Kind:
     starts = np.array([place.start for place in places])
-    whole = np.abs(starts - np.round(starts)).max() < _WHOLE
-    steady = np.ptp(starts, axis=0).max() < 2 * _WHOLE
-    if same_size and np.abs(shift).max() < _STILL:
+    whole = _usual(starts - np.round(np.median(starts, axis=0))) < _WHOLE
+    steady = np.ptp(starts, axis=0).max() < 4 * _WHOLE
+    if same_size and _usual(shift) < _STILL:
         return "same"
     if whole and steady:
-        return "crop" if np.round(starts).any() or not same_size else "same"
+        return "crop" if np.round(np.median(starts, axis=0)).any() or not same_size else "same"
     return "half-pixel" if np.abs(shift).max() < _MOST_HALF and same_size else "fit"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.records.preprocessing import InputComparison, InputDifference
+from halfwise.records import InputComparison, InputDifference
 from halfwise.stages.preprocessing.alignment import Alignment, align, pairs
 from halfwise.stages.preprocessing.findings import difference
 from halfwise.stages.preprocessing.framing import Frames, frame_differences, frames, sides
@@ -16,9 +16,10 @@ from halfwise.stages.preprocessing.matching import Turn, match, thumbnail
 from halfwise.stages.preprocessing.padding import boxes
 from halfwise.stages.preprocessing.plain import compare_plain
 from halfwise.stages.preprocessing.program import Program
-from halfwise.stages.preprocessing.resample import resampling_differences
+from halfwise.stages.preprocessing.resample import Fitted, resampling_differences
 from halfwise.stages.preprocessing.residual import Residual, measure
 from halfwise.stages.preprocessing.tone import Tone, tone_of
+from halfwise.stages.preprocessing.traces import traces
 
 Array = NDArray[np.float64]
 Arrays = Sequence[NDArray[Any]]
@@ -55,7 +56,12 @@ class Pair:
 
 
 def compare_arrays(
-    a: Arrays, b: Arrays, *, name: str = "input", name_b: str | None = None, raws: Arrays | None = None
+    a: Arrays,
+    b: Arrays,
+    *,
+    name: str = "input",
+    name_b: str | None = None,
+    raws: Arrays | None = None,
 ) -> InputComparison:
     """Return what two pipelines do differently with one input.
 
@@ -84,12 +90,18 @@ def compare_arrays(
     alignment = align(*contents)
     tone = tone_of(*pairs(alignment, *contents), exact=alignment.exact)
     geometry, fitted = resampling_differences(
-        alignment, contents, tone, _raw_images(pair, raws), padded=bool(framed.value_a or framed.value_b)
+        alignment,
+        contents,
+        tone,
+        _raw_images(pair, raws),
+        padded=bool(framed.value_a or framed.value_b),
     )
     framing = frame_differences(framed, left[0].shape[1:], right[0].shape[1:])
     if any(d.kind == "fit" for d in framing):
         geometry = [d for d in geometry if d.kind not in ("fit", "size", "crop")]
     pair.found += [*framing, *geometry, *tone.differences, *_frame_value(framed, tone)]
+    if not alignment.exact:
+        pair.found += traces(tone, *contents, _overshoots(fitted))
     _write(pair, framed, alignment, tone, right[0].shape[1:])
     ordered = [pair.a[i] for i in pair.order]
     residual = measure(ordered, b, pair.program.function(), _inside(pair, alignment))
@@ -109,9 +121,7 @@ def _store(pair: Pair) -> None:
             )
         )
     if (a.order, a.reshaped) != (b.order, b.reshaped) and "HW" not in (a.order, b.order):
-        pair.found.append(
-            difference("layout", f"B is laid out as {b}, A as {a}.", str(a), str(b))
-        )
+        pair.found.append(difference("layout", f"B is laid out as {b}, A as {a}.", str(a), str(b)))
     if first_a.dtype != first_b.dtype:
         names = first_a.dtype.name, first_b.dtype.name
         pair.found.append(difference("dtype", f"B is {names[1]}, A is {names[0]}.", *names))
@@ -136,9 +146,7 @@ def _match(pair: Pair) -> None:
             )
         )
     if pair.turn != Turn():
-        pair.found.append(
-            difference("flip", f"B is A {pair.turn}.", "as it is", str(pair.turn))
-        )
+        pair.found.append(difference("flip", f"B is A {pair.turn}.", "as it is", str(pair.turn)))
     spread = np.linspace(0, len(pair.b) - 1, min(len(pair.b), MOST_FITTED))
     pair.chosen = tuple(dict.fromkeys(int(i) for i in spread))
 
@@ -160,6 +168,14 @@ def _raw_images(pair: Pair, raws: Arrays | None) -> list[Array] | None:
     return [turn(image) for image in found]
 
 
+def _overshoots(fitted: Fitted) -> tuple[bool, bool] | None:
+    a, b = fitted
+    if a is None or b is None:
+        return None
+    wide = [each.method.kernel in ("bicubic", "lanczos") for each in (a, b)]
+    return wide[0], wide[1]
+
+
 def _frame_value(framed: Frames, tone: Tone) -> list[InputDifference]:
     if not (framed.value_a and framed.value_b):
         return []
@@ -168,9 +184,7 @@ def _frame_value(framed: Frames, tone: Tone) -> list[InputDifference]:
     level = np.array(tone.level)
     if np.abs(mapped - value).max() <= 0.6 * level.max():
         return []
-    pixels = [
-        ", ".join(f"{v:.4g}" for v in row) for row in (mapped, value)
-    ]
+    pixels = [", ".join(f"{v:.4g}" for v in row) for row in (mapped, value)]
     return [
         difference(
             "padding-value",
@@ -192,7 +206,8 @@ def _write(
     if pair.turn != Turn():
         program.turn(pair.turn)
     reframed = framed.a != framed.b or bool(
-        framed.value_a and np.abs(tone.map(_plane(framed.value_a)) - _plane(framed.value_b)).max() > 0
+        framed.value_a
+        and np.abs(tone.map(_plane(framed.value_a)) - _plane(framed.value_b)).max() > 0
     )
     if reframed and framed.value_a:
         program.unframe(framed.value_a, 1e-5 * float(np.ptp(pair.a[0])))
@@ -234,7 +249,7 @@ def _conclude(
     pair: Pair,
     names: tuple[str, str],
     tone: Tone,
-    fitted: tuple[str | None, str | None],
+    fitted: Fitted,
     residual: Residual,
 ) -> InputComparison:
     level = float(max(tone.level))
@@ -262,7 +277,8 @@ def _conclude(
         residual_rms=residual.rms,
         level=level,
         exact=residual.largest <= 1.01 * level,
+        order=pair.order,
         code=pair.program.text if pair.found else "",
-        pipeline_a=fitted[0],
-        pipeline_b=fitted[1],
+        pipeline_a=None if fitted[0] is None else str(fitted[0]),
+        pipeline_b=None if fitted[1] is None else str(fitted[1]),
     )

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from halfwise.records.preprocessing import DifferenceKind, InputDifference, Weight
+from halfwise.records import DifferenceKind, InputDifference
+from halfwise.records.preprocessing import Weight
 from halfwise.stages.preprocessing.normalisation import Recognised
 
 _WEIGHTS: dict[DifferenceKind, Weight] = {
@@ -55,7 +56,11 @@ def normalisation_differences(
         a, b = recognised.a, recognised.b
         words = {
             "scale": (f"B is {b.name}, A {a.name}", f"pixels × {a.scale:.4g}", f"× {b.scale:.4g}"),
-            "mean": (f"The mean that is taken off differs: B has {b.name}", _row(a.mean), _row(b.mean)),
+            "mean": (
+                f"The mean that is taken off differs: B has {b.name}",
+                _row(a.mean),
+                _row(b.mean),
+            ),
             "deviation": (
                 f"What is divided by differs: B has {b.name}",
                 _row(a.deviation),
@@ -72,13 +77,15 @@ def normalisation_differences(
     even = max(gain) - min(gain) < 0.01 * level
     found = []
     if scaled:
-        kind: DifferenceKind = "scale" if even and not moved else "deviation"
+        kind: DifferenceKind = "scale" if even else "deviation"
         found.append(
             difference(kind, f"B's values are {_row(gain)} times A's.", "1", _row(gain), evidence)
         )
     if moved:
         found.append(
-            difference("mean", f"B's values are moved by {_row(offset)}.", "0", _row(offset), evidence)
+            difference(
+                "mean", f"B's values are moved by {_row(offset)}.", "0", _row(offset), evidence
+            )
         )
     return found
 

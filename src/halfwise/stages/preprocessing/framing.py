@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.records.preprocessing import InputDifference
+from halfwise.records import InputDifference
 from halfwise.stages.preprocessing.findings import difference
 from halfwise.stages.preprocessing.padding import Box, boxes
 
@@ -119,9 +119,7 @@ def _fit(found: Frames) -> InputDifference:
         (True, True): ("padded", "padded, in another size"),
     }
     a, b = names[bool(found.value_a), bool(found.value_b)]
-    first = next(
-        (i for i, (x, y) in enumerate(zip(found.a, found.b, strict=True)) if x != y), 0
-    )
+    first = next((i for i, (x, y) in enumerate(zip(found.a, found.b, strict=True)) if x != y), 0)
     return difference(
         "fit",
         f"The image is fitted to the frame in another way: in B it is {b}, in A {a}.",

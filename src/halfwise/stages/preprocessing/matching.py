@@ -34,9 +34,7 @@ class Turn:
     def __call__(self, image: Array) -> Array:
         """Return f64[..., h, w] turned, as a view."""
         turned = np.swapaxes(image, -1, -2) if self.transposed else image
-        return turned[
-            ..., :: -1 if self.rows else 1, :: -1 if self.columns else 1
-        ]
+        return turned[..., :: -1 if self.rows else 1, :: -1 if self.columns else 1]
 
     def __str__(self) -> str:
         """Say what was done."""
@@ -85,7 +83,7 @@ def match(a: Sequence[Array], b: Sequence[Array]) -> tuple[Turn, tuple[int, ...]
     for turn in TURNS:
         table = np.stack([turn(image).ravel() for image in a]) @ target.T
         rows, columns = linear_sum_assignment(table, maximize=True)
-        order = tuple(int(rows[list(columns).index(i)]) for i in range(count))
+        order = tuple(int(i) for i in rows[np.argsort(columns)])
         for candidate in (same, order):
             score = float(np.mean([table[candidate[i], i] for i in range(count)]))
             # What differs more has to be better by more.

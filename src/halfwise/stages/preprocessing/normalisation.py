@@ -16,6 +16,8 @@ Array = NDArray[np.float64]
 
 SLACK = 0.004
 """Of the gain, and of the whole range 0 to 255, where pixels lie on pixels: a level is 0.0039."""
+FINE_SLACK = 2e-4
+"""The same where nothing but float rounding is left."""
 ROUGH_SLACK = 0.012
 """The same where images were resampled differently."""
 _PLAUSIBLE = (-40.0, 295.0)
@@ -65,7 +67,10 @@ class Normalisation:
 
 _BYTE = 1 / 255
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_CLIP_MEAN, _CLIP_DEVIATION = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+_CLIP_MEAN, _CLIP_DEVIATION = (
+    (0.48145466, 0.4578275, 0.40821073),
+    (0.26862954, 0.26130258, 0.27577711),
+)
 _HALF = (0.5, 0.5, 0.5)
 _CAFFE = (123.68, 116.779, 103.939)
 _RGB = (

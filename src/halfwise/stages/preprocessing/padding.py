@@ -59,8 +59,9 @@ def _box(image: Array) -> Box:
         return whole
     for corner in ((0, 0), (-1, -1)):
         value = image[:, corner[0], corner[1]]
-        framed = (np.abs(image - value[:, None, None]) <= _SAME * spread).all(axis=0)
-        rows, columns = np.flatnonzero(~framed.all(axis=1)), np.flatnonzero(~framed.all(axis=0))
+        gaps = np.abs(image - value[:, None, None]).max(axis=0)
+        rows = np.flatnonzero(gaps.max(axis=1) > _SAME * spread)
+        columns = np.flatnonzero(gaps.max(axis=0) > _SAME * spread)
         box = Box(
             int(rows[0]),
             int(columns[0]),

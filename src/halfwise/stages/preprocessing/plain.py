@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from halfwise.records.preprocessing import InputComparison, InputDifference
+from halfwise.records import InputComparison, InputDifference
 from halfwise.stages.preprocessing.findings import difference, normalisation_differences
 from halfwise.stages.preprocessing.photometry import photometry
 
@@ -40,7 +40,9 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
         return _concluded(a, b, name, name_b, found, (np.inf, np.inf, None), "")
     if axes != tuple(range(first_a.ndim)):
         found.append(
-            difference("layout", f"B has the axes {axes} of A.", str(first_a.shape), str(first_b.shape))
+            difference(
+                "layout", f"B has the axes {axes} of A.", str(first_a.shape), str(first_b.shape)
+            )
         )
         lines.append(f"x = x.transpose({axes})")
     left = [np.asarray(x, np.float64).transpose(axes) for x in a]
@@ -54,8 +56,8 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
     spread = max(float(np.ptp(y)) if y.size else 0.0 for y in right) or 1.0
     gain, offset = 1.0, 0.0
     if _worst(left, right) > _SAME * spread:
-        flat = [[np.concatenate([x.ravel() for x in side])[None, None]] for side in (left, right)]
-        fit = photometry(*flat)
+        flat = [np.concatenate([x.ravel() for x in side])[None, None] for side in (left, right)]
+        fit = photometry([flat[0]], [flat[1]])
         if fit.misfit < 1e-3:
             gain, offset = fit.gain[0], fit.offset[0]
             found += normalisation_differences((gain,), (offset,), None)
@@ -63,8 +65,13 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
             left = [x * gain + offset for x in left]
         else:
             found.append(
-                difference("values", "The values differ, and no gain and offset explain it.", "", "",
-                           f"misfit {fit.misfit:.2g} of the deviation")
+                difference(
+                    "values",
+                    "The values differ, and no gain and offset explain it.",
+                    "",
+                    "",
+                    f"misfit {fit.misfit:.2g} of the deviation",
+                )
             )
     errors = [np.abs(x - y) for x, y in zip(left, right, strict=True)]
     size = sum(e.size for e in errors) or 1
@@ -76,7 +83,15 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
         f"{body}    return x.astype(np.{first_b.dtype.name})\n"
     )
     return _concluded(
-        a, b, name, name_b, found, (_worst(left, right), rms, before), code if found else "", spread
+        a,
+        b,
+        name,
+        name_b,
+        found,
+        (_worst(left, right), rms, before),
+        code if found else "",
+        spread,
+        order,
     )
 
 
@@ -106,7 +121,8 @@ def _unit(array: NDArray[Any]) -> NDArray[np.float64]:
     flat = np.asarray(array, np.float64).ravel()
     flat = flat - flat.mean()
     norm = float(np.linalg.norm(flat))
-    return flat / norm if norm else flat
+    unit: NDArray[np.float64] = flat / (norm or 1.0)
+    return unit
 
 
 def _worst(a: Arrays, b: Arrays) -> float:
@@ -128,6 +144,7 @@ def _concluded(
     residual: tuple[float, float, float | None],
     code: str,
     spread: float = 1.0,
+    order: tuple[int, ...] | None = None,
 ) -> InputComparison:
     return InputComparison(
         name=name,
@@ -143,5 +160,6 @@ def _concluded(
         residual_rms=residual[1],
         level=spread / 255,
         exact=residual[0] <= spread / 255,
+        order=order or tuple(range(len(b))),
         code=code,
     )

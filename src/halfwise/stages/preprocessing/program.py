@@ -47,8 +47,11 @@ class Program:
         if layout.order == "HW":
             lines.append("x = x[None]")
         elif layout.reshaped:
-            lines.append("x = x.reshape(x.shape[1:] + x.shape[:1]).transpose(2, 0, 1)"
-                         if layout.order == "CHW" else "x = x.reshape(x.shape[2:] + x.shape[:2])")
+            lines.append(
+                "x = x.reshape(x.shape[1:] + x.shape[:1]).transpose(2, 0, 1)"
+                if layout.order == "CHW"
+                else "x = x.reshape(x.shape[2:] + x.shape[:2])"
+            )
         elif layout.order == "HWC":
             lines.append("x = x.transpose(2, 0, 1)")
         if lines:
@@ -136,7 +139,11 @@ class Program:
 
     def frame(self, shape: Sequence[int], value: Sequence[float], sides: Sequence[str]) -> None:
         """Put into a frame; `sides` tells where the image goes: "start", "centre" or "end"."""
-        places = {"start": "0", "centre": "({n} - x.shape[{axis}]) // 2", "end": "{n} - x.shape[{axis}]"}
+        places = {
+            "start": "0",
+            "centre": "({n} - x.shape[{axis}]) // 2",
+            "end": "{n} - x.shape[{axis}]",
+        }
         top, left = (
             places[side].format(n=n, axis=axis)
             for side, n, axis in zip(sides, shape, (1, 2), strict=True)
@@ -156,8 +163,11 @@ class Program:
         if layout.order == "HW":
             lines.append("x = x[0]")
         elif layout.reshaped:
-            lines.append("x = x.transpose(1, 2, 0).reshape(x.shape)" if layout.order == "CHW"
-                         else "x = x.reshape(x.shape[1:] + x.shape[:1])")
+            lines.append(
+                "x = x.transpose(1, 2, 0).reshape(x.shape)"
+                if layout.order == "CHW"
+                else "x = x.reshape(x.shape[1:] + x.shape[:1])"
+            )
         elif layout.order == "HWC":
             lines.append("x = x.transpose(1, 2, 0)")
         if layout.lead:
@@ -174,16 +184,22 @@ class Program:
         head = _HEAD
         if self._order is not None:
             comment = "# Sample i of B is sample ORDER[i] of A.\n"
-            head = head.replace("\n\n\ndef", f"\n\n{comment}ORDER = {list(self._order)}\n\n\ndef", 1)
+            head = head.replace(
+                "\n\n\ndef", f"\n\n{comment}ORDER = {list(self._order)}\n\n\ndef", 1
+            )
         return head + "\n".join(self._lines) + "\n"
 
     def function(self) -> Callable[[NDArray[Any]], NDArray[Any]]:
         """Return `a_to_b` itself: what is shown is what was measured."""
-        names: dict[str, Any] = {}
-        # The text is made above, of numbers alone.
-        exec(self.text, names)  # noqa: S102
-        made: Callable[[NDArray[Any]], NDArray[Any]] = names["a_to_b"]
-        return made
+        return transformation(self.text)
+
+
+def transformation(text: str) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Return the function of a program's text, made by `Program` of numbers alone."""
+    names: dict[str, Any] = {}
+    exec(text, names)  # noqa: S102 - no text of a user's is in it
+    made: Callable[[NDArray[Any]], NDArray[Any]] = names["a_to_b"]
+    return made
 
 
 def _row(values: Sequence[float]) -> str:

@@ -76,7 +76,9 @@ def sampled(
 
 def _reduce(source: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
     """Return the source in means of whole blocks, at most twice the size of the image."""
-    blocks = [max(1, n // (2 * m)) if n >= 3 * m else 1 for n, m in zip(source.shape, shape, strict=True)]
+    blocks = [
+        max(1, n // (2 * m)) if n >= 3 * m else 1 for n, m in zip(source.shape, shape, strict=True)
+    ]
     rows, columns = (n // k for n, k in zip(source.shape, blocks, strict=True))
     cut = source[: rows * blocks[0], : columns * blocks[1]]
     means = cut.reshape(rows, blocks[0], columns, blocks[1]).mean(axis=(1, 3))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.records.preprocessing import DifferenceKind, InputDifference
+from halfwise.records import DifferenceKind, InputDifference
 from halfwise.stages.preprocessing.alignment import Alignment, sharpness
 from halfwise.stages.preprocessing.findings import difference
 from halfwise.stages.preprocessing.resampling import Method
@@ -14,7 +14,7 @@ from halfwise.stages.preprocessing.tone import Tone
 
 Array = NDArray[np.float64]
 Contents = tuple[Sequence[Array], Sequence[Array]]
-Fitted = tuple[str | None, str | None]
+Fitted = tuple[Resizing | None, Resizing | None]
 
 _MOST_FITTED = 3
 _TRUSTED = 4.0
@@ -52,7 +52,7 @@ def resampling_differences(
         fits = [fit_resizing(raws[:_MOST_FITTED], side[:_MOST_FITTED]) for side in contents]
         a, b = fits
         if a is not None and b is not None and max(a.error, b.error) < _TRUSTED:
-            return _fitted(a, b, padded=padded), (str(a), str(b))
+            return _fitted(a, b, padded=padded), (a, b)
     return _apart(alignment, contents, tone, padded=padded), (None, None)
 
 
@@ -84,8 +84,8 @@ def _fitted(a: Resizing, b: Resizing, *, padded: bool) -> list[InputDifference]:
             f"{a.errors.get(b.method, float('inf')):.2g}; in B, {b.error:.2g} and "
             f"{b.errors.get(a.method, float('inf')):.2g}"
         )
-        for kind in method_kinds(a.method, b.method, reduced=reduced):
-            found.append(_method(kind, a.method, b.method, evidence))
+        kinds = method_kinds(a.method, b.method, reduced=reduced)
+        found += [_method(kind, a.method, b.method, evidence) for kind in kinds]
     return found
 
 
@@ -117,7 +117,9 @@ def _method(kind: DifferenceKind, a: Method, b: Method, evidence: str) -> InputD
     }
     sentence = sentences[kind]
     if kind == "kernel" and a.kernel == b.kernel:
-        sentence = f"The {a.kernel} kernel has another parameter: {b.parameter:g}, not {a.parameter:g}."
+        sentence = (
+            f"The {a.kernel} kernel has another parameter: {b.parameter:g}, not {a.parameter:g}."
+        )
     return difference(kind, sentence, str(a), str(b), evidence)
 
 
@@ -125,15 +127,10 @@ def _geometry(
     a: Sequence[tuple[Axis, Axis]], b: Sequence[tuple[Axis, Axis]]
 ) -> DifferenceKind | None:
     kinds = {
-        kind
-        for x, y in zip(a, b, strict=True)
-        for kind in map(_axis, x, y)
-        if kind is not None
+        kind for x, y in zip(a, b, strict=True) for kind in map(_axis, x, y) if kind is not None
     }
-    for kind in ("fit", "size", "crop"):
-        if kind in kinds:
-            return kind  # type: ignore[return-value]
-    return None
+    order: tuple[DifferenceKind, ...] = ("fit", "size", "crop")
+    return next((kind for kind in order if kind in kinds), None)
 
 
 def _axis(a: Axis, b: Axis) -> DifferenceKind | None:

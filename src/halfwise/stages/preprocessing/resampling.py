@@ -80,7 +80,7 @@ def positions(source: int, target: int, convention: Convention) -> tuple[float, 
 def weights(source: int, target: int, method: Method) -> Array:
     """Return the weights of one axis, f64[target, source]; every row has the sum 1."""
     step, start = positions(source, target, method.convention)
-    centres = start + step * np.arange(target)
+    centres: Array = start + step * np.arange(target, dtype=np.float64)
     if method.kernel == "nearest":
         return _nearest(centres, source, method.convention)
     if method.kernel == "area" and step > 1:
@@ -112,14 +112,16 @@ def _nearest(centres: Array, source: int, convention: Convention) -> Array:
     # A half-pixel centre c belongs to the pixel that covers c + 1/2; asymmetric ones are cut off.
     shift = 0.0 if convention == "asymmetric" else 0.5
     chosen = np.clip(np.floor(centres + shift + 1e-9), 0, source - 1).astype(int)
-    return np.eye(source)[chosen]
+    picked: Array = np.eye(source)[chosen]
+    return picked
 
 
 def _coverage(step: float, source: int, target: int) -> Array:
     low = step * np.arange(target)[:, None]
     columns = np.arange(source)
     shared = np.minimum(low + step, columns + 1) - np.maximum(low, columns)
-    return np.clip(shared, 0, None) / step
+    shares: Array = np.clip(shared, 0, None) / step
+    return shares
 
 
 def _kernel(method: Method) -> tuple[Callable[[Array], Array], float]:

@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 from halfwise.stages.preprocessing.alignment import BLUR, grey
 from halfwise.stages.preprocessing.photometry import photometry
 from halfwise.stages.preprocessing.registration import Placement, register, sampled
-from halfwise.stages.preprocessing.resampling import CONVENTIONS, METHODS, Convention, Method, weights
+from halfwise.stages.preprocessing.resampling import (
+    CONVENTIONS,
+    METHODS,
+    Convention,
+    Method,
+    weights,
+)
 
 Array = NDArray[np.float64]
 
@@ -96,7 +102,9 @@ def fit_resizing(raws: Sequence[Array], images: Sequence[Array]) -> Resizing | N
     placements = [register(grey(raw), grey(image)) for raw, image in zip(raws, images, strict=True)]
     if min(place.correlation for place in placements) < _FIT:
         return None
-    views = [_view(raw, image, place) for raw, image, place in zip(raws, images, placements, strict=True)]
+    views = [
+        _view(raw, image, place) for raw, image, place in zip(raws, images, placements, strict=True)
+    ]
     best: dict[Method, tuple[float, list[tuple[Axis, Axis]]]] = {}
     for convention in CONVENTIONS:
         methods = [method for method in METHODS if method.convention == convention]
@@ -106,11 +114,7 @@ def fit_resizing(raws: Sequence[Array], images: Sequence[Array]) -> Resizing | N
         ]
         if not all(axes):
             continue
-        # The size and place that fit best hardly depend on the kernel.
-        chosen = [
-            min(pairs, key=lambda pair, view=view: _error(*view, pair, methods[0]))
-            for pairs, view in zip(axes, views, strict=True)
-        ]
+        chosen = [_nearest(pairs, view, methods) for pairs, view in zip(axes, views, strict=True)]
         for method in methods:
             each = [_error(*view, pair, method) for view, pair in zip(views, chosen, strict=True)]
             best[method] = (float(np.sqrt(np.mean(np.square(each)))), chosen)
@@ -119,6 +123,14 @@ def fit_resizing(raws: Sequence[Array], images: Sequence[Array]) -> Resizing | N
     method = min(best, key=lambda m: best[m][0])
     error, found = best[method]
     return Resizing(method, tuple(found), error, {m: e for m, (e, _) in best.items()})
+
+
+def _nearest(
+    pairs: Sequence[tuple[Axis, Axis]], view: tuple[Array, Array], methods: Sequence[Method]
+) -> tuple[Axis, Axis]:
+    """Return the size and place that fit best; smooth kernels hardly differ in that."""
+    tried = (methods[0], *(method for method in methods if method.kernel == "nearest"))
+    return min(pairs, key=lambda pair: min(_error(*view, pair, method) for method in tried))
 
 
 def _view(raw: Array, image: Array, place: Placement) -> tuple[Array, Array]:
@@ -153,9 +165,12 @@ def _hypotheses(
     for resized in {length, *(round(target) + d for d in (-1, 0, 1))}:
         if resized < 1:
             continue
-        for offset in {0, *(round((start - shift) / step) + d for d in (-1, 0, 1))}:
-            if 0 <= offset <= resized - length:
-                found.append(Axis(raw, 0, raw, resized, offset, length))
+        offsets = {0, *(round((start - shift) / step) + d for d in (-1, 0, 1))}
+        found += [
+            Axis(raw, 0, raw, resized, offset, length)
+            for offset in sorted(offsets)
+            if 0 <= offset <= resized - length
+        ]
     if convention == "half-pixel":
         cut, kept = round(start - shift), round(step * length)
         cut = max(cut, 0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.records.preprocessing import InputDifference
+from halfwise.records import InputDifference
 from halfwise.stages.preprocessing.alignment import BLUR
 from halfwise.stages.preprocessing.findings import (
     channel_difference,
@@ -14,6 +14,7 @@ from halfwise.stages.preprocessing.findings import (
     normalisation_differences,
 )
 from halfwise.stages.preprocessing.normalisation import (
+    FINE_SLACK,
     ROUGH_SLACK,
     SLACK,
     Recognised,
@@ -28,8 +29,15 @@ Array = NDArray[np.float64]
 EXPLAINED = 0.06
 """Levels of 255 that may be left where all is explained: FP16 is off by up to that after ImageNet's
 normalisation, float32 by a thousandth."""
+_FLOAT = 1e-3
+"""Levels that float32 arithmetic in another order may be off."""
+_ROUNDED = 1.6
+"""Levels between two results that are rounded in different places."""
+_HALF_LEVEL = 0.2
+"""Levels between means: cutting off takes half a level, rounding none."""
 _OWN = 2e-3
 _UNEVEN = 0.03
+_FINE = 1e-4
 
 
 @dataclass
@@ -46,7 +54,6 @@ class Tone:
         floored: Whether B's bytes are cut off rather than rounded.
         rounded: Whether B's values are on 256 levels and A's are not.
         clipped: B's smallest and largest value by channel, where it cuts off A's.
-        eight_bit: Whether A's and B's values are on 256 levels.
     """
 
     fit: Photometry
@@ -58,7 +65,6 @@ class Tone:
     floored: bool = False
     rounded: bool = False
     clipped: tuple[Array, Array] | None = None
-    eight_bit: tuple[bool, bool] = (False, False)
 
     def map(self, image: Array) -> Array:
         """Return f64[c, h, w] of A in B's channels and unit, neither rounded nor clipped."""
@@ -101,12 +107,12 @@ def tone_of(a: Sequence[Array], b: Sequence[Array], *, exact: bool) -> Tone:
         a = [_normed(image, normed) for image in a] if not own_a else a
         b = [_normed(image, normed) for image in b] if not own else b
     fit = photometry(a, b, 0.0 if exact else BLUR)
-    fit, recognised, level = _named(fit, a, b, SLACK if exact else ROUGH_SLACK, known=not (own or own_a))
+    slack = (FINE_SLACK if fit.misfit < _FINE else SLACK) if exact else ROUGH_SLACK
+    fit, recognised, level = _named(fit, a, b, slack, known=not (own or own_a))
     tone = Tone(fit, recognised, level, found, own=own if own != own_a else "")
     if fit.channels != tuple(range(len(a[0]))):
         found.append(channel_difference(fit.channels, len(a[0])))
     found += normalisation_differences(fit.gain, fit.offset, recognised)
-    tone.eight_bit = is_8_bit(a), is_8_bit(b)
     if exact:
         _values(tone, a, b)
     return tone
@@ -120,14 +126,19 @@ def _named(
     spread = np.ptp(np.stack(limits(b)), axis=0)
     level = tuple(float(s) / 255 or 1.0 for s in spread)
     gain, offset = np.array(fit.gain), np.array(fit.offset)
-    if np.abs(gain - 1).max() <= slack / 2 and np.abs(offset / (255 * np.array(level))).max() <= slack:
+    if (
+        np.abs(gain - 1).max() <= slack / 2
+        and np.abs(offset / (255 * np.array(level))).max() <= slack
+    ):
         gain, offset = np.ones_like(gain), np.zeros_like(offset)
         known_level = _level_of(float(low.min()), float(high.max()))
         level = level if known_level is None else tuple(known_level for _ in level)
         return Photometry(fit.channels, tuple(gain), tuple(offset), fit.misfit), None, level
     if not known:
         return fit, None, level
-    recognised = recognise(fit.channels, fit.gain, fit.offset, float(low.min()), float(high.max()), slack)
+    recognised = recognise(
+        fit.channels, fit.gain, fit.offset, float(low.min()), float(high.max()), slack
+    )
     if recognised is None:
         return fit, None, level
     exact = Photometry(fit.channels, recognised.gain, recognised.offset, fit.misfit)
@@ -151,51 +162,72 @@ def _values(tone: Tone, a: Sequence[Array], b: Sequence[Array]) -> None:
         tone.clipped = (low, high)
         mapped = [np.clip(image, low[:, None, None], high[:, None, None]) for image in mapped]
         tone.differences.append(
-            difference("clipping", "B cuts off values that A keeps.", "wider", "cut off", f"{number} values")
+            difference(
+                "clipping",
+                "B cuts off values that A keeps.",
+                "wider",
+                "cut off",
+                f"{number} values",
+            )
         )
     elif number := clipped(b, mapped, level):
         low, high = limits(mapped)
         b = [np.clip(image, low[:, None, None], high[:, None, None]) for image in b]
         tone.differences.append(
-            difference("clipping", "A cuts off values that B keeps.", "cut off", "wider", f"{number} values")
+            difference(
+                "clipping",
+                "A cuts off values that B keeps.",
+                "cut off",
+                "wider",
+                f"{number} values",
+            )
         )
     left = np.concatenate(
         [((y - x) / level[:, None, None]).ravel() for x, y in zip(mapped, b, strict=True)]
     )
     tone.explained = bool(np.abs(left).max(initial=0) <= EXPLAINED)
-    tone.differences += _rounding(tone, mapped, b, left)
+    tone.differences += _rounding(tone, mapped, b, left, (is_8_bit(a), is_8_bit(b)))
 
 
 def _rounding(
-    tone: Tone, mapped: Sequence[Array], b: Sequence[Array], left: Array
+    tone: Tone,
+    mapped: Sequence[Array],
+    b: Sequence[Array],
+    left: Array,
+    on_levels: tuple[bool, bool],
 ) -> list[InputDifference]:
     stacked = [np.concatenate([image.ravel() for image in images]) for images in (mapped, b)]
-    if np.abs(left).max(initial=0) <= 1e-3:
+    most = float(np.abs(left).max(initial=0))
+    if most <= _FLOAT:
         return []
-    evidence = f"{np.abs(left).max():.3g} of 255 levels at most, {left.mean():.3g} on average"
-    if is_half_of(*stacked):
-        return [difference("rounding", "B is rounded to FP16.", "not rounded", "FP16", evidence)]
-    if tone.explained:
+    evidence = f"{most:.3g} of 255 levels at most, {left.mean():.3g} on average"
+    names: tuple[str, str] | None = None
+    if is_half_of(stacked[0], stacked[1]):
+        names = ("not rounded", "rounded to FP16")
+    elif is_half_of(stacked[1], stacked[0]):
+        names = ("rounded to FP16", "not rounded")
+    elif not tone.explained and np.percentile(np.abs(left), 99.9) <= _ROUNDED:
+        tone.explained = True
+        names = _to_bytes(tone, left, on_levels)
+    if names is None:
         return []
-    from_a, to_b = tone.eight_bit
-    if np.percentile(np.abs(left), 99.9) > 1.6:
-        return []
-    tone.explained = True
+    sentence = f"Values are {names[1]} in B, {names[0]} in A."
+    return [difference("rounding", sentence, *names, evidence)]
+
+
+def _to_bytes(tone: Tone, left: Array, on_levels: tuple[bool, bool]) -> tuple[str, str] | None:
+    """Return how A and B are made bytes, None where alike."""
+    from_a, to_b = on_levels
     if to_b and not from_a:
         tone.floored = bool(np.percentile(left, 99) < 0.1)
         tone.rounded = not tone.floored
-        how = "cut off" if tone.floored else "rounded"
-        return [
-            difference("rounding", f"B's values are {how} to 8 bits, A's are not.", "not rounded", how, evidence)
-        ]
+        return "not rounded", "cut off to 8 bits" if tone.floored else "rounded to 8 bits"
     if from_a and not to_b:
-        return [
-            difference("rounding", "A's values are rounded to 8 bits, B's are not.", "8 bits", "not rounded", evidence)
-        ]
-    if from_a and to_b and abs(left.mean()) > 0.2:
-        what = ("rounded", "cut off") if left.mean() < 0 else ("cut off", "rounded")
-        return [difference("rounding", f"B's values are {what[1]} to 8 bits, A's {what[0]}.", *what, evidence)]
-    return []
+        return "rounded to 8 bits", "not rounded"
+    if from_a and to_b and abs(left.mean()) > _HALF_LEVEL:
+        names = "rounded to 8 bits", "cut off to 8 bits"
+        return names if left.mean() < 0 else names[::-1]
+    return None
 
 
 def _uneven(a: Sequence[Array], b: Sequence[Array]) -> bool:
@@ -216,9 +248,9 @@ def _own(images: Sequence[Array]) -> str:
 
 
 def _normed(image: Array, how: str) -> Array:
-    if "mean" in how:
-        return (image - image.mean()) / (image.std() or 1.0)
-    return (image - image.min()) / (float(np.ptp(image)) or 1.0)
+    start, width = (image.mean(), image.std()) if "mean" in how else (image.min(), np.ptp(image))
+    normed: Array = (image - start) / (width or 1.0)
+    return normed
 
 
 def _own_difference(a: str, b: str) -> InputDifference:

@@ -34,7 +34,6 @@ def _grid(values: Array) -> bool:
     found = found[np.concatenate(([True], np.diff(found) > spread * 1e-2 / _LEVELS))]
     if len(found) < _FEWEST_LEVELS or len(found) > _LEVELS:
         return False
-    step = float(np.median(np.diff(found)))
     smallest = np.diff(found)
     step = float(np.median(smallest[smallest < 1.5 * smallest.min()]))
     places = (found - found[0]) / step
@@ -43,6 +42,19 @@ def _grid(values: Array) -> bool:
         return False
     places *= counted / places[-1]
     return bool(np.abs(places - np.round(places)).max() <= _OFF_GRID)
+
+
+def is_half(images: Sequence[Array]) -> bool:
+    """Return whether all values are FP16 numbers, and not because they are whole numbers.
+
+    Args:
+        images: f64[c, h, w] each.
+    """
+    values = np.unique(np.concatenate([image.ravel() for image in images]))
+    with np.errstate(over="ignore"):
+        kept = values.astype(np.float16).astype(np.float64) == values
+    # Multiples of 2^-8, such as bytes and bytes over 256, are FP16 numbers anyway.
+    return bool(kept.all() and (values * _LEVELS % 1 != 0).mean() > 0.1)
 
 
 def is_half_of(precise: Array, stored: Array) -> bool:
