@@ -314,6 +314,10 @@ def _visible(trial: Trial) -> bool:
     kernels = [METHODS[p.resize][0] for p in (a, b)]
     if a.rounding != b.rounding and "nearest" in kernels:
         return False  # a byte that is picked is a byte, rounded or not
+    if "fp16" in (a.rounding, b.rounding) and a.rounding != b.rounding:
+        fp16 = a if a.rounding == "fp16" else b
+        if fp16.scale == 1 and (fp16.mean, fp16.deviation) == NONE:
+            return False  # whole numbers are FP16 numbers
     # Beyond 0 to 255 go only these, and only on floats.
     overshoots = all("bicubic" in k or "lanczos" in k for k in kernels)
     floats = all(p.rounding == "none" and p.resize.startswith("o") for p in (a, b))

@@ -26,6 +26,9 @@ Arrays = Sequence[NDArray[Any]]
 
 MOST_FITTED = 6
 """Samples that geometry and values are fitted on; order and residual are taken on all."""
+_SAME_VALUE = 0.6
+"""Levels of 255 between values of padding that rounding explains."""
+_UNDONE = ("kernel", "antialias", "resampling", "half-pixel", "fit", "size")
 _UNEXPLAINED = 2.0
 """Levels of 255 that differ for a reason: two roundings in another order differ by one."""
 
@@ -97,15 +100,26 @@ def compare_arrays(
         padded=bool(framed.value_a or framed.value_b),
     )
     framing = frame_differences(framed, left[0].shape[1:], right[0].shape[1:])
-    if any(d.kind == "fit" for d in framing):
-        geometry = [d for d in geometry if d.kind not in ("fit", "size", "crop")]
-    pair.found += [*framing, *geometry, *tone.differences, *_frame_value(framed, tone)]
+    pair.found += [
+        *_sizes(left[0], right[0]),
+        *framing,
+        *geometry,
+        *tone.differences,
+        *_frame_value(framed, tone),
+    ]
     if not alignment.exact:
         pair.found += traces(tone, *contents, _overshoots(fitted))
     _write(pair, framed, alignment, tone, right[0].shape[1:])
     ordered = [pair.a[i] for i in pair.order]
     residual = measure(ordered, b, pair.program.function(), _inside(pair, alignment))
     return _conclude(pair, (name, name_b or name), tone, fitted, residual)
+
+
+def _sizes(a: Array, b: Array) -> list[InputDifference]:
+    if a.shape[1:] == b.shape[1:]:
+        return []
+    sizes = [f"{x.shape[1]}×{x.shape[2]}" for x in (a, b)]
+    return [difference("size", f"B is {sizes[1]}, A is {sizes[0]}.", *sizes)]
 
 
 def _store(pair: Pair) -> None:
@@ -179,11 +193,9 @@ def _overshoots(fitted: Fitted) -> tuple[bool, bool] | None:
 def _frame_value(framed: Frames, tone: Tone) -> list[InputDifference]:
     if not (framed.value_a and framed.value_b):
         return []
-    mapped = tone.map(np.array(framed.value_a)[:, None, None]).ravel()
-    value = np.array(framed.value_b)
-    level = np.array(tone.level)
-    if np.abs(mapped - value).max() <= 0.6 * level.max():
+    if not _gap(tone, framed.value_a, framed.value_b):
         return []
+    mapped, value = tone.map(_plane(framed.value_a)).ravel(), framed.value_b
     pixels = [", ".join(f"{v:.4g}" for v in row) for row in (mapped, value)]
     return [
         difference(
@@ -205,10 +217,8 @@ def _write(
     program.read(pair.layouts[0])
     if pair.turn != Turn():
         program.turn(pair.turn)
-    reframed = framed.a != framed.b or bool(
-        framed.value_a
-        and np.abs(tone.map(_plane(framed.value_a)) - _plane(framed.value_b)).max() > 0
-    )
+    values = framed.value_a, framed.value_b
+    reframed = framed.a != framed.b or bool(all(values) and _gap(tone, *values))
     if reframed and framed.value_a:
         program.unframe(framed.value_a, 1e-5 * float(np.ptp(pair.a[0])))
     common = alignment.common
@@ -218,10 +228,18 @@ def _write(
         program.stretch(shape)
     elif alignment.kind not in ("same", "unlike") and common is not None and not framed.value_b:
         program.place(common, shape)
+    if kinds := [d.kind for d in pair.found if d.kind in _UNDONE]:
+        program.say(f"{', '.join(kinds)}: what one resizing has lost, nothing brings back")
     tone.write(program)
     if reframed and framed.value_b:
         program.frame(shape, framed.value_b, sides(framed.b, shape))
     program.write(pair.layouts[1], pair.b[0])
+
+
+def _gap(tone: Tone, a: Sequence[float], b: Sequence[float]) -> bool:
+    """Return whether two values of padding differ by more than rounding."""
+    gap = np.abs(tone.map(_plane(a)) - _plane(b)).max()
+    return bool(gap > _SAME_VALUE * max(tone.level))
 
 
 def _plane(value: Sequence[float]) -> Array:

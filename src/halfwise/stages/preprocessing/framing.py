@@ -23,7 +23,7 @@ class Frames:
     Attributes:
         a: Where A's images lie.
         b: Where B's images lie.
-        same_size: Whether all are of the same size in both, up to rounding.
+        same_size: Whether all take the same part of the frame in both, up to rounding.
     """
 
     a: tuple[Box, ...]
@@ -44,11 +44,17 @@ class Frames:
 def frames(a: Sequence[Array], b: Sequence[Array]) -> Frames:
     """Return the frames of A's and B's images; f64[c, h, w] each, as many."""
     left, right = boxes(a), boxes(b)
+    down, along = _scale(a, b)
     same = all(
-        abs(x.rows - y.rows) <= _ROUNDED and abs(x.columns - y.columns) <= _ROUNDED
+        abs(x.rows * down - y.rows) <= _ROUNDED and abs(x.columns * along - y.columns) <= _ROUNDED
         for x, y in zip(left, right, strict=True)
     )
     return Frames(tuple(left), tuple(right), same)
+
+
+def _scale(a: Sequence[Array], b: Sequence[Array]) -> tuple[float, float]:
+    """Return the size of B's frames over that of A's."""
+    return b[0].shape[1] / a[0].shape[1], b[0].shape[2] / a[0].shape[2]
 
 
 def frame_differences(
@@ -76,10 +82,12 @@ def frame_differences(
                 f"frames are {_size(shape_a)} and {_size(shape_b)}",
             )
         ]
+    down, along = (n / m for n, m in zip(shape_b, shape_a, strict=True))
     moved = max(
-        max(abs(x.top - y.top), abs(x.left - y.left)) for x, y in zip(found.a, found.b, strict=True)
+        max(abs(x.top * down - y.top), abs(x.left * along - y.left))
+        for x, y in zip(found.a, found.b, strict=True)
     )
-    if moved <= _ROUNDED // 2:
+    if moved <= _ROUNDED:
         return []
     sides_a, sides_b = (sides(each, s) for each, s in ((found.a, shape_a), (found.b, shape_b)))
     return [
@@ -89,7 +97,7 @@ def frame_differences(
             f"{_where(sides_a)} in A.",
             _where(sides_a),
             _where(sides_b),
-            f"up to {moved} pixels apart",
+            f"up to {moved:.0f} pixels apart",
         )
     ]
 

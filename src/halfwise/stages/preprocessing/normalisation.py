@@ -6,12 +6,14 @@ ILSVRC 2012, Keras' `imagenet_utils` modes "tf", "torch" and "caffe".
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Part = Literal["scale", "mean", "deviation"]
+Triple = tuple[float, float, float]
 Array = NDArray[np.float64]
 
 SLACK = 0.004
@@ -38,8 +40,8 @@ class Normalisation:
 
     name: str
     scale: float
-    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    deviation: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    mean: Triple = (0.0, 0.0, 0.0)
+    deviation: Triple = (1.0, 1.0, 1.0)
 
     def line(self, count: int) -> tuple[Array, Array]:
         """Return gain and offset from pixels to values, of `count` channels (1, 3 or 4)."""
@@ -66,30 +68,36 @@ class Normalisation:
 
 
 _BYTE = 1 / 255
-_MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_CLIP_MEAN, _CLIP_DEVIATION = (
-    (0.48145466, 0.4578275, 0.40821073),
-    (0.26862954, 0.26130258, 0.27577711),
+_MEANS: tuple[tuple[str, Triple], ...] = (
+    ("no mean", (0.0, 0.0, 0.0)),
+    ("ImageNet's mean", (0.485, 0.456, 0.406)),
+    ("mean 0.5", (0.5, 0.5, 0.5)),
+    ("CLIP's mean", (0.48145466, 0.4578275, 0.40821073)),
 )
-_HALF = (0.5, 0.5, 0.5)
-_CAFFE = (123.68, 116.779, 103.939)
+_DEVIATIONS: tuple[tuple[str, Triple], ...] = (
+    ("no deviation", (1.0, 1.0, 1.0)),
+    ("ImageNet's deviation", (0.229, 0.224, 0.225)),
+    ("deviation 0.5", (0.5, 0.5, 0.5)),
+    ("CLIP's deviation", (0.26862954, 0.26130258, 0.27577711)),
+)
+_COMBINED = tuple(
+    Normalisation(f"scaled by 1/255, {mean}, {deviation}", _BYTE, means, deviations)
+    for (mean, means), (deviation, deviations) in product(_MEANS, _DEVIATIONS)
+)
 _RGB = (
     Normalisation("pixels from 0 to 255", 1.0),
-    Normalisation("scaled by 1/255", _BYTE),
-    Normalisation("ImageNet's mean and deviation", _BYTE, _MEAN, _DEVIATION),
-    Normalisation("mean 0.5 and deviation 0.5 (x/127.5 − 1)", _BYTE, _HALF, _HALF),
-    Normalisation("CLIP's mean and deviation", _BYTE, _CLIP_MEAN, _CLIP_DEVIATION),
-    Normalisation("ImageNet's mean, no deviation", _BYTE, _MEAN),
-    Normalisation("ImageNet's deviation, no mean", _BYTE, deviation=_DEVIATION),
-    Normalisation("ImageNet's mean and deviation without 1/255", 1.0, _MEAN, _DEVIATION),
-    Normalisation("mean 0.5, no deviation", _BYTE, _HALF),
-    Normalisation("Caffe's mean, no scale", 1.0, _CAFFE),
+    *_COMBINED,
+    Normalisation("Caffe's mean, no scale", 1.0, (123.68, 116.779, 103.939)),
     Normalisation("(x − 127.5)/128", 1.0, (127.5,) * 3, (128.0,) * 3),
     Normalisation("mean 128, no scale", 1.0, (128.0,) * 3),
     Normalisation("mean 127.5, no scale", 1.0, (127.5,) * 3),
     Normalisation("scaled by 1/256", 1 / 256),
     Normalisation("scaled by 1/128", 1 / 128),
     Normalisation("scaled by 1/255 twice", _BYTE**2),
+    *(
+        Normalisation(n.name.replace("scaled by 1/255", "not scaled"), 1.0, n.mean, n.deviation)
+        for n in _COMBINED[1:]
+    ),
 )
 KNOWN = (*_RGB, *(n.reversed() for n in _RGB if len(set(n.mean)) > 1 or len(set(n.deviation)) > 1))
 

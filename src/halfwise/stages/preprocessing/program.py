@@ -37,6 +37,10 @@ class Program:
         """Add a step: what it does, and its lines."""
         self._lines += [f"    # {comment}", *(f"    {line}" for line in lines)]
 
+    def say(self, comment: str) -> None:
+        """Add a comment alone."""
+        self.add(comment)
+
     def order(self, order: Sequence[int]) -> None:
         """Say that sample i of B is sample `order[i]` of A."""
         self._order = tuple(order)

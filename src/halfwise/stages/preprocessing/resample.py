@@ -70,10 +70,9 @@ def _unlike(alignment: Alignment) -> InputDifference:
 def _fitted(a: Resizing, b: Resizing, *, padded: bool) -> list[InputDifference]:
     found = []
     geometry = _geometry(a.axes, b.axes)
-    if geometry is not None and not (padded and geometry == "size"):
+    if geometry is not None and not padded:
         words = {
             "fit": "The image is fitted to the frame in another way.",
-            "size": "The image has another size.",
             "crop": "The crop begins elsewhere.",
         }
         found.append(difference(geometry, words[geometry], _view(a.axes[0]), _view(b.axes[0])))
@@ -129,19 +128,20 @@ def _geometry(
     kinds = {
         kind for x, y in zip(a, b, strict=True) for kind in map(_axis, x, y) if kind is not None
     }
-    order: tuple[DifferenceKind, ...] = ("fit", "size", "crop")
+    order: tuple[DifferenceKind, ...] = ("fit", "crop")
     return next((kind for kind in order if kind in kinds), None)
 
 
 def _axis(a: Axis, b: Axis) -> DifferenceKind | None:
-    """Return in what two ways along one axis differ: the view, its size, or where it begins."""
-    step_a, step_b = a.kept / a.resized, b.kept / b.resized
-    size = max(a.length, b.length)
-    if abs(step_a / step_b - 1) * size > _ROUNDED:
-        whole = abs(step_a * a.length - step_b * b.length) < _ROUNDED * max(step_a, step_b)
-        return "size" if whole else "fit"
-    begin_a, begin_b = a.cut + a.start * step_a, b.cut + b.start * step_b
-    return "crop" if abs(begin_a - begin_b) > 0.6 * step_a or abs(a.length - b.length) > 1 else None
+    """Return in what two views along one axis differ: their extent, or where they begin."""
+    steps = [axis.kept / axis.resized for axis in (a, b)]
+    begins = [axis.cut + axis.start * step for axis, step in zip((a, b), steps, strict=True)]
+    extents = [axis.length * step for axis, step in zip((a, b), steps, strict=True)]
+    if abs(extents[0] - extents[1]) > _ROUNDED * max(steps):
+        return "fit"
+    # Half of an odd number of pixels is rounded in either direction.
+    slack = 0.6 if a.length == b.length else 1.6
+    return "crop" if abs(begins[0] - begins[1]) > slack * max(steps) else None
 
 
 def _view(axes: tuple[Axis, Axis]) -> str:
@@ -188,9 +188,7 @@ def _apart(
                 where,
             )
         )
-    elif kind == "size" and not padded:
-        found.append(difference("size", "The image has another size.", *_sizes(contents), where))
-    elif kind == "fit" or (kind == "size" and padded):
+    elif kind == "fit" and not padded:
         sentence = "The image is fitted to the frame in another way."
         found.append(difference("fit", sentence, *_sizes(contents), where))
     if kind in ("same", "crop", "half-pixel", "align-corners"):
