@@ -28,6 +28,7 @@ from bench import (
     onnx_backend,
     overhead,
     peers,
+    preprocessing,
     real_models,
     scale,
     search_cost,
@@ -54,6 +55,7 @@ BENCHES: Mapping[str, Measure] = {
     "onnx_backend": onnx_backend.measure,
     "fuzz": fuzz.measure,
     "isolation": isolation.measure,
+    "preprocessing": preprocessing.measure,
     "cuda": cuda.measure,
     "peers": peers.measure,
 }

@@ -29,6 +29,8 @@ MOST_FITTED = 6
 _SAME_VALUE = 0.6
 """Levels of 255 between values of padding that rounding explains."""
 _UNDONE = ("kernel", "antialias", "resampling", "half-pixel", "fit", "size")
+_LOSSY = (*_UNDONE, "clipping", "normalisation", "values")
+"""What leaves something that no code takes away."""
 _UNEXPLAINED = 2.0
 """Levels of 255 that differ for a reason: two roundings in another order differ by one."""
 
@@ -271,11 +273,12 @@ def _conclude(
     residual: Residual,
 ) -> InputComparison:
     level = float(max(tone.level))
-    if not pair.found and residual.largest > _UNEXPLAINED * level:
+    lossy = any(d.kind in _LOSSY for d in pair.found)
+    if not lossy and residual.largest > _UNEXPLAINED * level:
         pair.found.append(
             difference(
                 "values",
-                "The values differ, and nothing that is looked for here explains it.",
+                "Values differ in a way that nothing here explains.",
                 "",
                 "",
                 f"{residual.largest / level:.3g} of 255 levels at most",

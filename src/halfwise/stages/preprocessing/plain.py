@@ -16,6 +16,9 @@ Arrays = Sequence[NDArray[Any]]
 
 _SAME = 1e-5
 _MOST_AXES = 5
+_BETTER = 1e-3
+_MATCHED = 0.95
+"""Correlation of samples that are the same but for rounding, a gain and an offset."""
 
 
 def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparison:
@@ -113,8 +116,9 @@ def _order(a: Arrays, b: Arrays) -> tuple[int, ...]:
     order = [0] * len(b)
     for i, j in zip(found, columns, strict=True):
         order[int(j)] = int(i)
-    better = sum(table[order[i], i] - table[i, i] for i in same) / len(b)
-    return tuple(order) if better > 1e-3 else same
+    matched = sum(table[order[i], i] for i in same) / len(b)
+    better = matched - float(np.trace(table)) / len(b)
+    return tuple(order) if better > _BETTER and matched > _MATCHED else same
 
 
 def _unit(array: NDArray[Any]) -> NDArray[np.float64]:

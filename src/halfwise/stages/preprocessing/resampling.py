@@ -82,7 +82,7 @@ def weights(source: int, target: int, method: Method) -> Array:
     step, start = positions(source, target, method.convention)
     centres: Array = start + step * np.arange(target, dtype=np.float64)
     if method.kernel == "nearest":
-        return _nearest(centres, source, method.convention)
+        return _nearest(source, target, method.convention)
     if method.kernel == "area" and step > 1:
         return _coverage(step, source, target)
     widened = max(step, 1.0) if method.antialias else 1.0
@@ -108,10 +108,16 @@ def resize(image: Array, shape: tuple[int, int], method: Method) -> Array:
     return resized
 
 
-def _nearest(centres: Array, source: int, convention: Convention) -> Array:
-    # A half-pixel centre c belongs to the pixel that covers c + 1/2; asymmetric ones are cut off.
-    shift = 0.0 if convention == "asymmetric" else 0.5
-    chosen = np.clip(np.floor(centres + shift + 1e-9), 0, source - 1).astype(int)
+def _nearest(source: int, target: int, convention: Convention) -> Array:
+    step, start = positions(source, target, convention)
+    if convention == "half-pixel":
+        # Pillow adds step by step (`ImagingScaleAffine`), which decides where it meets a border.
+        places = np.add.accumulate(np.concatenate(([step / 2], np.full(target - 1, step))))
+    elif convention == "asymmetric":
+        places = np.arange(target) * (1 / (target / source))
+    else:
+        places = start + step * np.arange(target) + 0.5
+    chosen = np.clip(np.floor(places), 0, source - 1).astype(int)
     picked: Array = np.eye(source)[chosen]
     return picked
 
