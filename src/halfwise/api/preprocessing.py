@@ -16,7 +16,14 @@ from halfwise.graph.widen import widened
 from halfwise.metrics import OutputMeasure
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, InputComparison, OutputError, PreprocessingReport
-from halfwise.stages.inputs import InputSpec, RawSamples, fit_to, load_made, load_raw
+from halfwise.stages.inputs import (
+    InputSpec,
+    LoadedSamples,
+    RawSamples,
+    fit_to,
+    load_made,
+    load_raw,
+)
 from halfwise.stages.preprocessing import compare_arrays, transformation
 
 Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]] | Samples
@@ -59,23 +66,19 @@ def compare_inputs(
     loaded_a, loaded_b = load_made(a, raw), load_made(b, raw)
     made_a, made_b = loaded_a.samples, loaded_b.samples
     _demand_as_many(made_a, made_b, raw)
-    notes = [*(raw.notes if raw else ()), *(f"A: {n}" for n in loaded_a.notes)]
-    notes += [f"B: {n}" for n in loaded_b.notes]
-    names = _paired(made_a[0], made_b[0])
-    watcher.stage("compare", len(names))
-    compared = []
-    for number, (name_a, name_b) in enumerate(names, start=1):
-        raws = None if raw is None else _Pixels(raw)
-        compared.append(
-            compare_arrays(
-                _Column(made_a, name_a),
-                _Column(made_b, name_b),
-                name=name_a,
-                name_b=name_b,
-                raws=raws if raws is not None and raws.usable else None,
-            )
+    notes = _notes(raw, loaded_a, loaded_b)
+    watcher.stage("compare")
+    pixels = _pixels(raw)
+    compared = [
+        compare_arrays(
+            _Column(made_a, name_a),
+            _Column(made_b, name_b),
+            name=name_a,
+            name_b=name_b,
+            raws=pixels,
         )
-        watcher.step(number)
+        for name_a, name_b in _paired(made_a[0], made_b[0])
+    ]
     outputs = mapped = None
     if model is not None:
         watcher.stage("model")
@@ -112,12 +115,16 @@ class _Column(Sequence[NDArray[Any]]):
         return sample[self._name]
 
 
+def _pixels(raw: RawSamples | None) -> "_Pixels | None":
+    """Return the raw images, None where they are unknown or cannot be decoded here."""
+    return None if raw is None or raw.pixels(0) is None else _Pixels(raw)
+
+
 class _Pixels(Sequence[NDArray[Any]]):
     """The raw images."""
 
     def __init__(self, raw: RawSamples) -> None:
         self._raw = raw
-        self.usable = raw.pixels(0) is not None
 
     def __len__(self) -> int:
         return len(self._raw.ids)
@@ -125,6 +132,11 @@ class _Pixels(Sequence[NDArray[Any]]):
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - as of a sequence
         found = self._raw.pixels(index)
         return np.zeros(0) if found is None else found
+
+
+def _notes(raw: RawSamples | None, a: LoadedSamples, b: LoadedSamples) -> list[str]:
+    notes = [] if raw is None else list(raw.notes)
+    return notes + [f"{who}: {n}" for who, each in (("A", a), ("B", b)) for n in each.notes]
 
 
 def _demand_as_many(a: Samples, b: Samples, raw: RawSamples | None) -> None:

@@ -40,36 +40,40 @@ def swapped(path):
     return small(path)[:, ::-1]
 
 
+def compared(*pipelines, **options):
+    return compare_inputs(*pipelines, **options)
+
+
 def kinds(report, number=0):
     return [d.kind for d in report.inputs[number].differences]
 
 
 def test_two_functions_on_images(raw):
-    report = compare_inputs(small, swapped, samples=raw)
+    report = compared(small, swapped, samples=raw)
     assert kinds(report) == ["channels"]
     assert (report.a, report.b, report.same) == ("small", "swapped", False)
     assert report.inputs[0].exact
-    assert compare_inputs(small, small, samples=raw).same
+    assert compared(small, small, samples=raw).same
 
 
 def test_kernels_are_named_by_raw_images(raw):
     def cubic(path):
         return small(path, Image.Resampling.BICUBIC)
 
-    report = compare_inputs(small, cubic, samples=raw)
+    report = compared(small, cubic, samples=raw)
     assert kinds(report) == ["kernel"]
     assert "bicubic" in report.inputs[0].pipeline_b
     arrays = [{"x": np.concatenate([f(p) for p in sorted(raw.iterdir())])} for f in (small, cubic)]
-    assert kinds(compare_inputs(*arrays)) == ["resampling"]
-    assert kinds(compare_inputs(*arrays, samples=raw)) == ["kernel"]
+    assert kinds(compared(*arrays)) == ["resampling"]
+    assert kinds(compared(*arrays, samples=raw)) == ["kernel"]
 
 
 def test_what_it_does_to_a_model(raw):
     model = onnx.parser.parse_model(MODEL)
-    report = compare_inputs(small, swapped, samples=raw, model=model)
+    report = compared(small, swapped, samples=raw, model=model)
     assert report.outputs["y"].max_abs > 0.01
     assert report.outputs_mapped["y"].max_abs == 0
-    assert compare_inputs(small, small, samples=raw, model=model).outputs_mapped is None
+    assert compared(small, small, samples=raw, model=model).outputs_mapped is None
 
 
 def test_a_pipeline_that_the_model_does_not_take(raw):
@@ -78,11 +82,11 @@ def test_a_pipeline_that_the_model_does_not_take(raw):
     def nhwc(path):
         return small(path).transpose(0, 2, 3, 1)
 
-    report = compare_inputs(nhwc, small, samples=raw, model=model)
+    report = compared(nhwc, small, samples=raw, model=model)
     assert report.outputs is None
     assert report.outputs_mapped["y"].max_abs == 0
     assert any("does not take A" in note for note in report.notes)
-    report = compare_inputs(small, nhwc, samples=raw, model=model)
+    report = compared(small, nhwc, samples=raw, model=model)
     assert (report.outputs, report.outputs_mapped) == (None, None)
 
 
@@ -90,7 +94,7 @@ def test_several_inputs_are_paired_by_name(tmp_path):
     rows = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
     code = tmp_path / "code.py"
     a, b = {"x": rows, "y": rows}, {"y": rows * 2, "x": rows * 3}
-    report = compare_inputs(a, b, code=code)
+    report = compared(a, b, code=code)
     assert [(each.name, kinds(report, i)) for i, each in enumerate(report.inputs)] == [
         ("x", ["scale"]),
         ("y", ["scale"]),
@@ -99,27 +103,27 @@ def test_several_inputs_are_paired_by_name(tmp_path):
     assert "def a_to_b_0" in text
     assert "def a_to_b_1" in text
     with pytest.raises(CaseError, match="expected the same names"):
-        compare_inputs(a, {"z": rows, "x": rows})
+        compared(a, {"z": rows, "x": rows})
 
 
 def test_the_code_file(tmp_path, raw):
     code = tmp_path / "code.py"
-    report = compare_inputs(small, swapped, samples=raw, code=code)
+    report = compared(small, swapped, samples=raw, code=code)
     assert code.read_text() == report.inputs[0].code
     with pytest.raises(UsageError, match="exists"):
-        compare_inputs(small, swapped, samples=raw, code=code)
+        compared(small, swapped, samples=raw, code=code)
     with pytest.raises(UsageError, match="no folder"):
-        compare_inputs(small, swapped, samples=raw, code=tmp_path / "none" / "code.py")
-    compare_inputs(small, small, samples=raw, code=tmp_path / "same.py")
+        compared(small, swapped, samples=raw, code=tmp_path / "none" / "code.py")
+    compared(small, small, samples=raw, code=tmp_path / "same.py")
     assert "are the same" in (tmp_path / "same.py").read_text()
 
 
 def test_other_numbers_of_samples(raw):
     rows = np.ones((4, 6), np.float32)
     with pytest.raises(CaseError, match="A 4, B 3"):
-        compare_inputs({"x": rows}, {"x": rows[:3]})
+        compared({"x": rows}, {"x": rows[:3]})
     with pytest.raises(CaseError, match="the raw samples 4"):
-        compare_inputs({"x": rows[:3]}, {"x": rows[:3]}, samples=raw)
+        compared({"x": rows[:3]}, {"x": rows[:3]}, samples=raw)
 
 
 def test_samples_that_lack_an_input(raw):
@@ -128,4 +132,4 @@ def test_samples_that_lack_an_input(raw):
         return {"x": x, "y": x} if "0" in path.name else {"x": x}
 
     with pytest.raises(CaseError, match="has no input 'y'"):
-        compare_inputs(uneven, uneven, samples=raw)
+        compared(uneven, uneven, samples=raw)

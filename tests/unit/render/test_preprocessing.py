@@ -1,3 +1,5 @@
+from typing import Any
+
 from halfwise.records import (
     InputComparison,
     InputDifference,
@@ -44,6 +46,10 @@ def report(*inputs, **changed):
     )
 
 
+def shown_of(report) -> Any:
+    return compared(report)
+
+
 def error(largest):
     return OutputError(
         max_abs=largest,
@@ -62,7 +68,7 @@ def error(largest):
 
 
 def test_nothing_differs():
-    shown = compared(report(comparison()))
+    shown = shown_of(report(comparison()))
     assert shown.title == "Both pipelines make the same inputs"
     assert shown.passed
     assert shown.parts[0].title == "Input x: 2 samples of 1×3×9×9 float32"
@@ -70,7 +76,7 @@ def test_nothing_differs():
 
 
 def test_differences_with_evidence_code_and_what_is_left():
-    shown = compared(report(comparison(CHANNELS, code="import numpy\nx = 1\n")))
+    shown = shown_of(report(comparison(CHANNELS, code="import numpy\nx = 1\n")))
     assert shown.title == "1 difference: channels"
     assert shown.passed is False
     assert shown.parts[0].lines[:3] == (
@@ -85,7 +91,7 @@ def test_differences_with_evidence_code_and_what_is_left():
 
 def test_what_is_only_stored_differently():
     axis = CHANNELS.model_copy(update={"kind": "batch-axis", "severity": "info"})
-    shown = compared(report(comparison(axis, shape_b=(3, 9, 9), name_b="y")))
+    shown = shown_of(report(comparison(axis, shape_b=(3, 9, 9), name_b="y")))
     assert shown.title == "Both pipelines make the same inputs, stored differently: batch-axis"
     assert shown.parts[0].title == (
         "Input x (in B y): 2 samples of 1×3×9×9 float32 and 3×9×9 float32"
@@ -94,7 +100,7 @@ def test_what_is_only_stored_differently():
 
 def test_pipelines_and_outputs_and_notes():
     each = comparison(CHANNELS, pipeline_a="bilinear", pipeline_b="bicubic", exact=False)
-    shown = compared(
+    shown = shown_of(
         report(each, outputs={"y": error(2.0)}, outputs_mapped={"y": error(0.1)}, notes=("a note",))
     )
     assert "A: bilinear" in shown.parts[0].lines
@@ -103,5 +109,5 @@ def test_pipelines_and_outputs_and_notes():
 
 
 def test_names_cannot_repaint_the_terminal():
-    shown = compared(report(comparison(name="\x1b[2Jx", name_b="\x1b[2Jx"), a="\x1b"))
+    shown = shown_of(report(comparison(name="\x1b[2Jx", name_b="\x1b[2Jx"), a="\x1b"))
     assert "\x1b" not in shown.parts[0].title + shown.about

@@ -63,7 +63,11 @@ def load_raw(source: str | Path) -> RawSamples:
 
 def _images(files: Sequence[Path]) -> RawSamples:
     decoded = _decoder()
-    notes = [] if decoded else ["Pillow is not installed: raw images are not used to fit kernels"]
+    notes = (
+        []
+        if decoded
+        else ["resize kernels are not fitted: Pillow is missing (pip install 'halfwise[images]')"]
+    )
     return RawSamples(
         tuple(file.name for file in files),
         lambda i: files[i],

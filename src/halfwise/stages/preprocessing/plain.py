@@ -16,6 +16,7 @@ Arrays = Sequence[NDArray[Any]]
 
 _SAME = 1e-5
 _MOST_AXES = 5
+_FITS = 1e-3
 _BETTER = 1e-3
 _MATCHED = 0.95
 """Correlation of samples that are the same but for rounding, a gain and an offset."""
@@ -57,44 +58,38 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
         )
         left = [left[i] for i in order]
     spread = max(float(np.ptp(y)) if y.size else 0.0 for y in right) or 1.0
-    gain, offset = 1.0, 0.0
     if _worst(left, right) > _SAME * spread:
-        flat = [np.concatenate([x.ravel() for x in side])[None, None] for side in (left, right)]
-        fit = photometry([flat[0]], [flat[1]])
-        if fit.misfit < 1e-3:
-            gain, offset = fit.gain[0], fit.offset[0]
-            found += normalisation_differences((gain,), (offset,), None)
+        gain, offset, differing = _line(left, right)
+        found += differing
+        if (gain, offset) != (1.0, 0.0):
             lines.append(f"x = x * {gain:.9g} + {offset:.9g}")
             left = [x * gain + offset for x in left]
-        else:
-            found.append(
-                difference(
-                    "values",
-                    "The values differ, and no gain and offset explain it.",
-                    "",
-                    "",
-                    f"misfit {fit.misfit:.2g} of the deviation",
-                )
-            )
     errors = [np.abs(x - y) for x, y in zip(left, right, strict=True)]
     size = sum(e.size for e in errors) or 1
     rms = float(np.sqrt(sum(float((e**2).sum()) for e in errors) / size))
     before = _worst(a, b) if first_a.shape == first_b.shape else None
+    residual = _worst(left, right), rms, before
+    code = _code(lines, first_b.dtype.name) if found else ""
+    return _concluded(a, b, name, name_b, found, residual, code, spread, order)
+
+
+def _line(left: Arrays, right: Arrays) -> tuple[float, float, list[InputDifference]]:
+    """Return the gain and offset that lead from one to the other, 1 and 0 where none do."""
+    flat = [np.concatenate([x.ravel() for x in side])[None, None] for side in (left, right)]
+    fit = photometry([flat[0]], [flat[1]])
+    if fit.misfit < _FITS:
+        gain, offset = fit.gain[0], fit.offset[0]
+        return gain, offset, normalisation_differences((gain,), (offset,), None)
+    sentence = "The values differ, and no gain and offset explain it."
+    evidence = f"misfit {fit.misfit:.2g} of the deviation"
+    return 1.0, 0.0, [difference("values", sentence, "", "", evidence)]
+
+
+def _code(lines: Sequence[str], dtype: str) -> str:
     body = "".join(f"    {line}\n" for line in lines)
-    code = (
+    return (
         "import numpy as np\n\n\ndef a_to_b(a):\n    x = np.asarray(a, np.float64)\n"
-        f"{body}    return x.astype(np.{first_b.dtype.name})\n"
-    )
-    return _concluded(
-        a,
-        b,
-        name,
-        name_b,
-        found,
-        (_worst(left, right), rms, before),
-        code if found else "",
-        spread,
-        order,
+        f"{body}    return x.astype(np.{dtype})\n"
     )
 
 

@@ -1,4 +1,5 @@
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from halfwise.stages.inputs.raw import load_raw
 def test_images_are_given_as_paths_and_decoded(tmp_path):
     for i, name in enumerate(("b.png", "a.bmp")):
         Image.new("RGB", (4, 5), (i, 10, 20)).save(tmp_path / name)
-    raw = load_raw(tmp_path)
+    raw: Any = load_raw(tmp_path)
     assert raw.ids == ("a.bmp", "b.png")
     assert raw.argument(0) == tmp_path / "a.bmp"
     assert raw.pixels(1).shape == (5, 4, 3)
@@ -29,12 +30,12 @@ def test_without_pillow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     raw = load_raw(tmp_path)
     assert raw.pixels(0) is None
-    assert "Pillow is not installed" in raw.notes[0]
+    assert "Pillow is missing" in raw.notes[0]
 
 
 def test_arrays(tmp_path):
     np.savez(tmp_path / "many.npz", x=np.zeros((3, 9, 9, 3)), y=np.ones((5, 6, 3)))
-    raw = load_raw(tmp_path / "many.npz")
+    raw: Any = load_raw(tmp_path / "many.npz")
     assert raw.ids == ("many.npz:x[0]", "many.npz:x[1]", "many.npz:x[2]", "many.npz:y")
     assert raw.argument(3).shape == raw.pixels(3).shape == (5, 6, 3)
     folder = tmp_path / "each"

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -21,7 +23,7 @@ def letterboxed(photo, *, value=114, start=False):
     frame = np.full((96, 96, 3), value, np.uint8)
     top, left = (0, 0) if start else ((96 - rows) // 2, (96 - columns) // 2)
     small = Image.fromarray(photo).resize((columns, rows), Image.Resampling.BILINEAR)
-    frame[top : top + rows, left : left + columns] = small
+    frame[top : top + rows, left : left + columns] = np.asarray(small)
     return (frame.transpose(2, 0, 1)[None] / 255).astype(np.float32)
 
 
@@ -63,7 +65,7 @@ def test_order_is_told_beside_the_rest(photos):
 def test_kernels_with_raw_images_and_without(photos):
     a = made(photos, pipeline)
     b = made(photos, pipeline, how=Image.Resampling.LANCZOS, channels=(2, 1, 0))
-    found = compare_arrays(a, b, raws=photos)
+    found: Any = compare_arrays(a, b, raws=photos)
     assert [d.kind for d in found.differences] == ["kernel", "channels"]
     assert found.pipeline_a.startswith("resize 200×300 to 96×96: bilinear with antialiasing")
     assert "lanczos" in found.pipeline_b

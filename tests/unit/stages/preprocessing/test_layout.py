@@ -4,6 +4,10 @@ import pytest
 from halfwise.stages.preprocessing.layout import layout_of
 
 
+def laid_out(sample):
+    return layout_of(sample)
+
+
 @pytest.mark.parametrize(
     ("shape", "name"),
     [
@@ -16,7 +20,7 @@ from halfwise.stages.preprocessing.layout import layout_of
     ],
 )
 def test_axes_are_told_by_their_lengths(shape, name):
-    layout = layout_of(np.zeros(shape, np.float32))
+    layout = laid_out(np.zeros(shape, np.float32))
     assert str(layout) == name
     channels = 3 if 3 in shape else 1
     assert layout.image(np.zeros(shape)).shape[0] == channels
@@ -24,11 +28,11 @@ def test_axes_are_told_by_their_lengths(shape, name):
 
 @pytest.mark.parametrize("shape", [(7,), (4, 5), (2, 3, 20, 30), (1, 128, 16, 16), (5, 20, 30)])
 def test_what_is_no_image(shape):
-    assert layout_of(np.zeros(shape, np.float32)) is None
+    assert laid_out(np.zeros(shape, np.float32)) is None
 
 
 def test_text_is_no_image():
-    assert layout_of(np.full((3, 20, 30), "a")) is None
+    assert laid_out(np.full((3, 20, 30), "a")) is None
 
 
 @pytest.mark.parametrize("order", ["CHW", "HWC"])
@@ -38,7 +42,7 @@ def test_a_buffer_that_was_reshaped_is_read_as_what_it_is(planes, order):
         wrong = np.ascontiguousarray(image.transpose(1, 2, 0)).reshape(image.shape)
     else:
         wrong = image.reshape(*image.shape[1:], 3)
-    layout = layout_of(wrong)
+    layout = laid_out(wrong)
     assert layout.reshaped
     assert "reshaped instead of transposed" in str(layout)
     assert np.array_equal(layout.image(wrong), image)
@@ -46,5 +50,5 @@ def test_a_buffer_that_was_reshaped_is_read_as_what_it_is(planes, order):
 
 def test_a_photo_is_not_taken_for_reshaped(planes):
     for image in planes:
-        assert not layout_of(image).reshaped
-        assert not layout_of(image.transpose(1, 2, 0)).reshaped
+        assert not laid_out(image).reshaped
+        assert not laid_out(image.transpose(1, 2, 0)).reshaped

@@ -77,7 +77,8 @@ def test_area_takes_the_mean_of_what_a_pixel_covers():
 @pytest.mark.parametrize("each", METHODS, ids=str)
 @pytest.mark.parametrize("sizes", [(9, 4), (4, 9), (5, 5), (3, 1)])
 def test_rows_have_the_sum_one(each, sizes):
-    assert np.allclose(weights(*sizes, each).sum(axis=1), 1)
+    source, target = sizes
+    assert np.allclose(weights(source, target, each).sum(axis=1), 1)
 
 
 def test_positions():

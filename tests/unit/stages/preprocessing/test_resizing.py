@@ -7,6 +7,10 @@ from halfwise.stages.preprocessing.resizing import differ, fit_resizing
 from tests.unit.stages.preprocessing.conftest import planar, resized
 
 
+def fitted(raws, made):
+    return fit_resizing(raws, made)
+
+
 @pytest.fixture
 def raws(photos):
     return [planar(photo) for photo in photos[:2]]
@@ -15,7 +19,7 @@ def raws(photos):
 @pytest.mark.parametrize("how", ["BILINEAR", "BICUBIC", "LANCZOS", "BOX", "HAMMING", "NEAREST"])
 def test_pillows_kernels_are_recognised(photos, raws, how):
     made = [planar(resized(p, 90, Image.Resampling[how])) for p in photos[:2]]
-    found = fit_resizing(raws, made)
+    found = fitted(raws, made)
     assert found.method.kernel == how.lower()
     assert "Pillow" in found.method.used_by
     assert found.error < 1
@@ -26,7 +30,7 @@ def test_pillows_kernels_are_recognised(photos, raws, how):
 @pytest.mark.parametrize("method", [m for m in METHODS if not m.antialias], ids=str)
 def test_methods_without_antialiasing_are_recognised(raws, method):
     made = [resize(raw, (90, 90), method) for raw in raws]
-    assert fit_resizing(raws, made).method == method
+    assert fitted(raws, made).method == method
 
 
 def test_a_crop_after_the_resizing_through_a_normalisation(photos, raws):
@@ -37,7 +41,7 @@ def test_a_crop_after_the_resizing_through_a_normalisation(photos, raws):
             Image.fromarray(photo).resize((columns, rows), Image.Resampling.BILINEAR)
         )
         made.append((planar(small)[:, 5:101, 7:103] / 255 - 0.4) / 0.2)
-    found = fit_resizing(raws, made)
+    found = fitted(raws, made)
     assert found.method == METHODS[0]
     rows, columns = found.axes[0]
     assert (rows.resized, rows.start, rows.length) == (110, 5, 96)
@@ -47,17 +51,17 @@ def test_a_crop_after_the_resizing_through_a_normalisation(photos, raws):
 
 def test_a_crop_before_the_resizing(photos, raws):
     made = [planar(resized(photo[20:180, 33:193], 90)) for photo in photos[:2]]
-    rows, columns = fit_resizing(raws, made).axes[0]
+    rows, columns = fitted(raws, made).axes[0]
     assert (rows.cut, rows.kept, columns.cut, columns.kept) == (20, 160, 33, 160)
 
 
 def test_other_images_are_not_fitted(raws):
-    assert fit_resizing(raws, [raws[1][:, :90, :90], raws[0][:, :90, :90]]) is None
+    assert fitted(raws, [raws[1][:, :90, :90], raws[0][:, :90, :90]]) is None
 
 
 def test_what_differs(photos, raws):
     def fit(how):
-        return fit_resizing(raws, [planar(resized(p, 90, how)) for p in photos[:2]])
+        return fitted(raws, [planar(resized(p, 90, how)) for p in photos[:2]])
 
     bilinear, bicubic = fit(Image.Resampling.BILINEAR), fit(Image.Resampling.BICUBIC)
     assert differ(bilinear, bicubic)
