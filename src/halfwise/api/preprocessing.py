@@ -50,7 +50,7 @@ def compare_inputs(
         samples: Raw samples: an image, a folder of images, whose paths functions get, or arrays.
             With them resize kernels are fitted and named, also where A and B are arrays.
         model: FP32 model to run on both: what the difference does to its outputs.
-        code: File to write the Python to that turns A into B; must not exist.
+        code: File for the Python that turns A into B; must not exist.
         watcher: Is told about progress.
 
     Raises:
@@ -58,32 +58,27 @@ def compare_inputs(
         CaseError: something cannot be read, the numbers of samples differ, or no input of A is one
             of B. That the two differ is no error: see `PreprocessingReport.same`.
     """
-    watcher = watcher or Silent()
     if code is not None:
         _refuse_existing(Path(code))
+    watcher = watcher or Silent()
     watcher.stage("load")
     raw = None if samples is None else load_raw(samples)
     loaded_a, loaded_b = load_made(a, raw), load_made(b, raw)
+    notes = _notes(raw, loaded_a, loaded_b)
     made_a, made_b = loaded_a.samples, loaded_b.samples
     _demand_as_many(made_a, made_b, raw)
-    notes = _notes(raw, loaded_a, loaded_b)
     watcher.stage("compare")
     pixels = _pixels(raw)
     compared = [
         compare_arrays(
-            _Column(made_a, name_a),
-            _Column(made_b, name_b),
-            name=name_a,
-            name_b=name_b,
-            raws=pixels,
+            _Column(made_a, name), _Column(made_b, other), name=name, name_b=other, raws=pixels
         )
-        for name_a, name_b in _paired(made_a[0], made_b[0])
+        for name, other in _paired(made_a[0], made_b[0])
     ]
-    outputs = mapped = None
+    outputs, mapped = None, None
     if model is not None:
         watcher.stage("model")
-        outputs, mapped, told = _effect(model, made_a, made_b, compared)
-        notes += told
+        outputs, mapped = _effect(model, made_a, made_b, compared, notes)
     if code is not None:
         _write_code(Path(code), compared)
     return PreprocessingReport(
@@ -198,29 +193,29 @@ def _named(source: Source, name: str) -> str:
 
 
 def _effect(
-    model: Model, a: Samples, b: Samples, compared: Sequence[InputComparison]
-) -> tuple[dict[str, OutputError] | None, dict[str, OutputError] | None, list[str]]:
-    """Run the model on A, on B, and on A as the code transforms it."""
+    model: Model, a: Samples, b: Samples, compared: Sequence[InputComparison], notes: list[str]
+) -> tuple[dict[str, OutputError] | None, dict[str, OutputError] | None]:
+    """Run the model on A, on B, and on A as the code transforms it; add to the notes."""
     network, _ = widened(load_model(model))
     specs = input_specs(network)
     session = Session(network.model)
     kept = [int(i) for i in np.linspace(0, len(a) - 1, min(len(a), _MOST_RUN))]
-    made_a, told_a = _fitted([a[i] for i in kept], specs, "A")
-    made_b, told_b = _fitted([b[i] for i in kept], specs, "B")
-    notes = [*told_a, *told_b]
+    made_a = _fitted([a[i] for i in kept], specs, "A", notes)
+    made_b = _fitted([b[i] for i in kept], specs, "B", notes)
     ids = [b.ids[i] for i in kept]
     if made_b is None:
-        return None, None, notes
+        return None, None
     on_b = [session.run(sample) for sample in made_b]
     outputs = None
     if made_a is not None:
         outputs = _errors([session.run(sample) for sample in made_a], on_b, ids)
     if not any(each.code for each in compared):
-        return outputs, None, notes
-    mapped, told = _fitted([_mapped(a, i, compared) for i in kept], specs, "A as the code maps it")
-    if mapped is None:
-        return outputs, None, [*notes, *told]
-    return outputs, _errors([session.run(sample) for sample in mapped], on_b, ids), notes
+        return outputs, None
+    mapped = [_mapped(a, i, compared) for i in kept]
+    fitted = _fitted(mapped, specs, "A as the code maps it", notes)
+    if fitted is None:
+        return outputs, None
+    return outputs, _errors([session.run(sample) for sample in fitted], on_b, ids)
 
 
 def _mapped(a: Samples, index: int, compared: Sequence[InputComparison]) -> Sample:
@@ -232,12 +227,13 @@ def _mapped(a: Samples, index: int, compared: Sequence[InputComparison]) -> Samp
 
 
 def _fitted(
-    samples: Sequence[Sample], specs: Sequence[InputSpec], who: str
-) -> tuple[list[Sample] | None, list[str]]:
+    samples: Sequence[Sample], specs: Sequence[InputSpec], who: str, notes: list[str]
+) -> list[Sample] | None:
     try:
-        return [fit_to(sample, specs, who) for sample in samples], []
+        return [fit_to(sample, specs, who) for sample in samples]
     except CaseError as error:
-        return None, [f"the model does not take {who}: {error.message}"]
+        notes.append(f"the model does not take {who}: {error.message}")
+        return None
 
 
 def _errors(

@@ -114,6 +114,9 @@ def compare_arrays(
     _write(pair, framed, alignment, tone, right[0].shape[1:])
     ordered = [pair.a[i] for i in pair.order]
     residual = measure(ordered, b, pair.program.function(), _inside(pair, alignment))
+    framed_well = bool(framed.value_a) and alignment.exact and tone.explained
+    if not framed_well:
+        pair.found += _unexplained(pair, residual, tone)
     return _conclude(pair, (name, name_b or name), tone, fitted, residual)
 
 
@@ -265,6 +268,16 @@ def _inside(pair: Pair, alignment: Alignment) -> Callable[[NDArray[Any]], NDArra
     return cut
 
 
+def _unexplained(pair: Pair, residual: Residual, tone: Tone) -> list[InputDifference]:
+    level = float(max(tone.level))
+    lossy = any(d.kind in _LOSSY for d in pair.found)
+    if lossy or residual.largest <= _UNEXPLAINED * level:
+        return []
+    sentence = "Values differ in a way that nothing here explains."
+    evidence = f"{residual.largest / level:.3g} of 255 levels at most"
+    return [difference("values", sentence, "", "", evidence)]
+
+
 def _conclude(
     pair: Pair,
     names: tuple[str, str],
@@ -273,17 +286,6 @@ def _conclude(
     residual: Residual,
 ) -> InputComparison:
     level = float(max(tone.level))
-    lossy = any(d.kind in _LOSSY for d in pair.found)
-    if not lossy and residual.largest > _UNEXPLAINED * level:
-        pair.found.append(
-            difference(
-                "values",
-                "Values differ in a way that nothing here explains.",
-                "",
-                "",
-                f"{residual.largest / level:.3g} of 255 levels at most",
-            )
-        )
     return InputComparison(
         name=names[0],
         name_b=names[1],

@@ -103,7 +103,10 @@ def frame_differences(
 
 
 def sides(found: Sequence[Box], shape: Sequence[int]) -> tuple[str, str]:
-    """Return where images lie in their frames, rows and columns: "start", "centre" or "end"."""
+    """Return where images lie in their frames, rows and columns: "start", "centre" or "end".
+
+    "centre-up" is the middle with an odd pixel before the image, "centre" with it behind.
+    """
     offsets = [
         [(box.top, shape[0] - box.rows) for box in found],
         [(box.left, shape[1] - box.columns) for box in found],
@@ -116,7 +119,9 @@ def sides(found: Sequence[Box], shape: Sequence[int]) -> tuple[str, str]:
         elif all(offset == free for offset, free in room):
             said.append("end")
         else:
-            said.append("centre")
+            up = all(offset == (free + 1) // 2 for offset, free in room)
+            down = all(offset == free // 2 for offset, free in room)
+            said.append("centre-up" if up and not down else "centre")
     return said[0], said[1]
 
 

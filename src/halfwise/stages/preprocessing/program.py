@@ -142,10 +142,11 @@ class Program:
         )
 
     def frame(self, shape: Sequence[int], value: Sequence[float], sides: Sequence[str]) -> None:
-        """Put into a frame; `sides` tells where the image goes: "start", "centre" or "end"."""
+        """Put into a frame; `sides` tells where the image goes, see `framing`."""
         places = {
             "start": "0",
             "centre": "({n} - x.shape[{axis}]) // 2",
+            "centre-up": "({n} - x.shape[{axis}] + 1) // 2",
             "end": "{n} - x.shape[{axis}]",
         }
         top, left = (

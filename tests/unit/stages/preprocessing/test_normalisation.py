@@ -7,7 +7,8 @@ PIXELS, SCALED = KNOWN[0], KNOWN[1]
 IMAGENET = next(n for n in KNOWN if "ImageNet's mean, ImageNet's" in n.name and n.scale < 1)
 
 
-def recognised(channels, gain, offset, lowest, highest, slack=SLACK):
+def recognised(numbers, slack=SLACK):
+    channels, gain, offset, lowest, highest = numbers
     return recognise(channels, gain, offset, lowest, highest, slack)
 
 
@@ -22,7 +23,7 @@ def between(a, b, channels=(0, 1, 2)):
 
 @pytest.mark.parametrize("b", KNOWN, ids=lambda n: n.name)
 def test_every_normalisation_is_recognised(b):
-    found = recognised(*between(IMAGENET, b), slack=2e-4)
+    found = recognised(between(IMAGENET, b), 2e-4)
     assert found is not None
     assert np.allclose(found.gain, between(IMAGENET, b)[1])
     # On pixels that are not scaled, means below 1 are nothing, and hardly told apart.
@@ -37,17 +38,17 @@ def test_parts():
 
 
 def test_channels_that_are_swapped_before_the_same_normalisation():
-    found = recognised(*between(IMAGENET, IMAGENET, (2, 1, 0)))
+    found = recognised(between(IMAGENET, IMAGENET, (2, 1, 0)))
     assert found.a == found.b == IMAGENET
 
 
 def test_measured_numbers_need_not_be_exact():
     channels, gain, offset, low, high = between(SCALED, IMAGENET)
-    found = recognised(channels, gain * 1.006, offset, low, high, slack=ROUGH_SLACK)
+    found = recognised((channels, gain * 1.006, offset, low, high), ROUGH_SLACK)
     assert found.b == IMAGENET
-    exact = recognised(channels, gain * 1.006, offset, low, high)
+    exact = recognised((channels, gain * 1.006, offset, low, high))
     assert exact is None or (exact.a, exact.b) != (SCALED, IMAGENET)
 
 
 def test_other_numbers_are_not_recognised():
-    assert recognised((0, 1, 2), (7.0, 7.1, 7.3), (1.0, 2.0, 3.0), 0.0, 255.0) is None
+    assert recognised(((0, 1, 2), (7.0, 7.1, 7.3), (1.0, 2.0, 3.0), 0.0, 255.0)) is None
