@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.errors import CaseError
 from halfwise.records import InputComparison, InputDifference
 from halfwise.stages.preprocessing.alignment import Alignment, align, pairs
 from halfwise.stages.preprocessing.findings import difference
@@ -102,15 +103,14 @@ def compare_arrays(
         padded=bool(framed.value_a or framed.value_b),
     )
     framing = frame_differences(framed, left[0].shape[1:], right[0].shape[1:])
-    pair.found += [
-        *_sizes(left[0], right[0]),
-        *framing,
-        *geometry,
-        *tone.differences,
-        *_frame_value(framed, tone),
-    ]
-    if not alignment.exact:
-        pair.found += traces(tone, *contents, _overshoots(fitted))
+    pair.found += [*_sizes(left[0], right[0]), *framing, *geometry]
+    if alignment.kind == "unlike":
+        # Of other images nothing else is true.
+        pair.found = [d for d in pair.found if d.kind not in ("order", "flip")]
+    else:
+        pair.found += [*tone.differences, *_frame_value(framed, tone)]
+        if not alignment.exact:
+            pair.found += traces(tone, *contents, _overshoots(fitted))
     _write(pair, framed, alignment, tone, right[0].shape[1:])
     ordered = [pair.a[i] for i in pair.order]
     residual = measure(ordered, b, pair.program.function(), _inside(pair, alignment))
@@ -148,11 +148,11 @@ def _store(pair: Pair) -> None:
 
 def _match(pair: Pair) -> None:
     """Find out the order of samples and whether they are flipped."""
-    thumbs = [
-        [thumbnail(boxes([image])[0].cut(image)) for image in map(layout.image, side)]
-        for layout, side in zip(pair.layouts, (pair.a, pair.b), strict=True)
-    ]
-    pair.turn, pair.order = match(*thumbs)
+    thumbs_a, thumbs_b = (
+        [_thumbnail(layout, sample, who, i) for i, sample in enumerate(side)]
+        for layout, side, who in zip(pair.layouts, (pair.a, pair.b), "AB", strict=True)
+    )
+    pair.turn, pair.order = match(thumbs_a, thumbs_b)
     if pair.order != tuple(range(len(pair.b))):
         moved = sum(i != j for i, j in enumerate(pair.order))
         pair.found.append(
@@ -168,6 +168,18 @@ def _match(pair: Pair) -> None:
         pair.found.append(difference("flip", f"B is A {pair.turn}.", "as it is", str(pair.turn)))
     spread = np.linspace(0, len(pair.b) - 1, min(len(pair.b), MOST_FITTED))
     pair.chosen = tuple(dict.fromkeys(int(i) for i in spread))
+
+
+def _thumbnail(layout: Layout, sample: NDArray[Any], who: str, index: int) -> Array:
+    found = layout_of(sample)
+    if found is None or (found.order, found.lead) != (layout.order, layout.lead):
+        raise CaseError(
+            f"Sample {index} of {who} has the shape {sample.shape}, expected {layout} as the first "
+            "sample has.",
+            "Give all samples in one layout.",
+        )
+    image = layout.image(sample)
+    return thumbnail(boxes([image])[0].cut(image))
 
 
 def _raw_images(pair: Pair, raws: Arrays | None) -> list[Array] | None:

@@ -17,6 +17,10 @@ _GAIN = 0.03
 """Mean correlation by which another order or direction must be better; photos gain 0.2 to 1."""
 
 
+_POOR, _GOOD = 0.5, 0.8
+"""Correlations of what hardly matches, and of what does; photos of the same scene have 0.9."""
+
+
 @dataclass(frozen=True)
 class Turn:
     """A flip or quarter turn: rows and columns exchanged first, then flipped.
@@ -76,8 +80,18 @@ def match(a: Sequence[Array], b: Sequence[Array]) -> tuple[Turn, tuple[int, ...]
         a: Thumbnails of A.
         b: Thumbnails of B, as many.
     """
-    count = len(a)
     target = np.stack([image.ravel() for image in b])
+    score, turn, order = _matched(a, target)
+    if score < _POOR:
+        # Bright and dark may be exchanged.
+        negative, other, elsewhere = _matched(a, -target)
+        if negative > max(score + _GAIN, _GOOD):
+            return other, elsewhere
+    return turn, order
+
+
+def _matched(a: Sequence[Array], target: Array) -> tuple[float, Turn, tuple[int, ...]]:
+    count = len(a)
     same = tuple(range(count))
     best: tuple[float, Turn, tuple[int, ...]] = (-np.inf, Turn(), same)
     for turn in TURNS:
@@ -90,4 +104,4 @@ def match(a: Sequence[Array], b: Sequence[Array]) -> tuple[Turn, tuple[int, ...]
             score -= _GAIN * ((candidate != same) + (turn != Turn()))
             if score > best[0]:
                 best = (score, turn, candidate)
-    return best[1], best[2]
+    return best

@@ -94,7 +94,8 @@ def _line(x: Array, y: Array) -> tuple[float, float, float]:
     for _ in range(_ROUNDS):
         x_, y_ = x[counted], y[counted]
         centre, variance = x_.mean(), x_.var()
-        gain = float(((x_ - centre) * (y_ - y_.mean())).mean() / variance) if variance else 0.0
+        # A constant tells no gain.
+        gain = float(((x_ - centre) * (y_ - y_.mean())).mean() / variance) if variance else 1.0
         offset = float(y_.mean() - gain * centre)
         left = np.abs(y - gain * x - offset)
         limit = _OUTLIERS * float(np.median(left[counted]))

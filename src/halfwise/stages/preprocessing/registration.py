@@ -106,10 +106,15 @@ def _starts(fill: Array, middle: Array, shape: Array) -> list[tuple[Array, Array
     """Return (middle, step) to begin from: factors around the middle, and even ones off it."""
     grid = [(middle, fill * np.array([r, c])) for r in _CENTRED for c in _CENTRED]
     grid += [(middle, np.full(2, fill[axis] * r)) for axis in (0, 1) for r in _CENTRED]
-    for even in (1.0, *map(float, fill)):
-        room = (fill - even) * shape / 2
-        for down in (-1, -0.5, 0.5, 1):
-            grid.append((middle + down * np.where(room > 0, room, 0.1 * shape), np.full(2, even)))
+    for even in {1.0, *map(float, fill)}:
+        room = np.abs(fill - even) * shape / 2
+        moves = [[0.0, *(m * r for m in (-1, -0.5, 0.5, 1))] if r else [0.0] for r in room]
+        grid += [
+            (middle + np.array([down, along]), np.full(2, even))
+            for down in moves[0]
+            for along in moves[1]
+        ]
+        grid += [(middle + m * 0.1 * shape, np.full(2, even)) for m in (-1, -0.5, 0.5, 1)]
     return grid
 
 

@@ -48,6 +48,7 @@ class Tone:
         fit: Channel order, gains and offsets.
         recognised: The normalisations, where they are known ones.
         level: One of 255 levels in B's unit, by channel of B.
+        given: Channels of A.
         differences: What differs, in the order in which pipelines do it.
         explained: Whether nothing is left but what float rounding leaves.
         own: How B is normalised by each image's own numbers; empty where it is not.
@@ -59,6 +60,7 @@ class Tone:
     fit: Photometry
     recognised: Recognised | None
     level: tuple[float, ...]
+    given: int
     differences: list[InputDifference]
     explained: bool = False
     own: str = ""
@@ -78,7 +80,7 @@ class Tone:
                 "x = x - x.mean()" if "mean" in self.own else "x = x - x.min()",
                 "x = x / x.std()" if "mean" in self.own else "x = x / x.max()",
             )
-        if self.fit.channels != tuple(range(len(self.fit.channels))):
+        if self.fit.channels != tuple(range(self.given)):
             program.channels(self.fit.channels)
         gain, offset = self.fit.gain, self.fit.offset
         if any(g != 1 for g in gain) or any(offset):
@@ -109,7 +111,7 @@ def tone_of(a: Sequence[Array], b: Sequence[Array], *, exact: bool) -> Tone:
     fit = photometry(a, b, 0.0 if exact else BLUR)
     slack = (FINE_SLACK if fit.misfit < _FINE else SLACK) if exact else ROUGH_SLACK
     fit, recognised, level = _named(fit, a, b, slack, known=not (own or own_a))
-    tone = Tone(fit, recognised, level, found, own=own if own != own_a else "")
+    tone = Tone(fit, recognised, level, len(a[0]), found, own=own if own != own_a else "")
     if fit.channels != tuple(range(len(a[0]))):
         found.append(channel_difference(fit.channels, len(a[0])))
     found += normalisation_differences(fit.gain, fit.offset, recognised)
@@ -134,7 +136,7 @@ def _named(
         known_level = _level_of(float(low.min()), float(high.max()))
         level = level if known_level is None else tuple(known_level for _ in level)
         return Photometry(fit.channels, tuple(gain), tuple(offset), fit.misfit), None, level
-    if not known:
+    if not known or len(a[0]) != len(b[0]):
         return fit, None, level
     recognised = recognise(
         fit.channels, fit.gain, fit.offset, float(low.min()), float(high.max()), slack

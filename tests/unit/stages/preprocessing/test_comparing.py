@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from halfwise.errors import CaseError
 from halfwise.stages.preprocessing import compare_arrays, transformation
 from tests.unit.stages.preprocessing.conftest import resized
 
@@ -100,3 +101,40 @@ def test_names_and_inputs_that_are_no_images():
     rows = [np.arange(5.0) * i for i in (1, 2)]
     found = compare_arrays(rows, rows, name="x", name_b="y")
     assert (found.name, found.name_b, found.differences) == ("x", "y", ())
+
+
+def test_other_images(photos):
+    a = made(photos, pipeline)
+    noise = [x.astype(np.float32) for x in np.random.default_rng(1).normal(size=(3, 1, 3, 96, 96))]
+    assert [d.kind for d in compare_arrays(a, noise).differences] == ["values"]
+
+
+def test_bright_and_dark_exchanged(photos):
+    a = made(photos, pipeline)
+    found = compare_arrays(a, [1 - x for x in a])
+    assert {d.kind for d in found.differences} <= {"mean", "deviation", "scale"}
+    assert found.exact
+
+
+def test_other_numbers_of_channels(photos):
+    a = made(photos, pipeline)
+    more = [np.concatenate([x, x[:, :1] * 0 + 1], axis=1) for x in a]
+    found = compare_arrays(more, a)
+    assert [d.kind for d in found.differences] == ["channels"]
+    assert found.exact
+    found = compare_arrays(a, [x[:, 1:2] for x in a])
+    assert [d.kind for d in found.differences] == ["channels"]
+    assert found.exact
+
+
+def test_constant_images():
+    zeros = [np.zeros((1, 3, 32, 32), np.float32)] * 2
+    assert compare_arrays(zeros, zeros).differences == ()
+    found = compare_arrays(zeros, [x + 1 for x in zeros])
+    assert [d.kind for d in found.differences] == ["mean"]
+
+
+def test_samples_of_several_layouts_are_refused(photos):
+    a = made(photos, pipeline)
+    with pytest.raises(CaseError, match="Sample 1 of B has the shape"):
+        compare_arrays(a, [a[0], a[1][0], a[2]])
