@@ -119,7 +119,7 @@ def _first(path: Path) -> Mapping[str, NDArray[Any]]:
 
 def _specs(arrays: Mapping[str, NDArray[Any]]) -> Sequence[InputSpec]:
     for name, array in arrays.items():
-        if array.dtype.kind not in "biufV" or not array.size:
+        if array.dtype.kind not in "biuf" or not array.size:
             raise CaseError(
                 f"'{name}' is {array.dtype.name} of {array.size} elements, expected numbers.",
                 "Save what the model gets.",

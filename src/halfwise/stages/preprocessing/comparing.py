@@ -235,7 +235,8 @@ def _write(
     if pair.turn != Turn():
         program.turn(pair.turn)
     values = framed.value_a, framed.value_b
-    reframed = framed.a != framed.b or bool(all(values) and _gap(tone, *values))
+    moved = [box.place for box in framed.a] != [box.place for box in framed.b]
+    reframed = moved or bool(all(values) and _gap(tone, *values))
     if reframed and framed.value_a:
         program.unframe(framed.value_a, 1e-5 * float(np.ptp(pair.a[0])))
     common = alignment.common

@@ -55,7 +55,7 @@ def layout_of(sample: NDArray[Any]) -> Layout | None:
     """
     lead = max(0, sample.ndim - 3) if sample.ndim > 3 else 0
     shape = sample.shape[lead:]
-    if sample.dtype.kind not in "biufV" or any(n != 1 for n in sample.shape[:lead]):
+    if sample.dtype.kind not in "biuf" or any(n != 1 for n in sample.shape[:lead]):
         return None
     order = _order(shape)
     if order is None or order == "HW":

@@ -30,6 +30,11 @@ class Box:
     columns: int
     value: tuple[float, ...] = ()
 
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        """Where it is, without the value around it."""
+        return self.top, self.left, self.rows, self.columns
+
     def cut(self, image: Array) -> Array:
         """Return the image within the frame, f64[c, rows, columns], as a view."""
         return image[:, self.top : self.top + self.rows, self.left : self.left + self.columns]

@@ -16,6 +16,7 @@ Arrays = Sequence[NDArray[Any]]
 
 _SAME = 1e-5
 _MOST_AXES = 5
+_NUMBERS = "biuf"
 _FITS = 1e-3
 _BETTER = 1e-3
 _MATCHED = 0.95
@@ -26,7 +27,7 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
     """Return what differs between two inputs that are no images.
 
     Args:
-        a: Samples of A: numbers of any shape.
+        a: Samples of A: numbers of any shape, or text, which is equal or not.
         b: Samples of B, as many.
         name: Name of the input in A.
         name_b: Name in B.
@@ -37,6 +38,8 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
     if first_a.dtype != first_b.dtype:
         names = first_a.dtype.name, first_b.dtype.name
         found.append(difference("dtype", f"B is {names[1]}, A is {names[0]}.", *names))
+    if first_a.dtype.kind not in _NUMBERS or first_b.dtype.kind not in _NUMBERS:
+        return _as_text(a, b, name, name_b, found)
     axes = _axes(first_a, first_b)
     if axes is None:
         shapes = str(first_a.shape), str(first_b.shape)
@@ -71,6 +74,17 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
     residual = _worst(left, right), rms, before
     code = _code(lines, first_b.dtype.name) if found else ""
     return _concluded(a, b, name, name_b, found, residual, code, spread, order)
+
+
+def _as_text(
+    a: Arrays, b: Arrays, name: str, name_b: str, found: list[InputDifference]
+) -> InputComparison:
+    unequal = sum(not np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+    if unequal:
+        evidence = f"{unequal} of {len(b)} samples differ"
+        found.append(difference("values", "The text differs.", "", "", evidence))
+    worst = np.inf if unequal else 0.0
+    return _concluded(a, b, name, name_b, found, (worst, worst, None), "")
 
 
 def _line(left: Arrays, right: Arrays) -> tuple[float, float, list[InputDifference]]:

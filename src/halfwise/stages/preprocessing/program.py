@@ -118,11 +118,12 @@ class Program:
 
     def affine(self, gain: Sequence[float], offset: Sequence[float]) -> None:
         """Scale and move."""
-        self.add(
-            "B's normalisation",
-            f"x = x * np.array({_row(gain)})[:, None, None]",
-            f"x = x + np.array({_row(offset)})[:, None, None]",
-        )
+        lines = []
+        if any(value != 1 for value in gain):
+            lines.append(f"x = x * np.array({_row(gain)})[:, None, None]")
+        if any(offset):
+            lines.append(f"x = x + np.array({_row(offset)})[:, None, None]")
+        self.add("B's normalisation", *lines)
 
     def quantise(self, step: Sequence[float], zero: Sequence[float], how: str) -> None:
         """Round to levels; `how` is "round" or "floor"."""

@@ -138,3 +138,11 @@ def test_samples_of_several_layouts_are_refused(photos):
     a = made(photos, pipeline)
     with pytest.raises(CaseError, match="Sample 1 of B has the shape"):
         compare_arrays(a, [a[0], a[1][0], a[2]])
+
+
+def test_a_frame_that_stays_is_not_touched(photos):
+    a = made(photos, letterboxed)
+    found = compare_arrays(a, [x * 16 for x in a])
+    assert [d.kind for d in found.differences] == ["scale"]
+    assert found.exact
+    assert "padding" not in found.code

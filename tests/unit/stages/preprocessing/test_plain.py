@@ -60,3 +60,10 @@ def test_other_shapes(rows):
 
 def test_scalars():
     assert compared([np.float32(1)], [np.float32(1)]).differences == ()
+
+
+def test_text_is_equal_or_not():
+    words = [np.array(["a", "b"], dtype=object), np.array(["c"], dtype=object)]
+    assert compared(words, words).differences == ()
+    found = compared(words, [words[0], words[0]])
+    assert [d.evidence for d in found.differences] == ["1 of 2 samples differ"]
