@@ -192,11 +192,11 @@ def _raw_images(pair: Pair, raws: Arrays | None) -> list[Array] | None:
         layout = layout_of(raw)
         if layout is None:
             return None
-        found.append(layout.image(raw))
-    first = pair.layouts[1].image(pair.b[pair.chosen[0]])
-    # A and B may both be turned against the raw image.
-    turn, _ = match([thumbnail(found[0])], [thumbnail(boxes([first])[0].cut(first))])
-    return [turn(image) for image in found]
+        image, made = layout.image(raw), pair.layouts[1].image(pair.b[i])
+        # A and B may both be turned against the raw image, as EXIF asks for one by one.
+        turn, _ = match([thumbnail(image)], [thumbnail(boxes([made])[0].cut(made))])
+        found.append(turn(image))
+    return found
 
 
 def _overshoots(fitted: Fitted) -> tuple[bool, bool] | None:

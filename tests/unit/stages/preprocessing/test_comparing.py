@@ -146,3 +146,12 @@ def test_a_frame_that_stays_is_not_touched(photos):
     assert [d.kind for d in found.differences] == ["scale"]
     assert found.exact
     assert "padding" not in found.code
+
+
+def test_kernels_behind_images_that_are_turned_one_by_one(photos):
+    turned = [photos[0], np.rot90(photos[1]), photos[2][::-1]]
+    a = made(turned, pipeline)
+    b = made(turned, pipeline, how=Image.Resampling.BICUBIC)
+    found = compare_arrays(a, b, raws=photos)
+    assert [d.kind for d in found.differences] == ["kernel"]
+    assert found.pipeline_a is not None
