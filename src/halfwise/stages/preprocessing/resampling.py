@@ -118,7 +118,8 @@ def _nearest(source: int, target: int, convention: Convention) -> Array:
     else:
         places = start + step * np.arange(target) + 0.5
     chosen = np.clip(np.floor(places), 0, source - 1).astype(int)
-    picked: Array = np.eye(source)[chosen]
+    picked: Array = np.zeros((target, source))
+    picked[np.arange(target), chosen] = 1
     return picked
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from halfwise.stages.preprocessing.alignment import BLUR, grey
 from halfwise.stages.preprocessing.photometry import photometry
@@ -46,12 +47,11 @@ class Axis:
     start: int
     length: int
 
-    def matrix(self, method: Method) -> Array:
-        """Return the weights of this axis, f64[length, kept]."""
+    def matrix(self, method: Method) -> csr_array:
+        """Return the weights of this axis, f64[length, kept]; few of a photo's are not zero."""
         whole = weights(self.kept, self.resized, method)
         places = np.clip(np.arange(self.start, self.start + self.length), 0, self.resized - 1)
-        chosen: Array = whole[places]
-        return chosen
+        return csr_array(whole[places])
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _error(raw: Array, image: Array, pair: tuple[Axis, Axis], method: Method) ->
     """Return the error of a method on one channel, in raw levels."""
     rows, columns = pair
     kept = raw[rows.cut : rows.cut + rows.kept, columns.cut : columns.cut + columns.kept]
-    made = rows.matrix(method) @ kept @ columns.matrix(method).T
+    made: Array = (columns.matrix(method) @ (rows.matrix(method) @ kept).T).T
     # Pipelines on bytes clip what a kernel adds at edges; others do not.
     return min(_left(made, image), _left(np.clip(made, 0, 255), image))
 
