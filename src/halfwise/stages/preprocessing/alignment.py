@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from halfwise.stages.preprocessing.photometry import photometry
 from halfwise.stages.preprocessing.registration import Placement, register, sampled
+from halfwise.stages.preprocessing.values import step_of
 
 Array = NDArray[np.float64]
 Kind = Literal["same", "crop", "half-pixel", "align-corners", "size", "fit", "unlike"]
 
 _GAP = 1.3
-"""Levels of 255 that two ways to round may leave, with some room for a range below 255."""
+"""Levels that two ways to round may leave, with some room for a range below 255."""
 _FEWEST = 0.05
 _FEWEST_CORRELATED = 0.7
 _STILL = 0.06
@@ -97,8 +98,8 @@ def _gap_of(a: Array, b: Array) -> float:
         # What was cut off at an end of the range says nothing.
         inside = (y > y.min()) & (y < y.max()) & (x > x.min()) & (x < x.max())
         if inside.mean() >= _FEWEST:
-            gap = np.percentile(np.abs(made - y)[inside], 99.9)
-            gaps.append(255 * float(gap / np.ptp(y)))
+            gap = float(np.percentile(np.abs(made - y)[inside], 99.9))
+            gaps.append(gap / (step_of(y.ravel()) or float(np.ptp(y)) / 255))
     return max(gaps, default=0.0)
 
 

@@ -22,26 +22,32 @@ def is_8_bit(images: Sequence[Array]) -> bool:
         images: f64[c, h, w] each, in any unit.
     """
     return all(
-        _grid(np.concatenate([image[channel].ravel() for image in images]))
+        bool(step_of(np.concatenate([image[channel].ravel() for image in images])))
         for channel in range(len(images[0]))
     )
 
 
-def _grid(values: Array) -> bool:
+def step_of(values: Array) -> float:
+    """Return the step between values that are at most 256 evenly spaced ones; else 0.
+
+    Args:
+        values: f64[n], at least one.
+    """
     found = np.unique(values)
     spread = float(np.ptp(found))
     # Values that differ by float rounding only are one.
     found = found[np.concatenate(([True], np.diff(found) > spread * 1e-2 / _LEVELS))]
     if len(found) < _FEWEST_LEVELS or len(found) > _LEVELS:
-        return False
+        return 0.0
     smallest = np.diff(found)
     step = float(np.median(smallest[smallest < 1.5 * smallest.min()]))
     places = (found - found[0]) / step
     counted = round(float(places[-1]))
     if counted >= _LEVELS or counted == 0:
-        return False
+        return 0.0
     places *= counted / places[-1]
-    return bool(np.abs(places - np.round(places)).max() <= _OFF_GRID)
+    even = np.abs(places - np.round(places)).max() <= _OFF_GRID
+    return spread / counted if even else 0.0
 
 
 def is_half(images: Sequence[Array]) -> bool:

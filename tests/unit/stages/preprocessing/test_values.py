@@ -1,6 +1,13 @@
 import numpy as np
 
-from halfwise.stages.preprocessing.values import clipped, is_8_bit, is_half, is_half_of, limits
+from halfwise.stages.preprocessing.values import (
+    clipped,
+    is_8_bit,
+    is_half,
+    is_half_of,
+    limits,
+    step_of,
+)
 
 LEVEL = np.full(3, 1 / 255)
 
@@ -37,3 +44,9 @@ def test_limits(planes):
     low, high = limits(planes)
     assert low.tolist() == [min(image[c].min() for image in planes) for c in range(3)]
     assert high.tolist() == [max(image[c].max() for image in planes) for c in range(3)]
+
+
+def test_steps():
+    assert step_of(np.arange(20, 140) * 0.5 + 3) == 0.5
+    assert step_of(np.arange(200.0) ** 0.5) == 0
+    assert step_of(np.arange(5.0)) == 0
