@@ -27,6 +27,8 @@ Arrays = Sequence[NDArray[Any]]
 
 MOST_FITTED = 6
 """Samples that geometry and values are fitted on; order and residual are taken on all."""
+_TURNED = 0.2
+"""Correlation by which one raw image must fit better when turned unlike the others."""
 _SAME_VALUE = 0.6
 """Levels of 255 between values of padding that rounding explains."""
 _UNDONE = ("kernel", "antialias", "resampling", "half-pixel", "fit", "size")
@@ -193,10 +195,16 @@ def _raw_images(pair: Pair, raws: Arrays | None) -> list[Array] | None:
         if layout is None:
             return None
         image, made = layout.image(raw), pair.layouts[1].image(pair.b[i])
-        # A and B may both be turned against the raw image, as EXIF asks for one by one.
-        turn, _ = match([thumbnail(image)], [thumbnail(boxes([made])[0].cut(made))])
-        found.append(turn(image))
-    return found
+        found.append((image, thumbnail(image), thumbnail(boxes([made])[0].cut(made))))
+    common, _ = match([small for _, small, _ in found], [target for _, _, target in found])
+    turned = []
+    for image, small, target in found:
+        # A and B may both be turned against the raw image, as EXIF asks for one by one; but a
+        # round retina looks alike in all directions.
+        own, _ = match([small], [target])
+        gain = float(((own(small) - common(small)) * target).sum())
+        turned.append((own if gain > _TURNED else common)(image))
+    return turned
 
 
 def _overshoots(fitted: Fitted) -> tuple[bool, bool] | None:
