@@ -30,6 +30,7 @@ from bench import (
     onnx_backend,
     overhead,
     peers,
+    preprocessing,
     real_models,
     scale,
     search_cost,
@@ -58,6 +59,7 @@ BENCHES: Mapping[str, Measure] = {
     "fuzz": fuzz.measure,
     "isolation": isolation.measure,
     "modernize": modernize.measure,
+    "preprocessing": preprocessing.measure,
     "cuda": cuda.measure,
     "peers": peers.measure,
 }

@@ -9,6 +9,7 @@ from halfwise.api.lint import check_constraints, lint
 from halfwise.api.logs import explain_log
 from halfwise.api.modernizing import modernize
 from halfwise.api.options import Options
+from halfwise.api.preprocessing import compare_inputs
 from halfwise.api.repeating import RepeatOptions, verify_run
 from halfwise.api.result import Result
 
@@ -19,6 +20,7 @@ __all__ = [
     "Result",
     "build",
     "check_constraints",
+    "compare_inputs",
     "doctor",
     "explain_log",
     "export",

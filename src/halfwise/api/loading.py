@@ -175,6 +175,7 @@ def input_specs(network: Network) -> list[InputSpec]:
 
     Raises:
         CaseError: it has none, or one that is not a tensor of known rank.
+        CaseError: it takes no input, or one that is no tensor of known rank.
     """
     if not network.graph.inputs:
         raise CaseError(

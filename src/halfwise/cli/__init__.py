@@ -21,6 +21,7 @@ from halfwise.cli import (
     export,
     export_torch,
     fix,
+    inputs,
     inspect,
     lint,
     modernize,
@@ -64,6 +65,7 @@ app.command("explain-log")(explain_log.command)
 app.command("report")(report.command)
 app.command("export")(export.command)
 app.command("doctor")(doctor.command)
+app.add_typer(inputs.app, name="inputs")
 
 
 def main() -> None:

@@ -61,6 +61,12 @@ from halfwise.records.pieces import (
     Repetition,
 )
 from halfwise.records.planned import AdjustedConstant, KeptNode, Plan, Search, Unsupported
+from halfwise.records.preprocessing import (
+    DifferenceKind,
+    InputComparison,
+    InputDifference,
+    PreprocessingReport,
+)
 from halfwise.records.recipe import Constraint, Recipe, version_of
 from halfwise.records.record import SCHEMA_VERSION, GuardKind, Level, NodeName, Record, TensorName
 from halfwise.records.run import Cost, Provenance, Run
@@ -76,6 +82,7 @@ __all__ = [
     "Cost",
     "Criterion",
     "Detail",
+    "DifferenceKind",
     "EngineBuild",
     "EngineFile",
     "EngineLayer",
@@ -92,6 +99,8 @@ __all__ = [
     "GuardKind",
     "Histogram",
     "InnerObservation",
+    "InputComparison",
+    "InputDifference",
     "Inspection",
     "IntermediateNonfinite",
     "KeptNode",
@@ -114,6 +123,7 @@ __all__ = [
     "Plan",
     "Precision",
     "PrecisionProof",
+    "PreprocessingReport",
     "Profile",
     "Provenance",
     "Recipe",

@@ -24,6 +24,7 @@ from halfwise.records import (
     LogReport,
     Modernized,
     Observations,
+    PreprocessingReport,
     Repetition,
     Run,
 )
@@ -33,6 +34,7 @@ from halfwise.render.log import explained
 from halfwise.render.modernized import modernized
 from halfwise.render.parts import Lines, Report, Table
 from halfwise.render.pieces import built, looked_into, repeated
+from halfwise.render.preprocessing import compared
 from halfwise.render.tensors import observed
 from halfwise.render.view import report
 from halfwise.render.wording import clean, sentence, shorten
@@ -89,6 +91,11 @@ def print_exported(record: Exported) -> None:
 def print_modernized(record: Modernized) -> None:
     """Print what became of a model to standard output."""
     _draw(modernized(record), terminal(sys.stdout))
+
+
+def print_preprocessing(report: PreprocessingReport) -> None:
+    """Print what two preprocessing pipelines do differently to standard output."""
+    _draw(compared(report), terminal(sys.stdout))
 
 
 def print_facts(facts: Mapping[str, str]) -> None:

@@ -6,17 +6,21 @@
   and arrays that are read together become samples (`blocks`); files of several inputs are paired
   by `pairs`.
 * `load_recorded` reads outputs that something else computed on the samples.
+* `load_raw` and `load_made` read raw samples, and what a pipeline made of them, without a model.
 * `noise_warnings` tells made-up data from real data.
 * `split_heldout`, `unseen`, `hash_each`, `load_labels` and `random_samples` do the rest.
 
 User data is untrusted: nothing is unpickled. A `file.py:function` runs, as the user asked.
 """
 
+from halfwise.stages.inputs.fitting import fit_to
 from halfwise.stages.inputs.functions import UserFunction, load_function
 from halfwise.stages.inputs.hashing import hash_each, hash_together
 from halfwise.stages.inputs.labels import load_labels
 from halfwise.stages.inputs.loading import load_samples
+from halfwise.stages.inputs.made import load_made
 from halfwise.stages.inputs.noise import noise_warnings
+from halfwise.stages.inputs.raw import RawSamples, load_raw
 from halfwise.stages.inputs.recorded import fit_recorded, holds_outputs, load_recorded
 from halfwise.stages.inputs.spec import InputSpec, LoadedSamples
 from halfwise.stages.inputs.split import split_heldout, unseen
@@ -25,13 +29,17 @@ from halfwise.stages.inputs.synthetic import random_samples
 __all__ = [
     "InputSpec",
     "LoadedSamples",
+    "RawSamples",
     "UserFunction",
     "fit_recorded",
+    "fit_to",
     "hash_each",
     "hash_together",
     "holds_outputs",
     "load_function",
     "load_labels",
+    "load_made",
+    "load_raw",
     "load_recorded",
     "load_samples",
     "noise_warnings",

@@ -200,6 +200,24 @@ def fit_sample(
     return {spec.name: fit_values(arrays[spec.name], spec, where) for spec in specs}
 
 
+def fit_to(
+    arrays: Mapping[str, NDArray[Any]], specs: Sequence[InputSpec], where: str
+) -> dict[str, NDArray[Any]]:
+    """Return one sample as the model takes it: names, ranks, fixed axes, dtypes and values.
+
+    Args:
+        arrays: Input name → array of one sample; a batch axis may be missing.
+        specs: The inputs.
+        where: Place to name in an error.
+
+    Raises:
+        CaseError: It does not fit; see `match_names`, `as_one_sample` and `fit_values`.
+    """
+    named = match_names(arrays, specs, where)
+    shaped = {spec.name: as_one_sample(named[spec.name], spec, where) for spec in specs}
+    return fit_sample(shaped, specs, where)
+
+
 def _quote(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names) or "nothing"
 

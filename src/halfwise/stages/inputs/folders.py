@@ -43,6 +43,18 @@ def load_folder(folder: Path, specs: Sequence[InputSpec], preprocess: str | None
     return replace(loaded, notes=(*loaded.notes, f"ignored in {folder.name}: {listed}"))
 
 
+def data_files(folder: Path) -> tuple[str, list[Path]]:
+    """Return the kind of the data files in an existing folder, "images" or a suffix, and them.
+
+    Sorted by name; "" and none where there are none. Hidden files are passed over.
+
+    Raises:
+        CaseError: The folder cannot be listed, or mixes kinds.
+    """
+    folder = folder.absolute()
+    return _one_kind(_entries(folder), folder)
+
+
 def _load_files(
     kind: str,
     files: Sequence[Path],

@@ -1,0 +1,471 @@
+"""Pipelines that differ in one, two or three things, over photos: are all of them named?
+
+The photos are those that come with scikit-image, resized by Pillow, OpenCV and ONNX Runtime: none
+of them shares code with what is tested. Each pair of pipelines is compared twice: with the raw
+photos (the kernel has to be named) and by the arrays alone (there, kernel and antialiasing count as
+"resampling", and only where the images are framed alike can they be told at all).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from onnx import TensorProto, helper
+
+from bench.figures import Figure, at_least, equal, reported
+from bench.runs import Workbench
+from halfwise.stages.preprocessing import compare_arrays
+
+SEED = 5
+PAIRS, TRIPLES, SAME = 40, 30, 16
+TWINS = {
+    "opencv linear": "onnxruntime linear half_pixel",
+    "opencv cubic": "onnxruntime cubic half_pixel",
+}
+"""Resizers of the same kernel, whose results differ by a level where one rounds otherwise."""
+FITS = ("stretch", "shorter", "letterbox")
+ALARMS = 3 * SAME + len(TWINS) * len(FITS)
+PHOTOS = (
+    *("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png"),
+    *("hubble_deep_field.jpg", "ihc.png", "retina.jpg"),
+)
+SAMPLES = 5
+"""Photos of each comparison."""
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+NONE = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+Image = Any
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What a pipeline does, from a photo u8[h, w, 3] to an array.
+
+    Attributes:
+        fit: "stretch", "shorter" (to 8/7 of the size, then a crop) or "letterbox".
+        resize: Library and kernel, a key of `RESIZERS`.
+        size: Side of the result.
+        offset: Of the crop from the middle, rows and columns.
+        side: "centre" or "start" of letterboxing.
+        value: Of padding.
+        rounding: "round", "floor", "none" (where the library resizes floats) or "fp16" at the end.
+        clip: Whether what a kernel adds beyond 0 to 255 is cut off.
+        flip: "", "lr", "ud" or "180".
+        channels: Order, before the normalisation.
+        scale: Factor of the pixels.
+        mean: Taken off.
+        deviation: Divided by.
+        layout: "NCHW", "NHWC", "CHW" or "reshaped".
+        dtype: Of the result.
+        order: Of the samples.
+    """
+
+    fit: str = "stretch"
+    resize: str = "pillow bilinear"
+    size: int = 224
+    offset: tuple[int, int] = (0, 0)
+    side: str = "centre"
+    value: int = 114
+    rounding: str = "round"
+    clip: bool = True
+    flip: str = ""
+    channels: tuple[int, int, int] = (0, 1, 2)
+    scale: float = 1 / 255
+    mean: tuple[float, float, float] = IMAGENET[0]
+    deviation: tuple[float, float, float] = IMAGENET[1]
+    layout: str = "NCHW"
+    dtype: str = "float32"
+    order: tuple[int, ...] = tuple(range(SAMPLES))
+
+    def __call__(self, photos: Sequence[Image], *, other_order: bool = False) -> list[Image]:
+        """Return what it makes of the photos; optionally with sums in another order."""
+        made = [self._one(photo, other_order=other_order) for photo in photos]
+        return [made[i] for i in self.order]
+
+    def _one(self, photo: Image, *, other_order: bool) -> Image:
+        x = self._framed(photo)
+        x = {"": x, "lr": x[:, ::-1], "ud": x[::-1], "180": x[::-1, ::-1]}[self.flip]
+        x = x[..., list(self.channels)]
+        mean, deviation = np.array(self.mean), np.array(self.deviation)
+        if other_order:
+            # The same function, as a gain and an offset in float32.
+            gain = (self.scale / deviation).astype(np.float32)
+            x = x.astype(np.float32) * gain - (mean / deviation).astype(np.float32)
+        else:
+            x = (x * self.scale - mean) / deviation
+        x = x.astype(np.float16) if self.rounding == "fp16" else x
+        x = x.astype(self.dtype)
+        if self.layout == "NHWC":
+            return x[None]
+        if self.layout == "reshaped":
+            return np.ascontiguousarray(x).reshape(1, 3, *x.shape[:2])
+        x = np.ascontiguousarray(x.transpose(2, 0, 1))
+        return x if self.layout == "CHW" else x[None]
+
+    def _framed(self, photo: Image) -> Image:
+        rows, columns = photo.shape[:2]
+        size = self.size
+        if self.fit == "stretch":
+            return self._resized(photo, (size, size))
+        if self.fit == "shorter":
+            factor = size * 8 / 7 / min(rows, columns)
+            x = self._resized(photo, (round(rows * factor), round(columns * factor)))
+            top, left = ((n - size) // 2 + d for n, d in zip(x.shape[:2], self.offset, strict=True))
+            return x[top : top + size, left : left + size]
+        factor = size / max(rows, columns)
+        x = self._resized(photo, (round(rows * factor), round(columns * factor)))
+        framed = np.full((size, size, 3), float(self.value))
+        free = size - x.shape[0], size - x.shape[1]
+        top, left = (n // 2 if self.side == "centre" else 0 for n in free)
+        framed[top : top + x.shape[0], left : left + x.shape[1]] = x
+        return framed
+
+    def _resized(self, photo: Image, shape: tuple[int, int]) -> Image:
+        library, _, _ = self.resize.partition(" ")
+        source = photo
+        if library == "opencv" and self.rounding in ("none", "floor"):
+            source = photo.astype(np.float32)
+        x = RESIZERS[self.resize](source, shape).astype(np.float64)
+        if self.clip:
+            x = np.clip(x, 0, 255)
+        if self.rounding in ("round", "fp16"):
+            return np.round(x)
+        return np.floor(x + 1e-4) if self.rounding == "floor" else x
+
+
+def _pillow(kernel: str) -> Callable[[Image, tuple[int, int]], Image]:
+    def resize(photo: Image, shape: tuple[int, int]) -> Image:
+        from PIL import Image as Pillow  # noqa: PLC0415 - may be missing
+
+        how = getattr(Pillow.Resampling, kernel.upper())
+        return np.asarray(Pillow.fromarray(photo).resize(shape[::-1], how))
+
+    return resize
+
+
+def _opencv(kernel: str) -> Callable[[Image, tuple[int, int]], Image]:
+    def resize(photo: Image, shape: tuple[int, int]) -> Image:
+        import cv2  # noqa: PLC0415 - may be missing
+
+        return cv2.resize(photo, shape[::-1], interpolation=getattr(cv2, f"INTER_{kernel.upper()}"))
+
+    return resize
+
+
+def _onnxruntime(mode: str, convention: str) -> Callable[[Image, tuple[int, int]], Image]:
+    def resize(photo: Image, shape: tuple[int, int]) -> Image:
+        node = helper.make_node(
+            "Resize",
+            ["x", "", "", "sizes"],
+            ["y"],
+            mode=mode,
+            coordinate_transformation_mode=convention,
+        )
+        value = helper.make_tensor_value_info
+        graph = helper.make_graph(
+            [node],
+            "g",
+            [
+                value("x", TensorProto.FLOAT, [1, 3, None, None]),
+                value("sizes", TensorProto.INT64, [4]),
+            ],
+            [value("y", TensorProto.FLOAT, None)],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        session = onnxruntime.InferenceSession(model.SerializeToString())
+        x = photo.astype(np.float32).transpose(2, 0, 1)[None]
+        sizes = np.array([1, 3, *shape], np.int64)
+        return session.run(None, {"x": x, "sizes": sizes})[0][0].transpose(1, 2, 0)
+
+    return resize
+
+
+RESIZERS: dict[str, Callable[[Image, tuple[int, int]], Image]] = {
+    **{
+        f"pillow {k}": _pillow(k)
+        for k in ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
+    },
+    **{f"opencv {k}": _opencv(k) for k in ("nearest", "linear", "cubic", "area", "lanczos4")},
+    **{
+        f"onnxruntime {mode} {convention}": _onnxruntime(mode, convention)
+        for mode in ("linear", "cubic")
+        for convention in ("half_pixel", "asymmetric", "align_corners")
+    },
+}
+METHODS: dict[str, tuple[str, bool | None, str]] = {
+    "pillow nearest": ("nearest", None, ""),
+    "pillow bilinear": ("bilinear", True, "half_pixel"),
+    "pillow bicubic": ("bicubic -0.5", True, "half_pixel"),
+    "pillow lanczos": ("lanczos 3", True, "half_pixel"),
+    "pillow box": ("box", None, "half_pixel"),
+    "pillow hamming": ("hamming", None, "half_pixel"),
+    "opencv nearest": ("nearest", None, ""),
+    "opencv linear": ("bilinear", False, "half_pixel"),
+    "opencv cubic": ("bicubic -0.75", False, "half_pixel"),
+    "opencv area": ("area", None, "half_pixel"),
+    "opencv lanczos4": ("lanczos 4", False, "half_pixel"),
+    **{
+        f"onnxruntime {mode} {convention}": (kernel, False, convention)
+        for mode, kernel in (("linear", "bilinear"), ("cubic", "bicubic -0.75"))
+        for convention in ("half_pixel", "asymmetric", "align_corners")
+    },
+}
+"""Kernel, antialiasing (None where there is no choice) and convention of each resizer."""
+
+Change = dict[str, Any]
+SINGLES: tuple[tuple[str, Change, Change], ...] = (
+    ("channels", {}, {"channels": (2, 1, 0)}),
+    ("channels", {}, {"channels": (1, 2, 0)}),
+    ("layout", {}, {"layout": "NHWC"}),
+    ("layout", {}, {"layout": "reshaped"}),
+    ("batch-axis", {}, {"layout": "CHW"}),
+    ("dtype", {}, {"dtype": "float64"}),
+    ("scale", {"mean": NONE[0], "deviation": NONE[1]}, {"scale": 1.0}),
+    ("scale", {}, {"scale": 1.0}),
+    ("mean", {}, {"mean": NONE[0]}),
+    ("mean", {"mean": HALF[0], "deviation": NONE[1]}, {"mean": NONE[0]}),
+    ("deviation", {}, {"deviation": NONE[1]}),
+    ("deviation", {"mean": NONE[0], "deviation": NONE[1]}, {"deviation": IMAGENET[1]}),
+    ("padding-side", {"fit": "letterbox"}, {"side": "start"}),
+    ("padding-value", {"fit": "letterbox"}, {"value": 0}),
+    ("fit", {}, {"fit": "letterbox"}),
+    ("fit", {}, {"fit": "shorter"}),
+    ("fit", {"fit": "letterbox"}, {"fit": "shorter"}),
+    ("size", {}, {"size": 256}),
+    ("crop", {"fit": "shorter"}, {"offset": (1, 0)}),
+    ("crop", {"fit": "shorter"}, {"offset": (-6, 4)}),
+    ("kernel", {}, {"resize": "pillow bicubic"}),
+    ("kernel", {}, {"resize": "pillow lanczos"}),
+    ("kernel", {}, {"resize": "pillow box"}),
+    ("kernel", {}, {"resize": "pillow nearest"}),
+    ("kernel", {"resize": "opencv linear"}, {"resize": "opencv cubic"}),
+    ("kernel", {"resize": "opencv linear"}, {"resize": "opencv area"}),
+    ("kernel", {"resize": "opencv linear"}, {"resize": "opencv nearest"}),
+    ("antialias", {}, {"resize": "opencv linear"}),
+    ("antialias", {"fit": "letterbox"}, {"resize": "onnxruntime linear half_pixel"}),
+    ("half-pixel", {"resize": "opencv linear"}, {"resize": "onnxruntime linear asymmetric"}),
+    ("half-pixel", {"resize": "opencv linear"}, {"resize": "onnxruntime linear align_corners"}),
+    ("half-pixel", {"resize": "opencv cubic"}, {"resize": "onnxruntime cubic align_corners"}),
+    ("rounding", {"resize": "opencv linear"}, {"rounding": "none"}),
+    ("rounding", {"resize": "opencv linear", "rounding": "none"}, {"rounding": "floor"}),
+    ("rounding", {}, {"rounding": "fp16"}),
+    ("clipping", {"resize": "opencv cubic", "rounding": "none", "clip": False}, {"clip": True}),
+    ("flip", {}, {"flip": "lr"}),
+    ("flip", {}, {"flip": "ud"}),
+    ("flip", {}, {"flip": "180"}),
+    ("order", {}, {"order": (1, 0, 2, 4, 3)}),
+)
+"""Kind, what both pipelines have, and what B has besides."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Two pipelines and what they differ in."""
+
+    a: Pipeline
+    b: Pipeline
+    photos: tuple[int, ...]
+
+    def truth(self, *, raw: bool) -> set[str]:
+        """Return the kinds of differences that are to be named."""
+        found = _truth(self.a, self.b)
+        if raw:
+            return found
+        # By arrays alone, kernels are told apart only where the images are framed alike.
+        kernels = {"kernel", "antialias"}
+        if found & kernels and not found & {"fit", "size"}:
+            found.add("resampling")
+        if found & {"fit", "size"}:
+            found.discard("half-pixel")
+        return found - kernels
+
+
+def _truth(a: Pipeline, b: Pipeline) -> set[str]:
+    found = set()
+    direct = {
+        "fit": "fit", "size": "size", "flip": "flip", "channels": "channels", "scale": "scale",
+        "mean": "mean", "deviation": "deviation", "dtype": "dtype", "order": "order",
+        "clip": "clipping", "rounding": "rounding",
+    }  # fmt: skip
+    for field, kind in direct.items():
+        if getattr(a, field) != getattr(b, field):
+            found.add(kind)
+    if a.fit == b.fit == "letterbox":
+        found |= {"padding-side"} if a.side != b.side else set()
+        found |= {"padding-value"} if a.value != b.value else set()
+    if a.fit == b.fit == "shorter" and a.offset != b.offset:
+        found.add("crop")
+    lead = [p.layout != "CHW" for p in (a, b)]
+    found |= {"batch-axis"} if lead[0] != lead[1] else set()
+    axes = [p.layout.removeprefix("N") for p in (a, b)]
+    found |= {"layout"} if axes[0] != axes[1] else set()
+    (kernel_a, smooth_a, centre_a), (kernel_b, smooth_b, centre_b) = (
+        METHODS[p.resize] for p in (a, b)
+    )
+    found |= {"kernel"} if kernel_a != kernel_b else set()
+    found |= {"antialias"} if None not in (smooth_a, smooth_b) and smooth_a != smooth_b else set()
+    found |= {"half-pixel"} if centre_a and centre_b and centre_a != centre_b else set()
+    return found
+
+
+def _visible(trial: Trial) -> bool:
+    """Return whether the pixels can show every difference of a trial."""
+    a, b = trial.a, trial.b
+    kernels = [METHODS[p.resize][0] for p in (a, b)]
+    if a.rounding != b.rounding and "nearest" in kernels:
+        return False  # a byte that is picked is a byte, rounded or not
+    if "fp16" in (a.rounding, b.rounding) and a.rounding != b.rounding:
+        fp16 = a if a.rounding == "fp16" else b
+        if fp16.scale == 1 and (fp16.mean, fp16.deviation) == NONE:
+            return False  # whole numbers are FP16 numbers
+    # Beyond 0 to 255 go only these, and only on floats.
+    overshoots = all("bicubic" in k or "lanczos" in k for k in kernels)
+    floats = all(p.rounding == "none" and p.resize.startswith("o") for p in (a, b))
+    unrounded = all(p.rounding == "round" or p.resize.startswith("o") for p in (a, b))
+    return (a.clip == b.clip or (overshoots and floats)) and (
+        unrounded or a.rounding == "fp16" or b.rounding == "fp16"
+    )
+
+
+def _combined(draw: random.Random, count: int) -> Trial:
+    """Return a trial of `count` differences of different kinds."""
+    while True:
+        chosen = draw.sample(SINGLES, count)
+        common: Change = {}
+        for _, base, _ in chosen:
+            common |= base
+        changed: Change = {}
+        for _, _, change in chosen:
+            changed |= change
+        if sum(len(change) for _, _, change in chosen) != len(changed):
+            continue
+        a = Pipeline(**common)
+        trial = Trial(a, replace(a, **changed), _photos(draw))
+        kinds = {kind for kind, _, _ in chosen}
+        if len(kinds) == count and trial.truth(raw=True) == kinds and _visible(trial):
+            return trial
+
+
+def _photos(draw: random.Random) -> tuple[int, ...]:
+    return tuple(draw.sample(range(len(PHOTOS)), SAMPLES))
+
+
+def trials(seed: int = SEED) -> dict[str, list[Trial]]:
+    """Return the trials: one, two and three differences."""
+    draw = random.Random(seed)  # noqa: S311 - no secret
+    singles = []
+    for _, base, change in SINGLES:
+        a = Pipeline(**base)
+        singles.append(Trial(a, replace(a, **change), _photos(draw)))
+    return {
+        "single": singles,
+        "pairs": [_combined(draw, 2) for _ in range(PAIRS)],
+        "triples": [_combined(draw, 3) for _ in range(TRIPLES)],
+    }
+
+
+def photos() -> list[Image]:
+    """Return the photos, u8[h, w, 3].
+
+    Raises:
+        ImportError: scikit-image, OpenCV or Pillow is missing.
+    """
+    import cv2  # noqa: F401, PLC0415
+    import skimage  # noqa: PLC0415
+    from PIL import Image as Pillow  # noqa: PLC0415
+
+    folder = Path(skimage.__file__).parent / "data"
+    return [np.asarray(Pillow.open(folder / name).convert("RGB")) for name in PHOTOS]
+
+
+def compare(trial: Trial, raws: Sequence[Image], *, raw: bool) -> set[str]:
+    """Return the kinds of differences that are named."""
+    chosen = [raws[i] for i in trial.photos]
+    shown = [chosen[i] for i in trial.a.order] if raw else None
+    report = compare_arrays(trial.a(chosen), trial.b(chosen), raws=shown)
+    return {difference.kind for difference in report.differences}
+
+
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Compare all pairs of pipelines, and pipelines with themselves."""
+    try:
+        raws = photos()
+    except ImportError as error:
+        return [], f"{error.name} is not installed (pip install --group bench)"
+    onnxruntime.set_default_logger_severity(3)
+    started = time.monotonic()
+    wrong: list[dict[str, Any]] = []
+    figures = []
+    planned = trials()
+    for raw, how in ((True, "with raw samples"), (False, "by arrays alone")):
+        for group, members in planned.items():
+            right = 0
+            for trial in members:
+                told, truth = compare(trial, raws, raw=raw), trial.truth(raw=raw)
+                right += told == truth
+                if told != truth:
+                    wrong.append(_wrong(trial, group, how, told, truth))
+            what = f"{group} of differences named right, {how}"
+            share = right / len(members)
+            note = f"{right} of {len(members)}"
+            if not raw or group == "triples":
+                figures.append(reported(what, share, note))
+            else:
+                figures.append(at_least(what, share, 1.0 if group == "single" else 0.95, note))
+        alarms = _false_alarms(planned, raws, raw=raw)
+        figures.append(
+            equal(f"false alarms on {ALARMS} pipelines that do the same, {how}", alarms, 0)
+        )
+    total = sum(map(len, planned.values())) + ALARMS
+    figures.append(
+        reported("seconds for each comparison", (time.monotonic() - started) / 2 / total)
+    )
+    bench.details["preprocessing"] = {"seed": SEED, "wrong": wrong}
+    return figures, None
+
+
+def _false_alarms(planned: dict[str, list[Trial]], raws: Sequence[Image], *, raw: bool) -> int:
+    """Return how many comparisons name a difference where there is none.
+
+    Each pipeline against itself, against itself with the normalisation as a gain and an offset
+    in float32, and with a float noise of 1e-7; and the same kernel of two libraries.
+    """
+    draw = random.Random(SEED)  # noqa: S311 - no secret
+    noise = np.random.default_rng(SEED)
+    alarms = 0
+    for trial in draw.sample([t for group in planned.values() for t in group], SAME):
+        pipeline = trial.b
+        chosen = [raws[i] for i in trial.photos]
+        shown = [chosen[i] for i in pipeline.order] if raw else None
+        made = pipeline(chosen)
+        shaken = [x * (1 + 1e-7 * noise.standard_normal(x.shape)).astype(x.dtype) for x in made]
+        shaken = [x.astype(made[0].dtype) for x in shaken]
+        for other in (made, pipeline(chosen, other_order=True), shaken):
+            alarms += bool(compare_arrays(made, other, raws=shown).differences)
+    chosen = list(raws[:SAMPLES])
+    for fit in FITS:
+        for one, other_one in TWINS.items():
+            pair = [Pipeline(fit=fit, resize=resize)(chosen) for resize in (one, other_one)]
+            shown = chosen if raw else None
+            alarms += bool(compare_arrays(pair[0], pair[1], raws=shown).differences)
+    return alarms
+
+
+def _wrong(trial: Trial, group: str, how: str, told: set[str], truth: set[str]) -> dict[str, Any]:
+    a, b = asdict(trial.a), asdict(trial.b)
+    return {
+        "group": group,
+        "how": how,
+        "told": sorted(told),
+        "truth": sorted(truth),
+        "photos": [PHOTOS[i] for i in trial.photos],
+        "a": {k: v for k, v in a.items() if v != getattr(Pipeline(), k)},
+        "b": {k: v for k, v in b.items() if v != a[k]},
+    }

@@ -1,0 +1,126 @@
+"""What two preprocessing pipelines differ in."""
+
+from typing import Literal
+
+from halfwise.records.judged import OutputError
+from halfwise.records.record import Record
+
+DifferenceKind = Literal[
+    "batch-axis",
+    "layout",
+    "dtype",
+    "order",
+    "flip",
+    "channels",
+    "scale",
+    "mean",
+    "deviation",
+    "normalisation",
+    "padding-side",
+    "padding-value",
+    "fit",
+    "crop",
+    "size",
+    "kernel",
+    "antialias",
+    "resampling",
+    "half-pixel",
+    "rounding",
+    "clipping",
+    "shape",
+    "values",
+]
+Weight = Literal["error", "warning", "info"]
+
+
+class InputDifference(Record):
+    """One thing that two pipelines do differently.
+
+    Attributes:
+        kind: Which; "resampling" is a kernel or antialiasing where no more can be told, "fit" how
+            the image is fitted to its frame (stretched, letterboxed, cropped), "normalisation" one
+            that no single gain and offset explain, "values" what nothing here explains.
+        severity: "error" changes what the model sees, "warning" changes it by little, "info" is
+            only how arrays are stored.
+        sentence: What B does differently.
+        a: What A does, in a few words.
+        b: What B does.
+        evidence: The numbers that tell it; empty where the words are all there is.
+    """
+
+    kind: DifferenceKind
+    severity: Weight
+    sentence: str
+    a: str
+    b: str
+    evidence: str = ""
+
+
+class InputComparison(Record):
+    """One input, from two pipelines.
+
+    Attributes:
+        name: Its name in A.
+        name_b: Its name in B.
+        samples: How many samples were compared.
+        shape_a: Shape of A's first sample.
+        shape_b: Shape of B's first sample.
+        dtype_a: Type of A.
+        dtype_b: Type of B.
+        differences: What differs, in the order in which pipelines do it; empty where nothing does.
+        largest: Largest |A − B| before, in B's unit; None where the shapes differ.
+        residual_max: Largest |transformed A − B| over the pixels that both have.
+        residual_rms: Its root mean square, likewise.
+        level: One of 255 levels in B's unit, which residuals compare with.
+        exact: Whether nothing but rounding is left (`residual_max` is one level or less).
+        order: Which sample of A each of B is.
+        code: Python that turns a sample of A into one of B, with NumPy alone; empty where nothing
+            is to be done.
+        pipeline_a: How A resizes, fitted on raw images; None without them.
+        pipeline_b: How B does.
+    """
+
+    name: str
+    name_b: str
+    samples: int
+    shape_a: tuple[int, ...]
+    shape_b: tuple[int, ...]
+    dtype_a: str
+    dtype_b: str
+    differences: tuple[InputDifference, ...]
+    largest: float | None
+    residual_max: float
+    residual_rms: float
+    level: float
+    exact: bool
+    order: tuple[int, ...]
+    code: str = ""
+    pipeline_a: str | None = None
+    pipeline_b: str | None = None
+
+
+class PreprocessingReport(Record):
+    """Two pipelines, compared.
+
+    Attributes:
+        a: Where A came from.
+        b: Where B came from.
+        inputs: By input.
+        notes: What was understood, and warnings.
+        outputs: What the difference does to the model's outputs, B against A; None without a model
+            or where the model cannot run on both (a note tells why).
+        outputs_mapped: The same for B against A as the code transforms it: what would be left if A
+            did as B does; None where nothing was transformed, or as `outputs`.
+    """
+
+    a: str
+    b: str
+    inputs: tuple[InputComparison, ...]
+    notes: tuple[str, ...] = ()
+    outputs: dict[str, OutputError] | None = None
+    outputs_mapped: dict[str, OutputError] | None = None
+
+    @property
+    def same(self) -> bool:
+        """Whether the model sees the same: nothing differs but how arrays are stored."""
+        return all(d.severity == "info" for each in self.inputs for d in each.differences)

@@ -1,0 +1,12 @@
+"""Compares two preprocessing pipelines by what they make of the same samples.
+
+In the order of cost: `layout` (axes), `matching` (order of samples, flips), `padding` and `framing`
+(letterboxing), `registration` and `alignment` (where the images lie in each other), `photometry`,
+`normalisation` and `tone` (channels, scale, mean, deviation, rounding, clipping), and, with raw
+images, `resampling` and `resizing` (which kernel each pipeline has). `comparing` is the whole.
+"""
+
+from halfwise.stages.preprocessing.comparing import compare_arrays
+from halfwise.stages.preprocessing.program import transformation
+
+__all__ = ["compare_arrays", "transformation"]

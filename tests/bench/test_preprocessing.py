@@ -1,0 +1,48 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.preprocessing import METHODS, PAIRS, RESIZERS, SINGLES, TRIPLES, Pipeline, Trial, trials
+
+PLAIN = Pipeline(order=(0, 1))
+
+
+def test_trials_are_the_same_each_time_and_differ_by_seed():
+    assert trials() == trials()
+    assert trials(1)["pairs"] != trials(2)["pairs"]
+
+
+def test_each_trial_differs_in_as_many_things_as_it_says():
+    planned = trials()
+    assert [len(planned[group]) for group in planned] == [len(SINGLES), PAIRS, TRIPLES]
+    for count, group in enumerate(planned.values(), start=1):
+        assert all(len(trial.truth(raw=True)) == count for trial in group)
+    assert [t.truth(raw=True) for t in planned["single"]] == [{kind} for kind, _, _ in SINGLES]
+
+
+def test_what_arrays_alone_can_tell():
+    kernel = Trial(Pipeline(), Pipeline(resize="opencv linear"), ())
+    assert (kernel.truth(raw=True), kernel.truth(raw=False)) == ({"antialias"}, {"resampling"})
+    both = Trial(Pipeline(), Pipeline(resize="opencv linear", size=256), ())
+    assert both.truth(raw=False) == {"size"}
+    assert RESIZERS.keys() == METHODS.keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "shape"),
+    [
+        ({}, (1, 3, 224, 224)),
+        ({"layout": "NHWC"}, (1, 224, 224, 3)),
+        ({"layout": "CHW", "size": 64}, (3, 64, 64)),
+        ({"fit": "shorter"}, (1, 3, 224, 224)),
+        ({"fit": "letterbox", "side": "start"}, (1, 3, 224, 224)),
+    ],
+)
+def test_pipelines(change, shape):
+    photos = list(np.random.default_rng(1).integers(0, 256, (2, 300, 400, 3), np.uint8))
+    pipeline = replace(PLAIN, **change)
+    made = pipeline(photos)
+    assert made[0].shape == shape
+    other = pipeline(photos, other_order=True)
+    assert np.allclose(made[1], other[1], atol=1e-5)
