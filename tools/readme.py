@@ -3,20 +3,24 @@
 usage: python tools/readme.py [--check]
 
 Replaces what stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. `report` is the report
-of `runs/demo` (made by `make demo`), `help` the help of `halfwise fix`. With `--check` nothing is
-written; the exit code is 1 where README.md differs in more than timings.
+of `runs/demo` (made by `make demo`), `help` the help of `halfwise fix`, `engines` what the report of
+a run with TensorRT on a GPU says of its engines (`bench/results/gpu_resnet50_run.json.gz`). With
+`--check` nothing is written; the exit code is 1 where README.md differs in more than timings.
 """
 
 import argparse
+import gzip
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 COMMANDS = {"report": ("report", "runs/demo"), "help": ("fix", "--help")}
+ENGINE_RUN = ROOT / "bench" / "results" / "gpu_resnet50_run.json.gz"
 MEASURED = re.compile(r"evaluations in .*?peak memory \d+ MiB", re.DOTALL)
 
 
@@ -34,10 +38,20 @@ def output(*arguments: str, folder: Path = ROOT) -> str:
     return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
 
 
+def engines() -> str:
+    """Return what a recorded run says of its engines."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "run.json").write_bytes(gzip.decompress(ENGINE_RUN.read_bytes()))
+        told = output("report", folder)
+    begin, end = told.index("\nEngines\n") + 1, told.index("\n\nNext\n")
+    return told[begin:end]
+
+
 def with_outputs(text: str) -> str:
     """Return the README with every block made anew."""
-    for name, arguments in COMMANDS.items():
-        block = f"<!-- begin {name} -->\n```text\n{output(*arguments)}\n```\n<!-- end {name} -->"
+    blocks = {name: output(*arguments) for name, arguments in COMMANDS.items()}
+    for name, shown in (blocks | {"engines": engines()}).items():
+        block = f"<!-- begin {name} -->\n```text\n{shown}\n```\n<!-- end {name} -->"
         pattern = re.compile(f"<!-- begin {name} -->.*?<!-- end {name} -->", re.DOTALL)
         text, count = pattern.subn(block.replace("\\", r"\\"), text)
         if count != 1:

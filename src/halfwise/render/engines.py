@@ -183,7 +183,7 @@ def _remarks(engines: Engines) -> Iterator[str]:
         if result.failure:
             yield f"{result.name} has no result: {result.failure.rstrip('.')}."
     remarks = (line for r in engines.results if r.proof for line in r.proof.remarks)
-    yield from dict.fromkeys((*engines.notes, *engines.worker.notes, *remarks))
+    yield from dict.fromkeys(f"{n[:1].upper()}{n[1:]}" for n in (*engines.notes, *remarks))
 
 
 def timing_line(latency: Latency) -> str:

@@ -196,7 +196,7 @@ def test_times_are_explained():
         "With transfers, mixed takes 1.55 ms (99th percentile 1.65 ms); without, 952 runs per "
         "second. It takes 50 MiB of GPU memory."
     )
-    assert about[2] == "keeping 9 nodes passed in 2 of 3 builds only"
+    assert about[2] == "Keeping 9 nodes passed in 2 of 3 builds only"
 
 
 def test_nothing_but_the_fp32_engine():
