@@ -14,6 +14,7 @@ from halfwise.records.built import (
     Typing,
     WorkerInfo,
 )
+from halfwise.records.compared import Comparison, NodeComparison, SideName, TensorStatus
 from halfwise.records.engine import (
     EngineLayer,
     EngineResult,
@@ -53,6 +54,7 @@ __all__ = [
     "AdjustedConstant",
     "BuildConfig",
     "BuildOutcome",
+    "Comparison",
     "Constraint",
     "Cost",
     "Criterion",
@@ -76,6 +78,7 @@ __all__ = [
     "LogReport",
     "MetricResult",
     "NetworkLayer",
+    "NodeComparison",
     "NodeName",
     "NodePrecision",
     "Observation",
@@ -94,7 +97,9 @@ __all__ = [
     "ShapeRange",
     "ShapeVerdict",
     "Side",
+    "SideName",
     "TensorName",
+    "TensorStatus",
     "Typing",
     "Unsupported",
     "Verdict",
