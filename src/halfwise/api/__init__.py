@@ -1,6 +1,7 @@
 """The library: what the commands do, as functions. The only place that chooses backends."""
 
 from halfwise.api.commands import doctor, fix, observe, report, verify
+from halfwise.api.comparing import compare
 from halfwise.api.exporting import Exported, export
 from halfwise.api.logs import explain_log
 from halfwise.api.options import Options
@@ -10,6 +11,7 @@ __all__ = [
     "Exported",
     "Options",
     "Result",
+    "compare",
     "doctor",
     "explain_log",
     "export",

@@ -75,7 +75,7 @@ def fix(
         check_types(start, device=request.settings.device, libraries=request.settings.libraries)
     if request.target is not None:
         watcher = watcher or Silent()
-        with _usable(request.target, watcher) as worker:
+        with usable_worker(request.target, watcher) as worker:
             case = _load(model, request, watcher)
             return fix_in_engines(
                 case, request, worker, watcher, start=start, out=folder, started=started
@@ -220,8 +220,12 @@ def _roles(network: Network, fmt: Format) -> Roles:
 
 
 @contextmanager
-def _usable(target: Target, watcher: Watcher) -> Iterator[Worker]:
-    """Give the first worker that was named, up and able to build."""
+def usable_worker(target: Target, watcher: Watcher) -> Iterator[Worker]:
+    """Give the first worker that was named, up and able to build.
+
+    Raises:
+        BackendMissing: it is not.
+    """
     spec = target.workers[0]
     watcher.stage("worker")
     with Worker(spec.name, spec.command) as worker:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli import doctor, explain_log, export, fix, observe, report, verify
+from halfwise.cli import compare, doctor, explain_log, export, fix, observe, report, verify
 from halfwise.errors import HalfwiseError
 
 INTERRUPTED = 130
@@ -39,6 +39,7 @@ app = typer.Typer(
 app.command("fix")(fix.command)
 app.command("verify")(verify.command)
 app.command("observe")(observe.command)
+app.command("compare")(compare.command)
 app.command("explain-log")(explain_log.command)
 app.command("report")(report.command)
 app.command("export")(export.command)

@@ -218,6 +218,14 @@ class Target:
     ]
 
 
+class EngineBudget:
+    """How many engines may be built to look into one."""
+
+    max_builds: Annotated[
+        int | None, _engine(metavar="N", help="Builds that each engine may take. Default 6.")
+    ]
+
+
 class Building:
     """How engines are built. Names of trtexec are taken as trtexec has them."""
 

@@ -74,6 +74,11 @@ class Comparison(Record):
     notes: tuple[str, ...] = ()
 
     @property
+    def different(self) -> bool:
+        """Whether an output is beyond the tolerance, or an error is born anywhere."""
+        return self.differs or bool(self.first)
+
+    @property
     def differs(self) -> bool:
         """Whether an output is beyond the tolerance."""
         return any(error > self.tolerance for error in self.outputs.values())

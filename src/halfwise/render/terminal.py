@@ -15,7 +15,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.records import LogReport, Observations, Run
+from halfwise.records import Comparison, LogReport, Observations, Run
+from halfwise.render.compared import comparison
 from halfwise.render.log import explained
 from halfwise.render.parts import Lines, Report, Table
 from halfwise.render.tensors import observed
@@ -34,6 +35,11 @@ def print_run(run: Run) -> None:
 def print_observations(observations: Observations, limit: float) -> None:
     """Print the tensors that reach `limit` or are not finite to standard output."""
     _draw(observed(observations, limit), terminal(sys.stdout))
+
+
+def print_comparison(found: Comparison) -> None:
+    """Print where two computations part to standard output."""
+    _draw(comparison(found), terminal(sys.stdout))
 
 
 def print_log(log: LogReport) -> None:

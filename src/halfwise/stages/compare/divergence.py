@@ -20,7 +20,8 @@ def compared(walk: Walk) -> Comparison:
     """Return what a walk found, as a record.
 
     Only an error that leads to an output counts as a divergence: from there every tensor is beyond
-    the tolerance. Where no output is, the first error that is born anywhere counts.
+    the tolerance, and alone it changes an output by more than that, so an infinity that a Tanh
+    swallows does not count. Where there is no such error, the one with the largest effect counts.
     """
     tolerance = tolerance_of(walk.a, walk.b)
     reading = _Reading(walk, tolerance)
@@ -71,7 +72,7 @@ class _Reading:
         if found.error is None:
             return known
         error = found.error.value
-        side = self._side(found) if error > self.tolerance else None
+        side = found.worst.side if found.worst and error > self.tolerance else None
         reads = read_by(found.node)
         return known.model_copy(
             update={
@@ -90,14 +91,16 @@ class _Reading:
     ) -> tuple[tuple[NodeName, ...], tuple[NodeName, ...]]:
         """Return the nodes of the first divergence, and the error's path to the worst output."""
         born = [n for n in nodes if n.status == "born"]
-        chosen = next((n for n in born if n.tensor in self.leads), None) or next(iter(born), None)
-        if chosen is None:
+        candidates = [n for n in born if n.tensor in self.leads] or born
+        if not candidates:
             return (), ()
+        effects: list[float] = []
+        for node in candidates:
+            effects.append(self.walk.effect(self.walk.found[node.tensor]))
+            if effects[-1] > self.tolerance:
+                break
+        chosen = candidates[effects.index(max(effects))]
         return chosen.region, self._path(chosen.tensor)
-
-    def _side(self, found: Found) -> SideName | None:
-        sides = sorted(found.significant, key=lambda s: found.born[s].value, reverse=True)
-        return sides[0] if sides else None
 
     def _is_bad(self, name: TensorName) -> bool:
         return self.errors.get(name, 0.0) > self.tolerance

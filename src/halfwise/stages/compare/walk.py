@@ -1,26 +1,51 @@
 """Go through a graph and measure each tensor of two sides, few tensors at a time."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples
 from halfwise.graph.cut import read_by, region_nodes, varying_tensors
 from halfwise.graph.model import Network, tensor_name
 from halfwise.metrics import Outputs
-from halfwise.metrics.relative import RelativeError
+from halfwise.metrics.relative import RelativeError, relative_rms
 from halfwise.records import NodeName, SideName, TensorName, TensorStatus
 from halfwise.stages.compare.regions import Regions
 from halfwise.stages.compare.sides import TOLERANCES, UNITS, Side
 
 AT_ONCE = 32
 """Nodes whose tensors are alive at a time; bounds memory."""
+REMEMBERED = 16
+"""Errors whose tensors are kept, to try what they do to the outputs; bounds memory."""
 WIGGLED = 8.0
 """An error is born where it is so many times what roundings of what the node reads would cause.
 Our choice: the roundings are drawn once, and a kernel may round at several steps."""
+
+
+@dataclass(frozen=True)
+class Born:
+    """An error that is born, on the sample where it is largest.
+
+    Attributes:
+        side: Where.
+        sample: Index of the sample.
+        error: How large it is there.
+        made: What the side has.
+        expected: What the node makes in FP32 of what it was given there.
+    """
+
+    side: SideName
+    sample: int
+    error: float
+    made: NDArray[Any]
+    expected: NDArray[Any]
 
 
 @dataclass
@@ -33,7 +58,7 @@ class Found:
         error: B against A; None until it was compared.
         lack: Why it was not.
         born: Error of each side against its node's own function of what it was given.
-        significant: Sides on which that is more than roundings explain, on some sample.
+        worst: The largest of them that is more than roundings explain; None where none is.
         given: By side, the tensors that were given there when it was measured.
     """
 
@@ -42,7 +67,7 @@ class Found:
     error: RelativeError | None = None
     lack: TensorStatus | None = None
     born: dict[SideName, RelativeError] = field(default_factory=dict)
-    significant: set[SideName] = field(default_factory=set)
+    worst: Born | None = None
     given: dict[SideName, frozenset[TensorName]] = field(default_factory=dict)
 
     def region(self, network: Network, side: SideName) -> tuple[NodeName, ...]:
@@ -87,6 +112,7 @@ class Walk:
     libraries: Sequence[Path] = ()
     progress: Callable[[int, int | None], None] = lambda _done, _total: None
     found: dict[TensorName, Found] = field(default_factory=dict)
+    _remembered: dict[TensorName, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with nothing but what is known to be lacking."""
@@ -110,7 +136,9 @@ class Walk:
             self.progress(min(start + AT_ONCE, len(names)), len(names))
 
     def measure(self, targets: Sequence[TensorName]) -> None:
-        """Measure some tensors on all samples."""
+        """Measure some tensors on all samples; what was known of them is forgotten."""
+        for name in targets:
+            self.found[name] = Found(name, self.found[name].node)
         sides = _Sides(self, targets)
         wanted = sides.wanted
         pairs = zip(self.samples, self.a.get(wanted), self.b.get(wanted), strict=True)
@@ -144,6 +172,40 @@ class Walk:
             else:
                 waiting += read_by(producers[name])
         return list(borders)
+
+    def effect(self, found: Found) -> float:
+        """Return what the error that is born at `found` does alone, to the outputs of the model.
+
+        The largest relative RMS difference of an output between the FP32 model that goes on from
+        what the side has, and one that goes on from what it should have; inf where that cannot be
+        told: another shape, or more errors than are remembered.
+        """
+        born = found.worst
+        if born is None or found.tensor not in self._remembered:
+            return inf
+        ends = [name for v in self.network.graph.outputs if (name := tensor_name(v)) in self.found]
+        if found.tensor in ends:
+            return relative_rms(born.expected, born.made)
+        behind = Regions(
+            self.network, ends, [found.tensor], device=self.device, libraries=self.libraries
+        )
+        sample = self.samples[born.sample]
+        right = behind.run(sample, {found.tensor: born.expected})
+        wrong = behind.run(sample, {found.tensor: born.made})
+        if not wrong.keys() >= right.keys():
+            return inf
+        return max((relative_rms(right[name], wrong[name]) for name in right), default=inf)
+
+    def remember(self, found: Found, born: Born) -> None:
+        """Keep the tensors of an error, if it is among the first in the graph."""
+        found.worst = born
+        self._remembered = {**self._remembered, found.tensor: None}
+        for name in [n for n in self.found if n in self._remembered][REMEMBERED:]:
+            del self._remembered[name]
+            late = self.found[name].worst
+            if late is not None:
+                nothing = np.zeros(0, np.float32)
+                self.found[name].worst = replace(late, made=nothing, expected=nothing)
 
     def _lack(self, name: TensorName) -> TensorStatus | None:
         if name not in self._varying:
@@ -195,5 +257,6 @@ class _Sides:
             natural = 0.0
             if found.tensor in wiggled:
                 natural = RelativeError().add(computed[found.tensor], wiggled[found.tensor], 0)
-            if error > WIGGLED * natural:
-                found.significant.add(name)
+            if error > WIGGLED * natural and (found.worst is None or error > found.worst.error):
+                made, expected = have[found.tensor], computed[found.tensor]
+                self._walk.remember(found, Born(name, index, error, made, expected))

@@ -1,0 +1,11 @@
+"""Make the sides of a comparison, and compare them.
+
+`sources` makes models and emulations of them, `engines` engines whose tensors are marked a few at a
+time, and `search` finds the first divergence in an engine with few builds.
+"""
+
+from halfwise.pipeline.comparing.engines import EngineMaker, EngineSide
+from halfwise.pipeline.comparing.search import look
+from halfwise.pipeline.comparing.sources import all_low, emulated, reference
+
+__all__ = ["EngineMaker", "EngineSide", "all_low", "emulated", "look", "reference"]
