@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from halfwise.backends.ort import Session
-from halfwise.case import Sample, Samples
+from halfwise.case import Samples
 from halfwise.graph.cut import giving_out
 from halfwise.metrics import Outputs
 from halfwise.records import TensorName
@@ -50,9 +50,3 @@ class ModelTensors:
         )
         for sample in self._samples:
             yield session.run(sample, wanted)
-
-
-def tensors_of(model: ir.Model, sample: Sample, names: Sequence[TensorName]) -> Outputs:
-    """Return tensors of one model on one sample."""
-    one = Samples(("sample",), lambda _: sample)
-    return next(ModelTensors(model, one).get(names))

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import onnx_ir as ir
 
-from halfwise.backends.ort import Session
-from halfwise.case import Sample
+from halfwise.backends.tensors import ModelTensors
+from halfwise.case import Sample, Samples
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.model import node_name as name_of
 from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.metrics.relative import relative_rms
 from halfwise.records import Growth, NodeName, TensorName
 
 TENSORS_AT_ONCE = 32
@@ -43,35 +43,17 @@ def growth(
         for v in n.outputs
         if v.name and is_float(v)
     ]
+    one = Samples(("sample",), lambda _: sample)
+    reference, candidate = (
+        ModelTensors(model, one, device=device, libraries=libraries)
+        for model in (network.model, low)
+    )
     errors: dict[TensorName, float] = {}
-    reference = Session(_with_outputs(network.model, names), device=device, libraries=libraries)
-    candidate = Session(_with_outputs(low, names), device=device, libraries=libraries)
     for start in range(0, len(names), TENSORS_AT_ONCE):
         chunk = names[start : start + TENSORS_AT_ONCE]
-        expected, actual = reference.run(sample, chunk), candidate.run(sample, chunk)
-        errors |= {n: _relative_rms(expected[n], actual[n]) for n in chunk}
+        expected, actual = next(reference.get(chunk)), next(candidate.get(chunk))
+        errors |= {n: relative_rms(expected[n], actual[n]) for n in chunk}
     return _records(network, errors)
-
-
-def _with_outputs(model: ir.Model, names: Sequence[TensorName]) -> ir.Model:
-    copy = model.clone()
-    wanted = set(names) - {v.name for v in copy.graph.outputs}
-    copy.graph.outputs.extend(v for n in copy.graph for v in n.outputs if v.name in wanted)
-    return copy
-
-
-def _relative_rms(expected: np.ndarray, actual: np.ndarray) -> float:
-    # Shapes differ where they depend on values (NonZero, Compress).
-    if actual.shape != expected.shape:
-        return float("inf")
-    finite = np.isfinite(expected)
-    wanted, found = expected[finite].astype(np.float64), actual[finite].astype(np.float64)
-    if not np.isfinite(found).all():
-        return float("inf")
-    signal, noise = np.square(wanted).sum(), np.square(found - wanted).sum()
-    if noise == 0:
-        return 0.0
-    return float(np.sqrt(noise / signal)) if signal > 0 else float("inf")
 
 
 def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth, ...]:
