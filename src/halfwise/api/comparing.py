@@ -137,7 +137,7 @@ class _Sources:
         if kind == _SHOWN_ENGINE and self.engines is not None:
             return self.engines.side(detail or "fp32")
         path = Path(source)
-        if holds_outputs(path):
+        if source and holds_outputs(path):
             return self._recorded(path)
         if path.suffix == ".onnx":
             return self._model(path, emulate=False)

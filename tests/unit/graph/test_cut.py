@@ -1,4 +1,5 @@
 import numpy as np
+import onnx
 
 from halfwise.backends.ort import Session
 from halfwise.graph.cut import (
@@ -9,6 +10,7 @@ from halfwise.graph.cut import (
     region_nodes,
     varying_tensors,
 )
+from halfwise.graph.model import network_from_proto
 from halfwise.records import TensorName
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -72,16 +74,12 @@ def test_constants_are_told_apart():
 
 
 def test_what_bodies_take_from_outside_is_read():
-    import onnx
-
     model = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["": 17]> g (bool c, float[4] x) => (float[4] y) {
         a = Abs(x)
         y = If(c) <then_branch = t () => (float[4] p) { p = Neg(a) },
                    else_branch = e () => (float[4] q) { r = Exp(x) q = Neg(r) }> }"""
     )
-    from halfwise.graph.model import network_from_proto
-
     network = network_from_proto(model)
     branch = next(n for n in network.nodes() if n.op_type == "If")
     assert set(read_by(branch)) == {"c", "a", "x"}

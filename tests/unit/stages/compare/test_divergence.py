@@ -1,8 +1,9 @@
 import numpy as np
+import onnx_ir as ir
 import pytest
 
-from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.emulation.tf32 import emulate_tf32
+from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.tensors import ModelTensors
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
@@ -72,8 +73,6 @@ def test_an_infinity_that_is_swallowed_is_passed_over():
     assert node.inputs[slot] is not None
     value = node.inputs[slot]
     assert value is not None
-    import onnx_ir as ir
-
     value.const_value = ir.tensor(np.float32(2))
     tensors = ModelTensors(prepared.network.model, prepared.samples)
     right = ModelSide(tensors, "right", exact=True)
@@ -93,8 +92,6 @@ def test_another_shape_is_born_where_it_arises():
     ill = models.Ill(sketch.proto(y), {"x": models.signals(4, 16, seed=1, count=2)})
     prepared = prepare(ill)
     other = prepared.network.copy()
-    import onnx_ir as ir
-
     node = next(n for n in other.graph if n.name == "t")
     node.attributes["perm"] = ir.AttrInt64s("perm", [0, 1])
     for value in (v for n in other.graph for v in n.outputs):
