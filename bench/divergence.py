@@ -4,8 +4,8 @@ A copy of a model gets one fault, drawn from a seed: weights (scaled, a channel 
 exchanged, or noise), an axis, an eps or another attribute of one node. The copy runs with ONNX
 Runtime's optimisations and again with its products in TF32, so that every tensor is rounded
 otherwise than in the original. A draw counts only if the copy runs and an output changes by more
-than twice what TF32 may change at a node; the others are counted. The models as they are, run the same two ways, must show no
-divergence.
+than twice what TF32 may change at a node; the others are counted. The models as they are, run the
+same two ways, must show no divergence.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ class Divergence:
             return None
         return {
             **fault.__dict__,
-            "error": max(results["optimised"].outputs.values()),
+            "error": f"{max(results['optimised'].outputs.values()):.3g}",
             **{rounding: list(result.first) for rounding, result in results.items()},
         }
 

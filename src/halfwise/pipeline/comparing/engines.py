@@ -178,7 +178,7 @@ class EngineMaker:
         network, run = self._run.case.network, self._run
         low = cast(Literal["fp16", "bf16"], kind) if kind in LOW_FORMATS else None
         source = run.files.fp32(network)
-        if low is not None and run.typing == "strong":
+        if low is not None and run.builds.typing == "strong":
             source = self._folder / f"all-{kind}.onnx"
             save(all_low(network, LOW_FORMATS[low], self._settings), source)
         label = {"fp32": "FP32, TF32 off", "tf32": "FP32, TF32 on"}.get(kind, f"all {kind.upper()}")
