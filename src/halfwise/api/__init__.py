@@ -2,6 +2,7 @@
 
 from halfwise.api.commands import doctor, fix, observe, report, verify
 from halfwise.api.comparing import compare
+from halfwise.api.diagnosing import diagnose
 from halfwise.api.exporting import Exported, export
 from halfwise.api.logs import explain_log
 from halfwise.api.options import Options
@@ -12,6 +13,7 @@ __all__ = [
     "Options",
     "Result",
     "compare",
+    "diagnose",
     "doctor",
     "explain_log",
     "export",

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from numpy.typing import NDArray
+
 from halfwise.api.commands import usable_worker
 from halfwise.api.engine_options import TENSORRT
 from halfwise.api.loading import load_case, load_model
@@ -16,10 +18,9 @@ from halfwise.backends.tensors import ModelTensors
 from halfwise.case import Case
 from halfwise.errors import CaseError, UsageError
 from halfwise.formats import BF16
-from halfwise.graph.model import tensor_name
 from halfwise.pipeline.comparing import EngineMaker, emulated, look, reference
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Comparison, TensorName
+from halfwise.records import Comparison
 from halfwise.stages.check import check, check_types
 from halfwise.stages.compare import Arithmetic, ModelSide, RecordedSide, Side, Walk, compared
 from halfwise.stages.inputs import holds_outputs, load_recorded
@@ -160,28 +161,40 @@ class _Sources:
         return ModelSide(tensors, f"{how} {path}", arithmetic)
 
     def _recorded(self, path: Path) -> RecordedSide:
-        samples = self.case.calibration
-        recorded = load_recorded(path, len(samples), self.runner)
-        ranks = {
-            tensor_name(v): len(v.shape)
-            for n in self.case.network.nodes()
-            for v in n.outputs
-            if v.name and v.shape is not None
+        tensors, runner = recorded_tensors(self.case, path, self.runner)
+        names = {a.dtype.name.upper() for a in tensors[0].values()}
+        return RecordedSide(tensors, f"{runner}, on record", _arithmetic(names))
+
+
+def recorded_tensors(
+    case: Case, path: Path, runner: str | None
+) -> tuple[tuple[dict[str, NDArray[Any]], ...], str]:
+    """Return tensors on record, of each sample, without the axis that counts samples; and whose.
+
+    Raises:
+        UsageError, CaseError: see `load_recorded`; or the file holds no tensor of the model.
+    """
+    recorded = load_recorded(path, len(case.calibration), runner)
+    ranks = {
+        str(v.name): len(v.shape)
+        for n in case.network.nodes()
+        for v in n.outputs
+        if v.name and v.shape is not None
+    }
+    fitted = tuple(
+        {
+            name: array[0] if ranks.get(name) == array.ndim - 1 else array
+            for name, array in outputs.items()
         }
-        fitted = tuple(
-            {
-                name: array[0] if ranks.get(TensorName(name)) == array.ndim - 1 else array
-                for name, array in outputs.items()
-            }
-            for outputs in recorded.outputs
+        for outputs in recorded.outputs
+    )
+    known = {str(v.name) for n in case.network.nodes() for v in n.outputs}
+    if not known.intersection(fitted[0]):
+        raise CaseError(
+            f"{path} holds no tensor of the model: {', '.join(sorted(fitted[0])[:5])}.",
+            "Save outputs under the names that they have in the model.",
         )
-        if not any(name in ranks for name in fitted[0]):
-            raise CaseError(
-                f"{path} holds no tensor of the model: {', '.join(sorted(fitted[0])[:5])}.",
-                "Save outputs under the names that they have in the model.",
-            )
-        names = {a.dtype.name.upper() for a in fitted[0].values()}
-        return RecordedSide(fitted, f"{recorded.runner}, on record", _arithmetic(names))
+    return fitted, recorded.runner
 
 
 def _arithmetic(dtypes: set[str]) -> Arithmetic:

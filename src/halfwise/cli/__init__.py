@@ -13,7 +13,17 @@ from typing import Annotated
 
 import typer
 
-from halfwise.cli import compare, doctor, explain_log, export, fix, observe, report, verify
+from halfwise.cli import (
+    compare,
+    diagnose,
+    doctor,
+    explain_log,
+    export,
+    fix,
+    observe,
+    report,
+    verify,
+)
 from halfwise.errors import HalfwiseError
 
 INTERRUPTED = 130
@@ -40,6 +50,7 @@ app.command("fix")(fix.command)
 app.command("verify")(verify.command)
 app.command("observe")(observe.command)
 app.command("compare")(compare.command)
+app.command("diagnose")(diagnose.command)
 app.command("explain-log")(explain_log.command)
 app.command("report")(report.command)
 app.command("export")(export.command)

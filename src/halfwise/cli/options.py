@@ -218,6 +218,14 @@ class Target:
     ]
 
 
+class SearchTime:
+    """How long a search may take."""
+
+    time_budget: Annotated[
+        float | None, _plan(metavar="S", help="Seconds for the search. Default 300.")
+    ]
+
+
 class EngineBudget:
     """How many engines may be built to look into one."""
 

@@ -15,6 +15,7 @@ from halfwise.records.built import (
     WorkerInfo,
 )
 from halfwise.records.compared import Comparison, NodeComparison, SideName, TensorStatus
+from halfwise.records.diagnosis import Rung, RungName, Sign
 from halfwise.records.engine import (
     EngineLayer,
     EngineResult,
@@ -92,12 +93,15 @@ __all__ = [
     "Recipe",
     "Record",
     "Run",
+    "Rung",
+    "RungName",
     "Search",
     "Severity",
     "ShapeRange",
     "ShapeVerdict",
     "Side",
     "SideName",
+    "Sign",
     "TensorName",
     "TensorStatus",
     "Typing",

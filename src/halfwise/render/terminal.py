@@ -17,6 +17,7 @@ from rich.text import Text
 
 from halfwise.records import Comparison, LogReport, Observations, Run
 from halfwise.render.compared import comparison
+from halfwise.render.diagnosis import diagnosed
 from halfwise.render.log import explained
 from halfwise.render.parts import Lines, Report, Table
 from halfwise.render.tensors import observed
@@ -29,7 +30,8 @@ WIDTH = 100
 
 def print_run(run: Run) -> None:
     """Print the report on a run to standard output."""
-    _draw(report(run), terminal(sys.stdout))
+    shown = diagnosed(run) if run.kind == "diagnose" else report(run)
+    _draw(shown, terminal(sys.stdout))
 
 
 def print_observations(observations: Observations, limit: float) -> None:

@@ -4,8 +4,9 @@ A tensor that is made an output ends a fusion there, so the engine that is looke
 How far that changed the final outputs is measured and told.
 """
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, cast
 
@@ -23,7 +24,7 @@ from halfwise.pipeline.comparing.sources import all_low
 from halfwise.pipeline.engines import EngineRun
 from halfwise.pipeline.engines.files import save
 from halfwise.progress import Watcher
-from halfwise.records import BuildOutcome, TensorName, TensorStatus
+from halfwise.records import BuildOutcome, Criterion, TensorName, TensorStatus, Verdict
 from halfwise.render.wording import count, number
 from halfwise.stages.compare.sides import Arithmetic
 
@@ -160,12 +161,75 @@ class EngineMaker:
         self._folder = folder
 
     @property
-    def engine_run(self) -> EngineRun:
-        """What builds and measures."""
-        return self._run
+    def case(self) -> Case:
+        """Whose engines it makes."""
+        return self._run.case
 
-    def side(self, kind: str) -> EngineSide:
+    @property
+    def settings(self) -> EngineSettings:
+        """How they are built."""
+        return self._run.engine_settings
+
+    @property
+    def rounds(self) -> int:
+        """Builds that may be spent on looking into one engine, the plain one aside."""
+        return max(1, self.settings.max_builds - 1)
+
+    @property
+    def tf32_override(self) -> str | None:
+        """`NVIDIA_TF32_OVERRIDE` in the worker's environment."""
+        return self._run.worker.info.tf32_override
+
+    def of(self, case: Case) -> "EngineMaker":
+        """Return what makes engines of another case on the same worker, the same way."""
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        run, settings = self._run, replace(self.settings, profiles=())
+        return EngineMaker(case, self._settings, settings, run.worker, folder, run.watcher)
+
+    def judge(
+        self, build: BuildOutcome, references: Sequence[Outputs], criterion: Criterion | None
+    ) -> Verdict:
+        """Return the verdict on an engine; `criterion` None is the user's, metric included."""
+        assert build.engine is not None
+        samples = self.case.calibration
+        if self.case.metric is not None:
+            criterion = None
+        return self._run.measure.judge(build.engine, samples, references, criterion).verdict
+
+    def override_effect(self, build: BuildOutcome) -> float:
+        """Return what NVIDIA_TF32_OVERRIDE changes: set to 0 where it is not set, else unset.
+
+        The engine runs again in a worker of that environment: the largest relative RMS difference
+        of an output.
+
+        Raises:
+            HalfwiseError: no such worker comes up, or it cannot run the engine.
+        """
+        assert build.engine is not None
+        worker = self._run.worker
+        set_ = ("-u", "NVIDIA_TF32_OVERRIDE") if self.tf32_override else ("NVIDIA_TF32_OVERRIDE=0",)
+        command = worker.info.command
+        path = self._folder / f"{build.number}.engine"
+        worker.fetch(build.engine, path)
+        with Worker(worker.info.name, (*command[:-1], "env", *set_, command[-1])) as other:
+            other.demand_usable()
+            engine = other.upload(path)
+            measure = replace(self._run.measure, worker=other)
+            changes = [
+                relative_rms(first[name], second[name])
+                for sample in self.case.calibration
+                for first in [self._run.measure.run(build.engine, sample)]
+                for second in [measure.run(engine, sample)]
+                for name in first
+            ]
+        return max(changes, default=0.0)
+
+    def side(
+        self, kind: str, *, settings: EngineSettings | None = None, fresh: bool = False
+    ) -> EngineSide:
         """Return an engine: "fp32" (TF32 off), "tf32", "fp16" or "bf16", everything low.
+
+        `settings` build it another way; `fresh` times all kernels anew.
 
         Raises:
             UsageError: another kind.
@@ -181,11 +245,14 @@ class EngineMaker:
         if low is not None and run.builds.typing == "strong":
             source = self._folder / f"all-{kind}.onnx"
             save(all_low(network, LOW_FORMATS[low], self._settings), source)
+        builds = replace(run.builds, settings=settings) if settings else run.builds
         label = {"fp32": "FP32, TF32 off", "tf32": "FP32, TF32 on"}.get(kind, f"all {kind.upper()}")
 
         def build(names: Sequence[TensorName]) -> BuildOutcome:
             step = f"{label}, {count(len(names), 'tensor')} marked" if names else label
-            return run.builds.build(source, step, low=low, tf32=kind == "tf32", outputs=names)
+            return builds.build(
+                source, step, low=low, tf32=kind == "tf32", outputs=names, fresh=fresh
+            )
 
         def execute(build: BuildOutcome, sample: Sample) -> Outputs:
             assert build.engine is not None

@@ -1,6 +1,5 @@
 """Rungs 2 and 3: is the ONNX file what the framework computed, and has it known faults?"""
 
-from halfwise.graph.model import tensor_name
 from halfwise.pipeline.comparing import reference
 from halfwise.pipeline.diagnosing.subject import Subject, signs_of, skipped
 from halfwise.records import Comparison, Rung
@@ -18,8 +17,10 @@ def exported(subject: Subject) -> Rung:
             "Nobody told what the framework computes.",
             "Give its outputs on these inputs: --expected outputs.npz.",
         )
-    outputs = [tensor_name(v) for v in subject.case.network.graph.outputs]
+    outputs = [str(v.name) for v in subject.case.network.graph.outputs]
     given = [{n: e[n] for n in outputs if n in e} for e in subject.expected]
+    if not given[0]:
+        return skipped(2, "export", "What the framework gave holds no output of the model.")
     wanted = [{n: r[n] for n in given[0]} for r in subject.references]
     verdict = judge_outputs(
         wanted,

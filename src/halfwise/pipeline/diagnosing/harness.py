@@ -1,6 +1,7 @@
 """Rung 1: do the inputs fit the model, and are they real?"""
 
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 
@@ -27,7 +28,9 @@ def harness(subject: Subject) -> Rung:
         name="harness",
         passed=not errors,
         how="measured",
-        cause=errors[0].text if errors else f"{count(len(subject.samples), 'sample')} fit the model.",
+        cause=errors[0].text
+        if errors
+        else f"{count(len(subject.samples), 'sample')} fit the model.",
         evidence=tuple(signs),
         advice=_advice(subject) if errors else (),
     )
@@ -35,7 +38,7 @@ def harness(subject: Subject) -> Rung:
 
 def _told(subject: Subject) -> Iterator[Sign]:
     """Yield how the inputs were read; what looks made up is an error unless it is allowed."""
-    severity = "warning" if subject.allow_random else "error"
+    severity: Literal["warning", "error"] = "warning" if subject.allow_random else "error"
     if not subject.case.real:
         yield Sign(severity=severity, text="The inputs are random: they say nothing of real data.")
     for note in subject.case.notes:
