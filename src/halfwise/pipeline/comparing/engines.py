@@ -259,7 +259,7 @@ class EngineMaker:
             return run.measure.run(build.engine, sample)
 
         return EngineSide(
-            label=f"engine, {label}",
+            label=f"engine ({label})",
             arithmetic=arithmetic,
             samples=run.case.calibration,
             build=build,

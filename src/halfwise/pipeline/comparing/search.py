@@ -14,10 +14,12 @@ MARKED = 6
 def look(walk: Walk, rounds: int) -> None:
     """Measure the tensors that tell where the first divergence is, in at most `rounds` rounds.
 
+    Tensors of floats, that is: shapes and indices cannot always be marked.
+
     Where the rounds are enough for every tensor, all are measured; else those between the last
     tensors that are right and the first that is wrong, evenly spread, ever fewer nodes apart.
     """
-    line = walk.line
+    line = [name for name in walk.line if walk.found[name].is_float]
     if len(line) <= MARKED * rounds:
         for start in range(0, len(line), MARKED):
             walk.measure(line[start : start + MARKED])

@@ -106,9 +106,9 @@ def _part(
         value.name = name
         value.shape = ir.Shape(array.shape)
         feed[name] = array.astype(value.dtype.numpy())
-    for node in model.graph:
-        for output in node.outputs:
-            output.shape = None
+    for output in (v for node in model.graph for v in node.outputs):
+        output.shape = None
+    model.graph.outputs[0].shape = ir.Shape(values[target].shape)
     return model, feed
 
 

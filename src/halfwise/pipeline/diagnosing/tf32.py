@@ -102,7 +102,7 @@ def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Si
     signs = signs_of(verdict, side.label)
     exact, _ = engines.side("fp32").plain()
     signs += signs_of(
-        engines.judge(exact, subject.references, subject.same_function), "engine, FP32, TF32 off"
+        engines.judge(exact, subject.references, subject.same_function), "engine (FP32, TF32 off)"
     )
     override = engines.tf32_override
     if override is None:

@@ -81,7 +81,7 @@ class _Reading:
                 "inherited": max((self.errors.get(name, 0.0) for name in reads), default=0.0),
                 "born": max((e.value for e in found.born.values()), default=None),
                 "side": side,
-                "region": () if side is None else found.region(self.walk.network, side),
+                "region": () if side is None else self.walk.region(found, side),
                 "worst_sample": self.walk.samples.ids[found.error.worst_sample],
             }
         )

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples
 from halfwise.graph.cut import read_by, region_nodes, varying_tensors
-from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.roles import is_float
 from halfwise.metrics import Outputs
 from halfwise.metrics.relative import RelativeError, relative_rms
 from halfwise.records import NodeName, SideName, TensorName, TensorStatus
@@ -70,9 +71,10 @@ class Found:
     worst: Born | None = None
     given: dict[SideName, frozenset[TensorName]] = field(default_factory=dict)
 
-    def region(self, network: Network, side: SideName) -> tuple[NodeName, ...]:
-        """Return the nodes among which an error that is born on `side` arises."""
-        return region_nodes(network, self.tensor, self.given[side])
+    @property
+    def is_float(self) -> bool:
+        """Whether the tensor holds floating-point numbers."""
+        return any(is_float(v) for v in self.node.outputs if v.name == self.tensor)
 
 
 def comparable(network: Network) -> dict[TensorName, ir.Node]:
@@ -151,6 +153,18 @@ class Walk:
                 else:
                     found.lack = self._lack(name) or "fused"
             sides.add(sample, {"a": first, "b": second}, index)
+
+    def region(self, found: Found, side: SideName) -> tuple[NodeName, ...]:
+        """Return the nodes among which an error that is born on `side` arises.
+
+        Where few tensors are asked for, those that compute shapes and indices are left out: nobody
+        asks for what they give.
+        """
+        nodes = region_nodes(self.network, found.tensor, found.given[side])
+        if not self.side(side).few:
+            return nodes
+        floats = {node_name(f.node) for f in self.found.values() if f.is_float}
+        return tuple(name for name in nodes if name in floats)
 
     def side(self, name: SideName) -> Side:
         """Return a side by name."""

@@ -48,7 +48,7 @@ def test_an_engine_that_is_right(engines):
     assert not found.differs
     assert found.builds == 3
     assert found.notes == (
-        "Marking tensors did not change the final outputs of engine, FP32, TF32 off.",
+        "Marking tensors did not change the final outputs of engine (FP32, TF32 off).",
     )
 
 
@@ -56,7 +56,7 @@ def test_an_engine_that_is_right(engines):
 def test_a_faulty_kernel_is_found(engines, version):
     found = compared(walk_of(engines(version, broken={"b": 1.1})))
     assert found.first == ("b",)
-    assert found.b == "engine, FP32, TF32 off"
+    assert found.b == "engine (FP32, TF32 off)"
 
 
 def test_few_builds_narrow_it_down(engines):
