@@ -5,12 +5,15 @@ exchanged, or noise), an axis, an eps or another attribute of one node. The copy
 Runtime's optimisations and again with its products in TF32, so that every tensor is rounded
 otherwise than in the original. A draw counts only if the copy runs and an output changes by more
 than twice what TF32 may change at a node; the others are counted. The models as they are, run the
-same two ways, must show no divergence.
+same two ways, must show no divergence. Memory is that of a fixed number of tensors, however many
+there are.
 """
 
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +23,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from bench.figures import Figure, at_least, equal, reported
+from bench.figures import Figure, at_least, at_most, equal, reported
 from bench.runs import ROOT, Subject, Workbench
 from halfwise.api.loading import load_case, load_model
 from halfwise.api.options import understand
@@ -37,6 +40,7 @@ SEED = 20
 FAULTS = 30
 WANTED = 29
 SAMPLES = 2
+NODES = (64, 512)
 _TRIES = 400
 
 
@@ -301,6 +305,12 @@ class Divergence:
         }
 
 
+def _peak(nodes: int) -> int:
+    command = [sys.executable, str(ROOT / "bench" / "compare_memory.py"), str(nodes)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     """Plant faults in every model that is here."""
     divergence = Divergence(bench.subjects())
@@ -310,6 +320,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     kinds = ", ".join(f"{sum(f['kind'] == k for f in found)} {k}" for k in _KINDS)
     rejected = sum(divergence.rejected.values())
     bench.details["divergence"] = {"seed": SEED, "faults": found, "rejected": divergence.rejected}
+    few, many = map(_peak, NODES)
     return [
         equal("faults planted", len(found), FAULTS, kinds),
         at_least("named first, copy with other kernels", named["optimised"], WANTED),
@@ -321,5 +332,11 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
             f"{len(divergence.cases)} models",
         ),
         equal("false alarms, TF32 products", controls["tf32"], 0),
+        at_most(
+            f"peak memory, {NODES[1]} nodes over {NODES[0]}",
+            many / few,
+            1.2,
+            f"{few / 1e6:.0f} and {many / 1e6:.0f} MB; each node makes 1 MB",
+        ),
         reported("draws that do not run, or change no output by 0.4 %", rejected),
     ], bench.missing()

@@ -63,36 +63,47 @@ def diagnose(
     case, refused = _case(model, request)
     for note in case.notes:
         watcher.note(note)
-    with ExitStack() as stack:
-        partial = stack.enter_context(_place(folder))
-        if refused is not None:
-            rungs: tuple[Rung, ...] = (_misfit(refused),)
+    with _place(folder) as partial:
+        if refused is None:
+            rungs = _climb(model, case, request, partial, (expected, inputs_b, runner), watcher)
         else:
-            check(
-                case.network, device=request.settings.device, libraries=request.settings.libraries
-            )
-            tensors = None
-            if expected is not None:
-                tensors = recorded_tensors(case, Path(expected), runner)[0]
-            others = (
-                None if inputs_b is None else _others(model, request, inputs_b, case.calibration)
-            )
-            subject = Subject(
-                case=case,
-                settings=request.settings,
-                folder=partial,
-                watcher=watcher,
-                allow_random=request.data.allow_random,
-                expected=tensors,
-                others=others,
-                lint=_linter(),
-                engines=_engines(stack, case, request, watcher),
-            )
-            rungs = climb(subject, LADDER)
+            rungs = (_misfit(refused),)
         run = _run(case, request, rungs, time.monotonic() - started)
         if folder is not None:
             write_run(partial, run)
     return Result(run, folder)
+
+
+def _climb(
+    model: Model,
+    case: Case,
+    request: Request,
+    folder: Path,
+    beside: tuple[str | Path | None, Inputs | None, str | None],
+    watcher: Watcher,
+) -> tuple[Rung, ...]:
+    """Return the rungs; `beside` holds expected, inputs_b and runner of `diagnose`."""
+    expected, inputs_b, runner = beside
+    settings = request.settings
+    check(case.network, device=settings.device, libraries=settings.libraries)
+    tensors = others = None
+    if expected is not None:
+        tensors, _ = recorded_tensors(case, Path(expected), runner)
+    if inputs_b is not None:
+        others = _others(model, request, inputs_b, case.calibration)
+    with ExitStack() as stack:
+        subject = Subject(
+            case=case,
+            settings=settings,
+            folder=folder,
+            watcher=watcher,
+            allow_random=request.data.allow_random,
+            expected=tensors,
+            others=others,
+            lint=_linter(),
+            engines=_engines(stack, case, request, watcher),
+        )
+        return climb(subject, LADDER)
 
 
 def _case(model: Model, request: Request) -> tuple[Case, CaseError | None]:
