@@ -52,7 +52,8 @@ def test_the_emulation_of_a_mixed_file(files):
 def test_saved_outputs(files):
     model = side(network(b=1.1).model)
     values = list(model.tensors.get(["a_out", "y_out"]))
-    np.savez(files / "out.npz", **{k: np.concatenate([v[k] for v in values]) for k in values[0]})
+    a, y = (np.concatenate([v[name] for v in values]) for name in ("a_out", "y_out"))
+    np.savez(files / "out.npz", a_out=a, y_out=y)
     found = compare(files, str(files / "out.npz"))
     status = {node.node: node.status for node in found.nodes}
     assert status["a"] == "good"

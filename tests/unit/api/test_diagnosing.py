@@ -1,4 +1,5 @@
 import shlex
+from typing import Any
 
 import numpy as np
 import onnx
@@ -6,7 +7,7 @@ import pytest
 
 from halfwise import api
 from halfwise.errors import CaseError, UsageError
-from halfwise.records import Sign
+from halfwise.records import NodeName, Sign
 from tests import models
 from tests.unit.stages.compare.copies import DATA, network, proto, side
 
@@ -86,7 +87,7 @@ def test_a_kernel_that_is_wrong(files, fake_worker):
 
 def test_a_linter_is_asked_where_there_is_one(files, monkeypatch):
     class Report:
-        findings = ()
+        findings: tuple[Any, ...] = ()
 
     monkeypatch.setattr(api, "lint", lambda _: Report, raising=False)
     assert answers(diagnose(files))[2] is True
@@ -97,7 +98,8 @@ def test_a_linter_is_asked_where_there_is_one(files, monkeypatch):
     Report.findings = (Finding,)
     last = diagnose(files).run.diagnosis[-1]
     assert last.passed is False
-    assert last.evidence == (Sign(severity="error", text="It is broken. Repair it.", nodes=("b",)),)
+    told = Sign(severity="error", text="It is broken. Repair it.", nodes=(NodeName("b"),))
+    assert last.evidence == (told,)
 
 
 def test_what_cannot_be_used_is_an_error(files):

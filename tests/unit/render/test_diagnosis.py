@@ -1,6 +1,6 @@
 from halfwise.records import Sign
 from halfwise.render.diagnosis import diagnosed
-from halfwise.render.parts import MOST_ROWS
+from halfwise.render.parts import MOST_ROWS, Lines
 from tests.unit.render.diagnoses import diagnosis, rungs
 
 
@@ -53,4 +53,6 @@ def test_what_a_model_says_cannot_repaint_the_terminal():
     failed = rungs()[-1].model_copy(update={"cause": "\x1b[2J", "advice": ("\x1b",)})
     report = diagnosed(diagnosis(diagnosis=(failed,)))
     assert "\x1b" not in report.title
-    assert not any("\x1b" in line for part in report.parts[1:] for line in part.lines)
+    shown = [part.lines for part in report.parts if isinstance(part, Lines)]
+    assert shown
+    assert not any("\x1b" in line for lines in shown for line in lines)

@@ -60,7 +60,8 @@ def test_the_reproducer_is_a_model_with_its_inputs(subject):
     with np.load(folder / "inputs.npz") as inputs, np.load(folder / "expected.npz") as expected:
         feed = {name: inputs[name][0] for name in inputs}
         found = Session(load_network(folder / "model.onnx").model).run(feed)
-        np.testing.assert_allclose(found["b_out"], expected["b_out"][0], rtol=1e-5, atol=1e-6)
+        given = np.asarray(found["b_out"], np.float32)
+        np.testing.assert_allclose(given, expected["b_out"][0], rtol=1e-5, atol=1e-6)
     assert "engine:fp32" in (folder / "README.md").read_text()
 
 

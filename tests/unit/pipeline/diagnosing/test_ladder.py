@@ -1,6 +1,8 @@
+from typing import Any
+
 from halfwise.pipeline.diagnosing.ladder import LADDER, climb
 from halfwise.pipeline.diagnosing.subject import skipped
-from halfwise.records import Rung
+from halfwise.records import Rung, RungName
 
 
 def fixed(number, name, passed):
@@ -8,7 +10,7 @@ def fixed(number, name, passed):
 
 
 def test_the_first_that_fails_ends_it(subject):
-    ladder = [
+    ladder: list[tuple[RungName, Any]] = [
         ("harness", fixed(1, "harness", True)),
         ("export", lambda _: skipped(2, "export", "nobody knows")),
         ("model", fixed(3, "model", False)),
