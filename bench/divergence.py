@@ -60,13 +60,13 @@ class Saboteur:
 
     def __init__(self, network: Network, name: str, rng: random.Random) -> None:
         # The normal form: nodes have names, constants are initializers.
-        self._file = Path(tempfile.mkdtemp(prefix="halfwise-bench-")) / "model.onnx"
-        onnx.save(helper_proto(network), self._file)
+        self.file = Path(tempfile.mkdtemp(prefix="halfwise-bench-")) / "model.onnx"
+        onnx.save(helper_proto(network), self.file)
         self._name, self._rng = name, rng
 
     def fault(self, kind: str) -> tuple[onnx.ModelProto, Fault] | None:
         """Return a copy with a fault of a kind, None where no node can have one."""
-        model = onnx.load(self._file)
+        model = onnx.load(self.file)
         ways = list(_KINDS[kind](model, self._rng))
         if not ways:
             return None
