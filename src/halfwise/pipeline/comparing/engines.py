@@ -26,7 +26,7 @@ from halfwise.pipeline.engines.files import save
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, Criterion, TensorName, TensorStatus, Verdict
 from halfwise.render.wording import count, number
-from halfwise.stages.compare.sides import Arithmetic
+from halfwise.stages.compare import OTHER_KERNELS, TOLERANCES, Arithmetic
 
 _SAME = 1e-6
 """Relative RMS difference of final outputs below which marking changed nothing that matters: what
@@ -65,6 +65,11 @@ class EngineSide:
     absent: set[TensorName] = field(default_factory=set)
     change: float = 0.0
     _plain: tuple[BuildOutcome, list[Outputs]] | None = None
+
+    @property
+    def tolerance(self) -> float:
+        """That of its arithmetic in TensorRT's kernels."""
+        return max(OTHER_KERNELS, TOLERANCES[self.arithmetic])
 
     def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
         """Yield, for each sample, those of `names` that the engine gives.

@@ -11,6 +11,7 @@ magnitudes along the way: neither a small tensor nor an amplified error is taken
 
 from halfwise.stages.compare.divergence import compared
 from halfwise.stages.compare.sides import (
+    OTHER_KERNELS,
     TOLERANCES,
     Arithmetic,
     ModelSide,
@@ -22,6 +23,7 @@ from halfwise.stages.compare.walk import AT_ONCE, Found, Walk, comparable
 
 __all__ = [
     "AT_ONCE",
+    "OTHER_KERNELS",
     "TOLERANCES",
     "Arithmetic",
     "Found",

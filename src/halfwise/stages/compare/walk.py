@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf
+from math import inf, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from halfwise.metrics import Outputs
 from halfwise.metrics.relative import RelativeError, relative_rms
 from halfwise.records import NodeName, SideName, TensorName, TensorStatus
 from halfwise.stages.compare.regions import Regions
-from halfwise.stages.compare.sides import TOLERANCES, UNITS, Side
+from halfwise.stages.compare.sides import UNITS, Side
 
 AT_ONCE = 32
 """Nodes whose tensors are alive at a time; bounds memory."""
@@ -27,7 +27,8 @@ REMEMBERED = 16
 """Errors whose tensors are kept, to try what they do to the outputs; bounds memory."""
 WIGGLED = 8.0
 """An error is born where it is so many times what roundings of what the node reads would cause.
-Our choice: the roundings are drawn once, and a kernel may round at several steps."""
+Our choice: the roundings are drawn once, and a kernel may round at several steps. Over a region
+of n nodes, √n times as much."""
 
 
 @dataclass(frozen=True)
@@ -255,22 +256,24 @@ class _Sides:
                 self._add(name, sample, have, index)
 
     def _add(self, name: SideName, sample: Sample, have: Outputs, index: int) -> None:
-        regions, arithmetic = self._regions[name], self._walk.side(name).arithmetic
+        regions, side = self._regions[name], self._walk.side(name)
         computed = regions.run(sample, have)
         suspects = []
         for target, expected in computed.items():
             found = self._walk.found[TensorName(target)]
             found.given[name] = frozenset(map(TensorName, have))
             error = found.born.setdefault(name, RelativeError()).add(expected, have[target], index)
-            if error > TOLERANCES[arithmetic]:
+            if error > side.tolerance:
                 suspects.append((found, error))
         if not suspects:
             return
-        wiggled = regions.run(sample, have, UNITS[arithmetic])
+        wiggled = regions.run(sample, have, UNITS[side.arithmetic])
         for found, error in suspects:
             natural = 0.0
             if found.tensor in wiggled:
                 natural = RelativeError().add(computed[found.tensor], wiggled[found.tensor], 0)
-            if error > WIGGLED * natural and (found.worst is None or error > found.worst.error):
+            # Each node of a region rounds anew, and such errors add up like a random walk.
+            natural *= WIGGLED * sqrt(len(self._walk.region(found, name)))
+            if error > natural and (found.worst is None or error > found.worst.error):
                 made, expected = have[found.tensor], computed[found.tensor]
                 self._walk.remember(found, Born(name, index, error, made, expected))

@@ -1,8 +1,12 @@
 import numpy as np
 import pytest
 
+from halfwise.case import Settings
+from halfwise.pipeline.comparing import emulated, reference
 from halfwise.records import TensorName
+from halfwise.stages.compare import Walk, compared
 from halfwise.stages.compare.sides import RecordedSide, tolerance_of
+from tests.unit.graph.sketch import Sketch
 from tests.unit.stages.compare.copies import SAMPLES, comparison, network, side, walked
 
 A, Y = TensorName("a_out"), TensorName("y_out")
@@ -51,3 +55,20 @@ def test_a_record_of_the_same_is_the_same():
     assert walk.found[Y].error is not None
     assert walk.found[Y].error.value == pytest.approx(0, abs=1e-6)
     assert np.isfinite(walk.found[A].born["b"].value)
+
+
+def test_roundings_that_add_up_over_a_region_are_no_fault():
+    sketch, rng = Sketch(), np.random.default_rng(1)
+    x = sketch.input("x", [4, 16])
+    for i in range(40):
+        weight = np.linalg.qr(rng.normal(size=(16, 16)))[0].astype(np.float32)
+        x = sketch.op("MatMul", x, weight, name=f"n{i}")
+    whole = sketch.network(x)
+    low = emulated(whole, SAMPLES, Settings(), "fp16")
+    on_record = RecordedSide(list(low.get([TensorName(x)])), "low", "fp16")
+    right = reference(whole, SAMPLES, Settings())
+    walk = Walk(whole, SAMPLES, right, on_record)
+    walk.all()
+    found = compared(walk)
+    assert found.outputs[TensorName(x)] > found.tolerance / 2
+    assert found.first == ()
