@@ -136,7 +136,7 @@ class _Sources:
         if kind == "emulation" and detail.endswith(".onnx"):
             return self._model(Path(detail), emulate=True)
         if kind == _SHOWN_ENGINE and self.engines is not None:
-            return self.engines.side(detail or "fp32")
+            return self.engines.shown(self.engines.side(detail or "fp32"))
         path = Path(source)
         if source and holds_outputs(path):
             return self._recorded(path)

@@ -181,9 +181,7 @@ class _Fault:
 
 def _faulty(fault: _Fault, signs: Sequence[Sign], verdict: Verdict) -> Rung:
     subject, side = fault.subject, fault.side
-    found, walk = _walked(
-        subject, fault.right, side, subject.engines.rounds if subject.engines else 1
-    )
+    found, walk = _walked(subject, fault.right, fault.engines.shown(side), fault.engines.rounds)
     tried = list(fault.attempts(_around(walk, found)))
     cured = [sign for sign in tried if sign.severity == "warning"]
     saved = save_reproducer(fault.engines, walk, found, subject.folder, verdict.worst_sample)

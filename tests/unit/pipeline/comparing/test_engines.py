@@ -2,37 +2,12 @@
 
 import pytest
 
-from halfwise.backends.tensorrt.client import Worker
-from halfwise.case import Case, EngineSettings, Settings
-from halfwise.errors import UsageError
-from halfwise.pipeline.comparing import EngineMaker, look, reference
-from halfwise.progress import Silent
-from halfwise.records import Criterion, TensorName
+from halfwise.case import Settings
+from halfwise.pipeline.comparing import look, reference
+from halfwise.records import TensorName
 from halfwise.stages.compare import Walk, compared
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.stages.compare.copies import SAMPLES, network
-
-
-@pytest.fixture
-def engines(fake_worker, tmp_path):
-    """Make a maker whose engines have a fault in some nodes."""
-    opened = []
-
-    def make(version="10.0.1", builds=6, broken=None, lossy=None, faults=()):
-        command = fake_worker(version, faults=faults, broken=broken, lossy=lossy)
-        worker = Worker("fake", command)
-        opened.append(worker)
-        worker.__enter__()
-        whole = network()
-        case = Case(whole, SAMPLES, SAMPLES.select(()), Criterion(), None, (), "")
-        settings = EngineSettings(max_builds=builds)
-        folder = tmp_path / str(len(opened))
-        folder.mkdir()
-        return EngineMaker(case, Settings(), settings, worker, folder, Silent())
-
-    yield make
-    for worker in opened:
-        worker.__exit__(None, None, None)
 
 
 def walk_of(maker, kind="fp32", rounds=5):
@@ -100,8 +75,3 @@ def test_no_more_builds_than_allowed(engines):
     assert given[0].keys() == {"y_out"}
     assert side.builds == 1
     assert side.lack(TensorName("a_out")) is None
-
-
-def test_other_kinds_are_refused(engines):
-    with pytest.raises(UsageError, match="no engine 'int8'"):
-        engines().side("int8")
