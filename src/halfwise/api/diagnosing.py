@@ -112,9 +112,22 @@ def _case(model: Model, request: Request) -> tuple[Case, CaseError | None]:
     try:
         return load_case(model, request.data, request.criterion, split=False), None
     except CaseError as refused:
+        if _is_missing(request.data.inputs):
+            raise
         nothing = Samples((), lambda _: {})
         bare = Case(network, nothing, nothing, request.criterion, None, (), "", stored=stored)
         return bare, refused
+
+
+def _is_missing(inputs: Inputs) -> bool:
+    """Return whether inputs are a file that is not there: a mistyped name, and nothing to diagnose.
+
+    A function is named with its file, `file.py:function`.
+    """
+    if not isinstance(inputs, str | Path):
+        return False
+    path, file = Path(inputs), str(inputs).rpartition(":")[0]
+    return not path.exists() and not (file and Path(file).exists())
 
 
 def _misfit(refused: CaseError) -> Rung:

@@ -105,6 +105,9 @@ def test_a_linter_is_asked_where_there_is_one(files, monkeypatch):
 def test_what_cannot_be_used_is_an_error(files):
     with pytest.raises(CaseError, match="not a file"):
         api.diagnose(files / "nowhere.onnx", files / "x.npz")
+    with pytest.raises(CaseError, match=r"nowhere\.npz"):
+        api.diagnose(files / "m.onnx", files / "nowhere.npz", out=files / "run")
+    assert not (files / "run").exists()
     with pytest.raises(CaseError, match="expected outputs there"):
         diagnose(files, expected=files / "nowhere.npz")
     with pytest.raises(UsageError, match="exists"):

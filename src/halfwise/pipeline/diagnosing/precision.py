@@ -7,13 +7,14 @@ from halfwise.formats import BF16
 from halfwise.pipeline.comparing import all_low
 from halfwise.pipeline.diagnosing.subject import Subject, signs_of
 from halfwise.pipeline.loop import fix
-from halfwise.records import Guard, Rung, Sign
+from halfwise.records import Rung, Sign
 from halfwise.render.wording import count, listed
 from halfwise.stages.inputs import split_heldout
 from halfwise.stages.judge import judge
 from halfwise.stages.opset import with_opset_for
 
-_MOST_GUARDS = 8
+_MOST = 8
+"""Kept nodes and suspicions that are told; run.json of `fix` has all."""
 
 
 def precision(subject: Subject) -> Rung:
@@ -45,9 +46,15 @@ def precision(subject: Subject) -> Rung:
         replace(case, calibration=samples, heldout=heldout), subject.settings, subject.watcher
     )
     kept = fixed.plan.keep
-    signs += [_guard(guard) for guard in fixed.guards[:_MOST_GUARDS]]
-    signs += [Sign(severity="error", text=k.reason, nodes=(k.node,)) for k in kept[:_MOST_GUARDS]]
     nodes = tuple(k.node for k in kept)
+    guards = [g for g in fixed.guards if set(nodes).intersection(g.nodes)]
+    signs += [Sign(severity="error", text=k.reason, nodes=(k.node,)) for k in kept[:_MOST]]
+    signs += [
+        Sign(severity="warning", text=guard.message, nodes=guard.nodes) for guard in guards[:_MOST]
+    ]
+    if len(guards) < len(fixed.guards):
+        harmless = count(len(fixed.guards) - len(guards), "other suspicion")
+        signs.append(Sign(severity="info", text=f"{harmless} turned out to be harmless."))
     return Rung(
         rung=6,
         name="precision",
@@ -61,13 +68,9 @@ def precision(subject: Subject) -> Rung:
         advice=(
             "`halfwise fix` writes the model that keeps these nodes in FP32, and judges it on "
             "samples that it did not see.",
-            *dict.fromkeys(guard.fix for guard in fixed.guards[:_MOST_GUARDS] if guard.fix),
+            *dict.fromkeys(guard.fix for guard in guards[:_MOST] if guard.fix),
         ),
     )
-
-
-def _guard(guard: Guard) -> Sign:
-    return Sign(severity="warning", text=guard.message, nodes=guard.nodes)
 
 
 def _with_opset(subject: Subject) -> Case:
