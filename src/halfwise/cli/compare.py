@@ -10,7 +10,6 @@ from halfwise.cli.options import (
     Arithmetic,
     Building,
     Data,
-    EngineBudget,
     InputsOption,
     JsonOption,
     ModelArgument,
@@ -21,7 +20,20 @@ from halfwise.cli.options import (
 from halfwise.errors import PASSED, VERDICT_FAILED
 
 
-@accepts(Data, Arithmetic, Running, Worker, Building, EngineBudget)
+class Budget:
+    """How many engines may be built to look into one."""
+
+    max_builds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Builds that each engine may take. Default 6.",
+            rich_help_panel="Engines",
+        ),
+    ]
+
+
+@accepts(Data, Arithmetic, Running, Worker, Building, Budget)
 def command(
     model: ModelArgument,
     inputs: InputsOption,

@@ -18,12 +18,22 @@ from halfwise.cli.options import (
     Low,
     ModelArgument,
     Running,
-    SearchTime,
     Target,
     Worker,
     accepts,
 )
 from halfwise.cli.outcome import conclude
+
+
+class SearchTime:
+    """How long the search of rung 6 may take."""
+
+    time_budget: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S", help="Seconds for the search. Default 300.", rich_help_panel="Plan"
+        ),
+    ]
 
 
 @accepts(

@@ -218,22 +218,6 @@ class Target:
     ]
 
 
-class SearchTime:
-    """How long a search may take."""
-
-    time_budget: Annotated[
-        float | None, _plan(metavar="S", help="Seconds for the search. Default 300.")
-    ]
-
-
-class EngineBudget:
-    """How many engines may be built to look into one."""
-
-    max_builds: Annotated[
-        int | None, _engine(metavar="N", help="Builds that each engine may take. Default 6.")
-    ]
-
-
 class Building:
     """How engines are built. Names of trtexec are taken as trtexec has them."""
 
