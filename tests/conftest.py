@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from halfwise.pipeline.engines import measure
 from tests.fake_tensorrt.start import build_cuda_library, worker_command
 
 # A shared machine stalls now and then, so no deadline; a failure must come back on the next
@@ -30,3 +31,10 @@ def fake_worker(tmp_path: Path, cuda_library: Path) -> Callable[..., list[str]]:
     They share a cache and the counts of faults, in the test's own folder.
     """
     return partial(worker_command, tmp_path, cuda_library)
+
+
+@pytest.fixture
+def quick_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times engines for as long as the least number of runs takes."""
+    monkeypatch.setattr(measure, "QUICK_SECONDS", 0.01)
+    monkeypatch.setattr(measure, "THOROUGH_SECONDS", 0.01)

@@ -111,10 +111,11 @@ def _of_check(name: str, job: Job, checked: Checked) -> list[Figure]:
 
 
 def _needed(name: str, job: Job, engines: Engines) -> Figure:
-    what = f"{name}: kept nodes that no failed engine shows to be needed"
-    count = len(unproven(engines))
+    what = f"{name}: kept nodes that neither a failed engine nor a prediction shows to be needed"
+    count = len(set(unproven(engines)) - set(engines.needed_as_predicted))
     # A large plan would take a build for each of its nodes.
-    return equal(what, count, 0) if job.make is None else reported(what, count)
+    note = f"{len(engines.needed_as_predicted)} by prediction"
+    return equal(what, count, 0, note) if job.make is None else reported(what, count, note)
 
 
 def _outcomes(engines: Engines) -> str:

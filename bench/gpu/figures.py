@@ -31,7 +31,7 @@ from halfwise import report
 from halfwise.records import Run, WorkerInfo
 
 RESULTS = ROOT / "bench" / "results"
-BISECT_SECONDS = 200.0
+BISECT_SECONDS = 150.0
 
 
 def fix(job: Job, host: Host, folder: Path, end: float) -> tuple[Run | None, float, int | None]:

@@ -73,11 +73,14 @@ def _shapes(low: int, best: int) -> tuple[str, ...]:
 
 _DIGITS = ("--max-abs", str(TOLERANCE))
 # A build of these takes a minute or so: confirm with one more, and try fewer plans.
+_TWICE = ("--builds", "2")
 _FEW = ("--max-builds", "3", "--builds", "2")
 
 JOBS: Mapping[str, Job] = {
-    "digits": Job(models.digits, _DIGITS, tolerance=TOLERANCE, bisect=True, seconds=240),
-    "digits_ffn": Job(models.digits_ffn, _DIGITS, tolerance=TOLERANCE, bisect=True, seconds=240),
+    "digits": Job(models.digits, _DIGITS, _TWICE, tolerance=TOLERANCE, bisect=True, seconds=240),
+    "digits_ffn": Job(
+        models.digits_ffn, _DIGITS, _TWICE, tolerance=TOLERANCE, bisect=True, seconds=240
+    ),
     "resnet50": Job(models.resnet50, options=(*_shapes(1, BATCH), *_FEW), fast=True),
     "vit_b": Job(models.vit_b16, options=(*_shapes(1, BATCH), *_FEW), fast=True),
     "vit_b_layernorm": Job(

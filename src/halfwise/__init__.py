@@ -7,30 +7,36 @@ if TYPE_CHECKING:
         Exported,
         Options,
         Result,
+        build,
         compare,
         diagnose,
         doctor,
         explain_log,
         export,
         fix,
+        inspect,
         observe,
         report,
         verify,
+        verify_run,
     )
 
 __all__ = [
     "Exported",
     "Options",
     "Result",
+    "build",
     "compare",
     "diagnose",
     "doctor",
     "explain_log",
     "export",
     "fix",
+    "inspect",
     "observe",
     "report",
     "verify",
+    "verify_run",
 ]
 
 

@@ -158,6 +158,7 @@ class EngineSettings:
             confirmations.
         build_timeout: Seconds for one build.
         run_timeout: Seconds for one inference, timing or inspection.
+        tf32: Whether what is FP32 in mixed engines may be TF32; kept means FP32 otherwise.
         verbose: Ask for TensorRT's verbose log.
     """
 
@@ -172,4 +173,5 @@ class EngineSettings:
     max_builds: int = 6
     build_timeout: float = 1800.0
     run_timeout: float = 300.0
+    tf32: bool = False
     verbose: bool = False

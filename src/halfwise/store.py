@@ -18,19 +18,22 @@ OBSERVATIONS_FILE = "observations.json"
 MODEL_FILE = "model.onnx"
 
 
-def refuse_existing(folder: Path) -> None:
-    """Raise UsageError when `folder` exists (results are never overwritten) or cannot be made."""
+def refuse_existing(folder: Path, what: str = "folder") -> None:
+    """Raise UsageError when `folder` exists (results are never overwritten) or cannot be made.
+
+    `what` it is: a folder, or a file.
+    """
     try:
         folder.lstat()
     except FileNotFoundError:
         parent = next(p for p in folder.absolute().parents if p.exists())
         if os.access(parent, os.W_OK | os.X_OK):
             return
-        raise _not_writable(folder, f"no permission to write to {parent}") from None
+        raise _not_writable(folder, f"no permission to write to {parent}", what) from None
     except OSError as error:
-        raise _not_writable(folder, error.strerror) from error
+        raise _not_writable(folder, error.strerror, what) from error
     raise UsageError(
-        f"The output folder {folder} exists.",
+        f"The output {what} {folder} exists.",
         "Name another with -o, or remove it; halfwise overwrites nothing.",
     )
 
@@ -109,9 +112,9 @@ def read_run(folder: Path) -> Run:
         ) from error
 
 
-def _not_writable(folder: Path, reason: str | None) -> UsageError:
+def _not_writable(folder: Path, reason: str | None, what: str = "folder") -> UsageError:
     return UsageError(
-        f"Cannot make the output folder {folder}: {reason}.", "Name another folder with -o."
+        f"Cannot make the output {what} {folder}: {reason}.", f"Name another {what} with -o."
     )
 
 

@@ -52,7 +52,7 @@ def test_version(call):
         (*FIX, "--rel-max", "small"),
         (*FIX, "--io", "fp8"),
         (*FIX, "--device", "tpu"),
-        ("verify", "m.onnx", "--inputs", "x.npz"),
+        ("verify", "m.onnx", "c.onnx"),
         ("observe", "m.onnx"),
         ("observe", "m.onnx", "--inputs", "x.npz", "--limit", "-1"),
         ("report",),

@@ -9,7 +9,7 @@ import pytest
 
 from halfwise import api
 from halfwise.api.options import Data as LoadOptions
-from halfwise.case import Settings
+from halfwise.case import EngineSettings, Settings
 from halfwise.cli import main, options
 from halfwise.metrics import DEFAULT_REL_MAX
 from halfwise.records import Criterion
@@ -24,12 +24,18 @@ GROUPS = (
     options.Plan,
     options.Arithmetic,
     options.Running,
+    options.Target,
+    options.Worker,
+    options.Building,
+    options.BuildLimit,
+    options.RunLimit,
 )
 HINTS = {
     name: hint
     for group in GROUPS
     for name, hint in get_type_hints(group, include_extras=True).items()
 }
+KINDS = (Settings, LoadOptions, EngineSettings)
 GIVEN = {
     "--heldout": "h.npz",
     "--preprocess": "p.py:f",
@@ -52,6 +58,18 @@ GIVEN = {
     "--time-budget": 0.0,
     "--device": "cuda",
     "--seed": 0,
+    "--target": "tensorrt",
+    "--trt-python": "python3",
+    "--trt-command": "ssh orin python3",
+    "--trt-worker": "orin",
+    "--builds": 1,
+    "--max-builds": 9,
+    "--typing": "weak",
+    "--workspace": "4G",
+    "--optimization-level": 0,
+    "--tactic-sources": "CUBLAS,CUDNN",
+    "--build-timeout": 60.0,
+    "--run-timeout": 5.0,
 }
 
 
@@ -93,11 +111,20 @@ def test_everything_that_is_given_is_passed_on_zeros_too(given):
 def test_flags_and_repeated_options(given):
     passed = given(
         "--allow-random", "--keep", "a", "--keep", "outputs", "--keep-op", "Softmax",
-        "--lower", "b", "--ort-library", "x.so",
+        "--lower", "b", "--ort-library", "x.so", "--tf32", "--resume", "--plugin", "p.so",
+        "--minShapes", "x:1x3", "--optShapes", "x:2x3", "--maxShapes", "x:4x3",
+        "--minShapes", "x:4x3", "--timing-cache", "t.cache",
     )  # fmt: skip
     assert [str(p) for p in passed.pop("ort_library")] == ["x.so"]
+    assert str(passed.pop("timing_cache")) == "t.cache"
     assert passed == {
         "allow_random": True,
+        "tf32": True,
+        "resume": True,
+        "plugin": ["p.so"],
+        "min_shapes": ["x:1x3", "x:4x3"],
+        "opt_shapes": ["x:2x3"],
+        "max_shapes": ["x:4x3"],
         "keep": ["a", "outputs"],
         "keep_op": ["Softmax"],
         "lower": ["b"],
@@ -105,7 +132,7 @@ def test_flags_and_repeated_options(given):
 
 
 def test_stated_defaults_are_those_of_the_library():
-    defaults = {f.name: f.default for kind in (Settings, LoadOptions) for f in fields(kind)} | {
+    defaults = {f.name: f.default for kind in KINDS for f in fields(kind)} | {
         "to": Settings().fmt.name,
         "rel_max": DEFAULT_REL_MAX,
         "metric_drop": Criterion().metric_drop,
@@ -117,6 +144,7 @@ def test_stated_defaults_are_those_of_the_library():
         if found:
             stated[name] = found[1]
     assert stated.keys() >= {"to", "io", "margin", "headroom", "time_budget", "rel_max", "seed"}
+    assert stated.keys() >= {"builds", "max_builds", "build_timeout", "run_timeout"}
     for name, text in stated.items():
         default = defaults[name]
         assert text == default if isinstance(default, str) else float(text) == default

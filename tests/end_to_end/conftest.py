@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -123,3 +124,21 @@ def refused(call, tmp_path):
 def files(saved):
     """A model that is fine and its inputs."""
     return saved(models.small())
+
+
+@pytest.fixture
+def engines(call, saved, fake_worker, quick_timing):  # noqa: ARG001 - it patches
+    """Fix a model in engines of the stand-in for TensorRT: `engines(ill, *options, **knobs)`.
+
+    `version` and knobs are those of `fake_worker`. Few builds, unless options ask for more.
+    """
+
+    def engines(ill: Ill, *options, version="8.6.1", **knobs):
+        model, inputs = saved(ill)
+        command = shlex.join(fake_worker(version, **knobs))
+        few = [] if "--max-builds" in options else ["--max-builds", 1]
+        few += [] if "--builds" in options else ["--builds", 1]
+        where = ("--target", "tensorrt", "--trt-command", command)
+        return call(*fixing(model, inputs, *where, *few, *options))
+
+    return engines

@@ -87,19 +87,24 @@ class Pipe:
             self.process.wait()
             self.process.stdout.close()
 
-    def ask(self, op: str, payload: bytes = b"", **header: Any) -> Answer:
-        """Send a request; return how it ended."""
+    def send(self, op: str, payload: bytes = b"", **header: Any) -> int:
+        """Send a request; return its number."""
         self._number += 1
         assert self.process.stdin is not None
         data = memoryview(pack({"op": op, "id": self._number, **header}, payload))
         while data:
             data = data[self.process.stdin.write(data) :]
+        return self._number
+
+    def ask(self, op: str, payload: bytes = b"", **header: Any) -> Answer:
+        """Send a request; return how it ended."""
+        number = self.send(op, payload, **header)
         before: list[Mapping[str, Any]] = []
         noise = b""
         while True:
             found, content, outside = self._next()
             noise += outside
-            if found is None or found.get("id") != self._number:
+            if found is None or found.get("id") != number:
                 continue
             if found["kind"] in ("result", "error", "died"):
                 answer = Answer(found)
@@ -129,18 +134,22 @@ class Pipe:
         assert answer["kind"] == "result", answer
         return sha256
 
-    def build(self, model: onnx.ModelProto | bytes, timeout: float | None = None, **config: Any):
-        """Build an engine of a model; the answer has the worker's."""
+    def build_request(self, model: onnx.ModelProto | bytes, **config: Any) -> dict[str, Any]:
+        """Send a model; return the header of a request to build it."""
         data = model if isinstance(model, bytes) else model.SerializeToString()
         files = [{"name": "model.onnx", "sha256": self.put(data)}]
-        return self.ask(
-            "build",
-            model={"files": files, "main": "model.onnx"},
-            config=CONFIG | config,
-            timing_cache=None,
-            shared_timing_cache=False,
-            timeout=timeout,
-        )
+        return {
+            "model": {"files": files, "main": "model.onnx"},
+            "config": CONFIG | config,
+            "timing_cache": None,
+            "shared_timing_cache": False,
+        }
+
+    def build(
+        self, model: onnx.ModelProto | bytes, timeout: float | None = None, **config: Any
+    ) -> Answer:
+        """Build an engine of a model."""
+        return self.ask("build", **self.build_request(model, **config), timeout=timeout)
 
     def run(self, engine: str, op: str = "run", /, **inputs: np.ndarray) -> Answer:
         """Run, time or inspect an engine on arrays."""

@@ -25,7 +25,8 @@ class Fault:
         do: What: "segv", "abort", "kill", "hang", "close" (the process closes its pipes and stays),
             "exit", "disconnect" (the worker's supervisor is killed, as a lost connection does),
             "garbage" (bytes on standard output, then all goes on), "memory" (out of memory),
-            "raise" (an exception), or "foreign" (no implementation for a fused block).
+            "raise" (an exception), "device" (the engine is of another GPU), or "foreign" (no
+            implementation for a fused block).
         on: The calls at that place that it strikes, counted from 1; empty for all.
         when: What must hold for the engine: "low", "tf32" and "typing" equal, or all of "kept" FP32
             by constraint.
@@ -137,6 +138,13 @@ def _raise(_: Fault) -> None:
     raise RuntimeError("an exception out of the bindings")
 
 
+def _device(_: Fault) -> None:
+    raise Failure(
+        "6: The engine plan file is generated on an incompatible device, expecting compute 8.6 got "
+        "compute 9.0, please rebuild."
+    )
+
+
 def _foreign(fault: Fault) -> None:
     block = f"{{ForeignNode[{fault.nodes[0]}...{fault.nodes[-1]}]}}"
     raise Failure(
@@ -156,5 +164,6 @@ _ACTS = {
     "garbage": _garbage,
     "memory": _memory,
     "raise": _raise,
+    "device": _device,
     "foreign": _foreign,
 }

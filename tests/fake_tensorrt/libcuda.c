@@ -5,6 +5,7 @@
 
    HALFWISE_FAKE_CUDA_DEVICES   number of devices (1); 0 is a machine without a GPU
    HALFWISE_FAKE_CUDA_MEMORY    bytes of device memory (8 GiB); allocations beyond it fail
+   HALFWISE_FAKE_CUDA_UUID      a number in the device's UUID (0): what has another is another GPU
    HALFWISE_FAKE_CUDA_VERSION   what cuDriverGetVersion says (12040)
 */
 
@@ -85,7 +86,6 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
 }
 
 CUresult cuDeviceGetUuid(unsigned char *uuid, CUdevice device) {
-    /* One GPU for each user of the stub, so that tests do not wait for one another's builds. */
     uint64_t number = setting("HALFWISE_FAKE_CUDA_UUID", 0);
     memset(uuid, 0xfa, 16);
     memcpy(uuid, &number, sizeof number);

@@ -47,11 +47,12 @@ class ParserError:
     def node(self):
         return self._number
 
+    # 8.6.0 tells the place of the node only.
     def node_name(self):
-        return self._node.name if self._node is not None else ""
+        return self._node.name if self._node is not None and NUMBERS >= (9,) else ""
 
     def node_operator(self):
-        return self._node.op_type if self._node is not None else ""
+        return self._node.op_type if self._node is not None and NUMBERS >= (9,) else ""
 
     def __str__(self):
         where = f"In node {self._number} " if self._number >= 0 else ""

@@ -2,23 +2,24 @@
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Unpack
 
 import onnx_ir as ir
 
-from halfwise.api.engine_options import Target
+from halfwise.api.engine_options import WorkerOptions
 from halfwise.api.engines import fix_in_engines
+from halfwise.api.judging import understand_verify, verify_engine
 from halfwise.api.loading import load_case, load_model, load_start
 from halfwise.api.options import Inputs, Model, Options, Request, understand
-from halfwise.api.outcome import cost, final_verdict, fix_run, provenance, versions, warnings
+from halfwise.api.outcome import fix_run, verify_run, versions
 from halfwise.api.result import Result
 from halfwise.api.worker_facts import worker_facts
 from halfwise.api.workers import resolve
+from halfwise.api.working import usable
 from halfwise.backends.ort import devices
-from halfwise.backends.tensorrt.client import Worker
+from halfwise.backends.tensorrt.plans import demand_engine, is_engine
 from halfwise.case import Case
 from halfwise.errors import CaseError, UsageError
 from halfwise.formats import BF16, Format
@@ -75,7 +76,7 @@ def fix(
         check_types(start, device=request.settings.device, libraries=request.settings.libraries)
     if request.target is not None:
         watcher = watcher or Silent()
-        with usable_worker(request.target, watcher) as worker:
+        with usable(request.target.workers[0], watcher) as worker:
             case = _load(model, request, watcher)
             return fix_in_engines(
                 case, request, worker, watcher, start=start, out=folder, started=started
@@ -113,9 +114,10 @@ def verify(
 
     Args:
         model: FP32 model: path or proto.
-        candidate: Any typed model (mixed, plain FP16, a peer's), which is emulated; or the path of
-            outputs that something else computed on the inputs, which are judged as they are:
-            Polygraphy's `.json`, a folder of them, or a `.npz` (see `load_recorded`).
+        candidate: Any typed model (mixed, plain FP16, a peer's), which is emulated; the path of an
+            engine, which is run; or the path of outputs that something else computed on the inputs,
+            which are judged as they are: Polygraphy's `.json`, a folder of them, or a `.npz` (see
+            `load_recorded`).
         inputs: Samples, as for `fix`.
         out: Run folder to make; must not exist. None writes nothing.
         watcher: Is told about progress.
@@ -124,8 +126,19 @@ def verify(
     """
     started = time.monotonic()
     watcher = watcher or Silent()
-    request = understand(inputs, options)
+    request, target = understand_verify(inputs, options)
     settings, folder = request.settings, _free(out)
+    if isinstance(candidate, str | Path) and is_engine(Path(candidate)):
+        _refuse_without_emulation(request, runner)
+        engine = demand_engine(Path(candidate))
+        case = _load(model, request, watcher, split=False)
+        run = verify_engine(engine, case, request, target, watcher, started)
+        return _written(run, folder)
+    if options.keys() & WorkerOptions.__annotations__.keys():
+        raise UsageError(
+            "What names a worker has no meaning here: the candidate is no engine.",
+            "Give an engine file (.engine, .plan or .trt), or leave the TensorRT options out.",
+        )
     case = _load(model, request, watcher, split=False)
     judged = _judging(candidate, case, request, runner)
     watcher.stage("reference")
@@ -135,28 +148,9 @@ def verify(
     )
     watcher.stage("judge")
     hints = criterion_hints(case.criterion, references)
-    run = Run(
-        kind="verify",
-        criterion=case.criterion,
-        accumulate=settings.accumulate,
-        io=settings.io,
-        headroom=settings.headroom,
-        baseline=None,
-        guards=(),
-        growth=(),
-        plan=None,
-        search=None,
-        verdict=final_verdict(judged(references, nonfinite), case, request, hints),
-        original_names=dict(case.network.original_names),
-        warnings=warnings(case),
-        next_step=(),
-        cost=cost(1, time.monotonic() - started, {}),
-        provenance=provenance(case, request),
-    )
-    if folder is not None:
-        with new_folder(folder) as partial:
-            write_run(partial, run)
-    return Result(run, folder)
+    seconds = time.monotonic() - started
+    run = verify_run(case, request, judged(references, nonfinite), seconds, hints)
+    return _written(run, folder)
 
 
 def observe(
@@ -219,22 +213,6 @@ def _roles(network: Network, fmt: Format) -> Roles:
     return roles_of(network, low_type(fmt), opset=opset)
 
 
-@contextmanager
-def usable_worker(target: Target, watcher: Watcher) -> Iterator[Worker]:
-    """Give the first worker that was named, up and able to build.
-
-    Raises:
-        BackendMissing: it is not.
-    """
-    spec = target.workers[0]
-    watcher.stage("worker")
-    with Worker(spec.name, spec.command) as worker:
-        worker.demand_usable()
-        info = worker.info
-        watcher.note(f"TensorRT {info.tensorrt} on {info.gpu} ({' '.join(spec.command)})")
-        yield worker
-
-
 def _free(out: str | Path | None) -> Path | None:
     if out is None:
         return None
@@ -249,6 +227,22 @@ def _load(model: Model, request: Request, watcher: Watcher | None, *, split: boo
     for note in case.notes:
         watcher.note(note)
     return case
+
+
+def _written(run: Run, folder: Path | None) -> Result:
+    if folder is not None:
+        with new_folder(folder) as partial:
+            write_run(partial, run)
+    return Result(run, folder)
+
+
+def _refuse_without_emulation(request: Request, runner: str | None) -> None:
+    given = "--accumulate" if "accumulate" in request.given else "--runner" if runner else ""
+    if given:
+        raise UsageError(
+            f"{given} has no meaning for an engine: it runs, and nothing is emulated.",
+            "Leave it out.",
+        )
 
 
 def _judging(

@@ -9,10 +9,10 @@ from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
-from halfwise.api.commands import usable_worker
 from halfwise.api.engine_options import TENSORRT
 from halfwise.api.loading import load_case, load_model
 from halfwise.api.options import Inputs, Model, Options, Request, understand
+from halfwise.api.working import usable
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.tensors import ModelTensors
 from halfwise.case import Case
@@ -79,7 +79,7 @@ def compare(
         maker = None
         if engines:
             assert request.target is not None
-            worker = stack.enter_context(usable_worker(request.target, watcher))
+            worker = stack.enter_context(usable(request.target.workers[0], watcher))
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfwise.")))
             settings = request.target.profiled(case)
             maker = EngineMaker(case, request.settings, settings, worker, folder, watcher)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Unpack
 
 from halfwise import api
-from halfwise.api.commands import usable_worker
 from halfwise.api.comparing import recorded_tensors
 from halfwise.api.loading import load_case, load_model
 from halfwise.api.options import Inputs, Model, Options, Request, understand
 from halfwise.api.outcome import cost, provenance, warnings
 from halfwise.api.result import Result
+from halfwise.api.working import usable
 from halfwise.case import Case, Samples
 from halfwise.errors import CaseError
 from halfwise.graph.widen import widened
@@ -158,7 +158,7 @@ def _engines(
 ) -> EngineMaker | None:
     if request.target is None:
         return None
-    worker = stack.enter_context(usable_worker(request.target, watcher))
+    worker = stack.enter_context(usable(request.target.workers[0], watcher))
     scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfwise.")))
     settings = request.target.profiled(case)
     return EngineMaker(case, request.settings, settings, worker, scratch, watcher)

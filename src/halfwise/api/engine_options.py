@@ -13,16 +13,29 @@ from halfwise.errors import UsageError
 from halfwise.stages.profiles import profiles_from_options
 
 TENSORRT = "tensorrt"
+_HELP = "`halfwise COMMAND --help` explains the options."
 
 
-class EngineOptions(TypedDict, total=False):
-    """Options that need TensorRT; see the command-line options of the same names.
+class WorkerOptions(TypedDict, total=False):
+    """Where TensorRT is.
 
     Attributes:
-        target: "tensorrt": build engines, and judge in them.
         trt_python: Interpreter that can import tensorrt.
         trt_command: Command that ends in one.
         trt_worker: Name of a worker in halfwise.toml.
+        run_timeout: Seconds for one inference.
+    """
+
+    trt_python: str | Path | None
+    trt_command: str | None
+    trt_worker: str | None
+    run_timeout: float
+
+
+class BuildingOptions(WorkerOptions, total=False):
+    """How an engine is built; see the command-line options of the same names.
+
+    Attributes:
         typing: "weak" or "strong"; by default what the version prefers.
         min_shapes: trtexec's --minShapes, one per profile; profiles are those of the data without.
         opt_shapes: Likewise.
@@ -32,17 +45,10 @@ class EngineOptions(TypedDict, total=False):
         optimization_level: 0 to 5.
         tactic_sources: Names, one or more separated by commas.
         plugin: Plugin libraries on the worker's side.
-        builds: Builds of the delivered plan in weak typing.
-        max_builds: Builds that the search for a plan may use.
+        tf32: Let FP32 nodes be TF32.
         build_timeout: Seconds for one build.
-        run_timeout: Seconds for one inference.
-        resume: Go on after a run that ended early; what crashed is left out.
     """
 
-    target: Literal["tensorrt"] | None
-    trt_python: str | Path | None
-    trt_command: str | None
-    trt_worker: str | None
     typing: Literal["weak", "strong"] | None
     min_shapes: Sequence[str]
     opt_shapes: Sequence[str]
@@ -52,10 +58,23 @@ class EngineOptions(TypedDict, total=False):
     optimization_level: int | None
     tactic_sources: str | Sequence[str] | None
     plugin: Sequence[str]
+    tf32: bool
+    build_timeout: float
+
+
+class EngineOptions(BuildingOptions, total=False):
+    """Options that need TensorRT; see the command-line options of the same names.
+
+    Attributes:
+        target: "tensorrt": build engines, and judge in them.
+        builds: Builds of the delivered plan in weak typing.
+        max_builds: Builds that the search for a plan may use.
+        resume: Go on after a run that ended early; what crashed is left out.
+    """
+
+    target: Literal["tensorrt"] | None
     builds: int
     max_builds: int
-    build_timeout: float
-    run_timeout: float
     resume: bool
 
 
@@ -112,7 +131,10 @@ def engine_target(given: Mapping[str, Any]) -> Target:
     for name in ("build_timeout", "run_timeout"):
         if (value := getattr(defaults, name)) is not None:
             changed[name] = value
-    same = ("typing", "optimization_level", "builds", "max_builds", "build_timeout", "run_timeout")
+    same = (
+        *("typing", "optimization_level", "builds", "max_builds", "build_timeout", "run_timeout"),
+        "tf32",
+    )
     changed |= {name: given[name] for name in same if name in given}
     if "timing_cache" in given:
         changed["timing_cache"] = Path(given["timing_cache"])
@@ -153,6 +175,6 @@ def _check(given: Mapping[str, Any]) -> None:
         value = given.get(name)
         if value is not None and not (isfinite(value) and low <= value <= high):
             option = "--" + name.replace("_", "-")
-            raise UsageError(f"{option} is {value}; expected {expected}.")
+            raise UsageError(f"{option} is {value}; expected {expected}.", _HELP)
     if given.get("typing") not in (None, "weak", "strong"):
-        raise UsageError(f"--typing is {given['typing']!r}; expected weak or strong.")
+        raise UsageError(f"--typing is {given['typing']!r}; expected weak or strong.", _HELP)

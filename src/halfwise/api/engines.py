@@ -22,7 +22,7 @@ from halfwise.pipeline import fix as run_fix
 from halfwise.pipeline.engines import FP32_FILE, EngineRun, Proven
 from halfwise.pipeline.engines.files import save
 from halfwise.progress import Watcher
-from halfwise.records import EngineFile, Plan, Run, WorkerInfo
+from halfwise.records import EngineFile, NodeName, Plan, Run, WorkerInfo
 from halfwise.render.wording import count
 from halfwise.stages.rewrite import save_checked
 from halfwise.store import MODEL_FILE, new_folder, write_observations, write_run
@@ -62,25 +62,26 @@ def fix_in_engines(
         engines = EngineRun(case, request.settings, settings, worker, scratch, watcher, journal)
         fp32 = engines.reference()
         if fp32.verdict is None or not fp32.verdict.passed:
+            engines.builds.forget(None)
             return _refused(case, request, engines.refused(), out, started)
         fixed = run_fix(case, request.settings, watcher, start_from=start)
         proven = engines.prove(fixed)
         watcher.stage("store")
-        rewritten, plan = _delivered(fixed, proven)
-        fixed = replace(fixed, rewritten=rewritten, plan=plan, verdict=proven.verdict)
+        fixed = _delivered(fixed, proven, engines.seconds)
         hints = criterion_hints(case.criterion, fixed.references)
         found = proven.engines
         run = fix_run(case, request, fixed, time.monotonic() - started, hints, out, found)
-        if out is None:
-            return Result(run, None, rewritten.model)
-        with new_folder(out) as partial:
-            run = _store(partial, run, fixed, request, worker, journal)
-        return Result(run, out, rewritten.model)
+        if out is not None:
+            with new_folder(out) as partial:
+                run = _store(partial, run, case, fixed, request, worker, journal)
+        engines.builds.forget(found.delivered)
+        return Result(run, out, fixed.rewritten.model)
 
 
 def _store(
     partial: Path,
     run: Run,
+    case: Case,
     fixed: Fixed,
     request: Request,
     worker: Worker,
@@ -91,8 +92,8 @@ def _store(
     assert request.target is not None
     device, libraries = request.settings.device, request.settings.libraries
     save_checked(fixed.rewritten.model, partial / MODEL_FILE, device=device, libraries=libraries)
-    if run.engines.typing == "weak":
-        save(fixed.planner.case.network.model, partial / FP32_FILE)
+    # Weakly typed engines are built of it, and those of other workers are judged against it.
+    save(case.network.model, partial / FP32_FILE)
     engines = run.engines
     if engines.delivered is not None:
         fetched = worker.fetch(engines.delivered, partial / ENGINE_FILE)
@@ -110,11 +111,35 @@ def _store(
     return run
 
 
-def _delivered(fixed: Fixed, proven: Proven) -> tuple[Rewritten, Plan]:
-    """Return the mixed model and the plan that the engines led to."""
+def _delivered(fixed: Fixed, proven: Proven, seconds: dict[str, float]) -> Fixed:
+    """Return what was found with the plan, the model and the verdict that the engines led to."""
+    search = fixed.search
+    joined = {
+        "joined": (*search.joined, *proven.joined),
+        "calibration": fixed.planner.trials.samples.ids,
+    }
+    fixed = replace(
+        fixed,
+        verdict=proven.verdict,
+        search=search.model_copy(update=joined),
+        references=fixed.planner.trials.references,
+        stage_seconds=fixed.stage_seconds | seconds,
+    )
     keep = proven.keep
-    if keep is None or keep == fixed.found.kept:
-        return fixed.rewritten, fixed.plan
+    if keep is None:
+        return fixed
+    if keep == fixed.found.kept:
+        plan = fixed.plan
+        if plan.minimal and not proven.minimal:
+            note = "By the emulation none of the kept nodes could be lowered alone."
+            plan = plan.model_copy(update={"notes": (*plan.notes, note)})
+        return replace(fixed, plan=plan.model_copy(update={"minimal": proven.minimal}))
+    rewritten, plan = _other_plan(fixed, proven, keep)
+    return replace(fixed, rewritten=rewritten, plan=plan)
+
+
+def _other_plan(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> tuple[Rewritten, Plan]:
+    """Return the mixed model and the record of a plan that is not the emulation's."""
     added, dropped = keep - fixed.found.kept, fixed.found.kept - keep
     rewritten, placed = fixed.planner.rewrite(keep)
     found = replace(fixed.found, kept=keep, minimal=proven.minimal)

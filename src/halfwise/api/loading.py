@@ -51,14 +51,14 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
             "Give all samples with --inputs.",
         )
     network, stored = widened(load_model(model))
-    specs = _input_specs(network)
+    specs = input_specs(network)
     metric = _metric(criterion)
-    loaded = _load(data.inputs, specs, data)
+    loaded = load_inputs(data.inputs, specs, data)
     samples = _labelled(loaded.samples, data.labels)
     notes = [*_storage_notes(stored), *loaded.notes]
     heldout = samples.select(())
     if data.heldout is not None:
-        separate = _load(data.heldout, specs, data)
+        separate = load_inputs(data.heldout, specs, data)
         heldout = _labelled(separate.samples, data.heldout_labels)
         notes += [f"held out: {note}" for note in separate.notes]
     elif split:
@@ -127,7 +127,12 @@ def _is_random(inputs: Inputs | None) -> bool:
     return isinstance(inputs, str) and inputs == RANDOM
 
 
-def _load(inputs: Inputs, specs: list[InputSpec], data: Data) -> LoadedSamples:
+def load_inputs(inputs: Inputs, specs: list[InputSpec], data: Data) -> LoadedSamples:
+    """Return the samples that `inputs` names, or random ones.
+
+    Raises:
+        CaseError, UsageError: they cannot be used.
+    """
     if _is_random(inputs):
         return random_samples(specs, seed=data.seed)
     return load_samples(inputs, specs, preprocess=data.preprocess)
@@ -165,7 +170,12 @@ def _metric(criterion: Criterion) -> Metric | None:
     return checked
 
 
-def _input_specs(network: Network) -> list[InputSpec]:
+def input_specs(network: Network) -> list[InputSpec]:
+    """Return what the model's inputs expect.
+
+    Raises:
+        CaseError: it has none, or one that is not a tensor of known rank.
+    """
     if not network.graph.inputs:
         raise CaseError(
             "The model takes no input, so no data can vary what it computes.",

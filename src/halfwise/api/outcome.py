@@ -11,7 +11,7 @@ from halfwise.api.options import Request
 from halfwise.backends.ort import runtime_version
 from halfwise.case import Case
 from halfwise.pipeline import Fixed
-from halfwise.records import Cost, Engines, KeptNode, Plan, Provenance, Run, Verdict
+from halfwise.records import Cost, Engines, GivenEngine, KeptNode, Plan, Provenance, Run, Verdict
 from halfwise.render.wording import count
 
 PACKAGES = ("halfwise", "onnx", "onnx-ir", "numpy", "ml-dtypes", "scipy")
@@ -56,6 +56,45 @@ def fix_run(
         engines=engines,
         next_step=_next_step(verdict, fixed.plan, fixed.search.exhausted, out),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
+        provenance=provenance(case, request),
+    )
+
+
+def verify_run(
+    case: Case,
+    request: Request,
+    verdict: Verdict,
+    seconds: float,
+    hints: tuple[str, ...],
+    engine: GivenEngine | None = None,
+) -> Run:
+    """Return the record of a `verify`.
+
+    Args:
+        case: The case.
+        request: The options.
+        verdict: On the candidate.
+        seconds: Wall time of the whole run.
+        hints: Remarks about the criterion.
+        engine: The candidate, where it is an engine.
+    """
+    return Run(
+        kind="verify",
+        criterion=case.criterion,
+        accumulate=request.settings.accumulate,
+        io=request.settings.io,
+        headroom=request.settings.headroom,
+        baseline=None,
+        guards=(),
+        growth=(),
+        plan=None,
+        search=None,
+        verdict=final_verdict(verdict, case, request, hints),
+        original_names=dict(case.network.original_names),
+        warnings=warnings(case),
+        given_engine=engine,
+        next_step=(),
+        cost=cost(1, seconds, {}),
         provenance=provenance(case, request),
     )
 
@@ -179,6 +218,8 @@ def _may_use_tf32(kept: KeptNode) -> bool:
 
 def _after_failure(verdict: Verdict, exhausted: bool) -> tuple[str, ...]:
     lines = []
+    if verdict.level == "engine":
+        lines.append("Let the search for a plan use more builds: --max-builds N.")
     if exhausted:
         lines.append("Give the search more time: --time-budget SECONDS.")
     if not verdict.unseen:

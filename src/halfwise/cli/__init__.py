@@ -14,12 +14,14 @@ from typing import Annotated
 import typer
 
 from halfwise.cli import (
+    build,
     compare,
     diagnose,
     doctor,
     explain_log,
     export,
     fix,
+    inspect,
     observe,
     report,
     verify,
@@ -51,6 +53,8 @@ app.command("verify")(verify.command)
 app.command("observe")(observe.command)
 app.command("compare")(compare.command)
 app.command("diagnose")(diagnose.command)
+app.command("build")(build.command)
+app.command("inspect")(inspect.command)
 app.command("explain-log")(explain_log.command)
 app.command("report")(report.command)
 app.command("export")(export.command)

@@ -11,6 +11,7 @@ from halfwise.cli.options import (
     Acceptance,
     Arithmetic,
     Building,
+    BuildLimit,
     Data,
     Heldout,
     InputsOption,
@@ -19,6 +20,7 @@ from halfwise.cli.options import (
     Low,
     ModelArgument,
     Plan,
+    RunLimit,
     Running,
     Target,
     Worker,
@@ -29,7 +31,7 @@ from halfwise.cli.outcome import conclude
 
 @accepts(
     *(Heldout, Labels, Data, Acceptance, Low, Plan, Arithmetic, Running),
-    *(Target, Worker, Building),
+    *(Target, Worker, Building, BuildLimit, RunLimit),
 )
 def command(
     model: ModelArgument,

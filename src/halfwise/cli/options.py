@@ -23,26 +23,30 @@ _running = partial(typer.Option, rich_help_panel="Running")
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Floating-point ONNX model.", show_default=False)
 ]
-InputsOption = Annotated[
-    str,
-    _data(
-        metavar="DATA",
-        help="Real inputs: .npz, .npy or Polygraphy .json file, folder, file.py:function, or the "
-        "word random.",
-        show_default=False,
-    ),
-]
+_inputs = _data(
+    metavar="DATA",
+    help="Real inputs: .npz, .npy or Polygraphy .json file, folder, file.py:function, or the "
+    "word random.",
+    show_default=False,
+)
+InputsOption = Annotated[str, _inputs]
+MaybeInputsOption = Annotated[str | None, _inputs]
 JsonOption = Annotated[
     bool, _running("--json", help="Print the record as JSON on standard output, and nothing else.")
 ]
 
 
-class Data:
+class Reading:
     """How inputs are read."""
 
     preprocess: Annotated[
         str | None, _data(metavar="FILE:FUNCTION", help="From an image's path to model inputs.")
     ]
+
+
+class Data(Reading):
+    """How inputs are read, and whether random ones count."""
+
     allow_random: Annotated[
         bool | None, _data("--allow-random", help="Judge even on random inputs.")
     ]
@@ -197,6 +201,39 @@ class Worker:
     ]
 
 
+class Workers:
+    """Where TensorRT is, in several places."""
+
+    trt_python: Annotated[
+        list[str] | None,
+        _worker(metavar="PATH", help="Python that can import tensorrt. Default: this one."),
+    ]
+    trt_command: Annotated[
+        list[str] | None,
+        _worker(metavar="CMD", help='Command that ends in one: "ssh orin python3". Repeatable.'),
+    ]
+    trt_worker: Annotated[
+        list[str] | None,
+        _worker(metavar="NAME", help="Worker of that name in halfwise.toml. Repeatable."),
+    ]
+
+
+class BuildLimit:
+    """How long a build may take."""
+
+    build_timeout: Annotated[
+        float | None, _engine(metavar="S", help="Seconds for one build. Default 1800.")
+    ]
+
+
+class RunLimit:
+    """How long an inference may take."""
+
+    run_timeout: Annotated[
+        float | None, _engine(metavar="S", help="Seconds for one inference. Default 300.")
+    ]
+
+
 class Target:
     """Whether engines are built, and at most how many."""
 
@@ -256,11 +293,9 @@ class Building:
         list[str] | None,
         _engine(metavar="PATH", help="Plugin library on the worker's side. Repeatable."),
     ]
-    build_timeout: Annotated[
-        float | None, _engine(metavar="S", help="Seconds for one build. Default 1800.")
-    ]
-    run_timeout: Annotated[
-        float | None, _engine(metavar="S", help="Seconds for one inference. Default 300.")
+    tf32: Annotated[
+        bool | None,
+        _engine("--tf32", help="Let what is kept in FP32 be TF32: 11 significant bits."),
     ]
 
 

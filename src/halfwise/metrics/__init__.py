@@ -9,6 +9,7 @@
 All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
 
+from halfwise.metrics.difference import relative_rms
 from halfwise.metrics.hints import criterion_hints
 from halfwise.metrics.measures import (
     DEFAULT_REL_MAX,
@@ -34,6 +35,7 @@ __all__ = [
     "effective",
     "is_default",
     "metric_loss",
+    "relative_rms",
     "resolve",
     "totals",
 ]

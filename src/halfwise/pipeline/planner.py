@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 
+from halfwise.backends.emulation.fusion import fused_tensors
 from halfwise.backends.emulation.switched import Switched, emulate_switched
 from halfwise.backends.ort import Session
 from halfwise.case import Case, Samples, Settings
@@ -115,6 +116,13 @@ class Planner:
         )
         return search.run(previous, certify=certify)
 
+    def fused_trials(self) -> Trials:
+        """Return trials on the emulation with fusion, which predicts engines.
+
+        Without headroom: that is a margin for plans, and engines have none.
+        """
+        return self.trials.on(*self._emulation(fused=True))
+
     def resolve(self, kept: Assignment) -> Assignment:
         """Return all FP32 nodes: kept ones, what moves data between them, and what rules say."""
         moves = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.MOVEMENT)
@@ -215,15 +223,16 @@ class Planner:
         ]
         return found
 
-    def _emulation(self) -> tuple[Switched, Session]:
+    def _emulation(self, *, fused: bool = False) -> tuple[Switched, Session]:
         switched = emulate_switched(
             self.case.network,
             self.roles,
             self.settings.fmt,
             accumulate=self.settings.accumulate,
-            limits=self.evidence.limits,
+            limits={} if fused else self.evidence.limits,
             low_io=self.low_io,
             weights=self.weights,
+            fused=fused_tensors(self.case.network) if fused else frozenset(),
         )
         device, libraries = self.settings.device, self.settings.libraries
         return switched, Session(switched.model, device=device, libraries=libraries)

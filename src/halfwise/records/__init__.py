@@ -45,6 +45,14 @@ from halfwise.records.observed import (
     Observation,
     Observations,
 )
+from halfwise.records.pieces import (
+    EngineBuild,
+    EngineTensor,
+    GivenEngine,
+    Inspection,
+    Repeated,
+    Repetition,
+)
 from halfwise.records.planned import AdjustedConstant, KeptNode, Plan, Search, Unsupported
 from halfwise.records.recipe import Constraint, Recipe, version_of
 from halfwise.records.record import SCHEMA_VERSION, GuardKind, Level, NodeName, Record, TensorName
@@ -60,16 +68,20 @@ __all__ = [
     "Cost",
     "Criterion",
     "Detail",
+    "EngineBuild",
     "EngineFile",
     "EngineLayer",
     "EngineResult",
     "EngineRound",
+    "EngineTensor",
     "Engines",
+    "GivenEngine",
     "Growth",
     "Guard",
     "GuardKind",
     "Histogram",
     "InnerObservation",
+    "Inspection",
     "IntermediateNonfinite",
     "KeptNode",
     "Latency",
@@ -92,6 +104,8 @@ __all__ = [
     "Provenance",
     "Recipe",
     "Record",
+    "Repeated",
+    "Repetition",
     "Run",
     "Rung",
     "RungName",

@@ -117,7 +117,8 @@ class BuildOutcome(Record):
         config: What was asked.
         seconds: Wall time of the build alone.
         engine: The engine, where there is one.
-        layers: Layers of the network, in its order; empty where it was not parsed.
+        layers: Layers of the network, in its order; empty where it was not parsed, or where
+            another build of the same file tells them.
         unconstrained: Nodes of the configuration's `keep` that no constraint reached, and why.
     """
 

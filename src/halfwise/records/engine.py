@@ -171,8 +171,11 @@ class Engines(Record):
         profiles: The optimization profiles.
         results: The final table.
         rounds: How the plan was found.
-        builds: Every build, in order, crashed ones included.
+        builds: Every build, in order, crashed ones included; layers of the network are told for
+            the delivered one alone, since builds of one file have the same.
         keep: Nodes that are FP32 in the delivered engine.
+        needed_as_predicted: Those of them that no build, but emulation with fusion and without,
+            shows to be needed.
         emulated: What the emulation says of the plan that it proposed, on the held-out samples;
             None where the run ended before.
         delivered: The engine in the run folder; None where none passed.
@@ -189,6 +192,7 @@ class Engines(Record):
     rounds: tuple[EngineRound, ...]
     builds: tuple[BuildOutcome, ...]
     keep: tuple[NodeName, ...]
+    needed_as_predicted: tuple[NodeName, ...] = ()
     emulated: Verdict | None = None
     delivered: EngineFile | None = None
     spread: tuple[float, ...] = ()

@@ -6,6 +6,7 @@ from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines
 from halfwise.records.judged import Criterion, Verdict
 from halfwise.records.observed import Growth, Guard
+from halfwise.records.pieces import GivenEngine
 from halfwise.records.planned import Plan, Search
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Record
 
@@ -68,6 +69,7 @@ class Run(Record):
         warnings: Remarks on inputs and model.
         engines: What real engines showed; None where none was asked for.
         diagnosis: The rungs of `diagnose`, up to the first that failed.
+        given_engine: The user's own engine, which was judged; None where it was none.
         next_step: What to do now, one line each.
         cost: Time and memory.
         provenance: Versions and hashes.
@@ -89,6 +91,7 @@ class Run(Record):
     warnings: tuple[str, ...]
     engines: Engines | None = None
     diagnosis: tuple[Rung, ...] = ()
+    given_engine: GivenEngine | None = None
     next_step: tuple[str, ...]
     cost: Cost
     provenance: Provenance

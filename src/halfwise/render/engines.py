@@ -62,14 +62,14 @@ def _made(engines: Engines) -> Iterator[str]:
     else:
         where = "" if file.side == "here" else " on the worker's side"
         yield (
-            f"Delivered: {shorten(file.path)}{where}, {_mib(file.bytes)} MiB, SHA-256 "
+            f"Delivered: {shorten(file.path)}{where}, {mebibytes(file.bytes)} MiB, SHA-256 "
             f"{clean(file.sha256[:12])}…; {count(len(engines.keep), 'node')} in FP32."
         )
     if engines.spread:
         yield _confirmed(engines)
     if engines.emulated is not None and engines.emulated.outputs:
         judged = "passed" if engines.emulated.passed else "failed"
-        error = number(_largest(engines.emulated, "max_abs"))
+        error = number(largest(engines.emulated, "max_abs"))
         yield f"Emulated, the plan that was proposed first {judged}; largest error {error}."
 
 
@@ -137,25 +137,27 @@ def _failure(build: BuildOutcome) -> str:
 
 def _shapes(results: Sequence[EngineResult]) -> Lines | None:
     lines = [
-        f"{result.name}, {_shape(judged)}"
+        f"{result.name}, {shape_line(judged)}"
         for result in results
         for judged in sorted(result.shapes, key=lambda s: s.verdict is not None)
     ]
     return _sentences("Shapes of the profiles", lines)
 
 
-def _shape(judged: ShapeVerdict) -> str:
-    where = f"{judged.at} ({_sizes(judged.shapes)})"
+def shape_line(judged: ShapeVerdict) -> str:
+    """Return how the engine did at one set of shapes, as a sentence."""
+    where = f"{judged.at} ({sizes(judged.shapes)})"
     if judged.verdict is None:
         return f"{where}: not judged, {judged.reason.rstrip('.') or 'no data have these shapes'}."
     outcome = "passed" if judged.verdict.passed else "failed"
-    error = number(_largest(judged.verdict, "max_abs"))
+    error = number(largest(judged.verdict, "max_abs"))
     on = count(len(judged.verdict.samples), "sample")
     note = f"; {judged.reason.rstrip('.')}" if judged.reason else ""
     return f"{where}: {outcome} on {on}, largest error {error}{note}."
 
 
-def _sizes(shapes: Mapping[TensorName, Sequence[int]]) -> str:
+def sizes(shapes: Mapping[TensorName, Sequence[int]]) -> str:
+    """Return inputs with their shapes, the first three."""
     written = [f"{shorten(n, 24)} {'×'.join(map(str, s)) or 'scalar'}" for n, s in shapes.items()]
     rest = f" and {len(written) - 3} more" if len(written) > 3 else ""
     return ", ".join(written[:3]) + rest
@@ -170,12 +172,12 @@ def _remarks(engines: Engines) -> Iterator[str]:
     if timed:
         latency = timed[-1].latency
         assert latency is not None
-        yield _timing(latency)
+        yield timing_line(latency)
         yield (
             f"With transfers, {timed[-1].name} takes {number(latency.transfer_median_ms)} ms (99th "
             f"percentile {number(latency.transfer_p99_ms)} ms); without, "
             f"{number(latency.per_second)} runs per second. It takes "
-            f"{_mib(latency.device_bytes)} MiB of GPU memory."
+            f"{mebibytes(latency.device_bytes)} MiB of GPU memory."
         )
     for result in engines.results:
         if result.failure:
@@ -184,9 +186,10 @@ def _remarks(engines: Engines) -> Iterator[str]:
     yield from dict.fromkeys((*engines.notes, *engines.worker.notes, *remarks))
 
 
-def _timing(latency: Latency) -> str:
+def timing_line(latency: Latency) -> str:
+    """Return what times are times of, as a sentence."""
     return (
-        f"Times are of one run on the GPU at {_sizes(latency.shapes)}, without transfers: median "
+        f"Times are of one run on the GPU at {sizes(latency.shapes)}, without transfers: median "
         f"and 99th percentile of {count(latency.iterations, 'run')}."
     )
 
@@ -239,24 +242,26 @@ def _row(result: EngineResult, base: float) -> tuple[str, ...]:
         passed = "yes" if verdict.passed else "no"
         measures = ("max_abs", "mean_abs", "median_abs")
         errors = (
-            number(_largest(verdict, measures[0])),
-            number(_largest(verdict, measures[1])),
-            number(_largest(verdict, measures[2])),
+            number(largest(verdict, measures[0])),
+            number(largest(verdict, measures[1])),
+            number(largest(verdict, measures[2])),
         )
         metric = "" if verdict.metric is None else f"{verdict.metric.candidate:.6g}"
     times = ("", "", "")
     if latency is not None:
         ratio = f"{latency.median_ms / base:.2f}" if base else ""
         times = (number(latency.median_ms), number(latency.p99_ms), ratio)
-    size = "" if file is None else _mib(file.bytes)
+    size = "" if file is None else mebibytes(file.bytes)
     return (shorten(result.name, 20), passed, *errors, metric, *times, size)
 
 
-def _largest(verdict: Verdict, measure: str) -> float:
+def largest(verdict: Verdict, measure: str) -> float:
+    """Return the largest of a measure over all outputs."""
     return max((getattr(error, measure) for error in verdict.outputs.values()), default=0.0)
 
 
-def _mib(size: int) -> str:
+def mebibytes(size: int) -> str:
+    """Return bytes in MiB."""
     return number(size / _MIB)
 
 

@@ -15,11 +15,20 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.records import Comparison, LogReport, Observations, Run
+from halfwise.records import (
+    Comparison,
+    EngineBuild,
+    Inspection,
+    LogReport,
+    Observations,
+    Repetition,
+    Run,
+)
 from halfwise.render.compared import comparison
 from halfwise.render.diagnosis import diagnosed
 from halfwise.render.log import explained
 from halfwise.render.parts import Lines, Report, Table
+from halfwise.render.pieces import built, looked_into, repeated
 from halfwise.render.tensors import observed
 from halfwise.render.view import report
 from halfwise.render.wording import clean, sentence, shorten
@@ -47,6 +56,21 @@ def print_comparison(found: Comparison) -> None:
 def print_log(log: LogReport) -> None:
     """Print what a builder's log says to standard output."""
     _draw(explained(log), terminal(sys.stdout))
+
+
+def print_build(build: EngineBuild) -> None:
+    """Print what `build` made to standard output."""
+    _draw(built(build), terminal(sys.stdout))
+
+
+def print_inspection(inspection: Inspection) -> None:
+    """Print what an engine shows of itself to standard output."""
+    _draw(looked_into(inspection), terminal(sys.stdout))
+
+
+def print_repetition(repetition: Repetition) -> None:
+    """Print how a run went on other workers to standard output."""
+    _draw(repeated(repetition), terminal(sys.stdout))
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
@@ -151,11 +175,11 @@ class TerminalWatcher:
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin stage `name` with `total` steps, None where unknown."""
         self._complete()
-        label = shorten(name, 12)
         if not self._console.is_terminal:
-            self._console.print(Text(label))
+            self._console.print(Text(clean(name)))
             return
-        self._task = self._progress.add_task(f"{label:<12}", total=total, steps="")
+        label = f"{shorten(name, 12):<12}"
+        self._task = self._progress.add_task(label, total=total, steps="")
 
     def step(self, done: int, total: int | None = None) -> None:
         """Report progress within the stage."""

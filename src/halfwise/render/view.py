@@ -19,6 +19,7 @@ from halfwise.records import (
 from halfwise.render.engines import engine_parts
 from halfwise.render.kept import kept_table
 from halfwise.render.parts import MOST_ROWS, Column, Lines, Report, Table
+from halfwise.render.pieces import given_parts
 from halfwise.render.wording import clean, count, fixed, listed, number, sentence, shorten
 
 CAUSES: dict[GuardKind, str] = {
@@ -45,6 +46,7 @@ def report(run: Run) -> Report:
     parts = [_trouble(run), kept_table(run), _errors(run), _metric(run), _figures(run)]
     parts += [_inside(run.verdict), _remarks(run)]
     parts += engine_parts(run.engines) if run.engines is not None else ()
+    parts += given_parts(run.given_engine) if run.given_engine is not None else ()
     parts.append(_reasons(run.verdict))
     if run.next_step:
         # A path that is cut in the middle makes no command.
@@ -263,7 +265,6 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
 
 
 def _minimality(run: Run, plan: Plan) -> str:
-    search = run.search
     if not plan.keep:
         return "No node needs FP32." if run.verdict.passed else "No node is kept in FP32."
     ruled = [kept for kept in plan.keep if kept.reason.startswith("Kept by the rule")]
@@ -277,8 +278,20 @@ def _minimality(run: Run, plan: Plan) -> str:
         others = f"besides those that {who}, " if who else ""
         return (
             f"Minimal: on the calibration samples {others}none of the kept nodes could be lowered "
-            "alone."
+            f"alone{_as_predicted(run)}."
         )
+    return _not_minimal(run)
+
+
+def _as_predicted(run: Run) -> str:
+    nodes = run.engines.needed_as_predicted if run.engines is not None else ()
+    return f"; for {count(len(nodes), 'node')} that is predicted, not built" if nodes else ""
+
+
+def _not_minimal(run: Run) -> str:
+    search = run.search
+    if run.engines is not None and run.engines.keep:
+        return "Not shown to be minimal in the engine: the builds (--max-builds) were used up."
     if search is None:
         return "Not shown to be minimal."
     if search.exhausted:

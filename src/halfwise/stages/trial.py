@@ -1,7 +1,7 @@
 """Try an assignment: emulate it on samples, worst first, and stop at the first that fails."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isnan, nan
 
 import numpy as np
@@ -68,6 +68,7 @@ class Trials:
     _order: list[int] = field(default_factory=list)
     _watched: int = WORST
     _known: dict[tuple[Assignment, bool], Outcome] = field(default_factory=dict)
+    _excesses: dict[Assignment, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Start with the samples in their own order."""
@@ -87,6 +88,18 @@ class Trials:
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
         return each
 
+    def on(self, switched: Switched, session: Session) -> "Trials":
+        """Return trials of the same samples on another emulation, in the samples' own order."""
+        return replace(
+            self,
+            switched=switched,
+            session=session,
+            evaluations=0,
+            runs=0,
+            _known={},
+            _excesses={},
+        )
+
     def worst_sample(self) -> Sample:
         """Return the sample that trials look at first."""
         return self.samples[self._order[0]]
@@ -104,11 +117,12 @@ class Trials:
 
     def excess(self, kept: Assignment) -> float:
         """Return the error of `kept` over what a trial may use, on all samples."""
-        self.evaluations += 1
-        indices = range(len(self.samples))
-        assignment = self.resolve(kept)
-        results = [self._emulate(assignment, i) for i in indices]
-        return self.excess_of(results)
+        if kept not in self._excesses:
+            self.evaluations += 1
+            assignment = self.resolve(kept)
+            results = [self._emulate(assignment, i) for i in range(len(self.samples))]
+            self._excesses[kept] = self.excess_of(results)
+        return self._excesses[kept]
 
     def excess_of(self, results: Sequence[Outputs]) -> float:
         """Return the error of anyone's outputs of all samples over what a trial may use."""
@@ -141,6 +155,7 @@ class Trials:
         self._watched = max(WORST, len(samples) + 1)
         self._totals = totals(self.references)
         self._known.clear()
+        self._excesses.clear()
 
     def evaluate(self, kept: Assignment, *, confirm: bool = False) -> Outcome:
         """Return whether `kept` stays within what the search allows.

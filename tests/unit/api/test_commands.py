@@ -8,7 +8,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from halfwise import api
-from halfwise.api import commands
 from halfwise.errors import CaseError, UsageError
 from tests import models
 
@@ -65,13 +64,6 @@ def test_fix_with_a_folder_gives_the_same(ill, tmp_path):
     assert (folder / "observations.json").is_file()
     assert api.report(folder) == result.run
     assert api.report(str(folder)) == result.run
-
-
-def test_a_model_too_large_for_a_protobuf_is_told(ill, monkeypatch):
-    result = api.fix(ill.proto, dict(ill.inputs))
-    monkeypatch.setattr(commands, "PROTOBUF_BYTES", 100)
-    with pytest.raises(CaseError, match=r"(?s)more than a protobuf holds.*out=…"):
-        _ = result.model
 
 
 def test_weights_in_a_file_of_their_own_come_along(ill, tmp_path):

@@ -78,6 +78,17 @@ def test_a_failure_says_what_to_do_instead(fixed, tmp_path):
     assert any("--time-budget" in line for line in lines)
 
 
+def test_a_failure_in_engines_names_the_option_for_more_builds(fixed, tmp_path):
+    case, request, found = fixed
+    failed = runs.verdict(passed=False, level="engine", reasons=("far off",))
+    lines = fix_run(case, request, _with(found, verdict=failed), 1.0, (), tmp_path / "run")
+    assert "--max-builds" in lines.next_step[0]
+    passed = _with(found, verdict=runs.verdict(level="engine"))
+    lines = fix_run(case, request, passed, 1.0, (), tmp_path / "run")
+    assert f"{tmp_path}/run/model.engine" in lines.next_step[0]
+    assert not any("emulated" in line for line in lines.next_step)
+
+
 def _with(found, **changed):
     return type(found)(**{**vars(found), **changed})
 

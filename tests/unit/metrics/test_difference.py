@@ -9,7 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.metrics.difference import CHUNK, Spread, chunks, compare, is_discrete
+from halfwise.metrics.difference import (
+    CHUNK,
+    Spread,
+    chunks,
+    compare,
+    is_discrete,
+    relative_rms,
+)
 
 
 def f32(values: Any) -> NDArray[np.float32]:
@@ -121,3 +128,13 @@ def test_spread_looks_at_finite_elements_only() -> None:
     spread.add(f32([]))
     assert (spread.count, spread.absmax, spread.energy, spread.mean) == (1, 2.0, 4.0, -2.0)
     assert Spread().absmax == Spread().deviation == 0.0
+
+
+def test_the_relative_rms_error() -> None:
+    assert relative_rms(f32([3, 4]), f32([3, 4])) == 0
+    assert relative_rms(f32([3, 4]), f32([3, 4.5])) == pytest.approx(0.1)
+    assert relative_rms(f32([3, 4, math.inf]), f32([3, 4.5, 0])) == pytest.approx(0.1)
+    assert relative_rms(f32([3, 4]), f32([3, math.nan])) == math.inf
+    assert relative_rms(f32([3, 4]), f32([3])) == math.inf
+    assert relative_rms(f32([0]), f32([1])) == math.inf
+    assert relative_rms(f32([]), f32([])) == 0

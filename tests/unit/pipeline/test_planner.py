@@ -115,3 +115,12 @@ def test_a_low_output_that_is_a_constant_beyond_the_range_is_told(io):
     assert [r.split(" (")[0] for r in remarks] == (
         ["Output scale is a constant that FP16 cannot hold"] if io == "fp16" else []
     )
+
+
+def test_trials_with_fusion_have_no_headroom_and_the_same_samples():
+    made = planner(models.near_the_edge())
+    fused = made.fused_trials()
+    assert made.evidence.limits
+    assert fused.excess(names()) < 1 < made.trials.excess(names())
+    assert fused.samples is made.trials.samples
+    assert fused.evaluations == 1

@@ -162,6 +162,12 @@ def test_a_pipe_gets_a_line_for_each_stage(capsys):
     ]
 
 
+def test_a_pipe_gets_long_names_of_stages_whole(capsys):
+    with TerminalWatcher() as watcher:
+        watcher.stage("judge all engines\x1b")
+    assert capsys.readouterr().err == "judge all engines�\n"
+
+
 class Screen(io.StringIO):
     def isatty(self):
         return True

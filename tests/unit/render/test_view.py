@@ -15,6 +15,7 @@ from halfwise.records import (
 )
 from halfwise.render.parts import Lines, Table
 from halfwise.render.view import CAUSES, report
+from tests.unit.render.engine_runs import engines
 from tests.unit.render.runs import (
     BROKEN,
     FIX,
@@ -208,6 +209,20 @@ def test_a_plan_is_minimal_besides_what_the_model_keeps(others, line):
         for i, reason in enumerate(reasons)
     ]
     assert line in part(report(run(plan=plan(tuple(keep)))), "In figures").lines[1]
+
+
+def test_a_minimal_plan_tells_what_is_predicted_only():
+    of_engines = engines(needed_as_predicted=(NodeName("/a"),))
+    lines = part(report(run(plan=plan((kept("/a"),)), engines=of_engines)), "In figures").lines
+    assert lines[1].endswith("be lowered alone; for 1 node that is predicted, not built.")
+
+
+def test_a_plan_that_engines_did_not_shrink_says_what_ran_out():
+    made = run(plan=plan((kept("/a"),), minimal=False), engines=engines())
+    line = part(report(made), "In figures").lines[1]
+    assert line == (
+        "Not shown to be minimal in the engine: the builds (--max-builds) were used up."
+    )
 
 
 def test_a_plan_that_keeps_everything_is_told_first():

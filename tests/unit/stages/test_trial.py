@@ -284,3 +284,25 @@ def test_samples_need_no_labels():
     assert isinstance(prepared.samples, Samples)
     trials = prepared.trials(Criterion(metric="m"), lambda _r, _c, labels: float(labels is None))
     assert trials.evaluate(NONE, confirm=True).passed
+
+
+def test_an_error_is_computed_once_until_samples_join():
+    prepared = prepare(models.small())
+    trials = prepared.trials()
+    first = trials.excess(NONE)
+    assert trials.excess(NONE) == first
+    assert trials.evaluations == 1
+    trials.join(prepared.samples.select([0]), prepared.references[:1])
+    assert trials.excess(NONE) == pytest.approx(first)
+    assert trials.evaluations == 2
+
+
+def test_trials_on_another_emulation_know_nothing_of_the_first():
+    prepared = prepare(models.small())
+    trials = prepared.trials()
+    trials.excess(NONE)
+    trials.evaluate(NONE, confirm=True)
+    other = trials.on(trials.switched, trials.session)
+    assert (other.evaluations, other.runs) == (0, 0)
+    assert other.excess(NONE) == trials.excess(NONE)
+    assert other.evaluations == 1

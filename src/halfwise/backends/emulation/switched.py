@@ -58,6 +58,7 @@ def emulate_switched(
     limits: Mapping[TensorName, float] | None = None,
     low_io: frozenset[TensorName] = frozenset(),
     weights: LowWeights | None = None,
+    fused: frozenset[TensorName] = frozenset(),
 ) -> Switched:
     """Return a model that emulates every assignment of `network`.
 
@@ -71,9 +72,11 @@ def emulate_switched(
         low_io: Float graph inputs and outputs that have the low type.
         weights: The network's weights in the low format, where they are made already. Those in a
             file stay low, and each reader widens them for itself.
+        fused: Values that one low node hands on to another unrounded; see `fusion.py`. Where one of
+            both is kept, they are rounded as all others.
     """
     weights = weights or LowWeights(network.model, fmt)
-    builder = _Builder(network, roles, fmt, accumulate, dict(limits or {}), low_io, weights)
+    builder = _Builder(network, roles, fmt, accumulate, dict(limits or {}), low_io, weights, fused)
     return Switched(builder.build(), tuple(builder.switched))
 
 
@@ -94,6 +97,7 @@ class _Builder:
         limits: dict[TensorName, float],
         low_io: frozenset[TensorName],
         weights: LowWeights,
+        fused: frozenset[TensorName],
     ) -> None:
         self.model = network.copy()
         self.graph = self.model.graph
@@ -104,6 +108,7 @@ class _Builder:
         self.limits = limits
         self.low_io = low_io
         self.weights = weights
+        self.fused = fused
         self.rounded: dict[str, ir.Value] = {}
         self.switched: list[NodeName] = []
         free = sum(r.free for r in roles.values())
@@ -283,13 +288,13 @@ class _Builder:
         """Return an output of a low node as FP32 consumers and as low consumers see it."""
         as_it_is = _Version((), new)
         if low and exact:
-            output = typed_value(f"{old.name}::lo", ir.DataType.FLOAT)
-            same = ir.node("Identity", [new], outputs=[output])
-            return as_it_is, _Version((same,), output)
+            return as_it_is, _same(new, f"{old.name}::lo")
         rounded = self._rounding(new, f"{old.name}::lo", old)
         once = _Version(rounded.nodes, rounded.wide)
         if not low:
             return as_it_is, once
+        if _name(old) in self.fused:
+            return once, _same(new, f"{old.name}::fused")
         again = cast(rounded.half, ir.DataType.FLOAT, f"{old.name}::lo2")
         return once, _Version((again,), again.outputs[0])
 
@@ -311,6 +316,12 @@ class _Builder:
             fill = np.asarray(node.attributes["value"].as_tensor().numpy(), np.float32)
             low.attributes["value"] = ir.AttrTensor("value", ir.tensor(self.fmt.saturate(fill)))
         return [low], list(low.outputs)
+
+
+def _same(value: ir.Value, name: str) -> _Version:
+    """Return `value` again, called `name`."""
+    output = typed_value(name, ir.DataType.FLOAT)
+    return _Version((ir.node("Identity", [value], outputs=[output]),), output)
 
 
 def _instance(node: ir.Node, inputs: list[ir.Value | None], suffix: str) -> ir.Node:

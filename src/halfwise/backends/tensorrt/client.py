@@ -15,6 +15,7 @@ from halfwise.backends.tensorrt import failures, transfer
 from halfwise.backends.tensorrt.described import Description, described
 from halfwise.backends.tensorrt.feeds import Feeds, packed, unpacked
 from halfwise.backends.tensorrt.link import Died, Link, Log, LogListener, ProgressListener, Refused
+from halfwise.backends.tensorrt.refused_models import named
 from halfwise.backends.tensorrt.transport import Lost
 from halfwise.errors import BackendMissing
 from halfwise.records import (
@@ -125,13 +126,15 @@ class Worker:
         request, needed = _build_request(model, config, timing_cache)
         request |= {"shared_timing_cache": shared_timing_cache}
         request |= {"severity": "verbose" if verbose else "info"}
-        ended = self._attempt(request, needed, timing_cache, timeout, heard)
+        ended = self._attempt(model, request, needed, timing_cache, timeout, heard)
         ended.setdefault("seconds", heard.seconds)
-        ended["log"] = tuple(heard.complaints if ended["status"] == "built" else heard.last)
+        lines = heard.complaints if ended["status"] == "built" else heard.last
+        ended["log"] = (*lines, *ended.get("log", ()))
         return BuildOutcome(number=number, purpose=purpose, config=config, **ended)
 
     def _attempt(
         self,
+        model: Path,
         request: Mapping[str, Any],
         needed: Mapping[str, Path],
         timing_cache: Path | None,
@@ -151,10 +154,12 @@ class Worker:
             status, signal, message = failures.death(died.answer, "The build", timeout)
             return {"status": status, "signal": signal, "message": message}
         except Refused as refused:
-            if not failures.concerns_one_build(refused.answer):
-                raise failures.refusal(refused.answer, heard.last) from refused
-            heard.last.extend(failures.refusal_lines(refused.answer))
-            return {"status": "failed", "message": failures.summary(refused.answer)}
+            answer = named(refused.answer, model)
+            if not failures.concerns_one_build(answer):
+                raise failures.refusal(answer, heard.last) from refused
+            # Beside the last lines, not among them: there may be more errors than lines are kept.
+            lines = tuple(failures.refusal_lines(answer))
+            return {"status": "failed", "message": failures.summary(answer), "log": lines}
         return {
             "status": "built",
             "seconds": answer["seconds"],

@@ -2,36 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from halfwise.backends.tensorrt.worker import NEWEST_CHECKED
-from halfwise.records import ShapeRange, TensorName, WorkerInfo
+from halfwise.records import EngineTensor, Profile, ShapeRange, TensorName, WorkerInfo
 
 RUN_VERSIONS = ("8.6.0",)
 """Versions of TensorRT that engines were built and run with, on an H200 (bench/gpu)."""
 CHECKED_VERSIONS = ("8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
 """Versions whose Python bindings the worker's calls are checked against (tests/bindings)."""
-
-
-@dataclass(frozen=True)
-class EngineTensor:
-    """An input or output of an engine.
-
-    Attributes:
-        name: Its name.
-        is_input: Whether it is an input.
-        dtype: NumPy's name of its type, or ml_dtypes'.
-        shape: Its sizes; −1 where they are dynamic.
-        shape_tensor: Whether its elements decide about shapes.
-        limits: Of an input, in each profile; of values where it is a shape tensor.
-    """
-
-    name: TensorName
-    is_input: bool
-    dtype: str
-    shape: tuple[int, ...]
-    shape_tensor: bool
-    limits: tuple[ShapeRange, ...]
 
 
 @dataclass(frozen=True)
@@ -65,6 +45,29 @@ def described(answer: Mapping[str, Any]) -> Description:
         for io in answer["io"]
     )
     return Description(tensors, answer["profiles"], answer["layers"], answer["device_bytes"])
+
+
+def profiles_of(engine: Description) -> tuple[Profile, ...]:
+    """Return the optimization profiles of an engine; none where no input has a choice.
+
+    Values of shape tensors are left out where they are not all told: of two elements, 8.6.0 told
+    the first (H200).
+    """
+    inputs = [t for t in engine.tensors if t.is_input and len(t.limits) == engine.profiles]
+    chosen = [t for t in inputs if (_told(t) if t.shape_tensor else -1 in t.shape)]
+    if not chosen:
+        return ()
+    return tuple(
+        Profile(
+            shapes={t.name: t.limits[index] for t in chosen if not t.shape_tensor},
+            values={t.name: t.limits[index] for t in chosen if t.shape_tensor},
+        )
+        for index in range(engine.profiles)
+    )
+
+
+def _told(tensor: EngineTensor) -> bool:
+    return all(len(limits.opt) == prod(tensor.shape) for limits in tensor.limits)
 
 
 def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) -> WorkerInfo:

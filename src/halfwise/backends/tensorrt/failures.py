@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from halfwise.backends.tensorrt.log import explain
+from halfwise.backends.tensorrt.refused_models import parser_lines
 from halfwise.backends.tensorrt.transport import Lost
 from halfwise.errors import (
     BackendMissing,
@@ -31,6 +33,15 @@ _ERRORS: dict[str, type[HalfwiseError]] = {
 }
 _ABOUT_ONE_BUILD = ("parse", "build", "engine")
 """Codes of refusals that another configuration may not meet."""
+
+_UNREADABLE = {
+    "file-damaged": (
+        "The file does not begin as its engines do: it is damaged, of another version or system, "
+        "or no engine.",
+        "Build the engine again with the TensorRT that runs it.",
+    )
+}
+"""What messages about any file mean where the file is an engine, by their kind."""
 
 
 class EngineFailed(RunFailed):
@@ -61,6 +72,9 @@ class EngineFailed(RunFailed):
 def refusal(answer: Mapping[str, Any], log: Sequence[str]) -> HalfwiseError:
     """Return the exception for an `error` answer."""
     code, message, hint = answer.get("code", ""), _sentence(answer), str(answer.get("hint", ""))
+    if code == "engine" and (told := explain(map(str, answer.get("log", ())))):
+        why, what = _UNREADABLE.get(told[0].kind, (told[0].sentence, told[0].hint))
+        message, hint = f"{message} {why}", f"{what} {hint}".strip()
     if kind := _ERRORS.get(code):
         return kind(message, hint)
     if code == "memory":
@@ -81,11 +95,7 @@ def concerns_one_build(answer: Mapping[str, Any]) -> bool:
 
 def refusal_lines(answer: Mapping[str, Any]) -> list[str]:
     """Return what a refusal tells beyond its message: every parser error, complaints."""
-    lines = [str(line) for line in answer.get("log", ())]
-    for error in answer.get("errors", ()):
-        where = f"{error['node']} ({error['op']}): " if error.get("node") else ""
-        lines.append(f"parser: {where}{error.get('text', '')}")
-    return lines
+    return [*map(str, answer.get("log", ())), *parser_lines(answer.get("errors", ()))]
 
 
 def death(

@@ -109,6 +109,9 @@ class ParserErrors:
         importer = _IMPORTER.match(line["function"])
         op = line["op"] or (importer["op"] if importer else "")
         entry = self._entry(int(line["number"]), op, line["name"] or "")
+        if line["name"]:
+            # Other lines name what the node makes, where they name anything.
+            entry.nodes = {line["name"]: None}
         entry.heard(raw)
         if entry.sentence == _refused(op):
             self._explain(entry, op, line["reason"], lookup)

@@ -166,6 +166,9 @@ class _Child:
 def _become_child(inherited, pipes, child, supervisor):
     """Serve requests in the forked process; never returns."""
     requests, answers, output = pipes
+    # TensorRT has gigabytes of kernels, and builds use few: this is seconds less until it is ready
+    # (its own log advises it). What the user has set stays.
+    os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
     try:
         os.setsid()
         _die_with(supervisor)

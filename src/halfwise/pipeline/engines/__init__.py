@@ -1,12 +1,27 @@
 """The loop between emulation and engine.
 
-`run` is a run in order; `search` decides what to build next; `builds` builds and writes down;
-`measure` runs what was built; `moves` and `localise` say what to try when an engine disappoints.
+`run` is a run in order; `search` decides what to build next, and `attempts` tries it; `builds`
+builds and writes down; `measure` runs what was built; `moves` and `localise` say what to try when
+an engine disappoints; `heldout` has the samples that judge, `table` the comparison at the end.
 """
 
 from halfwise.pipeline.engines.builds import Builds
+from halfwise.pipeline.engines.failed import build_failed
 from halfwise.pipeline.engines.files import FP32_FILE, ModelFiles
-from halfwise.pipeline.engines.measure import Measure
+from halfwise.pipeline.engines.look import inspect_engine
+from halfwise.pipeline.engines.measure import Measure, with_shapes
+from halfwise.pipeline.engines.regime import regime
 from halfwise.pipeline.engines.run import EngineRun, Proven
 
-__all__ = ["FP32_FILE", "Builds", "EngineRun", "Measure", "ModelFiles", "Proven"]
+__all__ = [
+    "FP32_FILE",
+    "Builds",
+    "EngineRun",
+    "Measure",
+    "ModelFiles",
+    "Proven",
+    "build_failed",
+    "inspect_engine",
+    "regime",
+    "with_shapes",
+]

@@ -1,6 +1,7 @@
 """Every build of a run: numbered, written down before it begins, and kept with its outcome."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -9,8 +10,17 @@ from halfwise.backends.tensorrt.client import Worker
 from halfwise.backends.tensorrt.journal import Journal
 from halfwise.backends.tensorrt.transfer import model_files
 from halfwise.case import EngineSettings
+from halfwise.errors import HalfwiseError
 from halfwise.progress import Watcher
-from halfwise.records import BuildConfig, BuildOutcome, NodeName, Profile, TensorName, Typing
+from halfwise.records import (
+    BuildConfig,
+    BuildOutcome,
+    EngineFile,
+    NodeName,
+    Profile,
+    TensorName,
+    Typing,
+)
 
 
 @dataclass
@@ -96,6 +106,16 @@ class Builds:
         if outcome.status != "built":
             self.watcher.note(f"build {number} {outcome.status}: {outcome.message}")
         return outcome
+
+    def forget(self, kept: EngineFile | None) -> None:
+        """Remove all engines on the worker's side but `kept`; they are gigabytes."""
+        made = {o.engine.sha256: o.engine for o in self.outcomes if o.engine is not None}
+        if kept is not None:
+            made.pop(kept.sha256, None)
+        # Where the worker is lost, nobody waits for the room.
+        with suppress(HalfwiseError):
+            for engine in made.values():
+                self.worker.forget(engine)
 
     def _recorded(
         self, run: Callable[[], BuildOutcome], number: int, purpose: str, config: BuildConfig

@@ -1,6 +1,6 @@
 """Measure an engine on real samples: outputs, verdicts, speed, and what it computes in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,6 +23,7 @@ from halfwise.records import (
     Profile,
     ShapeVerdict,
     TensorName,
+    Verdict,
 )
 from halfwise.stages.batches import Batches, find_batching, plan_batches
 from halfwise.stages.judge import Judged, judge_outputs
@@ -31,7 +32,12 @@ from halfwise.stages.prove import prove
 
 FP32_SNR_DB = 60.0
 """What an FP32 engine without TF32 reaches when it computes the same function: rounding in another
-order gives 84 to 133 dB on real models, a wrong kernel 29 (docs/tensorrt.md has the list)."""
+order gives 77 to 133 dB on real models, a wrong kernel 29 (docs/tensorrt.md has the list)."""
+
+QUICK_SECONDS = 0.5
+"""For which a candidate of the search is timed."""
+THOROUGH_SECONDS = 1.0
+"""For which a row of the final table is timed, one after another: a GPU's clock drifts."""
 
 
 @dataclass
@@ -116,32 +122,42 @@ class Measure:
         """Return verdicts at min, opt and max shapes of every profile."""
         return tuple(self._at(engine, batches) for batches in self._plan(samples))
 
-    def latency(self, engine: EngineFile, samples: Samples) -> Latency:
-        """Return the speed of an engine, at the first profile's opt shapes where data have them."""
-        profile, sample = self._typical(samples)
-        return self.worker.time(engine, profile, sample, self.engine_settings.run_timeout)
+    def latency(self, engine: EngineFile, *, thorough: bool = False) -> Latency:
+        """Return the speed of an engine, at the first profile's opt shapes where data have them.
+
+        All engines of a case are timed on the same sample. 100 runs at least: fewer have no 99th
+        percentile.
+        """
+        seconds = THOROUGH_SECONDS if thorough else QUICK_SECONDS
+        profile, sample = self._typical
+        timeout = self.engine_settings.run_timeout
+        return self.worker.time(engine, profile, sample, timeout, seconds=seconds, iterations=100)
 
     def proof(
         self,
         build: BuildOutcome,
-        samples: Samples,
         roles: Roles,
         asked: Mapping[NodeName, Precision],
+        *,
+        as_fp32: bool = False,
     ) -> PrecisionProof:
-        """Return what an engine computes in."""
+        """Return what an engine computes in; `as_fp32` where its outputs are the FP32 engine's."""
         assert build.engine is not None
-        profile, sample = self._typical(samples)
+        profile, sample = self._typical
         text, milliseconds = self.worker.inspect(
             build.engine, profile, sample, self.engine_settings.run_timeout
         )
         layers = engine_layers(text, self.network, tf32=build.config.tf32)
-        return prove(layers, self.network, roles, asked, milliseconds, build.config)
+        config = build.config
+        return prove(layers, self.network, roles, asked, milliseconds, config, as_fp32=as_fp32)
 
     def _profile(self, sample: Sample) -> int:
         return profile_of(self.profiles, sample) or 0
 
-    def _typical(self, samples: Samples) -> tuple[int, Sample]:
-        """Return a sample at opt shapes, and its profile; else the first sample as it is."""
+    @cached_property
+    def _typical(self) -> tuple[int, Sample]:
+        """A sample at opt shapes, and its profile; else the first sample as it is."""
+        samples = self.case.calibration
         for batches in self._plan(samples):
             if batches.at == "opt" and batches.samples is not None:
                 return batches.profile, batches.samples[0]
@@ -171,3 +187,12 @@ class Measure:
             level="engine",
         )
         return ShapeVerdict(shapes=shapes, at=at, verdict=judged.verdict, reason=batches.note)
+
+
+def with_shapes(verdict: Verdict, shapes: Iterable[ShapeVerdict]) -> Verdict:
+    """Return a verdict that fails too where one at other shapes does."""
+    failed = [(s.at, s.verdict) for s in shapes if s.verdict is not None and not s.verdict.passed]
+    if not failed:
+        return verdict
+    reasons = [f"at {at} shapes: {reason}" for at, one in failed for reason in one.reasons]
+    return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, *reasons)})

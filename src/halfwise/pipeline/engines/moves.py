@@ -5,15 +5,19 @@ from dataclasses import dataclass
 
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.case import Sample
 from halfwise.graph.fusions import wider
-from halfwise.metrics import Outputs
-from halfwise.pipeline.engines.localise import NOISE, Departure, localise, relative_error
+from halfwise.graph.model import is_standard, node_name
+from halfwise.metrics import Outputs, relative_rms
+from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
+from halfwise.pipeline.engines.localise import NOISE, Departure, localise
 from halfwise.pipeline.engines.measure import Measure
-from halfwise.pipeline.engines.search import Assignment, Budget, Candidate
 from halfwise.pipeline.planner import Planner
 from halfwise.records import BuildOutcome, TensorName
 from halfwise.stages.constrain import rebuildable
 
+TF32_OPS = ("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul")
+"""Whose FP32 inputs tensor cores can round to TF32: 8 bits of exponent, 10 of mantissa."""
 LOCALISING = 2
 """Builds with marked tensors per failing candidate: with six tensors each they leave 1 of 36."""
 
@@ -28,6 +32,7 @@ class EngineMoves:
         build: Builds a plan with further outputs.
         budget: Builds that may still be spent.
         notes: Takes what to know.
+        ruled: Nodes that the user's rules keep.
     """
 
     planner: Planner
@@ -35,22 +40,22 @@ class EngineMoves:
     build: Callable[[Assignment, Sequence[TensorName]], BuildOutcome]
     budget: Budget
     notes: list[str]
+    ruled: Assignment
 
     def culprits(self, failed: Candidate) -> Iterator[tuple[str, Assignment]]:
         """Yield sets of nodes to add to a plan whose engine is off, likeliest first."""
-        keep = failed.keep
+        keep, lowered = failed.keep, frozenset(self.planner.forced.lowered)
         departure = self._departure(failed)
         if departure is not None:
-            nodes = frozenset(departure.nodes) - keep - frozenset(self.planner.forced.lowered)
-            where = f"{departure.nodes[0]} to {departure.nodes[-1]}"
+            nodes = frozenset(departure.nodes) - keep - lowered
+            where = " to ".join(dict.fromkeys((departure.nodes[0], departure.nodes[-1])))
             self.notes.append(
                 f"the engine departs from the emulation in {where}: relative error "
                 f"{departure.error:.2g}, {departure.predicted:.2g} predicted"
             )
             yield f"where the engine departs from the emulation ({where})", nodes
         evidence = self.planner.evidence
-        allowed = frozenset(n for n, r in self.planner.roles.items() if r.free)
-        allowed -= frozenset(self.planner.forced.lowered)
+        allowed = frozenset(n for n, r in self.planner.roles.items() if r.free) - lowered
         certain = frozenset().union(*evidence.certain) & allowed
         yield "what guards are certain about", certain - keep
         yield "everything that guards suspect", (evidence.suspected & allowed) - keep
@@ -60,19 +65,29 @@ class EngineMoves:
     def unbuildable(self, failed: Candidate) -> Iterable[tuple[str, Assignment]]:
         """Return other sets to keep instead of one that no engine could be built with."""
         certain = frozenset().union(*self.planner.evidence.certain)
-        return rebuildable(
+        found = rebuildable(
             self.planner.case.network,
             self.planner.roles,
             failed.keep,
             "\n".join((failed.build.message, *failed.build.log)),
             certain=certain,
         )
+        return self._allowed(found)
+
+    def gains_from_tf32(self, keep: Assignment) -> bool:
+        """Return whether TF32 is forbidden so far, and would make a kept node faster."""
+        nodes = self.planner.case.network.nodes()
+        products = (n for n in nodes if is_standard(n, *TF32_OPS))
+        return not self.measure.engine_settings.tf32 and any(node_name(n) in keep for n in products)
 
     def wider(self, keep: Assignment) -> Iterable[tuple[str, Assignment]]:
         """Return wider islands around a kept set, by name, in growing order."""
+        return self._allowed(wider(self.planner.case.network, self.planner.roles, keep))
+
+    def _allowed(self, found: Iterable[tuple[str, Assignment]]) -> list[tuple[str, Assignment]]:
+        """Return the sets that follow the rules of the user."""
         lowered = frozenset(self.planner.forced.lowered)
-        found = wider(self.planner.case.network, self.planner.roles, keep)
-        return [(name, wide) for name, wide in found if not wide & lowered]
+        return [(name, keep) for name, keep in found if self.ruled <= keep and not keep & lowered]
 
     def _departure(self, failed: Candidate) -> Departure | None:
         """Look into the engine, within the budget; the last build is left for what comes of it."""
@@ -80,8 +95,11 @@ class EngineMoves:
         if rounds < 1:
             return None
         rewritten, _ = self.planner.rewrite(failed.keep)
-        trials = self.planner.trials
-        sample = trials.worst_sample()
+        settings = self.planner.settings
+        try:
+            sample = self._worst_sample(failed)
+        except EngineFailed:
+            return None
 
         def run_marked(names: Sequence[TensorName]) -> Outputs | None:
             self.budget.take()
@@ -98,15 +116,31 @@ class EngineMoves:
         return localise(
             self.planner.case.network,
             self.planner.roles,
-            emulate_typed(rewritten.model, accumulate=self.planner.settings.accumulate),
+            emulate_typed(rewritten.model, accumulate=settings.accumulate),
             sample,
             run_marked,
             rounds=rounds,
+            device=settings.device,
+            libraries=settings.libraries,
         )
+
+    def _worst_sample(self, failed: Candidate) -> Sample:
+        """Return the calibration sample on which an engine is furthest off."""
+        assert failed.build.engine is not None
+        trials = self.planner.trials
+        errors = [
+            max((relative_rms(reference[name], found[name]) for name in reference), default=0.0)
+            for reference, found in zip(
+                trials.references,
+                self.measure.outputs(failed.build.engine, trials.samples),
+                strict=True,
+            )
+        ]
+        return trials.samples[errors.index(max(errors))]
 
     def _tell_change(self, marked: Outputs, plain: Outputs) -> None:
         """Note where marking tensors made another engine of it."""
-        change = max((relative_error(plain[n], marked[n]) for n in plain), default=0.0)
+        change = max((relative_rms(plain[n], marked[n]) for n in plain), default=0.0)
         if change > NOISE:
             self.notes.append(
                 f"marking tensors changed the final outputs by {change:.2g}: the engine that was "

@@ -1,46 +1,48 @@
 """A run with engines: the FP32 engine first, then the plan that the emulation found."""
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from halfwise.backends.tensorrt.client import Worker
 from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.backends.tensorrt.journal import Journal
-from halfwise.backends.tensorrt.log import explain
 from halfwise.case import Case, EngineSettings, Settings
-from halfwise.errors import BuildFailed, UsageError
-from halfwise.formats import BF16, Format
 from halfwise.graph.model import node_name
-from halfwise.graph.roles import Role
+from halfwise.graph.roles import Roles
+from halfwise.pipeline.engines.attempts import Attempts
 from halfwise.pipeline.engines.builds import Builds
+from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
+from halfwise.pipeline.engines.failed import build_failed
 from halfwise.pipeline.engines.files import ModelFiles
-from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure
+from halfwise.pipeline.engines.forecast import Forecast, rounds
+from halfwise.pipeline.engines.heldout import HeldOut
+from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure, with_shapes
 from halfwise.pipeline.engines.moves import EngineMoves
-from halfwise.pipeline.engines.search import Budget, Candidate, Chosen, EngineSearch
+from halfwise.pipeline.engines.regime import regime
+from halfwise.pipeline.engines.search import Chosen, EngineSearch
+from halfwise.pipeline.engines.table import FP32, TF32, Table
 from halfwise.pipeline.loop import Fixed
 from halfwise.progress import Watcher
 from halfwise.records import (
     BuildOutcome,
     Criterion,
     EngineResult,
-    EngineRound,
     Engines,
-    NodeName,
-    Precision,
-    TensorName,
-    Typing,
+    PrecisionProof,
     Verdict,
 )
-from halfwise.render.wording import count
-from halfwise.stages.constrain import constraints
-from halfwise.stages.contrast import ab_remark
+from halfwise.stages.constrain import unmatched
 from halfwise.stages.profiles import check_covered, profiles_from_data
 
-Assignment = frozenset[NodeName]
-
 NOT_PRECISION = "the FP32 engine without TF32 is wrong already, so this is not a precision problem"
+_BLAME = (
+    "the emulation of the plan is right, so a kernel or the compiler is to blame rather than the "
+    "precision: try another --optimization-level, other --tactic-sources, or another version of "
+    "TensorRT"
+)
 
 
 @dataclass(frozen=True)
@@ -49,20 +51,27 @@ class Proven:
 
     Attributes:
         engines: The record.
-        verdict: On the held-out samples, in the delivered engine; in the FP32 engine where that is
-            wrong; the emulation's, failed, where no engine passed.
+        verdict: On the held-out samples: in the delivered engine, or the one that came closest; in
+            the FP32 engine where that is wrong; the emulation's, failed, where no engine runs.
         keep: Compute nodes of the delivered plan; None where none passed.
-        minimal: Whether every smaller set that was left was tried in the engine.
+        minimal: Whether no kept node can be dropped, as engines or predictions show.
+        joined: Held-out samples that joined the calibration.
     """
 
     engines: Engines
     verdict: Verdict
     keep: Assignment | None = None
     minimal: bool = False
+    joined: tuple[str, ...] = ()
 
 
 class EngineRun:
-    """Builds, judges and compares engines of one case on one worker."""
+    """Builds, judges and compares engines of one case on one worker.
+
+    Attributes:
+        builds: Every build.
+        seconds: Wall time of each stage.
+    """
 
     def __init__(
         self,
@@ -78,20 +87,21 @@ class EngineRun:
 
         Raises:
             BackendMissing: the worker cannot build.
-            UsageError: it lacks the typing regime.
+            UsageError: it lacks the typing regime or the low format.
             CaseError: samples are outside every profile.
         """
         worker.demand_usable()
         self.case, self.settings, self.engine_settings = case, settings, engine_settings
-        self.worker, self.watcher = worker, watcher
-        self.typing = _typing(worker, engine_settings)
+        self.watcher, self.worker = watcher, worker
+        typing = regime(worker.info, engine_settings.typing, settings.fmt)
         samples = case.calibration + case.heldout
-        self.profiles = engine_settings.profiles or profiles_from_data(case.network, samples)
-        check_covered(self.profiles, samples)
+        profiles = engine_settings.profiles or profiles_from_data(case.network, samples)
+        check_covered(profiles, samples)
         self.files = ModelFiles(folder)
-        self.builds = Builds(worker, engine_settings, self.typing, self.profiles, journal, watcher)
-        self.measure = Measure(worker, case, settings, engine_settings, self.profiles)
+        self.builds = Builds(worker, engine_settings, typing, profiles, journal, watcher)
+        self.measure = Measure(worker, case, settings, engine_settings, profiles)
         self.notes: list[str] = []
+        self.seconds: dict[str, float] = {}
 
     def reference(self) -> EngineResult:
         """Build and judge the FP32 engine without TF32.
@@ -100,263 +110,183 @@ class EngineRun:
 
         Raises:
             BuildFailed: TensorRT cannot build it: then it can build no engine of this model.
+            RunFailed: it does not run.
         """
-        self.watcher.stage("FP32 engine")
-        build = self.builds.build(self.files.fp32(self.case.network), "FP32, TF32 off")
-        if build.engine is None:
-            raise _no_engine(build)
-        samples = self.case.heldout or self.case.calibration
-        self._fp32_samples, self._fp32_references = samples, self.measure.references(samples)
-        criterion = None
-        if self.case.metric is None:
-            criterion = Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
-        judged = self.measure.judge(build.engine, samples, self._fp32_references, criterion)
-        self._fp32 = self._timed(
-            EngineResult(name="FP32, TF32 off", build=build, verdict=judged.verdict)
-        )
-        return self._fp32
+        with self._stage("FP32 engine"):
+            self._fp32_file = self.files.fp32(self.case.network)
+            build = self.builds.build(self._fp32_file, FP32)
+            if build.engine is None:
+                raise build_failed(build, "no FP32 engine of this model")
+            samples = self.case.heldout or self.case.calibration
+            criterion = None
+            if self.case.metric is None:
+                criterion = Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
+            references = self.measure.references(samples)
+            verdict = self.measure.judge(build.engine, samples, references, criterion).verdict
+            self._fp32 = EngineResult(name=FP32, build=build, verdict=verdict)
+            self.notes.append(_own_criterion(verdict))
+            return self._fp32
 
     def refused(self) -> Proven:
         """Return the result where the FP32 engine is wrong."""
         verdict = self._fp32.verdict
         assert verdict is not None
         reasons = (NOT_PRECISION, *verdict.reasons)
-        engines = self._record((self._fp32,), (), keep=())
+        engines = self._record((self._fp32,))
         return Proven(engines, verdict.model_copy(update={"passed": False, "reasons": reasons}))
 
     def prove(self, fixed: Fixed) -> Proven:
-        """Search from the plan of `fixed`, judge what is found on held-out samples, compare."""
-        self.planner, self.roles = fixed.planner, fixed.planner.roles
-        self.samples = fixed.planner.trials.samples
-        self._plans: dict[int, Assignment] = {}
-        self.watcher.stage("engines")
-        budget = Budget(self.engine_settings.max_builds)
-        search = EngineSearch(
-            attempt=self._attempt,
-            moves=EngineMoves(self.planner, self.measure, self._marked, budget, self.notes),
-            order=[node_name(n) for n in self.planner.case.network.nodes()],
-            budget=budget,
-            builds=self.engine_settings.builds if self.typing == "weak" else 1,
-        )
-        chosen = search.run(fixed.found.kept)
+        """Search from the plan of `fixed`, judge what is found on held-out samples, compare.
+
+        Held-out samples that fail in the engine join the calibration, and the search goes on with
+        the rest.
+        """
+        heldout = HeldOut(fixed, self.watcher)
+        with self._stage("engines"):
+            search, attempts = self._search(fixed)
+            chosen = search.run(fixed.found.kept)
+            while chosen.best is not None and self._joins(chosen.best, heldout):
+                chosen = search.again(chosen.best.keep, attempts.again)
+            final = chosen.best or search.closest()
+            tf32 = self.builds.build(self._fp32_file, TF32, tf32=True)
+        with self._stage("verdict"):
+            table = Table(
+                measure=self.measure,
+                roles=fixed.planner.roles,
+                low=self.settings.fmt.name.upper(),
+                samples=heldout.samples,
+                references=heldout.references,
+                unseen=heldout.unseen,
+                notes=self.notes,
+            )
+            rows = table.rows(self._fp32.build, tf32, chosen.plain, final)
+            verdict = self._verdict(rows[-1], chosen, final, fixed)
         self.notes += chosen.notes
-        rounds = self._rounds(search)
-        if chosen.best is None:
-            return self._nothing(fixed, chosen, rounds)
-        self.watcher.stage("judge engines")
-        mixed = self._judged("mixed", chosen.best, fixed)
-        verdict = _with_shapes(mixed)
-        table = self._table(mixed, chosen, fixed)
-        if verdict.passed:
-            self._compare(table)
-        keep = chosen.best.keep
-        engines = self._record(
-            table, rounds, keep=tuple(n for n in search.order if n in keep), fixed=fixed
-        )
-        engines = engines.model_copy(
+        if final is not None:
+            network = fixed.planner.case.network
+            self.notes += unmatched(network, final.build.unconstrained)
+        keep = None if chosen.best is None else chosen.best.keep
+        engines = self._record(rows).model_copy(
             update={
-                "delivered": chosen.best.build.engine if verdict.passed else None,
+                "rounds": rounds(search, fixed.planner.trials),
+                "keep": tuple(n for n in search.order if n in (keep or ())),
+                "needed_as_predicted": tuple(n for n in search.order if n in chosen.predicted),
+                "emulated": fixed.verdict,
+                "delivered": final.build.engine if final is not None and verdict.passed else None,
                 "spread": chosen.excesses,
                 "confirmed": sum(e <= 1 for e in chosen.excesses),
             }
         )
-        return Proven(engines, verdict, keep, chosen.minimal)
+        return Proven(engines, verdict, keep, chosen.minimal, tuple(heldout.joined))
 
-    def _attempt(self, keep: Assignment, step: str) -> Candidate:
-        known = [b for b, k in self._plans.items() if k == keep]
-        build = self._build(keep, step, fresh=bool(known))
-        self._plans[build.number] = keep
+    def _search(self, fixed: Fixed) -> tuple[EngineSearch, Attempts]:
+        planner = fixed.planner
+        attempts = Attempts(
+            planner=planner,
+            builds=self.builds,
+            measure=self.measure,
+            files=self.files,
+            fp32=self._fp32_file,
+            watcher=self.watcher,
+            notes=self.notes,
+        )
+        budget = Budget(self.engine_settings.max_builds)
+        ruled = _ruled(fixed)
+        weak = self.builds.typing == "weak"
+        search = EngineSearch(
+            attempt=attempts.attempt,
+            moves=EngineMoves(planner, self.measure, attempts.marked, budget, self.notes, ruled),
+            order=[node_name(n) for n in planner.case.network.nodes()],
+            budget=budget,
+            builds=self.engine_settings.builds if weak else 1,
+            # What was seen of fusion was seen in weak typing.
+            forecast=Forecast(planner, self._inspected) if weak else None,
+            ruled=ruled,
+        )
+        return search, attempts
+
+    def _inspected(self, build: BuildOutcome, roles: Roles) -> PrecisionProof | None:
         if build.engine is None:
-            return Candidate(keep, step, build)
+            return None
         try:
-            results = self.measure.outputs(build.engine, self.samples)
-            excess = self.planner.trials.excess_of(results)
-            latency = self.measure.latency(build.engine, self.samples)
-        except EngineFailed as failed:
-            self.watcher.note(f"the engine of build {build.number} does not run: {failed.message}")
-            return Candidate(keep, step, build)
-        self.watcher.note(
-            f"build {build.number} keeps {len(keep)}: error {excess:.3g} of what is allowed, "
-            f"{latency.median_ms:.3g} ms"
-        )
-        return Candidate(keep, step, build, excess, latency)
-
-    def _marked(self, keep: Assignment, names: Sequence[TensorName]) -> BuildOutcome:
-        step = f"{count(len(names), 'tensor')} marked, to see where the engine departs"
-        return self._build(keep, step, outputs=names)
-
-    def _build(
-        self,
-        keep: Assignment,
-        step: str,
-        *,
-        outputs: Sequence[TensorName] = (),
-        fresh: bool = False,
-    ) -> BuildOutcome:
-        network = self.planner.case.network
-        if self.typing == "strong":
-            mixed = self.files.mixed(self.planner, keep)
-            return self.builds.build(mixed, step, outputs=outputs, fresh=fresh)
-        return self.builds.build(
-            self.files.fp32(network),
-            step,
-            low=_low(self.settings.fmt),
-            keep=constraints(network, self.roles, self.planner.resolve(keep)) if keep else (),
-            outputs=outputs,
-            fresh=fresh,
-        )
-
-    def _judged(self, name: str, candidate: Candidate, fixed: Fixed) -> EngineResult:
-        """Return a row of the table: verdicts on held-out samples, speed, precision."""
-        build = candidate.build
-        result = EngineResult(
-            name=name, build=build, kept=len(candidate.keep), latency=candidate.latency
-        )
-        if build.engine is None or candidate.excess is None:
-            return result.model_copy(update={"failure": build.message or "it does not run"})
-        unseen = len(fixed.heldout) > 0
-        samples = fixed.heldout if unseen else self.samples
-        references = fixed.heldout_references if unseen else fixed.references
-        try:
-            judged = self.measure.judge(build.engine, samples, references, unseen=unseen)
-            shapes = self.measure.at_shapes(build.engine, samples) if name == "mixed" else ()
-            proof = self.measure.proof(build, samples, self.roles, self._asked(candidate.keep))
-        except EngineFailed as failed:
-            return result.model_copy(update={"failure": failed.message})
-        return result.model_copy(
-            update={"verdict": judged.verdict, "shapes": shapes, "proof": proof}
-        )
-
-    def _asked(self, keep: Assignment) -> dict[NodeName, Precision]:
-        asked: dict[NodeName, Precision] = dict.fromkeys(keep, "fp32")
-        if self.typing == "strong":
-            low = _low(self.settings.fmt)
-            free = (n for n, r in self.roles.items() if r.role is Role.COMPUTE and n not in keep)
-            asked |= dict.fromkeys(free, low)
-        return asked
-
-    def _table(self, mixed: EngineResult, chosen: Chosen, fixed: Fixed) -> tuple[EngineResult, ...]:
-        """Return FP32 without and with TF32, plain low precision, and mixed."""
-        low = self.settings.fmt.name.upper()
-        tf32 = Candidate(frozenset(), "", self._fp32.build)
-        build = self.builds.build(self.files.fp32(self.case.network), "FP32, TF32 on", tf32=True)
-        tf32 = self._measured(build)
-        rows = [self._fp32, self._judged("FP32, TF32 on", tf32, fixed)]
-        if chosen.plain is chosen.best:
-            return (*rows, mixed.model_copy(update={"name": low}))
-        return (*rows, self._judged(low, chosen.plain, fixed), mixed)
-
-    def _measured(self, build: BuildOutcome) -> Candidate:
-        if build.engine is None:
-            return Candidate(frozenset(), "", build)
-        try:
-            latency = self.measure.latency(build.engine, self.samples)
+            return self.measure.proof(build, roles, {})
         except EngineFailed:
-            return Candidate(frozenset(), "", build)
-        return Candidate(frozenset(), "", build, 0.0, latency)
+            return None
 
-    def _timed(self, result: EngineResult) -> EngineResult:
-        assert result.build.engine is not None
-        latency = self.measure.latency(result.build.engine, self._fp32_samples)
-        return result.model_copy(update={"latency": latency})
-
-    def _compare(self, table: Sequence[EngineResult]) -> None:
-        rows = {row.name: row for row in table}
-        plain = rows.get(self.settings.fmt.name.upper())
-        if "mixed" in rows and plain is not None:
-            self.notes.append(ab_remark(rows["mixed"], plain))
-
-    def _rounds(self, search: EngineSearch) -> tuple[EngineRound, ...]:
-        predicted = {keep: self.planner.trials.excess(keep) for keep in search.tried}
-        candidates = sorted(
-            (c for group in search.tried.values() for c in group), key=lambda c: c.build.number
-        )
-        return tuple(
-            EngineRound(
-                step=c.step,
-                build=c.build.number,
-                keep=tuple(n for n in search.order if n in c.keep),
-                predicted=predicted[c.keep],
-                measured=c.excess,
-                passed=c.passed,
-                median_ms=None if c.latency is None else c.latency.median_ms,
+    def _joins(self, best: Candidate, heldout: HeldOut) -> bool:
+        """Judge an engine on the held-out samples; return whether any of them joined the search."""
+        assert best.build.engine is not None
+        try:
+            judged = self.measure.judge(
+                best.build.engine, heldout.samples, heldout.references, unseen=heldout.unseen
             )
-            for c in candidates
-        )
+        except EngineFailed:
+            return False  # the table tells
+        return heldout.join(judged)
 
-    def _nothing(self, fixed: Fixed, chosen: Chosen, rounds: tuple[EngineRound, ...]) -> Proven:
-        """Return the result where no engine passed."""
-        reasons = [f"no engine of {len(self.builds.outcomes)} builds is within the tolerance"]
-        if fixed.verdict.passed and all(r.measured is not None for r in rounds):
+    def _verdict(
+        self, row: EngineResult, chosen: Chosen, final: Candidate | None, fixed: Fixed
+    ) -> Verdict:
+        """Return the verdict on the last row of the table, or the emulation's, failed."""
+        reasons = []
+        if chosen.best is None:
+            built = len(self.builds.outcomes)
             reasons.append(
-                "the emulation of the same plan is right, so a kernel or the compiler is to "
-                "blame rather than the precision: try another --optimization-level, other "
-                "--tactic-sources, or another version of TensorRT"
+                f"no engine of {built} builds is within the tolerance on the calibration samples"
             )
-        first = chosen.plain
-        table = (self._fp32, self._judged(self.settings.fmt.name.upper(), first, fixed))
-        engines = self._record(table, rounds, keep=(), fixed=fixed)
-        verdict = fixed.verdict.model_copy(
-            update={"passed": False, "reasons": (*reasons, *fixed.verdict.reasons)}
-        )
-        return Proven(engines, verdict)
+            if final is not None and fixed.verdict.passed:
+                reasons.append(_BLAME)
+        verdict = fixed.verdict
+        if final is not None and row.verdict is not None:
+            verdict = with_shapes(row.verdict, row.shapes)
+        elif final is not None:
+            reasons.append(f"the engine does not run on the held-out samples: {row.failure}")
+        if final is not None and row.verdict is not None and not reasons:
+            return verdict
+        reasons += verdict.reasons
+        return verdict.model_copy(update={"passed": False, "reasons": tuple(reasons)})
 
-    def _record(
-        self,
-        results: Iterable[EngineResult],
-        rounds: tuple[EngineRound, ...],
-        *,
-        keep: tuple[NodeName, ...],
-        fixed: Fixed | None = None,
-    ) -> Engines:
+    def _record(self, rows: tuple[EngineResult, ...]) -> Engines:
+        """Return the record; of the layers before fusion, those of the last row's build."""
+        layers_of = rows[-1].build.number
         return Engines(
             worker=self.worker.info,
-            typing=self.typing,
-            profiles=tuple(self.profiles),
-            results=tuple(results),
-            rounds=rounds,
-            builds=tuple(self.builds.outcomes),
-            keep=keep,
-            emulated=None if fixed is None else fixed.verdict,
-            notes=tuple(self.notes),
+            typing=self.builds.typing,
+            profiles=tuple(self.builds.profiles),
+            results=tuple(r.model_copy(update={"build": _briefly(r.build)}) for r in rows),
+            rounds=(),
+            builds=tuple(_briefly(b, tell=b.number == layers_of) for b in self.builds.outcomes),
+            keep=(),
+            notes=tuple(dict.fromkeys(self.notes)),
         )
 
-
-def _low(fmt: Format) -> Literal["fp16", "bf16"]:
-    return "bf16" if fmt == BF16 else "fp16"
-
-
-def _typing(worker: Worker, settings: EngineSettings) -> Typing:
-    offered = worker.info.typing
-    if settings.typing is None:
-        return offered[0]
-    if settings.typing not in offered:
-        raise UsageError(
-            f"TensorRT {worker.info.tensorrt} has no {settings.typing} typing.",
-            f"Use --typing {offered[0]}, or another worker.",
-        )
-    return settings.typing
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        self.watcher.stage(name)
+        started = time.monotonic()
+        yield
+        self.seconds[name] = time.monotonic() - started
 
 
-def _no_engine(build: BuildOutcome) -> BuildFailed:
-    """Return the error of a model that TensorRT cannot build even in FP32."""
-    said = explain(build.log)
-    hints = [f"{finding.sentence} {finding.hint}".strip() for finding in said[:3]]
-    return BuildFailed(
-        f"TensorRT builds no FP32 engine of this model ({build.status}"
-        f"{f' by {build.signal}' if build.signal else ''}): {build.message}",
-        "\n".join(hints),
+def _ruled(fixed: Fixed) -> Assignment:
+    """Return the compute nodes that no engine may have low: all, where nothing is searched."""
+    planner = fixed.planner
+    if planner.settings.keep_above is not None:
+        return fixed.found.kept
+    return fixed.found.kept & frozenset(planner.forced.kept)
+
+
+def _briefly(build: BuildOutcome, *, tell: bool = False) -> BuildOutcome:
+    return build if tell else build.model_copy(update={"layers": ()})
+
+
+def _own_criterion(verdict: Verdict) -> str:
+    """Return what the FP32 engine was held to before all else, as a sentence."""
+    if verdict.metric is not None:
+        return f"The FP32 engine without TF32 was held to {verdict.metric.name} before all else."
+    worst = min((o.snr_db for o in verdict.outputs.values()), default=float("inf"))
+    return (
+        f"The FP32 engine without TF32 was held to its own criterion before all else, "
+        f"SNR ≥ {FP32_SNR_DB:g} dB: it has {worst:.0f} dB. In the table it is held to that of the "
+        "run, as all others."
     )
-
-
-def _with_shapes(result: EngineResult) -> Verdict:
-    """Return the verdict of a result; verdicts at other shapes can make it fail."""
-    verdict = result.verdict
-    assert verdict is not None
-    failed = [s for s in result.shapes if s.verdict is not None and not s.verdict.passed]
-    if not failed:
-        return verdict
-    reasons = [
-        f"at {s.at} shapes: {r}" for s in failed for r in (s.verdict.reasons if s.verdict else ())
-    ]
-    return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, *reasons)})

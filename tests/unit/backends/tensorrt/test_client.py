@@ -98,8 +98,8 @@ def test_the_timing_cache_is_read_and_written(worker, model, tmp_path):
         ("fail", "failed", None, "TensorRT built no engine."),
         (
             *("parse", "failed", None),
-            "TensorRT cannot parse the model at node n1 (Odd) "
-            "(the first of 2 errors of the parser).",
+            "TensorRT cannot parse the model at node n1 (Odd): The parser refuses the operator "
+            "Odd: no importer (the first of 2 errors of the parser).",
         ),
         (
             *("lose", "lost", None),
@@ -119,7 +119,9 @@ def test_what_goes_wrong_is_recorded_and_the_next_build_works(
     if how.startswith("SIG"):
         assert "output: about to die" in outcome.log
     if how == "parse":
-        assert outcome.log[-1] == "parser: n2 (Odd): no importer"
+        assert outcome.log[-1] == (
+            "error: In node -2 with name: n2 and operator: Odd (parser): ERROR: no importer"
+        )
     assert build(worker, model).status == "built"
 
 

@@ -1,7 +1,9 @@
+from typing import Any
+
 import pytest
 
-from halfwise.backends.tensorrt.described import described, worker_info
-from halfwise.records import ShapeRange
+from halfwise.backends.tensorrt.described import Description, described, profiles_of, worker_info
+from halfwise.records import EngineTensor, ShapeRange, TensorName
 
 GPU = {
     "index": 0,
@@ -85,3 +87,14 @@ def test_an_engine():
     found = described({"io": [io], "profiles": 1, "layers": 4, "device_bytes": 9})
     assert found.tensors[0].limits == (ShapeRange(min=(1, 2), opt=(2, 2), max=(8, 2)),)
     assert (found.profiles, found.layers, found.device_bytes) == (1, 4, 9)
+
+
+def test_profiles():
+    limits = (ShapeRange(min=(1, 4), opt=(2, 4), max=(3, 4)),)
+    shared: dict[str, Any] = {"is_input": True, "dtype": "float32", "limits": limits}
+    x = EngineTensor(name=TensorName("x"), shape=(-1, 4), shape_tensor=False, **shared)
+    fixed = x.model_copy(update={"name": "z", "shape": (2, 4)})
+    size = x.model_copy(update={"name": "s", "shape": (2,), "shape_tensor": True})
+    assert profiles_of(Description((fixed,), 1, 0, 0)) == ()
+    (profile,) = profiles_of(Description((x, fixed, size), 1, 0, 0))
+    assert (profile.shapes, profile.values) == ({"x": limits[0]}, {"s": limits[0]})

@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from halfwise.backends.tensorrt.described import Description, EngineTensor
+from halfwise.backends.tensorrt.described import Description
 from halfwise.backends.tensorrt.feeds import packed, unpacked
 from halfwise.errors import CaseError
-from halfwise.records import TensorName
+from halfwise.records import EngineTensor, TensorName
 
 DTYPES = ("float32", "float16", "bfloat16", "int8", "int32", "int64", "bool", "uint8")
 
@@ -14,7 +14,10 @@ DTYPES = ("float32", "float16", "bfloat16", "int8", "int32", "int64", "bool", "u
 def engine(rank=1, **dtypes):
     shape = (-1,) * rank
     tensors = tuple(
-        EngineTensor(TensorName(n), True, d, shape, False, ()) for n, d in dtypes.items()
+        EngineTensor(
+            name=TensorName(n), is_input=True, dtype=d, shape=shape, shape_tensor=False, limits=()
+        )
+        for n, d in dtypes.items()
     )
     return Description(tensors, 1, 1, 0)
 

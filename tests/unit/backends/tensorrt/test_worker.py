@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 from halfwise.backends.tensorrt.worker import MAGIC, Unpacker, pack
 from tests.fake_tensorrt.client import CONFIG, Answer, Gone, Pipe, arrays, engine_file
 from tests.fake_tensorrt.faults import Fault
+from tests.fake_tensorrt.start import worker_command
+from tests.workers import children_of, is_running
 
 VERSIONS = ("8.6.1", "10.0.1", "11.4.0")
 Command = Callable[..., list[str]]
@@ -43,9 +46,17 @@ def profile(**limits: tuple[tuple[int, ...], ...]) -> list[dict[str, Any]]:
 PROFILE = profile(x=((1, 4), (2, 4), (3, 4)))
 
 
-@pytest.fixture
-def worker(fake_worker: Command) -> Iterator[Pipe]:
-    with Pipe(fake_worker()) as pipe:
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory, cuda_library: Path) -> Iterator[Pipe]:
+    """A worker of 8.6.1 without faults, one for all tests: to start one takes a second or two."""
+    with Pipe(worker_command(tmp_path_factory.mktemp("worker"), cuda_library)) as pipe:
         yield pipe
 
 
@@ -445,6 +456,9 @@ def test_shapes_outside_the_profile(worker: Pipe) -> None:
     refused(worker.run(engine, x=np.zeros((2, 5), np.float32)), "shape")
     refused(worker.run(engine, x=np.zeros(4, np.float32)), "shape")
     refused(worker.run(engine, z=LARGE), "shape")
+    told = [{"name": "x", "dtype": "float32", "shape": [2, 4]}]
+    answer = worker.ask("run", LARGE.tobytes()[:-1], engine=engine, inputs=told)
+    assert "incomplete" in refused(answer, "shape")
     assert "float32, not float64" in refused(worker.run(engine, x=LARGE.astype("f8")), "dtype")
     answer = worker.ask("run", LARGE.tobytes(), engine=engine, profile=1, inputs=[])
     refused(answer, "profile")
@@ -537,10 +551,10 @@ DEATHS = {
     ("at", "do"), [*(("build", do) for do in DEATHS), *((at, "segv") for at in ("import", "parse"))]
 )
 def test_deaths_in_builds_are_told_and_survived(fake_worker: Command, at: str, do: str) -> None:
-    with Pipe(fake_worker(faults=[Fault(at, do, on=(1,))])) as pipe:
+    with Pipe(fake_worker(faults=[Fault(at, do)])) as pipe:
         answer = pipe.build(SQUARES, profiles=PROFILE, timeout=2.0 if do == "hang" else None)
         died(answer, do)
-        built(pipe.build(SQUARES, profiles=PROFILE))
+        assert pipe.ask("have", hashes=[])["kind"] == "result"
 
 
 @pytest.mark.parametrize(
@@ -548,13 +562,13 @@ def test_deaths_in_builds_are_told_and_survived(fake_worker: Command, at: str, d
     [*(("run", do) for do in DEATHS), *((at, "segv") for at in ("deserialise", "context"))],
 )
 def test_deaths_in_runs_are_told_and_survived(fake_worker: Command, at: str, do: str) -> None:
-    with Pipe(fake_worker(faults=[Fault(at, do, on=(1,))])) as pipe:
+    with Pipe(fake_worker(faults=[Fault(at, do)])) as pipe:
         engine = built(pipe.build(SQUARES, profiles=PROFILE))
         told = [{"name": "x", "dtype": "float32", "shape": [2, 4]}]
-        timeout = 3.0 if do == "hang" else None
+        timeout = 1.0 if do == "hang" else None
         request = {"engine": engine, "profile": 0, "inputs": told, "timeout": timeout}
         died(pipe.ask("run", LARGE.tobytes(), **request), do)
-        assert pipe.run(engine, x=LARGE)["kind"] == "result"
+        assert pipe.ask("have", hashes=[engine])["missing"] == []
 
 
 def died(answer: Answer, do: str) -> None:
@@ -578,6 +592,35 @@ def test_what_libraries_print_does_no_harm(fake_worker: Command) -> None:
         built(answer)
         assert answer.noise == b""
         assert pipe.ask("hello")["kind"] == "result"
+
+
+def test_a_death_between_requests_goes_unnoticed(worker: Pipe) -> None:
+    engine = built(worker.build(SQUARES, profiles=PROFILE))
+    (child,) = children_of(worker.process.pid)
+    os.kill(child, signal.SIGKILL)
+    wait_for(lambda: not children_of(worker.process.pid))  # the supervisor has seen it
+    assert worker.run(engine, x=LARGE)["kind"] == "result"
+
+
+def test_the_end_of_input_ends_a_build(fake_worker: Command, tmp_path: Path) -> None:
+    pipe = Pipe(fake_worker(faults=[Fault("build", "hang")]))
+    pipe.send("build", **pipe.build_request(SQUARES, profiles=PROFILE))
+    wait_for((tmp_path / "worker-counts" / "build").exists)
+    children = children_of(pipe.process.pid)
+    pipe.close()
+    assert children
+    wait_for(lambda: not any(map(is_running, children)))
+
+
+def test_builds_on_one_gpu_wait_for_one_another(fake_worker: Command, tmp_path: Path) -> None:
+    with Pipe(fake_worker(pace={"build": 5.0})) as first, Pipe(fake_worker()) as second:
+        second.ask("hello")
+        first.send("build", **first.build_request(SQUARES, profiles=PROFILE))
+        wait_for((tmp_path / "worker-counts" / "build").exists)
+        answer = second.build(SQUARES, profiles=PROFILE, timeout=4.0)
+    kinds = [h["kind"] for h in answer.before if h["kind"] in ("waiting", "started")]
+    assert kinds == ["waiting", "started"]
+    built(answer)
 
 
 def test_a_lost_supervisor_takes_the_child_with_it(fake_worker: Command) -> None:

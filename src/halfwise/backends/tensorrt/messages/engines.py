@@ -11,7 +11,7 @@ ENGINES = (
         r"expecting library version \S+ got 0\.0\.0"
         r"|Size specified in header does not match archive size"
         r"|Mismatch between allocated memory size and expected size of serialized engine"
-        r"|plan->header\.size",
+        r"|plan->header\.size|blobSize > numericCast",
         "The engine file is damaged or cut short, or is no engine.",
         "Compare its size and hash with the original (copied in text mode?), or build it again.",
         f"{ISSUES}1736",

@@ -1,0 +1,121 @@
+"""Try a plan in an engine: build it, and measure it on the calibration samples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.graph.roles import Role
+from halfwise.pipeline.engines.builds import Builds
+from halfwise.pipeline.engines.candidates import Assignment, Candidate
+from halfwise.pipeline.engines.files import ModelFiles
+from halfwise.pipeline.engines.measure import Measure
+from halfwise.pipeline.engines.regime import low_format
+from halfwise.pipeline.planner import Planner
+from halfwise.progress import Watcher
+from halfwise.records import BuildOutcome, NodeName, TensorName
+from halfwise.render.wording import count
+from halfwise.stages.constrain import constraints
+
+
+@dataclass
+class Attempts:
+    """Builds and measures plans.
+
+    Attributes:
+        planner: Knows the model of every plan, and how far outputs are off.
+        builds: Builds engines.
+        measure: Runs them.
+        files: Writes what they are built from.
+        fp32: The FP32 model's file.
+        watcher: Told about progress.
+        notes: Takes what to know.
+    """
+
+    planner: Planner
+    builds: Builds
+    measure: Measure
+    files: ModelFiles
+    fp32: Path
+    watcher: Watcher
+    notes: list[str]
+    _built: set[tuple[Assignment, bool]] = field(default_factory=set)
+
+    def attempt(self, keep: Assignment, step: str, tf32: bool = False) -> Candidate:
+        """Build the plan that keeps `keep`, and measure its engine.
+
+        Args:
+            keep: Compute nodes to be FP32.
+            step: Why it is tried.
+            tf32: Whether to allow TF32 although the settings do not ask for it.
+        """
+        build = self._build(keep, step, tf32=tf32, fresh=(keep, tf32) in self._built)
+        self._built.add((keep, tf32))
+        if build.engine is None:
+            return Candidate(keep, step, build, tf32=tf32)
+        try:
+            excess = self._excess(build)
+            latency = self.measure.latency(build.engine)
+        except EngineFailed as failed:
+            self.notes.append(f"the engine of build {build.number} does not run: {failed.message}")
+            self.watcher.note(self.notes[-1])
+            return Candidate(keep, step, build, failure=failed.message, tf32=tf32)
+        self.watcher.note(
+            f"build {build.number} keeps {len(keep)}: error {excess:.3g} of what is allowed, "
+            f"{latency.median_ms:.3g} ms"
+        )
+        return Candidate(keep, step, build, excess, latency, tf32=tf32)
+
+    def again(self, candidate: Candidate) -> Candidate:
+        """Return a candidate with its error on the calibration samples that there are now."""
+        if candidate.excess is None:
+            return candidate
+        try:
+            return replace(candidate, excess=self._excess(candidate.build))
+        except EngineFailed as failed:
+            return replace(candidate, excess=None, failure=failed.message)
+
+    def marked(self, keep: Assignment, names: Sequence[TensorName]) -> BuildOutcome:
+        """Build a plan with further outputs."""
+        step = f"{count(len(names), 'tensor')} marked, to see where the engine departs"
+        return self._build(keep, step, outputs=names)
+
+    def _excess(self, build: BuildOutcome) -> float:
+        assert build.engine is not None
+        trials = self.planner.trials
+        return trials.excess_of(self.measure.outputs(build.engine, trials.samples))
+
+    def _build(
+        self,
+        keep: Assignment,
+        step: str,
+        *,
+        outputs: Sequence[TensorName] = (),
+        tf32: bool = False,
+        fresh: bool = False,
+    ) -> BuildOutcome:
+        tf32 = tf32 or self.builds.settings.tf32
+        if self.builds.typing == "strong":
+            mixed = self.files.mixed(self.planner, keep)
+            return self.builds.build(mixed, step, tf32=tf32, outputs=outputs, fresh=fresh)
+        return self.builds.build(
+            self.fp32,
+            step,
+            low=low_format(self.planner.settings.fmt),
+            tf32=tf32,
+            keep=self._constraints(keep),
+            outputs=outputs,
+            fresh=fresh,
+        )
+
+    def _constraints(self, keep: Assignment) -> tuple[NodeName, ...]:
+        """Return what to constrain to FP32, which is what the emulation has in FP32.
+
+        None where nothing is kept but what moves data between FP32 inputs and outputs: that is
+        plain low precision, and rounding on such a way is up to the builder.
+        """
+        roles = self.planner.roles
+        pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)
+        if not (keep or pinned or self.planner.forced.kept):
+            return ()
+        return constraints(self.planner.case.network, roles, self.planner.resolve(keep) | pinned)

@@ -1,0 +1,39 @@
+"""What to say of a build that gave no engine."""
+
+from halfwise.backends.tensorrt.log import explain
+from halfwise.errors import BuildFailed
+from halfwise.records import BuildOutcome, LogFinding
+
+_MOST = 12
+_OTHER = "Try another --optimization-level, other --tactic-sources, or another version of TensorRT."
+_ADVICE = {
+    "timeout": "Give it more time: --build-timeout.",
+    "lost": "Try again; a connection through ssh lasts longer with ServerAliveInterval.",
+}
+
+
+def build_failed(build: BuildOutcome, what: str) -> BuildFailed:
+    """Return the error of a build without an engine, with all that its log says.
+
+    Args:
+        build: The build.
+        what: What there is not, such as "no FP32 engine of this model".
+    """
+    by = f" by {build.signal}" if build.signal else ""
+    found = [finding for finding in explain(build.log) if finding.severity != "note"]
+    # What the message says already is not said twice.
+    told = [_line(finding, build.message) for finding in found]
+    lines = [line for line in told if line]
+    if len(lines) > _MOST:
+        lines[_MOST:] = [f"and {len(lines) - _MOST} more; halfwise explain-log shows all of a log."]
+    lines = lines or [_ADVICE.get(build.status, _OTHER)]
+    return BuildFailed(
+        f"TensorRT builds {what} ({build.status}{by}): {build.message}", "\n".join(lines)
+    )
+
+
+def _line(finding: LogFinding, said: str) -> str:
+    where = f"{', '.join(finding.nodes)}: " if finding.nodes else ""
+    sentence = "" if finding.sentence.rstrip(".") in said else f"{where}{finding.sentence}"
+    hint = "" if finding.hint in said else finding.hint
+    return f"{sentence} {hint}".strip()

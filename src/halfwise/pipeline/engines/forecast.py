@@ -1,0 +1,119 @@
+"""What both emulations, without fusion and with it, say of a plan before its engine is built."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from halfwise.backends.emulation.fusion import fp32_nodes
+from halfwise.graph.roles import Role, Roles
+from halfwise.pipeline.engines.candidates import Assignment
+from halfwise.pipeline.engines.search import EngineSearch
+from halfwise.pipeline.planner import Planner
+from halfwise.records import BuildOutcome, EngineRound, PrecisionProof
+from halfwise.stages.trial import Trials
+
+SECONDS = 60.0
+"""Time that predictions may take in all: what a few builds do. Then nothing is foretold."""
+
+
+@dataclass
+class Forecast:
+    """Predicts the errors of engines in weak typing.
+
+    Attributes:
+        planner: Has the emulation without fusion.
+        inspect: Returns what an engine computes in; None where it cannot be told.
+        seconds: Time for predictions.
+        fp32: Compute nodes that the engine with nothing kept computes in FP32 by itself.
+    """
+
+    planner: Planner
+    inspect: Callable[[BuildOutcome, Roles], PrecisionProof | None]
+    seconds: float = SECONDS
+    fp32: Assignment = frozenset()
+    _spent: float = 0.0
+    _fused: Trials | None = None
+
+    def learn(self, plain: BuildOutcome) -> None:
+        """Take from the engine with nothing kept what it computes in FP32 by itself."""
+        roles = self.planner.roles
+        proof = self.inspect(plain, roles)
+        if proof is None:
+            return
+        found = fp32_nodes(self.planner.case.network, proof.layers)
+        found = frozenset(n for n in found if roles[n].role is Role.COMPUTE)
+        self.fp32 = found - frozenset(self.planner.forced.lowered)
+
+    def enough(self, keep: Assignment) -> bool | None:
+        """Return whether a plan passes by the emulation with fusion; None when time is up."""
+        if self._spent > self.seconds:
+            return None
+        with self._timed():
+            return self._trials().evaluate(keep | self.fp32, confirm=True).passed
+
+    def beyond(self, keep: Assignment, limit: float) -> bool:
+        """Return whether both predict an error beyond `limit` (≥ 1); false when time is up."""
+        if self._spent > self.seconds:
+            return False
+        with self._timed():
+            found = [t.evaluate(kept, confirm=True) for t, kept in self._both(keep)]
+        # Of a plan that fails, a trial tells a lower bound: it ends at the first sample that does.
+        if any(outcome.passed for outcome in found):
+            return False
+        return all(outcome.excess > limit for outcome in found) or self.error(keep) > limit
+
+    def error(self, keep: Assignment) -> float:
+        """Return the smaller error that both predict, on all samples; 0 when time is up."""
+        if self._spent > self.seconds:
+            return 0.0
+        with self._timed():
+            return min(trials.excess(kept) for trials, kept in self._both(keep))
+
+    def excess(self, keep: Assignment) -> float:
+        """Return the error that the emulation with fusion predicts, on all samples."""
+        return self._trials().excess(keep | self.fp32)
+
+    def _both(self, keep: Assignment) -> Iterator[tuple[Trials, Assignment]]:
+        yield self._trials(), keep | self.fp32
+        yield self.planner.trials, keep
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self._spent += time.monotonic() - started
+
+    def _trials(self) -> Trials:
+        """Return trials on the samples that there are now."""
+        if self._fused is None or self._fused.samples is not self.planner.trials.samples:
+            self._fused = self.planner.fused_trials()
+        return self._fused
+
+
+def rounds(search: EngineSearch, trials: Trials) -> tuple[EngineRound, ...]:
+    """Return every plan that was built, with what both emulations predict of it.
+
+    `trials` are those without fusion.
+    """
+    kept = search.tried | search.relaxed
+    predicted = {keep: trials.excess(keep) for keep in kept}
+    forecast = search.forecast
+    fused = {} if forecast is None else {keep: forecast.excess(keep) for keep in kept}
+    candidates = sorted(
+        (c for tried in (search.tried, search.relaxed) for group in tried.values() for c in group),
+        key=lambda c: c.build.number,
+    )
+    return tuple(
+        EngineRound(
+            step=c.step,
+            build=c.build.number,
+            keep=tuple(n for n in search.order if n in c.keep),
+            predicted=predicted[c.keep],
+            predicted_fused=fused.get(c.keep),
+            measured=c.excess,
+            passed=c.passed,
+            median_ms=None if c.latency is None else c.latency.median_ms,
+        )
+        for c in candidates
+    )

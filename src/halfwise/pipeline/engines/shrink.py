@@ -1,0 +1,45 @@
+"""Drop from a set what is not needed: halves first, then quarters, down to single nodes."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from halfwise.records import NodeName
+
+Assignment = frozenset[NodeName]
+
+
+def shrink(
+    kept: Assignment,
+    order: Sequence[NodeName],
+    passes: Callable[[Assignment, int], bool | None],
+) -> tuple[Assignment, bool]:
+    """Return the smallest subset that was found to pass, and whether it is certain to be minimal.
+
+    Args:
+        kept: A set that passes.
+        order: All nodes in graph order; what is dropped together is next to each other there.
+        passes: Returns whether a smaller set passes, told how many nodes it drops; None ends the
+            search. It is asked about some sets more than once.
+
+    Returns:
+        The subset, and true where it fails without any single one of its nodes.
+    """
+    parts = 2
+    while kept:
+        before = kept
+        for chunk in split([n for n in order if n in kept], min(parts, len(kept))):
+            passed = passes(kept - chunk, len(chunk))
+            if passed is None:
+                return kept, False
+            if passed:
+                kept -= chunk
+        if kept == before and parts >= len(kept):
+            break
+        parts = 2 if kept != before and len(kept) < parts else parts * 2
+    return kept, True
+
+
+def split(names: Sequence[NodeName], parts: int) -> list[Assignment]:
+    """Return `names` in `parts` (≥ 1) runs of nearly equal length, without empty ones."""
+    edges = [round(i * len(names) / parts) for i in range(parts + 1)]
+    return [frozenset(names[a:b]) for a, b in pairwise(edges) if b > a]

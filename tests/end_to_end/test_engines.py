@@ -1,0 +1,284 @@
+"""`fix --target tensorrt` through the command line, on the stand-in for TensorRT."""
+
+import hashlib
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests import models
+from tests.fake_tensorrt.faults import Fault
+from tests.models import Ill
+from tests.unit.graph.sketch import Sketch
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+TABLE = ["FP32, TF32 off", "FP32, TF32 on", "FP16", "mixed"]
+
+
+def rows(ended):
+    return {row["name"]: row for row in ended.record["engines"]["results"]}
+
+
+def told(ended):
+    return " ".join(ended.out.split())
+
+
+def test_digits(call, fake_worker):
+    command = shlex.join(fake_worker())
+    ended = call(
+        *("fix", DIGITS / "model.onnx", "--inputs", DIGITS / "inputs.npz", "--max-abs", 0.05),
+        *("--heldout", DIGITS / "heldout.npz", "-o", "run", "--max-builds", 2, "--builds", 2),
+        *("--target", "tensorrt", "--trt-command", command),
+    )
+    assert ended.code == 0, ended.err
+    assert {p.name for p in ended.folder.iterdir()} == {
+        *("model.engine", "model.fp32.onnx", "model.onnx", "journal.jsonl", "observations.json"),
+        "run.json",
+    }
+    found = ended.record["engines"]
+    engine = (ended.folder / "model.engine").read_bytes()
+    assert found["delivered"]["sha256"] == hashlib.sha256(engine).hexdigest()
+    assert found["delivered"]["side"] == "here"
+    assert [row["name"] for row in found["results"]] == TABLE
+    samples = {tuple(row["verdict"]["samples"]) for row in found["results"]}
+    assert len(samples) == 1
+    shapes = [json.dumps(row["latency"]["shapes"]) for row in found["results"]]
+    assert len(set(shapes)) == 1
+    assert (found["confirmed"], len(found["spread"])) == (2, 2)
+    assert found["keep"] == [entry["node"] for entry in ended.record["plan"]["keep"]]
+    assert ended.record["verdict"]["level"] == "engine"
+    assert ended.record["verdict"]["outputs"]["logits"]["max_abs"] <= 0.05
+    purposes = [build["purpose"] for build in found["builds"]]
+    assert [purposes[0], purposes[-1]] == TABLE[:2]
+    lines = (ended.folder / "journal.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["begin", "end"] * len(purposes)
+    onnx.checker.check_model(ended.folder / "model.fp32.onnx")
+    again = call("report", "run")
+    assert (again.code, again.out) == (0, ended.out)
+    assert "held to its own criterion before all else, SNR ≥ 60 dB" in told(ended)
+
+
+def test_engines_that_are_not_delivered_are_forgotten(engines, tmp_path):
+    ended = engines(models.layer_norm())
+    assert ended.code == 0, ended.err
+    found = ended.record["engines"]
+    built = {build["engine"]["sha256"] for build in found["builds"]}
+    there = {path.name for path in (tmp_path / "worker-cache" / "files").iterdir()}
+    assert built & there == {found["delivered"]["sha256"]}
+
+
+def test_without_tensorrt_the_command_says_what_is_missing(refused, saved):
+    model, inputs = saved(models.layer_norm())
+    said = refused(
+        4,
+        *("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt"),
+        *("--trt-python", shlex.quote("/usr/bin/python3")),
+    )
+    assert "cannot build engines" in said or "does not answer" in said
+    assert "halfwise doctor" in said
+
+
+def test_a_wrong_fp32_engine_is_not_a_precision_problem(engines, call):
+    ended = engines(models.layer_norm(), broken={"square": 1.5})
+    assert ended.code == 10
+    assert "not a precision problem" in told(ended)
+    assert "--optimization-level" in told(ended)
+    found = ended.record["engines"]
+    assert [row["name"] for row in found["results"]] == TABLE[:1]
+    assert len(found["builds"]) == 1
+    assert found["delivered"] is None
+    assert ended.record["plan"] is None
+    assert call("report", "run").out == ended.out
+
+
+def test_a_crash_is_recorded_and_the_run_goes_on(engines):
+    ended = engines(
+        models.layer_norm(), "--max-builds", 3, faults=[Fault("build", "segv", on=(3,))]
+    )
+    assert ended.code == 0, ended.err
+    crashed = [b for b in ended.record["engines"]["builds"] if b["status"] != "built"]
+    assert [(b["status"], b["signal"]) for b in crashed] == [("crashed", "SIGSEGV")]
+    assert "SIGSEGV" in told(ended)
+
+
+def test_a_plan_whose_build_crashes_is_replaced(engines):
+    kept = sorted(models.layer_norm().kept)
+    ended = engines(
+        models.layer_norm(),
+        *("--max-builds", 3),
+        faults=[Fault("build", "segv", on=(2,), when={"kept": kept})],
+    )
+    assert ended.code == 0, ended.err
+    assert ended.record["engines"]["rounds"][0]["measured"] is None
+    assert ended.kept >= models.layer_norm().kept
+
+
+def test_a_hanging_build_times_out(engines):
+    ended = engines(
+        models.layer_norm(),
+        *("--build-timeout", 8, "--max-builds", 2),
+        faults=[Fault("build", "hang", on=(3,))],
+    )
+    assert ended.code == 0, ended.err
+    statuses = [b["status"] for b in ended.record["engines"]["builds"]]
+    assert statuses.count("timeout") == 1
+    assert "took too long" in told(ended)
+
+
+def test_an_engine_that_crashes_when_it_runs_is_told(engines):
+    ended = engines(models.layer_norm(), faults=[Fault("run", "segv", when={"low": "fp16"})])
+    assert ended.code == 10
+    assert "does not run" in told(ended)
+    assert rows(ended).keys() == {"FP32, TF32 off", "FP32, TF32 on", "FP16"}
+
+
+@pytest.mark.parametrize("fails", ["some", "any"])
+def test_a_region_without_a_kernel_is_widened_or_given_up(engines, fails):
+    ill = models.layer_norm()
+    nodes = ("square", "variance", "eps", "root", "divide")
+    fault = Fault("build", "foreign", nodes=nodes, fails=fails)
+    ended = engines(ill, "--max-builds", 4, faults=[fault])
+    assert any("ForeignNode" in b["message"] + " ".join(b["log"]) for b in builds(ended, "failed"))
+    if fails == "some":
+        assert ended.code == 0, ended.err
+        assert set(ended.record["engines"]["keep"]) >= set(nodes)
+    else:
+        assert ended.code == 10
+        assert len(ended.record["engines"]["rounds"]) > 1
+
+
+def builds(ended, status):
+    return [b for b in ended.record["engines"]["builds"] if b["status"] == status]
+
+
+def test_a_constraint_that_is_not_honoured_is_told(engines):
+    ended = engines(models.layer_norm(), ignored=["square"])
+    assert ended.code == 10
+    assert "square" in " ".join(
+        line for row in rows(ended).values() if row["proof"] for line in row["proof"]["findings"]
+    )
+    assert "Not as asked" in ended.out
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
+def test_a_lossy_kernel_is_found_and_kept(engines, version):
+    ended = engines(models.layer_norm(), "--max-builds", 6, lossy={"gamma": 1.5}, version=version)
+    assert ended.code == 0, ended.err
+    assert "gamma" in ended.record["engines"]["keep"]
+    assert "departs from the emulation" in told(ended)
+
+
+def test_plans_that_pass_by_luck_are_not_delivered(engines):
+    ended = engines(models.layer_norm(), "--builds", 3, vary=(0.5, 4), memory=None)
+    found = ended.record["engines"]
+    assert ended.code == 0, ended.err
+    assert set(found["keep"]) >= models.layer_norm().kept
+    assert found["confirmed"] == len(found["spread"]) == 3
+
+
+@pytest.mark.parametrize("version", ["10.0.1", "11.4.0"])
+def test_strong_typing(engines, version):
+    ended = engines(models.layer_norm(), version=version)
+    assert ended.code == 0, ended.err
+    found = ended.record["engines"]
+    assert found["typing"] == "strong"
+    assert [row["name"] for row in found["results"]] == TABLE
+    assert rows(ended)["mixed"]["proof"]["findings"] == []
+
+
+def test_tf32_on_request(engines):
+    ended = engines(models.conv_chain(), "--tf32", "--snr-db", 30, "--rel-max", 0.1)
+    assert ended.code == 0, ended.err
+    on = {b["purpose"]: b["config"]["tf32"] for b in ended.record["engines"]["builds"]}
+    assert not on.pop("FP32, TF32 off")
+    assert all(on.values())
+
+
+def dynamic() -> Ill:
+    """A batch and a length that may vary, and an input of integers."""
+    s = Sketch()
+    x = s.input("x", ["n", "t", 16])
+    ids = s.input("ids", ["n", 2], onnx.TensorProto.INT64)
+    big = s.op("Mul", x, 300.0, name="big")
+    square = s.op("Mul", big, big, name="square")
+    root = s.op("Sqrt", s.op("ReduceMean", square, name="mean", axes=[1], keepdims=0), name="root")
+    small = s.op("Cast", ids, name="cast", to=onnx.TensorProto.FLOAT)
+    y = s.op("Add", root, s.op("ReduceSum", small, [1], name="sum"), name="add")
+    inputs: dict[str, np.ndarray] = {
+        "x": np.random.default_rng(0).uniform(1, 4, (8, 1, 3, 16)).astype(np.float32),
+        "ids": np.arange(16, dtype=np.int64).reshape(8, 1, 2),
+    }
+    return Ill(s.proto(y), inputs)
+
+
+def test_shapes_of_the_options_and_those_that_no_data_have(engines):
+    ended = engines(
+        dynamic(),
+        *("--minShapes", "x:1x3x16,ids:1x2", "--optShapes", "x:2x3x16,ids:2x2"),
+        *("--maxShapes", "x:4x7x16,ids:4x2"),
+    )
+    assert ended.code == 0, ended.err
+    judged = {s["at"]: s for s in rows(ended)["mixed"]["shapes"]}
+    assert judged.keys() == {"min", "opt", "max"}
+    assert judged["min"]["verdict"]["passed"]
+    assert judged["opt"]["verdict"]["passed"]
+    assert judged["max"]["verdict"] is None
+    assert "not judged" in told(ended)
+    assert rows(ended)["mixed"]["latency"]["shapes"]["x"] == [2, 3, 16]
+
+
+def test_profiles_from_the_data(engines):
+    ended = engines(dynamic())
+    assert ended.code == 0, ended.err
+    (profile,) = ended.record["engines"]["profiles"]
+    assert profile["shapes"]["x"]["max"] == [1, 3, 16]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--to", "bf16"), "has no BF16"),
+        (("--typing", "strong"), "TensorRT 8.6.1 has no strong typing."),
+        (
+            ("--minShapes", "x:4x3x16", "--optShapes", "x:2x3x16", "--maxShapes", "x:8x3x16"),
+            "x",
+        ),
+    ],
+)
+def test_what_the_version_or_the_shapes_do_not_allow(refused, saved, fake_worker, options, said):
+    model, inputs = saved(dynamic())
+    command = shlex.join(fake_worker())
+    code = 3 if "--minShapes" in options else 2
+    where = ("--target", "tensorrt", "--trt-command", command)
+    text = refused(code, "fix", model, "--inputs", inputs, "-o", "run", *where, *options)
+    assert said in text
+
+
+def test_options_of_engines_need_a_target(refused, files):
+    model, inputs = files
+    for option in (("--max-builds", 3), ("--tf32",), ("--trt-python", "python3"), ("--resume",)):
+        text = refused(2, "fix", model, "--inputs", inputs, "-o", "run", *option)
+        assert f"{option[0]} has no meaning without --target tensorrt" in text
+
+
+def integers(factor: int = 1) -> Ill:
+    s = Sketch()
+    places = s.input("ids", [1, 4], onnx.TensorProto.INT64)
+    rows_ = s.op("Gather", s.input("x", [8, 16]), places, name="pick")
+    out = s.op("Mul", s.op("Mul", rows_, 300.0, name="big"), 1e-3, name="back")
+    last = s.op("Mul", places, np.asarray(factor), name="scaled")
+    inputs: dict[str, np.ndarray] = {
+        "x": np.random.default_rng(0).uniform(1, 4, (8, 8, 16)).astype(np.float32),
+        "ids": (np.arange(32) % 8).reshape(8, 1, 4).astype(np.int64),
+    }
+    return Ill(s.proto(out, last), inputs)
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
+def test_integers_of_fixed_shape(engines, version):
+    ended = engines(integers(), version=version)
+    assert ended.code == 0, ended.err
+    assert ended.record["verdict"]["outputs"]["scaled_out"]["agreement"] == 1

@@ -1,0 +1,49 @@
+"""Whole repetitions are tested in tests/end_to_end/test_engine_commands.py."""
+
+import shlex
+
+import numpy as np
+import pytest
+
+from halfwise import fix, verify_run
+from halfwise.api.repeating import _workers
+from halfwise.errors import CaseError, RecordMismatch
+from tests.engines import SQUARES
+
+X = {"x": np.random.default_rng(1).uniform(1, 2, (12, 4)).astype(np.float32)}
+
+
+def test_names_of_workers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HALFWISE_TRT_PYTHON", raising=False)
+    (tmp_path / "halfwise.toml").write_text(
+        '[tensorrt.workers.a]\npython = "pa"\n[tensorrt.workers.b]\npython = "pb"\n'
+    )
+    assert [spec.name for spec in _workers((), (), ())] == ["a", "b"]
+    assert [spec.name for spec in _workers((), (), ("b",))] == ["b"]
+    assert [spec.name for spec in _workers(("p",), (), ("b",))] == ["tensorrt", "b"]
+    alike = _workers(("p",), ("ssh orin 'python 3'",), ())
+    assert [spec.name for spec in alike] == ["p", "ssh orin 'python 3'"]
+
+
+def test_a_strongly_typed_run_on_a_weakly_typed_worker(tmp_path, fake_worker):
+    new, old = (shlex.join(fake_worker(version)) for version in ("10.0.1", "8.6.1"))
+    fix(SQUARES, X, out=tmp_path / "run", target="tensorrt", trt_command=new)
+    other = {"x": X["x"][:5] * 1.01}
+    found = verify_run(tmp_path / "run", other, trt_command=[old])
+    (row,) = found.rows
+    assert (found.passed, found.samples) == (True, 5)
+    assert row.build is not None
+    assert row.build.config.typing == "weak"
+    assert (row.build.config.low, row.build.config.keep) == ("fp16", ("square", "root"))
+    (tmp_path / "run" / "model.fp32.onnx").unlink()
+    with pytest.raises(RecordMismatch, match="lacks the FP32 model"):
+        verify_run(tmp_path / "run", other, trt_command=[old])
+
+
+def test_runs_without_an_engine(tmp_path):
+    fix(SQUARES, X, out=tmp_path / "run")
+    with pytest.raises(CaseError, match="delivered no engine"):
+        verify_run(tmp_path / "run", X)
+    with pytest.raises(RecordMismatch, match="no run folder"):
+        verify_run(tmp_path, X)

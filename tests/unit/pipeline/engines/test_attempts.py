@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from tests import models
+from tests.fake_tensorrt.faults import Fault
+from tests.models import Ill
+from tests.unit.graph.sketch import Sketch
+from tests.unit.stages.casing import names
+
+KEPT = names(*models.layer_norm().kept)
+NOTHING = names()
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
+def test_plans_are_built_and_measured(stage, version):
+    ready = stage(models.layer_norm(), version=version)
+    attempts, trials = ready.attempts, ready.fixed.planner.trials
+    mixed, plain = attempts.attempt(KEPT, "mixed"), attempts.attempt(NOTHING, "plain")
+    assert (mixed.passed, plain.passed) == (True, False)
+    assert mixed.excess == pytest.approx(trials.excess(KEPT), rel=1e-3)
+    assert plain.excess > 10
+    assert mixed.latency.shapes == {"x": (1, 4, 32)}
+    weak = version == "8.6.1"
+    assert mixed.build.config.low == ("fp16" if weak else None)
+    assert (set(mixed.build.config.keep) >= KEPT) == weak
+    assert plain.build.config.keep == ()
+    assert (mixed.build.config.model_sha256 == plain.build.config.model_sha256) == weak
+
+
+def test_what_does_not_run_is_told(stage):
+    ready = stage(models.layer_norm(), faults=[Fault("run", "segv")])
+    attempts = ready.attempts
+    candidate = attempts.attempt(KEPT, "mixed")
+    assert (candidate.excess, candidate.passed) == (None, False)
+    assert "SIGSEGV" in candidate.failure
+    assert any("does not run" in note for note in ready.notes)
+    assert attempts.again(candidate) == candidate
+
+
+def test_what_cannot_be_built_has_no_error(stage):
+    ready = stage(models.layer_norm(), faults=[Fault("build", "memory")])
+    candidate = ready.attempts.attempt(KEPT, "mixed")
+    assert candidate.build.status == "failed"
+    assert (candidate.excess, candidate.failure) == (None, "")
+
+
+def test_candidates_are_measured_again_on_samples_that_joined(stage):
+    ready = stage(models.layer_norm())
+    attempts, planner = ready.attempts, ready.fixed.planner
+    first = attempts.attempt(KEPT, "mixed")
+    larger = ready.case.heldout.select([0])
+    grown = type(larger)(larger.ids, lambda _: {"x": larger[0]["x"] * 0 + 1e-3})
+    planner.join(grown, ready.run.measure.references(grown), planner.evidence)
+    again = attempts.again(first)
+    assert again.build == first.build
+    assert again.latency == first.latency
+    assert again.excess == pytest.approx(planner.trials.excess(KEPT), rel=1e-3)
+
+
+def test_marked_tensors_are_outputs(stage):
+    ready = stage(models.layer_norm())
+    build = ready.attempts.marked(KEPT, ["square_out"])
+    assert build.config.outputs == ("square_out",)
+    assert set(build.config.keep) >= KEPT
+    assert {"square_out", "gamma_out"} == set(
+        ready.run.measure.run(build.engine, ready.case.calibration[0])
+    )
+
+
+def test_what_must_be_fp32_is_constrained_even_where_nothing_is_kept(stage):
+    s = Sketch()
+    window = s.op("HannWindow", np.asarray(16), name="pinned")
+    proto = s.proto(s.op("Mul", s.input("x", [1, 16]), window, name="times"))
+    ill = Ill(proto, {"x": models.signals(1, 16, seed=1)})
+    ready = stage(ill)
+    assert ready.attempts.attempt(NOTHING, "plain").build.config.keep == ("pinned",)
+
+
+def test_tf32_where_it_is_asked_for(stage):
+    ready = stage(models.layer_norm(), engine={"tf32": True})
+    assert ready.attempts.attempt(KEPT, "mixed").build.config.tf32

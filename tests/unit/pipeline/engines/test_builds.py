@@ -1,0 +1,45 @@
+import pytest
+
+from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.errors import RunFailed
+from tests import models
+from tests.fake_tensorrt.faults import Fault
+
+
+def test_builds_are_numbered_written_down_and_told(stage, tmp_path):
+    ready = stage(models.layer_norm(), faults=[Fault("build", "abort", on=(2,))])
+    builds, model = ready.run.builds, ready.attempts.fp32
+    first = builds.build(model, "FP32")
+    second = builds.build(model, "mixed", low="fp16", keep=["square"], tf32=True)
+    assert [o.number for o in builds.outcomes] == [1, 2]
+    assert (first.status, second.status, second.signal) == ("built", "crashed", "SIGABRT")
+    assert (second.config.low, second.config.keep, second.config.tf32) == (
+        "fp16",
+        ("square",),
+        True,
+    )
+    assert first.config.model_sha256 == second.config.model_sha256
+    assert ready.listener.notes[:2] == ["build 1: FP32", "build 2: mixed"]
+    assert "build 2 crashed" in ready.listener.notes[2]
+    lines = (tmp_path / "journal.jsonl").read_text().splitlines()
+    assert len(lines) == 4
+    again = builds.build(model, "mixed", low="fp16", keep=["square"], tf32=True)
+    assert again.status == "skipped"
+
+
+def test_strong_typing_leaves_types_to_the_model(stage):
+    ready = stage(models.layer_norm(), version="10.0.1")
+    built = ready.run.builds.build(ready.attempts.fp32, "x", low="fp16", keep=["square"])
+    assert (built.config.typing, built.config.low, built.config.keep) == ("strong", None, ())
+
+
+def test_engines_are_forgotten_but_one(stage):
+    ready = stage(models.layer_norm())
+    builds, attempts = ready.run.builds, ready.attempts
+    kept = builds.build(attempts.fp32, "a").engine
+    gone = builds.build(attempts.fp32, "b", low="fp16").engine
+    sample = ready.case.calibration[0]
+    builds.forget(kept)
+    assert ready.worker.run(kept, 0, sample).keys() == {"gamma_out"}
+    with pytest.raises((EngineFailed, RunFailed)):
+        ready.worker.run(gone, 0, sample)

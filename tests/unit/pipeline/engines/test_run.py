@@ -1,0 +1,136 @@
+import pytest
+
+from halfwise.errors import BuildFailed, CaseError, UsageError
+from halfwise.records import Profile, ShapeRange, TensorName
+from tests import models
+from tests.fake_tensorrt.faults import Fault
+from tests.models import Ill
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def proven(ready):
+    assert ready.run.reference().verdict.passed
+    return ready.run.prove(ready.fixed)
+
+
+def test_a_run_in_order(stage):
+    ready = stage(models.layer_norm(), engine={"builds": 2, "max_builds": 1})
+    found = proven(ready)
+    assert found.verdict.passed
+    assert found.keep == models.layer_norm().kept
+    engines = found.engines
+    assert [row.name for row in engines.results] == [
+        *("FP32, TF32 off", "FP32, TF32 on", "FP16", "mixed")
+    ]
+    assert engines.delivered == engines.results[-1].build.engine
+    assert (engines.confirmed, len(engines.spread)) == (2, 2)
+    assert [r.build for r in engines.rounds] == [2, 3, 4]
+    assert all(r.measured == pytest.approx(r.predicted, rel=1e-3) for r in engines.rounds)
+    assert engines.emulated == ready.fixed.verdict
+    assert ready.run.seconds.keys() == {"FP32 engine", "engines", "verdict"}
+
+
+def test_the_fp32_engine_is_wrong(stage):
+    ready = stage(models.layer_norm(), broken={"square": 1.5})
+    assert not ready.run.reference().verdict.passed
+    found = ready.run.refused()
+    assert "not a precision problem" in found.verdict.reasons[0]
+    assert found.engines.delivered is found.keep is None
+    assert any("SNR ≥ 60 dB" in note for note in found.engines.notes)
+
+
+def test_no_fp32_engine_can_be_built(stage):
+    ready = stage(models.layer_norm(), faults=[Fault("build", "segv")])
+    with pytest.raises(BuildFailed, match=r"no FP32 engine of this model.*by SIGSEGV"):
+        ready.run.reference()
+
+
+def test_no_engine_is_right(stage):
+    # A fault that only a constraint on every node would avoid, and builds for one try.
+    ready = stage(models.layer_norm(), lossy={"gamma": 1.5}, engine={"max_builds": 1})
+    found = proven(ready)
+    assert not found.verdict.passed
+    assert found.verdict.level == "engine"
+    assert "no engine of" in found.verdict.reasons[0]
+    assert "a kernel or the compiler is to blame" in found.verdict.reasons[1]
+    assert found.keep is found.engines.delivered is None
+    assert [row.name for row in found.engines.results][-1] == "mixed"
+
+
+def test_no_engine_runs(stage):
+    ready = stage(models.layer_norm(), faults=[Fault("run", "segv", when={"low": "fp16"})])
+    found = proven(ready)
+    assert (found.verdict.passed, found.verdict.level) == (False, "emulated")
+    assert all(r.measured is None for r in found.engines.rounds)
+
+
+def wide() -> Ill:
+    """Sample 3, which is held out, is ten times as large as all others."""
+    s = Sketch()
+    scaled = s.op("Mul", s.input("x", [1, 16]), 1.5, name="scale")
+    inputs = {"x": models.signals(1, 16, seed=3, peak=1, count=16)}
+    inputs["x"][3] *= 10
+    return Ill(s.proto(s.op("Add", scaled, 0.1, name="shift")), inputs)
+
+
+def test_heldout_samples_that_fail_in_the_engine_join_the_search(stage):
+    ready = stage(
+        wide(), options={"max_abs": 0.06}, lossy={"scale": 1.01}, engine={"max_builds": 6}
+    )
+    assert ready.fixed.plan.keep == ()
+    found = proven(ready)
+    assert found.joined == ("inputs[3]",)
+    assert found.keep >= {"scale"}
+    assert found.verdict.passed
+    assert found.verdict.samples == tuple(i for i in ready.fixed.heldout.ids if i != "inputs[3]")
+
+
+def test_heldout_samples_that_fail_without_builds_left_fail_the_verdict(stage):
+    ready = stage(
+        wide(), options={"max_abs": 0.06}, lossy={"scale": 1.01}, engine={"max_builds": 1}
+    )
+    found = proven(ready)
+    assert not found.verdict.passed
+    assert found.engines.delivered is None
+    assert "no engine of" in found.verdict.reasons[0]
+
+
+def test_constraints_that_reach_no_layer_are_told(stage):
+    s = Sketch()
+    constant = s.op("Mul", f32([3.0]), f32([2.0]), name="folded")
+    x = s.op("Mul", s.input("x", [1, 4]), constant, name="times")
+    ill = Ill(s.proto(x), {"x": models.signals(1, 4, seed=1)})
+    ready = stage(ill, options={"keep": ["folded", "times"]})
+    found = proven(ready)
+    unconstrained = found.engines.results[-1].build.unconstrained
+    assert any("No constraint reached folded" in n for n in found.engines.notes) == bool(
+        unconstrained
+    )
+
+
+def test_what_the_worker_cannot_do_is_told_before_anything_is_built(stage):
+    with pytest.raises(UsageError, match="has no strong typing"):
+        stage(models.layer_norm(), engine={"typing": "strong"})
+
+
+def test_samples_outside_every_profile(stage):
+    s = Sketch()
+    relu = s.op("Relu", s.input("x", ["n", 4]), name="relu")
+    shape = ShapeRange(min=(5, 4), opt=(5, 4), max=(6, 4))
+    profile = Profile(shapes={TensorName("x"): shape})
+    with pytest.raises(CaseError):
+        stage(
+            Ill(s.proto(relu), {"x": models.signals(2, 4, seed=1)}),
+            engine={"profiles": (profile,)},
+        )
+
+
+@pytest.mark.parametrize("options", [{"keep": ["gamma"]}, {"keep_above": 1e3}])
+def test_what_the_user_keeps_stays_although_the_engine_does_not_need_it(stage, options):
+    block = ("square", "variance", "eps", "root", "divide")
+    ready = stage(models.layer_norm(), options=options, fused=[block], engine={"max_builds": 4})
+    found = proven(ready)
+    assert found.verdict.passed
+    expected = {"gamma"} if "keep" in options else ready.fixed.found.kept
+    assert found.keep >= expected  # more where wider islands happen to be faster
+    assert [row.name for row in found.engines.results][-2:] == ["FP16", "mixed"]

@@ -1,0 +1,68 @@
+from halfwise.pipeline.engines.candidates import Candidate
+from halfwise.pipeline.engines.table import FP32, MIXED, TF32, Table
+from tests import models
+from tests.fake_tensorrt.faults import Fault
+from tests.unit.stages.casing import names
+
+KEPT = names(*models.layer_norm().kept)
+NOTHING = names()
+
+
+def rows(ready, keep=KEPT):
+    """Return rows by name, and what was noted."""
+    fixed, attempts, builds = ready.fixed, ready.attempts, ready.run.builds
+    table = Table(
+        measure=ready.run.measure,
+        roles=fixed.planner.roles,
+        low="FP16",
+        samples=fixed.heldout,
+        references=fixed.heldout_references,
+        unseen=True,
+        notes=ready.notes,
+    )
+    fp32 = builds.build(attempts.fp32, FP32)
+    plain = attempts.attempt(NOTHING, "plain")
+    mixed: Candidate | None = plain
+    if keep != NOTHING:
+        mixed = None if keep is None else attempts.attempt(keep, "mixed")
+    tf32 = builds.build(attempts.fp32, TF32, tf32=True)
+    return {row.name: row for row in table.rows(fp32, tf32, plain, mixed)}
+
+
+def test_every_engine_is_judged_timed_and_inspected_alike(stage):
+    ready = stage(models.layer_norm())
+    found = rows(ready)
+    assert list(found) == [FP32, TF32, "FP16", MIXED]
+    assert [row.verdict.passed for row in found.values()] == [True, True, False, True]
+    assert {row.verdict.samples for row in found.values()} == {ready.fixed.heldout.ids}
+    assert {tuple(row.latency.shapes.items()) for row in found.values()} == {(("x", (1, 4, 32)),)}
+    assert all(row.proof for row in found.values())
+    assert found[MIXED].kept == 4
+    assert any("With 4 nodes constrained" in note for note in ready.notes)
+
+
+def test_where_nothing_is_kept_there_is_no_further_row(stage):
+    assert list(rows(stage(models.small()), NOTHING)) == [FP32, TF32, "FP16"]
+
+
+def test_where_no_engine_runs_plain_low_precision_is_told(stage):
+    ready = stage(models.layer_norm(), faults=[Fault("run", "abort", when={"low": "fp16"})])
+    found = rows(ready, None)
+    assert list(found) == [FP32, TF32, "FP16"]
+    assert "SIGABRT" in found["FP16"].failure
+    assert found["FP16"].verdict is None
+
+
+def test_an_engine_that_is_fp32_in_truth_is_told(stage):
+    # Every free node FP32, whatever was allowed; and FP32 engines that are not exact.
+    ready = stage(models.layer_norm(), vary=(1.0, 1), broken={"gamma": 1.000003})
+    found = rows(ready)
+    assert any("mixed: The engine is as exact as the FP32 engine" in n for n in ready.notes)
+    assert any("nothing in FP16" in line for line in found[MIXED].proof.findings)
+
+
+def test_in_strong_typing_every_node_was_asked_for(stage):
+    found = rows(stage(models.layer_norm(), version="10.0.1"))
+    asked = {node.asked for node in found[MIXED].proof.nodes}
+    assert {"fp32", "fp16"} <= asked
+    assert found[MIXED].proof.findings == ()
