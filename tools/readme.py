@@ -3,9 +3,9 @@
 usage: python tools/readme.py [--check]
 
 Replaces what stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. `report` is the report
-of `runs/demo` (made by `make demo`), `help` the help of `halfwise fix`, `engines` what the report of
-a run with TensorRT on a GPU says of its engines (`bench/results/gpu_resnet50_run.json.gz`). With
-`--check` nothing is written; the exit code is 1 where README.md differs in more than timings.
+of `runs/demo` (made by `make demo`), `help` the help of `halfwise fix`, `engines` what the report
+of a run on a GPU says of its engines (`bench/results/gpu_resnet50_run.json.gz`). With `--check`
+nothing is written; the exit code is 1 where README.md differs in more than timings.
 """
 
 import argparse

@@ -225,6 +225,23 @@ class Builder:
         self._log(Severity.INFO, f"[MemUsageStats] Engine of {len(engine)} bytes")
         return engine
 
+    def _unfused(self, network):
+        """Return the tensors that are left, where they are marked: none inside a fused block."""
+        if not network._unfused:
+            return []
+        blocks = {node: i for i, nodes in enumerate(faults.knob("FUSED", [])) for node in nodes}
+        return [
+            value.name
+            for node in network._graph
+            for value in node.outputs
+            if value.name
+            and (
+                node.name not in blocks
+                or not value.uses()
+                or any(blocks.get(u.node.name) != blocks[node.name] for u in value.uses())
+            )
+        ]
+
     def _obeys(self, config):
         flags = {flag.name for flag in config._flags}
         return bool(flags & {"OBEY_PRECISION_CONSTRAINTS", "PREFER_PRECISION_CONSTRAINTS"})
@@ -255,6 +272,7 @@ class Builder:
             fp32=self._fp32(network, config, low, number),
             outputs=network._outputs,
             debug=network._debug,
+            unfused=self._unfused(network),
             profiles=config._profiles,
             detailed=config.profiling_verbosity is ProfilingVerbosity.DETAILED,
         )

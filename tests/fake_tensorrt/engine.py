@@ -175,6 +175,7 @@ class IExecutionContext:
         self._allocators: dict[str, Any] = {}
         self._listener: Any = None
         self._debugged: set[str] = set()
+        self._shows_unfused = False
 
     @property
     def engine(self):
@@ -262,6 +263,14 @@ class IExecutionContext:
         (self._debugged.add if flag else self._debugged.discard)(name)
         return True
 
+    @property
+    def unfused_tensors_debug_state(self):
+        return self._shows_unfused
+
+    @unfused_tensors_debug_state.setter
+    def unfused_tensors_debug_state(self, flag):
+        self._shows_unfused = bool(flag)
+
     def set_all_tensors_debug_state(self, flag):
         self._debugged = set(self._program.plan.debug) if flag else set()
         return True
@@ -294,7 +303,8 @@ class IExecutionContext:
         milliseconds = (time.monotonic() - started) * 1e3
         for name in self._engine._outputs:
             self._deliver(name, found[name])
-        for name in self._debugged if self._listener is not None else ():
+        shown = [*self._debugged, *(plan.unfused if self._shows_unfused else ())]
+        for name in shown if self._listener is not None else ():
             self._show(name, found[name], stream_handle)
         self._report(milliseconds)
         return True

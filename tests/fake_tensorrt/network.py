@@ -216,6 +216,7 @@ class INetworkDefinition:
         self._strong = NUMBERS >= (11,) or bool(strong and flags >> int(strong) & 1)
         self._layers, self._tensors, self._shapes = [], {}, set()
         self._outputs, self._debug = [], []
+        self._unfused = False
         self._proto = b""
         self._graph: Any = None
         self._parsed: Any = None
@@ -291,7 +292,7 @@ class INetworkDefinition:
         return tensor._name in self._debug
 
     def mark_unfused_tensors_as_debug_tensors(self):
-        self._debug = [v.name for node in self._graph for v in node.outputs if v.name]
+        self._unfused = True
         return True
 
     def get_flag(self, flag):

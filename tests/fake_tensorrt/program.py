@@ -49,7 +49,7 @@ class Program:
     @cached_property
     def asked(self) -> tuple[str, ...]:
         """Names of all that a run gives: outputs, then debug tensors that are none."""
-        return tuple(dict.fromkeys((*self.plan.outputs, *self.plan.debug)))
+        return tuple(dict.fromkeys((*self.plan.outputs, *self.plan.debug, *self.plan.unfused)))
 
     def io_type(self, name: str):
         """Return the `DataType` of an input, output or debug tensor."""

@@ -2,6 +2,8 @@
 
 from halfwise.api.building import build
 from halfwise.api.commands import doctor, fix, observe, report, verify
+from halfwise.api.comparing import compare
+from halfwise.api.diagnosing import diagnose
 from halfwise.api.exporting import Exported, export
 from halfwise.api.exporting_torch import export_torch
 from halfwise.api.inspecting import inspect
@@ -20,7 +22,9 @@ __all__ = [
     "Result",
     "build",
     "check_constraints",
+    "compare",
     "compare_inputs",
+    "diagnose",
     "doctor",
     "explain_log",
     "export",

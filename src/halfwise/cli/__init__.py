@@ -15,7 +15,9 @@ import typer
 
 from halfwise.cli import (
     build,
+    compare,
     constraints,
+    diagnose,
     doctor,
     explain_log,
     export,
@@ -55,6 +57,8 @@ app = typer.Typer(
 app.command("fix")(fix.command)
 app.command("verify")(verify.command)
 app.command("observe")(observe.command)
+app.command("compare")(compare.command)
+app.command("diagnose")(diagnose.command)
 app.command("build")(build.command)
 app.command("inspect")(inspect.command)
 app.command("lint")(lint.command)

@@ -10,7 +10,7 @@
 All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
 
-from halfwise.metrics.difference import relative_rms
+from halfwise.metrics.difference import finite_relative_rms
 from halfwise.metrics.hints import criterion_hints
 from halfwise.metrics.measures import (
     DEFAULT_REL_MAX,
@@ -35,10 +35,10 @@ __all__ = [
     "Outputs",
     "criterion_hints",
     "effective",
+    "finite_relative_rms",
     "is_default",
     "metric_loss",
     "relative_error",
-    "relative_rms",
     "resolve",
     "totals",
 ]

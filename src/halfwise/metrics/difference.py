@@ -269,7 +269,7 @@ def compare(reference: NDArray[Any], candidate: NDArray[Any], *, cosine: bool) -
     return difference
 
 
-def relative_rms(reference: NDArray[Any], candidate: NDArray[Any]) -> float:
+def finite_relative_rms(reference: NDArray[Any], candidate: NDArray[Any]) -> float:
     """Return the RMS error over the RMS of `reference`, over the elements that are finite there.
 
     inf where `candidate` is not finite there or has another shape, as where it depends on values

@@ -1,10 +1,78 @@
-"""The one number that tells whether two tensors are the same up to rounding."""
+"""Relative errors of tensors: RMS, pooled over samples, and largest."""
 
-from math import inf
+from dataclasses import dataclass
+from math import inf, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from halfwise.metrics.difference import is_discrete
+
+
+@dataclass
+class RelativeError:
+    """√(Σ error² / Σ reference²) over all elements of all samples.
+
+    Elements that are the same NaN or infinity in both count for nothing. It is inf where one side
+    alone is not finite, shapes differ, or the reference is zero throughout and the error is not. Of
+    integers, Booleans and strings, the root of the share of unequal elements. 0 of no elements.
+
+    Attributes:
+        signal: Σ reference².
+        noise: Σ error².
+        worst: Largest error of a single sample.
+        worst_sample: Its index; 0 before any sample.
+    """
+
+    signal: float = 0.0
+    noise: float = 0.0
+    worst: float = -1.0
+    worst_sample: int = 0
+
+    @property
+    def value(self) -> float:
+        """The error over all samples so far."""
+        return _ratio(self.signal, self.noise)
+
+    def add(self, expected: NDArray[Any], actual: NDArray[Any], sample: int) -> float:
+        """Add a pair of arrays of any ONNX dtypes; return the error of this pair alone."""
+        signal, noise = energies(expected, actual)
+        self.signal += signal
+        self.noise += noise
+        error = _ratio(signal, noise)
+        if error > self.worst:
+            self.worst, self.worst_sample = error, sample
+        return error
+
+
+def relative_rms(expected: NDArray[Any], actual: NDArray[Any]) -> float:
+    """Return the relative RMS error of one pair of arrays; see `RelativeError`."""
+    return _ratio(*energies(expected, actual))
+
+
+def energies(expected: NDArray[Any], actual: NDArray[Any]) -> tuple[float, float]:
+    """Return Σ reference² and Σ error² of a pair of arrays; see `RelativeError`."""
+    # Shapes differ where they depend on values (NonZero, Compress).
+    if actual.shape != expected.shape:
+        return 0.0, inf
+    if is_discrete(expected.dtype):
+        return float(expected.size), float(np.count_nonzero(expected != actual))
+    wanted, found = expected.astype(np.float64), actual.astype(np.float64)
+    finite = np.isfinite(wanted)
+    if not np.array_equal(wanted[~finite], found[~finite], equal_nan=True):
+        return 0.0, inf
+    if not finite.all():
+        wanted, found = wanted[finite], found[finite]
+    if not np.isfinite(found).all():
+        return 0.0, inf
+    return float(np.square(wanted).sum()), float(np.square(found - wanted).sum())
+
+
+def _ratio(signal: float, noise: float) -> float:
+    if noise == 0:
+        return 0.0
+    return sqrt(noise / signal) if signal > 0 else inf
 
 
 def relative_error(before: NDArray[Any], after: NDArray[Any]) -> float:

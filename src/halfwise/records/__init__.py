@@ -14,6 +14,8 @@ from halfwise.records.built import (
     Typing,
     WorkerInfo,
 )
+from halfwise.records.compared import Comparison, NodeComparison, SideName, TensorStatus
+from halfwise.records.diagnosis import Rung, RungName, Sign
 from halfwise.records.engine import (
     EngineLayer,
     EngineResult,
@@ -77,6 +79,7 @@ __all__ = [
     "AdjustedConstant",
     "BuildConfig",
     "BuildOutcome",
+    "Comparison",
     "Constraint",
     "ConstraintReport",
     "Cost",
@@ -114,6 +117,7 @@ __all__ = [
     "MetricResult",
     "Modernized",
     "NetworkLayer",
+    "NodeComparison",
     "NodeName",
     "NodePrecision",
     "Observation",
@@ -132,12 +136,17 @@ __all__ = [
     "Repetition",
     "Rewriting",
     "Run",
+    "Rung",
+    "RungName",
     "Search",
     "Severity",
     "ShapeRange",
     "ShapeVerdict",
     "Side",
+    "SideName",
+    "Sign",
     "TensorName",
+    "TensorStatus",
     "Typing",
     "Unsupported",
     "Verdict",

@@ -53,6 +53,7 @@ class BuildConfig(Record):
         plugins: Paths of plugin libraries on the worker's side.
         outputs: Further tensors that are made outputs.
         debug: Further tensors that are marked for debugging (10.0 and later).
+        unfused: Whether all tensors that fusion leaves are marked so (10.12 and later).
     """
 
     model_sha256: str
@@ -67,6 +68,7 @@ class BuildConfig(Record):
     plugins: tuple[str, ...] = ()
     outputs: tuple[TensorName, ...] = ()
     debug: tuple[TensorName, ...] = ()
+    unfused: bool = False
 
 
 class NetworkLayer(Record):

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines
 from halfwise.records.judged import Criterion, Verdict
 from halfwise.records.observed import Growth, Guard
@@ -67,6 +68,7 @@ class Run(Record):
         original_names: Names in the user's file by halfwise's names, where they differ.
         warnings: Remarks on inputs and model.
         engines: What real engines showed; None where none was asked for.
+        diagnosis: The rungs of `diagnose`, up to the first that failed.
         given_engine: The user's own engine, which was judged; None where it was none.
         next_step: What to do now, one line each.
         cost: Time and memory.
@@ -74,7 +76,7 @@ class Run(Record):
     """
 
     schema_version: int = SCHEMA_VERSION
-    kind: Literal["fix", "verify"]
+    kind: Literal["fix", "verify", "diagnose"]
     criterion: Criterion
     accumulate: Literal["fp32", "fp16"]
     io: Literal["fp32", "fp16", "bf16"]
@@ -88,6 +90,7 @@ class Run(Record):
     original_names: dict[NodeName, str]
     warnings: tuple[str, ...]
     engines: Engines | None = None
+    diagnosis: tuple[Rung, ...] = ()
     given_engine: GivenEngine | None = None
     next_step: tuple[str, ...]
     cost: Cost

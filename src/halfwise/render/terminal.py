@@ -16,6 +16,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from halfwise.records import (
+    Comparison,
     ConstraintReport,
     EngineBuild,
     Exported,
@@ -28,6 +29,8 @@ from halfwise.records import (
     Repetition,
     Run,
 )
+from halfwise.render.compared import comparison
+from halfwise.render.diagnosis import diagnosed
 from halfwise.render.exported import exported
 from halfwise.render.findings import checked, linted
 from halfwise.render.log import explained
@@ -45,12 +48,18 @@ WIDTH = 100
 
 def print_run(run: Run) -> None:
     """Print the report on a run to standard output."""
-    _draw(report(run), terminal(sys.stdout))
+    shown = diagnosed(run) if run.kind == "diagnose" else report(run)
+    _draw(shown, terminal(sys.stdout))
 
 
 def print_observations(observations: Observations, limit: float) -> None:
     """Print the tensors that reach `limit` or are not finite to standard output."""
     _draw(observed(observations, limit), terminal(sys.stdout))
+
+
+def print_comparison(found: Comparison) -> None:
+    """Print where two computations part to standard output."""
+    _draw(comparison(found), terminal(sys.stdout))
 
 
 def print_log(log: LogReport) -> None:

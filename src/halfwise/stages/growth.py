@@ -5,12 +5,12 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from halfwise.backends.ort import Session
-from halfwise.case import Sample
+from halfwise.backends.tensors import ModelTensors
+from halfwise.case import Sample, Samples
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.model import node_name as name_of
 from halfwise.graph.roles import Role, Roles, is_float
-from halfwise.metrics import relative_rms
+from halfwise.metrics.relative import relative_rms
 from halfwise.records import Growth, NodeName, TensorName
 
 TENSORS_AT_ONCE = 32
@@ -43,12 +43,15 @@ def growth(
         for v in n.outputs
         if v.name and is_float(v)
     ]
+    one = Samples(("sample",), lambda _: sample)
+    reference, candidate = (
+        ModelTensors(model, one, device=device, libraries=libraries)
+        for model in (network.model, low)
+    )
     errors: dict[TensorName, float] = {}
-    reference = Session(with_outputs(network.model, names), device=device, libraries=libraries)
-    candidate = Session(with_outputs(low, names), device=device, libraries=libraries)
     for start in range(0, len(names), TENSORS_AT_ONCE):
         chunk = names[start : start + TENSORS_AT_ONCE]
-        expected, actual = reference.run(sample, chunk), candidate.run(sample, chunk)
+        expected, actual = next(reference.get(chunk)), next(candidate.get(chunk))
         errors |= {n: relative_rms(expected[n], actual[n]) for n in chunk}
     return _records(network, errors)
 

@@ -207,18 +207,37 @@ class Worker:
         return self._described[engine.sha256]
 
     def run(
-        self, engine: EngineFile, profile: int, feeds: Feeds, timeout: float | None = None
+        self,
+        engine: EngineFile,
+        profile: int,
+        feeds: Feeds,
+        timeout: float | None = None,
+        *,
+        watch: Sequence[TensorName] | None = None,
     ) -> dict[str, NDArray[Any]]:
         """Run one sample; return the outputs, and tensors marked for debugging, by name.
 
-        Feeds are converted to the engine's types (`fitting.fit_inputs`); outputs keep them.
+        Feeds are converted to the engine's types (`fitting.fit_inputs`); outputs keep them. Of an
+        engine that was built with `unfused`, the tensors `watch` come along.
 
         Raises:
             CaseError: a feed has a shape outside the profile, or values that its type cannot hold.
             RecordMismatch, EngineFailed: as for `describe`.
         """
-        answer, data = self._ask_bound("run", engine, profile, feeds, "The run", timeout)
+        how = {} if watch is None else {"watch": list(watch)}
+        answer, data = self._ask_bound("run", engine, profile, feeds, "The run", timeout, how)
         return unpacked(answer["outputs"], data)
+
+    def unfused(
+        self, engine: EngineFile, profile: int, feeds: Feeds, timeout: float | None = None
+    ) -> frozenset[TensorName]:
+        """Return the tensors that fusion left in an engine that was built with `unfused`.
+
+        It runs one sample; errors are those of `run`.
+        """
+        how: dict[str, Any] = {"watch": []}
+        answer, _ = self._ask_bound("run", engine, profile, feeds, "The run", timeout, how)
+        return frozenset(map(TensorName, answer["seen"]))
 
     def time(
         self,

@@ -846,15 +846,18 @@ class Service:
         run = self._bound(request, payload)
         try:
             self.tell("started")
+            if "watch" in request:
+                run.watch(request["watch"])
             run.copy_in()
             run.execute()
             arrays = run.results()
+            seen = run.debug.names if run.debug is not None else []
         finally:
             run.free()
         outputs = [dict(a, data=None) for a in arrays]
         for output in outputs:
             del output["data"]
-        return {"outputs": outputs}, b"".join(a["data"] for a in arrays)
+        return {"outputs": outputs, "seen": seen}, b"".join(a["data"] for a in arrays)
 
     def op_time(self, request, payload):
         """Time the engine by CUDA events, with and without transfers."""
@@ -1114,6 +1117,16 @@ class Bound:
         self.context.set_debug_listener(self.debug)
         self.context.set_all_tensors_debug_state(True)
 
+    def watch(self, names):
+        """Show the tensors that fusion left, of an engine that has them marked, and keep `names`.
+
+        They may be more than fits into memory; the listener knows the names of all.
+        """
+        if self.debug is None or not hasattr(self.context, "unfused_tensors_debug_state"):
+            return
+        self.debug.wanted = set(names)
+        self.context.unfused_tensors_debug_state = True
+
     def copy_in(self):
         """Copy the inputs to the device."""
         for name, io in self.io.items():
@@ -1281,9 +1294,12 @@ def _debug_listener(trt, cuda):
     class Listener(trt.IDebugListener):
         def __init__(self):
             trt.IDebugListener.__init__(self)
-            self.seen = []
+            self.seen, self.names, self.wanted = [], [], None
 
         def process_debug_tensor(self, addr, location, type, shape, name, stream):
+            self.names.append(name)
+            if self.wanted is not None and name not in self.wanted:
+                return True
             entry = {"name": name, "dtype": _dtype(type), "shape": [int(x) for x in shape]}
             size = _bytes_of(entry["shape"], entry["dtype"])
             if location == trt.TensorLocation.HOST:
@@ -1445,6 +1461,13 @@ class Build:
         wanted, debug = set(self.config["outputs"]), set(self.config["debug"])
         if debug and not hasattr(network, "mark_debug"):
             raise Refused("build", f"TensorRT {self.trt.__version__} has no debug tensors.")
+        if self.config.get("unfused"):
+            if not hasattr(network, "mark_unfused_tensors_as_debug_tensors"):
+                text = (
+                    f"TensorRT {self.trt.__version__} cannot mark the tensors that fusion leaves."
+                )
+                raise Refused("build", text)
+            network.mark_unfused_tensors_as_debug_tensors()
         for layer in layers if wanted or debug else ():
             for index in range(layer.num_outputs):
                 tensor = layer.get_output(index)

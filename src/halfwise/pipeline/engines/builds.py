@@ -55,6 +55,7 @@ class Builds:
         tf32: bool = False,
         keep: Iterable[NodeName] = (),
         outputs: Iterable[TensorName] = (),
+        unfused: bool = False,
         fresh: bool = False,
     ) -> BuildOutcome:
         """Build an engine and return what came of it.
@@ -66,6 +67,7 @@ class Builds:
             tf32: Whether FP32 products may be TF32.
             keep: Nodes to constrain; weak typing only.
             outputs: Further tensors to make outputs.
+            unfused: Mark what fusion leaves for debugging.
             fresh: Time all tactics anew, so that chance has its say, rather than take them from the
                 cache that builds on this GPU share. A cache of the user's is always used.
         """
@@ -82,6 +84,7 @@ class Builds:
             tactic_sources=self.settings.tactic_sources,
             plugins=self.settings.plugins,
             outputs=tuple(outputs),
+            unfused=unfused,
         )
         number = len(self.outcomes) + 1
         self.watcher.note(f"build {number}: {purpose}")

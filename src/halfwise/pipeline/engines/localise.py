@@ -14,7 +14,7 @@ from halfwise.backends.ort import Session
 from halfwise.case import Sample
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, is_float
-from halfwise.metrics import Outputs, relative_rms
+from halfwise.metrics import Outputs, finite_relative_rms
 from halfwise.records import NodeName, TensorName
 from halfwise.stages.growth import with_outputs
 
@@ -125,8 +125,8 @@ def _first_off(
     for index, name in enumerate(names):
         if name not in outputs:
             continue
-        error = relative_rms(expected[name], outputs[name])
-        usual = relative_rms(expected[name], predicted[name])
+        error = finite_relative_rms(expected[name], outputs[name])
+        usual = finite_relative_rms(expected[name], predicted[name])
         if error > max(NOISE, WORSE * usual):
             return index, error, usual
     return None

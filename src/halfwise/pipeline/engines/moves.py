@@ -8,7 +8,7 @@ from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.case import Sample
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import is_standard, node_name
-from halfwise.metrics import Outputs, relative_rms
+from halfwise.metrics import Outputs, finite_relative_rms
 from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
 from halfwise.pipeline.engines.localise import NOISE, Departure, localise
 from halfwise.pipeline.engines.measure import Measure
@@ -129,7 +129,10 @@ class EngineMoves:
         assert failed.build.engine is not None
         trials = self.planner.trials
         errors = [
-            max((relative_rms(reference[name], found[name]) for name in reference), default=0.0)
+            max(
+                (finite_relative_rms(reference[name], found[name]) for name in reference),
+                default=0.0,
+            )
             for reference, found in zip(
                 trials.references,
                 self.measure.outputs(failed.build.engine, trials.samples),
@@ -140,7 +143,7 @@ class EngineMoves:
 
     def _tell_change(self, marked: Outputs, plain: Outputs) -> None:
         """Note where marking tensors made another engine of it."""
-        change = max((relative_rms(plain[n], marked[n]) for n in plain), default=0.0)
+        change = max((finite_relative_rms(plain[n], marked[n]) for n in plain), default=0.0)
         if change > NOISE:
             self.notes.append(
                 f"marking tensors changed the final outputs by {change:.2g}: the engine that was "

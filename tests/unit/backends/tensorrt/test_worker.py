@@ -352,6 +352,12 @@ def test_debugging_needs_a_version_that_can(worker: Pipe) -> None:
     assert "no debug tensors" in refused(answer, "build")
 
 
+def test_showing_what_fusion_leaves_needs_a_version_that_can(fake_worker: Command) -> None:
+    with Pipe(fake_worker("10.0.1")) as pipe:
+        answer = pipe.build(SQUARES, profiles=PROFILE, typing="weak", unfused=True)
+    assert "cannot mark the tensors that fusion leaves" in refused(answer, "build")
+
+
 def test_external_data(worker: Pipe, tmp_path: Path) -> None:
     weights = np.arange(4096, dtype=np.float32).reshape(64, 64)
     product = model("(float[1, 64] x) => (float[1, 64] y) { [p] y = MatMul(x, w) }")

@@ -1,0 +1,110 @@
+"""Emulation of TF32: matrix products and convolutions round their inputs to 11 significant bits."""
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.backends.emulation.rounding import typed_value
+from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.roles import is_float
+from halfwise.records import NodeName
+
+TF32_OPS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""What TensorRT and cuDNN may compute in TF32; sums and the bias stay FP32."""
+TF32_PRECISION = 11
+"""Significant bits, the implicit one included (NVIDIA's A100 white paper: 10 bits of mantissa)."""
+
+SWITCH_INPUT = "halfwise::tf32"
+
+_SPLITTER = float(2 ** (24 - TF32_PRECISION) + 1)
+_LARGEST_SPLIT = 2.0**100
+"""Beyond, the product with the splitter could overflow; such numbers stay as they are."""
+
+
+def tf32_nodes(network: Network) -> tuple[NodeName, ...]:
+    """Return the products that TF32 concerns, in graph order.
+
+    Those inside the bodies of If, Loop and Scan are not among them, and stay FP32.
+    """
+    return tuple(node_name(n) for n in network.nodes() if _is_product(n))
+
+
+def emulate_tf32(network: Network, *, switched: bool = False) -> ir.Model:
+    """Return a model that rounds both factors of every product to TF32, as it runs.
+
+    With `switched` it has the further input `SWITCH_INPUT`, bool[len(tf32_nodes(network))]: which
+    of them are TF32.
+    """
+    model = network.copy()
+    graph = model.graph
+    products = [node for node in graph if _is_product(node)]
+    switch = None
+    if switched and products:
+        switch = typed_value(SWITCH_INPUT, ir.DataType.BOOL, ir.Shape([len(products)]))
+        graph.inputs.append(switch)
+    for index, node in enumerate(products):
+        when = None
+        if switch is not None:
+            position = ir.node(
+                "Constant",
+                [],
+                {"value": ir.tensor(np.array(index, np.int64))},
+                outputs=[typed_value(f"{node.name}::tf32_index", ir.DataType.INT64)],
+            )
+            chosen = ir.node(
+                "Gather",
+                [switch, position.outputs[0]],
+                outputs=[typed_value(f"{node.name}::tf32", ir.DataType.BOOL)],
+            )
+            graph.insert_before(node, [position, chosen])
+            when = chosen.outputs[0]
+        for slot, value in enumerate(node.inputs[:2]):
+            if value is not None and is_float(value):
+                nodes, rounded = round_tf32(value, f"{node.name}::tf32_{slot}", when)
+                graph.insert_before(node, nodes)
+                node.replace_input_with(slot, rounded)
+    return model
+
+
+def _is_product(node: ir.Node) -> bool:
+    return is_standard(node, *TF32_OPS) and node.inputs[0] is not None and is_float(node.inputs[0])
+
+
+def round_tf32(
+    value: ir.Value, prefix: str, when: ir.Value | None = None
+) -> tuple[tuple[ir.Node, ...], ir.Value]:
+    """Return nodes that round an FP32 value to TF32, to nearest, and their result.
+
+    Veltkamp's splitting (Dekker 1971): with c = x · (2¹³ + 1), c − (c − x) is x rounded to 24 − 13
+    bits; ties may go either way. NaN, infinities and magnitudes from 2¹⁰⁰ on stay as they are. TF32
+    has the range of FP32; its coarser subnormal numbers are not emulated. Where `when` (bool[])
+    is given and false, everything stays as it is.
+    """
+
+    def constant(name: str, number: float) -> ir.Node:
+        tensor = ir.tensor(np.array(number, np.float32))
+        made = typed_value(f"{prefix}::{name}", ir.DataType.FLOAT)
+        return ir.node("Constant", [], {"value": tensor}, name=made.name, outputs=[made])
+
+    def step(op: str, *operands: ir.Value, kind: ir.DataType = ir.DataType.FLOAT) -> ir.Node:
+        made = typed_value(f"{prefix}::{op.lower()}_{len(nodes)}", kind)
+        return ir.node(op, list(operands), name=made.name, outputs=[made])
+
+    nodes: list[ir.Node] = []
+
+    def add(node: ir.Node) -> ir.Value:
+        nodes.append(node)
+        return node.outputs[0]
+
+    splitter, largest = (
+        add(constant("splitter", _SPLITTER)),
+        add(constant("largest", _LARGEST_SPLIT)),
+    )
+    scaled = add(step("Mul", value, splitter))
+    high = add(step("Sub", scaled, add(step("Sub", scaled, value))))
+    magnitude = add(step("Abs", value))
+    # Of NaN this is false.
+    splits = add(step("Less", magnitude, largest, kind=ir.DataType.BOOL))
+    if when is not None:
+        splits = add(step("And", splits, when, kind=ir.DataType.BOOL))
+    rounded = add(step("Where", splits, high, value))
+    return tuple(nodes), rounded

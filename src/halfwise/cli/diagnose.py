@@ -1,0 +1,83 @@
+"""`halfwise diagnose`."""
+
+# ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from halfwise.cli.options import (
+    Acceptance,
+    Arithmetic,
+    Building,
+    Data,
+    InputsOption,
+    JsonOption,
+    Labels,
+    Low,
+    ModelArgument,
+    Running,
+    Target,
+    Worker,
+    accepts,
+)
+from halfwise.cli.outcome import conclude
+
+
+class SearchTime:
+    """How long the search of rung 6 may take."""
+
+    time_budget: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S", help="Seconds for the search. Default 300.", rich_help_panel="Plan"
+        ),
+    ]
+
+
+@accepts(
+    *(Labels, Data, Acceptance, Low, SearchTime, Arithmetic, Running),
+    *(Target, Worker, Building),
+)
+def command(
+    model: ModelArgument,
+    inputs: InputsOption,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="RUN", help="Folder to make for the results.")
+    ],
+    *,
+    expected: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What the framework computes on the inputs: .npz, or Polygraphy's .json.",
+        ),
+    ] = None,
+    inputs_b: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="The same samples from a second pipeline."),
+    ] = None,
+    runner: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Whose outputs, where several runners' are on record."),
+    ] = None,
+    as_json: JsonOption = False,
+    **options: Any,
+) -> None:
+    """Say what is wrong, from the inputs up to the kernels, and stop at the first that is."""
+    from halfwise import api
+    from halfwise.render.terminal import TerminalWatcher
+
+    with TerminalWatcher() as watcher:
+        run = api.diagnose(
+            model,
+            inputs,
+            out=out,
+            expected=expected,
+            inputs_b=inputs_b,
+            runner=runner,
+            watcher=watcher,
+            **options,
+        ).run
+    conclude(run, as_json=as_json)

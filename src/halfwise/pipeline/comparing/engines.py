@@ -1,0 +1,141 @@
+"""An engine as a side of a comparison: its tensors are marked as outputs, a few at a time.
+
+A tensor that is made an output ends a fusion there, so the engine that is looked at is another one.
+How far that changed the final outputs is measured and told.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.case import Sample, Samples
+from halfwise.errors import BuildFailed
+from halfwise.metrics import Outputs
+from halfwise.metrics.relative import relative_rms
+from halfwise.records import BuildOutcome, TensorName, TensorStatus
+from halfwise.render.wording import count, number
+from halfwise.stages.compare import OTHER_KERNELS, TOLERANCES, Arithmetic
+
+_SAME = 1e-6
+"""Relative RMS difference of final outputs below which marking changed nothing that matters: what
+FP32 sums in another order differ by."""
+
+
+@dataclass
+class EngineSide:
+    """Builds engines with further outputs, and runs them.
+
+    Attributes:
+        label: What it is.
+        arithmetic: What it computes in.
+        samples: What to run.
+        build: Builds the engine with further outputs.
+        run: Returns all that an engine gives for a sample, in the engine's types.
+        outputs: The model's own outputs.
+        budget: Builds that it may use.
+        builds: Builds used.
+        refused: Tensors that no engine could be built with, and why.
+        absent: Tensors that were marked, and that the engine did not give.
+        change: Largest relative RMS change of a final output by marking, so far.
+    """
+
+    label: str
+    arithmetic: Arithmetic
+    samples: Samples
+    build: Callable[[Sequence[TensorName]], BuildOutcome]
+    run: Callable[[BuildOutcome, Sample], Outputs]
+    outputs: frozenset[TensorName]
+    budget: int
+    exact: bool = False
+    few: bool = True
+    builds: int = 0
+    refused: dict[TensorName, str] = field(default_factory=dict)
+    absent: set[TensorName] = field(default_factory=set)
+    change: float = 0.0
+    _plain: tuple[BuildOutcome, list[Outputs]] | None = None
+
+    how: ClassVar[str] = "Marking tensors"
+
+    @property
+    def tolerance(self) -> float:
+        """That of its arithmetic in TensorRT's kernels."""
+        return max(OTHER_KERNELS, TOLERANCES[self.arithmetic])
+
+    def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
+        """Yield, for each sample, those of `names` that the engine gives.
+
+        Raises:
+            BuildFailed: not even the engine without marks can be built.
+        """
+        plain, finals = self.plain()
+        inner = [n for n in names if n not in self.outputs and self.lack(n) is None]
+        engines = self._marked(inner) if inner else [plain]
+        for index, sample in enumerate(self.samples):
+            found: dict[str, NDArray[np.generic]] = {}
+            for engine in engines:
+                found |= self.run(engine, sample)
+            if engines and engines[0] is not plain:
+                own = [n for n in self.outputs if n in found]
+                changes = [relative_rms(finals[index][n], found[n]) for n in own]
+                self.change = max([self.change, *changes])
+            found |= finals[index]
+            if engines:
+                self.absent |= {n for n in inner if n not in found and n not in self.refused}
+            yield {name: found[name] for name in names if name in found}
+
+    def plain(self) -> tuple[BuildOutcome, list[Outputs]]:
+        """Return the engine without marks, and its outputs of each sample; built once."""
+        if self._plain is None:
+            outcome = self._build(())
+            if outcome.engine is None:
+                raise BuildFailed(
+                    f"TensorRT builds no engine ({self.label}): {outcome.message}",
+                    "`halfwise explain-log` explains the builder's log.",
+                )
+            self._plain = outcome, [self.run(outcome, sample) for sample in self.samples]
+        return self._plain
+
+    def lack(self, name: TensorName) -> TensorStatus | None:
+        """Return "refused", or "fused" for what the engine did not give when it was asked."""
+        if name in self.refused:
+            return "refused"
+        return "fused" if name in self.absent else None
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what marking did."""
+        told = []
+        if self.builds > 1:
+            told.append(
+                f"{self.how} changed the final outputs of {self.label} by up to "
+                f"{number(self.change)} (relative RMS): what was looked at is not quite the engine "
+                "without marks."
+                if self.change > _SAME
+                else f"{self.how} did not change the final outputs of {self.label}."
+            )
+        if self.refused:
+            first, why = next(iter(self.refused.items()))
+            told.append(
+                f"No engine could be built that gives out {count(len(self.refused), 'tensor')}, "
+                f"such as {first}: {why}"
+            )
+        return tuple(told)
+
+    def _marked(self, names: Sequence[TensorName]) -> list[BuildOutcome]:
+        """Return engines that give out `names` together; those that are refused are told apart."""
+        if self.builds >= self.budget:
+            return []
+        outcome = self._build(names)
+        if outcome.engine is not None:
+            return [outcome]
+        if len(names) == 1:
+            self.refused[names[0]] = outcome.message
+            return []
+        half = len(names) // 2
+        return [*self._marked(names[:half]), *self._marked(names[half:])]
+
+    def _build(self, names: Sequence[TensorName]) -> BuildOutcome:
+        self.builds += 1
+        return self.build(names)

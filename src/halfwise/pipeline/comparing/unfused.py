@@ -1,0 +1,53 @@
+"""An engine whose tensors are shown where fusion leaves them, from TensorRT 10.12 on.
+
+One build shows all of them, and no fusion ends for it, unlike with marked outputs.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from halfwise.case import Sample
+from halfwise.metrics import Outputs
+from halfwise.metrics.relative import relative_rms
+from halfwise.pipeline.comparing.engines import EngineSide
+from halfwise.records import TensorName, TensorStatus
+
+FIRST_VERSION = (10, 12)
+"""The first TensorRT with `mark_unfused_tensors_as_debug_tensors`."""
+
+
+@dataclass
+class UnfusedSide(EngineSide):
+    """An engine that shows what fusion leaves; a run gives those tensors that are asked for.
+
+    Attributes:
+        shown: The tensors that fusion left.
+        watch: Returns outputs and some of these, for a sample.
+    """
+
+    few: bool = False
+    shown: frozenset[TensorName] = frozenset()
+    watch: Callable[[Sample, Sequence[TensorName]], Outputs] = lambda _sample, _names: {}
+
+    how: ClassVar[str] = "Showing tensors"
+
+    def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
+        """Yield, for each sample, those of `names` that the engine shows.
+
+        Raises:
+            BuildFailed: not even the engine that shows nothing can be built.
+        """
+        _, finals = self.plain()
+        inner = [name for name in names if name in self.shown]
+        for index, sample in enumerate(self.samples):
+            found = self.watch(sample, inner)
+            own = [n for n in self.outputs if n in found]
+            changes = [relative_rms(finals[index][n], found[n]) for n in own]
+            self.change = max([self.change, *changes])
+            both = {**found, **finals[index]}
+            yield {name: both[name] for name in names if name in both}
+
+    def lack(self, name: TensorName) -> TensorStatus | None:
+        """Return "fused" for what fusion did not leave."""
+        return None if name in self.shown or name in self.outputs else "fused"

@@ -1,0 +1,93 @@
+"""Rungs 2 and 3: is the ONNX file what the framework computed, and has it known faults?"""
+
+from halfwise.pipeline.comparing import reference
+from halfwise.pipeline.diagnosing.subject import Subject, signs_of, skipped
+from halfwise.records import Comparison, Rung
+from halfwise.render.wording import count, listed
+from halfwise.stages.compare import RecordedSide, Walk, compared
+from halfwise.stages.judge import judge_outputs
+
+
+def exported(subject: Subject) -> Rung:
+    """Return whether ONNX Runtime gives what the framework gave."""
+    if subject.expected is None:
+        return skipped(
+            2,
+            "export",
+            "Nobody told what the framework computes.",
+            "Give its outputs on these inputs: --expected outputs.npz.",
+        )
+    outputs = [str(v.name) for v in subject.case.network.graph.outputs]
+    given = [{n: e[n] for n in outputs if n in e} for e in subject.expected]
+    if not given[0]:
+        return skipped(2, "export", "What the framework gave holds no output of the model.")
+    wanted = [{n: r[n] for n in given[0]} for r in subject.references]
+    verdict = judge_outputs(
+        wanted,
+        subject.samples,
+        given,
+        subject.same_function,
+        subject.case.metric,
+        level="recorded",
+    ).verdict
+    found = None if verdict.passed else _located(subject)
+    return Rung(
+        rung=2,
+        name="export",
+        passed=verdict.passed,
+        how="measured",
+        cause="ONNX Runtime gives what the framework gave."
+        if verdict.passed
+        else f"The ONNX file does not compute what the framework did: {verdict.reasons[0]}.",
+        nodes=() if found is None else found.first,
+        evidence=tuple(signs_of(verdict, "ONNX Runtime against the framework")),
+        advice=() if found is None else _advice(found, subject),
+    )
+
+
+def healthy(subject: Subject) -> Rung:
+    """Return whether the linter knows no error of the model."""
+    path = subject.case.network.path
+    if subject.lint is None or path is None:
+        why = "The model is not a file." if path is None else "This version has no linter."
+        return skipped(3, "model", why)
+    signs = tuple(subject.lint(path))
+    errors = [sign for sign in signs if sign.severity == "error"]
+    return Rung(
+        rung=3,
+        name="model",
+        passed=not errors,
+        how="measured",
+        cause=errors[0].text if errors else f"No known error; {count(len(signs), 'remark')}.",
+        nodes=tuple(dict.fromkeys(n for sign in errors for n in sign.nodes)),
+        evidence=signs,
+        advice=("`halfwise lint` tells how to repair each.",) if errors else (),
+    )
+
+
+def _located(subject: Subject) -> Comparison:
+    assert subject.expected is not None
+    network, samples = subject.case.network, subject.samples
+    walk = Walk(
+        network,
+        samples,
+        RecordedSide(subject.expected, "the framework"),
+        reference(network, samples, subject.settings),
+    )
+    walk.all()
+    return compared(walk)
+
+
+def _advice(found: Comparison, subject: Subject) -> tuple[str, ...]:
+    whole = len(found.first) >= len(list(subject.case.network.nodes())) // 2
+    where = (
+        "Add tensors from inside the model to --expected, under their names in the ONNX file, to "
+        "learn where they part."
+        if whole or not found.first
+        else f"They part at {listed(found.first)}."
+    )
+    return (
+        where,
+        "Export in evaluation mode (model.eval()), with the same weights and the same inputs, and "
+        "compare in FP32; another opset or exporter may do better.",
+    )

@@ -1,0 +1,232 @@
+"""Rungs 4 and 7: does an engine compute what it should, and if not, what is at fault?"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from halfwise.errors import BuildFailed, HalfwiseError
+from halfwise.graph.cut import read_by
+from halfwise.graph.model import node_name
+from halfwise.pipeline.comparing import EngineMaker, EngineSide, emulated, look, reference
+from halfwise.pipeline.comparing.search import MARKED
+from halfwise.pipeline.diagnosing.reproducer import save_reproducer
+from halfwise.pipeline.diagnosing.subject import Subject, signs_of, skipped
+from halfwise.records import (
+    BuildOutcome,
+    Comparison,
+    Criterion,
+    Rung,
+    RungName,
+    Sign,
+    TensorName,
+    Verdict,
+)
+from halfwise.render.wording import listed
+from halfwise.stages.compare import ModelSide, Side, Walk, compared
+from halfwise.stages.judge import judge_outputs
+
+NEEDS_TENSORRT = "This needs TensorRT, and no target was given."
+
+
+def fp32_engine(subject: Subject) -> Rung:
+    """Return whether an FP32 engine without TF32 computes the model's function.
+
+    Without a target, ONNX Runtime's optimised form stands in for it: other kernels, other sums.
+    """
+    if subject.engines is None:
+        return _stand_in(subject)
+    side = subject.engines.side("fp32")
+    right = reference(subject.case.network, subject.samples, subject.settings)
+    return _judged(4, "fp32", subject, subject.engines, side, right, subject.same_function)
+
+
+def low_engine(subject: Subject) -> Rung:
+    """Return whether the engine with everything low is right, as its emulation is."""
+    if subject.engines is None:
+        return skipped(7, "kernels", NEEDS_TENSORRT, "Add --target tensorrt.")
+    low: Literal["fp16", "bf16"] = "bf16" if subject.settings.fmt.name == "bf16" else "fp16"
+    side = subject.engines.side(low)
+    right = emulated(subject.case.network, subject.samples, subject.settings, low)
+    criterion = None if subject.case.metric is not None else subject.case.criterion
+    return _judged(7, "kernels", subject, subject.engines, side, right, criterion)
+
+
+def _stand_in(subject: Subject) -> Rung:
+    network, samples = subject.case.network, subject.samples
+    other = reference(network, samples, subject.settings, optimise=True)
+    names = [TensorName(str(v.name)) for v in network.graph.outputs]
+    verdict = judge_outputs(
+        list(other.get(names)),
+        samples,
+        subject.references,
+        subject.same_function,
+        subject.case.metric,
+    ).verdict
+    found = None
+    if not verdict.passed:
+        found = _walked(subject, reference(network, samples, subject.settings), other, 1)[0]
+    return Rung(
+        rung=4,
+        name="fp32",
+        passed=verdict.passed,
+        how="emulated",
+        cause="Without TensorRT: ONNX Runtime's optimised kernels compute the same function."
+        if found is None
+        else "The outputs depend on the order in which FP32 sums are rounded: ONNX Runtime with "
+        "and without its optimisations disagrees.",
+        nodes=() if found is None else found.first,
+        evidence=tuple(signs_of(verdict, other.label)),
+        advice=()
+        if found is None
+        else ("No engine can be expected to agree better; look at what amplifies rounding.",),
+    )
+
+
+def _judged(
+    rung: int,
+    name: RungName,
+    subject: Subject,
+    engines: EngineMaker,
+    side: EngineSide,
+    right: ModelSide,
+    criterion: Criterion | None,
+) -> Rung:
+    try:
+        build, _ = side.plain()
+    except BuildFailed as failed:
+        return Rung(
+            rung=rung,
+            name=name,
+            passed=False,
+            how="measured",
+            cause=failed.message,
+            evidence=(Sign(severity="error", text=failed.message),),
+            advice=(failed.hint,),
+        )
+    verdict = engines.judge(build, subject.references, criterion)
+    signs = signs_of(verdict, side.label)
+    if verdict.passed:
+        return Rung(
+            rung=rung,
+            name=name,
+            passed=True,
+            how="measured",
+            cause=f"The {side.label} is right.",
+            evidence=tuple(signs),
+        )
+    return _faulty(_Fault(rung, name, subject, engines, side, right, criterion), signs, verdict)
+
+
+class _Fault:
+    """An engine that is wrong although its model is right."""
+
+    def __init__(
+        self,
+        rung: int,
+        name: RungName,
+        subject: Subject,
+        engines: EngineMaker,
+        side: EngineSide,
+        right: ModelSide,
+        criterion: Criterion | None,
+    ) -> None:
+        self.rung, self.name, self.subject, self.engines = rung, name, subject, engines
+        self.side, self.right, self.criterion = side, right, criterion
+
+    def passes(self, build: BuildOutcome) -> bool | None:
+        """Return whether a build is right; None where there is no engine."""
+        if build.engine is None:
+            return None
+        return self.engines.judge(build, self.subject.references, self.criterion).passed
+
+    def attempts(self, around: Sequence[TensorName]) -> Iterator[Sign]:
+        """Yield what other builds of the same model do."""
+        kind, settings = self.side.arithmetic, self.engines.settings
+        level = 0 if settings.optimization_level != 0 else 3
+        others: list[tuple[str, EngineSide, Sequence[TensorName]]] = [
+            ("another build, all kernels timed anew", self.engines.side(kind, fresh=True), ()),
+            (
+                f"optimization level {level}",
+                self.engines.side(kind, settings=replace(settings, optimization_level=level)),
+                (),
+            ),
+            (
+                "the tactic sources of convolutions alone",
+                self.engines.side(
+                    kind,
+                    settings=replace(
+                        settings,
+                        tactic_sources=("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"),
+                    ),
+                ),
+                (),
+            ),
+        ]
+        if around:
+            marked = f"{listed(around)} marked, which breaks fusions there"
+            others.insert(0, (marked, self.side, around))
+        for what, side, names in others:
+            yield self._attempt(what, side, names)
+
+    def _attempt(self, what: str, side: EngineSide, names: Sequence[TensorName]) -> Sign:
+        try:
+            right = self.passes(side.build(names))
+        except HalfwiseError as error:
+            return Sign(severity="info", text=f"With {what}: cannot be tried: {error.message}")
+        said = {True: "right", False: "still wrong", None: "not built"}[right]
+        return Sign(
+            severity="warning" if right else "info", text=f"With {what}: the engine is {said}."
+        )
+
+
+def _faulty(fault: _Fault, signs: Sequence[Sign], verdict: Verdict) -> Rung:
+    subject, side = fault.subject, fault.side
+    found, walk = _walked(subject, fault.right, fault.engines.shown(side), fault.engines.rounds)
+    tried = list(fault.attempts(_around(walk, found)))
+    cured = [sign for sign in tried if sign.severity == "warning"]
+    saved = save_reproducer(fault.engines, walk, found, subject.folder, verdict.worst_sample)
+    where = f", at {listed(found.first)}" if found.first else ""
+    than = "the FP32 model" if fault.name == "fp32" else "the emulation of the same plan"
+    notes = [Sign(severity="info", text=note) for note in (*found.notes, *saved)]
+    return Rung(
+        rung=fault.rung,
+        name=fault.name,
+        passed=False,
+        how="measured",
+        cause=f"The {side.label} is wrong although {than} is right, so this is not precision: a "
+        f"kernel or compiler fault{where}.",
+        nodes=found.first,
+        evidence=(*signs, *tried, *notes),
+        advice=(
+            f"{cured[0].text} Build it that way until the fault is repaired."
+            if cured
+            else "Try another version of TensorRT: no other build of this one is right.",
+            *(["Report it to NVIDIA with the folder `reproducer`."] if saved else []),
+        ),
+    )
+
+
+def _walked(subject: Subject, a: Side, b: Side, rounds: int) -> tuple[Comparison, Walk]:
+    walk = Walk(
+        subject.case.network,
+        subject.samples,
+        a,
+        b,
+        device=subject.settings.device,
+        libraries=subject.settings.libraries,
+        progress=subject.watcher.step,
+    )
+    if b.few:
+        look(walk, rounds)
+    else:
+        walk.all()
+    return compared(walk), walk
+
+
+def _around(walk: Walk, found: Comparison) -> list[TensorName]:
+    """Return the tensors that the nodes at fault read and make."""
+    names: dict[TensorName, None] = {}
+    for name, item in walk.found.items():
+        if node_name(item.node) in found.first:
+            names |= dict.fromkeys(n for n in (*read_by(item.node), name) if n in walk.found)
+    return list(names)[:MARKED]

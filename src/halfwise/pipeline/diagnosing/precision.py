@@ -1,0 +1,87 @@
+"""Rung 6: which nodes does the low format break, and why?"""
+
+from dataclasses import replace
+
+from halfwise.case import Case
+from halfwise.formats import BF16
+from halfwise.pipeline.comparing import all_low
+from halfwise.pipeline.diagnosing.subject import Subject, signs_of
+from halfwise.pipeline.loop import fix
+from halfwise.records import Rung, Sign
+from halfwise.render.wording import count, listed
+from halfwise.stages.inputs import split_heldout
+from halfwise.stages.judge import judge
+from halfwise.stages.opset import with_opset_for
+
+_MOST = 8
+"""Kept nodes and suspicions that are told; run.json of `fix` has all."""
+
+
+def precision(subject: Subject) -> Rung:
+    """Return whether the emulation with everything low is right; else what `fix` attributes."""
+    low = subject.settings.fmt.name.upper()
+    case = _with_opset(subject)
+    verdict = judge(
+        all_low(case.network, subject.settings.fmt, subject.settings),
+        case.calibration,
+        subject.references,
+        case.criterion,
+        case.metric,
+        accumulate=subject.settings.accumulate,
+        device=subject.settings.device,
+        libraries=subject.settings.libraries,
+    ).verdict
+    signs = signs_of(verdict, f"emulation, all {low}")
+    if verdict.passed:
+        return Rung(
+            rung=6,
+            name="precision",
+            passed=True,
+            how="emulated",
+            cause=f"Everything in {low} is within the tolerance, in emulation.",
+            evidence=tuple(signs),
+        )
+    samples, heldout = split_heldout(case.calibration)
+    fixed = fix(
+        replace(case, calibration=samples, heldout=heldout), subject.settings, subject.watcher
+    )
+    kept = fixed.plan.keep
+    nodes = tuple(k.node for k in kept)
+    guards = [g for g in fixed.guards if set(nodes).intersection(g.nodes)]
+    signs += [Sign(severity="error", text=k.reason, nodes=(k.node,)) for k in kept[:_MOST]]
+    signs += [
+        Sign(severity="warning", text=guard.message, nodes=guard.nodes) for guard in guards[:_MOST]
+    ]
+    if len(guards) < len(fixed.guards):
+        harmless = count(len(fixed.guards) - len(guards), "other suspicion")
+        signs.append(Sign(severity="info", text=f"{harmless} turned out to be harmless."))
+    return Rung(
+        rung=6,
+        name="precision",
+        passed=False,
+        how="emulated",
+        cause=f"{low} breaks {count(len(nodes), 'node')}: {listed(nodes)}."
+        if fixed.verdict.passed
+        else f"{low} breaks the model, and no smaller part of it was found to blame in the time.",
+        nodes=nodes,
+        evidence=tuple(signs),
+        advice=(
+            "`halfwise fix` writes the model that keeps these nodes in FP32, and judges it on "
+            "samples that it did not see.",
+            *dict.fromkeys(guard.fix for guard in guards[:_MOST] if guard.fix),
+        ),
+    )
+
+
+def _with_opset(subject: Subject) -> Case:
+    """Return the case at an opset that knows the low format."""
+    if subject.settings.fmt != BF16:
+        return subject.case
+    network, _ = with_opset_for(
+        BF16,
+        subject.case.network,
+        subject.samples,
+        device=subject.settings.device,
+        libraries=subject.settings.libraries,
+    )
+    return replace(subject.case, network=network)

@@ -1,0 +1,94 @@
+"""What is diagnosed, and with what."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from halfwise.backends.ort import Session
+from halfwise.case import Case, Samples, Settings
+from halfwise.metrics import Outputs
+from halfwise.pipeline.comparing import EngineMaker
+from halfwise.pipeline.engines.measure import FP32_SNR_DB
+from halfwise.progress import Watcher
+from halfwise.records import Criterion, Rung, RungName, Sign, Verdict
+from halfwise.render.wording import number
+
+Lint = Callable[[Path], Sequence[Sign]]
+"""Returns the known faults of an ONNX file."""
+
+
+@dataclass
+class Subject:
+    """A model with its inputs, and all that the rungs look at it with.
+
+    Attributes:
+        case: Network, all samples (as calibration), criterion and metric.
+        settings: Low format, device, and how to search.
+        folder: The run folder in the making: reproducers go there.
+        watcher: Is told about progress.
+        allow_random: Whether inputs that are not real are accepted.
+        expected: Tensors that the framework gave, of each sample; None where nobody told.
+        others: The same samples from a second pipeline; None without.
+        lint: Looks for known faults; None where this version has no linter.
+        engines: Makes engines; None without a target.
+    """
+
+    case: Case
+    settings: Settings
+    folder: Path
+    watcher: Watcher
+    allow_random: bool = False
+    expected: Sequence[Mapping[str, NDArray[Any]]] | None = None
+    others: Samples | None = None
+    lint: Lint | None = None
+    engines: EngineMaker | None = None
+
+    @property
+    def samples(self) -> Samples:
+        """All samples."""
+        return self.case.calibration
+
+    @cached_property
+    def session(self) -> Session:
+        """The FP32 model."""
+        return Session(
+            self.case.network.model,
+            device=self.settings.device,
+            libraries=self.settings.libraries,
+        )
+
+    @cached_property
+    def references(self) -> list[Outputs]:
+        """What the FP32 model gives for every sample."""
+        return [self.session.run(sample) for sample in self.samples]
+
+    @property
+    def same_function(self) -> Criterion:
+        """What two FP32 computations of one function have in common, where no metric decides."""
+        if self.case.metric is not None:
+            return self.case.criterion
+        return Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
+
+
+def skipped(rung: int, name: RungName, why: str, *advice: str) -> Rung:
+    """Return a rung that was not looked at."""
+    return Rung(rung=rung, name=name, passed=None, how="skipped", cause=why, advice=advice)
+
+
+def signs_of(verdict: Verdict, who: str) -> list[Sign]:
+    """Return how far the outputs of `who` are from the reference, one sign for each."""
+    signs = [Sign(severity="error", text=f"{who}: {reason}.") for reason in verdict.reasons]
+    signs += [
+        Sign(
+            severity="info",
+            text=f"{who}: output {name} has an SNR of {number(o.snr_db)} dB and a largest error of "
+            f"{number(o.max_abs)}; worst on {o.worst_sample}.",
+        )
+        for name, o in verdict.outputs.items()
+        if o.agreement is None
+    ]
+    return signs

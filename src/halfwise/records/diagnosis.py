@@ -1,0 +1,45 @@
+"""What is wrong, rung by rung: from the inputs up to the kernels."""
+
+from typing import Literal
+
+from halfwise.records.record import NodeName, Record
+
+RungName = Literal["harness", "export", "model", "fp32", "tf32", "precision", "kernels"]
+
+
+class Sign(Record):
+    """One piece of evidence.
+
+    Attributes:
+        severity: "error" is what made the rung fail; "warning" may be; "info" is worth knowing.
+        text: One sentence, with its numbers.
+        nodes: Nodes that it is about.
+    """
+
+    severity: Literal["error", "warning", "info"]
+    text: str
+    nodes: tuple[NodeName, ...] = ()
+
+
+class Rung(Record):
+    """The answer to one question of a diagnosis.
+
+    Attributes:
+        rung: Its number, from 1.
+        name: What is looked at.
+        passed: Whether it is right; None where it was not looked at.
+        how: "measured"; "emulated": without the engine that it is about; "skipped".
+        cause: What is wrong, in plain words; where nothing is, what was found; why it was skipped.
+        nodes: The nodes at fault, in graph order.
+        evidence: What that rests on.
+        advice: What to do, one sentence each.
+    """
+
+    rung: int
+    name: RungName
+    passed: bool | None
+    how: Literal["measured", "emulated", "skipped"]
+    cause: str
+    nodes: tuple[NodeName, ...] = ()
+    evidence: tuple[Sign, ...] = ()
+    advice: tuple[str, ...] = ()

@@ -1,0 +1,56 @@
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.backends import tensors
+from halfwise.backends.ort import Session
+from halfwise.backends.tensors import ModelTensors
+from halfwise.case import Samples
+from halfwise.records import TensorName
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def chain(count):
+    sketch = Sketch()
+    x = sketch.input("x", [1, 8])
+    for i in range(count):
+        x = sketch.op("Mul", x, f32(1.5), name=f"n{i}")
+    return sketch.network(x)
+
+
+def named(*numbers):
+    return [TensorName(f"n{i}_out") for i in numbers]
+
+
+def two():
+    return Samples(("s0", "s1"), lambda i: {"x": f32(np.full((1, 8), i + 1))})
+
+
+def test_tensors_of_every_sample():
+    given = ModelTensors(chain(3).model, two())
+    first, second = given.get([*named(0, 2), TensorName("nowhere")])
+    assert first.keys() == second.keys() == set(named(0, 2))
+    np.testing.assert_allclose(second["n2_out"], np.full((1, 8), 2 * 1.5**3))
+
+
+def test_nothing_is_run_for_nothing():
+    assert list(ModelTensors(chain(1).model, two()).get([TensorName("nowhere")])) == [{}, {}]
+
+
+def test_what_a_model_has():
+    given = ModelTensors(chain(2).model, two())
+    assert given.names == set(named(0, 1))
+    assert len(given.constants) == 2
+
+
+def test_a_session_gives_out_no_more_than_is_asked_for(monkeypatch):
+    made: list[ir.Model] = []
+
+    def session(model, **options):
+        made.append(model)
+        return Session(model, **options)
+
+    monkeypatch.setattr(tensors, "Session", session)
+    given = ModelTensors(chain(50).model, two())
+    list(given.get(named(3, 4)))
+    assert [v.name for v in made[0].graph.outputs] == named(3, 4)
+    assert len(list(made[0].graph)) == 5

@@ -1,0 +1,32 @@
+import pytest
+
+from halfwise.errors import UsageError
+from halfwise.records import Criterion
+
+
+def test_other_kinds_are_refused(engines):
+    with pytest.raises(UsageError, match="no engine 'int8'"):
+        engines().side("int8")
+
+
+def test_it_judges_an_engine(engines):
+    maker = engines(broken={"y": 2})
+    build, outputs = maker.side("fp32").plain()
+    assert maker.judge(build, outputs, Criterion(snr_db=60)).passed
+    wrong = [{name: array / 2 for name, array in o.items()} for o in outputs]
+    assert not maker.judge(build, wrong, Criterion(snr_db=60)).passed
+
+
+def test_another_case_on_the_same_worker(engines):
+    maker = engines()
+    other = maker.of(maker.case)
+    assert other.case is maker.case
+    build, _ = other.side("fp32").plain()
+    assert build.status == "built"
+
+
+def test_what_an_override_changes(engines):
+    maker = engines()
+    assert maker.tf32_override is None
+    assert maker.override_effect(maker.side("tf32").plain()[0]) == 0
+    assert maker.rounds == 5

@@ -1,0 +1,52 @@
+import pytest
+
+from halfwise.case import Settings
+from halfwise.pipeline.comparing import reference
+from halfwise.records import TensorName
+from halfwise.stages.compare import Walk, compared
+from tests.fake_tensorrt.faults import Fault
+from tests.unit.stages.compare.copies import SAMPLES, network
+
+
+def found_by(maker, kind="fp32"):
+    whole = network()
+    side = maker.shown(maker.side(kind))
+    walk = Walk(whole, SAMPLES, reference(whole, SAMPLES, Settings()), side)
+    walk.all()
+    return side, compared(walk)
+
+
+def test_one_build_shows_all(engines):
+    side, found = found_by(engines("11.4.0", broken={"b": 1.3}))
+    assert not side.few
+    assert found.first == ("b",)
+    assert found.builds == 2
+    assert all(node.error is not None for node in found.nodes)
+    assert found.notes == (
+        "Showing tensors did not change the final outputs of engine (FP32, TF32 off).",
+    )
+
+
+def test_what_fusion_takes_is_fused_and_the_region_spans_it(engines):
+    fused = [["mean", "centre", "still"]]
+    side, found = found_by(engines("11.4.0", broken={"centre": 1.3}, fused=fused))
+    status = {node.node: node.status for node in found.nodes}
+    assert status["mean"] == "fused"
+    assert side.lack(TensorName("mean_out")) == "fused"
+    assert status["b"] == "good"
+    assert set(found.first) == {"mean", "centre"}
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
+def test_earlier_versions_mark(engines, version):
+    maker = engines(version)
+    side = maker.side("fp32")
+    assert maker.shown(side) is side
+    assert side.builds == 0
+
+
+def test_where_that_cannot_be_built_tensors_are_marked(engines):
+    maker = engines("11.4.0", faults=[Fault("build", "memory", (1,))])
+    side = maker.side("fp32")
+    assert maker.shown(side) is side
+    assert side.builds == 1

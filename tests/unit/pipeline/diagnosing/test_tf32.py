@@ -1,0 +1,52 @@
+import pytest
+
+from halfwise.pipeline.diagnosing.tf32 import tf32
+from halfwise.records import Criterion
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def test_it_does_not_matter(subject):
+    rung = tf32(subject())
+    assert rung.passed
+    assert rung.how == "emulated"
+    assert rung.nodes == ()
+
+
+def test_products_are_ranked_by_what_they_do_alone(subject):
+    rung = tf32(subject(criterion=Criterion(rel_max=1e-6)))
+    assert rung.passed is False
+    assert set(rung.nodes) == {"a", "b", "y"}
+    ranks = [s for s in rung.evidence if s.nodes]
+    assert [s.nodes[0] for s in ranks] == list(rung.nodes)
+    shares = [float(s.text.split("emulated): ")[1].split(" %")[0]) for s in ranks]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(100, abs=1)
+    assert "--noTF32" in rung.advice[0]
+
+
+def test_a_model_without_products(subject):
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    rung = tf32(subject(model=sketch.network(sketch.op("Mul", x, f32(2), name="y"))))
+    assert rung.passed
+    assert rung.evidence[-1].text == "The model has no products that TF32 changes."
+
+
+def test_in_an_engine(subject):
+    rung = tf32(subject(criterion=Criterion(rel_max=1e-6), fake={}))
+    assert rung.passed is False
+    assert rung.how == "measured"
+    texts = " ".join(sign.text for sign in rung.evidence)
+    assert "engine (FP32, TF32 on)" in texts
+    assert "engine (FP32, TF32 off)" in texts
+    assert "NVIDIA_TF32_OVERRIDE is not set in the worker's environment; setting it to 0" in texts
+    assert "changes nothing (relative RMS" in texts
+
+
+def test_an_override_in_the_workers_environment_is_told(subject):
+    rung = tf32(subject(fake={"environment": {"NVIDIA_TF32_OVERRIDE": "0"}}))
+    told = next(s for s in rung.evidence if "OVERRIDE" in s.text)
+    assert told.severity == "warning"
+    assert told.text.startswith(
+        "NVIDIA_TF32_OVERRIDE=0 is set in the worker's environment; without"
+    )
