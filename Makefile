@@ -10,6 +10,9 @@ UV := uv==0.13.8
 # `make lock UV_FLAGS=--upgrade` moves every pin; without it only what pyproject.toml forces.
 UV_FLAGS ?=
 
+# Twice the cores of a small machine: many tests wait for processes of their own.
+TEST_PROCESSES ?= 4
+
 .DEFAULT_GOAL := help
 .PHONY: help demo readme test check check-format check-lint check-types check-imports bench comparison lock clean
 
@@ -26,7 +29,7 @@ readme: demo ## Put what the commands really print into README.md
 
 test: check ## Check, then run every test that needs no GPU
 	tools/get-test-packages
-	$(BIN)/pytest -m "not gpu"
+	$(BIN)/pytest -m "not gpu" --numprocesses $(TEST_PROCESSES) --dist worksteal
 
 check: check-format check-lint check-types check-imports ## Format, lint, types, import layers
 

@@ -105,7 +105,7 @@ def test_every_end_is_an_outcome_and_the_next_request_works(
 
 def test_what_is_missing(fake_worker, model, tmp_path):
     with Worker("none", fake_worker(gpus=0)) as worker:
-        assert "CUDA_ERROR_NO_DEVICE" in worker.info.trouble
+        assert "The NVIDIA driver here shows no GPU" in worker.info.trouble
         with pytest.raises(BackendMissing):
             build(worker, model)
     command = fake_worker(environment={"HALFWISE_CUDA_LIBRARY": str(tmp_path / "absent.so")})

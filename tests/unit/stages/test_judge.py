@@ -61,7 +61,7 @@ def test_recorded_outputs_are_measured_alike():
     session = Session(emulate_typed(mixed(prepared)))
     results = [session.run(sample) for sample in prepared.samples]
     arguments = (prepared.samples, prepared.references, Criterion(), None)
-    recorded = judge_outputs(results, *arguments, runner="trt").verdict
+    recorded = judge_outputs(results, *arguments, level="recorded", runner="trt").verdict
     assert (recorded.level, recorded.runner) == ("recorded", "trt")
     assert (recorded.outputs, recorded.reasons) == (emulated.outputs, emulated.reasons)
     assert recorded.intermediate_nonfinite == ()
