@@ -32,5 +32,9 @@ def test_the_report_is_that_of_the_demo(tmp_path):
     assert plain(block("report")) == plain(printed)
 
 
+def test_the_engines_are_those_of_the_recorded_run():
+    assert block("engines") == readme.engines()
+
+
 def test_the_help_is_that_of_the_command():
     assert block("help") == readme.output("fix", "--help")
