@@ -2,7 +2,7 @@ import onnx
 import pytest
 
 from halfwise.api import check_constraints, lint
-from halfwise.api.lint import version_of
+from halfwise.api.linting import version_of
 from halfwise.errors import CaseError, UsageError
 from tests.faults import numbers, tensorrt
 from tests.faults.fault import registered
