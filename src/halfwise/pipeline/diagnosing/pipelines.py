@@ -32,8 +32,8 @@ def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[str,
         worst = subject.samples.ids[error.worst_sample]
         text = (
             f"The two pipelines give different inputs: '{name}' differs by "
-            f"{number(100 * error.value)} % (relative RMS, most on {worst}), which changes the FP32 "
-            f"outputs: {effects}."
+            f"{number(100 * error.value)} % (relative RMS, most on {worst}), which changes the "
+            f"FP32 outputs: {effects}."
         )
         try:
             found = compare_arrays(Column(subject.samples, name), Column(others, name), name=name)
