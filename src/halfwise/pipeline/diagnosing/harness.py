@@ -11,7 +11,7 @@ from halfwise.records import Rung, Sign
 from halfwise.render.wording import count, number
 
 _WARNING = "warning: "
-_ADVICE = (
+_ADVICE: tuple[str, ...] = (
     "Give the inputs that the model gets in use, preprocessed as there.",
     "--allow-random goes on without.",
 )

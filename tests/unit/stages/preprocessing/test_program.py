@@ -1,4 +1,5 @@
 import ast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,6 +108,6 @@ def test_the_code_of_several_inputs_has_a_function_for_each():
     same, one = compare_plain(ramp, ramp, "x", "x"), compare_plain(ramp, doubled, "y", "y")
     assert code_of([same]).startswith("#")
     assert code_of([same, one]) == one.code
-    names: dict = {}
+    names: dict[str, Any] = {}
     exec(code_of([one, one]), names)  # noqa: S102 - made of numbers alone
     assert np.allclose(names["a_to_b_1"](ramp[0]), doubled[0])
