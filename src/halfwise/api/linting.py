@@ -12,12 +12,15 @@ from halfwise.graph.model import Network
 from halfwise.graph.unchecked import read_unchecked
 from halfwise.graph.weights import is_large
 from halfwise.records import ConstraintReport, LintReport
+from halfwise.render.wording import count
 from halfwise.stages.lint import RULES
 from halfwise.stages.lint import lint as lint_model
 from halfwise.stages.trtexec import check, layers_of, producers_of, read
 
 _PRECISION = ("written_out", "small", "masks", "constants", "integers", "types")
 """Families of rules that are about precision; others are about shapes, names and parsers."""
+_MOST_RULES = 4
+"""Rules that a remark names; the rest is counted."""
 _FIRST, _LAST = (8, 5), 11
 """The versions of TensorRT that halfwise knows: 8.5 to any 11."""
 
@@ -79,7 +82,10 @@ def precision_remarks(network: Network) -> tuple[str, ...]:
     ]
     if not grave:
         return ()
-    rules = ", ".join(f"{often} × {rule}" for rule, often in Counter(f.rule for f in grave).items())
+    counts = Counter(f.rule for f in grave)
+    told = [f"{often} × {rule}" for rule, often in counts.items()][:_MOST_RULES]
+    more = [count(len(counts) - len(told), "more rule")] if len(counts) > len(told) else []
+    rules = ", ".join(told + more)
     command = f"halfwise lint {shlex.quote(str(network.path))}"
     return (f"warning: the linter finds {rules} in the file; `{command}` tells what to do",)
 
