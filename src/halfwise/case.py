@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from halfwise.errors import CaseError
 from halfwise.formats import FP16, Format
 from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_MODEL_BYTES
@@ -64,6 +65,31 @@ class Samples:
             load=lambda i: self.load(i) if i < count else other.load(i - count),
             labels=(self.labels or ()) + (other.labels or ()) if both else None,
         )
+
+
+class Column(Sequence[NDArray[Any]]):
+    """One input of all samples, each loaded when it is asked for; iteration ends with them."""
+
+    def __init__(self, samples: Samples, name: str) -> None:
+        self._samples, self._name = samples, name
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self._samples)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - as of a sequence
+        """Return the input of sample `index` (0 ≤ index < len).
+
+        Raises:
+            CaseError: that sample lacks it.
+        """
+        sample = self._samples[index]
+        if self._name not in sample:
+            raise CaseError(
+                f"{self._samples.ids[index]} has no input '{self._name}', the first sample has.",
+                "Give the same inputs for every sample.",
+            )
+        return sample[self._name]
 
 
 @dataclass(frozen=True)

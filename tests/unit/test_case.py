@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.case import Case, Rules, Samples, Settings
+from halfwise.case import Case, Column, Rules, Samples, Settings
+from halfwise.errors import CaseError
 from halfwise.records import Criterion
 
 
@@ -90,3 +91,13 @@ def test_a_case_is_about_real_data_unless_said_otherwise():
     made, _ = samples(1)
     case = Case(None, made, made.select(()), Criterion(), None, (), "")  # type: ignore[arg-type]
     assert case.real
+
+
+def test_one_input_of_all_samples():
+    made, loaded = samples(5, 6)
+    column = Column(made, "x")
+    assert len(column) == 2
+    assert loaded == []
+    assert [int(array) for array in column] == [5, 6]
+    with pytest.raises(CaseError, match="s5 has no input 'y'"):
+        Column(made, "y")[0]

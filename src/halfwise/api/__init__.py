@@ -7,7 +7,7 @@ from halfwise.api.diagnosing import diagnose
 from halfwise.api.exporting import Exported, export
 from halfwise.api.exporting_torch import export_torch
 from halfwise.api.inspecting import inspect
-from halfwise.api.lint import check_constraints, lint
+from halfwise.api.linting import check_constraints, lint
 from halfwise.api.logs import explain_log
 from halfwise.api.modernizing import modernize
 from halfwise.api.options import Options

@@ -3,6 +3,7 @@
 import platform
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -11,6 +12,7 @@ import onnx_ir as ir
 from halfwise.api.engine_options import WorkerOptions
 from halfwise.api.engines import fix_in_engines
 from halfwise.api.judging import understand_verify, verify_engine
+from halfwise.api.linting import precision_remarks
 from halfwise.api.loading import load_case, load_model, load_start
 from halfwise.api.options import Inputs, Model, Options, Request, understand
 from halfwise.api.outcome import fix_run, verify_run, versions
@@ -77,12 +79,13 @@ def fix(
     if request.target is not None:
         watcher = watcher or Silent()
         with usable(request.target.workers[0], watcher) as worker:
-            case = _load(model, request, watcher)
+            case = _linted(_load(model, request, watcher), watcher)
             return fix_in_engines(
                 case, request, worker, watcher, start=start, out=folder, started=started
             )
-    case = _load(model, request, watcher)
-    fixed = run_fix(case, request.settings, watcher or Silent(), start_from=start)
+    watcher = watcher or Silent()
+    case = _linted(_load(model, request, watcher), watcher)
+    fixed = run_fix(case, request.settings, watcher, start_from=start)
     hints = criterion_hints(case.criterion, fixed.references)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:
@@ -227,6 +230,14 @@ def _load(model: Model, request: Request, watcher: Watcher | None, *, split: boo
     for note in case.notes:
         watcher.note(note)
     return case
+
+
+def _linted(case: Case, watcher: Watcher) -> Case:
+    """Return the case with what the linter has against its file among the notes."""
+    remarks = precision_remarks(case.network)
+    for remark in remarks:
+        watcher.note(remark)
+    return replace(case, notes=(*case.notes, *remarks))
 
 
 def _written(run: Run, folder: Path | None) -> Result:

@@ -2,13 +2,12 @@
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from halfwise import api
 from halfwise.api.comparing import recorded_tensors
 from halfwise.api.loading import load_case, load_model
 from halfwise.api.options import Inputs, Model, Options, Request, understand
@@ -19,7 +18,7 @@ from halfwise.case import Case, Samples
 from halfwise.errors import CaseError
 from halfwise.graph.widen import widened
 from halfwise.pipeline.comparing import EngineMaker
-from halfwise.pipeline.diagnosing import LADDER, Lint, Subject, climb
+from halfwise.pipeline.diagnosing import LADDER, Subject, climb
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Run, Rung, Sign, Verdict
 from halfwise.stages.check import check
@@ -100,7 +99,6 @@ def _climb(
             allow_random=request.data.allow_random,
             expected=tensors,
             others=others,
-            lint=_linter(),
             engines=_engines(stack, case, request, watcher),
         )
         return climb(subject, LADDER)
@@ -162,25 +160,6 @@ def _engines(
     scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfwise.")))
     settings = request.target.profiled(case)
     return EngineMaker(case, request.settings, settings, worker, scratch, watcher)
-
-
-def _linter() -> Lint | None:
-    """Return what looks for known faults; None where the library has no `lint`."""
-    lint = getattr(api, "lint", None)
-    if lint is None:
-        return None
-
-    def look(path: Path) -> Sequence[Sign]:
-        return [
-            Sign(
-                severity=finding.severity,
-                text=f"{finding.message} {finding.fix}",
-                nodes=() if finding.node is None else (finding.node,),
-            )
-            for finding in lint(path).findings
-        ]
-
-    return look
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from halfwise.api.loading import input_specs, load_model
 from halfwise.api.options import Model
 from halfwise.backends.ort import Session
-from halfwise.case import Sample, Samples
+from halfwise.case import Column, Sample, Samples
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.widen import widened
 from halfwise.metrics import OutputMeasure
@@ -24,7 +24,7 @@ from halfwise.stages.inputs import (
     load_made,
     load_raw,
 )
-from halfwise.stages.preprocessing import compare_arrays, transformation
+from halfwise.stages.preprocessing import code_of, compare_arrays, transformation
 
 Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]] | Samples
 
@@ -71,7 +71,7 @@ def compare_inputs(
     pixels = _pixels(raw)
     compared = [
         compare_arrays(
-            _Column(made_a, name), _Column(made_b, other), name=name, name_b=other, raws=pixels
+            Column(made_a, name), Column(made_b, other), name=name, name_b=other, raws=pixels
         )
         for name, other in _paired(made_a[0], made_b[0])
     ]
@@ -89,25 +89,6 @@ def compare_inputs(
         outputs=outputs,
         outputs_mapped=mapped,
     )
-
-
-class _Column(Sequence[NDArray[Any]]):
-    """One input of all samples; each is loaded when it is asked for."""
-
-    def __init__(self, samples: Samples, name: str) -> None:
-        self._samples, self._name = samples, name
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - as of a sequence
-        sample = self._samples[index]
-        if self._name not in sample:
-            raise CaseError(
-                f"{self._samples.ids[index]} has no input '{self._name}', the first sample has.",
-                "Give the same inputs for every sample.",
-            )
-        return sample[self._name]
 
 
 def _pixels(raw: RawSamples | None) -> "_Pixels | None":
@@ -170,17 +151,9 @@ def _refuse_existing(path: Path) -> None:
 
 
 def _write_code(path: Path, compared: Sequence[InputComparison]) -> None:
-    parts = [each.code for each in compared if each.code] or ["# A and B are the same.\n"]
-    if len(parts) > 1:
-        # The names of inputs are the author's, so they are quoted.
-        parts = [
-            f"# Input {each.name!a}\n{each.code.replace('def a_to_b(', f'def a_to_b_{i}(')}"
-            for i, each in enumerate(compared)
-            if each.code
-        ]
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write("\n\n".join(parts))
+            file.write(code_of(compared))
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written ({error.strerror}), expected a place for the code.",

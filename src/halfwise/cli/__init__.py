@@ -54,22 +54,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+# What decides comes first, then what finds causes, what prepares a model, and engines; Typer lists
+# groups last.
 app.command("fix")(fix.command)
 app.command("verify")(verify.command)
-app.command("observe")(observe.command)
-app.command("compare")(compare.command)
+app.command("report")(report.command)
 app.command("diagnose")(diagnose.command)
-app.command("build")(build.command)
-app.command("inspect")(inspect.command)
+app.add_typer(inputs.app, name="inputs")
 app.command("lint")(lint.command)
-app.add_typer(constraints.app, name="constraints")
+app.command("compare")(compare.command)
+app.command("observe")(observe.command)
 app.command("export-torch")(export_torch.command)
 app.command("modernize")(modernize.command)
+app.command("build")(build.command)
+app.command("inspect")(inspect.command)
+app.add_typer(constraints.app, name="constraints")
 app.command("explain-log")(explain_log.command)
-app.command("report")(report.command)
 app.command("export")(export.command)
 app.command("doctor")(doctor.command)
-app.add_typer(inputs.app, name="inputs")
 
 
 def main() -> None:

@@ -11,12 +11,12 @@ import typer
 from halfwise.cli.options import JsonOption
 from halfwise.errors import PASSED, VERDICT_FAILED
 
-app = typer.Typer(no_args_is_help=True, help="Precision constraints in trtexec's notation.")
+app = typer.Typer(no_args_is_help=True, help="Check precision constraints in trtexec's notation.")
 
 
 @app.callback()
 def _constraints() -> None:
-    """Precision constraints in trtexec's notation."""
+    """Check precision constraints in trtexec's notation."""
 
 
 # Options of trtexec are part of what is checked.

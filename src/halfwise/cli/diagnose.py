@@ -65,7 +65,7 @@ def command(
     as_json: JsonOption = False,
     **options: Any,
 ) -> None:
-    """Say what is wrong, from the inputs up to the kernels, and stop at the first that is."""
+    """Find the first thing that is wrong, from the inputs up to the kernels."""
     from halfwise import api
     from halfwise.render.terminal import TerminalWatcher
 

@@ -10,7 +10,7 @@ import typer
 from halfwise.cli.options import JsonOption
 from halfwise.errors import PASSED, VERDICT_FAILED
 
-app = typer.Typer(no_args_is_help=True, help="Look at inputs, and at the pipelines that make them.")
+app = typer.Typer(no_args_is_help=True, help="Compare what two preprocessing pipelines make.")
 
 _Pipeline = "What {} made: .npz, .npy or a folder of them; or its function, file.py:function."
 

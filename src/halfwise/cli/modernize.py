@@ -50,7 +50,7 @@ def command(
     as_json: JsonOption = False,
     **options: Any,
 ) -> None:
-    """Raise the opset; written-out LayerNorms, GELUs and the like become one node, proven equal."""
+    """Raise the opset and make LayerNorms, GELUs and the like one node each, proven equal."""
     from halfwise import api
     from halfwise.render.terminal import TerminalWatcher, print_modernized
 

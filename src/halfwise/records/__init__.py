@@ -27,13 +27,11 @@ from halfwise.records.engine import (
     PrecisionProof,
     ShapeVerdict,
 )
-from halfwise.records.explained import LogFinding, LogNode, LogReport, Severity
+from halfwise.records.explained import LogFinding, LogNode, LogReport
 from halfwise.records.exported import Exported, ParityCheck
 from halfwise.records.finding import (
-    SEVERITIES,
     ConstraintReport,
     Finding,
-    FindingSeverity,
     LintReport,
 )
 from halfwise.records.judged import (
@@ -70,7 +68,16 @@ from halfwise.records.preprocessing import (
     PreprocessingReport,
 )
 from halfwise.records.recipe import Constraint, Recipe, version_of
-from halfwise.records.record import SCHEMA_VERSION, GuardKind, Level, NodeName, Record, TensorName
+from halfwise.records.record import (
+    SCHEMA_VERSION,
+    SEVERITIES,
+    GuardKind,
+    Level,
+    NodeName,
+    Record,
+    Severity,
+    TensorName,
+)
 from halfwise.records.run import Cost, Provenance, Run
 
 __all__ = [
@@ -95,7 +102,6 @@ __all__ = [
     "Engines",
     "Exported",
     "Finding",
-    "FindingSeverity",
     "GivenEngine",
     "Growth",
     "Guard",

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from halfwise.records.record import NodeName, Record
+from halfwise.records.record import NodeName, Record, Severity
 
 RungName = Literal["harness", "export", "model", "fp32", "tf32", "precision", "kernels"]
 
@@ -16,7 +16,7 @@ class Sign(Record):
         nodes: Nodes that it is about.
     """
 
-    severity: Literal["error", "warning", "info"]
+    severity: Severity
     text: str
     nodes: tuple[NodeName, ...] = ()
 

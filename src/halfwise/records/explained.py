@@ -2,9 +2,7 @@
 
 from typing import Literal
 
-from halfwise.records.record import NodeName, Record
-
-Severity = Literal["error", "warning", "note"]
+from halfwise.records.record import NodeName, Record, Severity
 
 
 class LogFinding(Record):
@@ -12,7 +10,7 @@ class LogFinding(Record):
 
     Attributes:
         kind: Which known message it is, such as "layernorm-fp16"; "unknown" for any other.
-        severity: How bad it is, which may differ from what the builder calls it: "note" is nothing
+        severity: How bad it is, which may differ from what the builder calls it: "info" is nothing
             to act on.
         sentence: What it means; the builder's own words where it is unknown.
         hint: What to do about it; empty where nothing is to be done, or nothing is known.
@@ -58,7 +56,7 @@ class LogReport(Record):
         source: Where it came from.
         lines: Number of lines read.
         tensorrt: Version of TensorRT, where the log tells it.
-        findings: Errors first, then warnings, then notes, each in the order of the log.
+        findings: Errors first, then warnings, then infos, each in the order of the log.
         nodes: What the names in `findings` stand for; None without a model.
         model_nodes: Number of nodes in the model, bodies included; None without a model.
     """

@@ -1,13 +1,6 @@
 """What is wrong with a model, or with what a builder is told, and shows without a run."""
 
-from typing import Literal
-
-from halfwise.records.record import NodeName, Record, TensorName
-
-FindingSeverity = Literal["error", "warning", "info"]
-SEVERITIES: tuple[FindingSeverity, ...] = ("error", "warning", "info")
-"""The worst first. An error is a thing that cannot work; a warning breaks some models; an info is
-worth knowing where something else is wrong."""
+from halfwise.records.record import NodeName, Record, Severity, TensorName
 
 
 class Finding(Record):
@@ -28,7 +21,7 @@ class Finding(Record):
     """
 
     rule: str
-    severity: FindingSeverity
+    severity: Severity
     node: NodeName | None = None
     place: int | None = None
     op: str = ""

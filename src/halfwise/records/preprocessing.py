@@ -3,7 +3,7 @@
 from typing import Literal
 
 from halfwise.records.judged import OutputError
-from halfwise.records.record import Record
+from halfwise.records.record import Record, Severity
 
 DifferenceKind = Literal[
     "batch-axis",
@@ -30,7 +30,6 @@ DifferenceKind = Literal[
     "shape",
     "values",
 ]
-Weight = Literal["error", "warning", "info"]
 
 
 class InputDifference(Record):
@@ -49,7 +48,7 @@ class InputDifference(Record):
     """
 
     kind: DifferenceKind
-    severity: Weight
+    severity: Severity
     sentence: str
     a: str
     b: str

@@ -12,6 +12,10 @@ TensorName = NewType("TensorName", str)
 """Name of a value (tensor) in an ONNX graph."""
 
 Level = Literal["emulated", "recorded", "engine"]
+Severity = Literal["error", "warning", "info"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+"""The worst first. An error is a thing that cannot work; a warning breaks some models; an info is
+worth knowing where something else is wrong."""
 GuardKind = Literal[
     "overflow",
     "headroom",

@@ -6,7 +6,7 @@ from halfwise.records import LogFinding, LogNode, LogReport, Severity
 from halfwise.render.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.render.wording import clean, count, listed, sentence, shorten
 
-_TITLES: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "note": "Notes"}
+_TITLES: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Infos"}
 _MOST_UNKNOWN = 20
 """Kinds of unknown lines that are printed of each severity; the rest is counted (see --json)."""
 

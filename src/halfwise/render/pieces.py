@@ -178,7 +178,7 @@ def _speed(latency: Latency | None) -> Iterator[str]:
 
 
 def _said(findings: tuple[LogFinding, ...]) -> Iterator[str]:
-    told = [finding for finding in findings if finding.severity != "note"]
+    told = [finding for finding in findings if finding.severity != "info"]
     for finding in told[:_MOST_LINES]:
         nodes = f" At {', '.join(finding.nodes[:4])}." if finding.nodes else ""
         yield f"{finding.severity}: {finding.sentence}{nodes} {finding.hint}".strip()

@@ -1,5 +1,4 @@
 import shlex
-from typing import Any
 
 import numpy as np
 import onnx
@@ -7,7 +6,6 @@ import pytest
 
 from halfwise import api
 from halfwise.errors import CaseError, UsageError
-from halfwise.records import NodeName, Sign
 from tests import models
 from tests.unit.stages.compare.copies import DATA, network, proto, side
 
@@ -31,7 +29,7 @@ def answers(result):
 
 def test_nothing_wrong_without_a_gpu(files):
     result = diagnose(files, out=files / "run")
-    assert answers(result) == [True, None, None, True, True, True, None]
+    assert answers(result) == [True, None, True, True, True, True, None]
     assert result.run.verdict.passed
     assert result.run.verdict.level == "emulated"
     assert result.run.kind == "diagnose"
@@ -79,27 +77,10 @@ def test_a_kernel_that_is_wrong(files, fake_worker):
     command = shlex.join(fake_worker("10.0.1", broken={"b": 1.3}))
     options = {"target": "tensorrt", "trt_command": command}
     result = diagnose(files, out=files / "run", **options)
-    assert answers(result) == [True, None, None, False]
+    assert answers(result) == [True, None, True, False]
     assert result.run.diagnosis[-1].nodes == ("b",)
     assert result.run.verdict.level == "engine"
     assert (files / "run" / "reproducer" / "model.onnx").is_file()
-
-
-def test_a_linter_is_asked_where_there_is_one(files, monkeypatch):
-    class Report:
-        findings: tuple[Any, ...] = ()
-
-    monkeypatch.setattr(api, "lint", lambda _: Report, raising=False)
-    assert answers(diagnose(files))[2] is True
-
-    class Finding:
-        severity, message, fix, node = "error", "It is broken.", "Repair it.", "b"
-
-    Report.findings = (Finding,)
-    last = diagnose(files).run.diagnosis[-1]
-    assert last.passed is False
-    told = Sign(severity="error", text="It is broken. Repair it.", nodes=(NodeName("b"),))
-    assert last.evidence == (told,)
 
 
 def test_what_cannot_be_used_is_an_error(files):

@@ -8,7 +8,7 @@ NAME = NodeName("/a/Pow")
 
 def test_a_report_survives_json():
     finding = LogFinding(
-        kind="tf32", severity="note", sentence="It rounds.", count=2, lines=("[I]",)
+        kind="tf32", severity="info", sentence="It rounds.", count=2, lines=("[I]",)
     )
     report = LogReport(
         source="a.log",

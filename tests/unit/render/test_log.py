@@ -25,12 +25,12 @@ def report(*findings, **changed):
 
 
 def test_findings_stand_under_their_severity():
-    log = report(finding(severity="error", count=1), finding(), finding(severity="note", nodes=()))
+    log = report(finding(severity="error", count=1), finding(), finding(severity="info", nodes=()))
     shown = explained(log)
-    assert shown.title == "1 error, 1 warning, 1 note"
+    assert shown.title == "1 error, 1 warning, 1 info"
     assert shown.passed is None
     assert shown.about == "a.log · 10 lines · TensorRT 8.6.1"
-    assert [part.title for part in shown.parts] == ["Errors", "Warnings", "Notes"]
+    assert [part.title for part in shown.parts] == ["Errors", "Warnings", "Infos"]
     assert shown.parts[0] == Lines(
         "Errors",
         (

@@ -85,7 +85,7 @@ def test_a_build():
         kind="k", severity="warning", sentence="A weight overflows.", hint="Keep it.", count=1,
         nodes=(NodeName("conv"),), source="", lines=(),
     )  # fmt: skip
-    note = finding.model_copy(update={"severity": "note", "sentence": "Nothing."})
+    note = finding.model_copy(update={"severity": "info", "sentence": "Nothing."})
     made = EngineBuild(
         model="m.onnx",
         build=build(1, "e.engine"),

@@ -8,7 +8,7 @@ from typing import Literal
 from halfwise.backends.tensorrt.layer_names import names_in
 from halfwise.backends.tensorrt.messages import Message
 from halfwise.backends.tensorrt.operators import SOURCE, support
-from halfwise.records import LogFinding, NodeName, Severity
+from halfwise.records import SEVERITIES, LogFinding, NodeName, Severity
 
 UNKNOWN = "unknown"
 MOST_UNKNOWN = 1000
@@ -17,7 +17,6 @@ _MOST_LINES = 3
 _LONGEST = 500
 _LAST = ("not-parsed", "not-valid", "engine-refused", "not-built")
 """Errors that only follow from others, so they come after them."""
-_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 
 
@@ -97,7 +96,7 @@ class Findings:
         self.name(kind, names_in(listed))
 
     def records(self) -> tuple[LogFinding, ...]:
-        """Return the findings: errors first, then warnings, then notes."""
+        """Return the findings: errors first, then warnings, then infos."""
         kinds = {entry.kind for entry in self._entries.values()}
         merged: dict[tuple[str, str, str], Entry] = {}
         for entry in self._entries.values():
@@ -110,7 +109,9 @@ class Findings:
             whole.nodes |= entry.nodes
             whole.count += entry.count
             whole.lines += entry.lines[: _MOST_LINES - len(whole.lines)]
-        ordered = sorted(merged.values(), key=lambda e: (_ORDER[e.severity], e.kind in _LAST))
+        ordered = sorted(
+            merged.values(), key=lambda e: (SEVERITIES.index(e.severity), e.kind in _LAST)
+        )
         return tuple(entry.record() for entry in ordered)
 
 

@@ -82,7 +82,7 @@ def split_line(line: str) -> LogLine:
 
 
 def explain(lines: Iterable[str | LogLine]) -> tuple[LogFinding, ...]:
-    """Return what `lines` say: errors first, then warnings, then notes.
+    """Return what `lines` say: errors first, then warnings, then infos.
 
     Every line that is a warning or an error counts in some finding; those of kind "unknown" have
     the builder's own words for a sentence. What only announces others ("weights") is left out where

@@ -57,6 +57,12 @@ class EngineMaker:
         return max(1, self.settings.max_builds - 1)
 
     @property
+    def tensorrt(self) -> tuple[int, int] | None:
+        """Major and minor version of the worker's TensorRT."""
+        text = self._run.worker.info.tensorrt
+        return None if text is None else version_of(text)
+
+    @property
     def tf32_override(self) -> str | None:
         """`NVIDIA_TF32_OVERRIDE` in the worker's environment."""
         return self._run.worker.info.tf32_override

@@ -6,6 +6,6 @@ and at engines of a plan that is right in emulation, `tf32` and `precision` at r
 """
 
 from halfwise.pipeline.diagnosing.ladder import LADDER, climb
-from halfwise.pipeline.diagnosing.subject import Lint, Subject
+from halfwise.pipeline.diagnosing.subject import Subject
 
-__all__ = ["LADDER", "Lint", "Subject", "climb"]
+__all__ = ["LADDER", "Subject", "climb"]

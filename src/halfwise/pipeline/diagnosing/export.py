@@ -1,11 +1,16 @@
 """Rungs 2 and 3: is the ONNX file what the framework computed, and has it known faults?"""
 
+import shlex
+from collections.abc import Sequence
+
+from halfwise.graph.unchecked import read_unchecked
 from halfwise.pipeline.comparing import reference
 from halfwise.pipeline.diagnosing.subject import Subject, signs_of, skipped
-from halfwise.records import Comparison, Rung
+from halfwise.records import Comparison, Finding, Rung, Severity, Sign
 from halfwise.render.wording import count, listed
 from halfwise.stages.compare import RecordedSide, Walk, compared
 from halfwise.stages.judge import judge_outputs
+from halfwise.stages.lint import lint
 
 
 def exported(subject: Subject) -> Rung:
@@ -46,22 +51,41 @@ def exported(subject: Subject) -> Rung:
 
 
 def healthy(subject: Subject) -> Rung:
-    """Return whether the linter knows no error of the model."""
+    """Return whether the linter knows no error of the file, for the target's TensorRT if any."""
     path = subject.case.network.path
-    if subject.lint is None or path is None:
-        why = "The model is not a file." if path is None else "This version has no linter."
-        return skipped(3, "model", why)
-    signs = tuple(subject.lint(path))
-    errors = [sign for sign in signs if sign.severity == "error"]
+    if path is None:
+        return skipped(3, "model", "The model is not a file.")
+    version = None if subject.engines is None else subject.engines.tensorrt
+    findings, _ = lint(read_unchecked(path), version)
+    errors = [f for f in findings if f.severity == "error"]
+    signs = [_sign(alike) for alike in _alike(findings)]
     return Rung(
         rung=3,
         name="model",
         passed=not errors,
         how="measured",
-        cause=errors[0].text if errors else f"No known error; {count(len(signs), 'remark')}.",
-        nodes=tuple(dict.fromkeys(n for sign in errors for n in sign.nodes)),
-        evidence=signs,
-        advice=("`halfwise lint` tells how to repair each.",) if errors else (),
+        cause=signs[0].text if errors else f"No known error; {count(len(findings), 'remark')}.",
+        nodes=tuple(dict.fromkeys(f.node for f in errors if f.node)),
+        evidence=tuple(signs),
+        advice=(f"`halfwise lint {shlex.quote(str(path))}` tells more of each.",) if errors else (),
+    )
+
+
+def _alike(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """Return findings that one sentence tells, the worst first."""
+    groups: dict[tuple[Severity, str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.severity, finding.rule, finding.fix), []).append(finding)
+    return list(groups.values())
+
+
+def _sign(alike: Sequence[Finding]) -> Sign:
+    first = alike[0]
+    often = f" ({len(alike)} times)" if len(alike) > 1 else ""
+    return Sign(
+        severity=first.severity,
+        text=f"{first.rule}{often}: {first.message}. {first.fix}",
+        nodes=tuple(dict.fromkeys(f.node for f in alike if f.node)),
     )
 
 

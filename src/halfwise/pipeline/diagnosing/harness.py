@@ -5,15 +5,16 @@ from typing import Literal
 
 import numpy as np
 
-from halfwise.metrics.relative import RelativeError
+from halfwise.pipeline.diagnosing.pipelines import pipelines
 from halfwise.pipeline.diagnosing.subject import Subject
 from halfwise.records import Rung, Sign
 from halfwise.render.wording import count, number
 
 _WARNING = "warning: "
-_SAME = 1e-6
-"""Relative RMS difference of inputs below which two pipelines agree: FP32 arithmetic in another
-order comes to less."""
+_ADVICE: tuple[str, ...] = (
+    "Give the inputs that the model gets in use, preprocessed as there.",
+    "--allow-random goes on without.",
+)
 
 
 def harness(subject: Subject) -> Rung:
@@ -21,7 +22,10 @@ def harness(subject: Subject) -> Rung:
 
     That they have the names, types and shapes of the model is known here: they have been read.
     """
-    signs = [*_told(subject), *_ranges(subject), *_compared(subject)]
+    signs, advice = [*_told(subject), *_ranges(subject)], _ADVICE
+    if subject.others is not None:
+        differing, advice = pipelines(subject, subject.others)
+        signs += differing
     errors = [sign for sign in signs if sign.severity == "error"]
     return Rung(
         rung=1,
@@ -32,7 +36,7 @@ def harness(subject: Subject) -> Rung:
         if errors
         else f"{count(len(subject.samples), 'sample')} fit the model.",
         evidence=tuple(signs),
-        advice=_advice(subject) if errors else (),
+        advice=advice if errors else (),
     )
 
 
@@ -72,41 +76,3 @@ def _ranges(subject: Subject) -> Iterator[Sign]:
                 severity="error",
                 text=f"Input '{name}' holds {count(bad, 'element')} that are NaN or infinite.",
             )
-
-
-def _compared(subject: Subject) -> Iterator[Sign]:
-    """Yield what differs between the inputs of two pipelines, and what that does to the outputs."""
-    if subject.others is None:
-        return
-    inputs: dict[str, RelativeError] = {}
-    outputs: dict[str, RelativeError] = {}
-    for i, (first, second) in enumerate(zip(subject.samples, subject.others, strict=True)):
-        for name, array in first.items():
-            inputs.setdefault(name, RelativeError()).add(array, second[name], i)
-        given = subject.session.run(second)
-        for name, array in subject.references[i].items():
-            outputs.setdefault(name, RelativeError()).add(array, given[name], i)
-    effects = ", ".join(f"{name} by {number(100 * e.value)} %" for name, e in outputs.items())
-    for name, error in inputs.items():
-        if error.value > _SAME:
-            worst = subject.samples.ids[error.worst_sample]
-            yield Sign(
-                severity="error",
-                text=f"The two pipelines give different inputs: '{name}' differs by "
-                f"{number(100 * error.value)} % (relative RMS, most on {worst}), which changes "
-                f"the FP32 outputs: {effects}.",
-            )
-        else:
-            yield Sign(severity="info", text=f"The two pipelines agree on '{name}'.")
-
-
-def _advice(subject: Subject) -> tuple[str, ...]:
-    if subject.others is not None:
-        return (
-            "Find what the pipelines do differently (channel order, scale, mean, resize, padding) "
-            "before anything else: no precision repairs it.",
-        )
-    return (
-        "Give the inputs that the model gets in use, preprocessed as there.",
-        "--allow-random goes on without.",
-    )

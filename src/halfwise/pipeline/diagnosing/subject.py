@@ -1,6 +1,6 @@
 """What is diagnosed, and with what."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +17,6 @@ from halfwise.progress import Watcher
 from halfwise.records import Criterion, Rung, RungName, Sign, Verdict
 from halfwise.render.wording import number
 
-Lint = Callable[[Path], Sequence[Sign]]
-"""Returns the known faults of an ONNX file."""
-
 
 @dataclass
 class Subject:
@@ -33,7 +30,6 @@ class Subject:
         allow_random: Whether inputs that are not real are accepted.
         expected: Tensors that the framework gave, of each sample; None where nobody told.
         others: The same samples from a second pipeline; None without.
-        lint: Looks for known faults; None where this version has no linter.
         engines: Makes engines; None without a target.
     """
 
@@ -44,7 +40,6 @@ class Subject:
     allow_random: bool = False
     expected: Sequence[Mapping[str, NDArray[Any]]] | None = None
     others: Samples | None = None
-    lint: Lint | None = None
     engines: EngineMaker | None = None
 
     @property

@@ -20,7 +20,7 @@ def build_failed(build: BuildOutcome, what: str) -> BuildFailed:
         what: What there is not, such as "no FP32 engine of this model".
     """
     by = f" by {build.signal}" if build.signal else ""
-    found = [finding for finding in explain(build.log) if finding.severity != "note"]
+    found = [finding for finding in explain(build.log) if finding.severity != "info"]
     # What the message says already is not said twice.
     told = [_line(finding, build.message) for finding in found]
     lines = [line for line in told if line]

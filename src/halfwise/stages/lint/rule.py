@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from halfwise.graph.model import Network
 from halfwise.graph.unchecked import Place, Unchecked
-from halfwise.records import Finding, FindingSeverity, TensorName
+from halfwise.records import Finding, Severity, TensorName
 from halfwise.stages.lint.extents import Extent, extents
 
 Version = tuple[int, int]
@@ -69,7 +69,7 @@ class Found:
     fix: str
     node: ir.Node | Place | None = None
     tensor: str | None = None
-    severity: FindingSeverity | None = None
+    severity: Severity | None = None
 
 
 Look = Callable[[Subject], Iterable[Found]]
@@ -90,7 +90,7 @@ class Rule:
     """
 
     id: str
-    severity: FindingSeverity
+    severity: Severity
     source: str
     why: str
     family: str
@@ -119,7 +119,7 @@ _registered: dict[str, Rule] = {}
 
 
 def rule(
-    name: str, severity: FindingSeverity, source: str, *, reads_graph: bool = True
+    name: str, severity: Severity, source: str, *, reads_graph: bool = True
 ) -> Callable[[Look], Look]:
     """Register a rule; its docstring tells why it is one."""
 

@@ -7,6 +7,6 @@ images, `resampling` and `resizing` (which kernel each pipeline has). `comparing
 """
 
 from halfwise.stages.preprocessing.comparing import compare_arrays
-from halfwise.stages.preprocessing.program import transformation
+from halfwise.stages.preprocessing.program import code_of, transformation
 
-__all__ = ["compare_arrays", "transformation"]
+__all__ = ["code_of", "compare_arrays", "transformation"]

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from halfwise.records import DifferenceKind, InputDifference
-from halfwise.records.preprocessing import Weight
+from halfwise.records import DifferenceKind, InputDifference, Severity
 from halfwise.stages.preprocessing.normalisation import Recognised
 
-_WEIGHTS: dict[DifferenceKind, Weight] = {
+_SEVERITIES: dict[DifferenceKind, Severity] = {
     "batch-axis": "info",
     "dtype": "warning",
     "rounding": "warning",
@@ -23,7 +22,7 @@ def difference(
     kind: DifferenceKind, sentence: str, a: str, b: str, evidence: str = ""
 ) -> InputDifference:
     """Return a difference with the severity of its kind."""
-    severity = _WEIGHTS.get(kind, "error")
+    severity = _SEVERITIES.get(kind, "error")
     return InputDifference(
         kind=kind, severity=severity, sentence=sentence, a=a, b=b, evidence=evidence
     )

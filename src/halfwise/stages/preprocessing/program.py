@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.records import InputComparison
 from halfwise.stages.preprocessing.layout import Layout
 from halfwise.stages.preprocessing.matching import Turn
 from halfwise.stages.preprocessing.registration import Placement
@@ -198,6 +199,19 @@ class Program:
     def function(self) -> Callable[[NDArray[Any]], NDArray[Any]]:
         """Return `a_to_b` itself: what is shown is what was measured."""
         return transformation(self.text)
+
+
+def code_of(compared: Sequence[InputComparison]) -> str:
+    """Return the Python for all inputs: `a_to_b`, or `a_to_b_0` and so on for several."""
+    parts = [each.code for each in compared if each.code] or ["# A and B are the same.\n"]
+    if len(parts) > 1:
+        # The names of inputs are the author's, so they are quoted.
+        parts = [
+            f"# Input {each.name!a}\n{each.code.replace('def a_to_b(', f'def a_to_b_{i}(')}"
+            for i, each in enumerate(compared)
+            if each.code
+        ]
+    return "\n\n".join(parts)
 
 
 def transformation(text: str) -> Callable[[NDArray[Any]], NDArray[Any]]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from halfwise.graph.unchecked import Place
-from halfwise.records import Finding, FindingSeverity
+from halfwise.records import Finding, Severity
 
 Version = tuple[int, int]
 
@@ -15,7 +15,7 @@ class Complaint:
     """One thing that is wrong; see `halfwise.records.Finding`."""
 
     rule: str
-    severity: FindingSeverity
+    severity: Severity
     message: str
     fix: str
     place: Place | None = None

@@ -17,7 +17,7 @@ def test_errors_come_first_and_what_only_follows_from_them_last():
         ("error", "unknown"),
         ("error", "not-built"),
         ("warning", "unknown"),
-        ("note", "preview-feature"),
+        ("info", "preview-feature"),
     ]
 
 

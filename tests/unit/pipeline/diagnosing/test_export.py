@@ -1,10 +1,11 @@
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from halfwise.pipeline.diagnosing.export import exported, healthy
-from halfwise.records import NodeName, Sign, TensorName
+from halfwise.records import TensorName
+from tests.faults.tensorrt import never_parsed
+from tests.unit.graph.sketch import Sketch
 from tests.unit.stages.compare.copies import network, side
 
 
@@ -40,26 +41,36 @@ def test_tensors_without_an_output(subject):
     assert exported(subject(expected=framework("a"))).passed is None
 
 
-def on_file(subject, lint):
-    made = subject(lint=lint)
-    case = replace(made.case, network=replace(made.case.network, path=Path("m.onnx")))
-    return replace(made, case=case)
+def on_file(subject, proto, folder, **how):
+    path = folder / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    made = subject(**how)
+    return replace(made, case=replace(made.case, network=replace(made.case.network, path=path)))
 
 
-def test_without_a_linter(subject):
-    assert healthy(on_file(subject, None)).cause == "This version has no linter."
-    assert healthy(subject(lint=lambda _: [])).cause == "The model is not a file."
+def test_a_model_that_is_no_file(subject):
+    assert healthy(subject()).cause == "The model is not a file."
 
 
-def test_a_healthy_model(subject):
-    rung = healthy(on_file(subject, lambda _: [Sign(severity="warning", text="An eps is small.")]))
+def test_alike_findings_are_one_sign(subject, tmp_path):
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    for name in ("a.0", "a.1", "a.2"):
+        x = sketch.op("Add", x, 1e-12, name=f"{name}/add")
+        x = sketch.op("Sqrt", x, name=name)
+    rung = healthy(on_file(subject, sketch.proto(x), tmp_path))
     assert rung.passed
-    assert rung.cause == "No known error; 1 remark."
+    assert rung.cause == "No known error; 3 remarks."
+    assert len(rung.evidence) == 1
+    assert rung.evidence[0].text.startswith("eps-vanishes (3 times): ")
+    assert len(rung.evidence[0].nodes) == 3
 
 
-def test_a_model_with_a_known_fault(subject):
-    fault = Sign(severity="error", text="It is broken.", nodes=(NodeName("b"),))
-    rung = healthy(on_file(subject, lambda _: [fault]))
+def test_a_model_that_the_target_does_not_parse(subject, tmp_path):
+    ill = never_parsed(True)
+    assert healthy(on_file(subject, ill, tmp_path)).passed
+    rung = healthy(on_file(subject, ill, tmp_path, fake={"version": "10.0.1"}))
     assert rung.passed is False
-    assert rung.cause == "It is broken."
-    assert rung.nodes == ("b",)
+    assert rung.cause.startswith("operator-unparsed: no TensorRT up to ")
+    assert rung.nodes == ("unique",)
+    assert "halfwise lint" in rung.advice[0]

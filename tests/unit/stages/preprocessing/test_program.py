@@ -1,11 +1,13 @@
 import ast
+from typing import Any
 
 import numpy as np
 import pytest
 
 from halfwise.stages.preprocessing.layout import Layout
 from halfwise.stages.preprocessing.matching import TURNS
-from halfwise.stages.preprocessing.program import Program, transformation
+from halfwise.stages.preprocessing.plain import compare_plain
+from halfwise.stages.preprocessing.program import Program, code_of, transformation
 from halfwise.stages.preprocessing.registration import Placement, sampled
 
 LAYOUTS = [
@@ -98,3 +100,14 @@ def test_the_text_is_python_with_the_order_and_the_comments():
     assert "ORDER = [1, 0]" in program.text
     assert "# a word" in program.text
     assert transformation(program.text)(np.ones((3, 9, 9))).dtype == np.float32
+
+
+def test_the_code_of_several_inputs_has_a_function_for_each():
+    ramp = [np.arange(12.0).reshape(3, 4) + i for i in range(3)]
+    doubled = [2 * array for array in ramp]
+    same, one = compare_plain(ramp, ramp, "x", "x"), compare_plain(ramp, doubled, "y", "y")
+    assert code_of([same]).startswith("#")
+    assert code_of([same, one]) == one.code
+    names: dict[str, Any] = {}
+    exec(code_of([one, one]), names)  # noqa: S102 - made of numbers alone
+    assert np.allclose(names["a_to_b_1"](ramp[0]), doubled[0])

@@ -72,7 +72,7 @@ ENGINES = (
     ),
     Message(
         "timing-cache-local",
-        "note",
+        "info",
         r"Local timing cache in use|Global timing cache in use",
         "How kernels were timed is kept for this build only, unless a timing cache is given.",
         "",

@@ -51,7 +51,7 @@ ENVIRONMENT = (
     ),
     Message(
         "memory-workspace",
-        "note",
+        "info",
         r"Some tactics do not have sufficient workspace memory",
         "Kernels were passed over, because the workspace is too small for them.",
         "Allow a larger workspace (--memPoolSize=workspace:MiB).",
@@ -78,7 +78,7 @@ ENVIRONMENT = (
     ),
     Message(
         "lazy-loading",
-        "note",
+        "info",
         r"CUDA lazy loading is not enabled",
         "CUDA loads all kernels at once, which costs memory.",
         "Set CUDA_MODULE_LOADING=LAZY (driver of CUDA 11.7 or later).",
@@ -112,7 +112,7 @@ ENVIRONMENT = (
     ),
     Message(
         "second-logger",
-        "note",
+        "info",
         r"The logger passed into create\w+ differs from one already provided",
         "TensorRT keeps the first logger that it was given.",
         "",
@@ -120,7 +120,7 @@ ENVIRONMENT = (
     ),
     Message(
         "default-stream",
-        "note",
+        "info",
         r"Using default stream in enqueue",
         "The engine runs on CUDA's default stream, which waits more than another would.",
         "",
@@ -128,7 +128,7 @@ ENVIRONMENT = (
     ),
     Message(
         "preview-feature",
-        "note",
+        "info",
         r"Using k\w+ preview feature",
         "A preview feature is on.",
         "",
@@ -154,7 +154,7 @@ ENVIRONMENT = (
     ),
     Message(
         "deprecated",
-        "note",
+        "info",
         r"(?i)\b(?:is|are|been|was) deprecated|deprecated in TensorRT"
         r"|Explicit batch dim is automatically enabled",
         "An option or a function is used that a later version of TensorRT drops.",

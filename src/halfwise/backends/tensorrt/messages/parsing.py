@@ -17,7 +17,7 @@ PARSING = (
     ),
     Message(
         "operator-plugin",
-        "note",
+        "info",
         r"No importer registered for op: (?P<op>\w+)",
         "The parser does not know the operator {op}, and looks for a plugin of that name.",
         "",
@@ -79,7 +79,7 @@ PARSING = (
     ),
     Message(
         "large-model",
-        "note",
+        "info",
         r"Reading dangerously large protocol message|The total number of bytes read was \d+",
         "The model is large.",
         "",
@@ -112,7 +112,7 @@ PARSING = (
     ),
     Message(
         "plugin-found",
-        "note",
+        "info",
         r"Successfully created plugin: (?P<op>\S+)|Searching for plugin: (?P<searched>[^,\s]+)",
         "The parser uses a plugin for the operator {op}{searched}.",
         "",

@@ -88,7 +88,7 @@ PRECISION = (
     ),
     Message(
         "int64-narrowed",
-        "note",
+        "info",
         r"INT64 weights, while TensorRT does not natively support INT64",
         "TensorRT before version 9 computes with 32-bit integers where the model has 64 bits.",
         "Nothing to do, unless integers exceed 2147483647.",
@@ -96,7 +96,7 @@ PRECISION = (
     ),
     Message(
         "int64-binding",
-        "note",
+        "info",
         r"Make sure (?:input|output) (?P<tensor>.+?) has Int64 binding",
         "TensorRT 9 and later take {tensor} as 64-bit integers, where earlier versions took 32 "
         "bits.",
@@ -205,7 +205,7 @@ PRECISION = (
     ),
     Message(
         "tf32",
-        "note",
+        "info",
         r"TF32 is enabled by default|[Tt]urn(?:ed|ing)? on TF32 for better",
         "Matrix products and convolutions in FP32 may round their inputs to TF32's 11 bits.",
         "Build without TF32 (--noTF32) to see the error of FP32 itself.",

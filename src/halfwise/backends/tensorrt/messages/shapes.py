@@ -93,7 +93,7 @@ SHAPES = (
     ),
     Message(
         "shape-broadcast",
-        "note",
+        "info",
         r"(?P<given>\w+Shapes) is being broadcasted to (?P<set>\w+Shapes) for tensor "
         r"(?P<tensor>.+)",
         "{set} of {tensor} are taken from {given}.",
@@ -111,7 +111,7 @@ SHAPES = (
     ),
     Message(
         "shape-output-type",
-        "note",
+        "info",
         r"Output type must be INT32 for shape outputs",
         "A shape that the model gives out is a 32-bit integer.",
         "",

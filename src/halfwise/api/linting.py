@@ -1,17 +1,26 @@
 """Look for faults that show without running anything: in a model, and in trtexec's constraints."""
 
 import re
+import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
 from halfwise.errors import UsageError
+from halfwise.graph.model import Network
 from halfwise.graph.unchecked import read_unchecked
+from halfwise.graph.weights import is_large
 from halfwise.records import ConstraintReport, LintReport
+from halfwise.render.wording import count
 from halfwise.stages.lint import RULES
 from halfwise.stages.lint import lint as lint_model
 from halfwise.stages.trtexec import check, layers_of, producers_of, read
 
+_PRECISION = ("written_out", "small", "masks", "constants", "integers", "types")
+"""Families of rules that are about precision; others are about shapes, names and parsers."""
+_MOST_RULES = 4
+"""Rules that a remark names; the rest is counted."""
 _FIRST, _LAST = (8, 5), 11
 """The versions of TensorRT that halfwise knows: 8.5 to any 11."""
 
@@ -54,6 +63,31 @@ def lint(
         ignored=ignored,
         skipped=skipped,
     )
+
+
+def precision_remarks(network: Network) -> tuple[str, ...]:
+    """Return, in one warning, what the linter has against a model's file that matters in FP16.
+
+    Errors, and warnings of the families that are about precision. Empty without any, of a model
+    that is no file, and of large ones, which would be read a second time.
+    """
+    if network.path is None or is_large(network.model):
+        return ()
+    findings, _ = lint_model(read_unchecked(network.path))
+    about = {rule.id for rule in RULES if rule.family in _PRECISION}
+    grave = [
+        f
+        for f in findings
+        if f.severity == "error" or (f.severity == "warning" and f.rule in about)
+    ]
+    if not grave:
+        return ()
+    counts = Counter(f.rule for f in grave)
+    told = [f"{often} × {rule}" for rule, often in counts.items()][:_MOST_RULES]
+    more = [count(len(counts) - len(told), "more rule")] if len(counts) > len(told) else []
+    rules = ", ".join(told + more)
+    command = f"halfwise lint {shlex.quote(str(network.path))}"
+    return (f"warning: the linter finds {rules} in the file; `{command}` tells what to do",)
 
 
 def check_constraints(

@@ -2,8 +2,10 @@ import onnx
 import pytest
 
 from halfwise.api import check_constraints, lint
-from halfwise.api.lint import version_of
+from halfwise.api.linting import precision_remarks, version_of
+from halfwise.api.loading import load_model
 from halfwise.errors import CaseError, UsageError
+from halfwise.graph.model import network_from_proto
 from tests.faults import numbers, tensorrt
 from tests.faults.fault import registered
 
@@ -76,3 +78,14 @@ def test_constraints_on_models_that_nobody_else_takes(tmp_path):
         (tmp_path / "m.onnx").write_bytes(fault.make(True).SerializeToString())
         report = check_constraints("*:fp32", trt_version="9.0", model=tmp_path / "m.onnx")
         assert report.keys == 1
+
+
+def test_a_remark_on_what_matters_for_precision(tmp_path):
+    for ill in (True, False):
+        onnx.save(numbers.logarithm(ill), tmp_path / "my m.onnx")
+        remarks = precision_remarks(load_model(tmp_path / "my m.onnx"))
+        assert len(remarks) == ill
+        if ill:
+            assert remarks[0].startswith("warning: the linter finds 1 × eps-vanishes in the file; ")
+            assert f"halfwise lint '{tmp_path}/my m.onnx'" in remarks[0]
+    assert precision_remarks(network_from_proto(numbers.logarithm(True))) == ()
