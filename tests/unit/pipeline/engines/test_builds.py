@@ -30,7 +30,7 @@ def test_builds_are_numbered_written_down_and_told(stage, tmp_path):
 def test_progress_and_waiting_are_told(stage, monkeypatch):
     ready = stage(models.layer_norm(), version="10.0.1")
     steps, builds = [], ready.run.builds
-    monkeypatch.setattr(ready.listener, "step", lambda done, total=None: steps.append(done))
+    monkeypatch.setattr(ready.listener, "step", lambda done, *_: steps.append(done))
     build = ready.worker.build
 
     def waits(*arguments, log, **options):
