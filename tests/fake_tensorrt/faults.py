@@ -25,8 +25,8 @@ class Fault:
         do: What: "segv", "abort", "kill", "hang", "close" (the process closes its pipes and stays),
             "exit", "disconnect" (the worker's supervisor is killed, as a lost connection does),
             "garbage" (bytes on standard output, then all goes on), "memory" (out of memory),
-            "raise" (an exception), "device" (the engine is of another GPU), or "foreign" (no
-            implementation for a fused block).
+            "raise" (an exception), "device" (the engine is of another GPU), "address" (a kernel's
+            fault ends the CUDA context), or "foreign" (no implementation for a fused block).
         on: The calls at that place that it strikes, counted from 1; empty for all.
         when: What must hold for the engine: "low", "tf32" and "typing" equal, or all of "kept" FP32
             by constraint.
@@ -145,6 +145,10 @@ def _device(_: Fault) -> None:
     )
 
 
+def _address(_: Fault) -> None:
+    ctypes.CDLL(os.environ["HALFWISE_CUDA_LIBRARY"]).halfwise_lose_context()
+
+
 def _foreign(fault: Fault) -> None:
     block = f"{{ForeignNode[{fault.nodes[0]}...{fault.nodes[-1]}]}}"
     raise Failure(
@@ -165,5 +169,6 @@ _ACTS = {
     "memory": _memory,
     "raise": _raise,
     "device": _device,
+    "address": _address,
     "foreign": _foreign,
 }

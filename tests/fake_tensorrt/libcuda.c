@@ -21,7 +21,7 @@ typedef int CUresult;
 typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
 
-enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, NOT_INITIALISED = 3 };
+enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, NOT_INITIALISED = 3, ILLEGAL_ADDRESS = 700 };
 
 struct event {
     struct timespec at;
@@ -29,6 +29,12 @@ struct event {
 
 static size_t used;
 static int initialised;
+static int lost;
+
+/* What a kernel's fault does: from then on the context gives nothing but errors. */
+void halfwise_lose_context(void) { lost = 1; }
+
+static CUresult state(void) { return lost ? ILLEGAL_ADDRESS : OK; }
 
 static uint64_t setting(const char *name, uint64_t otherwise) {
     const char *text = getenv(name);
@@ -54,6 +60,7 @@ CUresult cuGetErrorName(CUresult status, const char **text) {
             : status == OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
             : status == NOT_INITIALISED ? "CUDA_ERROR_NOT_INITIALIZED"
             : status == NO_DEVICE       ? "CUDA_ERROR_NO_DEVICE"
+            : status == ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
                                         : NULL;
     return *text ? OK : INVALID;
 }
@@ -124,16 +131,17 @@ CUresult cuCtxGetCurrent(void **context) {
     return OK;
 }
 
-CUresult cuCtxSynchronize(void) { return OK; }
+CUresult cuCtxSynchronize(void) { return state(); }
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *bytes) {
     *bytes = total_memory();
     *free_bytes = *bytes > used ? *bytes - used : 0;
-    return OK;
+    return state();
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     if (!bytes) return INVALID;
+    if (lost) return state();
     if (bytes > total_memory() - used) return OUT_OF_MEMORY;
     /* Aligned as CUDA promises, and poisoned: who reads what nobody wrote gets NaN. */
     void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
@@ -199,7 +207,7 @@ CUresult cuStreamCreate(void **stream, unsigned flags) {
 
 CUresult cuStreamSynchronize(void *stream) {
     (void)stream;
-    return OK;
+    return state();
 }
 
 CUresult cuStreamDestroy_v2(void *stream) {

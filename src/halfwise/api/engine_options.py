@@ -137,7 +137,7 @@ def engine_target(given: Mapping[str, Any]) -> Target:
     )
     changed |= {name: given[name] for name in same if name in given}
     if "timing_cache" in given:
-        changed["timing_cache"] = Path(given["timing_cache"])
+        changed["timing_cache"] = _writable(Path(given["timing_cache"]), "--timing-cache")
     if "workspace" in given:
         changed["workspace_bytes"] = memory_bytes(given["workspace"], "--workspace")
     if "tactic_sources" in given:
@@ -152,6 +152,15 @@ def engine_target(given: Mapping[str, Any]) -> Target:
         shapes=(minimum, optimum, maximum),
         resume=bool(given.get("resume", False)),
     )
+
+
+def _writable(path: Path, option: str) -> Path:
+    """Return `path`, a file that can be written: that is known before a build takes minutes."""
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        what = "is a folder" if path.is_dir() else f"cannot be written in {folder}"
+        raise UsageError(f"{option} {path} {what}.", "Name a file in a folder that exists.")
+    return path
 
 
 def _words(value: str | Sequence[str]) -> tuple[str, ...]:

@@ -213,8 +213,8 @@ def _journal(out: Path | None, worker: WorkerInfo, *, resume: bool) -> Iterator[
     path = out.with_name(f"{out.name}.{JOURNAL_FILE}")
     if path.exists() and not resume:
         raise UsageError(
-            f"{path} is the journal of a run that ended early, with builds that crashed.",
-            "Go on without those builds, --resume, or remove the file to try them again.",
+            f"{path} is the journal of a run that ended early, or that still goes on.",
+            "Go on without the builds that crashed, --resume, or remove the file to try all again.",
         )
     out.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(path, where=f"TensorRT {worker.tensorrt}, {worker.gpu}")

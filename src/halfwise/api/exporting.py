@@ -202,4 +202,5 @@ def _unnamed(path: Path, kept: frozenset[NodeName]) -> int:
 def _timing_cache(folder: Path, run: Run, place: _Place) -> str | None:
     if run.engines is None or run.engines.timing_cache is None:
         return None
-    return place.tell(folder / run.engines.timing_cache)
+    # Builders write to it: whatever the record says, it is a file of the run folder.
+    return place.tell(folder / Path(run.engines.timing_cache).name)

@@ -16,7 +16,7 @@ from halfwise.api.working import usable
 from halfwise.backends.tensorrt.client import Worker
 from halfwise.backends.tensorrt.transfer import file_sha256
 from halfwise.case import Case, EngineSettings
-from halfwise.errors import CaseError, HalfwiseError, RecordMismatch
+from halfwise.errors import CaseError, HalfwiseError, RecordMismatch, UsageError
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.movement import carried
@@ -175,13 +175,24 @@ class _Repeater:
         )
 
     def _settings(self, spec: WorkerSpec, limits: Mapping[str, float | None]) -> EngineSettings:
-        """Return the run's own settings; plugins lie elsewhere on another worker."""
+        """Return the run's own settings; plugins are the worker's.
+
+        Raises:
+            UsageError: the run needs plugins, and the worker names none: what a run folder names
+                is not loaded, for it may come from anybody.
+        """
         config, own = self.delivered.config, spec.defaults
+        if config.plugins and not own.plugins:
+            raise UsageError(
+                f"The run's engine needs plugins ({', '.join(config.plugins)}), and worker "
+                f"{spec.name} names none.",
+                "Name them in halfwise.toml: plugins = [...]; a run folder loads no libraries.",
+            )
         settings = EngineSettings(
             workspace_bytes=own.workspace_bytes or config.workspace_bytes,
             optimization_level=config.optimization_level,
             tactic_sources=config.tactic_sources,
-            plugins=own.plugins or config.plugins,
+            plugins=own.plugins,
         )
         usual = {"build_timeout": own.build_timeout, "run_timeout": own.run_timeout}
         timed: dict[str, Any] = {n: v for n, v in {**usual, **limits}.items() if v is not None}
@@ -226,12 +237,15 @@ class _Repeater:
 def _load(model: Path, request: Request, run: Run) -> Case:
     """Return the case, all of whose samples are to judge on.
 
-    Where the inputs are those of the run, these are the samples that it held out.
+    Where the inputs are those of the run, these are the samples that it held out to the end.
     """
     split = load_case(model, request.data, run.criterion)
-    if split.heldout and split.data_sha256 == run.provenance.inputs_sha256:
+    joined = run.search.joined if run.search else ()
+    unseen = [i for i, name in enumerate(split.heldout.ids) if name not in joined]
+    if unseen and split.data_sha256 == run.provenance.inputs_sha256:
         note = "these are the inputs of the run, so only what it held out is judged"
-        return replace(split, calibration=split.heldout, notes=(*split.notes, note))
+        heldout = split.heldout.select(unseen)
+        return replace(split, calibration=heldout, notes=(*split.notes, note))
     return load_case(model, request.data, run.criterion, split=False)
 
 

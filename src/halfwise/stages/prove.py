@@ -55,7 +55,11 @@ def prove(
     """
     alone = config is not None and config.low is None and not config.tf32
     alone = alone and all(wanted == "fp32" for wanted in asked.values())
-    reason = "nothing else was allowed" if alone else "the outputs are those of the FP32 engine"
+    reason = (
+        "certain: nothing else was allowed"
+        if alone
+        else "inferred: the outputs are those of the FP32 engine, to the last digit"
+    )
     settled = [(alone or as_fp32) and layer.precision in ("unknown", "mixed") for layer in layers]
     timed = tuple(
         layer.model_copy(
@@ -269,7 +273,7 @@ def _doubts(
             "see what it computes in."
         )
     if settled:
-        yield f"FP32 is not shown but certain for {_count(settled, 'layer')}, because {reason}."
+        yield f"FP32 is not shown for {_count(settled, 'layer')}, but {reason}."
     if unlisted := _unlisted(layers, milliseconds):
         share = sum(unlisted) / (sum(milliseconds.values()) or 1.0)
         yield f"{share:.0%} of the time is in layers that the inspector does not list."

@@ -148,7 +148,8 @@ def make_recipe(
     same = run.engines is not None and run.engines.worker.tensorrt == version
     weak = typing == "weak"
     layers = _layers(build) if build and same else {}
-    chosen = profiles or (config.profiles if config else ())
+    usual = config or run.engines
+    chosen = profiles or (usual.profiles if usual else ())
     _check_profiles(source.network, chosen)
     return Recipe(
         tensorrt=version,
@@ -211,7 +212,7 @@ def _layers(build: BuildOutcome) -> dict[NodeName, tuple[str, ...]]:
 def _constraints(
     source: Source, keep: frozenset[NodeName], layers: Mapping[NodeName, tuple[str, ...]]
 ) -> tuple[Constraint, ...]:
-    nodes = {node_name(n): n for n in source.network.nodes()}
+    nodes = {node_name(n): n for n in source.network.model.graph.all_nodes()}
     if missing := sorted(keep - nodes.keys()):
         raise RecordMismatch(
             f"{source.path} has no node {missing[0]!r}, which the run keeps in FP32.",
@@ -280,7 +281,8 @@ def _notes(
 def _note_on_proof(run: Run, config: BuildConfig | None, version: str, typing: Typing) -> str:
     verify = "Judge what you build: halfwise verify MODEL ENGINE --inputs DATA."
     if config is None or run.engines is None:
-        return f"No engine was judged: the plan comes from an emulation. {verify}"
+        what = "was judged" if run.engines is None else "of the run passed"
+        return f"No engine {what}: the plan comes from an emulation. {verify}"
     if config.typing != typing:
         return (
             f"The engine that was judged is {config.typing}ly typed, this recipe {typing}ly: "

@@ -122,3 +122,9 @@ def case_of_any_batch():
     s.op("Relu", s.input("x", ["n", 4]), name="relu")
     request = understand({"x": np.ones((4, 2, 4), np.float32)}, {})
     return load_case(s.proto("relu_out"), request.data, request.criterion)
+
+
+@pytest.mark.parametrize("place", ["absent/t.cache", "."])
+def test_a_timing_cache_that_cannot_be_written_is_refused_at_once(place):
+    with pytest.raises(UsageError, match="--timing-cache"):
+        engine_target({**TARGET, "timing_cache": place})

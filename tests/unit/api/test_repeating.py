@@ -1,5 +1,6 @@
 """Whole repetitions are tested in tests/end_to_end/test_engine_commands.py."""
 
+import json
 import shlex
 
 import numpy as np
@@ -39,6 +40,24 @@ def test_a_strongly_typed_run_on_a_weakly_typed_worker(tmp_path, fake_worker):
     (tmp_path / "run" / "model.fp32.onnx").unlink()
     with pytest.raises(RecordMismatch, match="lacks the FP32 model"):
         verify_run(tmp_path / "run", other, trt_command=[old])
+
+
+def test_a_run_folder_loads_no_plugins_and_joined_samples_are_not_judged(
+    tmp_path, fake_worker, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    command, record = shlex.join(fake_worker()), tmp_path / "run" / "run.json"
+    fix(SQUARES, X, out=tmp_path / "run", target="tensorrt", trt_command=command, builds=1)
+    told = json.loads(record.read_text())
+    heldout = told["verdict"]["samples"]
+    told["search"]["joined"] = heldout[:1]
+    record.write_text(json.dumps(told))
+    assert verify_run(tmp_path / "run", X, trt_command=[command]).samples == len(heldout) - 1
+    for built in told["engines"]["builds"]:
+        built["config"]["plugins"] = ["evil.so"]
+    record.write_text(json.dumps(told))
+    (row,) = verify_run(tmp_path / "run", X, trt_command=[command]).rows
+    assert "worker tensorrt names none" in row.failure
 
 
 def test_runs_without_an_engine(tmp_path):

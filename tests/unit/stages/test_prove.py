@@ -188,7 +188,7 @@ def test_what_could_be_nothing_else_is_fp32():
     proof = proven(block, built=config(low=None), asked={"square": "fp32"})
     assert proof.node_share == {"fp32": 1.0}
     assert proof.remarks == (
-        "FP32 is not shown but certain for 1 layer, because nothing else was allowed.",
+        "FP32 is not shown for 1 layer, but certain: nothing else was allowed.",
     )
     mixed = layer("mixed", *NODES)
     assert proven(mixed, built=config(low=None)).node_share == {"fp32": 1.0}
@@ -251,6 +251,6 @@ def test_outputs_of_the_fp32_engine_settle_what_a_block_hides():
         "FP32 in 4 of 4 compute nodes.",
     )
     assert proof.remarks == (
-        "FP32 is not shown but certain for 1 layer, because the outputs are those of the FP32 "
-        "engine.",
+        "FP32 is not shown for 1 layer, but inferred: the outputs are those of the FP32 engine, to "
+        "the last digit.",
     )

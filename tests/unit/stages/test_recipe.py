@@ -232,6 +232,28 @@ def test_constraints_reach_no_bodies():
     assert make(planned("if"), version="9", typing="strong", network=network).constraints == ()
 
 
+def test_constraints_of_an_engine_reach_what_is_in_bodies():
+    s = Sketch()
+    condition = s.input("c", [], TensorProto.BOOL)
+    x = s.input("x", [2, 4])
+    s.op("If", condition, name="if", **branches("if", x, x))
+    network = s.network("if_out")
+    built = config(model_sha256=network.sha256, keep=("twin",))
+    made = make(run(engines=engines(built)), network=network)
+    assert [c.node for c in made.constraints] == ["twin"]
+
+
+def test_without_a_delivered_engine_the_profiles_are_those_of_the_others():
+    s = Sketch()
+    s.op("Pow", s.input("x", ["N", 4]), 2.0, name="pow")
+    span = ShapeRange(min=(1, 4), opt=(2, 4), max=(3, 4))
+    profiles = (Profile(shapes={TensorName("x"): span}),)
+    failed = engines(config(), profiles=profiles, delivered=None)
+    made = make(planned("pow").model_copy(update={"engines": failed}), network=s.network("pow_out"))
+    assert made.profiles == profiles
+    assert made.notes[0].startswith("No engine of the run passed: ")
+
+
 def test_dynamic_inputs_need_profiles():
     s = Sketch()
     s.op("Pow", s.input("x", ["N", 4]), 2.0, name="pow")

@@ -176,7 +176,10 @@ class Worker:
             RunFailed: it arrives damaged.
         """
         with self._link.translating("Fetching the engine"):
-            size = self._link.fetch(engine.sha256, path)
+            try:
+                size = self._link.fetch(engine.sha256, path)
+            except Lost:  # a whole run depends on it, so it is tried twice
+                size = self._link.fetch(engine.sha256, path)
         self._here[engine.sha256] = path
         return EngineFile(sha256=engine.sha256, bytes=size, side="here", path=str(path))
 

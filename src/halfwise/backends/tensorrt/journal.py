@@ -124,10 +124,10 @@ class Journal:
             outcome = build()
         finally:
             # Also where it is interrupted: that says nothing against the configuration.
-            ended = {"event": "end", "key": key, "where": self._where}
-            found = None if outcome is None else outcome.model_dump(mode="json")
-            self._write({**ended, "outcome": found})
-        self._settle({**ended, "outcome": found})
+            ended: dict[str, Any] = {"event": "end", "key": key, "where": self._where}
+            ended["outcome"] = None if outcome is None else outcome.model_dump(mode="json")
+            self._write(ended)
+            self._settle(ended)
         return outcome
 
     def _why_skipped(self, key: str, timeout: float | None) -> str:

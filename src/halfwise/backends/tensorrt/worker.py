@@ -55,6 +55,7 @@ NEWEST_CHECKED = (11, 4)
 FIRST_UNKNOWN = (12, 0)
 CHUNK = 1 << 20
 _UNUSED_DAYS = 14
+_FOLDER = "model-"
 _GRACE_SECONDS = 2.0
 
 
@@ -245,7 +246,7 @@ class Supervisor:
             self.child = _Child((self.stdin, self.stdout))
         child = self.child
         child.request = header
-        child.unsent = pack(header, payload)
+        child.unsent = memoryview(pack(header, payload))  # cutting it copies nothing
         self._start_clock(child)
 
     def _start_clock(self, child):
@@ -284,6 +285,8 @@ class Supervisor:
                 self._start_clock(child)
             elif kind in ("result", "error"):
                 child.request = child.deadline = None
+            if header.pop("last", False):
+                self._end_child(child)
             _write_all(self.stdout, pack(header, payload))
         return True
 
@@ -419,17 +422,19 @@ class Store:
         os.replace(part, path)
 
     def remove_unused(self):
-        """Remove files that nobody has used for two weeks."""
+        """Remove what nobody has used for two weeks, folders that killed builds left included."""
         oldest = time.time() - _UNUSED_DAYS * 86400
-        for entry in os.scandir(os.path.join(self.root, "files")):
+        files = os.scandir(os.path.join(self.root, "files"))
+        folders = (e for e in os.scandir(self.root) if e.name.startswith(_FOLDER))
+        for entry in (*files, *folders):
             with contextlib.suppress(OSError):
                 if entry.stat().st_mtime < oldest:
-                    os.unlink(entry.path)
+                    shutil.rmtree(entry.path) if entry.is_dir() else os.unlink(entry.path)
 
     @contextlib.contextmanager
     def folder(self, files):
         """Give a folder in which `files` (dicts of name and sha256) lie by their names."""
-        with tempfile.TemporaryDirectory(dir=self.root) as folder:
+        with tempfile.TemporaryDirectory(prefix=_FOLDER, dir=self.root) as folder:
             for file in files:
                 name = os.path.normpath(file["name"])
                 if os.path.isabs(name) or name.startswith(".."):
@@ -543,6 +548,10 @@ class Cuda:
         self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
+    def is_lost(self):
+        """Return whether a kernel's fault ended the context: then every later call fails too."""
+        return bool(self._library.cuCtxSynchronize())
+
     def synchronize(self):
         """Wait for all work."""
         self.call("cuStreamSynchronize", self.stream)
@@ -575,7 +584,11 @@ class Buffer:
         self.device = ctypes.c_uint64()
         self._host = ctypes.c_void_p()
         cuda.call("cuMemAlloc_v2", ctypes.byref(self.device), ctypes.c_size_t(max(1, size)))
-        cuda.call("cuMemAllocHost_v2", ctypes.byref(self._host), ctypes.c_size_t(max(1, size)))
+        try:
+            cuda.call("cuMemAllocHost_v2", ctypes.byref(self._host), ctypes.c_size_t(max(1, size)))
+        except Refused:
+            cuda.call("cuMemFree_v2", self.device)
+            raise
         self.host = (ctypes.c_ubyte * size).from_address(self._host.value)
 
     def to_device(self):
@@ -697,17 +710,19 @@ class Service:
                 )
             result, data = operation(request, payload)
         except Refused as refused:
-            self.tell("error", **refused.answer)
+            self._refuse(refused.answer)
         except MemoryError:
-            self.tell(
-                "error", code="memory", message="The worker's host is out of memory.", hint=""
-            )
+            self._refuse({"code": "memory", "message": "The worker's host is out of memory."})
         except Exception as error:
             traceback.print_exc()
-            text = f"{type(error).__name__}: {error}"
-            self.tell("error", code="internal", message=text, hint="")
+            self._refuse({"code": "internal", "message": f"{type(error).__name__}: {error}"})
         else:
             self.tell("result", data, **result)
+
+    def _refuse(self, answer):
+        """Send an `error`; it is the `last` answer of this process where its context is lost."""
+        last = self._cuda is not None and self._cuda.is_lost()
+        self.tell("error", **dict({"hint": ""}, **answer), last=last)
 
     def tell(self, kind, payload=b"", **keys):
         """Send an answer."""

@@ -49,7 +49,10 @@ class Attempts:
             step: Why it is tried.
             tf32: Whether to allow TF32 although the settings do not ask for it.
         """
-        build = self._build(keep, step, tf32=tf32, fresh=(keep, tf32) in self._built)
+        fresh = (keep, tf32) in self._built
+        build = self._build(keep, step, tf32=tf32, fresh=fresh)
+        if build.status == "lost":  # that tells of the connection, not yet of the plan
+            build = self._build(keep, step, tf32=tf32, fresh=fresh)
         self._built.add((keep, tf32))
         if build.engine is None:
             return Candidate(keep, step, build, tf32=tf32)

@@ -99,6 +99,8 @@ class Builds:
                 timing_cache=self.settings.timing_cache,
                 shared_timing_cache=self.settings.timing_cache is None and not fresh,
                 verbose=self.settings.verbose,
+                log=self._hear,
+                progress=lambda _, done, total: self.watcher.step(done, total or None),
             )
 
         outcome = self._recorded(run, number, purpose, config)
@@ -116,6 +118,10 @@ class Builds:
         with suppress(HalfwiseError):
             for engine in made.values():
                 self.worker.forget(engine)
+
+    def _hear(self, severity: str, text: str) -> None:
+        if severity == "waiting":  # that may take minutes, without any other sign
+            self.watcher.note(text)
 
     def _recorded(
         self, run: Callable[[], BuildOutcome], number: int, purpose: str, config: BuildConfig

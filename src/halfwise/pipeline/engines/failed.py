@@ -8,6 +8,7 @@ _MOST = 12
 _OTHER = "Try another --optimization-level, other --tactic-sources, or another version of TensorRT."
 _ADVICE = {
     "timeout": "Give it more time: --build-timeout.",
+    "skipped": "Remove the journal beside the run folder, then all builds are tried again.",
     "lost": "Try again; a connection through ssh lasts longer with ServerAliveInterval.",
 }
 

@@ -122,9 +122,13 @@ class EngineSearch:
         return Chosen(faster, plain, excesses, minimal, predicted, tuple(self.notes))
 
     def closest(self) -> Candidate | None:
-        """Return the candidate with the smallest error of those that run; None where none does."""
+        """Return the candidate with the smallest error of those that run; None where none does.
+
+        Among equals (all overflow, say) it is the one that keeps most: of that one, what it
+        computes in can contradict what was asked.
+        """
         ran = [c for group in self.tried.values() for c in group if c.excess is not None]
-        return min(ran, key=lambda c: c.excess or 0.0, default=None)
+        return min(ran, key=lambda c: (c.excess or 0.0, -len(c.keep)), default=None)
 
     def _try(self, keep: Assignment, step: str, *, tf32: bool = False) -> Candidate:
         self.budget.take()

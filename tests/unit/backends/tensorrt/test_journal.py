@@ -71,6 +71,19 @@ def test_what_ended_halfwise_is_not_repeated(tmp_path):
     )
 
 
+def test_an_interrupted_build_may_be_tried_again(tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record(journal, interrupted)
+    assert not journal.remembers
+    assert not Journal(journal.path).remembers
+    assert record(journal, outcome).status == "built"
+
+
 @pytest.mark.parametrize("status", ["built", "failed", "lost"])
 def test_other_ends_may_be_tried_again(tmp_path, status):
     path = tmp_path / "journal.jsonl"

@@ -586,6 +586,29 @@ def test_exceptions_are_answers(fake_worker: Command) -> None:
         assert any("Traceback" in line for line in answer.lines("output"))
 
 
+@pytest.mark.parametrize("at", ["build", "run"])
+def test_a_lost_context_ends_with_its_process(fake_worker: Command, at: str) -> None:
+    """A kernel that reads outside its memory fails, and nothing that comes after it."""
+    with Pipe(fake_worker(faults=[Fault("run", "address", on=(1,))])) as pipe:
+        engine = built(pipe.build(SQUARES, profiles=PROFILE))
+        answer = pipe.run(engine, x=LARGE)
+        assert "CUDA_ERROR_ILLEGAL_ADDRESS" in refused(answer, "cuda")
+        assert "last" not in answer
+        if at == "build":
+            built(pipe.build(SQUARES, profiles=PROFILE))
+        assert pipe.run(engine, x=LARGE)["kind"] == "result"
+
+
+def test_folders_that_killed_builds_left_are_removed(fake_worker: Command, tmp_path: Path) -> None:
+    with Pipe(fake_worker(faults=[Fault("build", "kill", on=(1,))])) as pipe:
+        died(pipe.build(SQUARES, profiles=PROFILE), "kill")
+        (left,) = tmp_path.glob("worker-cache/model-*")
+        os.utime(left, (0, 0))
+    with Pipe(fake_worker()) as pipe:
+        built(pipe.build(SQUARES, profiles=PROFILE))
+        assert not left.exists()
+
+
 def test_what_libraries_print_does_no_harm(fake_worker: Command) -> None:
     with Pipe(fake_worker(faults=[Fault("build", "garbage")])) as pipe:
         answer = pipe.build(SQUARES, profiles=PROFILE)

@@ -44,6 +44,17 @@ def test_what_cannot_be_built_has_no_error(stage):
     assert (candidate.excess, candidate.failure) == (None, "")
 
 
+@pytest.mark.parametrize(("on", "builds"), [((1,), 2), ((1, 2), 2)])
+def test_a_lost_connection_is_not_held_against_a_plan_at_once(stage, on, builds):
+    ready = stage(models.layer_norm(), faults=[Fault("build", "disconnect", on=on)])
+    candidate = ready.attempts.attempt(KEPT, "mixed")
+    assert candidate.passed == (len(on) < builds)
+    assert [o.status for o in ready.run.builds.outcomes[-2:]] == [
+        "lost",
+        "lost" if len(on) == builds else "built",
+    ]
+
+
 def test_candidates_are_measured_again_on_samples_that_joined(stage):
     ready = stage(models.layer_norm())
     attempts, planner = ready.attempts, ready.fixed.planner

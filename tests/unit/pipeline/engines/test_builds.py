@@ -27,6 +27,24 @@ def test_builds_are_numbered_written_down_and_told(stage, tmp_path):
     assert again.status == "skipped"
 
 
+def test_progress_and_waiting_are_told(stage, monkeypatch):
+    ready = stage(models.layer_norm(), version="10.0.1")
+    steps, builds = [], ready.run.builds
+    monkeypatch.setattr(ready.listener, "step", lambda done, *_: steps.append(done))
+    build = ready.worker.build
+
+    def waits(*arguments, log, **options):
+        log("waiting", "Another build has this GPU.")
+        log("info", "much")
+        return build(*arguments, log=log, **options)
+
+    monkeypatch.setattr(ready.worker, "build", waits)
+    builds.build(ready.attempts.fp32, "x")
+    assert steps == sorted(steps)
+    assert steps
+    assert ready.listener.notes[-1] == "Another build has this GPU."
+
+
 def test_strong_typing_leaves_types_to_the_model(stage):
     ready = stage(models.layer_norm(), version="10.0.1")
     built = ready.run.builds.build(ready.attempts.fp32, "x", low="fp16", keep=["square"])

@@ -215,6 +215,7 @@ def test_nothing_is_left_to_try():
     closest = search.closest()
     assert closest is not None
     assert closest.excess == 20.0
+    assert len(closest.keep) == max(map(len, search.tried))
 
 
 def test_where_no_engine_runs_none_is_closest():
