@@ -103,10 +103,12 @@ class Builds:
                 progress=lambda _, done, total: self.watcher.step(done, total or None),
             )
 
-        outcome = self._recorded(run, number, purpose, config)
+        return self._kept(self._recorded(run, number, purpose, config))
+
+    def _kept(self, outcome: BuildOutcome) -> BuildOutcome:
         self.outcomes.append(outcome)
         if outcome.status != "built":
-            self.watcher.note(f"build {number} {outcome.status}: {outcome.message}")
+            self.watcher.note(f"build {outcome.number} {outcome.status}: {outcome.message}")
         return outcome
 
     def forget(self, kept: EngineFile | None) -> None:
