@@ -73,7 +73,11 @@ def precision_remarks(network: Network) -> tuple[str, ...]:
     """
     if network.path is None or is_large(network.model):
         return ()
-    findings, _ = lint_model(read_unchecked(network.path))
+    try:
+        findings, _ = lint_model(read_unchecked(network.path))
+    except Exception as error:  # noqa: BLE001 (advice must not end what it advises on)
+        kind = type(error).__name__
+        return (f"warning: the linter failed on this file ({kind}); please report it",)
     about = {rule.id for rule in RULES if rule.family in _PRECISION}
     grave = [
         f

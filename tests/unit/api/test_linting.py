@@ -89,3 +89,12 @@ def test_a_remark_on_what_matters_for_precision(tmp_path):
             assert remarks[0].startswith("warning: the linter finds 1 × eps-vanishes in the file; ")
             assert f"halfwise lint '{tmp_path}/my m.onnx'" in remarks[0]
     assert precision_remarks(network_from_proto(numbers.logarithm(True))) == ()
+
+
+def test_a_fault_of_the_linter_ends_nothing_else(model, monkeypatch):
+    def fail(_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("halfwise.api.linting.lint_model", fail)
+    (remark,) = precision_remarks(load_model(model))
+    assert remark == "warning: the linter failed on this file (ZeroDivisionError); please report it"
