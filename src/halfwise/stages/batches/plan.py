@@ -144,7 +144,10 @@ def _joined(
     if not batches:
         rows = max(groups, key=len)
         batches = [(list(rows) * -(-size // len(rows)))[:size]]
-        notes.append(f"only {len(rows)} real for a batch of {size}, so they are repeated in it")
+        notes.append(
+            f"only {len(rows)} real for a batch of {size}, so they are repeated in it; the repeats "
+            "are not judged"
+        )
     pieces = tuple(_pieces(batch, facts) for batch in batches)
     single = list(dict.fromkeys(piece for batch in pieces for piece in batch))
 

@@ -66,7 +66,9 @@ def test_samples_stand_side_by_side_and_are_taken_apart():
 def test_too_few_samples_are_repeated_and_judged_once():
     network, samples = network_of("N", 4), data(*[(1, 4)] * 3)
     largest = single(plan(network, samples, profile((1, 4), (1, 4), (8, 4))), "max")
-    assert largest.note == "only 3 real for a batch of 8, so they are repeated in it"
+    assert largest.note == (
+        "only 3 real for a batch of 8, so they are repeated in it; the repeats are not judged"
+    )
     assert largest.samples.ids == ("s0 … s2 (8)",)
     (batch,) = largest.samples
     np.testing.assert_array_equal(batch["x"][:3], batch["x"][3:6])
