@@ -187,14 +187,15 @@ def _next_step(verdict: Verdict, plan: Plan, exhausted: bool, out: Path | None) 
     older = (
         "TensorRT 8.x has no BF16, nor have GPUs before compute capability 8.0."
         if plan.low == "bf16"
-        else "TensorRT 8.x ignores Casts in the graph: there the kept nodes need layer constraints "
-        "(--fp16 --precisionConstraints=obey --layerPrecisions=…)."
+        else "TensorRT 8.x ignores Casts in the graph: halfwise export RUN --as trtexec "
+        "--trt-version 8.6 writes layer constraints for the kept nodes."
     )
     lines = [
         f"TensorRT 9 and later: trtexec --onnx={source} --stronglyTyped{tf32} "
         f"--saveEngine={engine}",
         older,
-        "This verdict is emulated; only the engine itself, run on held-out data, proves it.",
+        "This verdict is emulated; only the engine itself, run on held-out data, proves it: "
+        "--target tensorrt.",
     ]
     return tuple(lines)
 
