@@ -11,7 +11,7 @@ from typing import Unpack
 from halfwise.api.comparing import recorded_tensors
 from halfwise.api.loading import load_case, load_model
 from halfwise.api.options import Inputs, Model, Options, Request, understand
-from halfwise.api.outcome import cost, provenance, warnings
+from halfwise.api.outcome import cost, unsearched_run
 from halfwise.api.result import Result
 from halfwise.api.working import usable
 from halfwise.case import Case, Samples
@@ -184,23 +184,7 @@ def _run(case: Case, request: Request, rungs: tuple[Rung, ...], seconds: float) 
         worst_sample=None,
         reasons=() if failed is None else (failed.cause,),
     )
-    settings = request.settings
-    return Run(
-        kind="diagnose",
-        criterion=case.criterion,
-        accumulate=settings.accumulate,
-        io=settings.io,
-        headroom=settings.headroom,
-        baseline=None,
-        guards=(),
-        growth=(),
-        plan=None,
-        search=None,
-        verdict=verdict,
-        original_names=dict(case.network.original_names),
-        warnings=warnings(case),
-        diagnosis=rungs,
-        next_step=() if failed is None else failed.advice,
-        cost=cost(0, seconds, {}),
-        provenance=provenance(case, request),
-    )
+    advice = () if failed is None else failed.advice
+    spent = cost(0, seconds, {})
+    run = unsearched_run("diagnose", case, request, verdict, spent, next_step=advice)
+    return run.model_copy(update={"diagnosis": rungs})

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from halfwise.api.options import Request
-from halfwise.api.outcome import cost, final_verdict, fix_run, provenance, warnings
+from halfwise.api.outcome import cost, final_verdict, fix_run, unsearched_run
 from halfwise.api.result import Result
 from halfwise.backends.tensorrt.client import Worker
 from halfwise.backends.tensorrt.journal import Journal
@@ -168,22 +168,12 @@ def _refused(
     case: Case, request: Request, proven: Proven, out: Path | None, started: float
 ) -> Result:
     """Return the run that ends because the FP32 engine is wrong."""
-    settings = request.settings
-    run = Run(
-        kind="fix",
-        criterion=case.criterion,
-        accumulate=settings.accumulate,
-        io=settings.io,
-        headroom=settings.headroom,
-        baseline=None,
-        guards=(),
-        growth=(),
-        plan=None,
-        search=None,
-        verdict=final_verdict(proven.verdict, case, request, ()),
-        original_names=dict(case.network.original_names),
-        warnings=warnings(case),
-        engines=proven.engines,
+    run = unsearched_run(
+        "fix",
+        case,
+        request,
+        final_verdict(proven.verdict, case, request, ()),
+        cost(0, time.monotonic() - started, {}),
         next_step=(
             "Compare what goes in: names, layout, scaling, and the order of inputs.",
             "Try another optimization level (--optimization-level 0 to 5), other --tactic-sources, "
@@ -191,9 +181,7 @@ def _refused(
             "If that changes the result, a kernel or the compiler is at fault: report it to NVIDIA "
             "with the model.",
         ),
-        cost=cost(0, time.monotonic() - started, {}),
-        provenance=provenance(case, request),
-    )
+    ).model_copy(update={"engines": proven.engines})
     if out is not None:
         with new_folder(out) as partial:
             write_run(partial, run)

@@ -8,10 +8,21 @@ from importlib.metadata import version
 from pathlib import Path
 
 from halfwise.api.options import Request
+from halfwise.backends.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.backends.ort import runtime_version
 from halfwise.case import Case
 from halfwise.pipeline import Fixed
-from halfwise.records import Cost, Engines, GivenEngine, KeptNode, Plan, Provenance, Run, Verdict
+from halfwise.records import (
+    Cost,
+    Engines,
+    GivenEngine,
+    KeptNode,
+    Plan,
+    Provenance,
+    Run,
+    RunKind,
+    Verdict,
+)
 from halfwise.render.wording import count
 
 PACKAGES = ("halfwise", "onnx", "onnx-ir", "numpy", "ml-dtypes", "scipy")
@@ -78,8 +89,22 @@ def verify_run(
         hints: Remarks about the criterion.
         engine: The candidate, where it is an engine.
     """
+    final = final_verdict(verdict, case, request, hints)
+    run = unsearched_run("verify", case, request, final, cost(1, seconds, {}))
+    return run.model_copy(update={"given_engine": engine})
+
+
+def unsearched_run(
+    kind: RunKind,
+    case: Case,
+    request: Request,
+    verdict: Verdict,
+    spent: Cost,
+    next_step: tuple[str, ...] = (),
+) -> Run:
+    """Return the record of a run without a plan, because it searched none."""
     return Run(
-        kind="verify",
+        kind=kind,
         criterion=case.criterion,
         accumulate=request.settings.accumulate,
         io=request.settings.io,
@@ -89,12 +114,11 @@ def verify_run(
         growth=(),
         plan=None,
         search=None,
-        verdict=final_verdict(verdict, case, request, hints),
+        verdict=verdict,
         original_names=dict(case.network.original_names),
         warnings=warnings(case),
-        given_engine=engine,
-        next_step=(),
-        cost=cost(1, seconds, {}),
+        next_step=next_step,
+        cost=spent,
         provenance=provenance(case, request),
     )
 
@@ -214,7 +238,7 @@ def _engine_next(out: Path | None) -> tuple[str, ...]:
 
 
 def _may_use_tf32(kept: KeptNode) -> bool:
-    return kept.op in ("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum")
+    return kept.op in TENSOR_CORE_OPS
 
 
 def _after_failure(verdict: Verdict, exhausted: bool) -> tuple[str, ...]:

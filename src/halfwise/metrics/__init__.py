@@ -10,7 +10,6 @@
 All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
 
-from halfwise.metrics.difference import finite_relative_rms
 from halfwise.metrics.hints import criterion_hints
 from halfwise.metrics.measures import (
     DEFAULT_REL_MAX,
@@ -22,7 +21,7 @@ from halfwise.metrics.measures import (
     is_default,
     totals,
 )
-from halfwise.metrics.relative import relative_error
+from halfwise.metrics.relative import finite_relative_rms, relative_error
 from halfwise.metrics.task import BUILT_IN, Metric, metric_loss, resolve
 
 __all__ = [

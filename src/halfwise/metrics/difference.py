@@ -267,21 +267,3 @@ def compare(reference: NDArray[Any], candidate: NDArray[Any], *, cosine: bool) -
     for chunk in chunks(reference, candidate):
         difference.add_chunk(chunk, cosine=cosine)
     return difference
-
-
-def finite_relative_rms(reference: NDArray[Any], candidate: NDArray[Any]) -> float:
-    """Return the RMS error over the RMS of `reference`, over the elements that are finite there.
-
-    inf where `candidate` is not finite there or has another shape, as where it depends on values
-    (NonZero, Compress), and where `reference` is all zeros and `candidate` is not.
-    """
-    if candidate.shape != reference.shape:
-        return math.inf
-    finite = np.isfinite(reference)
-    wanted, found = reference[finite].astype(np.float64), candidate[finite].astype(np.float64)
-    if not np.isfinite(found).all():
-        return math.inf
-    signal, noise = np.square(wanted).sum(), np.square(found - wanted).sum()
-    if noise == 0:
-        return 0.0
-    return float(np.sqrt(noise / signal)) if signal > 0 else math.inf

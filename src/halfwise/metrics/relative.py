@@ -51,6 +51,18 @@ def relative_rms(expected: NDArray[Any], actual: NDArray[Any]) -> float:
     return _ratio(*energies(expected, actual))
 
 
+def finite_relative_rms(expected: NDArray[Any], actual: NDArray[Any]) -> float:
+    """Return the relative RMS error over the elements that are finite in `expected`.
+
+    inf where `actual` is not finite there or has another shape, and where `expected` is all zeros
+    and `actual` is not. What an engine makes of an infinite mask does not count.
+    """
+    if actual.shape != expected.shape:
+        return inf
+    finite = np.isfinite(expected)
+    return relative_rms(expected[finite].astype(np.float64), actual[finite].astype(np.float64))
+
+
 def energies(expected: NDArray[Any], actual: NDArray[Any]) -> tuple[float, float]:
     """Return Σ reference² and Σ error² of a pair of arrays; see `RelativeError`."""
     # Shapes differ where they depend on values (NonZero, Compress).

@@ -78,7 +78,7 @@ from halfwise.records.record import (
     Severity,
     TensorName,
 )
-from halfwise.records.run import Cost, Provenance, Run
+from halfwise.records.run import Cost, Provenance, Run, RunKind
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -142,6 +142,7 @@ __all__ = [
     "Repetition",
     "Rewriting",
     "Run",
+    "RunKind",
     "Rung",
     "RungName",
     "Search",

@@ -10,6 +10,8 @@ from halfwise.records.pieces import GivenEngine
 from halfwise.records.planned import Plan, Search
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Record
 
+RunKind = Literal["fix", "verify", "diagnose"]
+
 
 class Cost(Record):
     """What the run took."""
@@ -76,7 +78,7 @@ class Run(Record):
     """
 
     schema_version: int = SCHEMA_VERSION
-    kind: Literal["fix", "verify", "diagnose"]
+    kind: RunKind
     criterion: Criterion
     accumulate: Literal["fp32", "fp16"]
     io: Literal["fp32", "fp16", "bf16"]

@@ -56,14 +56,6 @@ def growth(
     return _records(network, errors)
 
 
-def with_outputs(model: ir.Model, names: Sequence[TensorName]) -> ir.Model:
-    """Return a copy of `model` that gives out the tensors `names` of its main graph too."""
-    copy = model.clone()
-    wanted = set(names) - {v.name for v in copy.graph.outputs}
-    copy.graph.outputs.extend(v for n in copy.graph for v in n.outputs if v.name in wanted)
-    return copy
-
-
 def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth, ...]:
     depth: dict[NodeName, int] = {}
     reached: dict[TensorName, float] = dict(errors)

@@ -14,7 +14,6 @@ from halfwise.metrics.difference import (
     Spread,
     chunks,
     compare,
-    finite_relative_rms,
     is_discrete,
 )
 
@@ -128,13 +127,3 @@ def test_spread_looks_at_finite_elements_only() -> None:
     spread.add(f32([]))
     assert (spread.count, spread.absmax, spread.energy, spread.mean) == (1, 2.0, 4.0, -2.0)
     assert Spread().absmax == Spread().deviation == 0.0
-
-
-def test_the_finite_relative_rms_error() -> None:
-    assert finite_relative_rms(f32([3, 4]), f32([3, 4])) == 0
-    assert finite_relative_rms(f32([3, 4]), f32([3, 4.5])) == pytest.approx(0.1)
-    assert finite_relative_rms(f32([3, 4, math.inf]), f32([3, 4.5, 0])) == pytest.approx(0.1)
-    assert finite_relative_rms(f32([3, 4]), f32([3, math.nan])) == math.inf
-    assert finite_relative_rms(f32([3, 4]), f32([3])) == math.inf
-    assert finite_relative_rms(f32([0]), f32([1])) == math.inf
-    assert finite_relative_rms(f32([]), f32([])) == 0

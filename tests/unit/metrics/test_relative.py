@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.metrics.relative import RelativeError, energies, relative_error, relative_rms
+from halfwise.metrics.relative import (
+    RelativeError,
+    energies,
+    finite_relative_rms,
+    relative_error,
+    relative_rms,
+)
 
 
 def array(*values, dtype=np.float32):
@@ -74,3 +80,13 @@ def test_relative_error():
     assert relative_error(np.array([1]), np.array([2])) == np.inf
     assert relative_error(np.zeros(2), np.ones(2)) == np.inf
     assert relative_error(np.zeros(0), np.zeros(0)) == 0
+
+
+def test_the_finite_relative_rms_error():
+    assert finite_relative_rms(array(3, 4), array(3, 4)) == 0
+    assert finite_relative_rms(array(3, 4), array(3, 4.5)) == pytest.approx(0.1)
+    assert finite_relative_rms(array(3, 4, inf), array(3, 4.5, 0)) == pytest.approx(0.1)
+    assert finite_relative_rms(array(3, 4), array(3, np.nan)) == inf
+    assert finite_relative_rms(array(3, 4), array(3)) == inf
+    assert finite_relative_rms(array(0), array(1)) == inf
+    assert finite_relative_rms(array(), array()) == 0

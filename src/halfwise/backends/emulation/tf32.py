@@ -13,6 +13,9 @@ TF32_OPS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 TF32_PRECISION = 11
 """Significant bits, the implicit one included (NVIDIA's A100 white paper: 10 bits of mantissa)."""
 
+TENSOR_CORE_OPS = (*TF32_OPS, "Einsum")
+"""The same with what is not emulated here, since it may have any number of factors."""
+
 SWITCH_INPUT = "halfwise::tf32"
 
 _SPLITTER = float(2 ** (24 - TF32_PRECISION) + 1)

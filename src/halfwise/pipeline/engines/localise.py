@@ -10,13 +10,12 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from halfwise.backends.ort import Session
-from halfwise.case import Sample
+from halfwise.backends.tensors import ModelTensors
+from halfwise.case import Sample, Samples
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.metrics import Outputs, finite_relative_rms
 from halfwise.records import NodeName, TensorName
-from halfwise.stages.growth import with_outputs
 
 MARKED = 6
 """Tensors that are marked at once."""
@@ -76,10 +75,10 @@ def localise(
         The departure; None where no marked tensor is off, or no engine could be built.
     """
     line = _line(network, roles)
+    one = Samples(("sample",), lambda _: sample)
 
     def values(model: ir.Model, names: Sequence[TensorName]) -> Outputs:
-        session = Session(with_outputs(model, names), device=device, libraries=libraries)
-        return session.run(sample, names)
+        return next(ModelTensors(model, one, device=device, libraries=libraries).get(names))
 
     low, high, found, used = 0, len(line), None, 0
     while used < rounds and high - low > 1:

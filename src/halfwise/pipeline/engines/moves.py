@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from halfwise.backends.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.case import Sample
@@ -16,8 +17,6 @@ from halfwise.pipeline.planner import Planner
 from halfwise.records import BuildOutcome, TensorName
 from halfwise.stages.constrain import rebuildable
 
-TF32_OPS = ("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul")
-"""Whose FP32 inputs tensor cores can round to TF32: 8 bits of exponent, 10 of mantissa."""
 LOCALISING = 2
 """Builds with marked tensors per failing candidate: with six tensors each they leave 1 of 36."""
 
@@ -77,7 +76,7 @@ class EngineMoves:
     def gains_from_tf32(self, keep: Assignment) -> bool:
         """Return whether TF32 is forbidden so far, and would make a kept node faster."""
         nodes = self.planner.case.network.nodes()
-        products = (n for n in nodes if is_standard(n, *TF32_OPS))
+        products = (n for n in nodes if is_standard(n, *TENSOR_CORE_OPS))
         return not self.measure.engine_settings.tf32 and any(node_name(n) in keep for n in products)
 
     def wider(self, keep: Assignment) -> Iterable[tuple[str, Assignment]]:

@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 
-from halfwise.backends.ort import Session
+from halfwise.backends.tensors import ModelTensors
+from halfwise.case import Samples
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.pipeline.engines.localise import MARKED, localise
-from halfwise.stages.growth import with_outputs
 from tests.unit.graph.sketch import Sketch
 
 LENGTH = 50
 SAMPLE = {"x": np.linspace(1, 2, 8, dtype=np.float32)}
+ONE = Samples(("sample",), lambda _: SAMPLE)
 
 
 def chain(*, wrong: int | None = None, factor: float = 1.5) -> Network:
@@ -30,7 +31,7 @@ def found(engine: Network | None, *, emulation: Network | None = None, rounds: i
         asked.append(len(names))
         if engine is None:
             return None
-        return Session(with_outputs(engine.model, names)).run(SAMPLE, names)
+        return next(ModelTensors(engine.model, ONE).get(names))
 
     wrong = (emulation or network).model
     departure = localise(network, roles_of(network), wrong, SAMPLE, run_marked, rounds=rounds)
@@ -72,7 +73,7 @@ def test_marks_that_make_the_engine_right_leave_what_is_known():
     network, engines = chain(), [chain(wrong=20), chain()]
 
     def run_marked(names):
-        return Session(with_outputs(engines.pop(0).model, names)).run(SAMPLE, names)
+        return next(ModelTensors(engines.pop(0).model, ONE).get(names))
 
     departure = localise(network, roles_of(network), network.model, SAMPLE, run_marked, rounds=2)
     assert departure is not None
