@@ -51,6 +51,15 @@ def test_json_prints_the_record_alone(saved, tmp_path, environment):
     assert ended.stdout == (tmp_path / "run" / "run.json").read_bytes()
 
 
+@pytest.fixture
+def interruptible():
+    """Lets what is started be interrupted, even where a shell runs the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_leaves_nothing(saved, tmp_path, environment):
     # 300 layers and a tolerance that many roundings exceed together: seconds of search.
     model, inputs = saved(models.deep(layers=300))

@@ -2,8 +2,8 @@
 
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from halfwise.metrics import criterion_hints
 from halfwise.pipeline import Fixed
 from halfwise.pipeline import fix as run_fix
 from halfwise.pipeline.engines import FP32_FILE, EngineRun, Proven
+from halfwise.pipeline.engines.beside import beside, one_at_a_time
 from halfwise.pipeline.engines.files import save
 from halfwise.progress import Watcher
 from halfwise.records import EngineFile, NodeName, Plan, Run, WorkerInfo
@@ -58,13 +59,15 @@ def fix_in_engines(
     """
     assert request.target is not None
     settings = request.target.profiled(case)
+    case = one_at_a_time(case)
     with _journal(out, worker.info, resume=request.target.resume) as journal, _scratch() as scratch:
         engines = EngineRun(case, request.settings, settings, worker, scratch, watcher, journal)
-        fp32 = engines.reference()
-        if fp32.verdict is None or not fp32.verdict.passed:
-            engines.builds.forget(None)
-            return _refused(case, request, engines.refused(), out, started)
-        fixed = run_fix(case, request.settings, watcher, start_from=start)
+        with _searching(case, request, start, watcher) as searched:
+            fp32 = engines.reference()
+            if fp32.verdict is None or not fp32.verdict.passed:
+                engines.builds.forget(None)
+                return _refused(case, request, engines.refused(), out, started)
+            fixed = searched()
         proven = engines.prove(fixed)
         watcher.stage("store")
         fixed = _delivered(fixed, proven, engines.seconds)
@@ -76,6 +79,22 @@ def fix_in_engines(
                 run = _store(partial, run, case, fixed, request, worker, journal)
         engines.builds.forget(found.delivered)
         return Result(run, out, fixed.rewritten.model)
+
+
+def _searching(
+    case: Case, request: Request, start: Network | Run | None, watcher: Watcher
+) -> AbstractContextManager[Callable[[], Fixed]]:
+    """Search for a plan in the emulation, beside what the block does where that does not disturb.
+
+    On the GPU it waits until its result is asked for.
+    """
+
+    def search(told: Watcher) -> Fixed:
+        return run_fix(case, request.settings, told, start_from=start)
+
+    if request.settings.device == "cpu":
+        return beside(search, watcher)
+    return nullcontext(lambda: search(watcher))
 
 
 def _store(

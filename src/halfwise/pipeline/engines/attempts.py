@@ -58,15 +58,15 @@ class Attempts:
             return Candidate(keep, step, build, tf32=tf32)
         try:
             excess = self._excess(build)
+            self.watcher.note(
+                f"build {build.number} keeps {len(keep)}: error {excess:.3g} of what is allowed"
+            )
             latency = self.measure.latency(build.engine)
         except EngineFailed as failed:
             self.notes.append(f"the engine of build {build.number} does not run: {failed.message}")
             self.watcher.note(self.notes[-1])
             return Candidate(keep, step, build, failure=failed.message, tf32=tf32)
-        self.watcher.note(
-            f"build {build.number} keeps {len(keep)}: error {excess:.3g} of what is allowed, "
-            f"{latency.median_ms:.3g} ms"
-        )
+        self.watcher.note(f"build {build.number} takes {latency.median_ms:.3g} ms a run")
         return Candidate(keep, step, build, excess, latency, tf32=tf32)
 
     def again(self, candidate: Candidate) -> Candidate:

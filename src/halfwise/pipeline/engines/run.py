@@ -100,6 +100,9 @@ class EngineRun:
         self.files = ModelFiles(folder)
         self.builds = Builds(worker, engine_settings, typing, profiles, journal, watcher)
         self.measure = Measure(worker, case, settings, engine_settings, profiles)
+        # A search may run beside `reference`, and then the model is the search's.
+        self._fp32_file = self.files.fp32(case.network)
+        self.measure.load()
         self.notes: list[str] = []
         self.seconds: dict[str, float] = {}
 
@@ -113,7 +116,6 @@ class EngineRun:
             RunFailed: it does not run.
         """
         with self._stage("FP32 engine"):
-            self._fp32_file = self.files.fp32(self.case.network)
             build = self.builds.build(self._fp32_file, FP32)
             if build.engine is None:
                 raise build_failed(build, "no FP32 engine of this model")

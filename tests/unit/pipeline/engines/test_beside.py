@@ -1,0 +1,119 @@
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from halfwise.case import Case, Samples
+from halfwise.errors import CaseError
+from halfwise.pipeline.engines.beside import beside, one_at_a_time
+from halfwise.records import Criterion
+
+
+class Told:
+    """A watcher that keeps what it is told, and by which thread."""
+
+    def __init__(self):
+        self.lines = []
+
+    def stage(self, name, _total=None):
+        self.lines.append(("stage", name))
+
+    def step(self, done, _total=None):
+        self.lines.append(("step", done))
+
+    def note(self, line):
+        self.lines.append(("note", line))
+
+
+def test_both_go_on_at_the_same_time():
+    met = threading.Barrier(2, timeout=10)
+
+    def search(_):
+        met.wait()
+        return 3
+
+    with beside(search, Told()) as found:
+        met.wait()
+        assert found() == 3
+
+
+def test_what_is_told_is_shown_when_it_is_waited_for():
+    told, begun, go_on = Told(), threading.Event(), threading.Event()
+
+    def search(watcher):
+        watcher.stage("search", 2)
+        watcher.step(1, 2)
+        watcher.note("half")
+        begun.set()
+        go_on.wait(10)
+        watcher.step(2, 2)
+
+    with beside(search, told) as found:
+        begun.wait(10)
+        assert told.lines == []
+        threading.Timer(0.05, go_on.set).start()
+        found()
+    assert told.lines == [("stage", "search"), ("note", "half"), ("step", 2)]
+
+
+def test_errors_come_with_the_result():
+    def search(_):
+        raise CaseError("no")
+
+    with beside(search, Told()) as found, pytest.raises(CaseError, match="no"):
+        found()
+
+
+def test_leaving_ends_the_search():
+    steps = []
+
+    def search(watcher):
+        while True:
+            watcher.step(1)
+            steps.append(1)
+            time.sleep(0.01)
+
+    with pytest.raises(KeyboardInterrupt), beside(search, Told()):
+        raise KeyboardInterrupt
+    count = len(steps)
+    time.sleep(0.05)
+    assert len(steps) == count
+    assert not any(t.name.startswith("search") for t in threading.enumerate())
+
+
+def test_the_users_code_runs_one_at_a_time():
+    running, most = [], []
+
+    def enter():
+        running.append(1)
+        most.append(len(running))
+        time.sleep(0.005)
+        running.pop()
+
+    def metric(*_):
+        enter()
+        return 1.0
+
+    def load(index):
+        enter()
+        return {"x": np.float32([index])}
+
+    samples = Samples(("a", "b"), load)
+    case = Case(None, samples, samples, Criterion(), metric, (), "")
+    locked = one_at_a_time(case)
+    calls = [
+        lambda: locked.calibration[0],
+        lambda: locked.heldout[0],
+        lambda: locked.metric((), (), None),
+    ]
+    threads = [threading.Thread(target=call) for call in calls for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) == 1
+    assert len(most) == 12
+    np.testing.assert_array_equal(locked.calibration[1]["x"], [1])
+    assert one_at_a_time(replace(case, metric=None)).metric is None
