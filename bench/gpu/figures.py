@@ -128,11 +128,12 @@ def _provide(name: str, job: Job, host: Host, folder: Path) -> str | None:
     if job.make is not None:
         job.make().save(folder)
         return None
-    if host.models is None or not (host.models / name / "model.onnx").exists():
-        return f"{name}: not in the models folder"
+    published = job.published or name
+    if host.models is None or not (host.models / published / "model.onnx").exists():
+        return f"{published}: not in the models folder"
     folder.mkdir(parents=True)
     for file in ("model.onnx", "inputs.npz"):
-        (folder / file).symlink_to((host.models / name / file).resolve())
+        (folder / file).symlink_to((host.models / published / file).resolve())
     return None
 
 

@@ -51,6 +51,7 @@ class Job:
         fast: Whether its latency is judged, at batch `BATCH`.
         bisect: Whether Polygraphy bisects it for comparison.
         seconds: When to give up on `halfwise fix`.
+        published: Folder of a published model that is not called as the job is.
     """
 
     make: Callable[[], models.Made] | None = None
@@ -60,6 +61,7 @@ class Job:
     fast: bool = False
     bisect: bool = False
     seconds: float = 540.0
+    published: str | None = None
 
 
 def _shapes(low: int, best: int) -> tuple[str, ...]:
@@ -87,6 +89,8 @@ JOBS: Mapping[str, Job] = {
         models.vit_b16_layernorm, options=(*_shapes(1, BATCH), *_FEW), fast=True
     ),
     "magika": Job(judging=JUDGING["magika"]),
+    # At the default tolerance, with builds enough to ask for each kept node.
+    "magika_default": Job(published="magika", options=("--max-builds", "20", "--builds", "2")),
     "yolox_nano": Job(judging=JUDGING["yolox_nano"], options=_FEW),
     "ppocr_v3_det": Job(
         judging=JUDGING["ppocr_v3_det"], options=("--max-builds", "1", "--builds", "1")

@@ -26,7 +26,11 @@ printf 'Metadata-Version: 2.1\nName: halfwise\nVersion: %s\n' "$version" \
 printf '#!/bin/sh\nunset PYTHONPATH\nexec "%s" "$@"\n' "$trt_python" > "$work/trt-python"
 chmod +x "$work/trt-python"
 cd "$root" || exit 2
-PYTHONPATH="$work/site:$root/src:$root" PYTHONUNBUFFERED=1 python3 -m bench.gpu.figures \
+export PYTHONPATH="$work/site:$root/src:$root" PYTHONUNBUFFERED=1
+# Compiles what pip would have compiled, and loads TensorRT's libraries from disk once, for
+# Polygraphy as well as for halfwise.
+python3 -m halfwise doctor --trt-python "$work/trt-python"
+python3 -m bench.gpu.figures \
   --trt-python "$work/trt-python" --tactic-sources "${TACTIC_SOURCES:-}" "${models[@]}" \
   --minutes "${MINUTES:-inf}" --work "$work/runs" --results "$out" "$@"
 code=$?

@@ -1,6 +1,7 @@
 import threading
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,15 +99,17 @@ def test_the_users_code_runs_one_at_a_time():
 
     def load(index):
         enter()
-        return {"x": np.float32([index])}
+        return {"x": np.full(1, index, np.float32)}
 
     samples = Samples(("a", "b"), load)
-    case = Case(None, samples, samples, Criterion(), metric, (), "")
+    network: Any = None
+    case = Case(network, samples, samples, Criterion(), metric, (), "")
     locked = one_at_a_time(case)
+    metric_locked: Any = locked.metric
     calls = [
         lambda: locked.calibration[0],
         lambda: locked.heldout[0],
-        lambda: locked.metric((), (), None),
+        lambda: metric_locked((), (), None),
     ]
     threads = [threading.Thread(target=call) for call in calls for _ in range(4)]
     for thread in threads:
