@@ -50,21 +50,24 @@ def command(
     **options: Any,
 ) -> None:
     """Build a TensorRT engine of a model as it is asked for, and show what came out."""
-    from halfwise import api
-    from halfwise.render.terminal import TerminalWatcher, print_build
+    from halfwise.api.ahead import worker_ahead
 
-    with TerminalWatcher() as watcher:
-        made = api.build(
-            model,
-            out,
-            inputs=inputs,
-            to=to,
-            keep=keep or (),
-            keep_op=keep_op or (),
-            layer_precisions=layer_precisions or (),
-            watcher=watcher,
-            **options,
-        )
+    with worker_ahead(options):
+        from halfwise import api
+        from halfwise.render.terminal import TerminalWatcher, print_build
+
+        with TerminalWatcher() as watcher:
+            made = api.build(
+                model,
+                out,
+                inputs=inputs,
+                to=to,
+                keep=keep or (),
+                keep_op=keep_op or (),
+                layer_precisions=layer_precisions or (),
+                watcher=watcher,
+                **options,
+            )
     if as_json:
         typer.echo(made.model_dump_json(indent=1))
     else:

@@ -2,6 +2,7 @@
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,18 +67,21 @@ def command(
     **options: Any,
 ) -> None:
     """Find the first thing that is wrong, from the inputs up to the kernels."""
-    from halfwise import api
-    from halfwise.render.terminal import TerminalWatcher
+    from halfwise.api.ahead import worker_ahead
 
-    with TerminalWatcher() as watcher:
-        run = api.diagnose(
-            model,
-            inputs,
-            out=out,
-            expected=expected,
-            inputs_b=inputs_b,
-            runner=runner,
-            watcher=watcher,
-            **options,
-        ).run
+    with worker_ahead(options) if "target" in options else nullcontext():
+        from halfwise import api
+        from halfwise.render.terminal import TerminalWatcher
+
+        with TerminalWatcher() as watcher:
+            run = api.diagnose(
+                model,
+                inputs,
+                out=out,
+                expected=expected,
+                inputs_b=inputs_b,
+                runner=runner,
+                watcher=watcher,
+                **options,
+            ).run
     conclude(run, as_json=as_json)

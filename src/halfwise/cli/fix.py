@@ -2,6 +2,7 @@
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,9 +45,12 @@ def command(
     **options: Any,
 ) -> None:
     """Find the nodes that FP16 (or BF16) breaks, write a mixed model, judge it on held-out data."""
-    from halfwise import api
-    from halfwise.render.terminal import TerminalWatcher
+    from halfwise.api.ahead import worker_ahead
 
-    with TerminalWatcher() as watcher:
-        run = api.fix(model, inputs, out=out, watcher=watcher, **options).run
+    with worker_ahead(options) if "target" in options else nullcontext():
+        from halfwise import api
+        from halfwise.render.terminal import TerminalWatcher
+
+        with TerminalWatcher() as watcher:
+            run = api.fix(model, inputs, out=out, watcher=watcher, **options).run
     conclude(run, as_json=as_json)

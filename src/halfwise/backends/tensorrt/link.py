@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from halfwise.backends.tensorrt import failures, transfer
+from halfwise.backends.tensorrt.ahead import taken
 from halfwise.backends.tensorrt.described import worker_info
 from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.backends.tensorrt.transport import LAST_LINES, Connection, Heard, Lost, worker_source
@@ -110,7 +111,8 @@ class Link:
         """
         self._there.clear()  # a container takes its cache along when it ends
         try:
-            self._connection = Connection(self._command, worker_source())
+            ahead = taken(self._command)
+            self._connection = ahead or Connection(self._command, worker_source())
         except OSError as error:
             reason = f"{error.filename or self._command[0]}: {error.strerror}"
             raise failures.no_answer(self.name, self._command, reason, ()) from error

@@ -5,6 +5,7 @@ standard input, so nothing is installed where it runs. Everything here is one lo
 reading never waits for writing, so neither side can block the other for good.
 """
 
+import fcntl
 import math
 import os
 import select
@@ -117,6 +118,9 @@ class Connection:
         self._noise, self._errors = _Lines(), _Lines()
         self._printed: deque[str] = deque(maxlen=LAST_LINES)
         self._unsent = deque([memoryview(source)])
+        # The source goes into the pipe at once, whether or not anybody reads it yet.
+        with suppress(AttributeError, OSError):  # Linux alone can
+            fcntl.fcntl(self._stdin, fcntl.F_SETPIPE_SZ, 2 * len(source))
         self._number = 0
         self.closed = False
 
@@ -124,6 +128,13 @@ class Connection:
     def process_id(self) -> int:
         """Of the command's process, which leads its session."""
         return self._process.pid
+
+    def tell(self, header: Mapping[str, Any]) -> None:
+        """Send a request whose answer nobody waits for, as far as the pipe takes it."""
+        self._unsent.append(memoryview(pack({**header, "id": 0})))
+        before = None
+        while self._unsent and before != (before := sum(map(len, self._unsent))):
+            self._send()
 
     def ask(
         self,
