@@ -70,6 +70,7 @@ def fix_in_engines(
                 return _refused(case, request, engines.refused(), out, started)
             fixed = searched()
         proven = engines.prove(fixed)
+        passed = proven.engines.delivered
         watcher.stage("store")
         if out is not None:
             proven = engines.brought(proven)
@@ -80,7 +81,7 @@ def fix_in_engines(
         if out is not None:
             with new_folder(out) as partial:
                 run = _store(partial, run, case, fixed, request, journal)
-        engines.builds.forget(found.delivered)
+        engines.builds.forget(passed)
         return Result(run, out, fixed.rewritten.model)
 
 

@@ -10,7 +10,8 @@ _ADVICE = {
     "timeout": "Give it more time: --build-timeout.",
     "skipped": "With a smaller --workspace or a lower --optimization-level it is another build, "
     "which is tried; with the journal beside the run folder removed, all are tried again.",
-    "lost": "Try again; a connection through ssh lasts longer with ServerAliveInterval.",
+    "lost": "Try again (`halfwise fix` with --resume). A connection through ssh lasts longer with "
+    "ServerAliveInterval.",
 }
 
 

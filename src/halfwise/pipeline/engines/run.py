@@ -188,7 +188,10 @@ class EngineRun:
         return Proven(engines, verdict, keep, chosen.minimal, tuple(heldout.joined))
 
     def brought(self, proven: Proven) -> Proven:
-        """Return the result with its engine here; the verdict fails where it cannot be fetched."""
+        """Return the result with its engine here; the verdict fails where it cannot be fetched.
+
+        Whoever runs the command expects the file; that it may still lie there is told.
+        """
         engine = proven.engines.delivered
         if engine is None:
             return proven
@@ -197,7 +200,8 @@ class EngineRun:
             return replace(proven, engines=proven.engines.model_copy(update={"delivered": here}))
         except (RunFailed, OSError) as failed:
             why = failed.message if isinstance(failed, RunFailed) else f"{failed}."
-        reasons = (*proven.verdict.reasons, f"the engine passed, and cannot be fetched: {why}")
+        reason = f"the engine passed, and cannot be fetched from {engine.path} on the worker's side"
+        reasons = (*proven.verdict.reasons, f"{reason}: {why}")
         update = {"passed": False, "reasons": reasons}
         return replace(
             proven,

@@ -82,7 +82,7 @@ def test_what_passed_and_cannot_be_fetched_is_told(stage):
     gone = ready.run.brought(found)
     assert gone.engines.delivered is None
     assert not gone.verdict.passed
-    assert "the engine passed, and cannot be fetched: " in gone.verdict.reasons[-1]
+    assert f"cannot be fetched from {engine.path} on" in gone.verdict.reasons[-1]
     assert ready.run.brought(gone) is gone
 
 
