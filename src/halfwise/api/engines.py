@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from shutil import copyfile
+from shutil import move
 
 from halfwise.api.options import Request
 from halfwise.api.outcome import cost, final_verdict, fix_run, unsearched_run
@@ -118,7 +118,7 @@ def _store(
     save(case.network.model, partial / FP32_FILE)
     engines = run.engines
     if engines.delivered is not None:
-        copyfile(engines.delivered.path, partial / ENGINE_FILE)
+        move(engines.delivered.path, partial / ENGINE_FILE)
         here: EngineFile = engines.delivered.model_copy(update={"path": ENGINE_FILE})
         engines = engines.model_copy(update={"delivered": here})
     cache = request.target.settings.timing_cache

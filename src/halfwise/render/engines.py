@@ -23,7 +23,7 @@ _ENDS = {
     "crashed": "crashed",
     "timeout": "took too long and was ended",
     "lost": "was lost: the connection broke",
-    "skipped": "was skipped, because it crashed before",
+    "skipped": "was skipped",
 }
 _LOW = ("FP16", "BF16")
 """What the engine with everything low is called; the others are compared with its time."""
