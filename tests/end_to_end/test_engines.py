@@ -9,6 +9,9 @@ import numpy as np
 import onnx
 import pytest
 
+from halfwise.backends.tensorrt.client import Worker
+from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.pipeline.engines.fetched import Fetched
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.models import Ill
@@ -102,6 +105,75 @@ def test_a_crash_is_recorded_and_the_run_goes_on(engines):
     crashed = [b for b in ended.record["engines"]["builds"] if b["status"] != "built"]
     assert [(b["status"], b["signal"]) for b in crashed] == [("crashed", "SIGSEGV")]
     assert "SIGSEGV" in told(ended)
+
+
+def container(folder, command):
+    """Return a command that is as `command` in a container: its files are gone when it ends."""
+    return shlex.join(["sh", "-c", 'rm -rf "$0"; exec "$@"', str(folder), *command])
+
+
+LAST = {"tf32": True, "low": None}
+"""The engine with TF32, which is built last."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "lost", "without"),
+    [
+        (Fault("build", "disconnect", on=(1, 5)), [1, 5], []),
+        (Fault("deserialise", "disconnect", when=LAST), [], ["FP32, TF32 on"]),
+    ],
+)
+@pytest.mark.usefixtures("quick_timing")
+def test_a_container_that_ends_takes_no_engine_along_that_passed(
+    call, saved, fake_worker, tmp_path, fault, lost, without
+):
+    cache = tmp_path / "worker-cache" / "files"
+    model, inputs = saved(models.layer_norm())
+    ended = call(
+        *("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt"),
+        *("--builds", 1, "--max-builds", 1),
+        *("--trt-command", container(cache, fake_worker(faults=[fault]))),
+    )
+    assert ended.code == 0, ended.err + ended.out
+    found = ended.record["engines"]
+    engine = (ended.folder / "model.engine").read_bytes()
+    assert found["delivered"]["sha256"] == hashlib.sha256(engine).hexdigest()
+    assert [row["name"] for row in found["results"]] == TABLE
+    assert [row["name"] for row in found["results"] if not row["verdict"]] == without
+    assert [b["number"] for b in builds(ended, "lost")] == lost
+
+
+def test_an_engine_that_cannot_be_fetched_leaves_a_run_without_it(
+    engines, call, monkeypatch, tmp_path
+):
+    def gone(*_):
+        raise EngineFailed("The connection to worker fake is lost.", status="lost")
+
+    monkeypatch.setattr(Fetched, "keep", lambda *_: None)
+    monkeypatch.setattr(Worker, "fetch", gone)
+    ended = engines(models.layer_norm())
+    assert ended.code == 10
+    assert "the engine passed, and cannot be fetched from" in told(ended)
+    assert "The connection to worker fake is lost." in told(ended)
+    assert "No engine is delivered: the verdict says why." in told(ended)
+    assert not (ended.folder / "model.engine").exists()
+    assert ended.model.exists()
+    found = ended.record["engines"]
+    assert found["delivered"] is None
+    # It stays there: what hinders it may be mended.
+    there = {path.name for path in (tmp_path / "worker-cache" / "files").iterdir()}
+    assert found["results"][-1]["build"]["engine"]["sha256"] in there
+    assert found["results"][-1]["verdict"]["passed"]
+    assert call("report", "run").out == ended.out
+    assert not (tmp_path / "run.journal.jsonl").exists()
+
+
+def test_engines_that_cannot_be_read_are_on_record(engines):
+    fault = Fault("deserialise", "device", when={"low": "fp16"})
+    ended = engines(models.layer_norm(), faults=[fault])
+    assert ended.code == 10, ended.err
+    assert "cannot read the engine" in told(ended)
+    assert rows(ended)["FP32, TF32 on"]["verdict"]["passed"]
 
 
 def test_a_plan_whose_build_crashes_is_replaced(engines):

@@ -50,8 +50,9 @@ class Runtime:
 
     def deserialize_cuda_engine(self, serialized_engine):
         try:
-            faults.strike("deserialise")
             plan, proto = unpack_engine(bytes(serialized_engine))
+            about = {"low": plan.low, "tf32": plan.tf32, "typing": plan.typing}
+            faults.strike("deserialise", about)
         except (Unreadable, faults.Failure) as error:
             self._logger.log(Severity.ERROR, str(error))
             self._logger.log(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from shutil import move
 
 from halfwise.api.options import Request
 from halfwise.api.outcome import cost, final_verdict, fix_run, unsearched_run
@@ -69,15 +70,18 @@ def fix_in_engines(
                 return _refused(case, request, engines.refused(), out, started)
             fixed = searched()
         proven = engines.prove(fixed)
+        passed = proven.engines.delivered
         watcher.stage("store")
+        if out is not None:
+            proven = engines.brought(proven)
         fixed = _delivered(fixed, proven, engines.seconds)
         hints = criterion_hints(case.criterion, fixed.references)
         found = proven.engines
         run = fix_run(case, request, fixed, time.monotonic() - started, hints, out, found)
         if out is not None:
             with new_folder(out) as partial:
-                run = _store(partial, run, case, fixed, request, worker, journal)
-        engines.builds.forget(found.delivered)
+                run = _store(partial, run, case, fixed, request, journal)
+        engines.builds.forget(passed)
         return Result(run, out, fixed.rewritten.model)
 
 
@@ -103,7 +107,6 @@ def _store(
     case: Case,
     fixed: Fixed,
     request: Request,
-    worker: Worker,
     journal: Journal | None,
 ) -> Run:
     """Write everything into the folder; return the run with the engine's place in it."""
@@ -115,8 +118,8 @@ def _store(
     save(case.network.model, partial / FP32_FILE)
     engines = run.engines
     if engines.delivered is not None:
-        fetched = worker.fetch(engines.delivered, partial / ENGINE_FILE)
-        here: EngineFile = fetched.model_copy(update={"path": ENGINE_FILE})
+        move(engines.delivered.path, partial / ENGINE_FILE)
+        here: EngineFile = engines.delivered.model_copy(update={"path": ENGINE_FILE})
         engines = engines.model_copy(update={"delivered": here})
     cache = request.target.settings.timing_cache
     if cache is not None and cache.exists():

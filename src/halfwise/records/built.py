@@ -110,7 +110,8 @@ class BuildOutcome(Record):
         number: Its number in the run, from 1.
         purpose: What it was for, in a few words ("mixed, confirmation 2").
         status: "built"; "failed": the builder gave up; "crashed": a signal or exit ended it;
-            "timeout"; "lost": the connection broke; "skipped": it crashed before (`--resume`).
+            "timeout"; "lost": the connection broke; "skipped": it crashed or took too long before,
+            or two runs in a row had no result of it (`--resume`).
         signal: Name of the signal, such as "SIGSEGV".
         message: One sentence; empty where it was built.
         log: The last lines of the log where it was not built, else its warnings and errors.

@@ -178,7 +178,8 @@ class Engines(Record):
             shows to be needed.
         emulated: What the emulation says of the plan that it proposed, on the held-out samples;
             None where the run ended before.
-        delivered: The engine in the run folder; None where none passed.
+        delivered: The engine in the run folder; None where none passed, or where the one that did
+            could not be fetched (the verdict says so).
         spread: Excess over the tolerance of every confirmation build of the delivered plan.
         confirmed: How many of them passed.
         timing_cache: Timing cache in the run folder, relative to it; None without.

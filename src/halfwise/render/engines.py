@@ -23,7 +23,7 @@ _ENDS = {
     "crashed": "crashed",
     "timeout": "took too long and was ended",
     "lost": "was lost: the connection broke",
-    "skipped": "was skipped, because it crashed before",
+    "skipped": "was skipped",
 }
 _LOW = ("FP16", "BF16")
 """What the engine with everything low is called; the others are compared with its time."""
@@ -58,7 +58,9 @@ def _made(engines: Engines) -> Iterator[str]:
     yield sentence(f"Built on {worker.name}: {', '.join(facts)}.")
     file = engines.delivered
     if file is None:
-        yield "No engine is delivered: none passed."
+        last = engines.results[-1].verdict if engines.results else None
+        why = "the verdict says why" if last is not None and last.passed else "none passed"
+        yield f"No engine is delivered: {why}."
     else:
         where = "" if file.side == "here" else " on the worker's side"
         yield (

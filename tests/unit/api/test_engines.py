@@ -102,6 +102,15 @@ def test_a_journal_with_crashes_stays_until_it_is_decided_about(fix, tmp_path):
     assert not journal.exists()
 
 
+def test_a_connection_that_is_lost_in_two_runs_is_not_tried_a_third_time(fix, tmp_path):
+    losing = {"faults": [Fault("build", "disconnect")]}
+    for _ in range(2):
+        with pytest.raises(BuildFailed, match="is lost"):
+            fix(models.small(), tmp_path / "run", options={"resume": True}, **losing)
+    with pytest.raises(BuildFailed, match="2 runs in a row had no result"):
+        fix(models.small(), tmp_path / "run", options={"resume": True}, **losing)
+
+
 def test_a_journal_without_crashes_goes(fix, tmp_path):
     with pytest.raises(BuildFailed):
         fix(models.layer_norm(), tmp_path / "run", faults=[Fault("build", "memory")])

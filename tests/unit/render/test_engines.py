@@ -134,7 +134,7 @@ def test_failed_builds_with_signal_and_last_line():
         "crashed. Last line of the log: [V] Tactic: 0x3e8"
     )
     assert found[1].endswith("took too long and was ended after 12 s.")
-    assert "was skipped, because it crashed before by SIGSEGV" in found[2]
+    assert "was skipped by SIGSEGV" in found[2]
     assert found[-1] == "and 3 more builds"
 
 
@@ -156,7 +156,10 @@ def test_where_it_was_built_what_is_delivered_and_how_sure_it_is():
         "Confirmed: 3 of 3 builds of this plan passed on the calibration samples; their errors are "
         "0.41 to 0.52 of what is allowed.",
     )
-    nothing = engines(delivered=None, spread=(), emulated=verdict())
+    gone = engines(delivered=None)
+    assert lines(gone, "Engines")[1] == "No engine is delivered: the verdict says why."
+    wrong = result("mixed", 1, 1.0, verdict=verdict(passed=False))
+    nothing = engines(delivered=None, spread=(), emulated=verdict(), results=(wrong,))
     assert lines(nothing, "Engines")[1:] == (
         "No engine is delivered: none passed.",
         "Emulated, the plan that was proposed first passed; largest error 0.00722.",

@@ -178,10 +178,17 @@ class Worker:
         with self._link.translating("Fetching the engine"):
             try:
                 size = self._link.fetch(engine.sha256, path)
-            except Lost:  # a whole run depends on it, so it is tried twice
-                size = self._link.fetch(engine.sha256, path)
+            except Lost as lost:  # a whole run depends on it, so it is tried twice
+                try:
+                    size = self._link.fetch(engine.sha256, path)
+                except Refused:  # its files went with the connection
+                    raise lost from None
         self._here[engine.sha256] = path
         return EngineFile(sha256=engine.sha256, bytes=size, side="here", path=str(path))
+
+    def drop(self, engine: EngineFile) -> None:
+        """Remove an engine that `fetch` brought here; the worker's own stays."""
+        self._here.pop(engine.sha256).unlink()
 
     def upload(self, path: Path) -> EngineFile:
         """Bring an engine file to the worker, where it is not there yet.

@@ -69,6 +69,11 @@ class EngineFailed(RunFailed):
         self.log = tuple(log)
 
 
+ENGINE_FAULTS = (RunFailed, CaseError, RecordMismatch)
+"""What an engine raises that cannot be read or run. Where the FP32 engine of the same model took
+the same samples, it is that engine's own failure, and no mistake of the user's."""
+
+
 def refusal(answer: Mapping[str, Any], log: Sequence[str]) -> HalfwiseError:
     """Return the exception for an `error` answer."""
     code, message, hint = answer.get("code", ""), _sentence(answer), str(answer.get("hint", ""))

@@ -12,15 +12,23 @@ from halfwise.backends.tensorrt.fitting import Port, dtype_of, fit_inputs
 Feeds = Mapping[str, NDArray[Any]]
 
 
+def input_ports(engine: Description) -> list[Port]:
+    """Return the inputs of an engine.
+
+    Raises:
+        CaseError: one has a type that no array here has.
+    """
+    return [Port(t.name, dtype_of(t.dtype), t.shape) for t in engine.tensors if t.is_input]
+
+
 def packed(feeds: Feeds, engine: Description) -> tuple[list[dict[str, Any]], bytes]:
     """Return what a request says about a sample in the engine's types, and the bytes of all arrays.
 
     Raises:
         CaseError: the engine has other inputs, or types that cannot hold these values.
     """
-    ports = [Port(t.name, dtype_of(t.dtype), t.shape) for t in engine.tensors if t.is_input]
     entries, parts = [], []
-    for name, array in fit_inputs(feeds, ports, "for the engine").items():
+    for name, array in fit_inputs(feeds, input_ports(engine), "for the engine").items():
         entries.append({"name": name, "dtype": array.dtype.name, "shape": list(array.shape)})
         parts.append(array.tobytes())
     return entries, b"".join(parts)

@@ -1,18 +1,24 @@
 """What was built and how it ended, on disk before and after each build.
 
-A build can end halfwise itself, or the machine. What began and never ended is known from here, so
-`--resume` leaves it out.
+A build can end halfwise itself, or the machine. What began and never ended is known from here:
+`--resume` tries it once more, and no further, for it may be what takes the machine down. The same
+holds of a build during which the connection was lost.
 """
 
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from halfwise.errors import RecordMismatch
 from halfwise.records import BuildConfig, BuildOutcome
+
+SILENT_RUNS = 2
+"""Runs in a row without a result of a build, after which it is left out. Our choice: one may be an
+accident, such as a loss of power or a batch system's time limit."""
 
 
 def config_key(config: BuildConfig) -> str:
@@ -22,11 +28,10 @@ def config_key(config: BuildConfig) -> str:
 
 
 class Journal:
-    """The file `journal.jsonl`: a line before each build and one after it.
+    """The file `journal.jsonl`: a line before each build, one after it, one where a run resumes.
 
     Attributes:
         path: The file.
-        outcomes: Builds of earlier runs that ended, in order.
     """
 
     def __init__(self, path: Path, where: str = "") -> None:
@@ -42,47 +47,64 @@ class Journal:
         """
         self.path, self._where = path, where
         self._begun: dict[str, dict[str, Any]] = {}
-        self.outcomes: list[BuildOutcome] = []
+        self._ended: dict[str, BuildOutcome] = {}
+        self._silent: Counter[str] = Counter()
         # A line that a crash cut off says nothing; the next one must not be glued to it.
         whole = path.read_bytes().rpartition(b"\n")[:2] if path.exists() else (b"",)
         for number, line in enumerate(b"".join(whole).splitlines(), start=1):
             self._recall(line, number)
         with path.open("ab") as file:
             file.truncate(sum(map(len, whole)))
+        if whole[0]:
+            self._write({"event": "resume"})
+            self._resume()
 
     @property
     def remembers(self) -> bool:
-        """Whether there are builds to leave out: they crashed, took too long, or never ended."""
-        return bool(self._begun)
+        """Whether there are builds that crashed, took too long, or had no result."""
+        return bool(self._begun or self._silent)
 
     def _recall(self, line: bytes, number: int) -> None:
         try:
             entry = json.loads(line)
-            if entry["event"] == "begin":
-                self._remember(entry)
-            elif entry["event"] == "end":
-                self._settle(entry)
+            event = entry["event"]
+            if event == "resume":
+                self._resume()
+            elif entry["where"] == self._where and event == "begin":
+                self._begin(entry)
+            elif entry["where"] == self._where and event == "end":
+                outcome = entry["outcome"]
+                ended = None if outcome is None else BuildOutcome.model_validate(outcome)
+                self._settle(entry["key"], ended)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise RecordMismatch(
                 f"Line {number} of the journal {self.path} cannot be read.",
                 "Remove the file; builds that crashed are tried again then.",
             ) from error
 
-    def _remember(self, entry: dict[str, Any]) -> None:
-        if entry["where"] == self._where:
-            self._begun[entry["key"]] = entry
+    def _resume(self) -> None:
+        """Count, as a run begins, the builds that the run before had no result of."""
+        for key in list(self._begun):
+            if key not in self._ended or self._ended[key].status == "lost":
+                self._silent[key] += 1
+                self._forget(key)
 
-    def _settle(self, entry: dict[str, Any]) -> None:
-        """Forget a configuration that may be tried again: all but crashes and time-outs."""
-        if entry["where"] != self._where:
-            return
-        outcome = entry["outcome"]
-        if outcome is not None:
-            self.outcomes.append(BuildOutcome.model_validate(outcome))
-        if outcome is not None and outcome["status"] in ("crashed", "timeout"):
-            self._begun[entry["key"]]["outcome"] = outcome
+    def _begin(self, entry: dict[str, Any]) -> None:
+        self._forget(entry["key"])
+        self._begun[entry["key"]] = entry
+
+    def _settle(self, key: str, outcome: BuildOutcome | None) -> None:
+        """Forget a configuration that may be tried again: all but crashes, time-outs, losses."""
+        if outcome is not None and outcome.status in ("crashed", "timeout", "lost"):
+            self._ended[key] = outcome
         else:
-            self._begun.pop(entry["key"], None)
+            self._forget(key)
+        if outcome is not None and outcome.status != "lost":
+            self._silent.pop(key, None)
+
+    def _forget(self, key: str) -> None:
+        self._begun.pop(key, None)
+        self._ended.pop(key, None)
 
     def record(
         self,
@@ -118,7 +140,7 @@ class Journal:
         entry = {"event": "begin", "key": key, "where": self._where, "number": number}
         entry |= {"purpose": purpose, "timeout": timeout, "config": config.model_dump(mode="json")}
         self._write(entry)
-        self._remember(entry)
+        self._begin(entry)
         outcome = None
         try:
             outcome = build()
@@ -127,21 +149,24 @@ class Journal:
             ended: dict[str, Any] = {"event": "end", "key": key, "where": self._where}
             ended["outcome"] = None if outcome is None else outcome.model_dump(mode="json")
             self._write(ended)
-            self._settle(ended)
+            self._settle(key, outcome)
         return outcome
 
     def _why_skipped(self, key: str, timeout: float | None) -> str:
-        entry = self._begun.get(key)
-        if entry is None:
+        if self._silent[key] >= SILENT_RUNS:
+            return (
+                f"{self._silent[key]} runs in a row had no result of this build: halfwise itself "
+                "ended during it, or the connection was lost; it is not tried again."
+            )
+        outcome = self._ended.get(key)
+        if outcome is None or outcome.status == "lost":
             return ""
-        outcome = entry.get("outcome")
-        if outcome is None:
-            return "halfwise itself ended during this build before; it is not tried again."
-        if outcome["status"] == "crashed":
-            how = outcome["signal"] or "an exit"
+        if outcome.status == "crashed":
+            how = outcome.signal or "an exit"
             return f"This build ended with {how} before; it is not tried again."
-        longer = entry["timeout"] is not None and (timeout is None or timeout > entry["timeout"])
-        return "" if longer else f"This build took longer than {entry['timeout']:g} s before."
+        before = self._begun[key]["timeout"]
+        longer = before is not None and (timeout is None or timeout > before)
+        return "" if longer else f"This build took longer than {before:g} s before."
 
     def _write(self, entry: dict[str, Any]) -> None:
         with self.path.open("ab") as file:

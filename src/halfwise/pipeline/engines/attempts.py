@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 
-from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.backends.tensorrt.failures import ENGINE_FAULTS, EngineFailed
 from halfwise.graph.roles import Role
 from halfwise.pipeline.engines.builds import Builds
 from halfwise.pipeline.engines.candidates import Assignment, Candidate
+from halfwise.pipeline.engines.fetched import Fetched
 from halfwise.pipeline.engines.files import ModelFiles
 from halfwise.pipeline.engines.measure import Measure
 from halfwise.pipeline.engines.regime import low_format
@@ -27,6 +29,7 @@ class Attempts:
         builds: Builds engines.
         measure: Runs them.
         files: Writes what they are built from.
+        fetched: Has those here that may be delivered.
         fp32: The FP32 model's file.
         watcher: Told about progress.
         notes: Takes what to know.
@@ -36,10 +39,12 @@ class Attempts:
     builds: Builds
     measure: Measure
     files: ModelFiles
+    fetched: Fetched
     fp32: Path
     watcher: Watcher
     notes: list[str]
     _built: set[tuple[Assignment, bool]] = field(default_factory=set)
+    _fastest: dict[tuple[Assignment, bool], float] = field(default_factory=dict)
 
     def attempt(self, keep: Assignment, step: str, tf32: bool = False) -> Candidate:
         """Build the plan that keeps `keep`, and measure its engine.
@@ -50,10 +55,14 @@ class Attempts:
             tf32: Whether to allow TF32 although the settings do not ask for it.
         """
         fresh = (keep, tf32) in self._built
-        build = self._build(keep, step, tf32=tf32, fresh=fresh)
-        if build.status == "lost":  # that tells of the connection, not yet of the plan
-            build = self._build(keep, step, tf32=tf32, fresh=fresh)
         self._built.add((keep, tf32))
+        candidate = self._once(keep, step, tf32=tf32, fresh=fresh)
+        if candidate.lost:  # that tells of the connection, not yet of the plan
+            candidate = self._once(keep, step, tf32=tf32, fresh=fresh)
+        return candidate
+
+    def _once(self, keep: Assignment, step: str, *, tf32: bool, fresh: bool) -> Candidate:
+        build = self._build(keep, step, tf32=tf32, fresh=fresh)
         if build.engine is None:
             return Candidate(keep, step, build, tf32=tf32)
         try:
@@ -62,12 +71,15 @@ class Attempts:
                 f"build {build.number} keeps {len(keep)}: error {excess:.3g} of what is allowed"
             )
             latency = self.measure.latency(build.engine)
-        except EngineFailed as failed:
+            self.watcher.note(f"build {build.number} takes {latency.median_ms:.3g} ms a run")
+            candidate = Candidate(keep, step, build, excess, latency, tf32=tf32)
+            self._bring(candidate)
+        except ENGINE_FAULTS as failed:
             self.notes.append(f"the engine of build {build.number} does not run: {failed.message}")
             self.watcher.note(self.notes[-1])
-            return Candidate(keep, step, build, failure=failed.message, tf32=tf32)
-        self.watcher.note(f"build {build.number} takes {latency.median_ms:.3g} ms a run")
-        return Candidate(keep, step, build, excess, latency, tf32=tf32)
+            lost = isinstance(failed, EngineFailed) and failed.status == "lost"
+            return Candidate(keep, step, build, failure=failed.message, tf32=tf32, lost=lost)
+        return candidate
 
     def again(self, candidate: Candidate) -> Candidate:
         """Return a candidate with its error on the calibration samples that there are now."""
@@ -75,13 +87,28 @@ class Attempts:
             return candidate
         try:
             return replace(candidate, excess=self._excess(candidate.build))
-        except EngineFailed as failed:
+        except ENGINE_FAULTS as failed:
             return replace(candidate, excess=None, failure=failed.message)
 
     def marked(self, keep: Assignment, names: Sequence[TensorName]) -> BuildOutcome:
         """Build a plan with further outputs."""
         step = f"{count(len(names), 'tensor')} marked, to see where the engine departs"
         return self._build(keep, step, outputs=names)
+
+    def _bring(self, candidate: Candidate) -> None:
+        """Bring an engine here that may be delivered, or that is a row of the table.
+
+        Of a plan's engines the fastest is delivered; the others stay on the worker's side.
+        """
+        assert candidate.build.engine is not None
+        assert candidate.latency is not None
+        plan, milliseconds = (candidate.keep, candidate.tf32), candidate.latency.median_ms
+        wanted = candidate.passed or not candidate.keep
+        if not wanted or milliseconds >= self._fastest.get(plan, inf):
+            return
+        self.watcher.note(f"the engine of build {candidate.build.number} is fetched")
+        self.fetched.keep(plan, candidate.build.engine)
+        self._fastest[plan] = milliseconds
 
     def _excess(self, build: BuildOutcome) -> float:
         assert build.engine is not None

@@ -1,4 +1,7 @@
-"""Every build of a run: numbered, written down before it begins, and kept with its outcome."""
+"""Every build of a run: numbered, written down before it begins, and kept with its outcome.
+
+One whose connection is lost is built once more: that tells of the connection, not of the build.
+"""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -86,6 +89,12 @@ class Builds:
             outputs=tuple(outputs),
             unfused=unfused,
         )
+        outcome = self._once(model, config, purpose, fresh=fresh)
+        if outcome.status == "lost":
+            outcome = self._once(model, config, purpose, fresh=fresh)
+        return outcome
+
+    def _once(self, model: Path, config: BuildConfig, purpose: str, *, fresh: bool) -> BuildOutcome:
         number = len(self.outcomes) + 1
         self.watcher.note(f"build {number}: {purpose}")
 

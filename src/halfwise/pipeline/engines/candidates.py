@@ -21,6 +21,7 @@ class Candidate:
         latency: Its speed; None where it was not measured.
         failure: Why there is an engine that did not run; empty otherwise.
         tf32: Whether the search allowed TF32 for what is kept.
+        lost: Whether the connection was lost while it ran, which tells nothing of the plan.
     """
 
     keep: Assignment
@@ -30,6 +31,7 @@ class Candidate:
     latency: Latency | None = None
     failure: str = ""
     tf32: bool = False
+    lost: bool = False
 
     @property
     def passed(self) -> bool:

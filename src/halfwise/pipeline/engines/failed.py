@@ -8,8 +8,10 @@ _MOST = 12
 _OTHER = "Try another --optimization-level, other --tactic-sources, or another version of TensorRT."
 _ADVICE = {
     "timeout": "Give it more time: --build-timeout.",
-    "skipped": "Remove the journal beside the run folder, then all builds are tried again.",
-    "lost": "Try again; a connection through ssh lasts longer with ServerAliveInterval.",
+    "skipped": "With a smaller --workspace or a lower --optimization-level it is another build, "
+    "which is tried; with the journal beside the run folder removed, all are tried again.",
+    "lost": "Try again (`halfwise fix` with --resume). A connection through ssh lasts longer with "
+    "ServerAliveInterval.",
 }
 
 

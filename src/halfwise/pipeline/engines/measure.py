@@ -6,7 +6,8 @@ from functools import cached_property
 
 from halfwise.backends.ort import Session
 from halfwise.backends.tensorrt.client import Worker
-from halfwise.backends.tensorrt.fitting import fit_outputs, model_ports
+from halfwise.backends.tensorrt.feeds import input_ports
+from halfwise.backends.tensorrt.fitting import fit_inputs, fit_outputs, model_ports
 from halfwise.backends.tensorrt.inspector import engine_layers
 from halfwise.case import Case, EngineSettings, Sample, Samples, Settings
 from halfwise.graph.model import Network
@@ -73,6 +74,12 @@ class Measure:
         """A session of the FP32 model."""
         device, libraries = self.settings.device, self.settings.libraries
         return Session(self.network.model, device=device, libraries=libraries)
+
+    def check_inputs(self, engine: EngineFile, samples: Samples) -> None:
+        """Raise CaseError where an engine cannot take a sample: its names, shapes or values."""
+        ports = input_ports(self.worker.describe(engine, self.engine_settings.run_timeout))
+        for identifier, sample in zip(samples.ids, samples, strict=True):
+            fit_inputs(sample, ports, identifier)
 
     def references(self, samples: Samples) -> list[Outputs]:
         """Return what the FP32 model gives."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from halfwise.backends.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.backends.emulation.typed import emulate_typed
-from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.backends.tensorrt.failures import ENGINE_FAULTS
 from halfwise.case import Sample
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import is_standard, node_name
@@ -97,7 +97,7 @@ class EngineMoves:
         settings = self.planner.settings
         try:
             sample = self._worst_sample(failed)
-        except EngineFailed:
+        except ENGINE_FAULTS:
             return None
 
         def run_marked(names: Sequence[TensorName]) -> Outputs | None:
@@ -108,7 +108,7 @@ class EngineMoves:
             try:
                 marked = self.measure.run(build.engine, sample)
                 self._tell_change(marked, self.measure.run(failed.build.engine, sample))
-            except EngineFailed:
+            except ENGINE_FAULTS:
                 return None
             return marked
 

@@ -2,20 +2,22 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from halfwise.backends.tensorrt.client import Worker
-from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.backends.tensorrt.failures import ENGINE_FAULTS
 from halfwise.backends.tensorrt.journal import Journal
 from halfwise.case import Case, EngineSettings, Settings
+from halfwise.errors import RunFailed
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Roles
 from halfwise.pipeline.engines.attempts import Attempts
 from halfwise.pipeline.engines.builds import Builds
 from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
 from halfwise.pipeline.engines.failed import build_failed
+from halfwise.pipeline.engines.fetched import Fetched
 from halfwise.pipeline.engines.files import ModelFiles
 from halfwise.pipeline.engines.forecast import Forecast, rounds
 from halfwise.pipeline.engines.heldout import HeldOut
@@ -97,7 +99,7 @@ class EngineRun:
         samples = case.calibration + case.heldout
         profiles = engine_settings.profiles or profiles_from_data(case.network, samples)
         check_covered(profiles, samples)
-        self.files = ModelFiles(folder)
+        self.files, self.fetched = ModelFiles(folder), Fetched(worker, folder)
         self.builds = Builds(worker, engine_settings, typing, profiles, journal, watcher)
         self.measure = Measure(worker, case, settings, engine_settings, profiles)
         # A search may run beside `reference`, and then the model is the search's.
@@ -114,17 +116,21 @@ class EngineRun:
         Raises:
             BuildFailed: TensorRT cannot build it: then it can build no engine of this model.
             RunFailed: it does not run.
+            CaseError: samples, those of the calibration included, do not fit: they fit no engine.
         """
         with self._stage("FP32 engine"):
             build = self.builds.build(self._fp32_file, FP32)
             if build.engine is None:
                 raise build_failed(build, "no FP32 engine of this model")
+            self.measure.check_inputs(build.engine, self.case.calibration)
             samples = self.case.heldout or self.case.calibration
             criterion = None
             if self.case.metric is None:
                 criterion = Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
             references = self.measure.references(samples)
             verdict = self.measure.judge(build.engine, samples, references, criterion).verdict
+            with suppress(RunFailed):  # it is only for a row of the table
+                self.fetched.keep(FP32, build.engine)
             self._fp32 = EngineResult(name=FP32, build=build, verdict=verdict)
             self.notes.append(_own_criterion(verdict))
             return self._fp32
@@ -181,6 +187,28 @@ class EngineRun:
         )
         return Proven(engines, verdict, keep, chosen.minimal, tuple(heldout.joined))
 
+    def brought(self, proven: Proven) -> Proven:
+        """Return the result with its engine here; the verdict fails where it cannot be fetched.
+
+        Whoever runs the command expects the file; that it may still lie there is told.
+        """
+        engine = proven.engines.delivered
+        if engine is None:
+            return proven
+        try:
+            here = self.fetched.bring("delivered", engine)
+            return replace(proven, engines=proven.engines.model_copy(update={"delivered": here}))
+        except (RunFailed, OSError) as failed:
+            why = failed.message if isinstance(failed, RunFailed) else f"{failed}."
+        reason = f"the engine passed, and cannot be fetched from {engine.path} on the worker's side"
+        reasons = (*proven.verdict.reasons, f"{reason}: {why}")
+        update = {"passed": False, "reasons": reasons}
+        return replace(
+            proven,
+            engines=proven.engines.model_copy(update={"delivered": None}),
+            verdict=proven.verdict.model_copy(update=update),
+        )
+
     def _search(self, fixed: Fixed) -> tuple[EngineSearch, Attempts]:
         planner = fixed.planner
         attempts = Attempts(
@@ -188,6 +216,7 @@ class EngineRun:
             builds=self.builds,
             measure=self.measure,
             files=self.files,
+            fetched=self.fetched,
             fp32=self._fp32_file,
             watcher=self.watcher,
             notes=self.notes,
@@ -212,7 +241,7 @@ class EngineRun:
             return None
         try:
             return self.measure.proof(build, roles, {})
-        except EngineFailed:
+        except ENGINE_FAULTS:
             return None
 
     def _joins(self, best: Candidate, heldout: HeldOut) -> bool:
@@ -222,7 +251,7 @@ class EngineRun:
             judged = self.measure.judge(
                 best.build.engine, heldout.samples, heldout.references, unseen=heldout.unseen
             )
-        except EngineFailed:
+        except ENGINE_FAULTS:
             return False  # the table tells
         return heldout.join(judged)
 

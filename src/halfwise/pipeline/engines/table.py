@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.backends.tensorrt.failures import ENGINE_FAULTS
 from halfwise.case import Samples
 from halfwise.graph.roles import Role, Roles
 from halfwise.metrics import Outputs
@@ -95,7 +95,7 @@ class Table:
             at = measure.at_shapes(build.engine, self.samples) if shapes else ()
             as_fp32 = fp32 is not None and same_outputs(judged, fp32)
             proof = measure.proof(build, self.roles, asked or {}, as_fp32=as_fp32)
-        except EngineFailed as failed:
+        except ENGINE_FAULTS as failed:
             return row.model_copy(update={"failure": failed.message})
         found = {"verdict": judged, "latency": latency, "shapes": at, "proof": proof}
         return row.model_copy(update=found)

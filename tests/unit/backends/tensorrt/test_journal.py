@@ -36,7 +36,6 @@ def test_the_line_stands_before_the_build(tmp_path):
     assert record(Journal(path), build) == outcome()
     begin, end = map(json.loads, path.read_text().splitlines())
     assert begin["key"] == end["key"] == config_key(CONFIG)
-    assert Journal(path).outcomes == [outcome()]
 
 
 def never():
@@ -56,19 +55,74 @@ def test_a_crash_is_not_repeated(tmp_path):
     assert record(journal, outcome, config=other).status == "built"
 
 
-def test_what_ended_halfwise_is_not_repeated(tmp_path):
-    path = tmp_path / "journal.jsonl"
+def ends_halfwise(path):
     code = (
         "import os, sys\nfrom pathlib import Path\n"
         "from tests.unit.backends.tensorrt.test_journal import *\n"
         "record(Journal(Path(sys.argv[1])), lambda: os.kill(os.getpid(), 9))\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
-    assert done.returncode == -9
-    skipped = record(Journal(path), never)
-    assert skipped.message == (
-        "halfwise itself ended during this build before; it is not tried again."
-    )
+    return done.returncode == -9
+
+
+def test_what_ended_halfwise_is_tried_once_more(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    assert ends_halfwise(path)
+    assert record(Journal(path), outcome).status == "built"
+    assert not Journal(path).remembers
+
+
+def loses(path):
+    record(Journal(path), lambda: outcome("lost"))
+    return True
+
+
+@pytest.mark.parametrize(
+    "run", [(ends_halfwise, ends_halfwise), (loses, loses), (ends_halfwise, loses)]
+)
+def test_what_had_no_result_in_two_runs_is_not_tried_again(tmp_path, run):
+    path = tmp_path / "journal.jsonl"
+    assert all(end(path) for end in run)
+    for _ in range(2):
+        journal = Journal(path)
+        assert journal.remembers
+        skipped = record(journal, never)
+        assert skipped.status == "skipped"
+        assert skipped.message.startswith("2 runs in a row had no result of this build: ")
+    other = CONFIG.model_copy(update={"workspace_bytes": 1 << 20})
+    assert record(journal, outcome, config=other).status == "built"
+
+
+def test_losses_of_one_run_count_once(tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+    for _ in range(3):
+        assert record(journal, lambda: outcome("lost")).status == "lost"
+    assert record(Journal(journal.path), lambda: outcome("lost")).status == "lost"
+    assert record(Journal(journal.path), never).status == "skipped"
+
+
+@pytest.mark.parametrize("status", ["built", "failed"])
+def test_a_result_between_says_that_the_machine_stands(tmp_path, status):
+    path = tmp_path / "journal.jsonl"
+    assert ends_halfwise(path)
+    record(Journal(path), lambda: outcome(status))
+    assert ends_halfwise(path)
+    assert record(Journal(path), outcome).status == "built"
+
+
+def test_runs_elsewhere_and_runs_without_the_build_do_not_count(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    assert ends_halfwise(path)
+    Journal(path, "TensorRT 8.6.0, H200")
+    Journal(path)
+    assert record(Journal(path), outcome).status == "built"
+
+
+def test_more_time_that_ended_halfwise_is_no_time_out(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    record(Journal(path), lambda: outcome("timeout"), timeout=0.5)
+    assert ends_halfwise(path)  # with ten seconds
+    assert record(Journal(path), outcome, timeout=10.0).status == "built"
 
 
 def test_an_interrupted_build_may_be_tried_again(tmp_path):
@@ -127,7 +181,7 @@ def test_a_line_that_was_cut_off_is_dropped(tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"event": "beg')
     journal = Journal(path)
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == whole + b'{"event": "resume"}\n'
     assert record(journal, never).status == "skipped"
 
 

@@ -51,6 +51,7 @@ class Stage:
             builds=self.run.builds,
             measure=self.run.measure,
             files=self.run.files,
+            fetched=self.run.fetched,
             fp32=self.run.files.fp32(self.case.network),
             watcher=self.listener,
             notes=self.notes,

@@ -44,15 +44,54 @@ def test_what_cannot_be_built_has_no_error(stage):
     assert (candidate.excess, candidate.failure) == (None, "")
 
 
-@pytest.mark.parametrize(("on", "builds"), [((1,), 2), ((1, 2), 2)])
-def test_a_lost_connection_is_not_held_against_a_plan_at_once(stage, on, builds):
-    ready = stage(models.layer_norm(), faults=[Fault("build", "disconnect", on=on)])
+@pytest.mark.parametrize(("on", "builds"), [((1,), 2), (range(1, 10), 2)])
+def test_a_connection_lost_in_a_run_is_not_held_against_a_plan_at_once(stage, on, builds):
+    ready = stage(models.layer_norm(), faults=[Fault("run", "disconnect", on=tuple(on))])
     candidate = ready.attempts.attempt(KEPT, "mixed")
-    assert candidate.passed == (len(on) < builds)
-    assert [o.status for o in ready.run.builds.outcomes[-2:]] == [
-        "lost",
-        "lost" if len(on) == builds else "built",
-    ]
+    assert candidate.passed == (len(on) == 1)
+    assert candidate.lost == (len(on) > 1)
+    assert [o.status for o in ready.run.builds.outcomes] == ["built"] * builds
+    assert any("is lost" in note for note in ready.notes)
+
+
+def test_what_an_engine_alone_refuses_is_its_own_failure(stage):
+    fault = Fault("deserialise", "device", when={"low": "fp16"})
+    ready = stage(models.layer_norm(), faults=[fault])
+    candidate = ready.attempts.attempt(KEPT, "mixed")
+    assert candidate.build.engine is not None
+    assert "cannot read the engine" in candidate.failure
+
+
+def here(ready):
+    return {path.stem for path in ready.run.fetched.folder.glob("*.engine")}
+
+
+def test_of_a_plan_s_engines_that_pass_the_fastest_is_brought_here(stage, monkeypatch):
+    ready = stage(models.layer_norm(), vary=(0.5, 1))
+    attempts, took = ready.attempts, iter((5.0, 3.0, 4.0))
+    time = ready.worker.time
+    monkeypatch.setattr(
+        ready.worker,
+        "time",
+        lambda *a, **k: time(*a, **k).model_copy(update={"median_ms": next(took)}),
+    )
+    built = []
+    for step in ("first", "faster", "slower"):
+        candidate = attempts.attempt(KEPT, step)
+        assert candidate.passed
+        built.append(candidate.build.engine.sha256)
+        assert here(ready) == {built[0] if step == "first" else built[1]}
+    assert len(set(built)) == 3
+
+
+def test_what_fails_is_not_brought_here_but_for_the_table(stage):
+    ready = stage(models.layer_norm())
+    attempts = ready.attempts
+    assert not attempts.attempt(names("gamma"), "wrong").passed
+    assert here(ready) == set()
+    plain = attempts.attempt(NOTHING, "plain low precision")
+    assert not plain.passed
+    assert here(ready) == {plain.build.engine.sha256}
 
 
 def test_candidates_are_measured_again_on_samples_that_joined(stage):

@@ -27,6 +27,16 @@ def test_builds_are_numbered_written_down_and_told(stage, tmp_path):
     assert again.status == "skipped"
 
 
+@pytest.mark.parametrize(("on", "statuses"), [((1,), ["lost", "built"]), ((1, 2), ["lost"] * 2)])
+def test_a_lost_connection_is_not_held_against_a_build_at_once(stage, on, statuses):
+    ready = stage(models.layer_norm(), faults=[Fault("build", "disconnect", on=on)])
+    builds = ready.run.builds
+    ended = builds.build(ready.attempts.fp32, "FP32")
+    assert [o.status for o in builds.outcomes] == statuses
+    assert ended == builds.outcomes[-1]
+    assert ended.number == 2
+
+
 def test_progress_and_waiting_are_told(stage, monkeypatch):
     ready = stage(models.layer_norm(), version="10.0.1")
     steps, builds = [], ready.run.builds

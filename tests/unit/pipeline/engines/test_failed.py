@@ -16,6 +16,9 @@ def test_a_crash_is_told_with_its_signal():
     assert "--tactic-sources" in error.hint
     slow = build(1, "x", status="timeout", engine=None, message="It took longer.")
     assert "--build-timeout" in build_failed(slow, WHAT).hint
+    skipped = build(1, "x", status="skipped", engine=None, message="No result in 2 runs.")
+    assert "--workspace" in build_failed(skipped, WHAT).hint
+    assert "journal" in build_failed(skipped, WHAT).hint
 
 
 def test_everything_of_the_log_is_explained_once():

@@ -1,6 +1,9 @@
+import numpy as np
+import onnx
 import pytest
 
 from halfwise.errors import BuildFailed, CaseError, UsageError
+from halfwise.pipeline.engines.fetched import Fetched
 from halfwise.records import Profile, ShapeRange, TensorName
 from tests import models
 from tests.fake_tensorrt.faults import Fault
@@ -43,6 +46,44 @@ def test_no_fp32_engine_can_be_built(stage):
     ready = stage(models.layer_norm(), faults=[Fault("build", "segv")])
     with pytest.raises(BuildFailed, match=r"no FP32 engine of this model.*by SIGSEGV"):
         ready.run.reference()
+
+
+def test_calibration_samples_that_no_engine_takes_end_the_command_at_once(stage):
+    s = Sketch()
+    ids = s.input("ids", [1, 4], onnx.TensorProto.INT64)
+    out = s.op("Mul", s.op("Cast", ids, name="cast", to=onnx.TensorProto.FLOAT), 1e-3, name="mul")
+    inputs = np.arange(32, dtype=np.int64).reshape(8, 1, 4)
+    inputs[0] += 1 << 40
+    ready = stage(Ill(s.proto(out), {"ids": inputs}), heldout={"ids": inputs[4:]})
+    with pytest.raises(CaseError, match="which int32 cannot hold"):
+        ready.run.reference()
+
+
+def test_engines_that_only_the_fp32_one_is_not(stage):
+    fault = Fault("deserialise", "device", when={"low": "fp16"})
+    ready = stage(models.layer_norm(), faults=[fault])
+    found = proven(ready)
+    assert not found.verdict.passed
+    assert all(r.measured is None for r in found.engines.rounds)
+    failures = {row.name: row.failure for row in found.engines.results}
+    assert failures["FP32, TF32 off"] == failures["FP32, TF32 on"] == ""
+    assert "cannot read the engine" in failures["FP16"]
+
+
+def test_what_passed_and_cannot_be_fetched_is_told(stage):
+    ready = stage(models.layer_norm())
+    found = proven(ready)
+    engine = found.engines.delivered
+    brought = ready.run.brought(found)
+    assert brought.engines.delivered.side == "here"
+    assert brought.verdict == found.verdict
+    ready.worker.forget(engine)
+    ready.run.fetched = Fetched(ready.worker, ready.run.fetched.folder)
+    gone = ready.run.brought(found)
+    assert gone.engines.delivered is None
+    assert not gone.verdict.passed
+    assert f"cannot be fetched from {engine.path} on" in gone.verdict.reasons[-1]
+    assert ready.run.brought(gone) is gone
 
 
 def test_no_engine_is_right(stage):

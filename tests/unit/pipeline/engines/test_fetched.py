@@ -1,0 +1,54 @@
+import pytest
+
+from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.errors import RunFailed
+from halfwise.pipeline.engines.fetched import Fetched
+from tests import models
+
+
+@pytest.fixture
+def built(stage, tmp_path):
+    """A stage, two engines, and a place for them."""
+    ready = stage(models.layer_norm())
+    builds, model = ready.run.builds, ready.attempts.fp32
+    engines = [builds.build(model, low or "fp32", low=low).engine for low in (None, "fp16")]
+    (tmp_path / "here").mkdir()
+    return ready, engines, tmp_path / "here"
+
+
+def test_a_name_has_one_engine(built):
+    ready, (first, second), folder = built
+    fetched = Fetched(ready.worker, folder)
+    here = fetched.bring("plan", first)
+    assert (here.sha256, here.side) == (first.sha256, "here")
+    assert fetched.bring("other", first) is here
+    fetched.bring("plan", second)
+    assert {p.name for p in folder.iterdir()} == {f"{e.sha256}.engine" for e in (first, second)}
+    fetched.bring("other", second)
+    assert {p.name for p in folder.iterdir()} == {f"{second.sha256}.engine"}
+    sample = ready.case.calibration[0]
+    for engine in (first, second):  # what is dropped here is still there
+        assert ready.worker.run(engine, 0, sample).keys() == {"gamma_out"}
+
+
+def test_what_lies_here_outlives_the_worker_s_files(built, tmp_path):
+    ready, (first, second), folder = built
+    Fetched(ready.worker, folder).bring("plan", first)
+    ready.worker._link.close()
+    for file in (tmp_path / "worker-cache" / "files").iterdir():
+        file.unlink()
+    sample = ready.case.calibration[0]
+    assert ready.worker.run(first, 0, sample).keys() == {"gamma_out"}
+    with pytest.raises(EngineFailed, match="has no file"):
+        ready.worker.run(second, 0, sample)
+
+
+def test_without_room_engines_stay_there(built):
+    ready, (first, second), folder = built
+    fetched = Fetched(ready.worker, folder / "missing")
+    fetched.keep("plan", first)
+    with pytest.raises(FileNotFoundError):
+        fetched.bring("plan", first)
+    ready.worker.forget(second)
+    with pytest.raises(RunFailed, match="has no file"):
+        Fetched(ready.worker, folder).keep("plan", second)
