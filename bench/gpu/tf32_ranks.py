@@ -1,0 +1,202 @@
+"""Compares the products that `halfwise diagnose` ranks by TF32 with products that ran in TF32.
+
+    python -m bench.gpu.tf32_ranks --trt-python PYTHON [--models DIR] NAME …
+
+`diagnose` ranks in emulation: each product alone in TF32. Here each product runs in TF32 kernels
+of an engine, on the very inputs that it has in FP32, and its result takes the place of the FP32
+one in ONNX Runtime. One engine per model has all products, cut apart. NAME is `digits` or a folder
+of DIR with model.onnx and inputs.npz.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from scipy.stats import spearmanr
+
+from bench.figures import Figure, Result, at_least, reported, table
+from bench.gpu.engines import samples_of
+from bench.gpu.pipe import Pipe
+from bench.runs import ROOT
+from halfwise.backends.emulation.tf32 import SWITCH_INPUT, emulate_tf32, tf32_nodes
+from halfwise.backends.ort import Session
+from halfwise.graph.cut import GIVEN, giving_out, region_model
+from halfwise.graph.model import Network, load_network, node_name, tensor_name
+from halfwise.metrics.relative import relative_rms
+from halfwise.records import TensorName
+
+RESULTS = ROOT / "bench" / "results"
+TOP = 8
+"""As many as `diagnose` names."""
+IN_TF32 = 1e-5
+"""Relative RMS error of a product's result above which it ran in TF32: FP32 kernels that sum in
+another order stay below 1e-6, rounding both factors to 11 bits gives 1e-4 or more."""
+WANTED = 0.8
+"""Rank correlation of emulated and measured contributions."""
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Product:
+    """What TF32 in one product does.
+
+    Attributes:
+        node: Its name.
+        emulated: Largest relative RMS error of an output, emulated.
+        measured: The same with the engine's result in its place.
+        local: Relative RMS error of its own result in the engine.
+    """
+
+    node: str
+    emulated: float
+    measured: float
+    local: float
+
+
+def products(network: Network, sample: Arrays, pipe: Pipe) -> list[Product]:
+    """Return every product on one sample."""
+    names = set(tf32_nodes(network))
+    nodes = [n for n in network.nodes() if node_name(n) in names]
+    results = [tensor_name(n.outputs[0]) for n in nodes]
+    computed = {tensor_name(v) for n in network.nodes() for v in n.outputs if v.name}
+    read = {tensor_name(v) for n in nodes for v in n.inputs if v is not None} & computed
+    tensors = Session(giving_out(network.model, read | set(results))).run(sample)
+    right = Session(network.model).run(sample)
+    emulated = _emulated(network, sample, right, len(nodes))
+    in_engine = _in_engine(network, {**sample, **tensors}, results, sorted(read), pipe)
+    found = []
+    for node, name, error in zip(nodes, results, emulated, strict=True):
+        after = _outputs_with(network, sample, name, in_engine[name], right)
+        measured = max(relative_rms(right[n], after[n]) for n in right)
+        local = relative_rms(tensors[name], in_engine[name])
+        found.append(Product(node_name(node), error, measured, local))
+    return found
+
+
+def _emulated(network: Network, sample: Arrays, right: Arrays, count: int) -> list[float]:
+    session = Session(emulate_tf32(network, switched=True))
+    found = []
+    for index in range(count):
+        outputs = session.run({**sample, SWITCH_INPUT: np.arange(count) == index})
+        found.append(max(relative_rms(right[n], outputs[n]) for n in right))
+    return found
+
+
+def _in_engine(
+    network: Network,
+    tensors: Arrays,
+    results: Sequence[TensorName],
+    read: Sequence[TensorName],
+    pipe: Pipe,
+) -> dict[TensorName, np.ndarray]:
+    """Return each product's result in an engine with TF32, from the tensors it reads in FP32."""
+    model = region_model(network, results, [TensorName(n) for n in read])
+    feeds = {}
+    for value in list(model.graph.inputs):
+        if not value.uses():
+            model.graph.inputs.remove(value)
+            continue
+        feeds[str(value.name)] = tensors[str(value.name).removesuffix(GIVEN)]
+        value.shape = ir.Shape(feeds[str(value.name)].shape)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        ir.save(model, path)
+        engine = pipe.build(path.read_bytes(), tf32=True).header["engine"]["sha256"]
+    outputs = pipe.run(engine, feeds)
+    return {name: outputs[name] for name in results}
+
+
+def _outputs_with(
+    network: Network, sample: Arrays, name: TensorName, array: np.ndarray, right: Arrays
+) -> dict[str, np.ndarray]:
+    """Return the outputs where the tensor `name` has other values."""
+    targets = [TensorName(n) for n in right]
+    model = region_model(network, targets, [name])
+    there = {str(v.name) for v in model.graph.inputs}
+    feeds = {n: a for n, a in {**sample, f"{name}{GIVEN}": array}.items() if n in there}
+    found: dict[str, Any] = dict(Session(model).run(feeds))
+    if name in targets:  # an output that is the product's own result is computed anew there
+        found[name] = array
+    return found
+
+
+def figures(model: str, found: Sequence[Product]) -> list[Figure]:
+    """Return how emulated and measured ranks agree, over the products that ran in TF32."""
+    ran = [p for p in found if p.local > IN_TF32]
+    if len(ran) < 3:
+        return [reported(f"{model}: products that ran in TF32", len(ran), f"of {len(found)}")]
+    emulated, measured = ([getattr(p, key) for p in ran] for key in ("emulated", "measured"))
+    first = {p.node for p in sorted(ran, key=lambda p: -p.emulated)[:TOP]}
+    best = sorted(ran, key=lambda p: -p.measured)[: min(TOP, len(ran))]
+    ratios = [m / e for m, e in zip(measured, emulated, strict=True) if e > 0]
+    shared = sum(p.node in first for p in best)
+    power = sum(p.measured**2 for p in ran)
+    named = sum(p.measured**2 for p in ran if p.node in first)
+    rank = float(spearmanr(emulated, measured).statistic)
+    return [
+        at_least(
+            f"{model}: rank correlation of emulated and measured contributions",
+            rank,
+            WANTED,
+            f"{len(ran)} of {len(found)} products ran in TF32",
+        ),
+        reported(f"{model}: of the {len(best)} largest, named by emulation", shared),
+        reported(
+            f"{model}: share of the measured error power in the {TOP} that emulation names first",
+            named / power,
+        ),
+        reported(
+            f"{model}: measured / emulated contribution, median",
+            float(np.median(ratios)),
+            f"10th to 90th percentile {np.quantile(ratios, 0.1):.2g} to "
+            f"{np.quantile(ratios, 0.9):.2g}",
+        ),
+    ]
+
+
+def main() -> int:
+    """Measure the models that the command line names; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("--trt-python", required=True, help="interpreter that imports tensorrt")
+    parser.add_argument("--tactic-sources", default="", help="comma-separated; default: all")
+    parser.add_argument("--models", type=Path, help="folder of the published models")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    result = Result(
+        "gpu_tf32_ranks", f"python -m bench.gpu.tf32_ranks … {' '.join(given.names)}", [], None
+    )
+    result.details = {}
+    sources = given.tactic_sources.split(",") if given.tactic_sources else None
+    with Pipe([given.trt_python], sources) as pipe:
+        told = pipe.ask("hello").header
+        gpu = told["gpus"][0]
+        result.machine |= {
+            "gpu": gpu["name"],
+            "driver": told["driver"],
+            "tensorrt": told["tensorrt"],
+            "tactic_sources": given.tactic_sources or "default",
+        }
+        for name in given.names:
+            folder = ROOT / "examples" / "digits" if name == "digits" else given.models / name
+            network = load_network(folder / "model.onnx")
+            sample = samples_of(folder / "inputs.npz")[0]
+            found = products(network, sample, pipe)
+            result.figures += figures(name, found)
+            result.details[name] = [vars(p) for p in sorted(found, key=lambda p: -p.measured)]
+            result.save(given.results)
+            print(table([result]), flush=True)
+    return 0 if result.reached else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
