@@ -639,9 +639,20 @@ def whole_gpu(uuid, wait):
     """Hold the lock of a GPU: parallel builds disturb each other's tactic timing.
 
     `wait` is called where another build has it. The system frees it however this process ends.
+    `HALFWISE_LOCK_FOLDER` is where it lies; containers have temporary folders of their own.
+
+    Raises:
+        Refused: it cannot be made there.
     """
-    path = os.path.join(tempfile.gettempdir(), f"halfwise-{uuid}.lock")
-    descriptor = _lock_file(path)
+    folder = os.environ.get("HALFWISE_LOCK_FOLDER") or tempfile.gettempdir()
+    try:
+        descriptor = _lock_file(os.path.join(folder, f"halfwise-{uuid}.lock"))
+    except OSError as error:
+        raise Refused(
+            "lock",
+            f"The lock of the GPU cannot be made: {error}.",
+            "HALFWISE_LOCK_FOLDER names a folder on the worker's side that can be written.",
+        )
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -782,6 +793,7 @@ class Service:
             },
             "tensorrt": None,
             "typing": [],
+            "tactic_sources": [],
             "features": {},
             "gpus": [],
         }
@@ -789,6 +801,7 @@ class Service:
             trt = self.trt()
             found["tensorrt"] = trt.__version__
             found["typing"] = typing_regimes(trt)
+            found["tactic_sources"] = sorted(trt.TacticSource.__members__)
             found["features"] = {
                 "bf16": _by_name(trt.DataType, "BF16") is not None,
                 "progress": hasattr(trt, "IProgressMonitor"),
@@ -895,13 +908,15 @@ class Service:
         trt = self.trt()
         run = self._bound(request, payload)
         try:
-            self.tell("started")
-            run.copy_in()
-            run.execute()
-            inspector = run.engine.create_engine_inspector()
-            inspector.execution_context = run.context
-            text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
-            times = run.profile(request.get("iterations", 20))
+            # A build on this GPU would disturb the times.
+            with whole_gpu(self.cuda().facts()["uuid"], lambda: self.tell("waiting")):
+                self.tell("started")
+                run.copy_in()
+                run.execute()
+                inspector = run.engine.create_engine_inspector()
+                inspector.execution_context = run.context
+                text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
+                times = run.profile(request.get("iterations", 20))
         finally:
             run.free()
         return {"milliseconds": times}, text.encode("utf-8", "surrogateescape")
@@ -1376,7 +1391,7 @@ class Build:
         options = builder.create_builder_config()
         self._configure(options)
         self._add_profiles(builder, network, options)
-        cache = self._set_timing_cache(options)
+        cache, fits = self._set_timing_cache(options)
         started = time.monotonic()
         plan = builder.build_serialized_network(network, options)
         seconds = time.monotonic() - started
@@ -1385,6 +1400,7 @@ class Build:
         return {
             "engine": self.service.store.write(bytes(plan)),
             "timing_cache": self._save_timing_cache(options, cache),
+            "timing_cache_fits": fits,
             "seconds": seconds,
             "layers": [
                 [layer.name, layer.type.name, names, index in constrained]
@@ -1510,7 +1526,7 @@ class Build:
         if config["optimization_level"] is not None:
             if not hasattr(options, "builder_optimization_level"):
                 text = f"TensorRT {trt.__version__} has no builder optimization level."
-                raise Refused("build", text, "Leave --optimization-level out.")
+                raise Refused("option", text, "Leave --optimization-level out.")
             options.builder_optimization_level = config["optimization_level"]
         if config["tactic_sources"] is not None:
             options.set_tactic_sources(self._tactic_sources(config["tactic_sources"]))
@@ -1534,7 +1550,7 @@ class Build:
             member = _by_name(self.trt.TacticSource, name)
             if member is None:
                 text = f"TensorRT {self.trt.__version__} has no tactic source {name}."
-                raise Refused("build", text, "Look at --tactic-sources.")
+                raise Refused("option", text, "Look at --tactic-sources.")
             sources |= 1 << int(member)
         return sources
 
@@ -1584,6 +1600,10 @@ class Build:
         return os.path.join(self.service.store.root, "timing", name + ".cache")
 
     def _set_timing_cache(self, options):
+        """Return the cache, and whether it is the one that was given: a new one where that fails.
+
+        8.6.0 refused even caches of its own, where Myelin had compiled something (H200).
+        """
         data = b""
         if self.request.get("timing_cache"):
             data = self.service.store.read(self.request["timing_cache"])
@@ -1592,10 +1612,11 @@ class Build:
                 with open(self._timing_path(), "rb") as file:
                     data = file.read()
         cache = options.create_timing_cache(data)
-        if cache is None or not options.set_timing_cache(cache, False):
-            cache = options.create_timing_cache(b"")
-            options.set_timing_cache(cache, False)
-        return cache
+        if cache is not None and options.set_timing_cache(cache, False):
+            return cache, True
+        cache = options.create_timing_cache(b"")
+        options.set_timing_cache(cache, False)
+        return cache, False
 
     def _save_timing_cache(self, options, cache):
         data = bytes(cache.serialize())
