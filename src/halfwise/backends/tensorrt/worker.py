@@ -1349,14 +1349,15 @@ def _debug_listener(trt, cuda):
 # ----------------------------------------------------------------------------------------- build
 
 
-_NEVER_CONSTRAINED = frozenset(
+NEVER_CONSTRAINED = frozenset(
     (
         *("ASSERTION", "CAST", "CONDITION", "CONDITIONAL_INPUT", "CONDITIONAL_OUTPUT", "CONSTANT"),
         *("DEQUANTIZE", "DYNAMIC_QUANTIZE", "ITERATOR", "LOOP_OUTPUT", "NON_ZERO", "PLUGIN"),
         *("PLUGIN_V2", "PLUGIN_V3", "QUANTIZE", "RECURRENCE", "SHAPE", "TRIP_LIMIT"),
     )
 )
-"""Kinds of layers that take no precision: `castLayer.cpp` asserts, the others compute nothing."""
+"""Kinds of layers that take no precision: `castLayer.cpp` asserts, the others compute nothing.
+Recipes get this, `layer_nodes` and `pin_to_fp32` from here."""
 
 
 class Build:
@@ -1458,7 +1459,7 @@ class Build:
             asked = keep.intersection(names)
             if not asked:
                 continue
-            if self._pin(layer):
+            if pin_to_fp32(self.trt, layer):
                 constrained.add(index)
                 for name in asked:
                     why.pop(name, None)
@@ -1466,27 +1467,6 @@ class Build:
                 for name in asked & why.keys():
                     why[name] = f"its layer ({layer.type.name}) takes no precision"
         return constrained, why
-
-    def _pin(self, layer):
-        """Pin a layer and its float outputs to FP32; return whether it takes a precision."""
-        trt = self.trt
-        floats = [
-            i
-            for i in range(layer.num_outputs)
-            if layer.get_output(i) is not None
-            and layer.get_output(i).dtype in (trt.float32, trt.float16)
-            and not layer.get_output(i).is_shape_tensor
-        ]
-        # 8.5 parses a Cast into an Identity that changes the type.
-        casts = layer.type.name == "IDENTITY" and (
-            layer.get_input(0).dtype != layer.get_output(0).dtype
-        )
-        if layer.type.name in _NEVER_CONSTRAINED or casts or not floats:
-            return False
-        layer.precision = trt.float32
-        for index in floats:
-            layer.set_output_type(index, trt.float32)
-        return True
 
     def _mark(self, network, layers):
         wanted, debug = set(self.config["outputs"]), set(self.config["debug"])
@@ -1628,18 +1608,38 @@ class Build:
 def layer_nodes(layer):
     """Return the names of the ONNX nodes that a network layer was parsed from, by its metadata.
 
-    `[ONNX Layer: NAME]`, perhaps several, perhaps followed by ` | Local Function: …`. Before 8.6
-    layers have no metadata, and their own name begins with the node's.
+    `[ONNX Layer: NAME]`, perhaps several, perhaps with ` | Local Function: …` behind the name.
+    Before 8.6 layers have no metadata, and their own name begins with the node's.
     """
     metadata = getattr(layer, "metadata", None)
     if metadata is None:
         return [layer.name]
     names = []
     for part in metadata.split("[ONNX Layer: ")[1:]:
-        name = part.split(" | Local Function: ")[0]
-        end = name.rfind("]")
-        names.append(name[:end] if end >= 0 else name)
+        name, local, _ = part.partition(" | Local Function: ")
+        end = -1 if local else name.rfind("]")
+        names.append(name if end < 0 else name[:end])
     return names
+
+
+def pin_to_fp32(trt, layer):
+    """Set a layer and its float outputs to FP32; return whether it takes a precision."""
+    outputs = [layer.get_output(i) for i in range(layer.num_outputs)]
+    floats = [
+        i
+        for i, tensor in enumerate(outputs)
+        if tensor is not None
+        and tensor.dtype in (trt.float32, trt.float16)
+        and not tensor.is_shape_tensor
+    ]
+    # 8.5 parses a Cast into an Identity that changes the type.
+    casts = layer.type.name == "IDENTITY" and layer.get_input(0).dtype != outputs[0].dtype
+    if layer.type.name in NEVER_CONSTRAINED or casts or not floats:
+        return False
+    layer.precision = trt.float32
+    for index in floats:
+        layer.set_output_type(index, trt.float32)
+    return True
 
 
 def _parser_error(error):

@@ -5,17 +5,29 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfwise.backends.tensorrt.worker import NEVER_CONSTRAINED, layer_nodes
+from halfwise.render.recipes import polygraphy
 from halfwise.render.recipes.python import render
 from tests.bindings.api import VERSIONS, load
 from tests.bindings.reading import complaints
 from tests.unit.graph.sketch import Sketch
-from tests.unit.render.recipes.made import NASTY, constraint, names, profile, recipe, strong
+from tests.unit.render.recipes.made import (
+    METADATA,
+    NASTY,
+    constraint,
+    names,
+    profile,
+    recipe,
+    strong,
+)
 
 OLDEST = (3, 8)
 ROOT = Path(__file__).resolve().parents[4]
@@ -147,6 +159,18 @@ def built(made, version, folder):
     environment = {**os.environ, "PYTHONPATH": paths, "HALFWISE_FAKE_TENSORRT": version}
     command = [sys.executable, script]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize("file", ["build_engine.py", "constrain.py"])
+def test_it_reads_layers_as_the_worker_does(file):
+    text = (polygraphy.render if file == "constrain.py" else render)(recipe())[file]
+    made: dict[str, Any] = {"__name__": "recipe", "__file__": file}
+    exec(compile(text, file, "exec"), made)  # noqa: S102 - what a user would run
+    assert frozenset(made["NEVER_CONSTRAINED"]) == NEVER_CONSTRAINED
+    for metadata, nodes in METADATA:
+        layer = SimpleNamespace(metadata=metadata)
+        assert made["layer_nodes"](layer) == layer_nodes(layer) == nodes
+    assert made["layer_nodes"](SimpleNamespace(name="conv")) == ["conv"]
 
 
 def test_no_low_format():
