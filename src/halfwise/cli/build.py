@@ -51,7 +51,8 @@ def command(
 ) -> None:
     """Build a TensorRT engine of a model as it is asked for, and show what came out."""
     from halfwise import api
-    from halfwise.render.terminal import TerminalWatcher, print_build
+    from halfwise.render.pieces import built
+    from halfwise.render.terminal import TerminalWatcher, print_report
 
     with TerminalWatcher() as watcher:
         made = api.build(
@@ -68,4 +69,4 @@ def command(
     if as_json:
         typer.echo(made.model_dump_json(indent=1))
     else:
-        print_build(made)
+        print_report(built(made))
