@@ -143,7 +143,7 @@ class _Asked:
             network=self.network,
             roles=roles,
             asked=_types(self.network, roles) if strong else dict.fromkeys(kept, "fp32"),
-            config=outcome.config,
+            build=outcome,
             timeout=settings.run_timeout,
         )
         out.parent.mkdir(parents=True, exist_ok=True)
