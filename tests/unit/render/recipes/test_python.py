@@ -152,12 +152,29 @@ def test_it_builds_in_the_stand_in_of_each_version(made, version, status, words,
         assert "its SHA-256 differs" in built(given_recipe, version, tmp_path).stderr
 
 
-def built(made, version, folder):
+def test_a_timing_cache_that_is_not_taken_stays_as_it_is(tmp_path):
+    s = Sketch()
+    s.op("Pow", s.input("images", ["N", 3]), 2.0, name="pow")
+    model = tmp_path / "model.onnx"
+    onnx.save(s.proto("pow_out"), model)
+    sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
+    made = recipe(model="model.onnx", files={"model.onnx": sha256}, profiles=(profile(),))
+    cache = tmp_path / "t.cache"
+    cache.write_bytes(b"of another GPU")
+    done = built(made, "8.6.1", tmp_path, "--timing-cache", cache)
+    assert "stays as it is" in done.stdout
+    assert cache.read_bytes() == b"of another GPU"
+    cache.unlink()
+    assert built(made, "8.6.1", tmp_path, "--timing-cache", cache).returncode == 0
+    assert cache.read_bytes()
+
+
+def built(made, version, folder, *options):
     script = folder / "build_engine.py"
     script.write_text(render(made)["build_engine.py"], encoding="utf-8")
     paths = os.pathsep.join(map(str, (ROOT / "tests" / "fake_tensorrt", ROOT, ROOT / "src")))
     environment = {**os.environ, "PYTHONPATH": paths, "HALFWISE_FAKE_TENSORRT": version}
-    command = [sys.executable, script]
+    command = [sys.executable, script, *options]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
