@@ -168,6 +168,7 @@ def test_a_build_that_crashes(refused, fake_worker):
         (("--keep", "square"), 2, "--keep has no meaning where everything is FP32."),
         (("--typing", "strong"), 2, "TensorRT 8.6.1 has no strong typing."),
         (("--to", "bf16"), 2, "TensorRT 8.6.1 has no BF16."),
+        (("--tactic-sources", "CUDNN,FOO"), 2, "TensorRT 8.6.1 has no tactic source FOO."),
         (("--optimization-level", "9"), 2, "--optimization-level is 9; expected"),
     ],
 )

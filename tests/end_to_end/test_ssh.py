@@ -234,3 +234,11 @@ def test_doctor_shows_it(ssh, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "worker loopback TensorRT" in done.stdout
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_one_ssh_behind_another(ssh, quoted):
+    inner = ["env", "A=1", *ssh, sys.executable]
+    command = ["env", "B=2", *ssh, *([shlex.join(inner)] if quoted else inner)]
+    with Worker("twice", command) as worker:
+        assert worker.info.python

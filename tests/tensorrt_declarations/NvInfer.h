@@ -24,6 +24,9 @@ enum class LayerType : std::int32_t
 #if NV_TENSORRT_MAJOR >= 10
     kPLUGIN_V3,
 #endif
+#if NV_TENSORRT_MAJOR > 10 || (NV_TENSORRT_MAJOR == 10 && NV_TENSORRT_MINOR >= 9)
+    kDYNAMIC_QUANTIZE,
+#endif
 };
 
 enum class BuilderFlag : std::int32_t

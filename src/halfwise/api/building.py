@@ -88,7 +88,7 @@ def build(
     asked = _Asked(network, rules, _layers(network, layer_precisions), to)
     profiles = _profiles(network, samples, target)
     with (
-        usable(target.workers[0], watcher) as worker,
+        usable(target.workers[0], watcher, exact=not target.settings.tf32) as worker,
         tempfile.TemporaryDirectory(prefix="halfwise.") as folder,
     ):
         file = Path(folder) / "model.onnx"
@@ -143,7 +143,7 @@ class _Asked:
             network=self.network,
             roles=roles,
             asked=_types(self.network, roles) if strong else dict.fromkeys(kept, "fp32"),
-            config=outcome.config,
+            build=outcome,
             timeout=settings.run_timeout,
         )
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -78,7 +78,7 @@ def fix(
         check_types(start, device=request.settings.device, libraries=request.settings.libraries)
     if request.target is not None:
         watcher = watcher or Silent()
-        with usable(request.target.workers[0], watcher) as worker:
+        with usable(request.target.workers[0], watcher, exact=True) as worker:
             case = _linted(_load(model, request, watcher), watcher)
             return fix_in_engines(
                 case, request, worker, watcher, start=start, out=folder, started=started

@@ -100,7 +100,7 @@ def verify_run(
     rows: list[Repeated] = []
     for spec in _workers(trt_python, trt_command, trt_worker):
         try:
-            with usable(spec, watcher) as worker:
+            with usable(spec, watcher, exact=True) as worker:
                 rows += repeater.rows(spec, worker, limits)
         except HalfwiseError as error:
             rows.append(

@@ -54,7 +54,8 @@ def command(
 
     with worker_ahead(options):
         from halfwise import api
-        from halfwise.render.terminal import TerminalWatcher, print_build
+        from halfwise.render.pieces import built
+        from halfwise.render.terminal import TerminalWatcher, print_report
 
         with TerminalWatcher() as watcher:
             made = api.build(
@@ -71,4 +72,4 @@ def command(
     if as_json:
         typer.echo(made.model_dump_json(indent=1))
     else:
-        print_build(made)
+        print_report(built(made))

@@ -60,12 +60,13 @@ def command(
 ) -> None:
     """Say where two computations of a model part: where each error is born, or inherited."""
     from halfwise import api
-    from halfwise.render.terminal import TerminalWatcher, print_comparison
+    from halfwise.render.compared import comparison
+    from halfwise.render.terminal import TerminalWatcher, print_report
 
     with TerminalWatcher() as watcher:
         found = api.compare(model, inputs, a=a, b=b, runner=runner, watcher=watcher, **options)
     if as_json:
         typer.echo(found.model_dump_json(indent=1))
     else:
-        print_comparison(found)
+        print_report(comparison(found))
     raise typer.Exit(VERDICT_FAILED if found.different else PASSED)

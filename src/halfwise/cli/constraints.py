@@ -46,13 +46,14 @@ def command(
 ) -> None:
     """Check constraints as that trtexec would read them, and print them corrected."""
     from halfwise import api
-    from halfwise.render.terminal import print_constraints
+    from halfwise.render.findings import checked
+    from halfwise.render.terminal import print_report
 
     given = sys.stdin.read() if spec == ["-"] else spec
     report = api.check_constraints(given, trt_version=trt_version, model=model)
     if as_json:
         typer.echo(report.model_dump_json(indent=1))
     else:
-        print_constraints(report)
+        print_report(checked(report))
     wrong = any(finding.severity != "info" for finding in report.findings)
     raise typer.Exit(VERDICT_FAILED if wrong else PASSED)

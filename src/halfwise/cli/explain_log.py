@@ -25,11 +25,12 @@ def command(
 ) -> None:
     """Explain a TensorRT build log: every known message in a sentence, and which nodes it names."""
     from halfwise import api
-    from halfwise.render.terminal import print_log
+    from halfwise.render.log import explained
+    from halfwise.render.terminal import print_report
 
     log = sys.stdin.buffer if str(file) == "-" else file
     report = api.explain_log(log, model=model)
     if as_json:
         typer.echo(report.model_dump_json(indent=1))
     else:
-        print_log(report)
+        print_report(explained(report))

@@ -69,7 +69,8 @@ def command(
 ) -> None:
     """Export a PyTorch module to ONNX, and compare both at two sizes of every dynamic axis."""
     from halfwise import api
-    from halfwise.render.terminal import TerminalWatcher, print_exported
+    from halfwise.render.exported import exported
+    from halfwise.render.terminal import TerminalWatcher, print_report
 
     fold = not options.pop("no_fold", False)
     with TerminalWatcher() as watcher:
@@ -77,5 +78,5 @@ def command(
     if as_json:
         typer.echo(record.model_dump_json(indent=1))
     else:
-        print_exported(record)
+        print_report(exported(record))
     raise typer.Exit(PASSED if record.passed else VERDICT_FAILED)

@@ -42,12 +42,13 @@ def compare(
 ) -> None:
     """Name what two preprocessing pipelines do differently; exits with 10 where they differ."""
     from halfwise import api
-    from halfwise.render.terminal import TerminalWatcher, print_preprocessing
+    from halfwise.render.preprocessing import compared
+    from halfwise.render.terminal import TerminalWatcher, print_report
 
     with TerminalWatcher() as watcher:
         report = api.compare_inputs(a, b, samples=samples, model=model, code=code, watcher=watcher)
     if as_json:
         typer.echo(report.model_dump_json(indent=1))
     else:
-        print_preprocessing(report)
+        print_report(compared(report))
     raise typer.Exit(PASSED if report.same else VERDICT_FAILED)

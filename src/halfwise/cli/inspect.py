@@ -31,11 +31,12 @@ def command(
 ) -> None:
     """Show inputs, outputs, layers, precision and speed of a TensorRT engine."""
     from halfwise import api
-    from halfwise.render.terminal import TerminalWatcher, print_inspection
+    from halfwise.render.pieces import looked_into
+    from halfwise.render.terminal import TerminalWatcher, print_report
 
     with TerminalWatcher() as watcher:
         found = api.inspect(engine, model=model, inputs=inputs, watcher=watcher, **options)
     if as_json:
         typer.echo(found.model_dump_json(indent=1))
     else:
-        print_inspection(found)
+        print_report(looked_into(found))

@@ -33,13 +33,14 @@ def command(
     """Name known faults of a model, also of one that other commands refuse, and how to fix them."""
     from halfwise import api
     from halfwise.records import SEVERITIES
-    from halfwise.render.terminal import print_lint
+    from halfwise.render.findings import linted
+    from halfwise.render.terminal import print_report
 
     report = api.lint(model, trt_version=trt_version, ignore=ignore or ())
     if as_json:
         typer.echo(report.model_dump_json(indent=1))
     else:
-        print_lint(report)
+        print_report(linted(report))
     counted = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     failed = any(finding.severity in counted for finding in report.findings)
     raise typer.Exit(VERDICT_FAILED if failed else PASSED)

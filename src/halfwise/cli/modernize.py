@@ -52,7 +52,8 @@ def command(
 ) -> None:
     """Raise the opset and make LayerNorms, GELUs and the like one node each, proven equal."""
     from halfwise import api
-    from halfwise.render.terminal import TerminalWatcher, print_modernized
+    from halfwise.render.modernized import modernized
+    from halfwise.render.terminal import TerminalWatcher, print_report
 
     with TerminalWatcher() as watcher:
         record = api.modernize(
@@ -67,4 +68,4 @@ def command(
     if as_json:
         typer.echo(record.model_dump_json(indent=1))
     else:
-        print_modernized(record)
+        print_report(modernized(record))

@@ -30,11 +30,12 @@ def command(
 ) -> None:
     """List the tensors of the FP32 model that are large or not finite on real inputs."""
     from halfwise import api
-    from halfwise.render.terminal import TerminalWatcher, print_observations
+    from halfwise.render.tensors import observed
+    from halfwise.render.terminal import TerminalWatcher, print_report
 
     with TerminalWatcher() as watcher:
         observations = api.observe(model, inputs, watcher=watcher, **options)
     if as_json:
         typer.echo(observations.model_dump_json(indent=1))
     else:
-        print_observations(observations, limit)
+        print_report(observed(observations, limit))

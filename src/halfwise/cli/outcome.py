@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
 def conclude(run: "Run", *, as_json: bool) -> None:
     """Print the run and exit with 0 where its verdict passed, else 10."""
-    from halfwise.render.terminal import print_run
+    from halfwise.render.diagnosis import diagnosed
+    from halfwise.render.terminal import print_report
+    from halfwise.render.view import report
     from halfwise.store import run_json
 
     if as_json:
         typer.echo(run_json(run), nl=False)
     else:
-        print_run(run)
+        print_report(diagnosed(run) if run.kind == "diagnose" else report(run))
     raise typer.Exit(PASSED if run.verdict.passed else VERDICT_FAILED)

@@ -120,7 +120,8 @@ def _repeat(
 ) -> None:
     """Judge the plan of a run on several workers; exit as all of them together ended."""
     from halfwise import api
-    from halfwise.render.terminal import TerminalWatcher, print_repetition
+    from halfwise.render.pieces import repeated
+    from halfwise.render.terminal import TerminalWatcher, print_report
 
     known = {
         "build_timeout",
@@ -142,7 +143,7 @@ def _repeat(
     if as_json:
         typer.echo(found.model_dump_json(indent=1))
     else:
-        print_repetition(found)
+        print_report(repeated(found))
     if not found.usable:
         raise typer.Exit(BackendMissing.exit_code)
     raise typer.Exit(PASSED if found.passed else VERDICT_FAILED)

@@ -150,6 +150,7 @@ class WorkerInfo(Record):
         memory_bytes: Memory of the GPU.
         free_bytes: What of it is free.
         typing: Typing regimes that this version has, its default first.
+        tactic_sources: Names of `TacticSource` that this version has.
         tf32_override: `NVIDIA_TF32_OVERRIDE` in the worker's environment.
         trouble: What keeps it from building, one sentence; empty where nothing does.
         notes: What else to know.
@@ -165,6 +166,26 @@ class WorkerInfo(Record):
     memory_bytes: int | None = None
     free_bytes: int | None = None
     typing: tuple[Typing, ...] = ()
+    tactic_sources: tuple[str, ...] = ()
     tf32_override: str | None = None
     trouble: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def tf32_remark(self) -> str:
+        """What `tf32_override` means for engines there, a sentence; empty where it is not set.
+
+        NVIDIA documents the value 0 alone (TensorRT Developer Guide, TF32); others are reserved.
+        """
+        if self.tf32_override is None:
+            return ""
+        said = f"NVIDIA_TF32_OVERRIDE={self.tf32_override} in the worker's environment"
+        if self.tf32_override == "0":
+            return (
+                f"{said} takes TF32 from every engine that is built or run there: what is called "
+                "FP32 with TF32 is FP32 without it, in error and in time."
+            )
+        return (
+            f"{said} may put TF32 into every engine there, whatever it was built for: what is "
+            "called FP32 may be TF32."
+        )

@@ -184,8 +184,11 @@ def _remarks(engines: Engines) -> Iterator[str]:
     for result in engines.results:
         if result.failure:
             yield f"{result.name} has no result: {result.failure.rstrip('.')}."
+    override = (engines.worker.tf32_remark,) if engines.worker.tf32_remark else ()
     remarks = (line for r in engines.results if r.proof for line in r.proof.remarks)
-    yield from dict.fromkeys(f"{n[:1].upper()}{n[1:]}" for n in (*engines.notes, *remarks))
+    yield from dict.fromkeys(
+        f"{n[:1].upper()}{n[1:]}" for n in (*override, *engines.notes, *remarks)
+    )
 
 
 def timing_line(latency: Latency) -> str:

@@ -56,7 +56,7 @@ def looked_into(found: Inspection) -> Report:
     head = (
         _tensors(found.tensors),
         _lines("Speed", tuple(_speed(found.latency))),
-        _lines("About this inspection", found.notes),
+        _lines("About this inspection", (*found.notes, *_override(found.worker))),
     )
     shown = tuple(part for part in head if part is not None)
     if found.proof is None:
@@ -65,11 +65,18 @@ def looked_into(found: Inspection) -> Report:
     return Report(report.title, report.passed, report.about, (*shown, *report.parts))
 
 
+def _override(worker: WorkerInfo) -> tuple[str, ...]:
+    return (worker.tf32_remark,) if worker.tf32_remark else ()
+
+
 def given_parts(given: GivenEngine) -> tuple[Lines | Table, ...]:
     """Return what a verdict on the user's own engine says of it, in reading order."""
     shapes = sorted(given.shapes, key=lambda s: s.verdict is not None)
     parts = (
-        Lines("Engine", (f"{_file(given.engine)}, {_where(given.worker)}.",)),
+        Lines(
+            "Engine",
+            (f"{_file(given.engine)}, {_where(given.worker)}.", *_override(given.worker)),
+        ),
         _lines("Shapes of the profiles", tuple(map(shape_line, shapes))),
         _lines("Speed", tuple(_speed(given.latency))),
     )

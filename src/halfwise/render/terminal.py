@@ -15,96 +15,16 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.records import (
-    Comparison,
-    ConstraintReport,
-    EngineBuild,
-    Exported,
-    Inspection,
-    LintReport,
-    LogReport,
-    Modernized,
-    Observations,
-    PreprocessingReport,
-    Repetition,
-    Run,
-)
-from halfwise.render.compared import comparison
-from halfwise.render.diagnosis import diagnosed
-from halfwise.render.exported import exported
-from halfwise.render.findings import checked, linted
-from halfwise.render.log import explained
-from halfwise.render.modernized import modernized
 from halfwise.render.parts import Lines, Report, Table
-from halfwise.render.pieces import built, looked_into, repeated
-from halfwise.render.preprocessing import compared
-from halfwise.render.tensors import observed
-from halfwise.render.view import report
 from halfwise.render.wording import clean, sentence, shorten
 
 WIDTH = 100
 """Columns that are used where the terminal has as many; a file or pipe has."""
 
 
-def print_run(run: Run) -> None:
-    """Print the report on a run to standard output."""
-    shown = diagnosed(run) if run.kind == "diagnose" else report(run)
-    _draw(shown, terminal(sys.stdout))
-
-
-def print_observations(observations: Observations, limit: float) -> None:
-    """Print the tensors that reach `limit` or are not finite to standard output."""
-    _draw(observed(observations, limit), terminal(sys.stdout))
-
-
-def print_comparison(found: Comparison) -> None:
-    """Print where two computations part to standard output."""
-    _draw(comparison(found), terminal(sys.stdout))
-
-
-def print_log(log: LogReport) -> None:
-    """Print what a builder's log says to standard output."""
-    _draw(explained(log), terminal(sys.stdout))
-
-
-def print_build(build: EngineBuild) -> None:
-    """Print what `build` made to standard output."""
-    _draw(built(build), terminal(sys.stdout))
-
-
-def print_inspection(inspection: Inspection) -> None:
-    """Print what an engine shows of itself to standard output."""
-    _draw(looked_into(inspection), terminal(sys.stdout))
-
-
-def print_repetition(repetition: Repetition) -> None:
-    """Print how a run went on other workers to standard output."""
-    _draw(repeated(repetition), terminal(sys.stdout))
-
-
-def print_lint(report: LintReport) -> None:
-    """Print what is wrong with a model to standard output."""
-    _draw(linted(report), terminal(sys.stdout))
-
-
-def print_constraints(report: ConstraintReport) -> None:
-    """Print what is wrong with constraints to standard output."""
-    _draw(checked(report), terminal(sys.stdout))
-
-
-def print_exported(record: Exported) -> None:
-    """Print what was exported, and whether it computes the same, to standard output."""
-    _draw(exported(record), terminal(sys.stdout))
-
-
-def print_modernized(record: Modernized) -> None:
-    """Print what became of a model to standard output."""
-    _draw(modernized(record), terminal(sys.stdout))
-
-
-def print_preprocessing(report: PreprocessingReport) -> None:
-    """Print what two preprocessing pipelines do differently to standard output."""
-    _draw(compared(report), terminal(sys.stdout))
+def print_report(report: Report) -> None:
+    """Print a report to standard output."""
+    _draw(report, terminal(sys.stdout))
 
 
 def print_facts(facts: Mapping[str, str]) -> None:

@@ -81,6 +81,17 @@ def test_the_timing_cache_goes_with_the_run(fix, tmp_path):
     assert copy == cache.read_bytes() != b""
 
 
+def test_a_timing_cache_that_is_not_taken_is_kept(fix, tmp_path):
+    cache = tmp_path / "t.cache"
+    cache.write_bytes(b"of another GPU")
+    run = fix(models.layer_norm(), options={"timing_cache": cache}).run
+    assert (tmp_path / "t.cache.old").read_bytes() == b"of another GPU"
+    assert not (tmp_path / "t.cache.old2").exists()
+    assert cache.read_bytes().startswith(b"faketiming")
+    told = [line for build in run.engines.builds for line in build.log if "t.cache.old now" in line]
+    assert len(told) == 1
+
+
 def test_the_fp32_model_is_the_one_that_was_built(fix, tmp_path):
     run = fix(models.layer_norm(), tmp_path / "run").run
     sha256 = model_files(tmp_path / "run" / "model.fp32.onnx").sha256

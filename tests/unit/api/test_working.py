@@ -1,10 +1,11 @@
+import shlex
 import sys
 
 import pytest
 
 from halfwise.api.workers import WorkerSpec
 from halfwise.api.working import usable
-from halfwise.errors import BackendMissing
+from halfwise.errors import BackendMissing, UsageError
 from halfwise.progress import Silent
 
 
@@ -29,3 +30,25 @@ def test_one_that_cannot_build_is_refused():
     bare = usable(WorkerSpec("bare", (sys.executable, "-I"), "test"), Silent())
     with pytest.raises(BackendMissing, match="cannot import tensorrt"):
         bare.__enter__()
+
+
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_what_the_environment_does_to_tf32_is_told(fake_worker, value):
+    notes = Notes()
+    command = fake_worker(environment={"NVIDIA_TF32_OVERRIDE": value})
+    spec = WorkerSpec("fake", tuple(command), "test")
+    with usable(spec, notes) as worker:
+        assert notes.lines[1] == worker.info.tf32_remark
+    if value == "0":
+        with usable(spec, notes, exact=True) as worker:
+            assert worker.info.tf32_override == "0"
+
+
+def test_where_tf32_cannot_be_kept_out_nothing_is_built(fake_worker):
+    command = fake_worker(environment={"NVIDIA_TF32_OVERRIDE": "1"})
+    refused = usable(WorkerSpec("fake", tuple(command), "test"), Silent(), exact=True)
+    with pytest.raises(UsageError, match="what is called FP32 may be TF32") as caught:
+        refused.__enter__()
+    words = shlex.split(caught.value.hint.rstrip("."))[-1]
+    with usable(WorkerSpec("fake", tuple(shlex.split(words)), "hint"), Silent(), exact=True) as it:
+        assert it.info.tf32_override is None

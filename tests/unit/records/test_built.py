@@ -48,6 +48,15 @@ def test_without_wishes_the_builder_decides_and_tf32_is_off():
     assert (plain.workspace_bytes, plain.optimization_level, plain.tactic_sources) == (None,) * 3
 
 
+@pytest.mark.parametrize(
+    ("value", "told"), [("0", "takes TF32 from every engine"), ("1", "may put TF32 into every")]
+)
+def test_what_an_override_of_tf32_means(value, told):
+    info = WorkerInfo(name="w", command=("python3",))
+    assert info.tf32_remark == ""
+    assert told in info.model_copy(update={"tf32_override": value}).tf32_remark
+
+
 def test_an_end_that_does_not_exist_is_refused():
     fields = {"number": 1, "purpose": "", "seconds": 0.0}
     config = {"model_sha256": "0", "typing": "weak"}

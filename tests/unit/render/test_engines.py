@@ -180,6 +180,12 @@ def test_what_is_not_as_asked():
     assert lines(shown, "About")[-1] == "One block."
 
 
+def test_what_the_environment_does_to_tf32():
+    worker = engines().worker.model_copy(update={"tf32_override": "0"})
+    told = lines(engines(worker=worker), "About")
+    assert sum("NVIDIA_TF32_OVERRIDE=0" in line for line in told) == 1
+
+
 def test_shares_by_precision():
     assert rows(part(engines(), "What the engines"))[3] == {
         "engine": "mixed",

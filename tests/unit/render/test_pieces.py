@@ -117,6 +117,16 @@ def test_many_findings_are_counted():
     assert lines[-1] == "and 3 more; --json has all."
 
 
+def test_what_the_environment_does_to_tf32():
+    worker = WORKER.model_copy(update={"tf32_override": "1"})
+    report = looked_into(inspection(worker=worker, notes=("On zeros.",)))
+    assert part(report, "About this inspection").lines == ("On zeros.", worker.tf32_remark)
+    own = GivenEngine(worker=worker, engine=FILE, profiles=(), shapes=(), latency=latency(2))
+    engine, *_ = given_parts(own)
+    assert isinstance(engine, Lines)
+    assert engine.lines[1] == worker.tf32_remark
+
+
 def test_the_users_own_engine():
     shapes = (
         ShapeVerdict(shapes=SHAPES, at="opt", verdict=verdict(level="engine")),

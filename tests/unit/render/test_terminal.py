@@ -7,14 +7,15 @@ from rich.console import Console
 
 from halfwise.progress import Watcher
 from halfwise.render import terminal as drawing
+from halfwise.render.tensors import observed
 from halfwise.render.terminal import (
     WIDTH,
     TerminalWatcher,
     print_facts,
-    print_observations,
-    print_run,
+    print_report,
     terminal,
 )
+from halfwise.render.view import report
 from tests.unit.render.runs import (
     BROKEN,
     baseline,
@@ -52,7 +53,7 @@ def evil_run():
 
 
 def test_a_passed_run(capsys):
-    print_run(run())
+    print_report(report(run()))
     out = printed(capsys)
     assert out.startswith("PASSED (emulated) on 64 held-out samples\n")
     assert "13 × Pow: /blocks.{0–5}/norm1/Pow," in out
@@ -60,19 +61,21 @@ def test_a_passed_run(capsys):
 
 
 def test_a_caution_comes_right_under_the_result(capsys):
-    print_run(run(plan=plan((kept("/a"),), candidates=1)))
+    print_report(report(run(plan=plan((kept("/a"),), candidates=1))))
     assert "no faster" in printed(capsys).splitlines()[1]
 
 
 def test_a_failed_run(capsys):
-    print_run(run(verdict=verdict(passed=False, reasons=("output logits is out of tolerance",))))
+    print_report(
+        report(run(verdict=verdict(passed=False, reasons=("output logits is out of tolerance",))))
+    )
     out = printed(capsys)
     assert out.startswith("FAILED (emulated)")
     assert "Why it failed\n  output logits is out of tolerance" in out
 
 
 def test_a_verification(capsys):
-    print_run(verification())
+    print_report(report(verification()))
     out = printed(capsys)
     assert "candidate" in out
     assert "Kept in FP32" not in out
@@ -80,13 +83,13 @@ def test_a_verification(capsys):
 
 def test_nothing_kept_and_numbers_that_are_not_finite(capsys):
     nothing = output_error(max_abs=float("inf"), rel_max=float("nan"), snr_db=float("-inf"))
-    print_run(run(plan=plan(()), verdict=verdict(outputs={"logits": nothing})))
+    print_report(report(run(plan=plan(()), verdict=verdict(outputs={"logits": nothing}))))
     out = printed(capsys)
     assert re.search(r"mixed +inf +NaN +−inf", out)
 
 
 def test_hostile_names_are_shown_literally(capsys):
-    print_run(evil_run())
+    print_report(report(evil_run()))
     out = printed(capsys)
     assert "\x1b" not in out
     assert "\x07" not in out
@@ -99,7 +102,7 @@ def test_a_terminal_gets_colours_but_no_escape_of_a_name(monkeypatch):
         file=screen, force_terminal=True, color_system="standard", markup=False, width=80
     )
     monkeypatch.setattr(drawing, "terminal", lambda _: console)
-    print_run(evil_run())
+    print_report(report(evil_run()))
     shown = screen.getvalue()
     assert "\x1b[1;31mFAILED" in shown
     assert "\x1b[2J" not in shown
@@ -107,12 +110,12 @@ def test_a_terminal_gets_colours_but_no_escape_of_a_name(monkeypatch):
 
 def test_commands_are_not_wrapped(capsys):
     command = "trtexec " + " ".join(f"--option{i}=value" for i in range(20))
-    print_run(run(next_step=(command,)))
+    print_report(report(run(next_step=(command,))))
     assert f"\n  {command}\n" in capsys.readouterr().out
 
 
 def test_wrapped_sentences_are_indented_and_end_without_spaces(capsys):
-    print_run(verification(warnings=("word " * 60,)))
+    print_report(report(verification(warnings=("word " * 60,))))
     lines = printed(capsys).split("Remarks\n")[1].splitlines()
     assert lines[0].startswith("  Warning: word")
     assert lines[1].startswith("    word")
@@ -121,7 +124,7 @@ def test_wrapped_sentences_are_indented_and_end_without_spaces(capsys):
 
 def test_observations(capsys):
     tensors = (*observations().tensors, observation(EVIL, EVIL, 1e9))
-    print_observations(observations(tensors=tensors), 10_000)
+    print_report(observed(observations(tensors=tensors), 10_000))
     out = printed(capsys)
     assert "4 of 6 tensors reach 10000" in out
     assert "inside: square" in out

@@ -12,10 +12,11 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from halfwise.backends.tensorrt import failures, transfer
-from halfwise.backends.tensorrt.described import Description, described
+from halfwise.backends.tensorrt.described import Description, check_tactic_sources, described
 from halfwise.backends.tensorrt.feeds import Feeds, packed, unpacked
 from halfwise.backends.tensorrt.link import Died, Link, Log, LogListener, ProgressListener, Refused
 from halfwise.backends.tensorrt.refused_models import named
+from halfwise.backends.tensorrt.timing_cache import keep_aside
 from halfwise.backends.tensorrt.transport import Lost
 from halfwise.errors import BackendMissing
 from halfwise.records import (
@@ -47,6 +48,7 @@ class Worker:
         """
         self._link = Link(name, command, limit)
         self._here: dict[str, Path] = {}
+        self._caches: set[Path] = set()  # timing caches that were written here
         self._described: dict[str, Description] = {}
 
     def __enter__(self) -> Self:
@@ -109,7 +111,8 @@ class Worker:
             number: Number of the build in the run.
             purpose: What it is for.
             timeout: Seconds for the build alone; None for no limit.
-            timing_cache: File that is read where it exists, and written.
+            timing_cache: File that is read where it exists, and written; one that TensorRT refuses
+                is moved aside.
             shared_timing_cache: Use the worker's own, one per GPU and version.
             verbose: Ask for TensorRT's verbose log.
             log: Takes lines of the log.
@@ -122,6 +125,7 @@ class Worker:
             BackendMissing: TensorRT, the GPU or a plugin is missing there.
             UsageError, CaseError: the configuration does not fit the version or the model.
         """
+        check_tactic_sources(self.info, config.tactic_sources or ())
         heard = Log(log, progress)
         request, needed = _build_request(model, config, timing_cache)
         request |= {"shared_timing_cache": shared_timing_cache}
@@ -146,7 +150,10 @@ class Worker:
             self._link.need(needed)
             answer, _ = self._link.ask(request, timeout=timeout, heard=heard.hear)
             if timing_cache is not None:
+                if not answer["timing_cache_fits"] and timing_cache not in self._caches:
+                    heard.remark(keep_aside(timing_cache))
                 self._link.fetch(answer["timing_cache"]["sha256"], timing_cache)
+                self._caches.add(timing_cache)
         except Lost as lost:
             heard.last.extend(line for line in lost.printed if f"noise: {line}" not in heard.last)
             return {"status": "lost", "message": failures.lost_connection(self.info.name, lost)}

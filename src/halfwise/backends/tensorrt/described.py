@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from halfwise.backends.tensorrt.worker import NEWEST_CHECKED
+from halfwise.errors import UsageError
 from halfwise.records import EngineTensor, Profile, ShapeRange, TensorName, WorkerInfo
 
 RUN_VERSIONS = ("8.6.0",)
@@ -74,7 +75,7 @@ def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) ->
     """Return what a `hello` answer tells of worker `name`, started by `command`."""
     gpu = answer["gpus"][0] if answer["gpus"] else {}
     environment = answer["environment"]
-    return WorkerInfo(
+    info = WorkerInfo(
         name=name,
         command=tuple(command),
         tensorrt=answer["tensorrt"],
@@ -85,10 +86,20 @@ def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) ->
         memory_bytes=gpu.get("memory"),
         free_bytes=gpu.get("free"),
         typing=tuple(answer["typing"]),
+        tactic_sources=tuple(answer["tactic_sources"]),
         tf32_override=environment.get("NVIDIA_TF32_OVERRIDE"),
         trouble=_trouble(answer),
-        notes=tuple(_notes(answer)),
     )
+    return info.model_copy(update={"notes": tuple(_notes(info, answer))})
+
+
+def check_tactic_sources(info: WorkerInfo, names: Sequence[str]) -> None:
+    """Raise UsageError where the worker's TensorRT lacks a tactic source."""
+    if unknown := [name for name in names if name not in info.tactic_sources]:
+        raise UsageError(
+            f"TensorRT {info.tensorrt} has no tactic source {', '.join(unknown)}.",
+            f"--tactic-sources takes {', '.join(info.tactic_sources)}.",
+        )
 
 
 def _trouble(answer: Mapping[str, Any]) -> str:
@@ -96,19 +107,14 @@ def _trouble(answer: Mapping[str, Any]) -> str:
     return " ".join(text if text.endswith(".") else f"{text}." for text in found)
 
 
-def _notes(answer: Mapping[str, Any]) -> list[str]:
+def _notes(info: WorkerInfo, answer: Mapping[str, Any]) -> list[str]:
     notes = []
-    version = answer["tensorrt"]
-    if version is not None:
-        notes.append(_standing(version))
+    if info.tensorrt is not None:
+        notes.append(_standing(info.tensorrt))
         there = [word for key, word in _FEATURES.items() if answer["features"].get(key)]
         notes.append(f"has {', '.join(there)}" if there else "has none of the newer features")
-    override = answer["environment"].get("NVIDIA_TF32_OVERRIDE")
-    if override is not None:
-        state = "off" if override == "0" else "as each kernel likes"
-        notes.append(
-            f"NVIDIA_TF32_OVERRIDE={override} there switches TF32 {state}, for all engines"
-        )
+    if info.tf32_remark:
+        notes.append(info.tf32_remark.rstrip("."))
     notes.append(f"keeps files in {answer['cache']} on {answer['host']}")
     return notes
 

@@ -24,6 +24,8 @@ _ERRORS: dict[str, type[HalfwiseError]] = {
     "gpu-missing": BackendMissing,
     "plugin": BackendMissing,
     "typing": UsageError,
+    "option": UsageError,
+    "lock": UsageError,
     "profile": CaseError,
     "shape": CaseError,
     "dtype": CaseError,

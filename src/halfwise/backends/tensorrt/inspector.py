@@ -16,7 +16,7 @@ from halfwise.backends.tensorrt.kernels import data_type, layer_precision
 from halfwise.backends.tensorrt.names import Listed, NodeFinder
 from halfwise.errors import RunFailed
 from halfwise.graph.model import Network
-from halfwise.records import EngineLayer, NodeName
+from halfwise.records import EngineLayer, NetworkLayer, NodeName
 
 _SIDES = ("Inputs", "Outputs")
 _SCALES = re.compile(r"_(?:alpha|beta)$")
@@ -24,7 +24,11 @@ _SCALES = re.compile(r"_(?:alpha|beta)$")
 
 
 def engine_layers(
-    text: str | bytes, network: Network | None = None, *, tf32: bool = True
+    text: str | bytes,
+    network: Network | None = None,
+    *,
+    tf32: bool = True,
+    built: Sequence[NetworkLayer] = (),
 ) -> tuple[EngineLayer, ...]:
     """Return the layers of an engine in its order, every one that is listed.
 
@@ -33,13 +37,14 @@ def engine_layers(
         network: The model that the engine was built from. Without it the nodes of a fused block of
             TensorRT 8 are its first and last at most, and other names are not checked.
         tf32: Whether the engine may use TF32; see `kernels.layer_precision`.
+        built: Layers of the network before fusion, in its order, where the build told them.
 
     Raises:
         RunFailed: `text` is no list of layers, or ends early.
     """
     raw = _raw_layers(text)
     listed = [_listed(entry) for entry in raw]
-    finder = NodeFinder(network, listed)
+    finder = NodeFinder(network, listed, built)
     return tuple(
         _layer(entry, finder.nodes(layer), tf32=tf32)
         for entry, layer in zip(raw, listed, strict=True)

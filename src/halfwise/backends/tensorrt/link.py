@@ -21,7 +21,7 @@ _COMPLAINTS = 200
 
 LogListener = Callable[[str, str], None]
 """Takes severity and text of a line: those of TensorRT ("info", "warning", "error" …), "output" of
-its process, "noise" of the command around it, "waiting" for the GPU."""
+its process, "noise" of the command around it, "waiting" for the GPU, a "remark" of halfwise."""
 ProgressListener = Callable[[str, int, int], None]
 """Takes a phase of the build, its finished steps and all of its steps."""
 
@@ -70,10 +70,14 @@ class Log:
         elif kind == "started":
             self._started = time.monotonic()
 
+    def remark(self, text: str) -> None:
+        """Take a line that halfwise itself has to say."""
+        self._line("remark", text)
+
     def _line(self, severity: str, text: str) -> None:
         line = f"{severity}: {text}"
         self.last.append(line)
-        serious = severity in ("warning", "error", "internal_error")
+        serious = severity in ("warning", "error", "internal_error", "remark")
         if serious and len(self.complaints) < _COMPLAINTS:
             self.complaints.append(line)
         if self._listener is not None:

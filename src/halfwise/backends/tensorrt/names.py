@@ -4,7 +4,8 @@ From 8.6 on, `Metadata` names them, as onnx-tensorrt wrote each (`processMetadat
 NAME | property | …]`, joined by U+001E and U+001F. Without it there is the layer's name: `a + b`,
 `PWN(a, PWN(b))`, and from Myelin `a+b_myl0_2`. A fused block of TensorRT 8 has no metadata, and is
 called `{ForeignNode[a...b]}` after its first and last layer, which often are TensorRT's own; but it
-names the tensors that it reads and gives. Layers that reformat, and those that TensorRT adds for
+names the tensors that it reads and gives, and `(Unnamed Layer* 7) [Shuffle]` is the layer of that
+index in the network. Layers that reformat, and those that TensorRT adds for
 itself, compute no node.
 """
 
@@ -15,13 +16,14 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from halfwise.graph.model import Network, node_name
-from halfwise.records import NodeName
+from halfwise.records import NetworkLayer, NodeName
 
 _ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f,]|\s*\[ONNX Layer: |\s*$)", re.DOTALL)
 _BLOCK = re.compile(r"^\{ForeignNode\[(.*)\.\.\.(.*)\]\}$", re.DOTALL)
 _PROFILE = re.compile(r" \[profile \d+\]$")
 _MYELIN = re.compile(r"_myl\d+_\d+$")
 _JOINT = re.compile(r" \+ |, |PWN\(")
+_UNNAMED = re.compile(r"^\(Unnamed Layer\* (\d{1,9})\)")
 _REFORMAT = "Reformatting CopyNode"
 _OWN = re.compile(r"^Reformat|^\(Unnamed Layer\*|^\[|^__|^_gemm|\] ?copy$| copy$|HostCopy\]$")
 """Names of layers that stand for no node of a model."""
@@ -47,8 +49,14 @@ class Listed:
 class NodeFinder:
     """Maps layers to nodes; with a network, to its nodes only, those in bodies included."""
 
-    def __init__(self, network: Network | None, layers: Sequence[Listed]) -> None:
-        """Take the network, and all layers of the engine in its order."""
+    def __init__(
+        self,
+        network: Network | None,
+        layers: Sequence[Listed],
+        built: Sequence[NetworkLayer] = (),
+    ) -> None:
+        """Take the model, all layers of the engine, and those before fusion, each in its order."""
+        self._built = built
         self._known: dict[str, NodeName] | None = None
         self._blocks: dict[str, tuple[NodeName, ...]] = {}
         if network is not None:
@@ -104,7 +112,8 @@ class NodeFinder:
 
         They are what leads to its outputs, from its inputs on, and is in no other layer. Blocks are
         taken in the engine's order, so what leads to one has its layer already. Where TensorRT
-        alone knows an output, a single such block has what is left.
+        alone knows an output, a single such block has what is left; of several, each has what is
+        left of the network's layers between its first and its last, and what leads there.
         """
         blocks, taken = [], set[NodeName]()
         for layer in layers:
@@ -122,26 +131,42 @@ class NodeFinder:
         tensors = _Tensors(values, layers)
         order = list(network.nodes())
         found: dict[str, tuple[NodeName, ...]] = {}
-        open_ended = []
+        open_ended: dict[str, set[ir.Value]] = {}
         for block in blocks:
             name = _PROFILE.sub("", block.name)
             if name in found:
                 continue
             ends = [tensors.value(output) for output in block.outputs]
-            if not ends or None in ends:
-                open_ended.append(name)
             start = {v.producer() for v in ends if v is not None}
             last = _BLOCK.search(name)
             named = set(self._named(last[2])) if last else set()
             start |= {n for n in order if node_name(n) in named}
             borders = {v for v in map(tensors.value, block.inputs) if v is not None}
+            if not ends or None in ends:
+                open_ended[name] = borders
             inside = _leading_to(start, borders, taken)
             found[name] = tuple(node_name(n) for n in order if n in inside)
             taken |= set(found[name])
-        if len(open_ended) == 1:
-            own = {*found[open_ended[0]], *(n for n in map(node_name, order) if n not in taken)}
-            found[open_ended[0]] = tuple(n for n in map(node_name, order) if n in own)
+        for name, borders in open_ended.items():
+            own = order if len(open_ended) == 1 else self._between(name, order)
+            left = {node_name(n) for n in _leading_to(own, borders, taken)}
+            found[name] = tuple(n for n in map(node_name, order) if n in {*found[name], *left})
+            taken |= left
         return found
+
+    def _between(self, block: str, nodes: Sequence[ir.Node]) -> list[ir.Node]:
+        """Return those of `nodes` that the network's layers between a block's ends were made of."""
+        places = {layer.name: index for index, layer in enumerate(self._built)}
+        match = _BLOCK.search(block)
+        ends = [
+            int(own[1]) if (own := _UNNAMED.match(part)) else places[part]
+            for part in (" + ".join(match.groups()).split(" + ") if match else ())
+            if _UNNAMED.match(part) or part in places
+        ]
+        if len(ends) < 2:
+            return []
+        inside = {n for layer in self._built[min(ends) : max(ends) + 1] for n in layer.nodes}
+        return [n for n in nodes if node_name(n) in inside]
 
 
 class _Tensors:

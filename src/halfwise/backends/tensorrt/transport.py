@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from halfwise.backends.tensorrt import worker
+from halfwise.backends.tensorrt.shells import remote_shells
 from halfwise.backends.tensorrt.worker import Unpacker, pack
 
 GRACE = 30.0
@@ -75,12 +76,11 @@ def full_command(command: Sequence[str], source_bytes: int) -> list[str]:
     """Return `command` with the bootstrap behind it.
 
     `ssh` joins its words for the remote shell to parse, so the bootstrap is quoted once for every
-    `ssh` in the command; docker, podman and kubectl pass words on as they are.
+    `ssh` that is run; docker, podman and kubectl pass words on as they are.
     """
     bootstrap = _BOOTSTRAP % source_bytes
-    for word in command:
-        if Path(word).name == "ssh":
-            bootstrap = shlex.quote(bootstrap)
+    for _ in range(remote_shells(command)):
+        bootstrap = shlex.quote(bootstrap)
     return [*command, "-c", bootstrap]
 
 

@@ -639,9 +639,20 @@ def whole_gpu(uuid, wait):
     """Hold the lock of a GPU: parallel builds disturb each other's tactic timing.
 
     `wait` is called where another build has it. The system frees it however this process ends.
+    `HALFWISE_LOCK_FOLDER` is where it lies; containers have temporary folders of their own.
+
+    Raises:
+        Refused: it cannot be made there.
     """
-    path = os.path.join(tempfile.gettempdir(), f"halfwise-{uuid}.lock")
-    descriptor = _lock_file(path)
+    folder = os.environ.get("HALFWISE_LOCK_FOLDER") or tempfile.gettempdir()
+    try:
+        descriptor = _lock_file(os.path.join(folder, f"halfwise-{uuid}.lock"))
+    except OSError as error:
+        raise Refused(
+            "lock",
+            f"The lock of the GPU cannot be made: {error}.",
+            "HALFWISE_LOCK_FOLDER names a folder on the worker's side that can be written.",
+        )
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -783,6 +794,7 @@ class Service:
             },
             "tensorrt": None,
             "typing": [],
+            "tactic_sources": [],
             "features": {},
             "gpus": [],
         }
@@ -790,6 +802,7 @@ class Service:
             trt = self.trt()
             found["tensorrt"] = trt.__version__
             found["typing"] = typing_regimes(trt)
+            found["tactic_sources"] = sorted(trt.TacticSource.__members__)
             found["features"] = {
                 "bf16": _by_name(trt.DataType, "BF16") is not None,
                 "progress": hasattr(trt, "IProgressMonitor"),
@@ -904,13 +917,15 @@ class Service:
         trt = self.trt()
         run = self._bound(request, payload)
         try:
-            self.tell("started")
-            run.copy_in()
-            run.execute()
-            inspector = run.engine.create_engine_inspector()
-            inspector.execution_context = run.context
-            text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
-            times = run.profile(request.get("iterations", 20))
+            # A build on this GPU would disturb the times.
+            with whole_gpu(self.cuda().facts()["uuid"], lambda: self.tell("waiting")):
+                self.tell("started")
+                run.copy_in()
+                run.execute()
+                inspector = run.engine.create_engine_inspector()
+                inspector.execution_context = run.context
+                text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
+                times = run.profile(request.get("iterations", 20))
         finally:
             run.free()
         return {"milliseconds": times}, text.encode("utf-8", "surrogateescape")
@@ -1343,14 +1358,15 @@ def _debug_listener(trt, cuda):
 # ----------------------------------------------------------------------------------------- build
 
 
-_NEVER_CONSTRAINED = frozenset(
+NEVER_CONSTRAINED = frozenset(
     (
         *("ASSERTION", "CAST", "CONDITION", "CONDITIONAL_INPUT", "CONDITIONAL_OUTPUT", "CONSTANT"),
         *("DEQUANTIZE", "DYNAMIC_QUANTIZE", "ITERATOR", "LOOP_OUTPUT", "NON_ZERO", "PLUGIN"),
         *("PLUGIN_V2", "PLUGIN_V3", "QUANTIZE", "RECURRENCE", "SHAPE", "TRIP_LIMIT"),
     )
 )
-"""Kinds of layers that take no precision: `castLayer.cpp` asserts, the others compute nothing."""
+"""Kinds of layers that take no precision: `castLayer.cpp` asserts, the others compute nothing.
+Recipes get this, `layer_nodes` and `pin_to_fp32` from here."""
 
 
 class Build:
@@ -1386,7 +1402,7 @@ class Build:
         options = builder.create_builder_config()
         self._configure(options)
         self._add_profiles(builder, network, options)
-        cache = self._set_timing_cache(options)
+        cache, fits = self._set_timing_cache(options)
         started = time.monotonic()
         plan = builder.build_serialized_network(network, options)
         seconds = time.monotonic() - started
@@ -1395,6 +1411,7 @@ class Build:
         return {
             "engine": self.service.store.write(bytes(plan)),
             "timing_cache": self._save_timing_cache(options, cache),
+            "timing_cache_fits": fits,
             "seconds": seconds,
             "layers": [
                 [layer.name, layer.type.name, names, index in constrained]
@@ -1452,7 +1469,7 @@ class Build:
             asked = keep.intersection(names)
             if not asked:
                 continue
-            if self._pin(layer):
+            if pin_to_fp32(self.trt, layer):
                 constrained.add(index)
                 for name in asked:
                     why.pop(name, None)
@@ -1460,27 +1477,6 @@ class Build:
                 for name in asked & why.keys():
                     why[name] = f"its layer ({layer.type.name}) takes no precision"
         return constrained, why
-
-    def _pin(self, layer):
-        """Pin a layer and its float outputs to FP32; return whether it takes a precision."""
-        trt = self.trt
-        floats = [
-            i
-            for i in range(layer.num_outputs)
-            if layer.get_output(i) is not None
-            and layer.get_output(i).dtype in (trt.float32, trt.float16)
-            and not layer.get_output(i).is_shape_tensor
-        ]
-        # 8.5 parses a Cast into an Identity that changes the type.
-        casts = layer.type.name == "IDENTITY" and (
-            layer.get_input(0).dtype != layer.get_output(0).dtype
-        )
-        if layer.type.name in _NEVER_CONSTRAINED or casts or not floats:
-            return False
-        layer.precision = trt.float32
-        for index in floats:
-            layer.set_output_type(index, trt.float32)
-        return True
 
     def _mark(self, network, layers):
         wanted, debug = set(self.config["outputs"]), set(self.config["debug"])
@@ -1520,7 +1516,7 @@ class Build:
         if config["optimization_level"] is not None:
             if not hasattr(options, "builder_optimization_level"):
                 text = f"TensorRT {trt.__version__} has no builder optimization level."
-                raise Refused("build", text, "Leave --optimization-level out.")
+                raise Refused("option", text, "Leave --optimization-level out.")
             options.builder_optimization_level = config["optimization_level"]
         if config["tactic_sources"] is not None:
             options.set_tactic_sources(self._tactic_sources(config["tactic_sources"]))
@@ -1544,7 +1540,7 @@ class Build:
             member = _by_name(self.trt.TacticSource, name)
             if member is None:
                 text = f"TensorRT {self.trt.__version__} has no tactic source {name}."
-                raise Refused("build", text, "Look at --tactic-sources.")
+                raise Refused("option", text, "Look at --tactic-sources.")
             sources |= 1 << int(member)
         return sources
 
@@ -1594,6 +1590,10 @@ class Build:
         return os.path.join(self.service.store.root, "timing", name + ".cache")
 
     def _set_timing_cache(self, options):
+        """Return the cache, and whether it is the one that was given: a new one where that fails.
+
+        8.6.0 refused even caches of its own, where Myelin had compiled something (H200).
+        """
         data = b""
         if self.request.get("timing_cache"):
             data = self.service.store.read(self.request["timing_cache"])
@@ -1602,10 +1602,11 @@ class Build:
                 with open(self._timing_path(), "rb") as file:
                     data = file.read()
         cache = options.create_timing_cache(data)
-        if cache is None or not options.set_timing_cache(cache, False):
-            cache = options.create_timing_cache(b"")
-            options.set_timing_cache(cache, False)
-        return cache
+        if cache is not None and options.set_timing_cache(cache, False):
+            return cache, True
+        cache = options.create_timing_cache(b"")
+        options.set_timing_cache(cache, False)
+        return cache, False
 
     def _save_timing_cache(self, options, cache):
         data = bytes(cache.serialize())
@@ -1617,18 +1618,38 @@ class Build:
 def layer_nodes(layer):
     """Return the names of the ONNX nodes that a network layer was parsed from, by its metadata.
 
-    `[ONNX Layer: NAME]`, perhaps several, perhaps followed by ` | Local Function: …`. Before 8.6
-    layers have no metadata, and their own name begins with the node's.
+    `[ONNX Layer: NAME]`, perhaps several, perhaps with ` | Local Function: …` behind the name.
+    Before 8.6 layers have no metadata, and their own name begins with the node's.
     """
     metadata = getattr(layer, "metadata", None)
     if metadata is None:
         return [layer.name]
     names = []
     for part in metadata.split("[ONNX Layer: ")[1:]:
-        name = part.split(" | Local Function: ")[0]
-        end = name.rfind("]")
-        names.append(name[:end] if end >= 0 else name)
+        name, local, _ = part.partition(" | Local Function: ")
+        end = -1 if local else name.rfind("]")
+        names.append(name if end < 0 else name[:end])
     return names
+
+
+def pin_to_fp32(trt, layer):
+    """Set a layer and its float outputs to FP32; return whether it takes a precision."""
+    outputs = [layer.get_output(i) for i in range(layer.num_outputs)]
+    floats = [
+        i
+        for i, tensor in enumerate(outputs)
+        if tensor is not None
+        and tensor.dtype in (trt.float32, trt.float16)
+        and not tensor.is_shape_tensor
+    ]
+    # 8.5 parses a Cast into an Identity that changes the type.
+    casts = layer.type.name == "IDENTITY" and layer.get_input(0).dtype != outputs[0].dtype
+    if layer.type.name in NEVER_CONSTRAINED or casts or not floats:
+        return False
+    layer.precision = trt.float32
+    for index in floats:
+        layer.set_output_type(index, trt.float32)
+    return True
 
 
 def _parser_error(error):

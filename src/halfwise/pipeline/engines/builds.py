@@ -131,7 +131,8 @@ class Builds:
                 self.worker.forget(engine)
 
     def _hear(self, severity: str, text: str) -> None:
-        if severity == "waiting":  # that may take minutes, without any other sign
+        # To wait may take minutes, without any other sign.
+        if severity in ("waiting", "remark"):
             self.watcher.note(text)
 
     def _recorded(

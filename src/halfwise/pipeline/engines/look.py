@@ -14,7 +14,7 @@ from halfwise.errors import CaseError
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
 from halfwise.records import (
-    BuildConfig,
+    BuildOutcome,
     EngineFile,
     Inspection,
     Latency,
@@ -38,7 +38,7 @@ def inspect_engine(
     network: Network | None = None,
     roles: Roles | None = None,
     asked: Mapping[NodeName, Precision] | None = None,
-    config: BuildConfig | None = None,
+    build: BuildOutcome | None = None,
     timeout: float | None = None,
 ) -> Inspection:
     """Return what an engine shows of itself; it runs once, and some more times for the clock.
@@ -51,7 +51,7 @@ def inspect_engine(
         network: The model that it was built from, where that is known.
         roles: Roles of its nodes.
         asked: What was asked for nodes.
-        config: How it was built, where that is known.
+        build: How it was built, where that is known.
         timeout: Seconds for each request.
 
     Raises:
@@ -65,7 +65,13 @@ def inspect_engine(
     latency: Latency | None = None
     try:
         text, milliseconds = worker.inspect(engine, profile, feeds, timeout)
-        layers = engine_layers(text, network, tf32=config is None or config.tf32)
+        config = None if build is None else build.config
+        layers = engine_layers(
+            text,
+            network,
+            tf32=config is None or config.tf32,
+            built=() if build is None else build.layers,
+        )
         proof = prove(layers, network, roles, asked or {}, milliseconds, config)
         latency = worker.time(engine, profile, feeds, timeout, seconds=0.5, iterations=100)
     except (EngineFailed, CaseError) as failed:

@@ -158,7 +158,7 @@ class Measure:
         text, milliseconds = self.worker.inspect(
             build.engine, profile, sample, self.engine_settings.run_timeout
         )
-        layers = engine_layers(text, self.network, tf32=build.config.tf32)
+        layers = engine_layers(text, self.network, tf32=build.config.tf32, built=build.layers)
         config = build.config
         return prove(layers, self.network, roles, asked, milliseconds, config, as_fp32=as_fp32)
 

@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from halfwise.backends.tensorrt.worker import NEVER_CONSTRAINED
 from halfwise.records import Profile, Recipe, ShapeRange, TensorName
 from halfwise.render.recipes.shell import facts
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _LINE_BYTES = 80
+_SINCE = {"CAST": (8, 6), "PLUGIN_V3": (10, 0), "DYNAMIC_QUANTIZE": (10, 9)}
+"""Kinds of layers that are newer than 8.5, by a version from which on all headers have them."""
 _ESCAPED = {ord(c): f"\\{c}" for c in '\\"?'}
 
 
@@ -17,6 +20,7 @@ def render(recipe: Recipe) -> dict[str, str]:
     # A backslash at its end would make the next line a comment too.
     comments = "".join(f"// {line}".rstrip("\\ ") + "\n" for line in facts(recipe))
     source = source.replace("// __FACTS__\n", comments, 1)
+    source = source.replace("    // __NEVER_CONSTRAINED__\n", _never_constrained(), 1)
     return {
         "build_engine.cpp": source.replace("// __RECIPE__\n", _data(recipe), 1),
         "CMakeLists.txt": (_TEMPLATES / "CMakeLists.txt").read_text(encoding="utf-8"),
@@ -32,6 +36,19 @@ def literal(text: str) -> str:
     pieces = [_ESCAPED.get(b, chr(b)) if 32 <= b < 127 else f"\\{b:03o}" for b in text.encode()]
     lines = [pieces[i : i + _LINE_BYTES] for i in range(0, len(pieces), _LINE_BYTES)] or [[]]
     return " ".join(f'"{"".join(line)}"' for line in lines)
+
+
+def _never_constrained() -> str:
+    """Return the cases of a switch for kinds of layers, where the headers have them."""
+    lines = []
+    for kind in sorted(NEVER_CONSTRAINED):
+        case = [f"    case trt::LayerType::k{kind}: return false;"]
+        if kind in _SINCE:
+            major, minor = _SINCE[kind]
+            same = f"(NV_TENSORRT_MAJOR == {major} && NV_TENSORRT_MINOR >= {minor})"
+            case = [f"#if NV_TENSORRT_MAJOR > {major} || {same}", *case, "#endif"]
+        lines += case
+    return "\n".join(lines) + "\n"
 
 
 def _data(recipe: Recipe) -> str:

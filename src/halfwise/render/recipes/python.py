@@ -1,9 +1,11 @@
 """A recipe as a Python script that needs TensorRT's bindings and nothing else."""
 
+import inspect
 import json
 import pprint
 from pathlib import Path
 
+from halfwise.backends.tensorrt.worker import NEVER_CONSTRAINED, layer_nodes, pin_to_fp32
 from halfwise.records import Recipe
 from halfwise.render.recipes.shell import facts
 
@@ -25,7 +27,18 @@ def script(recipe: Recipe, template: str) -> str:
         _read(template)
         .replace("# __FACTS__\n", "".join(f"# {line}\n" for line in facts(recipe)), 1)
         .replace("# __CONSTRAINTS__\n", _read("constraints.py.txt"), 1)
+        .replace("# __WORKER__\n", _from_worker(), 1)
         .replace("RECIPE = __RECIPE__", f"RECIPE = {literal}", 1)
+    )
+
+
+def _from_worker() -> str:
+    """Return what the worker itself sets constraints with, as source."""
+    kinds = pprint.pformat(sorted(NEVER_CONSTRAINED), width=96, compact=True)
+    functions = "\n\n".join(inspect.getsource(f) for f in (layer_nodes, pin_to_fp32))
+    return (
+        "# Kinds of layers that take no precision: a Cast asserts, the others compute nothing.\n"
+        f"NEVER_CONSTRAINED = {kinds}\n\n\n{functions}"
     )
 
 

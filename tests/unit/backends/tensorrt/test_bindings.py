@@ -400,8 +400,10 @@ def test_builds_refuse_what_the_version_lacks(version, serve) -> None:
         build(service, typing, low="bf16" if typing == "weak" else None)
     with refused("build") if version == "8.6.1" else contextlib.nullcontext():
         build(service, typing, debug=["h"])
-    with refused("build"):
+    with refused("option"):
         build(service, typing, tactic_sources=["CUBLAS_XL"])
+    with refused("option") if version == "11.4.0.106" else contextlib.nullcontext():
+        build(service, typing, tactic_sources=["CUDNN"])
 
 
 @pytest.mark.parametrize(
@@ -419,7 +421,9 @@ def test_failing_builds_are_refused_alike_everywhere(version, answers, code, ser
 
 def test_a_timing_cache_of_another_device_is_replaced(version, serve) -> None:
     scene = Scene(version, **{"IBuilderConfig.set_timing_cache": False})
-    assert build(serve(scene), "weak" if version in WEAK else "strong")["timing_cache"]
+    answer = build(serve(scene), "weak" if version in WEAK else "strong")
+    assert answer["timing_cache"]
+    assert not answer["timing_cache_fits"]
 
 
 def test_engines_are_described(version, serve) -> None:

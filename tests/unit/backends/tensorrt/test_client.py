@@ -84,6 +84,17 @@ def test_the_timing_cache_is_read_and_written(worker, model, tmp_path):
         assert path.read_bytes() == expected
 
 
+def test_a_timing_cache_that_is_not_taken_is_kept(worker, model, tmp_path):
+    path = tmp_path / "timing.cache"
+    path.write_bytes(b"of another GPU")
+    for remarks in (1, 0):
+        outcome = build(worker, model, timing_cache=path)
+        assert sum(line.startswith("remark: ") for line in outcome.log) == remarks
+    assert (tmp_path / "timing.cache.old").read_bytes() == b"of another GPU"
+    assert path.read_bytes() == b"of another GPU++"
+    assert sorted(p.name for p in tmp_path.glob("timing*")) == ["timing.cache", "timing.cache.old"]
+
+
 @pytest.mark.parametrize(
     ("how", "status", "name", "message"),
     [

@@ -2,7 +2,14 @@ from typing import Any
 
 import pytest
 
-from halfwise.backends.tensorrt.described import Description, described, profiles_of, worker_info
+from halfwise.backends.tensorrt.described import (
+    Description,
+    check_tactic_sources,
+    described,
+    profiles_of,
+    worker_info,
+)
+from halfwise.errors import UsageError
 from halfwise.records import EngineTensor, ShapeRange, TensorName
 
 GPU = {
@@ -22,6 +29,7 @@ HELLO = {
     "environment": {},
     "tensorrt": "8.6.0",
     "typing": ["weak"],
+    "tactic_sources": ["CUBLAS", "CUDNN"],
     "features": {"bf16": False, "layer_norm": True},
     "gpus": [GPU],
 }
@@ -73,11 +81,19 @@ def test_versions_say_how_well_they_are_known(version, standing):
     assert info(tensorrt=version).notes[0] == standing
 
 
-@pytest.mark.parametrize(("value", "state"), [("0", "off"), ("1", "as each kernel likes")])
-def test_an_override_of_tf32_is_told(value, state):
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_an_override_of_tf32_is_told(value):
     found = info(environment={"NVIDIA_TF32_OVERRIDE": value})
     assert found.tf32_override == value
-    assert any(f"={value} there switches TF32 {state}" in note for note in found.notes)
+    assert f"{found.notes[2]}." == found.tf32_remark
+
+
+def test_tactic_sources_that_the_version_lacks():
+    check_tactic_sources(info(), ("CUDNN",))
+    check_tactic_sources(info(tactic_sources=[]), ())
+    with pytest.raises(UsageError, match="has no tactic source FOO") as caught:
+        check_tactic_sources(info(), ("CUBLAS", "FOO"))
+    assert caught.value.hint == "--tactic-sources takes CUBLAS, CUDNN."
 
 
 def test_an_engine():

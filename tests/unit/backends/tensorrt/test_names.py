@@ -3,6 +3,7 @@ from hypothesis import strategies as st
 
 from halfwise.backends.tensorrt.names import Listed, NodeFinder
 from halfwise.graph.model import network_from_proto, node_name
+from halfwise.records import NetworkLayer, NodeName
 from tests.unit.graph.sketch import Sketch, f32
 
 BLOCK = "{ForeignNode[weight + (Unnamed Layer* 1) [Shuffle]...(Unnamed Layer* 7) [ElementWise]]}"
@@ -163,6 +164,32 @@ def test_a_single_block_whose_outputs_only_tensorrt_knows_has_what_is_left():
     block = Listed(BLOCK, "", ("Relu_0_out",), ("(Unnamed Layer* 689) [Shuffle]_output",))
     finder = NodeFinder(sketch.network(last), [Listed("Relu_0"), block])
     assert finder.nodes(block) == ("Mul_1", "Exp_2")
+
+
+def test_of_several_such_blocks_each_has_what_lies_between_its_ends_in_the_network():
+    network = chain("Relu", "Exp", "Tanh", "Abs", "Neg", "Sqrt", "Sin")
+    kinds = ("Relu_0", "", "Exp_1", "Tanh_2", "Abs_3", "", "Neg_4", "Sqrt_5", "", "Sin_6", "")
+    built = [
+        NetworkLayer(
+            name=node or f"(Unnamed Layer* {index}) [Shuffle]",
+            type="SHUFFLE",
+            nodes=(NodeName(node),) if node else (),
+        )
+        for index, node in enumerate(kinds)
+    ]
+    first = "{ForeignNode[w + (Unnamed Layer* 1) [Shuffle]...(Unnamed Layer* 5) [Shuffle]]}"
+    # A block may hold what the network has before its first: what leads there.
+    second = "{ForeignNode[Sqrt_5...(Unnamed Layer* 10) [Shuffle]]}"
+    unknown = ("(Unnamed Layer* 5) [Shuffle]_output",)
+    layers = [
+        Listed("Relu_0", "", ("x",), ("Relu_0_out",)),
+        Listed(first, "", ("Relu_0_out",), unknown),
+        Listed(second, "", unknown, ("Reformatted Output Tensor 0",)),
+    ]
+    finder = NodeFinder(network, layers, built)
+    assert finder.nodes(layers[1]) == ("Exp_1", "Tanh_2", "Abs_3")
+    assert finder.nodes(layers[2]) == ("Neg_4", "Sqrt_5", "Sin_6")
+    assert NodeFinder(network, layers).nodes(layers[1]) == ()
 
 
 @given(st.text(), st.text(), st.text(), st.text())

@@ -104,6 +104,8 @@ def test_hello(fake_worker: Command, version: str, typing: list[str]) -> None:
     assert hello["gpus"][0]["compute_capability"] == "9.0"
     assert hello["gpus"][0]["memory"] == 8 << 30
     assert hello["features"]["progress"] == (version != "8.6.1")
+    assert ("CUDNN" in hello["tactic_sources"]) == (version != "11.4.0")
+    assert "JIT_CONVOLUTIONS" in hello["tactic_sources"]
 
 
 def test_hello_without_tensorrt_or_gpu(fake_worker: Command) -> None:
@@ -418,6 +420,21 @@ def test_timing_cache_goes_round(worker: Pipe) -> None:
     assert b"other" in data
 
 
+def test_a_timing_cache_that_is_not_taken_is_told(fake_worker: Command) -> None:
+    with Pipe(fake_worker()) as pipe:
+        own = pipe.build(SQUARES, profiles=PROFILE)
+        assert own["timing_cache_fits"]
+        taken = own["timing_cache"]["sha256"]
+        for cache, fits in ((taken, True), (pipe.put(b"garbage" * 9), False)):
+            request = pipe.build_request(SQUARES, profiles=PROFILE) | {"timing_cache": cache}
+            answer = pipe.ask("build", **request)
+            assert answer["timing_cache_fits"] == fits
+            built(answer)
+    with Pipe(fake_worker("10.0.1")) as pipe:
+        request = pipe.build_request(SQUARES, profiles=PROFILE, typing="weak")
+        assert not pipe.ask("build", **request | {"timing_cache": taken})["timing_cache_fits"]
+
+
 def test_progress_is_told_where_the_version_knows_it(fake_worker: Command) -> None:
     with Pipe(fake_worker("10.0.1")) as pipe:
         answer = pipe.build(SQUARES, profiles=PROFILE, typing="weak")
@@ -644,6 +661,37 @@ def test_builds_on_one_gpu_wait_for_one_another(fake_worker: Command, tmp_path: 
     kinds = [h["kind"] for h in answer.before if h["kind"] in ("waiting", "started")]
     assert kinds == ["waiting", "started"]
     built(answer)
+
+
+@pytest.mark.parametrize("op", ["time", "inspect"])
+def test_times_are_taken_alone(fake_worker: Command, tmp_path: Path, op: str) -> None:
+    counts = tmp_path / "worker-counts" / "build"
+    with Pipe(fake_worker(pace={"build": 2.0})) as first, Pipe(fake_worker()) as second:
+        engine = built(second.build(SQUARES, profiles=PROFILE))
+        first.send("build", **first.build_request(SQUARES, profiles=PROFILE))
+        wait_for(lambda: counts.stat().st_size == 2)
+        answer = second.run(engine, op, x=LARGE)
+    kinds = [h["kind"] for h in answer.before if h["kind"] in ("waiting", "started")]
+    assert kinds == ["waiting", "started"]
+    assert answer["kind"] == "result"
+
+
+def test_containers_can_share_the_lock(fake_worker: Command, tmp_path: Path) -> None:
+    shared = tmp_path / "locks"
+    shared.mkdir()
+    lock = {"HALFWISE_LOCK_FOLDER": str(shared)}
+    apart = [lock | {"TMPDIR": str(tmp_path / f"worker-{name}")} for name in ("tmp", "counts")]
+    paced = fake_worker(pace={"build": 3.0}, environment=apart[0])
+    with Pipe(paced) as first, Pipe(fake_worker(environment=apart[1])) as second:
+        second.ask("hello")
+        first.send("build", **first.build_request(SQUARES, profiles=PROFILE))
+        wait_for((tmp_path / "worker-counts" / "build").exists)
+        answer = second.build(SQUARES, profiles=PROFILE)
+    assert "waiting" in [h["kind"] for h in answer.before]
+    built(answer)
+    with Pipe(fake_worker(environment={"HALFWISE_LOCK_FOLDER": "/no/such/folder"})) as pipe:
+        message = refused(pipe.build(SQUARES, profiles=PROFILE), "lock")
+    assert "/no/such/folder" in message
 
 
 def test_a_lost_supervisor_takes_the_child_with_it(fake_worker: Command) -> None:

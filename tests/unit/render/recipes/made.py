@@ -73,3 +73,15 @@ def words_of(script: str) -> list[str]:
     `shlex` takes an escaped line break for a word of its own, where a shell goes on.
     """
     return shlex.split(script.split("exit 1\n", 1)[1].replace(" \\\n    ", " "))
+
+
+METADATA: tuple[tuple[str, list[str]], ...] = (
+    ("[ONNX Layer: conv]", ["conv"]),
+    ("[ONNX Layer: a[0]]", ["a[0]"]),
+    ("[ONNX Layer: a] [ONNX Layer: b[1]]", ["a", "b[1]"]),
+    ("[ONNX Layer: a]\x1e[ONNX Layer: b]\x1f[ONNX Layer: c]", ["a", "b", "c"]),
+    ("[ONNX Layer: f/n[0] | Local Function: f]", ["f/n[0]"]),
+    ("", []),
+    ("of TensorRT's own", []),
+)
+"""What layers say of the nodes that they come from, and these nodes; by `layer_nodes`."""

@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from halfwise.backends.tensorrt.worker import NEVER_CONSTRAINED
 from halfwise.records import ShapeRange
 from halfwise.render.recipes.cpp import literal, render
-from tests.unit.render.recipes.made import NASTY, constraint, names, profile, recipe, strong
+from tests.unit.render.recipes.made import (
+    METADATA,
+    NASTY,
+    constraint,
+    names,
+    profile,
+    recipe,
+    strong,
+)
 
 ROOT = Path(__file__).resolve().parents[4]
 DECLARATIONS = ROOT / "tests" / "tensorrt_declarations"
@@ -136,6 +145,42 @@ def test_it_compiles_against_nvidias_headers(tmp_path):
     source = written(everything(made, tensorrt=f"{major}.{minor}"), tmp_path)
     done = compile_(source, "-fsyntax-only", *options)
     assert done.returncode == 0, done.stderr
+
+
+READS = """#define main built
+#include "build_engine.cpp"
+#undef main
+char const* nvinfer1::ILayer::getMetadata() const noexcept { return std::getenv("METADATA"); }
+int main()
+{
+    alignas(16) char room[64]{};
+    for (auto const& node : nodesOf(*reinterpret_cast<nvinfer1::ILayer*>(room)))
+    {
+        std::cout << node << '\\n';
+    }
+}
+"""
+
+
+@needs_compiler
+def test_it_reads_layers_as_the_worker_does(tmp_path):
+    written(recipe(), tmp_path)
+    source = tmp_path / "reads.cpp"
+    source.write_text(READS, encoding="utf-8")
+    # What it does not need is left out, and with that all of TensorRT.
+    small = ("-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections")
+    done = compile_(source, *small, "-o", tmp_path / "reads", *_declared("8.6"))
+    assert done.returncode == 0, done.stderr
+    for metadata, nodes in METADATA:
+        told = subprocess.run(
+            [tmp_path / "reads"], env={"METADATA": metadata}, capture_output=True, check=True
+        )
+        assert told.stdout.decode().split() == nodes
+
+
+def test_all_kinds_without_precision_are_there():
+    text = render(recipe())["build_engine.cpp"]
+    assert all(f"LayerType::k{kind}: return false;" in text for kind in NEVER_CONSTRAINED)
 
 
 def test_cmake_names_the_program():

@@ -5,17 +5,29 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfwise.backends.tensorrt.worker import NEVER_CONSTRAINED, layer_nodes
+from halfwise.render.recipes import polygraphy
 from halfwise.render.recipes.python import render
 from tests.bindings.api import VERSIONS, load
 from tests.bindings.reading import complaints
 from tests.unit.graph.sketch import Sketch
-from tests.unit.render.recipes.made import NASTY, constraint, names, profile, recipe, strong
+from tests.unit.render.recipes.made import (
+    METADATA,
+    NASTY,
+    constraint,
+    names,
+    profile,
+    recipe,
+    strong,
+)
 
 OLDEST = (3, 8)
 ROOT = Path(__file__).resolve().parents[4]
@@ -140,13 +152,42 @@ def test_it_builds_in_the_stand_in_of_each_version(made, version, status, words,
         assert "its SHA-256 differs" in built(given_recipe, version, tmp_path).stderr
 
 
-def built(made, version, folder):
+def test_a_timing_cache_that_is_not_taken_stays_as_it_is(tmp_path):
+    s = Sketch()
+    s.op("Pow", s.input("images", ["N", 3]), 2.0, name="pow")
+    model = tmp_path / "model.onnx"
+    onnx.save(s.proto("pow_out"), model)
+    sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
+    made = recipe(model="model.onnx", files={"model.onnx": sha256}, profiles=(profile(),))
+    cache = tmp_path / "t.cache"
+    cache.write_bytes(b"of another GPU")
+    done = built(made, "8.6.1", tmp_path, "--timing-cache", cache)
+    assert "stays as it is" in done.stdout
+    assert cache.read_bytes() == b"of another GPU"
+    cache.unlink()
+    assert built(made, "8.6.1", tmp_path, "--timing-cache", cache).returncode == 0
+    assert cache.read_bytes()
+
+
+def built(made, version, folder, *options):
     script = folder / "build_engine.py"
     script.write_text(render(made)["build_engine.py"], encoding="utf-8")
     paths = os.pathsep.join(map(str, (ROOT / "tests" / "fake_tensorrt", ROOT, ROOT / "src")))
     environment = {**os.environ, "PYTHONPATH": paths, "HALFWISE_FAKE_TENSORRT": version}
-    command = [sys.executable, script]
+    command = [sys.executable, script, *options]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize("file", ["build_engine.py", "constrain.py"])
+def test_it_reads_layers_as_the_worker_does(file):
+    text = (polygraphy.render if file == "constrain.py" else render)(recipe())[file]
+    made: dict[str, Any] = {"__name__": "recipe", "__file__": file}
+    exec(compile(text, file, "exec"), made)  # noqa: S102 - what a user would run
+    assert frozenset(made["NEVER_CONSTRAINED"]) == NEVER_CONSTRAINED
+    for metadata, nodes in METADATA:
+        layer = SimpleNamespace(metadata=metadata)
+        assert made["layer_nodes"](layer) == layer_nodes(layer) == nodes
+    assert made["layer_nodes"](SimpleNamespace(name="conv")) == ["conv"]
 
 
 def test_no_low_format():

@@ -65,8 +65,17 @@ ENGINES = (
         "timing-cache",
         "warning",
         r"(?i)timing ?cache (?:will not be used|.*(?:mismatch|invalid|incompatible|different))"
-        r"|invalid timing cache",
+        r"|invalid timing cache|myelinCache\.h::deserializeFromBuffer",
         "The timing cache does not fit this GPU or version, so kernels are timed anew.",
+        "Give it a file of its own for each GPU and version.",
+        f"{ISSUES}1413",
+    ),
+    Message(
+        "timing-cache-kept",
+        "warning",
+        r"did not take the timing cache .*\bIt is (?P<aside>.+) now",
+        "The timing cache that was given was not taken: it is {aside} now, and a new one was "
+        "written in its place.",
         "Give it a file of its own for each GPU and version.",
         f"{ISSUES}1413",
     ),

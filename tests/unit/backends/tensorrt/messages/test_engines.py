@@ -48,6 +48,16 @@ LINES = [
     ("timing-cache", "[2023-12-25 12:50:09][Error][TRT] 4: The timing cache will not be used!"),
     ("timing-cache", "WARN TRT: Detected invalid timing cache, setup a local cache instead"),
     (
+        "timing-cache",
+        "error: 1: [myelinCache.h::deserializeFromBuffer::52] Error Code 1: Myelin (Myelin error "
+        "from unknown graph)",
+    ),
+    (
+        "timing-cache-kept",
+        "remark: TensorRT did not take the timing cache t.cache: it is damaged. It is t.cache.old "
+        "now, and a new one was written.",
+    ),
+    (
         "timing-cache-local",
         "[I] [TRT] Local timing cache in use. Profiling results in this builder pass will not be "
         "stored.",
