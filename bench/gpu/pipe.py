@@ -115,6 +115,19 @@ class Pipe:
                 else:
                     logs.append(header)
 
+    def told(self) -> dict[str, Any]:
+        """Return where engines are built, as results have it."""
+        hello = self.ask("hello").header
+        gpu = hello["gpus"][0]
+        return {
+            "tactic_sources": ",".join(self._tactic_sources or ["default"]),
+            "gpu": gpu["name"],
+            "compute_capability": gpu["compute_capability"],
+            "driver": hello["driver"],
+            "tensorrt": hello["tensorrt"],
+            "worker_python": hello["python"],
+        }
+
     def put(self, data: bytes) -> str:
         """Bring bytes to the worker; return their SHA-256."""
         sha256 = hashlib.sha256(data).hexdigest()

@@ -178,14 +178,7 @@ def main() -> int:
     result.details = {}
     sources = given.tactic_sources.split(",") if given.tactic_sources else None
     with Pipe([given.trt_python], sources) as pipe:
-        told = pipe.ask("hello").header
-        gpu = told["gpus"][0]
-        result.machine |= {
-            "gpu": gpu["name"],
-            "driver": told["driver"],
-            "tensorrt": told["tensorrt"],
-            "tactic_sources": given.tactic_sources or "default",
-        }
+        result.machine |= pipe.told()
         for name in given.names:
             folder = ROOT / "examples" / "digits" if name == "digits" else given.models / name
             network = load_network(folder / "model.onnx")

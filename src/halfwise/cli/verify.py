@@ -127,7 +127,7 @@ def _repeat(
         "build_timeout",
         "run_timeout",
         *_WORKERS,
-        *api.repeating.RepeatOptions.__annotations__,
+        *api.RepeatOptions.__annotations__,
     }
     unfit = {
         **unfit,

@@ -1,0 +1,165 @@
+"""Runs `halfwise diagnose` and `compare` with real engines, and measures FP32, TF32 and FP16 apart.
+
+    python -m bench.gpu.triage --trt-python PYTHON [--models DIR] --work DIR NAME …
+
+NAME is `digits` or a folder of DIR with model.onnx and inputs.npz. Per model: the SNR of engines in
+FP32 without and with TF32 and in FP16 against ONNX Runtime, by a client of its own; what
+`diagnose` answers on each rung; where `compare` says that the FP16 engine's error is born.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from bench.figures import Figure, Result, equal, reported, table
+from bench.gpu.engines import samples_of
+from bench.gpu.jobs import Host
+from bench.gpu.pipe import Pipe, Refused
+from bench.runs import ROOT
+from halfwise import report
+from halfwise.backends.ort import Session
+from halfwise.graph.model import Network, load_network
+from halfwise.metrics.relative import relative_rms
+
+RESULTS = ROOT / "bench" / "results"
+SAME_DB = 60.0
+"""SNR of an FP32 engine that computes the same function; `diagnose` asks for it on rung 4."""
+MOST_SAMPLES = 4
+SECONDS = 400.0
+_FORMATS: Mapping[str, dict[str, Any]] = {
+    "FP32": {},
+    "TF32": {"tf32": True},
+    "FP16": {"low": "fp16", "tf32": True},
+}
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def snrs(network: Network, samples: Sequence[Arrays], pipe: Pipe) -> dict[str, float | str]:
+    """Return the worst output's SNR in dB of engines in each format, or why there is none."""
+    model = network.model.clone()
+    for value in model.graph.inputs:
+        if str(value.name) in samples[0]:
+            value.shape = ir.Shape(samples[0][str(value.name)].shape)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        ir.save(model, path)
+        data = path.read_bytes()
+    session = Session(network.model)
+    right = [session.run(sample) for sample in samples]
+    found: dict[str, float | str] = {}
+    for name, config in _FORMATS.items():
+        try:
+            engine = pipe.build(data, **config).header["engine"]["sha256"]
+            given = [pipe.run(engine, sample) for sample in samples]
+        except Refused as refused:
+            found[name] = str(refused)[:200]
+            continue
+        errors = [relative_rms(r[n], g[n]) for r, g in zip(right, given, strict=True) for n in r]
+        worst = max(errors)
+        found[name] = float(-20 * np.log10(worst)) if worst > 0 else float("inf")
+    return found
+
+
+def diagnosed(host: Host, model: Path, inputs: Path, work: Path) -> list[dict[str, Any]]:
+    """Return every rung of `halfwise diagnose`, as `run.json` has it."""
+    words = ["diagnose", str(model), "--inputs", str(inputs), *host.options()]
+    _command([*words, "-o", str(work / "run")], work / "diagnose.log")
+    return [r.model_dump(mode="json") for r in report(work / "run").diagnosis]
+
+
+def compared(host: Host, model: Path, inputs: Path, work: Path) -> tuple[int | None, str]:
+    """Return exit code and what `halfwise compare` prints of ONNX Runtime and an FP16 engine."""
+    words = ["compare", str(model), "--inputs", str(inputs), "--a", "ort", "--b", "engine:fp16"]
+    options = [o for o in host.options() if o not in ("--target", "tensorrt")]
+    return _command([*words, *options], work / "compare.log")
+
+
+def _command(words: Sequence[str], log: Path) -> tuple[int | None, str]:
+    line = [sys.executable, "-m", "halfwise", *words]
+    try:
+        done = subprocess.run(
+            line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS
+        )
+    except subprocess.TimeoutExpired as late:
+        text = (late.stdout or b"").decode() + (late.stderr or b"").decode()
+        log.write_text(text, encoding="utf-8")
+        return None, "took too long"
+    log.write_text(done.stderr + "\n" + done.stdout, encoding="utf-8")
+    return done.returncode, done.stdout
+
+
+def figures(
+    name: str, decibels: Mapping[str, float | str], rungs: Sequence[Mapping[str, Any]]
+) -> list[Figure]:
+    """Return what was measured, and whether rung 4 says of the FP32 engine what is so."""
+    found = [reported(f"{name}: SNR of the {n} engine (dB)", v) for n, v in decibels.items()]
+    fp32 = decibels.get("FP32")
+    fourth = next((r for r in rungs if r["rung"] == 4), None)
+    if fourth is not None and isinstance(fp32, float):
+        what = f"{name}: rung 4 calls the FP32 engine"
+        said = "right" if fourth["passed"] else "wrong"
+        found.append(equal(what, said, "right" if fp32 >= SAME_DB else "wrong", fourth["cause"]))
+    last = rungs[-1] if rungs else None
+    if last is not None:
+        outcome = "all rungs passed" if last["passed"] is not False else last["cause"]
+        found.append(reported(f"{name}: diagnosis ends at rung", last["rung"], outcome))
+    return found
+
+
+def measure(name: str, host: Host, pipe: Pipe, work: Path) -> tuple[list[Figure], dict[str, Any]]:
+    """Return figures and details of one model."""
+    folder = ROOT / "examples" / "digits" if name == "digits" else (host.models or Path()) / name
+    model, inputs = folder / "model.onnx", folder / "inputs.npz"
+    work.mkdir(parents=True)
+    network = load_network(model)
+    decibels = snrs(network, samples_of(inputs)[:MOST_SAMPLES], pipe)
+    started = time.monotonic()
+    rungs = diagnosed(host, model, inputs, work)
+    seconds = time.monotonic() - started
+    found = figures(name, decibels, rungs)
+    found.append(reported(f"{name}: diagnose (s)", seconds))
+    code, told = compared(host, model, inputs, work)
+    first = re.search(r"[Ff]irst divergence.*", told)
+    what = f"{name}: compare ONNX Runtime with the FP16 engine, exit code"
+    found.append(reported(what, str(code), first[0] if first else ""))
+    return found, {"diagnosis": rungs, "compare": told.splitlines()}
+
+
+def main() -> int:
+    """Measure the models that the command line names; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("--trt-python", required=True, help="interpreter that imports tensorrt")
+    parser.add_argument("--tactic-sources", default="", help="comma-separated; default: all")
+    parser.add_argument("--models", type=Path, help="folder of the published models")
+    parser.add_argument("--work", type=Path, required=True, help="takes runs and logs")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    host = Host(given.trt_python, given.tactic_sources, given.models)
+    command = f"python -m bench.gpu.triage --trt-python PYTHON --work DIR {' '.join(given.names)}"
+    result = Result("gpu_triage", command, [], None)
+    result.details = {}
+    with Pipe([host.trt_python], host.sources()) as pipe:
+        result.machine |= pipe.told()
+        for name in given.names:
+            found, result.details[name] = measure(name, host, pipe, given.work / name)
+            result.figures += found
+            result.save(given.results)
+            print(table([result]), flush=True)
+    return 0 if result.reached else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
