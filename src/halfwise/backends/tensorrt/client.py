@@ -127,7 +127,7 @@ class Worker:
         """
         check_tactic_sources(self.info, config.tactic_sources or ())
         heard = Log(log, progress)
-        request, needed = _build_request(model, config, timing_cache)
+        request, needed = transfer.build_request(model, config, timing_cache)
         request |= {"shared_timing_cache": shared_timing_cache}
         request |= {"severity": "verbose" if verbose else "info"}
         ended = self._attempt(model, request, needed, timing_cache, timeout, heard)
@@ -327,27 +327,6 @@ class Worker:
             if path is not None:
                 self._link.need({engine.sha256: path})
             return self._link.ask(request, payload, timeout=timeout, heard=log.hear)
-
-
-def _build_request(
-    model: Path, config: BuildConfig, timing_cache: Path | None
-) -> tuple[dict[str, Any], dict[str, Path]]:
-    """Return the request, and the files that it needs by their SHA-256."""
-    files = transfer.model_files(model)
-    needed = {files.hashes[name]: path for name, path in files.paths.items()}
-    request: dict[str, Any] = {
-        "op": "build",
-        "model": {
-            "main": files.main,
-            "files": [{"name": name, "sha256": sha} for name, sha in files.hashes.items()],
-        },
-        "config": config.model_dump(mode="json", exclude={"model_sha256"}),
-        "timing_cache": None,
-    }
-    if timing_cache is not None and timing_cache.exists():
-        request["timing_cache"] = transfer.file_sha256(timing_cache)
-        needed[request["timing_cache"]] = timing_cache
-    return request, needed
 
 
 def _layer(name: str, kind: str, nodes: Sequence[Any], constrained: bool) -> NetworkLayer:

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.external import external_files
+from halfwise.records import BuildConfig
 
 CHUNK = 8 << 20
 """Bytes that travel in one frame."""
@@ -67,6 +68,36 @@ def file_sha256(path: Path) -> str:
     for chunk in _chunks(path):
         digest.update(chunk)
     return digest.hexdigest()
+
+
+def build_request(
+    model: Path, config: BuildConfig, timing_cache: Path | None
+) -> tuple[dict[str, Any], dict[str, Path]]:
+    """Return the request for a build, and the files that it needs by their SHA-256.
+
+    Args:
+        model: ONNX file; its external data lies beside it.
+        config: What decides about the engine.
+        timing_cache: File that goes along where it exists.
+
+    Raises:
+        CaseError: see `model_files`.
+    """
+    files = model_files(model)
+    needed = {files.hashes[name]: path for name, path in files.paths.items()}
+    request: dict[str, Any] = {
+        "op": "build",
+        "model": {
+            "main": files.main,
+            "files": [{"name": name, "sha256": sha} for name, sha in files.hashes.items()],
+        },
+        "config": config.model_dump(mode="json", exclude={"model_sha256"}),
+        "timing_cache": None,
+    }
+    if timing_cache is not None and timing_cache.exists():
+        request["timing_cache"] = file_sha256(timing_cache)
+        needed[request["timing_cache"]] = timing_cache
+    return request, needed
 
 
 def put(ask: Ask, sha256: str, path: Path) -> None:
