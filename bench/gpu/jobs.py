@@ -51,6 +51,7 @@ class Job:
         fast: Whether its latency is judged, at batch `BATCH`.
         bisect: Whether Polygraphy bisects it for comparison.
         seconds: When to give up on `halfwise fix`.
+        repeat: Whether the verdict of the run is repeated: `verify RUN --target tensorrt`.
         published: Folder of a published model that is not called as the job is.
     """
 
@@ -61,6 +62,7 @@ class Job:
     fast: bool = False
     bisect: bool = False
     seconds: float = 540.0
+    repeat: bool = False
     published: str | None = None
 
 
@@ -91,7 +93,7 @@ JOBS: Mapping[str, Job] = {
     "vit_b_layernorm": Job(
         models.vit_b16_layernorm, options=(*_shapes(1, BATCH), *_FEW), fast=True
     ),
-    "magika": Job(judging=JUDGING["magika"]),
+    "magika": Job(judging=JUDGING["magika"], repeat=True),
     # At the default tolerance, with builds enough to ask for each kept node.
     "magika_default": Job(published="magika", options=("--max-builds", "20", "--builds", "2")),
     "yolox_nano": Job(judging=JUDGING["yolox_nano"], options=(*_FEW, *_QUICK)),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs GPU benches on a host without network. Usage, from anywhere:
-#   [TACTIC_SOURCES=A,B] [MINUTES=9] run.sh TRT_PYTHON PACK OUT NAME...
+#   [TACTIC_SOURCES=A,B] [MINUTES=9] [BENCH=figures|triage|tf32_ranks] run.sh TRT_PYTHON PACK OUT NAME...
 #   TRT_PYTHON  the interpreter that imports tensorrt (for the comparison, polygraphy and onnx too)
 #   PACK        what pack.sh made; "" where halfwise's dependencies are installed and no models are wanted
 #   OUT         gets gpu_<name>.json, and logs.tar.gz with every log and run.json
@@ -30,9 +30,15 @@ export PYTHONPATH="$work/site:$root/src:$root" PYTHONUNBUFFERED=1
 # Compiles what pip would have compiled, and loads TensorRT's libraries from disk once, for
 # Polygraphy as well as for halfwise.
 python3 -m halfwise doctor --trt-python "$work/trt-python"
-python3 -m bench.gpu.figures \
+mkdir "$work/runs"
+case ${BENCH:-figures} in
+  figures) further=(--minutes "${MINUTES:-inf}" --work "$work/runs") ;;
+  triage) further=(--work "$work/runs") ;;
+  *) further=() ;;
+esac
+python3 -m "bench.gpu.${BENCH:-figures}" \
   --trt-python "$work/trt-python" --tactic-sources "${TACTIC_SOURCES:-}" "${models[@]}" \
-  --minutes "${MINUTES:-inf}" --work "$work/runs" --results "$out" "$@"
+  "${further[@]}" --results "$out" "$@"
 code=$?
 cd "$work/runs" && find . \( -name '*.log' -o -name '*.jsonl' -o -name 'run.json.gz' \) -print0 |
   tar -czf "$out/logs.tar.gz" --null -T -
