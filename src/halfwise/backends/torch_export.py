@@ -98,24 +98,63 @@ class Module:
             )
         return {name: arrays[name] for name in self.names if name in arrays}
 
+    def bound(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Return the inputs of an export by parameter: by name, or in order if a name is none.
+
+        Raises:
+            CaseError: there are more than parameters.
+        """
+        if arrays.keys() <= {*self.names}:
+            return self.named(arrays)
+        if len(arrays) > len(self.names):
+            raise CaseError(
+                f"The model has inputs {', '.join(arrays)}, and the module of {self.source} takes "
+                f"{', '.join(self.names) or 'none'}.",
+                "Give the module that the model was exported from.",
+            )
+        return dict(zip(self.names, arrays.values(), strict=False))
+
     def run(self, arrays: Arrays) -> list[NDArray[Any]]:
         """Return the outputs as a flat list, in the order in which an exporter numbers them.
 
         Raises:
             CaseError: the module raised.
         """
+        return self._called(arrays)[0]
+
+    def outputs(self, arrays: Arrays, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """Return the outputs `names` of an export: by key where they are keys, else in order.
+
+        Raises:
+            CaseError: the module raised, or has another number of outputs.
+        """
+        flat, keyed = self._called(arrays)
+        if keyed.keys() >= {*names}:
+            return {name: keyed[name] for name in names}
+        if len(flat) != len(names):
+            raise CaseError(
+                f"The module of {self.source} returns {len(flat)} tensors, and the model has "
+                f"{len(names)} outputs: {', '.join(names)}.",
+                "Return what was exported, in that order or as a dictionary by these names.",
+            )
+        return dict(zip(names, flat, strict=True))
+
+    def _called(self, arrays: Arrays) -> tuple[list[NDArray[Any]], dict[str, NDArray[Any]]]:
+        """Return the outputs in order, and by key where the module returns a dictionary."""
         import torch
 
         try:
             with torch.no_grad():
                 result = self.module(**_tensors(arrays))
+            pairs = result.items() if isinstance(result, Mapping) else ()
+            keyed = {k: v.detach().numpy() for k, v in pairs if isinstance(v, torch.Tensor)}
+            return [leaf.numpy() for leaf in _leaves(result)], keyed
         except Exception as error:
             raise CaseError(
                 f"The module of {self.source} raised {type(error).__name__} on inputs of shape "
                 f"{_shapes(arrays)}: {_first_line(error)}",
                 "Check the inputs against forward; sizes that it takes are given with --sizes.",
             ) from error
-        return [leaf.numpy() for leaf in _leaves(result)]
 
     def _named(self, example: object) -> dict[str, NDArray[Any]]:
         import torch
