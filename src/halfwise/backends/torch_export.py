@@ -5,6 +5,7 @@
 import contextlib
 import inspect
 import logging
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ LEAST_OPSET = 17
 LEAST_DYNAMO_OPSET = 18
 """What the dynamo exporter writes is for this opset at least (torch.onnx documentation)."""
 _LOW_TYPES = ("float16", "bfloat16")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""The dynamo exporter colours its messages, for terminals alone."""
 
 
 @dataclass(frozen=True)
@@ -271,4 +274,5 @@ def _shapes(arrays: Arrays) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or "no message").splitlines()[0][:300]
+    plain = _COLOURS.sub("", str(error)).strip()
+    return (plain or "no message").splitlines()[0][:300]
