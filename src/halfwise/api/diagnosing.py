@@ -160,7 +160,9 @@ def _engines(
     worker = stack.enter_context(usable(request.target.workers[0], watcher))
     scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfwise.")))
     settings = request.target.profiled(case)
-    return EngineMaker(case, request.settings, settings, worker, scratch, watcher)
+    maker = EngineMaker(case, request.settings, settings, worker, scratch, watcher)
+    stack.callback(maker.forget)
+    return maker
 
 
 @contextmanager

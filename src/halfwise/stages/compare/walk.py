@@ -158,7 +158,7 @@ class Walk:
                     found.error = found.error or RelativeError()
                     found.error.add(first[name], second[name], index)
                 else:
-                    found.lack = self._lack(name) or "fused"
+                    found.lack = self._lack(name) or "skipped"
             sides.add(sample, {"a": first, "b": second}, index)
 
     def region(self, found: Found, side: SideName) -> tuple[NodeName, ...]:
