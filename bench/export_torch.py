@@ -45,6 +45,7 @@ class Outcome:
         said: What it printed where it failed, or the sizes at which outputs differ.
         open: Whether every axis that was to stay open did.
         error: Largest error over the largest value at other sizes; inf where it does not run.
+        warned: How many places are told that tracing took for constant.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Outcome:
     said: str
     open: bool = False
     error: float = float("inf")
+    warned: int = 0
 
     def told(self) -> dict[str, object]:
         """Return all of it for JSON, which has no infinity."""
@@ -105,8 +107,10 @@ def _figures(outcomes: list[Outcome]) -> Iterator[Figure]:
 def _trapped(outcomes: list[Outcome]) -> Iterator[Figure]:
     passed = [f"{o.name} ({o.exporter})" for o in outcomes if o.code == PASSED]
     wrong = [o for o in outcomes if o.code == PASSED and not o.error <= TOLERANCE]
-    told = f"of {len(outcomes)} exports; right: {', '.join(sorted(set(passed))) or 'none'}"
-    yield equal("traps that are wrong, and not noticed", len(wrong), 0, told)
+    told = f"of {len(outcomes)} exports; said to be equal: {', '.join(sorted(set(passed)))}"
+    silent = [o for o in wrong if not o.warned]
+    yield equal("traps that are wrong, and nothing is said", len(silent), 0, told)
+    yield reported("traps told as traced for one branch", len(wrong) - len(silent))
     seen = sum(o.code == VERDICT_FAILED for o in outcomes)
     yield reported("traps noticed by comparing sizes", seen)
     refused = sum(o.code == BuildFailed.exit_code for o in outcomes)
@@ -124,13 +128,15 @@ def _exported(
     if not model.is_file():
         said = next(iter(done.stderr.strip().splitlines()[-2:]), "")[:SHOWN]
         return Outcome(name, exporter, folding, done.returncode, said)
-    checks = json.loads(done.stdout)["checks"]
+    record = json.loads(done.stdout)
+    checks = record["checks"]
     wrong = [c for c in checks if done.returncode and not float(c["error"]) <= TOLERANCE]
     said = ", ".join(f"{c['sizes']}: {c['problem'][:SHOWN] or c['error']}" for c in wrong)
     symbols = {d.dim_param for v in onnx.load(model).graph.input for d in _dims(v)} - {""}
     wanted = {axis.partition("=")[2] for axis in axes}
     error = _error(model, folder / f"{name}.npz")
-    return Outcome(name, exporter, folding, done.returncode, said, symbols == wanted, error)
+    warned = len(record["traced"])
+    return Outcome(name, exporter, folding, done.returncode, said, symbols == wanted, error, warned)
 
 
 def _dims(value: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:

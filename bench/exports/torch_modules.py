@@ -237,7 +237,7 @@ class Branching(nn.Module):
         return x * 2 if x.sum() > 0 else x * 3
 
     def example(self, batch=2, **_):
-        return torch.ones(batch, 3)
+        return torch.ones(batch, 3) if batch == 2 else -torch.ones(batch, 3)
 
 
 MODULES: Sequence[Callable[[], nn.Module]] = (

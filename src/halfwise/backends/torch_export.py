@@ -184,7 +184,7 @@ def export(
     exporter: Exporter = "dynamo",
     opset: int = LEAST_DYNAMO_OPSET,
     fold: bool = True,
-) -> None:
+) -> tuple[str, ...]:
     """Write the module as ONNX; its inputs are named after the parameters.
 
     Args:
@@ -195,6 +195,9 @@ def export(
         exporter: Which of PyTorch's exporters.
         opset: At least 17, for the dynamo exporter at least 18.
         fold: Whether the exporter computes constants, and simplifies.
+
+    Returns:
+        Where tracing took a value of these very inputs for a constant, in PyTorch's words.
 
     Raises:
         BuildFailed: the exporter failed.
@@ -217,7 +220,7 @@ def export(
             axes.setdefault(axis.name, {})[axis.axis] = axis.symbol
         options |= {"dynamo": False, "do_constant_folding": fold, "dynamic_axes": axes}
     try:
-        with _quiet():
+        with _quiet() as caught:
             torch.onnx.export(module.module, (), str(path), kwargs=_tensors(arrays), **options)
     except Exception as error:
         other = "torchscript" if exporter == "dynamo" else "dynamo"
@@ -225,6 +228,7 @@ def export(
             f"PyTorch's {exporter} exporter failed: {type(error).__name__}: {_first_line(error)}",
             f"Try --exporter {other}, or fewer --dynamic axes.",
         ) from error
+    return tuple(dict.fromkeys(map(_told, caught)))
 
 
 def _dims(arrays: Arrays, dynamic: Sequence[DynamicAxis]) -> dict[str, dict[int, Any]]:
@@ -257,22 +261,33 @@ def _leaves(result: object) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what exporters print away from standard output, and their warnings from everyone."""
-    with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+def _quiet() -> Iterator[list[warnings.WarningMessage]]:
+    """Keep what exporters print away from standard output; collect warnings of the tracer alone."""
+    import torch
+
+    with (
+        contextlib.redirect_stdout(sys.stderr),
+        warnings.catch_warnings(record=True) as caught,
+    ):
         warnings.simplefilter("ignore")
+        warnings.simplefilter("always", torch.jit.TracerWarning)
         before = logging.root.manager.disable
         logging.disable(logging.WARNING)
         try:
-            yield
+            yield caught
         finally:
             logging.disable(before)
+
+
+def _told(warning: warnings.WarningMessage) -> str:
+    said = _first_line(str(warning.message)).partition(". ")[0].rstrip(".")
+    return f"{Path(warning.filename).name}, line {warning.lineno}: {said}"
 
 
 def _shapes(arrays: Arrays) -> str:
     return ", ".join(f"{name} {'×'.join(map(str, a.shape))}" for name, a in arrays.items())
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: Exception | str) -> str:
     plain = _COLOURS.sub("", str(error)).strip()
     return (plain or "no message").splitlines()[0][:300]
