@@ -27,12 +27,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import repeated_blocks
 from bench.figures import Figure, at_most, equal, reported
 from bench.runs import FINISHED, ROOT, CommandFailed, Workbench
-from halfwise import cli, report
+from halfwise import cli, compare, report
 from halfwise.records import Run
 
 FEW, MANY = 500, 5000
 FAULTS, SAMPLES = 20, 8
 SECONDS, GROWTH = 60.0, 12.0
+COMPARING = 25.0
+"""Growth of `compare`: ten times the nodes, and what ONNX Runtime takes to load so many outputs."""
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
@@ -43,6 +45,11 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         run, spent = fixed(bench.folder / f"scale-{nodes}", nodes)
         planning[nodes], processor[nodes] = spent["planning"], spent["processor"]
         figures += [*found(nodes, run), *times(nodes, run, spent)]
+    few, many = (comparing(bench.folder / f"scale-{nodes}") for nodes in (FEW, MANY))
+    told = f"{few:.2g} and {many:.2g} s, each node with its TF32 form"
+    figures.append(
+        at_most(f"compare, processor time, {MANY} nodes / {FEW}", many / few, COMPARING, told)
+    )
     what, cpu = "planning and rewriting", f"{processor[MANY]:.3g} s of a processor"
     growth = processor[MANY] / processor[FEW]
     return [
@@ -63,6 +70,13 @@ def fixed(folder: Path, nodes: int) -> tuple[Run, dict[str, float]]:
     if done.returncode not in FINISHED:
         raise CommandFailed(f"halfwise fix of {nodes} nodes: {done.stderr.strip()[-300:]}")
     return report(files[2]), json.loads(done.stdout.splitlines()[-1])
+
+
+def comparing(folder: Path) -> float:
+    """Return the processor seconds that `compare` takes on what `fixed` wrote."""
+    started = time.process_time()
+    compare(folder / "model.onnx", folder / "inputs.npz", b="emulation:tf32")
+    return time.process_time() - started
 
 
 def found(nodes: int, run: Run) -> list[Figure]:

@@ -9,7 +9,7 @@ import onnx
 
 from halfwise.api import lint
 from halfwise.records import LintReport
-from tests.faults import export, numbers, shapes, tensorrt, tidiness, written_out
+from tests.faults import export, exporters, numbers, shapes, tensorrt, tidiness, written_out
 from tests.faults.fault import Fault, registered
 
 FAULTS: tuple[Fault, ...] = registered()
@@ -18,6 +18,7 @@ __all__ = [
     "FAULTS",
     "Fault",
     "export",
+    "exporters",
     "linted",
     "numbers",
     "shapes",

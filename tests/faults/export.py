@@ -1,4 +1,4 @@
-"""Exports that went wrong, and damaged files."""
+"""Exports in training mode, and damaged files."""
 
 import numpy as np
 import onnx
@@ -46,29 +46,6 @@ def truncated(ill: bool) -> onnx.ModelProto:
     if ill:
         proto.graph.initializer[0].ClearField("raw_data")
         proto.graph.initializer[0].raw_data = b"\0" * 12
-    return proto
-
-
-def _resized(opset: int) -> onnx.ModelProto:
-    s = Sketch(opset)
-    x = s.input("x", [1, 1, 4, 4])
-    roi = [s.constant(f32([]))] if opset > 10 else []
-    y = s.op("Resize", x, *roi, f32([1, 1, 2, 2]), name="resize", mode="linear")
-    proto = s.proto(y)
-    proto.producer_name, proto.producer_version = "pytorch", "1.4"
-    return proto
-
-
-@fault("exporter-resize", "warning", "resize")
-def early_resize(ill: bool) -> onnx.ModelProto:
-    return _resized(10 if ill else 11)
-
-
-@fault("exporter-unmaintained", "info", None)
-def keras(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    proto = s.proto(s.op("Relu", s.input("x", [1, 4]), name="relu"))
-    proto.producer_name, proto.producer_version = ("keras2onnx" if ill else "tf2onnx"), "1.7.0"
     return proto
 
 

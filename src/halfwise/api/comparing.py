@@ -83,6 +83,7 @@ def compare(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfwise.")))
             settings = request.target.profiled(case)
             maker = EngineMaker(case, request.settings, settings, worker, folder, watcher)
+            stack.callback(maker.forget)
         sources = _Sources(case, request, maker, runner)
         sides = sources.side(a), sources.side(b)
         watcher.stage("compare")
@@ -102,11 +103,7 @@ def compared_sides(
         libraries=request.settings.libraries,
         progress=watcher.step,
     )
-    if a.few or b.few:
-        assert request.target is not None
-        look(walk, max(1, request.target.settings.max_builds - 1))
-    else:
-        walk.all()
+    look(walk, 1 if request.target is None else max(1, request.target.settings.max_builds - 1))
     return compared(walk)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from halfwise.api.comparing import recorded_tensors
+from halfwise.api.framework import expected_tensors
 from halfwise.api.loading import load_case, load_model
 from halfwise.api.options import Inputs, Model, Options, Request, understand
 from halfwise.api.outcome import cost, unsearched_run
@@ -42,7 +42,8 @@ def diagnose(
         model: The model: path or proto.
         inputs: Samples, as for `fix`.
         out: Run folder to make; must not exist. None writes nothing, reproducers neither.
-        expected: What the framework computes on the inputs: `.npz`, or Polygraphy's `.json`.
+        expected: What the framework computes on the inputs: `.npz`, Polygraphy's `.json`, or
+            `file.py:factory` that returns a torch.nn.Module, which runs here.
         inputs_b: The same samples from a second pipeline.
         runner: Whose outputs `expected` are, where they are of several runners.
         watcher: Is told about progress.
@@ -87,7 +88,7 @@ def _climb(
     check(case.network, device=settings.device, libraries=settings.libraries)
     tensors = others = None
     if expected is not None:
-        tensors, _ = recorded_tensors(case, Path(expected), runner)
+        tensors = expected_tensors(case, expected, runner)
     if inputs_b is not None:
         others = _others(model, request, inputs_b, case.calibration)
     with ExitStack() as stack:
@@ -159,7 +160,9 @@ def _engines(
     worker = stack.enter_context(usable(request.target.workers[0], watcher))
     scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfwise.")))
     settings = request.target.profiled(case)
-    return EngineMaker(case, request.settings, settings, worker, scratch, watcher)
+    maker = EngineMaker(case, request.settings, settings, worker, scratch, watcher)
+    stack.callback(maker.forget)
+    return maker
 
 
 @contextmanager

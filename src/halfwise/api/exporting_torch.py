@@ -67,7 +67,7 @@ def export_torch(
     """
     watcher = watcher or Silent()
     demand_torch()
-    opset = _opset(opset, exporter)
+    how: dict[str, Any] = {"exporter": exporter, "opset": _opset(opset, exporter), "fold": fold}
     with new_file(Path(out)) as path:
         watcher.stage("load")
         module = Module(load_function(factory)(), factory)
@@ -75,10 +75,9 @@ def export_torch(
         axes = [_axis(text, arrays) for text in dynamic]
         trials = _trials(axes, _sizes(sizes, axes), arrays)
         watcher.stage("export")
-        # An axis of size 1 would be taken for one that stays so.
-        traced = _resized(arrays, axes, {a.symbol: max(2, *trials[a.symbol]) for a in axes})
+        traced = _traceable(arrays, axes, trials)
         module.run(traced)
-        export(module, traced, path, dynamic=axes, exporter=exporter, opset=opset, fold=fold)
+        warned = export(module, traced, path, dynamic=axes, **how)
         network = load_network(path)
         watcher.stage("compare")
         checks = tuple(_compared(module, network, arrays, axes, trials))
@@ -93,6 +92,7 @@ def export_torch(
         tolerance=tolerance,
         checks=checks,
         passed=all(check.error <= tolerance for check in checks),
+        traced=warned,
     )
 
 
@@ -180,6 +180,13 @@ def _resized(arrays: Arrays, axes: Sequence[DynamicAxis], sizes: Mapping[str, in
             places = np.arange(sizes[axis.symbol]) % array.shape[axis.axis]
             resized[axis.name] = np.take(array, places, axis.axis)
     return resized
+
+
+def _traceable(
+    arrays: Arrays, axes: Sequence[DynamicAxis], trials: Mapping[str, list[int]]
+) -> Arrays:
+    """Return arrays to trace with: an axis of size 1 would be taken for one that stays so."""
+    return _resized(arrays, axes, {a.symbol: max(2, *trials[a.symbol]) for a in axes})
 
 
 def _compared(

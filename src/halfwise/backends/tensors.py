@@ -1,15 +1,19 @@
 """Tensors inside a model, on samples, a few at a time."""
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from pathlib import Path
 
 import onnx_ir as ir
+from onnx_ir.passes import common as passes
 
 from halfwise.backends.ort import Session
-from halfwise.case import Samples
+from halfwise.case import Sample, Samples
 from halfwise.graph.cut import giving_out
 from halfwise.metrics import Outputs
 from halfwise.records import TensorName
+
+_SHAPE = "::shape"
 
 
 class ModelTensors:
@@ -50,3 +54,47 @@ class ModelTensors:
         )
         for sample in self._samples:
             yield session.run(sample, wanted)
+
+
+def tensor_bytes(
+    model: ir.Model,
+    names: Sequence[TensorName],
+    sample: Sample,
+    *,
+    device: str = "cpu",
+    libraries: Sequence[Path] = (),
+) -> dict[TensorName, int]:
+    """Return how many bytes tensors take on a sample; of strings, what their references take.
+
+    The model runs once, and gives out shapes alone, so no tensor lives longer than it has to.
+
+    Args:
+        model: The model; not changed.
+        names: Tensors that nodes of its main graph compute.
+        sample: What to run it on.
+        device: Where to run.
+        libraries: Custom operator libraries.
+    """
+    wanted = {*names}
+    copy = model.clone()
+    computed = {v.name: v for node in copy.graph for v in node.outputs if v.name in wanted}
+    copy.graph.outputs[:] = []
+    # Written last tensor first, so that ONNX Runtime does not run the whole model before the first
+    # of them (see `backends.probe`).
+    for name, value in reversed(computed.items()):
+        shape = ir.val(f"{name}{_SHAPE}", type=ir.TensorType(ir.DataType.INT64))
+        node = ir.Node("", "Shape", [value], outputs=[shape], name=f"{name}{_SHAPE}")
+        copy.graph.append(node)
+        copy.graph.outputs.append(shape)
+    passes.RemoveUnusedNodesPass()(copy)
+    shapes = Session(copy, device=device, libraries=libraries).run(sample)
+    return {
+        name: prod(map(int, shapes[f"{name}{_SHAPE}"])) * _bytes_of(computed[name].dtype)
+        for name in names
+    }
+
+
+def _bytes_of(dtype: ir.DataType | None) -> int:
+    if dtype is None or dtype is ir.DataType.STRING:
+        return 8
+    return max(1, int(dtype.itemsize))

@@ -5,6 +5,7 @@
 import contextlib
 import inspect
 import logging
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ LEAST_OPSET = 17
 LEAST_DYNAMO_OPSET = 18
 """What the dynamo exporter writes is for this opset at least (torch.onnx documentation)."""
 _LOW_TYPES = ("float16", "bfloat16")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""The dynamo exporter colours its messages, for terminals alone."""
 
 
 @dataclass(frozen=True)
@@ -98,24 +101,63 @@ class Module:
             )
         return {name: arrays[name] for name in self.names if name in arrays}
 
+    def bound(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Return the inputs of an export by parameter: by name, or in order if a name is none.
+
+        Raises:
+            CaseError: there are more than parameters.
+        """
+        if arrays.keys() <= {*self.names}:
+            return self.named(arrays)
+        if len(arrays) > len(self.names):
+            raise CaseError(
+                f"The model has inputs {', '.join(arrays)}, and the module of {self.source} takes "
+                f"{', '.join(self.names) or 'none'}.",
+                "Give the module that the model was exported from.",
+            )
+        return dict(zip(self.names, arrays.values(), strict=False))
+
     def run(self, arrays: Arrays) -> list[NDArray[Any]]:
         """Return the outputs as a flat list, in the order in which an exporter numbers them.
 
         Raises:
             CaseError: the module raised.
         """
+        return self._called(arrays)[0]
+
+    def outputs(self, arrays: Arrays, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """Return the outputs `names` of an export: by key where they are keys, else in order.
+
+        Raises:
+            CaseError: the module raised, or has another number of outputs.
+        """
+        flat, keyed = self._called(arrays)
+        if keyed.keys() >= {*names}:
+            return {name: keyed[name] for name in names}
+        if len(flat) != len(names):
+            raise CaseError(
+                f"The module of {self.source} returns {len(flat)} tensors, and the model has "
+                f"{len(names)} outputs: {', '.join(names)}.",
+                "Return what was exported, in that order or as a dictionary by these names.",
+            )
+        return dict(zip(names, flat, strict=True))
+
+    def _called(self, arrays: Arrays) -> tuple[list[NDArray[Any]], dict[str, NDArray[Any]]]:
+        """Return the outputs in order, and by key where the module returns a dictionary."""
         import torch
 
         try:
             with torch.no_grad():
                 result = self.module(**_tensors(arrays))
+            pairs = result.items() if isinstance(result, Mapping) else ()
+            keyed = {k: v.detach().numpy() for k, v in pairs if isinstance(v, torch.Tensor)}
+            return [leaf.numpy() for leaf in _leaves(result)], keyed
         except Exception as error:
             raise CaseError(
                 f"The module of {self.source} raised {type(error).__name__} on inputs of shape "
                 f"{_shapes(arrays)}: {_first_line(error)}",
                 "Check the inputs against forward; sizes that it takes are given with --sizes.",
             ) from error
-        return [leaf.numpy() for leaf in _leaves(result)]
 
     def _named(self, example: object) -> dict[str, NDArray[Any]]:
         import torch
@@ -142,7 +184,7 @@ def export(
     exporter: Exporter = "dynamo",
     opset: int = LEAST_DYNAMO_OPSET,
     fold: bool = True,
-) -> None:
+) -> tuple[str, ...]:
     """Write the module as ONNX; its inputs are named after the parameters.
 
     Args:
@@ -153,6 +195,9 @@ def export(
         exporter: Which of PyTorch's exporters.
         opset: At least 17, for the dynamo exporter at least 18.
         fold: Whether the exporter computes constants, and simplifies.
+
+    Returns:
+        Where tracing took a value of these very inputs for a constant, in PyTorch's words.
 
     Raises:
         BuildFailed: the exporter failed.
@@ -175,7 +220,7 @@ def export(
             axes.setdefault(axis.name, {})[axis.axis] = axis.symbol
         options |= {"dynamo": False, "do_constant_folding": fold, "dynamic_axes": axes}
     try:
-        with _quiet():
+        with _quiet() as caught:
             torch.onnx.export(module.module, (), str(path), kwargs=_tensors(arrays), **options)
     except Exception as error:
         other = "torchscript" if exporter == "dynamo" else "dynamo"
@@ -183,6 +228,7 @@ def export(
             f"PyTorch's {exporter} exporter failed: {type(error).__name__}: {_first_line(error)}",
             f"Try --exporter {other}, or fewer --dynamic axes.",
         ) from error
+    return tuple(dict.fromkeys(map(_told, caught)))
 
 
 def _dims(arrays: Arrays, dynamic: Sequence[DynamicAxis]) -> dict[str, dict[int, Any]]:
@@ -215,21 +261,33 @@ def _leaves(result: object) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what exporters print away from standard output, and their warnings from everyone."""
-    with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+def _quiet() -> Iterator[list[warnings.WarningMessage]]:
+    """Keep what exporters print away from standard output; collect warnings of the tracer alone."""
+    import torch
+
+    with (
+        contextlib.redirect_stdout(sys.stderr),
+        warnings.catch_warnings(record=True) as caught,
+    ):
         warnings.simplefilter("ignore")
+        warnings.simplefilter("always", torch.jit.TracerWarning)
         before = logging.root.manager.disable
         logging.disable(logging.WARNING)
         try:
-            yield
+            yield caught
         finally:
             logging.disable(before)
+
+
+def _told(warning: warnings.WarningMessage) -> str:
+    said = _first_line(str(warning.message)).partition(". ")[0].rstrip(".")
+    return f"{Path(warning.filename).name}, line {warning.lineno}: {said}"
 
 
 def _shapes(arrays: Arrays) -> str:
     return ", ".join(f"{name} {'×'.join(map(str, a.shape))}" for name, a in arrays.items())
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or "no message").splitlines()[0][:300]
+def _first_line(error: Exception | str) -> str:
+    plain = _COLOURS.sub("", str(error)).strip()
+    return (plain or "no message").splitlines()[0][:300]

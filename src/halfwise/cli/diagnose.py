@@ -49,10 +49,11 @@ def command(
     ],
     *,
     expected: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="FILE",
-            help="What the framework computes on the inputs: .npz, or Polygraphy's .json.",
+            help="What the framework computes on the inputs: .npz, Polygraphy's .json, or "
+            "file.py:factory that returns a torch.nn.Module.",
         ),
     ] = None,
     inputs_b: Annotated[

@@ -57,25 +57,31 @@ def region_model(
     return copy
 
 
-def region_nodes(
-    network: Network, target: TensorName, given: Collection[TensorName]
-) -> tuple[NodeName, ...]:
-    """Return the nodes that compute `target` from the nearest tensors `given`, in graph order.
+class Ancestry:
+    """What computes what in a network; it is read once."""
 
-    Nodes that no graph input reaches are left out: what they give is constant.
-    """
-    producers = {tensor_name(v): node for node in network.nodes() for v in node.outputs if v.name}
-    varying = varying_tensors(network)
-    found: set[NodeName] = set()
-    waiting = [target]
-    while waiting:
-        name = waiting.pop()
-        node = producers.get(name)
-        if node is None or node_name(node) in found or name not in varying:
-            continue
-        found.add(node_name(node))
-        waiting += [v for v in read_by(node) if v not in given]
-    return tuple(node_name(n) for n in network.nodes() if node_name(n) in found)
+    def __init__(self, network: Network) -> None:
+        """Take the network."""
+        nodes = list(network.nodes())
+        self._producers = {tensor_name(v): node for node in nodes for v in node.outputs if v.name}
+        self._places = {node_name(node): place for place, node in enumerate(nodes)}
+        self.varying = varying_tensors(network)
+
+    def between(self, given: Collection[TensorName], target: TensorName) -> tuple[NodeName, ...]:
+        """Return the nodes that compute `target` from the nearest tensors `given`, in graph order.
+
+        Nodes that no graph input reaches are left out: what they give is constant.
+        """
+        found: set[NodeName] = set()
+        waiting = [target]
+        while waiting:
+            name = waiting.pop()
+            node = self._producers.get(name)
+            if node is None or node_name(node) in found or name not in self.varying:
+                continue
+            found.add(node_name(node))
+            waiting += [v for v in read_by(node) if v not in given]
+        return tuple(sorted(found, key=self._places.__getitem__))
 
 
 def read_by(node: ir.Node) -> tuple[TensorName, ...]:

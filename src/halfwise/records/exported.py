@@ -32,6 +32,8 @@ class Exported(Record):
         tolerance: The largest error that passes.
         checks: Each dynamic axis at two sizes or more, the others as in the example.
         passed: Whether no check is above the tolerance.
+        traced: Where tracing took a value of the inputs for a constant: on other inputs the module
+            may do something else, which equal sizes do not show.
     """
 
     module: str
@@ -44,3 +46,4 @@ class Exported(Record):
     tolerance: float
     checks: tuple[ParityCheck, ...]
     passed: bool
+    traced: tuple[str, ...] = ()

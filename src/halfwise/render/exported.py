@@ -1,16 +1,20 @@
 """Turn the record of an export into a report."""
 
 from halfwise.records import Exported, ParityCheck
-from halfwise.render.parts import Column, Lines, Report, Table
+from halfwise.render.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.render.wording import clean, count, number, sentence
 
 
 def exported(record: Exported) -> Report:
     """Return the report: whether module and export compute the same, at which sizes."""
     problems = tuple(sentence(c.problem) for c in record.checks if c.problem)
+    traced = tuple(map(sentence, record.traced[:MOST_ROWS]))
     parts = [
         Table("Module against export, in FP32", _columns(record), tuple(map(_row, record.checks))),
         Lines("Problems", problems) if problems else None,
+        Lines("Traced as constants: other inputs may do something else", traced)
+        if traced
+        else None,
         Lines("Inputs", tuple(map(clean, record.inputs))),
     ]
     worst = max((check.error for check in record.checks), default=0.0)

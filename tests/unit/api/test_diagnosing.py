@@ -7,6 +7,8 @@ import pytest
 from halfwise import api
 from halfwise.errors import CaseError, UsageError
 from tests import models
+from tests.unit.api.test_framework import file
+from tests.unit.backends.test_torch_export import needs_torch
 from tests.unit.stages.compare.copies import DATA, network, proto, side
 
 
@@ -42,6 +44,16 @@ def test_an_export_that_is_wrong_ends_it(files):
     assert "b" in result.run.diagnosis[-1].nodes
     assert result.run.verdict.reasons == (result.run.diagnosis[-1].cause,)
     assert result.run.next_step == result.run.diagnosis[-1].advice
+
+
+@needs_torch
+@pytest.mark.parametrize("factory", ["right", "wrong"])
+def test_the_module_that_the_export_is_of(files, factory):
+    result = diagnose(files, expected=f"{file(files)}:{factory}")
+    assert result.run.diagnosis[1].passed is (factory == "right")
+    assert result.run.diagnosis[1].how == "measured"
+    if factory == "wrong":
+        assert "export-torch" in result.run.next_step[-1]
 
 
 def test_another_pipeline(files):

@@ -77,9 +77,19 @@ def test_where_inputs_come_from(tmp_path):
 
 
 @needs_torch
+def test_what_tracing_takes_for_constant_is_told(tmp_path):
+    record = exported(tmp_path, "branching", exporter="torchscript")
+    assert record.passed
+    assert len(record.traced) == 1
+    assert record.traced[0].startswith("torch_modules.py, line ")
+    assert "boolean" in record.traced[0]
+
+
+@needs_torch
 def test_the_exporter_fails(tmp_path):
-    with pytest.raises(BuildFailed, match="dynamo exporter failed"):
+    with pytest.raises(BuildFailed, match="dynamo exporter failed") as caught:
         exported(tmp_path, "branching")
+    assert "\x1b" not in caught.value.message
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,7 +3,7 @@ import onnx_ir as ir
 
 from halfwise.backends import tensors
 from halfwise.backends.ort import Session
-from halfwise.backends.tensors import ModelTensors
+from halfwise.backends.tensors import ModelTensors, tensor_bytes
 from halfwise.case import Samples
 from halfwise.records import TensorName
 from tests.unit.graph.sketch import Sketch, f32
@@ -34,6 +34,18 @@ def test_tensors_of_every_sample():
 
 def test_nothing_is_run_for_nothing():
     assert list(ModelTensors(chain(1).model, two()).get([TensorName("nowhere")])) == [{}, {}]
+
+
+def test_how_large_tensors_are():
+    sketch = Sketch()
+    x = sketch.input("x", ["n", 8])
+    text = sketch.op("Cast", x, name="text", to=8)
+    whole = sketch.op("Cast", sketch.op("Tile", x, [3, 1], name="n0"), name="whole", to=7)
+    model = sketch.network(whole, text).model
+    names = [TensorName(f"{n}_out") for n in ("n0", "whole", "text")]
+    sizes = tensor_bytes(model, names, {"x": f32(np.ones((2, 8)))})
+    assert [sizes[n] for n in names] == [3 * 2 * 8 * 4, 3 * 2 * 8 * 8, 2 * 8 * 8]
+    assert [v.name for v in model.graph.outputs] == ["whole_out", "text_out"]
 
 
 def test_what_a_model_has():

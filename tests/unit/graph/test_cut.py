@@ -4,10 +4,10 @@ import onnx
 from halfwise.backends.ort import Session
 from halfwise.graph.cut import (
     GIVEN,
+    Ancestry,
     giving_out,
     read_by,
     region_model,
-    region_nodes,
     varying_tensors,
 )
 from halfwise.graph.model import network_from_proto
@@ -60,11 +60,11 @@ def test_given_tensors_may_be_outputs_and_targets_of_the_model():
     np.testing.assert_array_equal(found["d_out"], f32([[3, 3, 3, 3]]))
 
 
-def test_region_nodes():
-    network = diamond()
-    assert region_nodes(network, D, t("b", "c")) == ("d",)
-    assert region_nodes(network, D, t("b")) == ("a", "c", "d")
-    assert region_nodes(network, D, ()) == ("a", "b", "c", "d")
+def test_what_lies_between_tensors():
+    ancestry = Ancestry(diamond())
+    assert ancestry.between(t("b", "c"), D) == ("d",)
+    assert ancestry.between(t("b"), D) == ("a", "c", "d")
+    assert ancestry.between((), D) == ("a", "b", "c", "d")
 
 
 def test_constants_are_told_apart():
@@ -73,7 +73,7 @@ def test_constants_are_told_apart():
     folded = sketch.op("Add", f32([1, 2, 3, 4]), f32(1), name="folded")
     network = sketch.network(sketch.op("Mul", x, folded, name="y"))
     assert varying_tensors(network) == {"x", "y_out"}
-    assert region_nodes(network, Y, ()) == ("y",)
+    assert Ancestry(network).between((), Y) == ("y",)
 
 
 def test_what_bodies_take_from_outside_is_read():

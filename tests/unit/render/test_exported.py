@@ -36,3 +36,11 @@ def test_an_export_that_is_wrong():
     assert "SOMETHING ELSE: off by at most inf" in shown.title
     assert shown.parts[1] == Lines("Problems", ("it does not run\N{REPLACEMENT CHARACTER}",))
     assert exported(record(checks=())).parts
+
+
+def test_what_tracing_took_for_constant():
+    shown = exported(record(traced=("net.py, line 7: Converting a tensor to a Python boolean",)))
+    assert shown.passed
+    title = "Traced as constants: other inputs may do something else"
+    line = "net.py, line 7: Converting a tensor to a Python boolean"
+    assert shown.parts[1] == Lines(title, (line,))

@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.case import Sample, Samples
 from halfwise.errors import BuildFailed
 from halfwise.metrics import Outputs
@@ -40,6 +41,7 @@ class EngineSide:
         refused: Tensors that no engine could be built with, and why.
         absent: Tensors that were marked, and that the engine did not give.
         change: Largest relative RMS change of a final output by marking, so far.
+        vanished: Whether an output that is wrong without marks was right with them.
     """
 
     label: str
@@ -55,6 +57,7 @@ class EngineSide:
     refused: dict[TensorName, str] = field(default_factory=dict)
     absent: set[TensorName] = field(default_factory=set)
     change: float = 0.0
+    vanished: bool = False
     _plain: tuple[BuildOutcome, list[Outputs]] | None = None
 
     how: ClassVar[str] = "Marking tensors"
@@ -67,27 +70,54 @@ class EngineSide:
     def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
         """Yield, for each sample, those of `names` that the engine gives.
 
+        Where tensors are marked, the outputs are those of the same engine, so that all belong
+        together: marks may cure a fault. Asked for alone, they are those of the engine without.
+
         Raises:
             BuildFailed: not even the engine without marks can be built.
+            EngineFailed: not even that can be run, or the connection is lost.
         """
-        plain, finals = self.plain()
+        _, finals = self.plain()
         inner = [n for n in names if n not in self.outputs and self.lack(n) is None]
-        engines = self._marked(inner) if inner else [plain]
+        engines = self._marked(inner) if inner else []
         for index, sample in enumerate(self.samples):
-            found: dict[str, NDArray[np.generic]] = {}
-            for engine in engines:
-                found |= self.run(engine, sample)
-            if engines and engines[0] is not plain:
-                own = [n for n in self.outputs if n in found]
-                changes = [relative_rms(finals[index][n], found[n]) for n in own]
-                self.change = max([self.change, *changes])
-            found |= finals[index]
-            if engines:
-                self.absent |= {n for n in inner if n not in found and n not in self.refused}
-            yield {name: found[name] for name in names if name in found}
+            found = self._all_of(engines, sample)
+            self._compare(finals[index], found)
+            both = {**finals[index], **found}
+            yield {name: both[name] for name in names if name in both}
+
+    def _all_of(
+        self, engines: list[tuple[BuildOutcome, Sequence[TensorName]]], sample: Sample
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return what marked engines give; one that cannot be run is refused from then on."""
+        found: dict[str, NDArray[np.generic]] = {}
+        for engine in list(engines):
+            build, marks = engine
+            try:
+                given = self.run(build, sample)
+            except EngineFailed as failed:
+                if failed.status == "lost":
+                    raise
+                engines.remove(engine)
+                self.refused |= dict.fromkeys(marks, failed.message)
+                continue
+            found |= given
+            self.absent |= {name for name in marks if name not in given}
+        return found
+
+    def _compare(self, finals: Outputs, found: Outputs) -> None:
+        """Note how far the outputs of an engine with marks are from those of the one without."""
+        own = [name for name in self.outputs if name in found]
+        changes = [relative_rms(finals[name], found[name]) for name in own]
+        self.change = max([self.change, *changes])
 
     def plain(self) -> tuple[BuildOutcome, list[Outputs]]:
-        """Return the engine without marks, and its outputs of each sample; built once."""
+        """Return the engine without marks, and its outputs of each sample; built once.
+
+        Raises:
+            BuildFailed: there is none.
+            EngineFailed: it cannot be run, or the connection is lost.
+        """
         if self._plain is None:
             outcome = self._build(())
             if outcome.engine is None:
@@ -115,6 +145,11 @@ class EngineSide:
                 if self.change > _SAME
                 else f"{self.how} did not change the final outputs of {self.label}."
             )
+        if self.vanished:
+            told.append(
+                f"{self.how} made wrong outputs of {self.label} right: the fault is in a fusion "
+                "that ends there, and cannot be seen from inside."
+            )
         if self.refused:
             first, why = next(iter(self.refused.items()))
             told.append(
@@ -123,13 +158,18 @@ class EngineSide:
             )
         return tuple(told)
 
-    def _marked(self, names: Sequence[TensorName]) -> list[BuildOutcome]:
-        """Return engines that give out `names` together; those that are refused are told apart."""
+    def _marked(
+        self, names: Sequence[TensorName]
+    ) -> list[tuple[BuildOutcome, Sequence[TensorName]]]:
+        """Return engines that give out `names` together, each with those that it should give.
+
+        Those that are refused are told apart, as far as the budget goes.
+        """
         if self.builds >= self.budget:
             return []
         outcome = self._build(names)
         if outcome.engine is not None:
-            return [outcome]
+            return [(outcome, names)]
         if len(names) == 1:
             self.refused[names[0]] = outcome.message
             return []
@@ -138,4 +178,7 @@ class EngineSide:
 
     def _build(self, names: Sequence[TensorName]) -> BuildOutcome:
         self.builds += 1
-        return self.build(names)
+        outcome = self.build(names)
+        if outcome.status == "lost":  # that says nothing of the engine
+            raise EngineFailed(outcome.message, status="lost")
+        return outcome

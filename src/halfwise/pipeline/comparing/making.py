@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from halfwise.backends.tensorrt.client import Worker
+from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.case import Case, EngineSettings, Sample, Settings
 from halfwise.errors import UsageError
 from halfwise.formats import LOW_FORMATS
@@ -21,7 +22,7 @@ from halfwise.pipeline.engines.files import save
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, Criterion, TensorName, Verdict, version_of
 from halfwise.render.wording import count
-from halfwise.stages.compare import Arithmetic
+from halfwise.stages.compare import Arithmetic, comparable
 from halfwise.stages.profiles import profile_of
 
 
@@ -40,6 +41,7 @@ class EngineMaker:
         """Take the case and a folder for ONNX files; errors are those of `EngineRun`."""
         self._run = EngineRun(case, settings, engine_settings, worker, folder, watcher)
         self._settings, self._folder = settings, folder
+        self._others: list[EngineMaker] = []
 
     @property
     def case(self) -> Case:
@@ -71,7 +73,15 @@ class EngineMaker:
         """Return what makes engines of another case on the same worker, the same way."""
         folder = Path(tempfile.mkdtemp(dir=self._folder))
         run, settings = self._run, replace(self.settings, profiles=())
-        return EngineMaker(case, self._settings, settings, run.worker, folder, run.watcher)
+        other = EngineMaker(case, self._settings, settings, run.worker, folder, run.watcher)
+        self._others.append(other)
+        return other
+
+    def forget(self) -> None:
+        """Remove all engines on the worker's side; they are gigabytes."""
+        self._run.builds.forget(None)
+        for other in self._others:
+            other.forget()
 
     def judge(
         self, build: BuildOutcome, references: Sequence[Outputs], criterion: Criterion | None
@@ -161,7 +171,14 @@ class EngineMaker:
             return run.worker.run(engine, profile(sample), sample, timeout, watch=names)
 
         first = side.samples[0]
-        left = run.worker.unfused(engine, profile(first), first, timeout)
+        try:
+            left = run.worker.unfused(engine, profile(first), first, timeout)
+        except EngineFailed as failed:
+            if failed.status == "lost":
+                raise
+            return side
+        # What the builder named itself is nothing to compare with.
+        left = left.intersection(comparable(self.case.network))
         if not left:
             return side
         kept = {f.name: getattr(side, f.name) for f in fields(side)}

@@ -1,17 +1,54 @@
-"""Find the first divergence of a walk whose tensors are dear: each round builds an engine."""
+"""Find the first divergence of a walk, in engines with few builds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from halfwise.graph.cut import read_by
-from halfwise.graph.model import node_name
+from halfwise.graph.model import node_name, tensor_name
+from halfwise.pipeline.comparing.engines import EngineSide
 from halfwise.records import TensorName
-from halfwise.stages.compare import Walk, compared
+from halfwise.stages.compare import Found, Walk, compared, tolerance_of
 
 MARKED = 6
 """Tensors that are marked at once: each may end a fusion, so few keep the engine what it is."""
 
 
 def look(walk: Walk, rounds: int) -> None:
+    """Measure what tells where the first divergence is; `rounds` bounds builds for dear tensors.
+
+    Whether an output is wrong, engines without marks tell; where that begins, those with. Where an
+    output is wrong only without marks, nothing inside is to blame, and the region of the output is
+    all that leads to it.
+    """
+    engines = [side for side in (walk.a, walk.b) if isinstance(side, EngineSide)]
+    ends = {tensor_name(v) for v in walk.network.graph.outputs}
+    plain: dict[TensorName, Found] = {}
+    if engines:
+        walk.measure([name for name in walk.line if name in ends and walk.found[name].is_float])
+        plain = {name: walk.found[name] for name in ends if name in walk.found}
+    if walk.a.few or walk.b.few:
+        _narrow(walk, rounds)
+    else:
+        walk.all()
+    for side in engines:
+        side.vanished = _take_plain(walk, plain)
+
+
+def _take_plain(walk: Walk, plain: Mapping[TensorName, Found]) -> bool:
+    """Give outputs the errors of engines without marks; return whether marks cured one."""
+    tolerance, vanished = tolerance_of(walk.a, walk.b), False
+    for name, own in plain.items():
+        seen = walk.found[name]
+        if own.error is None:
+            continue
+        if seen.error is None or seen.error.value <= tolerance < own.error.value:
+            vanished = vanished or seen.error is not None
+            walk.found[name] = own
+        else:
+            seen.error = own.error
+    return vanished
+
+
+def _narrow(walk: Walk, rounds: int) -> None:
     """Measure the tensors that tell where the first divergence is, in at most `rounds` rounds.
 
     Tensors of floats, that is: shapes and indices cannot always be marked.

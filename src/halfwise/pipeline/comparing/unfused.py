@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from halfwise.case import Sample
 from halfwise.metrics import Outputs
-from halfwise.metrics.relative import relative_rms
 from halfwise.pipeline.comparing.engines import EngineSide
 from halfwise.records import TensorName, TensorStatus
 
@@ -41,11 +40,9 @@ class UnfusedSide(EngineSide):
         _, finals = self.plain()
         inner = [name for name in names if name in self.shown]
         for index, sample in enumerate(self.samples):
-            found = self.watch(sample, inner)
-            own = [n for n in self.outputs if n in found]
-            changes = [relative_rms(finals[index][n], found[n]) for n in own]
-            self.change = max([self.change, *changes])
-            both = {**found, **finals[index]}
+            found = self.watch(sample, inner) if inner else {}
+            self._compare(finals[index], found)
+            both = {**finals[index], **found}
             yield {name: both[name] for name in names if name in both}
 
     def lack(self, name: TensorName) -> TensorStatus | None:

@@ -20,7 +20,8 @@ def exported(subject: Subject) -> Rung:
             2,
             "export",
             "Nobody told what the framework computes.",
-            "Give its outputs on these inputs: --expected outputs.npz.",
+            "Give its outputs on these inputs, or the PyTorch module: --expected outputs.npz, or "
+            "--expected file.py:factory.",
         )
     outputs = [str(v.name) for v in subject.case.network.graph.outputs]
     given = [{n: e[n] for n in outputs if n in e} for e in subject.expected]
@@ -113,5 +114,6 @@ def _advice(found: Comparison, subject: Subject) -> tuple[str, ...]:
     return (
         where,
         "Export in evaluation mode (model.eval()), with the same weights and the same inputs, and "
-        "compare in FP32; another opset or exporter may do better.",
+        "compare in FP32; another opset or exporter may do better. `halfwise export-torch` exports "
+        "a PyTorch module and compares both.",
     )

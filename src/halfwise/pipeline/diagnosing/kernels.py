@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.errors import BuildFailed, HalfwiseError
 from halfwise.graph.cut import read_by
 from halfwise.graph.model import node_name
@@ -93,7 +94,9 @@ def _judged(
 ) -> Rung:
     try:
         build, _ = side.plain()
-    except BuildFailed as failed:
+    except (BuildFailed, EngineFailed) as failed:
+        if isinstance(failed, EngineFailed) and failed.status == "lost":
+            raise
         return Rung(
             rung=rung,
             name=name,
@@ -101,7 +104,7 @@ def _judged(
             how="measured",
             cause=failed.message,
             evidence=(Sign(severity="error", text=failed.message),),
-            advice=(failed.hint,),
+            advice=(failed.hint,) if failed.hint else (),
         )
     verdict = engines.judge(build, subject.references, criterion)
     signs = signs_of(verdict, side.label)
@@ -216,17 +219,15 @@ def _walked(subject: Subject, a: Side, b: Side, rounds: int) -> tuple[Comparison
         libraries=subject.settings.libraries,
         progress=subject.watcher.step,
     )
-    if b.few:
-        look(walk, rounds)
-    else:
-        walk.all()
+    look(walk, rounds)
     return compared(walk), walk
 
 
 def _around(walk: Walk, found: Comparison) -> list[TensorName]:
-    """Return the tensors that the nodes at fault read and make."""
+    """Return the tensors of floats that the nodes at fault read and make, constants left out."""
     names: dict[TensorName, None] = {}
     for name, item in walk.found.items():
         if node_name(item.node) in found.first:
-            names |= dict.fromkeys(n for n in (*read_by(item.node), name) if n in walk.found)
-    return list(names)[:MARKED]
+            names |= dict.fromkeys((*read_by(item.node), name))
+    known = (n for n in names if n in walk.found and walk.found[n].is_float)
+    return [n for n in known if walk.found[n].lack != "constant"][:MARKED]

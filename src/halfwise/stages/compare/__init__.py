@@ -19,10 +19,9 @@ from halfwise.stages.compare.sides import (
     Side,
     tolerance_of,
 )
-from halfwise.stages.compare.walk import AT_ONCE, Found, Walk, comparable
+from halfwise.stages.compare.walk import Found, Walk, comparable
 
 __all__ = [
-    "AT_ONCE",
     "OTHER_KERNELS",
     "TOLERANCES",
     "Arithmetic",

@@ -1,6 +1,7 @@
 """Run nodes of the reference on what a candidate's nodes were given."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,13 @@ class Regions:
     ) -> None:
         """Take the model, what to compute, and what is given; see `graph.cut.region_model`."""
         self.targets = tuple(targets)
-        self._alone: Callable[[TensorName], Regions] = lambda target: Regions(
-            network, [target], given, device=device, libraries=libraries
+        self._part: Callable[[Sequence[TensorName]], Regions] = lambda targets: Regions(
+            network, targets, given, device=device, libraries=libraries
         )
         model = region_model(network, targets, given)
         starts = [v for v in model.graph.inputs if str(v.name).endswith(GIVEN)]
         self._starts = {TensorName(str(v.name).removesuffix(GIVEN)): v.dtype for v in starts}
-        self._session = Session(model, device=device, libraries=libraries)
+        self._session: Session | None = Session(model, device=device, libraries=libraries)
 
     def run(self, sample: Sample, given: Outputs, wiggle: float = 0.0) -> Outputs:
         """Return the targets, computed from `given`, but for those that cannot be run on it.
@@ -47,6 +48,8 @@ class Regions:
             wiggle: Largest relative change of the elements of what is given, floats alone, drawn
                 anew but the same in each run.
         """
+        if self._session is None:
+            return self._in_halves(sample, given, wiggle)
         change = _Wiggle(wiggle)
         feed: dict[str, Any] = {name: change(array) for name, array in sample.items()}
         for name, dtype in self._starts.items():
@@ -58,8 +61,17 @@ class Regions:
             # A candidate's tensor of another shape: its readers cannot be run on it, others can.
             if len(self.targets) == 1:
                 return {}
-            found = (self._alone(t).run(sample, given, wiggle) for t in self.targets)
-            return {name: array for one in found for name, array in one.items()}
+            self._session = None
+            return self._in_halves(sample, given, wiggle)
+
+    def _in_halves(self, sample: Sample, given: Outputs, wiggle: float) -> Outputs:
+        found = (half.run(sample, given, wiggle) for half in self._halves)
+        return {name: array for outputs in found for name, array in outputs.items()}
+
+    @cached_property
+    def _halves(self) -> tuple["Regions", "Regions"]:
+        middle = len(self.targets) // 2
+        return self._part(self.targets[:middle]), self._part(self.targets[middle:])
 
 
 class _Wiggle:

@@ -1,6 +1,6 @@
 """Go through a graph and measure each tensor of two sides, few tensors at a time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, sqrt
@@ -11,8 +11,9 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.backends.tensors import tensor_bytes
 from halfwise.case import Sample, Samples
-from halfwise.graph.cut import read_by, region_nodes, varying_tensors
+from halfwise.graph.cut import Ancestry, read_by
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.metrics import Outputs
@@ -21,8 +22,12 @@ from halfwise.records import NodeName, SideName, TensorName, TensorStatus
 from halfwise.stages.compare.regions import Regions
 from halfwise.stages.compare.sides import UNITS, Side
 
-AT_ONCE = 32
-"""Nodes whose tensors are alive at a time; bounds memory."""
+BYTES_AT_ONCE = 32 << 20
+"""Of tensors that are alive at a time on each side, beside what their nodes read; bounds memory.
+Each such part of the graph takes a run of the model from its inputs on, so parts are few: time
+grows with nodes times parts."""
+AT_LEAST = 8
+"""Tensors at a time, however large: bounds the number of parts."""
 REMEMBERED = 16
 """Errors whose tensors are kept, to try what they do to the outputs; bounds memory."""
 WIGGLED = 8.0
@@ -123,8 +128,8 @@ class Walk:
             self.found[name] = Found(name, node, lack=self._lack(name))
 
     @cached_property
-    def _varying(self) -> frozenset[TensorName]:
-        return varying_tensors(self.network)
+    def _ancestry(self) -> Ancestry:
+        return Ancestry(self.network)
 
     @property
     def line(self) -> list[TensorName]:
@@ -133,10 +138,11 @@ class Walk:
 
     def all(self) -> None:
         """Measure every tensor that both sides may have."""
-        names = self.line
-        for start in range(0, len(names), AT_ONCE):
-            self.measure(names[start : start + AT_ONCE])
-            self.progress(min(start + AT_ONCE, len(names)), len(names))
+        names, done = self.line, 0
+        for part in self._parts(names):
+            self.measure(part)
+            done += len(part)
+            self.progress(done, len(names))
 
     def measure(self, targets: Sequence[TensorName]) -> None:
         """Measure some tensors on all samples; what was known of them is forgotten."""
@@ -152,7 +158,7 @@ class Walk:
                     found.error = found.error or RelativeError()
                     found.error.add(first[name], second[name], index)
                 else:
-                    found.lack = self._lack(name) or "fused"
+                    found.lack = self._lack(name) or "skipped"
             sides.add(sample, {"a": first, "b": second}, index)
 
     def region(self, found: Found, side: SideName) -> tuple[NodeName, ...]:
@@ -161,7 +167,7 @@ class Walk:
         Where few tensors are asked for, those that compute shapes and indices are left out: nobody
         asks for what they give.
         """
-        nodes = region_nodes(self.network, found.tensor, found.given[side])
+        nodes = self._ancestry.between(found.given[side], found.tensor)
         if not self.side(side).few:
             return nodes
         floats = {node_name(f.node) for f in self.found.values() if f.is_float}
@@ -222,8 +228,26 @@ class Walk:
                 nothing = np.zeros(0, np.float32)
                 self.found[name].worst = replace(late, made=nothing, expected=nothing)
 
+    def _parts(self, names: Sequence[TensorName]) -> Iterator[list[TensorName]]:
+        """Yield the tensors in order, as many at a time as memory allows on the largest sample."""
+        if not names:
+            return
+        largest = max(self.samples, key=lambda sample: sum(a.nbytes for a in sample.values()))
+        sizes = tensor_bytes(
+            self.network.model, names, largest, device=self.device, libraries=self.libraries
+        )
+        part: list[TensorName] = []
+        alive = 0
+        for name in names:
+            alive += sizes[name]
+            if len(part) >= AT_LEAST and alive > BYTES_AT_ONCE:
+                yield part
+                part, alive = [], sizes[name]
+            part.append(name)
+        yield part
+
     def _lack(self, name: TensorName) -> TensorStatus | None:
-        if name not in self._varying:
+        if name not in self._ancestry.varying:
             return "constant"
         return self.a.lack(name) or self.b.lack(name)
 
@@ -258,10 +282,11 @@ class _Sides:
     def _add(self, name: SideName, sample: Sample, have: Outputs, index: int) -> None:
         regions, side = self._regions[name], self._walk.side(name)
         computed = regions.run(sample, have)
+        given = frozenset(map(TensorName, have))
         suspects = []
         for target, expected in computed.items():
             found = self._walk.found[TensorName(target)]
-            found.given[name] = frozenset(map(TensorName, have))
+            found.given[name] = given
             error = found.born.setdefault(name, RelativeError()).add(expected, have[target], index)
             if error > side.tolerance:
                 suspects.append((found, error))

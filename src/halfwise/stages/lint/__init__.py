@@ -7,6 +7,7 @@ from halfwise.records import SEVERITIES, Finding
 from halfwise.stages.lint import (
     constants,
     export,
+    exporters,
     integers,
     masks,
     shapes,
@@ -21,7 +22,8 @@ from halfwise.stages.lint.rule import Rule, Subject, Version, registered
 __all__ = ["FAMILIES", "RULES", "Rule", "Version", "lint"]
 
 FAMILIES = (
-    *(written_out, small, masks, constants, integers, shapes, types, tidiness, export, tensorrt),
+    *(written_out, small, masks, constants, integers, shapes, types, tidiness, exporters, export),
+    tensorrt,
 )
 """The modules of rules, in the order in which they are listed."""
 _ORDER = [module.__name__.rpartition(".")[2] for module in FAMILIES]

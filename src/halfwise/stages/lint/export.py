@@ -1,4 +1,4 @@
-"""Faults that an export is known for, and files that are damaged."""
+"""Exports in training mode, and files that are damaged."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,6 @@ import onnx
 
 from halfwise.stages.lint.rule import Found, Subject, rule, standard_nodes
 
-_RESIZE_OPSET = 11
 _MODE_SINCE = 7
 """Before it, BatchNormalization and Dropout had `is_test`, which exporters set as they liked."""
 
@@ -38,39 +37,6 @@ def unreadable(subject: Subject) -> Iterator[Found]:
             f"the data of the constant {name} cannot be read: {reason.rstrip('.')}",
             "Copy the files of external data beside the model, or export it again.",
             tensor=name,
-        )
-
-
-@rule(
-    "exporter-resize",
-    "warning",
-    "https://github.com/microsoft/onnxruntime/issues/3297",
-    reads_graph=False,
-)
-def resize(subject: Subject) -> Iterator[Found]:
-    """PyTorch's interpolate cannot be said before opset 11: the exporter warns that results differ.
-
-    Resize got coordinate_transformation_mode and nearest_mode in opset 11.
-    """
-    if subject.model.proto.producer_name != "pytorch" or subject.opset >= _RESIZE_OPSET:
-        return
-    for place, _ in standard_nodes(subject, "Resize", "Upsample"):
-        yield Found(
-            f"PyTorch {subject.model.proto.producer_version} wrote it at opset {subject.opset}, "
-            "which cannot say how interpolate finds its coordinates",
-            "Export again with opset 11 or later.",
-            place,
-        )
-
-
-@rule("exporter-unmaintained", "info", "https://github.com/onnx/keras-onnx", reads_graph=False)
-def unmaintained(subject: Subject) -> Iterator[Found]:
-    """keras2onnx is frozen at TensorFlow 2.3 and its faults stay; tf2onnx took its place."""
-    proto = subject.model.proto
-    if proto.producer_name == "keras2onnx":
-        yield Found(
-            f"keras2onnx {proto.producer_version} wrote the model; it is no longer maintained",
-            "Export it again with tf2onnx, and compare the outputs with the framework's.",
         )
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from halfwise.backends.ort import Session
+from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.case import Settings
 from halfwise.pipeline.comparing import look, reference
 from halfwise.records import TensorName
@@ -67,6 +69,54 @@ def test_what_an_engine_does_not_give_is_fused(engines):
     absent = TensorName("nowhere")
     list(side.get([absent]))
     assert side.lack(absent) == "fused"
+
+
+def test_a_marked_engine_that_cannot_be_run_is_refused(engines):
+    side = engines(faults=[Fault("run", "memory", (4,))]).side("fp32")
+    names = [TensorName("a_out"), TensorName("y_out")]
+    given = list(side.get(names))
+    assert [g.keys() for g in given] == [{"y_out"}] * 3
+    assert side.lack(names[0]) == "refused"
+
+
+def test_an_engine_that_cannot_be_run_at_all(engines):
+    side = engines(faults=[Fault("run", "segv")]).side("fp32")
+    with pytest.raises(EngineFailed) as caught:
+        side.plain()
+    assert caught.value.status == "crashed"
+
+
+def test_a_lost_connection_is_no_fault_of_the_engine(engines):
+    side = engines(faults=[Fault("build", "disconnect")]).side("fp32")
+    with pytest.raises(EngineFailed) as caught:
+        side.plain()
+    assert caught.value.status == "lost"
+
+
+def test_a_fault_that_marks_cure(engines):
+    whole, wrong = network(), network(b=1.3)
+    side = engines().side("fp32")
+    cured, build = side.run, side.build
+    ill, marked = Session(wrong.model), {}
+
+    def remembered(names):
+        outcome = build(names)
+        marked[outcome.number] = bool(names)
+        return outcome
+
+    def run(outcome, sample):
+        return cured(outcome, sample) if marked[outcome.number] else ill.run(sample)
+
+    side.build, side.run = remembered, run
+    walk = Walk(whole, SAMPLES, reference(whole, SAMPLES, Settings()), side)
+    look(walk, 5)
+    found = compared(walk)
+    assert side.vanished
+    assert found.differs
+    assert found.outputs[TensorName("y_out")] > side.tolerance
+    assert set(found.first) == {node.node for node in found.nodes}
+    assert all(n.status == "good" for n in found.nodes if n.tensor != "y_out")
+    assert any("made wrong outputs" in note for note in found.notes)
 
 
 def test_no_more_builds_than_allowed(engines):

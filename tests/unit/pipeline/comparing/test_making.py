@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from halfwise.errors import UsageError
@@ -15,6 +17,15 @@ def test_it_judges_an_engine(engines):
     assert maker.judge(build, outputs, Criterion(snr_db=60)).passed
     wrong = [{name: array / 2 for name, array in o.items()} for o in outputs]
     assert not maker.judge(build, wrong, Criterion(snr_db=60)).passed
+
+
+def test_engines_do_not_stay_on_the_worker(engines):
+    maker = engines()
+    builds = [made.side("fp32").plain()[0] for made in (maker, maker.of(maker.case))]
+    paths = [Path(build.engine.path) for build in builds]
+    assert all(path.is_file() for path in paths)
+    maker.forget()
+    assert not any(path.is_file() for path in paths)
 
 
 def test_another_case_on_the_same_worker(engines):

@@ -45,8 +45,9 @@ def test_earlier_versions_mark(engines, version):
     assert side.builds == 0
 
 
-def test_where_that_cannot_be_built_tensors_are_marked(engines):
-    maker = engines("11.4.0", faults=[Fault("build", "memory", (1,))])
+@pytest.mark.parametrize("fault", [Fault("build", "memory", (1,)), Fault("run", "memory", (1,))])
+def test_where_that_cannot_be_had_tensors_are_marked(engines, fault):
+    maker = engines("11.4.0", faults=[fault])
     side = maker.side("fp32")
     assert maker.shown(side) is side
     assert side.builds == 1

@@ -3,6 +3,7 @@ import onnx
 import pytest
 
 from halfwise.backends.ort import Session
+from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.graph.model import load_network
 from halfwise.pipeline.diagnosing.kernels import fp32_engine, low_engine
 from tests.fake_tensorrt.faults import Fault
@@ -80,6 +81,17 @@ def test_an_engine_that_cannot_be_built(subject):
     rung = fp32_engine(subject(fake={"faults": [Fault("build", "memory")]}))
     assert rung.passed is False
     assert "builds no engine" in rung.cause
+
+
+def test_an_engine_that_cannot_be_run(subject):
+    rung = fp32_engine(subject(fake={"faults": [Fault("run", "segv")]}))
+    assert rung.passed is False
+    assert rung.evidence[0].severity == "error"
+
+
+def test_a_lost_worker_is_no_answer(subject):
+    with pytest.raises(EngineFailed):
+        fp32_engine(subject(fake={"faults": [Fault("build", "disconnect")]}))
 
 
 def test_what_cannot_be_tried_is_told(subject):

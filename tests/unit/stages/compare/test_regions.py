@@ -39,6 +39,15 @@ def test_what_cannot_be_run_is_left_out_and_the_rest_is_run():
     assert found.keys() == {"c_out", "d_out"}
 
 
+def test_what_cannot_be_run_on_one_sample_is_found_once():
+    regions = Regions(network(), t("b", "c"), t("a"))
+    odd, right = given(a=np.ones((4, 7), np.float32)), given(a=np.ones((4, 16), np.float32))
+    assert regions.run(SAMPLES[0], odd).keys() == {"c_out"}
+    halves = regions._halves
+    assert regions.run(SAMPLES[1], right).keys() == {"b_out", "c_out"}
+    assert regions._halves is halves
+
+
 def test_a_wiggle_is_small_and_the_same_each_time():
     regions = Regions(network(), t("c"), t("a"))
     values = given(a=np.ones((4, 16), np.float32))

@@ -1,0 +1,114 @@
+"""What exporters got wrong, as far as a file shows it."""
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from tests.faults.fault import fault
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def _by_torch(proto: onnx.ModelProto, version: str) -> onnx.ModelProto:
+    proto.producer_name, proto.producer_version = "pytorch", version
+    return proto
+
+
+def _resized(opset: int) -> onnx.ModelProto:
+    s = Sketch(opset)
+    x = s.input("x", [1, 1, 4, 4])
+    roi = [s.constant(f32([]))] if opset > 10 else []
+    y = s.op("Resize", x, *roi, f32([1, 1, 2, 2]), name="resize", mode="linear")
+    return _by_torch(s.proto(y), "1.4")
+
+
+@fault("exporter-resize", "warning", "resize")
+def early_resize(ill: bool) -> onnx.ModelProto:
+    return _resized(10 if ill else 11)
+
+
+@fault("exporter-unmaintained", "info", None)
+def keras(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    proto = s.proto(s.op("Relu", s.input("x", [1, 4]), name="relu"))
+    proto.producer_name, proto.producer_version = ("keras2onnx" if ill else "tf2onnx"), "1.7.0"
+    return proto
+
+
+@fault("exporter-average-pool", "warning", "pool")
+def lost_ceil_mode(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", [1, 3, 5, 8])
+    proto = s.proto(s.op("AveragePool", x, name="pool", kernel_shape=[2, 2], strides=[2, 2]))
+    return _by_torch(proto, "2.0.1" if ill else "2.1.0")
+
+
+@fault("exporter-average-pool", "warning", "pool")
+def pooled_to_the_end(ill: bool) -> onnx.ModelProto:
+    """Without the fault the windows fill the input, so that nothing was lost."""
+    s = Sketch()
+    x = s.input("x", [1, 3, 5 if ill else 6, 8])
+    proto = s.proto(s.op("AveragePool", x, name="pool", kernel_shape=[2, 2], strides=[2, 2]))
+    return _by_torch(proto, "2.0.0")
+
+
+@fault("exporter-lstm", "warning", "second")
+def two_lstms(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", [5, 1, 4])
+    for name in ("first", "second"):
+        weights = [f32(np.full((2, 16, 4), 0.1)) for _ in range(2)]
+        y = s.op("LSTM", x, *weights, name=name, hidden_size=4, direction="bidirectional")
+        x = s.op("ReduceMean", y, name=f"mean_{name}", axes=[1], keepdims=0)
+    return _by_torch(s.proto(x), "1.10" if ill else "1.11.0")
+
+
+@fault("exporter-bias", "error", "conv")
+def folded_bias(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", [1, 3, 8, 8])
+    y = s.op("Conv", x, f32(np.ones((4, 3, 3, 3))), f32(np.ones(8 if ill else 4)), name="conv")
+    return s.proto(y)
+
+
+@fault("exporter-bias", "error", "gemm")
+def folded_bias_of_gemm(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    weight, bias = f32(np.ones((6, 4))), f32(np.ones(4 if ill else 6))
+    return s.proto(s.op("Gemm", s.input("x", [2, 4]), weight, bias, name="gemm", transB=1))
+
+
+@fault("exporter-spatial", "warning", "norm")
+def by_element(ill: bool) -> onnx.ModelProto:
+    s = Sketch(8)
+    ones, zeros = f32(np.ones(3)), f32(np.zeros(3))
+    x = s.input("x", [2, 3, 8])
+    attributes = {"spatial": 0} if ill else {}
+    return s.proto(
+        s.op("BatchNormalization", x, ones, zeros, zeros, ones, name="norm", **attributes)
+    )
+
+
+@fault("exporter-cast", "error", "cast")
+def declared_as_half(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    proto = s.proto(
+        s.op("Abs", s.op("Cast", s.input("x", [4], TensorProto.INT64), name="cast", to=1))
+    )
+    if ill:
+        del proto.graph.value_info[:]
+        half = helper.make_tensor_value_info("cast_out", TensorProto.FLOAT16, [4])
+        proto.graph.value_info.append(half)
+    return proto
+
+
+@fault("exporter-early-dynamo", "warning", None)
+def early_dynamo(ill: bool) -> onnx.ModelProto:
+    domain = "pkg.onnxscript.torch_lib"
+    s = Sketch(18)
+    proto = s.proto(s.op("Relu", s.input("x", [4]), name="relu"))
+    proto.graph.node[0].op_type, proto.graph.node[0].domain = "aten_relu", domain
+    body = helper.make_node("Relu", ["a"], ["b"], name="inner")
+    opset = helper.make_opsetid("", 18)
+    proto.functions.append(helper.make_function(domain, "aten_relu", ["a"], ["b"], [body], [opset]))
+    proto.opset_import.append(helper.make_opsetid(domain, 1))
+    return _by_torch(proto, "2.2.0" if ill else "2.6.0")
