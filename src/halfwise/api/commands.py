@@ -19,7 +19,6 @@ from halfwise.api.outcome import fix_run, verify_run, versions
 from halfwise.api.result import Result
 from halfwise.api.worker_facts import worker_facts
 from halfwise.api.workers import resolve
-from halfwise.api.working import usable
 from halfwise.backends.ort import devices
 from halfwise.backends.tensorrt.plans import demand_engine, is_engine
 from halfwise.case import Case
@@ -76,15 +75,10 @@ def fix(
     start = None if request.start_from is None else load_start(request.start_from)
     if isinstance(start, Network):
         check_types(start, device=request.settings.device, libraries=request.settings.libraries)
-    if request.target is not None:
-        watcher = watcher or Silent()
-        with usable(request.target.workers[0], watcher, exact=True) as worker:
-            case = _linted(_load(model, request, watcher), watcher)
-            return fix_in_engines(
-                case, request, worker, watcher, start=start, out=folder, started=started
-            )
     watcher = watcher or Silent()
     case = _linted(_load(model, request, watcher), watcher)
+    if request.target is not None:
+        return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
     fixed = run_fix(case, request.settings, watcher, start_from=start)
     hints = criterion_hints(case.criterion, fixed.references)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)

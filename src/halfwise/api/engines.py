@@ -11,7 +11,7 @@ from shutil import move
 from halfwise.api.options import Request
 from halfwise.api.outcome import cost, final_verdict, fix_run, unsearched_run
 from halfwise.api.result import Result
-from halfwise.backends.tensorrt.client import Worker
+from halfwise.api.working import usable
 from halfwise.backends.tensorrt.journal import Journal
 from halfwise.case import Case
 from halfwise.errors import UsageError
@@ -21,7 +21,7 @@ from halfwise.metrics import criterion_hints
 from halfwise.pipeline import Fixed
 from halfwise.pipeline import fix as run_fix
 from halfwise.pipeline.engines import FP32_FILE, EngineRun, Proven
-from halfwise.pipeline.engines.beside import beside, one_at_a_time
+from halfwise.pipeline.engines.beside import beside, one_at_a_time, with_own_network
 from halfwise.pipeline.engines.files import save
 from halfwise.progress import Watcher
 from halfwise.records import EngineFile, NodeName, Plan, Run, WorkerInfo
@@ -37,7 +37,6 @@ TIMING_CACHE_FILE = "timing.cache"
 def fix_in_engines(
     case: Case,
     request: Request,
-    worker: Worker,
     watcher: Watcher,
     *,
     start: Network | Run | None,
@@ -49,7 +48,6 @@ def fix_in_engines(
     Args:
         case: The case.
         request: The options, with a target.
-        worker: A worker that is up.
         watcher: Is told about progress.
         start: Where the search starts.
         out: Run folder to make.
@@ -61,14 +59,19 @@ def fix_in_engines(
     assert request.target is not None
     settings = request.target.profiled(case)
     case = one_at_a_time(case)
-    with _journal(out, worker.info, resume=request.target.resume) as journal, _scratch() as scratch:
-        engines = EngineRun(case, request.settings, settings, worker, scratch, watcher, journal)
-        with _searching(case, request, start, watcher) as searched:
-            fp32 = engines.reference()
-            if fp32.verdict is None or not fp32.verdict.passed:
-                engines.builds.forget(None)
-                return _refused(case, request, engines.refused(), out, started)
-            fixed = searched()
+    own = with_own_network(case)
+    with (
+        _searching(case, request, start, watcher) as searched,
+        usable(request.target.workers[0], watcher, exact=True) as worker,
+        _journal(out, worker.info, resume=request.target.resume) as journal,
+        _scratch() as scratch,
+    ):
+        engines = EngineRun(own, request.settings, settings, worker, scratch, watcher, journal)
+        fp32 = engines.reference()
+        if fp32.verdict is None or not fp32.verdict.passed:
+            engines.builds.forget(None)
+            return _refused(own, request, engines.refused(), out, started)
+        fixed = searched()
         proven = engines.prove(fixed)
         passed = proven.engines.delivered
         watcher.stage("store")

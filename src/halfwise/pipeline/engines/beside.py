@@ -1,6 +1,6 @@
 """The search in the emulation beside the FP32 engine: one needs the processor, the other the GPU.
 
-Only the search's thread may touch the model: serialising it takes its weights out for a moment.
+Serialising a model takes its weights out for a moment, so each side has a graph of its own.
 """
 
 import threading
@@ -56,6 +56,12 @@ def one_at_a_time(case: Case) -> Case:
         heldout=_locked_samples(case.heldout, lock),
         metric=None if metric is None else _locked(metric, lock),
     )
+
+
+def with_own_network(case: Case) -> Case:
+    """Return the case with a copy of its graph; the weights themselves are shared."""
+    network = case.network
+    return replace(case, network=replace(network, model=network.copy()))
 
 
 def _locked_samples(samples: Samples, lock: AbstractContextManager[bool]) -> Samples:

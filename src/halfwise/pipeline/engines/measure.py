@@ -65,10 +65,6 @@ class Measure:
         """The FP32 model."""
         return self.case.network
 
-    def load(self) -> None:
-        """Load the FP32 model now rather than when it is first needed."""
-        _ = self.session
-
     @cached_property
     def session(self) -> Session:
         """A session of the FP32 model."""

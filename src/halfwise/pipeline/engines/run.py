@@ -102,9 +102,7 @@ class EngineRun:
         self.files, self.fetched = ModelFiles(folder), Fetched(worker, folder)
         self.builds = Builds(worker, engine_settings, typing, profiles, journal, watcher)
         self.measure = Measure(worker, case, settings, engine_settings, profiles)
-        # A search may run beside `reference`, and then the model is the search's.
         self._fp32_file = self.files.fp32(case.network)
-        self.measure.load()
         self.notes: list[str] = []
         self.seconds: dict[str, float] = {}
 
