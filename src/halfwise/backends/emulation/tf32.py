@@ -1,5 +1,7 @@
 """Emulation of TF32: matrix products and convolutions round their inputs to 11 significant bits."""
 
+from typing import Literal
+
 import numpy as np
 import onnx_ir as ir
 
@@ -16,9 +18,16 @@ TF32_PRECISION = 11
 TENSOR_CORE_OPS = (*TF32_OPS, "Einsum")
 """The same with what is not emulated here, since it may have any number of factors."""
 
+Rounding = Literal["nearest", "zero"]
+"""How a kernel rounds. TensorRT 8.6.0 on an H200 does both: products alone to nearest, the merged
+ones of query, key and value toward zero, whose error is 3 times as large (bench/gpu/tf32_ranks.py
+finds the error of each product to be one of the two, to 1 %)."""
+
 SWITCH_INPUT = "halfwise::tf32"
 
 _SPLITTER = float(2 ** (24 - TF32_PRECISION) + 1)
+_STEP_DOWN = 1 - 1.25 * 2.0**-TF32_PRECISION
+"""A number of 11 bits times this rounds to the one before it: it falls by 0.62 to 1.25 spacings."""
 _LARGEST_SPLIT = 2.0**100
 """Beyond, the product with the splitter could overflow; such numbers stay as they are."""
 
@@ -31,7 +40,9 @@ def tf32_nodes(network: Network) -> tuple[NodeName, ...]:
     return tuple(node_name(n) for n in network.nodes() if _is_product(n))
 
 
-def emulate_tf32(network: Network, *, switched: bool = False) -> ir.Model:
+def emulate_tf32(
+    network: Network, *, switched: bool = False, rounding: Rounding = "nearest"
+) -> ir.Model:
     """Return a model that rounds both factors of every product to TF32, as it runs.
 
     With `switched` it has the further input `SWITCH_INPUT`, bool[len(tf32_nodes(network))]: which
@@ -62,7 +73,7 @@ def emulate_tf32(network: Network, *, switched: bool = False) -> ir.Model:
             when = chosen.outputs[0]
         for slot, value in enumerate(node.inputs[:2]):
             if value is not None and is_float(value):
-                nodes, rounded = round_tf32(value, f"{node.name}::tf32_{slot}", when)
+                nodes, rounded = round_tf32(value, f"{node.name}::tf32_{slot}", when, rounding)
                 graph.insert_before(node, nodes)
                 node.replace_input_with(slot, rounded)
     return model
@@ -73,12 +84,13 @@ def _is_product(node: ir.Node) -> bool:
 
 
 def round_tf32(
-    value: ir.Value, prefix: str, when: ir.Value | None = None
+    value: ir.Value, prefix: str, when: ir.Value | None = None, rounding: Rounding = "nearest"
 ) -> tuple[tuple[ir.Node, ...], ir.Value]:
-    """Return nodes that round an FP32 value to TF32, to nearest, and their result.
+    """Return nodes that round an FP32 value to TF32, and their result.
 
     Veltkamp's splitting (Dekker 1971): with c = x · (2¹³ + 1), c − (c − x) is x rounded to 24 − 13
-    bits; ties may go either way. NaN, infinities and magnitudes from 2¹⁰⁰ on stay as they are. TF32
+    bits, to nearest; ties may go either way. Toward zero, what was rounded away from it becomes the
+    number before. NaN, infinities and magnitudes from 2¹⁰⁰ on stay as they are. TF32
     has the range of FP32; its coarser subnormal numbers are not emulated. Where `when` (bool[])
     is given and false, everything stays as it is.
     """
@@ -102,9 +114,17 @@ def round_tf32(
         add(constant("splitter", _SPLITTER)),
         add(constant("largest", _LARGEST_SPLIT)),
     )
-    scaled = add(step("Mul", value, splitter))
-    high = add(step("Sub", scaled, add(step("Sub", scaled, value))))
+
+    def nearest(number: ir.Value) -> ir.Value:
+        scaled = add(step("Mul", number, splitter))
+        return add(step("Sub", scaled, add(step("Sub", scaled, number))))
+
+    high = nearest(value)
     magnitude = add(step("Abs", value))
+    if rounding == "zero":
+        before = nearest(add(step("Mul", high, add(constant("down", _STEP_DOWN)))))
+        away = add(step("Greater", add(step("Abs", high)), magnitude, kind=ir.DataType.BOOL))
+        high = add(step("Where", away, before, high))
     # Of NaN this is false.
     splits = add(step("Less", magnitude, largest, kind=ir.DataType.BOOL))
     if when is not None:

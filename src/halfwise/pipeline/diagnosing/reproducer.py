@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from halfwise.case import Samples
 from halfwise.errors import HalfwiseError
-from halfwise.graph.cut import GIVEN, read_by, region_model
-from halfwise.graph.model import Network, node_name, normalise
+from halfwise.graph.cut import read_by
+from halfwise.graph.model import node_name, normalise
 from halfwise.metrics.relative import relative_rms
 from halfwise.pipeline.comparing import EngineMaker
+from halfwise.pipeline.diagnosing.parts import part
 from halfwise.pipeline.engines.files import save
 from halfwise.records import Comparison, NodeName, TensorName
 from halfwise.render.wording import count, number
@@ -49,7 +50,7 @@ def save_reproducer(
     target = next(n.tensor for n in found.nodes if n.status == "born" and n.region == found.first)
     given = _border(walk, found.first, target)
     values = _values(walk, (*given, target), index)
-    model, feed = _part(walk.network, target, given, values, dict(sample[0]))
+    model, feed = part(walk.network, [target], given, values, dict(sample[0]))
     place = folder / FOLDER
     place.mkdir(parents=True)
     save(model, place / "model.onnx")
@@ -84,32 +85,6 @@ def _values(
         if i == index:
             return {TensorName(n): a for n, a in outputs.items()}
     raise AssertionError("the sample is one of the walk's")
-
-
-def _part(
-    network: Network,
-    target: TensorName,
-    given: tuple[TensorName, ...],
-    values: dict[TensorName, NDArray[Any]],
-    sample: dict[str, NDArray[Any]],
-) -> tuple[ir.Model, dict[str, NDArray[Any]]]:
-    """Return the part with fixed shapes and plain names, and its inputs."""
-    model = region_model(network, [target], given)
-    feed: dict[str, NDArray[Any]] = {}
-    for value in list(model.graph.inputs):
-        name = str(value.name).removesuffix(GIVEN)
-        if not value.uses():
-            model.graph.inputs.remove(value)
-            continue
-        array = values[TensorName(name)] if TensorName(name) in values else sample[name]
-        assert value.dtype is not None
-        value.name = name
-        value.shape = ir.Shape(array.shape)
-        feed[name] = array.astype(value.dtype.numpy())
-    for output in (v for node in model.graph for v in node.outputs):
-        output.shape = None
-    model.graph.outputs[0].shape = ir.Shape(values[target].shape)
-    return model, feed
 
 
 def _reproduces(

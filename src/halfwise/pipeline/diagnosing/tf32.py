@@ -1,13 +1,17 @@
 """Rung 5: does TF32 matter, and at which products?"""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
-from halfwise.backends.emulation.tf32 import SWITCH_INPUT, emulate_tf32, tf32_nodes
+from halfwise.backends.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
 from halfwise.backends.ort import Session
 from halfwise.errors import HalfwiseError
 from halfwise.metrics import Outputs
 from halfwise.metrics.relative import relative_rms
 from halfwise.pipeline.comparing import EngineMaker
+from halfwise.pipeline.diagnosing.products import IN_TF32, Ran, in_kernels
 from halfwise.pipeline.diagnosing.subject import Subject, signs_of
 from halfwise.records import NodeName, Rung, Sign, Verdict
 from halfwise.render.wording import count, listed, number
@@ -15,13 +19,38 @@ from halfwise.stages.judge import judge_outputs
 
 RANKED = 8
 """Nodes that are named; the rest is counted."""
+MEASURED = 16
+"""Products that run alone in kernels: those that may matter most by emulation."""
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """A product, and the largest relative RMS error of an output that TF32 in it alone causes.
+
+    Attributes:
+        node: Its name.
+        nearest: Emulated, rounding to nearest.
+        zero: Emulated, rounding toward zero.
+        ran: In a kernel; None where that was not tried.
+    """
+
+    node: NodeName
+    nearest: float
+    zero: float
+    ran: Ran | None = None
+
+    @property
+    def error(self) -> float:
+        """As measured; else the larger one of those emulated."""
+        return max(self.nearest, self.zero) if self.ran is None else self.ran.effect
 
 
 def tf32(subject: Subject) -> Rung:
     """Return whether products in TF32 keep the outputs within the tolerance.
 
-    With a target, in the engine; else in emulation. The nodes are ranked in emulation: each
-    product alone in TF32, on the worst sample.
+    With a target, in the engine; else in emulation that rounds toward zero, as the coarsest kernels
+    do. The nodes are ranked by each product alone in TF32, on the worst sample: emulated, and with
+    a target those that may matter most in kernels too.
     """
     emulation = _Emulation(subject)
     verdict, signs = emulation.verdict, signs_of(emulation.verdict, "emulation, TF32 products")
@@ -31,8 +60,16 @@ def tf32(subject: Subject) -> Rung:
         except HalfwiseError as error:
             told = [Sign(severity="warning", text=f"The engine with TF32: {error.message}")]
         signs = [*told, *signs]
-    ranked = emulation.ranking(verdict.worst_sample)
-    nodes = [name for name, error in ranked if error > 0]
+    ids = subject.samples.ids
+    index = ids.index(verdict.worst_sample) if verdict.worst_sample in ids else 0
+    ranked = emulation.ranking(index)
+    if subject.engines is not None and ranked:
+        try:
+            ranked = _measured(subject, subject.engines, ranked, index)
+        except HalfwiseError as error:
+            text = f"No product was tried alone in a kernel: {error.message}"
+            signs.append(Sign(severity="info", text=text))
+    nodes = [r.node for r in ranked if r.error > 0]
     signs += _ranks(ranked)
     off = "TF32 alone puts the outputs out of tolerance"
     return Rung(
@@ -60,37 +97,55 @@ class _Emulation:
     def __init__(self, subject: Subject) -> None:
         self._subject, network = subject, subject.case.network
         self._nodes = tf32_nodes(network)
-        self._session = Session(
-            emulate_tf32(network, switched=True),
-            device=subject.settings.device,
-            libraries=subject.settings.libraries,
-        )
+        settings = subject.settings
+        roundings: tuple[Rounding, ...] = ("nearest", "zero")
+        self._sessions = {
+            rounding: Session(
+                emulate_tf32(network, switched=True, rounding=rounding),
+                device=settings.device,
+                libraries=settings.libraries,
+            )
+            for rounding in roundings
+        }
         everything = np.ones(len(self._nodes), bool)
         self.verdict = judge_outputs(
-            [self._run(i, everything) for i in range(len(subject.samples))],
+            [self._run(i, everything, "zero") for i in range(len(subject.samples))],
             subject.samples,
             subject.references,
             subject.case.criterion,
             subject.case.metric,
         ).verdict
 
-    def ranking(self, worst: str | None) -> list[tuple[NodeName, float]]:
-        """Return each product with the largest error of an output that it causes alone."""
-        ids = self._subject.samples.ids
-        index = ids.index(worst) if worst in ids else 0
-        right, found = self._subject.references[index], []
+    def ranking(self, index: int) -> list[_Ranked]:
+        """Return each product with what it does alone on sample `index`, the largest first."""
+        found = []
         for i, name in enumerate(self._nodes):
             self._subject.watcher.step(i + 1, len(self._nodes))
             one = np.arange(len(self._nodes)) == i
-            outputs = self._run(index, one)
-            found.append((name, max(relative_rms(right[n], outputs[n]) for n in right)))
-        return sorted(found, key=lambda pair: pair[1], reverse=True)
+            nearest, zero = (self._error(index, one, rounding) for rounding in self._sessions)
+            found.append(_Ranked(name, nearest, zero))
+        return sorted(found, key=lambda ranked: ranked.error, reverse=True)
 
-    def _run(self, index: int, which: np.ndarray) -> Outputs:
+    def _error(self, index: int, which: np.ndarray, rounding: Rounding) -> float:
+        right = self._subject.references[index]
+        outputs = self._run(index, which, rounding)
+        return max(relative_rms(right[n], outputs[n]) for n in right)
+
+    def _run(self, index: int, which: np.ndarray, rounding: Rounding) -> Outputs:
         sample = dict(self._subject.samples[index])
         if self._nodes:
             sample[SWITCH_INPUT] = which
-        return self._session.run(sample)
+        return self._sessions[rounding].run(sample)
+
+
+def _measured(
+    subject: Subject, engines: EngineMaker, ranked: Sequence[_Ranked], index: int
+) -> list[_Ranked]:
+    """Return the ranking with what the first products do in kernels; these come first."""
+    first, rest = ranked[:MEASURED], ranked[MEASURED:]
+    ran = in_kernels(subject, engines, {r.node for r in first}, index)
+    first = [_Ranked(r.node, r.nearest, r.zero, ran[r.node]) for r in first]
+    return [*sorted(first, key=lambda r: r.error, reverse=True), *rest]
 
 
 def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign]]:
@@ -127,17 +182,28 @@ def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Si
     return verdict, signs
 
 
-def _ranks(ranked: list[tuple[NodeName, float]]) -> list[Sign]:
-    power = sum(error**2 for _, error in ranked)
+def _ranks(ranked: Sequence[_Ranked]) -> list[Sign]:
+    power = sum(r.error**2 for r in ranked)
     signs = [
         Sign(
             severity="info",
-            text=f"In TF32 alone, it changes the outputs by {number(error)} (relative RMS, "
-            f"emulated): {number(100 * error**2 / power)} % of the error power of all "
+            text=f"In TF32 alone, it changes the outputs by {number(r.error)} (relative RMS, "
+            f"{_how(r)}): {number(100 * r.error**2 / power)} % of the error power of all "
             f"{count(len(ranked), 'product')}.",
-            nodes=(name,),
+            nodes=(r.node,),
         )
-        for name, error in ranked[:RANKED]
-        if error > 0 and power < float("inf")
+        for r in ranked[:RANKED]
+        if r.error > 0 and power < float("inf")
     ]
+    without = [r.node for r in ranked if r.ran is not None and r.ran.own <= IN_TF32]
+    if without:
+        text = f"The kernels of {count(len(without), 'product')} that ran alone use no TF32."
+        signs.append(Sign(severity="info", text=text, nodes=tuple(without)))
     return signs or [Sign(severity="info", text="The model has no products that TF32 changes.")]
+
+
+def _how(ranked: _Ranked) -> str:
+    emulated = f"{number(ranked.nearest)} to nearest, {number(ranked.zero)} toward zero"
+    if ranked.ran is None:
+        return f"emulated: {emulated}"
+    return f"measured in a kernel; emulated: {emulated}"

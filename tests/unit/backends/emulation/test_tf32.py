@@ -10,15 +10,24 @@ from halfwise.backends.ort import Session
 from tests.unit.graph.sketch import Sketch, f32
 
 
-@pytest.fixture(scope="module")
-def session():
+def rounder(rounding):
     x = ir.val("x", ir.DataType.FLOAT, ir.Shape(["n"]))
-    nodes, rounded = round_tf32(x, "r")
+    nodes, rounded = round_tf32(x, "r", rounding=rounding)
     graph = ir.Graph([x], [rounded], nodes=nodes, opset_imports={"": 17}, name="g")
     rounded.shape = ir.Shape(["n"])
     made = Session(ir.Model(graph, ir_version=8))
     (name,) = made.outputs
     return lambda array: np.asarray(made.run({"x": array})[name], np.float32)
+
+
+@pytest.fixture(scope="module")
+def session():
+    return rounder("nearest")
+
+
+@pytest.fixture(scope="module")
+def truncating():
+    return rounder("zero")
 
 
 def by_bits(array, *, up):
@@ -42,6 +51,15 @@ def test_it_is_what_the_bits_say(session, values, sign):
     assert either.all()
 
 
+@given(arrays(np.float32, 64, elements=NORMAL), st.sampled_from([1, -1]))
+def test_toward_zero_is_what_the_first_bits_say(truncating, values, sign):
+    values = np.float32(sign) * values
+    kept = (
+        values.view(np.uint32) & np.uint32(0xFFFFFFFF << (24 - TF32_PRECISION) & 0xFFFFFFFF)
+    ).view(np.float32)
+    np.testing.assert_array_equal(truncating(values), kept)
+
+
 def test_half_the_spacing_is_the_largest_error(session):
     rng = np.random.default_rng(0)
     values = rng.normal(size=100_000).astype(np.float32) * np.float32(2.0) ** rng.integers(
@@ -55,9 +73,10 @@ def test_half_the_spacing_is_the_largest_error(session):
     assert (mantissas == np.round(mantissas)).all()
 
 
-def test_what_it_leaves_alone(session):
+@pytest.mark.parametrize("rounding", ["nearest", "zero"])
+def test_what_it_leaves_alone(rounding):
     special = f32([0, -0.0, np.inf, -np.inf, np.nan, 3e38, -3e38, 1, 2, 0.5, 1 + 2.0**-10])
-    np.testing.assert_array_equal(session(special), special)
+    np.testing.assert_array_equal(rounder(rounding)(special), special)
 
 
 def test_products_round_both_factors():

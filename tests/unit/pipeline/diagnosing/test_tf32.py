@@ -2,6 +2,7 @@ import pytest
 
 from halfwise.pipeline.diagnosing.tf32 import tf32
 from halfwise.records import Criterion
+from tests.fake_tensorrt.faults import Fault
 from tests.unit.graph.sketch import Sketch, f32
 
 
@@ -18,7 +19,7 @@ def test_products_are_ranked_by_what_they_do_alone(subject):
     assert set(rung.nodes) == {"a", "b", "y"}
     ranks = [s for s in rung.evidence if s.nodes]
     assert [s.nodes[0] for s in ranks] == list(rung.nodes)
-    shares = [float(s.text.split("emulated): ")[1].split(" %")[0]) for s in ranks]
+    shares = [float(s.text.split("): ")[1].split(" %")[0]) for s in ranks]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(100, abs=1)
     assert "--noTF32" in rung.advice[0]
@@ -41,6 +42,14 @@ def test_in_an_engine(subject):
     assert "engine (FP32, TF32 off)" in texts
     assert "NVIDIA_TF32_OVERRIDE is not set in the worker's environment; setting it to 0" in texts
     assert "changes nothing (relative RMS" in texts
+    ranks = [s for s in rung.evidence if "it changes the outputs" in s.text]
+    assert {s.nodes[0] for s in ranks} == {"a", "b", "y"}
+    assert all("measured in a kernel; emulated:" in s.text for s in ranks)
+
+
+def test_a_product_that_cannot_be_tried_alone_is_ranked_by_emulation(subject):
+    rung = tf32(subject(fake={"faults": [Fault("build", "segv", on=(3,))]}))
+    assert any("No product was tried alone in a kernel" in s.text for s in rung.evidence)
 
 
 def test_an_override_in_the_workers_environment_is_told(subject):

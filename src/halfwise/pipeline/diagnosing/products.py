@@ -1,0 +1,76 @@
+"""What TF32 does in the kernels of single products: one engine has them all, cut apart."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from math import inf
+
+from halfwise.backends.ort import Session
+from halfwise.case import Samples
+from halfwise.graph.cut import giving_out, read_by
+from halfwise.graph.model import node_name, normalise, tensor_name
+from halfwise.metrics.relative import relative_rms
+from halfwise.pipeline.comparing import EngineMaker
+from halfwise.pipeline.diagnosing.parts import part
+from halfwise.pipeline.diagnosing.subject import Subject
+from halfwise.records import NodeName
+from halfwise.stages.compare.regions import Regions
+
+IN_TF32 = 1e-5
+"""Relative RMS error of a product above which its kernel used TF32: FP32 in another order gives
+1e-7, rounding both factors to 11 bits 1e-4 (bench/gpu/tf32_ranks.py)."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A product that ran in an engine with TF32, on the inputs that it has in FP32.
+
+    Attributes:
+        own: Relative RMS error of its result.
+        effect: What that alone does to the outputs: the largest relative RMS error of one.
+    """
+
+    own: float
+    effect: float
+
+
+def in_kernels(
+    subject: Subject, engines: EngineMaker, names: Collection[NodeName], index: int
+) -> dict[NodeName, Ran]:
+    """Return what TF32 does in each of the products `names`, on sample `index`.
+
+    That is one build. In the whole engine a product may have another kernel.
+
+    Raises:
+        HalfwiseError: no such engine can be built or run.
+    """
+    network, sample = subject.case.network, subject.samples[index]
+    device, libraries = subject.settings.device, subject.settings.libraries
+    nodes = [node for node in network.nodes() if node_name(node) in names]
+    results = {node_name(node): tensor_name(node.outputs[0]) for node in nodes}
+    computed = {tensor_name(v) for node in network.nodes() for v in node.outputs if v.name}
+    given = list(dict.fromkeys(n for node in nodes for n in read_by(node) if n in computed))
+    wanted = list(dict.fromkeys((*given, *results.values())))
+    right = Session(giving_out(network.model, wanted), device=device, libraries=libraries).run(
+        sample, wanted
+    )
+    model, feed = part(network, list(results.values()), given, right, sample)
+    case = replace(
+        engines.case,
+        network=normalise(model, path=None, sha256=""),
+        calibration=Samples(("products",), lambda _: feed),
+        metric=None,
+    )
+    _, (made,) = engines.of(case).side("tf32").plain()
+    references, ends = subject.references[index], [tensor_name(v) for v in network.graph.outputs]
+    found = {}
+    for name, tensor in results.items():
+        after = Regions(network, ends, [tensor], device=device, libraries=libraries).run(
+            sample, made
+        )
+        if tensor in ends:
+            after = {**after, tensor: made[tensor]}
+        # What cannot be run on the engine's result is as wrong as can be.
+        errors = [relative_rms(references[n], after[n]) if n in after else inf for n in ends]
+        effect = max(errors)
+        found[name] = Ran(relative_rms(right[tensor], made[tensor]), effect)
+    return found
