@@ -96,6 +96,8 @@ JOBS: Mapping[str, Job] = {
     "magika": Job(judging=JUDGING["magika"], repeat=True),
     # At the default tolerance, with builds enough to ask for each kept node.
     "magika_default": Job(published="magika", options=("--max-builds", "20", "--builds", "2")),
-    "yolox_nano": Job(judging=JUDGING["yolox_nano"], options=(*_FEW, *_QUICK)),
+    "yolox_nano": Job(
+        judging=JUDGING["yolox_nano"], options=("--max-builds", "3", "--builds", "1", *_QUICK)
+    ),
     "ppocr_v3_det": Job(judging=JUDGING["ppocr_v3_det"], options=(*_FEW, *_QUICK)),
 }

@@ -33,7 +33,7 @@ python3 -m halfwise doctor --trt-python "$work/trt-python"
 mkdir "$work/runs"
 case ${BENCH:-figures} in
   figures) further=(--minutes "${MINUTES:-inf}" --work "$work/runs") ;;
-  triage) further=(--work "$work/runs") ;;
+  triage) further=(--work "$out/triage") ;;
   *) further=() ;;
 esac
 python3 -m "bench.gpu.${BENCH:-figures}" \

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ def figures(
     name: str, decibels: Mapping[str, float | str], rungs: Sequence[Mapping[str, Any]]
 ) -> list[Figure]:
     """Return what was measured, and whether rung 4 says of the FP32 engine what is so."""
-    found = [reported(f"{name}: SNR of the {n} engine (dB)", v) for n, v in decibels.items()]
+    found = []
     fp32 = decibels.get("FP32")
     fourth = next((r for r in rungs if r["rung"] == 4), None)
     if fourth is not None and isinstance(fp32, float):
@@ -118,23 +118,27 @@ def figures(
     return found
 
 
-def measure(name: str, host: Host, pipe: Pipe, work: Path) -> tuple[list[Figure], dict[str, Any]]:
-    """Return figures and details of one model."""
+def measure(
+    name: str, host: Host, pipe: Pipe, work: Path
+) -> Iterator[tuple[list[Figure], dict[str, Any]]]:
+    """Yield figures and details of one model, step by step."""
     folder = ROOT / "examples" / "digits" if name == "digits" else (host.models or Path()) / name
     model, inputs = folder / "model.onnx", folder / "inputs.npz"
     work.mkdir(parents=True)
     network = load_network(model)
     decibels = snrs(network, samples_of(inputs)[:MOST_SAMPLES], pipe)
+    yield [reported(f"{name}: SNR of the {n} engine (dB)", v) for n, v in decibels.items()], {}
     started = time.monotonic()
     rungs = diagnosed(host, model, inputs, work)
     seconds = time.monotonic() - started
     found = figures(name, decibels, rungs)
     found.append(reported(f"{name}: diagnose (s)", seconds))
+    yield found, {"diagnosis": rungs}
     code, told = compared(host, model, inputs, work)
     first = re.search(r"[Ff]irst divergence.*", told)
     what = f"{name}: compare ONNX Runtime with the FP16 engine, exit code"
-    found.append(reported(what, str(code), first[0] if first else ""))
-    return found, {"diagnosis": rungs, "compare": told.splitlines()}
+    figure = reported(what, str(code), first[0] if first else "")
+    yield [figure], {"compare": told.splitlines()}
 
 
 def main() -> int:
@@ -154,9 +158,11 @@ def main() -> int:
     with Pipe([host.trt_python], host.sources()) as pipe:
         result.machine |= pipe.told()
         for name in given.names:
-            found, result.details[name] = measure(name, host, pipe, given.work / name)
-            result.figures += found
-            result.save(given.results)
+            result.details[name] = {}
+            for found, details in measure(name, host, pipe, given.work / name):
+                result.figures += found
+                result.details[name] |= details
+                result.save(given.results)
             print(table([result]), flush=True)
     return 0 if result.reached else 1
 
