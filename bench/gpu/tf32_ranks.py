@@ -32,7 +32,6 @@ from halfwise.graph.cut import GIVEN, giving_out, region_model
 from halfwise.graph.model import Network, load_network, node_name, tensor_name
 from halfwise.metrics.relative import relative_rms
 from halfwise.pipeline.diagnosing.products import IN_TF32
-from halfwise.pipeline.diagnosing.tf32 import MEASURED, RANKED
 from halfwise.records import TensorName
 
 RESULTS = ROOT / "bench" / "results"
@@ -155,12 +154,6 @@ def figures(model: str, found: Sequence[Product]) -> list[Figure]:
         rank = spearmanr([getattr(p, rounding) for p in ran], measured).statistic
         what = f"{model}: rank correlation with all emulated by rounding to {rounding}"
         figures.append(reported(what, float(rank), note))
-    best = sorted(ran, key=lambda p: -p.measured)[:RANKED]
-    first = sorted(found, key=lambda p: -max(p.nearest, p.zero))[:MEASURED]
-    what = (
-        f"{model}: of the {len(best)} largest, among the {MEASURED} that diagnose tries in kernels"
-    )
-    figures.append(reported(what, sum(p in first for p in best)))
     return figures
 
 

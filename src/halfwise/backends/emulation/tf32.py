@@ -19,9 +19,9 @@ TENSOR_CORE_OPS = (*TF32_OPS, "Einsum")
 """The same with what is not emulated here, since it may have any number of factors."""
 
 Rounding = Literal["nearest", "zero"]
-"""How a kernel rounds. TensorRT 8.6.0 on an H200 does both: products alone to nearest, the merged
-ones of query, key and value toward zero, whose error is 3 times as large (bench/gpu/tf32_ranks.py
-finds the error of each product to be one of the two, to 1 %)."""
+"""How a kernel rounds. TensorRT 8.6.0 on an H200 has kernels of both kinds, and picks anew
+with each build. Toward zero, the error is 3 times as large. What a product does to outputs is one
+of the two, to 4 % (bench/gpu/tf32_ranks.py)."""
 
 SWITCH_INPUT = "halfwise::tf32"
 

@@ -1,6 +1,6 @@
 """What TF32 does in the kernels of single products: one engine has them all, cut apart."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -18,6 +18,8 @@ from halfwise.stages.compare.regions import Regions
 IN_TF32 = 1e-5
 """Relative RMS error of a product above which its kernel used TF32: FP32 in another order gives
 1e-7, rounding both factors to 11 bits 1e-4 (bench/gpu/tf32_ranks.py)."""
+FOLLOWED = 32
+"""Products whose results are followed to the outputs; each takes a session of its own."""
 
 
 @dataclass(frozen=True)
@@ -26,19 +28,21 @@ class Ran:
 
     Attributes:
         own: Relative RMS error of its result.
-        effect: What that alone does to the outputs: the largest relative RMS error of one.
+        effect: What that alone does to the outputs: the largest relative RMS error of one. 0 where
+            the kernel used no TF32; None where it was not followed.
     """
 
     own: float
-    effect: float
+    effect: float | None
 
 
 def in_kernels(
-    subject: Subject, engines: EngineMaker, names: Collection[NodeName], index: int
+    subject: Subject, engines: EngineMaker, names: Sequence[NodeName], index: int
 ) -> dict[NodeName, Ran]:
     """Return what TF32 does in each of the products `names`, on sample `index`.
 
-    That is one build. In the whole engine a product may have another kernel.
+    That is one build. In the whole engine, or the next build, a product may have another kernel.
+    Of those that ran in TF32, the first `FOLLOWED` in the order of `names` are followed.
 
     Raises:
         HalfwiseError: no such engine can be built or run.
@@ -62,8 +66,14 @@ def in_kernels(
     )
     _, (made,) = engines.of(case).side("tf32").plain()
     references, ends = subject.references[index], [tensor_name(v) for v in network.graph.outputs]
-    found = {}
-    for name, tensor in results.items():
+    found: dict[NodeName, Ran] = {}
+    for name in names:
+        tensor = results[name]
+        own = relative_rms(right[tensor], made[tensor])
+        followed = sum(bool(ran.effect) for ran in found.values())
+        if own <= IN_TF32 or followed >= FOLLOWED:
+            found[name] = Ran(own, 0.0 if own <= IN_TF32 else None)
+            continue
         after = Regions(network, ends, [tensor], device=device, libraries=libraries).run(
             sample, made
         )
@@ -72,5 +82,5 @@ def in_kernels(
         # What cannot be run on the engine's result is as wrong as can be.
         errors = [relative_rms(references[n], after[n]) if n in after else inf for n in ends]
         effect = max(errors)
-        found[name] = Ran(relative_rms(right[tensor], made[tensor]), effect)
+        found[name] = Ran(own, effect)
     return found

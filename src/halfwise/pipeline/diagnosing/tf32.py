@@ -19,7 +19,7 @@ from halfwise.stages.judge import judge_outputs
 
 RANKED = 8
 """Nodes that are named; the rest is counted."""
-MEASURED = 16
+MEASURED = 128
 """Products that run alone in kernels: those that may matter most by emulation."""
 
 
@@ -42,7 +42,8 @@ class _Ranked:
     @property
     def error(self) -> float:
         """As measured; else the larger one of those emulated."""
-        return max(self.nearest, self.zero) if self.ran is None else self.ran.effect
+        measured = None if self.ran is None else self.ran.effect
+        return max(self.nearest, self.zero) if measured is None else measured
 
 
 def tf32(subject: Subject) -> Rung:
@@ -53,7 +54,10 @@ def tf32(subject: Subject) -> Rung:
     a target those that may matter most in kernels too.
     """
     emulation = _Emulation(subject)
-    verdict, signs = emulation.verdict, signs_of(emulation.verdict, "emulation, TF32 products")
+    verdict, signs = (
+        emulation.verdict,
+        signs_of(emulation.verdict, "emulation, TF32 products rounded toward zero"),
+    )
     if subject.engines is not None:
         try:
             verdict, told = _in_engine(subject, subject.engines)
@@ -141,11 +145,11 @@ class _Emulation:
 def _measured(
     subject: Subject, engines: EngineMaker, ranked: Sequence[_Ranked], index: int
 ) -> list[_Ranked]:
-    """Return the ranking with what the first products do in kernels; these come first."""
+    """Return the ranking with what the first products do in kernels."""
     first, rest = ranked[:MEASURED], ranked[MEASURED:]
-    ran = in_kernels(subject, engines, {r.node for r in first}, index)
+    ran = in_kernels(subject, engines, [r.node for r in first], index)
     first = [_Ranked(r.node, r.nearest, r.zero, ran[r.node]) for r in first]
-    return [*sorted(first, key=lambda r: r.error, reverse=True), *rest]
+    return sorted([*first, *rest], key=lambda r: r.error, reverse=True)
 
 
 def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign]]:
@@ -204,6 +208,6 @@ def _ranks(ranked: Sequence[_Ranked]) -> list[Sign]:
 
 def _how(ranked: _Ranked) -> str:
     emulated = f"{number(ranked.nearest)} to nearest, {number(ranked.zero)} toward zero"
-    if ranked.ran is None:
+    if ranked.ran is None or ranked.ran.effect is None:
         return f"emulated: {emulated}"
     return f"measured in a kernel; emulated: {emulated}"
