@@ -11,6 +11,8 @@ from halfwise.records import EngineTensor, Profile, ShapeRange, TensorName, Work
 
 RUN_VERSIONS = ("8.6.0",)
 """Versions of TensorRT that engines were built and run with, on an H200 (bench/gpu)."""
+FIRST_UNFUSED = (10, 12)
+"""The first TensorRT with `mark_unfused_tensors_as_debug_tensors`."""
 CHECKED_VERSIONS = ("8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
 """Versions whose Python bindings the worker's calls are checked against (tests/bindings)."""
 

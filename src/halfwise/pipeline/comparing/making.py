@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from halfwise.backends.tensorrt.client import Worker
+from halfwise.backends.tensorrt.described import FIRST_UNFUSED
 from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.case import Case, EngineSettings, Sample, Settings
 from halfwise.errors import UsageError
@@ -16,7 +17,7 @@ from halfwise.metrics import Outputs
 from halfwise.metrics.relative import relative_rms
 from halfwise.pipeline.comparing.engines import EngineSide
 from halfwise.pipeline.comparing.sources import all_low
-from halfwise.pipeline.comparing.unfused import FIRST_VERSION, UnfusedSide
+from halfwise.pipeline.comparing.unfused import UnfusedSide
 from halfwise.pipeline.engines import EngineRun
 from halfwise.pipeline.engines.files import save
 from halfwise.progress import Watcher
@@ -154,7 +155,7 @@ class EngineMaker:
         That costs a build; where it fails, `side` itself has to do.
         """
         run = self._run
-        if version_of(run.worker.info.tensorrt or "0.0") < FIRST_VERSION:
+        if version_of(run.worker.info.tensorrt or "0.0") < FIRST_UNFUSED:
             return side
         _, _, build = self._builder(side.arithmetic, None, fresh=False)
         side.builds += 1

@@ -12,9 +12,6 @@ from halfwise.metrics import Outputs
 from halfwise.pipeline.comparing.engines import EngineSide
 from halfwise.records import TensorName, TensorStatus
 
-FIRST_VERSION = (10, 12)
-"""The first TensorRT with `mark_unfused_tensors_as_debug_tensors`."""
-
 
 @dataclass
 class UnfusedSide(EngineSide):

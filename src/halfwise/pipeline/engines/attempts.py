@@ -91,9 +91,10 @@ class Attempts:
             return replace(candidate, excess=None, failure=failed.message)
 
     def marked(self, keep: Assignment, names: Sequence[TensorName]) -> BuildOutcome:
-        """Build a plan with further outputs."""
-        step = f"{count(len(names), 'tensor')} marked, to see where the engine departs"
-        return self._build(keep, step, outputs=names)
+        """Build a plan with further outputs; without any, one that shows what fusion leaves."""
+        which = count(len(names), "tensor") if names else "what fusion leaves"
+        step = f"{which} marked, to see where the engine departs"
+        return self._build(keep, step, outputs=names, unfused=not names)
 
     def _bring(self, candidate: Candidate) -> None:
         """Bring an engine here that may be delivered, or that is a row of the table.
@@ -121,13 +122,16 @@ class Attempts:
         step: str,
         *,
         outputs: Sequence[TensorName] = (),
+        unfused: bool = False,
         tf32: bool = False,
         fresh: bool = False,
     ) -> BuildOutcome:
         tf32 = tf32 or self.builds.settings.tf32
         if self.builds.typing == "strong":
             mixed = self.files.mixed(self.planner, keep)
-            return self.builds.build(mixed, step, tf32=tf32, outputs=outputs, fresh=fresh)
+            return self.builds.build(
+                mixed, step, tf32=tf32, outputs=outputs, unfused=unfused, fresh=fresh
+            )
         return self.builds.build(
             self.fp32,
             step,
@@ -135,6 +139,7 @@ class Attempts:
             tf32=tf32,
             keep=self._constraints(keep),
             outputs=outputs,
+            unfused=unfused,
             fresh=fresh,
         )
 

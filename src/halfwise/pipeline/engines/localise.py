@@ -1,10 +1,11 @@
 """Find where an engine departs from the emulation, a few tensors at a time.
 
 Every tensor that is made an output ends a fusion there, so the engine that is looked at is another
-one: few are marked at once, and how far that changed the final outputs is told.
+one: few are marked at once, and how far that changed the final outputs is told. From 10.12 on an
+engine shows what fusion leaves, without ending any.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import onnx_ir as ir
 
 from halfwise.backends.tensors import ModelTensors
 from halfwise.case import Sample, Samples
-from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.metrics import Outputs, finite_relative_rms
 from halfwise.records import NodeName, TensorName
@@ -38,7 +39,7 @@ class Departure:
         tensor: The first tensor that is seen to be off.
         error: Its relative RMS error in the engine.
         predicted: The same in the emulation.
-        builds: Builds that were used.
+        builds: Runs that were used, each with a build of its own where tensors are marked.
     """
 
     nodes: tuple[NodeName, ...]
@@ -56,6 +57,7 @@ def localise(
     run_marked: RunMarked,
     *,
     rounds: int,
+    among: Collection[TensorName] | None = None,
     device: str = "cpu",
     libraries: Sequence[Path] = (),
 ) -> Departure | None:
@@ -67,14 +69,15 @@ def localise(
         emulation: Typed emulation of the plan, with the network's tensor names.
         sample: A sample on which the engine is off.
         run_marked: Builds and runs the plan with further outputs.
-        rounds: How many builds it may use.
+        rounds: How many times it may run.
+        among: The tensors that can be had; None for all.
         device: Where model and emulation run.
         libraries: Custom operator libraries.
 
     Returns:
         The departure; None where no marked tensor is off, or no engine could be built.
     """
-    line = _line(network, roles)
+    line = _line(network, roles, among)
     one = Samples(("sample",), lambda _: sample)
 
     def values(model: ir.Model, names: Sequence[TensorName]) -> Outputs:
@@ -97,19 +100,30 @@ def localise(
         found = (names[index], error, expected)
     if found is None:
         return None
-    nodes = tuple(dict.fromkeys(name for name, _ in line[low:high]))
+    nodes = tuple(dict.fromkeys(name for names, _ in line[low:high] for name in names))
     return Departure(nodes, *found, used)
 
 
-def _line(network: Network, roles: Roles) -> list[tuple[NodeName, TensorName]]:
-    """Return the float tensors that compute nodes make, in graph order, each with its node."""
-    return [
-        (node_name(node), tensor_name(value))
-        for node in network.nodes()
-        if roles[node_name(node)].role is Role.COMPUTE
-        for value in node.outputs
-        if value.name and is_float(value)
-    ]
+def _line(
+    network: Network, roles: Roles, among: Collection[TensorName] | None
+) -> list[tuple[tuple[NodeName, ...], TensorName]]:
+    """Return the float tensors that compute nodes make, in graph order.
+
+    Each comes with the compute nodes since the one before it.
+    """
+    line, nodes = [], []
+    for node in network.nodes():
+        if roles[node_name(node)].role is not Role.COMPUTE:
+            continue
+        nodes.append(node_name(node))
+        for value in node.outputs:
+            name = TensorName(value.name or "")
+            if name and is_float(value) and (among is None or name in among):
+                line.append((tuple(nodes), name))
+                nodes = [node_name(node)]
+        if line and line[-1][0][-1] == node_name(node):
+            nodes = []
+    return line
 
 
 def _spread(low: int, high: int) -> list[int]:

@@ -100,10 +100,26 @@ class Measure:
             for identifier, sample in zip(samples.ids, samples, strict=True)
         ]
 
-    def run(self, engine: EngineFile, sample: Sample, profile: int | None = None) -> Outputs:
-        """Return everything that the engine gives out for one sample, in the engine's types."""
+    def run(
+        self,
+        engine: EngineFile,
+        sample: Sample,
+        profile: int | None = None,
+        *,
+        watch: Sequence[TensorName] | None = None,
+    ) -> Outputs:
+        """Return everything that the engine gives out for one sample, in the engine's types.
+
+        Of one that shows what fusion leaves, the tensors `watch` too.
+        """
         chosen = self._profile(sample) if profile is None else profile
-        return self.worker.run(engine, chosen, sample, self.engine_settings.run_timeout)
+        timeout = self.engine_settings.run_timeout
+        return self.worker.run(engine, chosen, sample, timeout, watch=watch)
+
+    def unfused(self, engine: EngineFile, sample: Sample) -> frozenset[TensorName]:
+        """Return the tensors that fusion left in an engine that was built to show them."""
+        timeout = self.engine_settings.run_timeout
+        return self.worker.unfused(engine, self._profile(sample), sample, timeout)
 
     def judge(
         self,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from halfwise.backends.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.backends.emulation.typed import emulate_typed
+from halfwise.backends.tensorrt.described import FIRST_UNFUSED
 from halfwise.backends.tensorrt.failures import ENGINE_FAULTS
 from halfwise.case import Sample
 from halfwise.graph.fusions import wider
@@ -14,11 +15,21 @@ from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
 from halfwise.pipeline.engines.localise import NOISE, Departure, localise
 from halfwise.pipeline.engines.measure import Measure
 from halfwise.pipeline.planner import Planner
-from halfwise.records import BuildOutcome, TensorName
+from halfwise.records import BuildOutcome, EngineFile, TensorName, version_of
 from halfwise.stages.constrain import rebuildable
 
 LOCALISING = 2
 """Builds with marked tensors per failing candidate: with six tensors each they leave 1 of 36."""
+WATCHING = 8
+"""Runs of an engine that shows what fusion leaves: with six tensors each they leave 1 of 10⁶."""
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """An engine that shows what fusion left, and what that is."""
+
+    engine: EngineFile
+    tensors: frozenset[TensorName]
 
 
 @dataclass
@@ -28,7 +39,7 @@ class EngineMoves:
     Attributes:
         planner: Knows the emulation of every plan.
         measure: Runs engines.
-        build: Builds a plan with further outputs.
+        build: Builds a plan with further outputs; without any, one that shows what fusion leaves.
         budget: Builds that may still be spent.
         notes: Takes what to know.
         ruled: Nodes that the user's rules keep.
@@ -99,13 +110,16 @@ class EngineMoves:
             sample = self._worst_sample(failed)
         except ENGINE_FAULTS:
             return None
+        shown = self._shown(failed, sample)
 
         def run_marked(names: Sequence[TensorName]) -> Outputs | None:
-            self.budget.take()
-            build = self.build(failed.keep, names)
-            if build.engine is None or failed.build.engine is None:
-                return None
             try:
+                if shown is not None:
+                    return self.measure.run(shown.engine, sample, watch=names)
+                self.budget.take()
+                build = self.build(failed.keep, names)
+                if build.engine is None or failed.build.engine is None:
+                    return None
                 marked = self.measure.run(build.engine, sample)
                 self._tell_change(marked, self.measure.run(failed.build.engine, sample))
             except ENGINE_FAULTS:
@@ -118,10 +132,30 @@ class EngineMoves:
             emulate_typed(rewritten.model, accumulate=settings.accumulate),
             sample,
             run_marked,
-            rounds=rounds,
+            rounds=rounds if shown is None else WATCHING,
+            among=None if shown is None else shown.tensors,
             device=settings.device,
             libraries=settings.libraries,
         )
+
+    def _shown(self, failed: Candidate, sample: Sample) -> _Shown | None:
+        """Build the plan to show what fusion leaves; None where TensorRT cannot or shows nothing.
+
+        Where it comes to nothing, a build is spent, and marks have to do.
+        """
+        if version_of(self.measure.worker.info.tensorrt or "0.0") < FIRST_UNFUSED:
+            return None
+        self.budget.take()
+        build = self.build(failed.keep, ())
+        if build.engine is None or failed.build.engine is None:
+            return None
+        try:
+            tensors = self.measure.unfused(build.engine, sample)
+            own = self.measure.run(build.engine, sample, watch=())
+            self._tell_change(own, self.measure.run(failed.build.engine, sample))
+        except ENGINE_FAULTS:
+            return None
+        return _Shown(build.engine, tensors) if tensors else None
 
     def _worst_sample(self, failed: Candidate) -> Sample:
         """Return the calibration sample on which an engine is furthest off."""

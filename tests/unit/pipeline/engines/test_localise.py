@@ -23,7 +23,7 @@ def chain(*, wrong: int | None = None, factor: float = 1.5) -> Network:
     return s.network(x)
 
 
-def found(engine: Network | None, *, emulation: Network | None = None, rounds: int = 2):
+def found(engine: Network | None, *, emulation: Network | None = None, rounds: int = 2, among=None):
     network = chain()
     asked: list[int] = []
 
@@ -34,7 +34,9 @@ def found(engine: Network | None, *, emulation: Network | None = None, rounds: i
         return next(ModelTensors(engine.model, ONE).get(names))
 
     wrong = (emulation or network).model
-    departure = localise(network, roles_of(network), wrong, SAMPLE, run_marked, rounds=rounds)
+    departure = localise(
+        network, roles_of(network), wrong, SAMPLE, run_marked, rounds=rounds, among=among
+    )
     assert all(count <= MARKED for count in asked)
     assert len(asked) <= rounds
     return departure
@@ -48,6 +50,13 @@ def test_the_wrong_node_is_among_few(wrong):
     assert departure.builds == 2
     assert departure.error > 0.1 > departure.predicted
     assert found(chain(wrong=wrong), rounds=3).nodes == (f"add{wrong}",)
+
+
+def test_nodes_between_tensors_that_can_be_had():
+    among = {f"add{i}_out" for i in range(9, LENGTH, 10)}
+    departure = found(chain(wrong=23), among=among)
+    assert departure.nodes == tuple(f"add{i}" for i in range(20, 30))
+    assert departure.tensor == "add29_out"
 
 
 def test_one_build_tells_less():

@@ -31,6 +31,19 @@ def test_where_the_engine_departs_comes_first(stage):
     assert len(rest) >= 2
 
 
+def test_what_fusion_leaves_is_shown_where_tensorrt_can(stage):
+    ready = stage(models.layer_norm(), lossy={"gamma": 1.5}, version="10.16.1.11")
+    made, attempts = moves(ready)
+    failed = attempts.attempt(KEPT, "mixed")
+    (step, first), *_ = made.culprits(failed)
+    assert "departs from the emulation" in step
+    assert "gamma" in first
+    assert made.budget.left == 6 - 1
+    shown = ready.run.builds.outcomes[-1]
+    assert shown.config.unfused
+    assert shown.config.outputs == ()
+
+
 def test_without_builds_left_the_guards_are_asked(stage):
     ready = stage(models.layer_norm(), lossy={"gamma": 1.5})
     made, attempts = moves(ready, left=1)
