@@ -13,8 +13,8 @@ from halfwise.records import NodeName
 from halfwise.render.wording import count
 
 HOPELESS = 3.0
-"""No engine on an H200 came out more than 1.4 times better than emulation with fusion said, once
-the blocks that it computes in FP32 by itself were known (`bench/gpu/fusion_fit.py`); twice that."""
+"""No engine on an H200 came out more than 1.9 times better than emulation with fusion said, once
+the blocks that it computes in FP32 by itself were known (`bench/gpu/fusion_fit.py`); over that."""
 RESERVED = 2
 """Builds that shrinking a slow plan leaves for making it faster."""
 SLOW = 1.1
