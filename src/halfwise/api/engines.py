@@ -75,14 +75,14 @@ def fix_in_engines(
         proven = engines.prove(fixed)
         passed = proven.engines.delivered
         watcher.stage("store")
-        if out is not None:
-            proven = engines.brought(proven)
-        fixed = _delivered(fixed, proven, engines.seconds)
-        hints = criterion_hints(case.criterion, fixed.references)
-        found = proven.engines
-        run = fix_run(case, request, fixed, time.monotonic() - started, hints, out, found)
-        if out is not None:
-            with new_folder(out) as partial:
+        with _folder(out) as partial:
+            if partial is not None:
+                proven = engines.brought(proven, partial / ENGINE_FILE)
+            fixed = _delivered(fixed, proven, engines.seconds)
+            hints = criterion_hints(case.criterion, fixed.references)
+            found = proven.engines
+            run = fix_run(case, request, fixed, time.monotonic() - started, hints, out, found)
+            if partial is not None:
                 run = _store(partial, run, case, fixed, request, journal)
         engines.builds.forget(passed)
         return Result(run, out, fixed.rewritten.model)
@@ -102,6 +102,10 @@ def _searching(
     if request.settings.device == "cpu":
         return beside(search, watcher)
     return nullcontext(lambda: search(watcher))
+
+
+def _folder(out: Path | None) -> AbstractContextManager[Path | None]:
+    return nullcontext() if out is None else new_folder(out)
 
 
 def _store(

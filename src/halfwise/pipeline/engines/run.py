@@ -185,16 +185,17 @@ class EngineRun:
         )
         return Proven(engines, verdict, keep, chosen.minimal, tuple(heldout.joined))
 
-    def brought(self, proven: Proven) -> Proven:
-        """Return the result with its engine here; the verdict fails where it cannot be fetched.
+    def brought(self, proven: Proven, path: Path) -> Proven:
+        """Return the result with its engine here, at `path` where it was not here before.
 
-        Whoever runs the command expects the file; that it may still lie there is told.
+        The verdict fails where it cannot be fetched: whoever runs the command expects the
+        file; that it may still lie there is told.
         """
         engine = proven.engines.delivered
         if engine is None:
             return proven
         try:
-            here = self.fetched.bring("delivered", engine)
+            here = self.fetched.deliver(engine, path)
             return replace(proven, engines=proven.engines.model_copy(update={"delivered": here}))
         except (RunFailed, OSError) as failed:
             why = failed.message if isinstance(failed, RunFailed) else f"{failed}."

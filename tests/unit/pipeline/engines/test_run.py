@@ -70,20 +70,20 @@ def test_engines_that_only_the_fp32_one_is_not(stage):
     assert "cannot read the engine" in failures["FP16"]
 
 
-def test_what_passed_and_cannot_be_fetched_is_told(stage):
+def test_what_passed_and_cannot_be_fetched_is_told(stage, tmp_path):
     ready = stage(models.layer_norm())
     found = proven(ready)
     engine = found.engines.delivered
-    brought = ready.run.brought(found)
+    brought = ready.run.brought(found, tmp_path / "e")
     assert brought.engines.delivered.side == "here"
     assert brought.verdict == found.verdict
     ready.worker.forget(engine)
     ready.run.fetched = Fetched(ready.worker, ready.run.fetched.folder)
-    gone = ready.run.brought(found)
+    gone = ready.run.brought(found, tmp_path / "e")
     assert gone.engines.delivered is None
     assert not gone.verdict.passed
     assert f"cannot be fetched from {engine.path} on" in gone.verdict.reasons[-1]
-    assert ready.run.brought(gone) is gone
+    assert ready.run.brought(gone, tmp_path / "e") is gone
 
 
 def test_no_engine_is_right(stage):
