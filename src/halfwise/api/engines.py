@@ -222,7 +222,8 @@ def _journal(out: Path | None, worker: WorkerInfo, *, resume: bool) -> Iterator[
     """Give the journal beside the run folder; it stays only where a crash is to be remembered.
 
     Raises:
-        UsageError: there is one of a run that ended early, and nobody said what to do with it.
+        UsageError: there is one of a run that ended early, and nobody said what to do with it, or
+            it cannot be written.
     """
     if out is None:
         yield None
@@ -233,8 +234,14 @@ def _journal(out: Path | None, worker: WorkerInfo, *, resume: bool) -> Iterator[
             f"{path} is the journal of a run that ended early, or that still goes on.",
             "Go on without the builds that crashed, --resume, or remove the file to try all again.",
         )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(path, where=f"TensorRT {worker.tensorrt}, {worker.gpu}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        journal = Journal(path, where=f"TensorRT {worker.tensorrt}, {worker.gpu}")
+    except OSError as error:
+        raise UsageError(
+            f"The journal {path} cannot be written: {error.strerror}.",
+            "It lies beside the run folder: name another with -o.",
+        ) from error
     finished = False
     try:
         yield journal

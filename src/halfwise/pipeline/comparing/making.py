@@ -28,7 +28,7 @@ from halfwise.stages.profiles import profile_of
 
 
 class EngineMaker:
-    """Makes engine sides of one case on one worker, which keeps them while the `with` block runs."""
+    """Makes engine sides of one case on one worker, which has them while the `with` block runs."""
 
     def __init__(
         self,
