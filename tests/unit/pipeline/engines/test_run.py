@@ -48,6 +48,12 @@ def test_no_fp32_engine_can_be_built(stage):
         ready.run.reference()
 
 
+@pytest.mark.parametrize("place", ["deserialise", "run"])
+def test_a_connection_lost_once_does_not_end_the_command(stage, place):
+    ready = stage(models.layer_norm(), faults=[Fault(place, "disconnect", on=(1,))])
+    assert ready.run.reference().verdict.passed
+
+
 def test_calibration_samples_that_no_engine_takes_end_the_command_at_once(stage):
     s = Sketch()
     ids = s.input("ids", [1, 4], onnx.TensorProto.INT64)
