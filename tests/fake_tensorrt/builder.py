@@ -174,6 +174,9 @@ class Builder:
 
     def __init__(self, logger):
         self._logger = need_logger(logger)
+        self._log(
+            Severity.INFO, "[MemUsageChange] Init CUDA: CPU +14, GPU +0, now: CPU 53, GPU 428 (MiB)"
+        )
 
     @property
     def logger(self):
@@ -213,9 +216,6 @@ class Builder:
         plan = self._plan(network, config)
         about = {"low": plan.low, "tf32": plan.tf32, "typing": plan.typing}
         about["kept"] = network._kept() if self._obeys(config) else []
-        self._log(
-            Severity.INFO, "[MemUsageChange] Init CUDA: CPU +14, GPU +0, now: CPU 53, GPU 428 (MiB)"
-        )
         faults.strike("build", about)
         self._take_time(getattr(config, "progress_monitor", None))
         if config._cache is not None:

@@ -83,7 +83,7 @@ def compare(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfwise.")))
             settings = request.target.profiled(case)
             maker = EngineMaker(case, request.settings, settings, worker, folder, watcher)
-            stack.callback(maker.forget)
+            stack.enter_context(maker)
         sources = _Sources(case, request, maker, runner)
         sides = sources.side(a), sources.side(b)
         watcher.stage("compare")

@@ -161,8 +161,7 @@ def _engines(
     scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfwise.")))
     settings = request.target.profiled(case)
     maker = EngineMaker(case, request.settings, settings, worker, scratch, watcher)
-    stack.callback(maker.forget)
-    return maker
+    return stack.enter_context(maker)
 
 
 @contextmanager

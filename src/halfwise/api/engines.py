@@ -75,14 +75,14 @@ def fix_in_engines(
         proven = engines.prove(fixed)
         passed = proven.engines.delivered
         watcher.stage("store")
-        if out is not None:
-            proven = engines.brought(proven)
-        fixed = _delivered(fixed, proven, engines.seconds)
-        hints = criterion_hints(case.criterion, fixed.references)
-        found = proven.engines
-        run = fix_run(case, request, fixed, time.monotonic() - started, hints, out, found)
-        if out is not None:
-            with new_folder(out) as partial:
+        with _folder(out) as partial:
+            if partial is not None:
+                proven = engines.brought(proven, partial / ENGINE_FILE)
+            fixed = _delivered(fixed, proven, engines.seconds)
+            hints = criterion_hints(case.criterion, fixed.references)
+            found = proven.engines
+            run = fix_run(case, request, fixed, time.monotonic() - started, hints, out, found)
+            if partial is not None:
                 run = _store(partial, run, case, fixed, request, journal)
         engines.builds.forget(passed)
         return Result(run, out, fixed.rewritten.model)
@@ -102,6 +102,10 @@ def _searching(
     if request.settings.device == "cpu":
         return beside(search, watcher)
     return nullcontext(lambda: search(watcher))
+
+
+def _folder(out: Path | None) -> AbstractContextManager[Path | None]:
+    return nullcontext() if out is None else new_folder(out)
 
 
 def _store(
@@ -218,7 +222,8 @@ def _journal(out: Path | None, worker: WorkerInfo, *, resume: bool) -> Iterator[
     """Give the journal beside the run folder; it stays only where a crash is to be remembered.
 
     Raises:
-        UsageError: there is one of a run that ended early, and nobody said what to do with it.
+        UsageError: there is one of a run that ended early, and nobody said what to do with it, or
+            it cannot be written.
     """
     if out is None:
         yield None
@@ -229,8 +234,14 @@ def _journal(out: Path | None, worker: WorkerInfo, *, resume: bool) -> Iterator[
             f"{path} is the journal of a run that ended early, or that still goes on.",
             "Go on without the builds that crashed, --resume, or remove the file to try all again.",
         )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(path, where=f"TensorRT {worker.tensorrt}, {worker.gpu}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        journal = Journal(path, where=f"TensorRT {worker.tensorrt}, {worker.gpu}")
+    except OSError as error:
+        raise UsageError(
+            f"The journal {path} cannot be written: {error.strerror}.",
+            "It lies beside the run folder: name another with -o.",
+        ) from error
     finished = False
     try:
         yield journal

@@ -122,6 +122,12 @@ def test_a_connection_that_is_lost_in_two_runs_is_not_tried_a_third_time(fix, tm
         fix(models.small(), tmp_path / "run", options={"resume": True}, **losing)
 
 
+def test_a_journal_that_cannot_be_written_is_told(fix, tmp_path):
+    (tmp_path / "run.journal.jsonl").mkdir()
+    with pytest.raises(UsageError, match="cannot be written: Is a directory"):
+        fix(models.layer_norm(), tmp_path / "run", options={"resume": True})
+
+
 def test_a_journal_without_crashes_goes(fix, tmp_path):
     with pytest.raises(BuildFailed):
         fix(models.layer_norm(), tmp_path / "run", faults=[Fault("build", "memory")])

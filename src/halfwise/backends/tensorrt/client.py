@@ -195,7 +195,7 @@ class Worker:
 
     def drop(self, engine: EngineFile) -> None:
         """Remove an engine that `fetch` brought here; the worker's own stays."""
-        self._here.pop(engine.sha256).unlink()
+        self._here.pop(engine.sha256).unlink(missing_ok=True)
 
     def upload(self, path: Path) -> EngineFile:
         """Bring an engine file to the worker, where it is not there yet.

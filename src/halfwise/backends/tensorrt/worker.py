@@ -696,7 +696,8 @@ class Service:
         self._trt = self._cuda = self._logger = self._loaded = None
         self.complaints = collections.deque(maxlen=20)
         self.severity = "info"
-        self.builder = None
+        self.held = None  # lines of the log that are told later
+        self._ahead = (None, [])  # a builder, and the lines of its making
         self.store = Store()
 
     def serve(self):
@@ -823,8 +824,18 @@ class Service:
         with contextlib.suppress(Exception):  # what is missing, `hello` tells
             self.cuda()
             trt = self.trt()
-            self.builder = trt.Builder(self._logger)
+            self.held = []
+            self._ahead = trt.Builder(self._logger), self.held
+        self.held = None
         return {}, b""
+
+    def builder(self):
+        """Return a builder; what one that was made ahead had to say is told now."""
+        builder, lines = self._ahead
+        self._ahead = None, []
+        for severity, text in lines:
+            self._logger.log(severity, text)
+        return builder or self.trt().Builder(self._logger)
 
     # Files.
 
@@ -972,6 +983,9 @@ def _logger(trt, service):
             trt.ILogger.__init__(self)
 
         def log(self, severity, text):
+            if service.held is not None:
+                service.held.append((severity, text))
+                return
             name = numbers.get(severity, "info")
             if ranks.index(name) >= ranks.index("error"):
                 service.complaints.append(text)
@@ -1388,11 +1402,9 @@ class Build:
 
     def run(self, model):
         """Build the engine of the ONNX file `model`; return the answer."""
-        trt = self.trt
         for path in self.config["plugins"]:
             self._load_plugin(path)
-        builder = self.service.builder or trt.Builder(self.logger)
-        self.service.builder = None
+        builder = self.service.builder()
         network = builder.create_network(self._network_flags())
         self._parse(network, model)
         layers = [network.get_layer(i) for i in range(network.num_layers)]

@@ -4,7 +4,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Literal, cast
+from types import TracebackType
+from typing import Literal, Self, cast
 
 from halfwise.backends.tensorrt.client import Worker
 from halfwise.backends.tensorrt.described import FIRST_UNFUSED
@@ -28,7 +29,7 @@ from halfwise.stages.profiles import profile_of
 
 
 class EngineMaker:
-    """Makes engine sides of one case on one worker."""
+    """Makes engine sides of one case on one worker, which has them while the `with` block runs."""
 
     def __init__(
         self,
@@ -77,6 +78,20 @@ class EngineMaker:
         other = EngineMaker(case, self._settings, settings, run.worker, folder, run.watcher)
         self._others.append(other)
         return other
+
+    def __enter__(self) -> Self:
+        """Nothing is to be done."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove the engines, but not on Ctrl-C: a build may keep the worker busy for minutes."""
+        if error is None or isinstance(error, Exception):
+            self.forget()
 
     def forget(self) -> None:
         """Remove all engines on the worker's side; they are gigabytes."""

@@ -8,6 +8,7 @@ from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import disk_usage
 
 from halfwise.backends.tensorrt.client import Worker
 from halfwise.records import EngineFile
@@ -29,11 +30,14 @@ class Fetched:
     def keep(self, name: Hashable, engine: EngineFile) -> None:
         """Bring an engine in case the connection is lost; without room for it here, do nothing.
 
+        It may take half of what is free: models are still to be written there.
+
         Raises:
             RunFailed: as for `bring`.
         """
         with suppress(OSError):
-            self.bring(name, engine)
+            if 2 * engine.bytes <= disk_usage(self.folder).free:
+                self.bring(name, engine)
 
     def bring(self, name: Hashable, engine: EngineFile) -> EngineFile:
         """Return an engine as it lies here, fetched where it did not; it replaces its namesake.
@@ -42,10 +46,19 @@ class Fetched:
             RunFailed: the worker no longer has it, or the connection is lost, twice.
             OSError: it cannot be written.
         """
-        here = {e.sha256: e for e in self._named.values()}.get(engine.sha256)
-        if here is None:
-            here = self.worker.fetch(engine, self.folder / f"{engine.sha256}.engine")
+        here = self.deliver(engine, self.folder / f"{engine.sha256}.engine")
         old, self._named[name] = self._named.get(name), here
         if old is not None and old not in self._named.values():
             self.worker.drop(old)
         return here
+
+    def deliver(self, engine: EngineFile, path: Path) -> EngineFile:
+        """Return an engine as it lies here; where it does not, it is fetched to `path`.
+
+        Errors are those of `bring`.
+        """
+        named = {e.sha256: e for e in self._named.values()}.get(engine.sha256)
+        # Whatever tidies temporary folders may have taken it.
+        if named is not None and Path(named.path).is_file():
+            return named
+        return self.worker.fetch(engine, path)

@@ -1,11 +1,13 @@
 """Measure an engine on real samples: outputs, verdicts, speed, and what it computes in."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 from halfwise.backends.ort import Session
 from halfwise.backends.tensorrt.client import Worker
+from halfwise.backends.tensorrt.failures import ENGINE_FAULTS, EngineFailed
 from halfwise.backends.tensorrt.feeds import input_ports
 from halfwise.backends.tensorrt.fitting import fit_inputs, fit_outputs, model_ports
 from halfwise.backends.tensorrt.inspector import engine_layers
@@ -30,6 +32,8 @@ from halfwise.stages.batches import Batches, find_batching, plan_batches
 from halfwise.stages.judge import Judged, judge_outputs
 from halfwise.stages.profiles import profile_of
 from halfwise.stages.prove import prove
+
+_Found = TypeVar("_Found")
 
 FP32_SNR_DB = 60.0
 """What an FP32 engine without TF32 reaches when it computes the same function: rounding in another
@@ -210,6 +214,23 @@ class Measure:
             level="engine",
         )
         return ShapeVerdict(shapes=shapes, at=at, verdict=judged.verdict, reason=batches.note)
+
+
+def again_if_lost(measured: Callable[[], _Found]) -> _Found:
+    """Return what `measured` gives, asked once more where the connection was lost.
+
+    That tells of the connection, not of the engine. Where the engine went with it, the loss is what
+    is raised.
+    """
+    try:
+        return measured()
+    except EngineFailed as lost:
+        if lost.status != "lost":
+            raise
+        try:
+            return measured()
+        except ENGINE_FAULTS:
+            raise lost from None
 
 
 def with_shapes(verdict: Verdict, shapes: Iterable[ShapeVerdict]) -> Verdict:

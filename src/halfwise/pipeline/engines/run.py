@@ -21,7 +21,7 @@ from halfwise.pipeline.engines.fetched import Fetched
 from halfwise.pipeline.engines.files import ModelFiles
 from halfwise.pipeline.engines.forecast import Forecast, rounds
 from halfwise.pipeline.engines.heldout import HeldOut
-from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure, with_shapes
+from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure, again_if_lost, with_shapes
 from halfwise.pipeline.engines.moves import EngineMoves
 from halfwise.pipeline.engines.regime import regime
 from halfwise.pipeline.engines.search import Chosen, EngineSearch
@@ -120,15 +120,18 @@ class EngineRun:
             build = self.builds.build(self._fp32_file, FP32)
             if build.engine is None:
                 raise build_failed(build, "no FP32 engine of this model")
-            self.measure.check_inputs(build.engine, self.case.calibration)
+            engine = build.engine
+            again_if_lost(lambda: self.measure.check_inputs(engine, self.case.calibration))
+            with suppress(RunFailed):  # it is only for a row of the table
+                self.fetched.keep(FP32, engine)
             samples = self.case.heldout or self.case.calibration
             criterion = None
             if self.case.metric is None:
                 criterion = Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
             references = self.measure.references(samples)
-            verdict = self.measure.judge(build.engine, samples, references, criterion).verdict
-            with suppress(RunFailed):  # it is only for a row of the table
-                self.fetched.keep(FP32, build.engine)
+            verdict = again_if_lost(
+                lambda: self.measure.judge(engine, samples, references, criterion).verdict
+            )
             self._fp32 = EngineResult(name=FP32, build=build, verdict=verdict)
             self.notes.append(_own_criterion(verdict))
             return self._fp32
@@ -185,16 +188,17 @@ class EngineRun:
         )
         return Proven(engines, verdict, keep, chosen.minimal, tuple(heldout.joined))
 
-    def brought(self, proven: Proven) -> Proven:
-        """Return the result with its engine here; the verdict fails where it cannot be fetched.
+    def brought(self, proven: Proven, path: Path) -> Proven:
+        """Return the result with its engine here, at `path` where it was not here before.
 
-        Whoever runs the command expects the file; that it may still lie there is told.
+        The verdict fails where it cannot be fetched: whoever runs the command expects the
+        file; that it may still lie there is told.
         """
         engine = proven.engines.delivered
         if engine is None:
             return proven
         try:
-            here = self.fetched.bring("delivered", engine)
+            here = self.fetched.deliver(engine, path)
             return replace(proven, engines=proven.engines.model_copy(update={"delivered": here}))
         except (RunFailed, OSError) as failed:
             why = failed.message if isinstance(failed, RunFailed) else f"{failed}."

@@ -8,7 +8,7 @@ from halfwise.case import Samples
 from halfwise.graph.roles import Role, Roles
 from halfwise.metrics import Outputs
 from halfwise.pipeline.engines.candidates import Assignment, Candidate
-from halfwise.pipeline.engines.measure import Measure
+from halfwise.pipeline.engines.measure import Measure, again_if_lost
 from halfwise.records import BuildOutcome, EngineResult, NodeName, Precision, Verdict
 from halfwise.stages.contrast import ab_remark, fp32_remark, same_outputs
 
@@ -86,17 +86,26 @@ class Table:
         if build.engine is None or candidate.failure:
             failure = candidate.failure or build.message
             return row.model_copy(update={"failure": failure, "latency": candidate.latency})
-        measure = self.measure
         try:
-            latency = measure.latency(build.engine, thorough=True)
-            judged = measure.judge(
-                build.engine, self.samples, self.references, unseen=self.unseen
-            ).verdict
-            at = measure.at_shapes(build.engine, self.samples) if shapes else ()
-            as_fp32 = fp32 is not None and same_outputs(judged, fp32)
-            proof = measure.proof(build, self.roles, asked or {}, as_fp32=as_fp32)
+            return again_if_lost(lambda: self._measured(row, asked or {}, fp32, shapes=shapes))
         except ENGINE_FAULTS as failed:
             return row.model_copy(update={"failure": failed.message})
+
+    def _measured(
+        self,
+        row: EngineResult,
+        asked: dict[NodeName, Precision],
+        fp32: Verdict | None,
+        *,
+        shapes: bool,
+    ) -> EngineResult:
+        measure, engine = self.measure, row.build.engine
+        assert engine is not None
+        latency = measure.latency(engine, thorough=True)
+        judged = measure.judge(engine, self.samples, self.references, unseen=self.unseen).verdict
+        at = measure.at_shapes(engine, self.samples) if shapes else ()
+        as_fp32 = fp32 is not None and same_outputs(judged, fp32)
+        proof = measure.proof(row.build, self.roles, asked, as_fp32=as_fp32)
         found = {"verdict": judged, "latency": latency, "shapes": at, "proof": proof}
         return row.model_copy(update=found)
 

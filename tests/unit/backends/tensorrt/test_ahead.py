@@ -1,13 +1,17 @@
 import os
 import time
+from functools import partial
 
 import pytest
 
 from halfwise.backends.tensorrt import ahead
 from halfwise.backends.tensorrt.ahead import started, taken
 from halfwise.backends.tensorrt.client import Worker
+from halfwise.backends.tensorrt.transfer import model_files
 from halfwise.backends.tensorrt.transport import Connection
 from halfwise.errors import BackendMissing
+from halfwise.records import BuildConfig, Profile, ShapeRange, TensorName
+from tests.engines import save_squares
 
 
 def is_gone(process_id, seconds=10.0):
@@ -67,3 +71,28 @@ def test_a_command_that_reads_nothing_does_not_block():
         connection = taken(["sleep", "60"])
         assert connection is not None
         connection.close(patience=0.0)
+
+
+def test_what_the_builder_said_ahead_is_told_by_the_first_build(fake_worker, tmp_path):
+    model, _ = save_squares(tmp_path)
+    shape = ShapeRange(min=(1, 4), opt=(1, 4), max=(1, 4))
+    profiles = (Profile(shapes={TensorName("x"): shape}),)
+    sha256 = model_files(model).sha256
+    config = BuildConfig(model_sha256=sha256, typing="weak", profiles=profiles)
+    command = fake_worker()
+    with started(command), Worker("first", command) as worker:
+        for number in (1, 2):
+            lines: list[str] = []
+            worker.build(
+                model,
+                config,
+                number=number,
+                purpose="test",
+                timeout=60,
+                log=partial(_note, lines),
+            )
+            assert sum("Init CUDA" in line for line in lines) == 1
+
+
+def _note(lines, _, text):
+    lines.append(text)

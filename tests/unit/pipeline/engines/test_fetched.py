@@ -1,9 +1,16 @@
+from pathlib import Path
+from typing import NamedTuple
+
 import pytest
 
 from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.errors import RunFailed
 from halfwise.pipeline.engines.fetched import Fetched
 from tests import models
+
+
+class Room(NamedTuple):
+    free: int
 
 
 @pytest.fixture
@@ -49,6 +56,26 @@ def test_without_room_engines_stay_there(built):
     fetched.keep("plan", first)
     with pytest.raises(FileNotFoundError):
         fetched.bring("plan", first)
+    assert fetched.deliver(first, folder / "model.engine").path == str(folder / "model.engine")
     ready.worker.forget(second)
     with pytest.raises(RunFailed, match="has no file"):
         Fetched(ready.worker, folder).keep("plan", second)
+
+
+@pytest.mark.parametrize(("missing", "kept"), [(1, 0), (0, 1)])
+def test_room_is_left_for_models(built, monkeypatch, missing, kept):
+    ready, (first, _), folder = built
+    room = Room(2 * first.bytes - missing)
+    monkeypatch.setattr("halfwise.pipeline.engines.fetched.disk_usage", lambda _: room)
+    Fetched(ready.worker, folder).keep("plan", first)
+    assert len(list(folder.iterdir())) == kept
+
+
+def test_what_was_tidied_away_is_fetched_again(built):
+    ready, (first, _), folder = built
+    fetched = Fetched(ready.worker, folder)
+    kept = fetched.bring("plan", first)
+    assert fetched.deliver(first, folder / "model.engine") == kept
+    Path(kept.path).unlink()
+    assert fetched.deliver(first, folder / "model.engine").path == str(folder / "model.engine")
+    assert (folder / "model.engine").stat().st_size == first.bytes

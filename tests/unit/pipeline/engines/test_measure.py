@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
 
+from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.case import Samples
+from halfwise.errors import RunFailed
+from halfwise.pipeline.engines.measure import again_if_lost
 from halfwise.records import Criterion, Profile, ShapeRange, TensorName
 from tests import models
 from tests.models import Ill
@@ -71,3 +74,21 @@ def test_samples_run_in_the_profile_that_holds_them(stage):
     six = Samples(("six",), lambda _: {"x": np.ones((6, 3), np.float32)})
     (found,) = ready.run.measure.outputs(engine, six)
     assert found["relu_out"] == pytest.approx(np.full((6, 3), 2.0))
+
+
+def test_only_what_a_lost_connection_ended_is_asked_again():
+    def asked(*ends):
+        left = list(ends)
+
+        def measured():
+            if left:
+                raise left.pop(0)
+            return "measured"
+
+        return measured
+
+    lost, crashed = (EngineFailed(status, status=status) for status in ("lost", "crashed"))
+    assert again_if_lost(asked(lost)) == "measured"
+    for ends, raised in (((crashed,), "crashed"), ((lost, RunFailed("gone")), "lost")):
+        with pytest.raises(EngineFailed, match=raised):
+            again_if_lost(asked(*ends))

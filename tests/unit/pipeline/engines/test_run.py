@@ -48,6 +48,12 @@ def test_no_fp32_engine_can_be_built(stage):
         ready.run.reference()
 
 
+@pytest.mark.parametrize("place", ["deserialise", "run"])
+def test_a_connection_lost_once_does_not_end_the_command(stage, place):
+    ready = stage(models.layer_norm(), faults=[Fault(place, "disconnect", on=(1,))])
+    assert ready.run.reference().verdict.passed
+
+
 def test_calibration_samples_that_no_engine_takes_end_the_command_at_once(stage):
     s = Sketch()
     ids = s.input("ids", [1, 4], onnx.TensorProto.INT64)
@@ -70,20 +76,20 @@ def test_engines_that_only_the_fp32_one_is_not(stage):
     assert "cannot read the engine" in failures["FP16"]
 
 
-def test_what_passed_and_cannot_be_fetched_is_told(stage):
+def test_what_passed_and_cannot_be_fetched_is_told(stage, tmp_path):
     ready = stage(models.layer_norm())
     found = proven(ready)
     engine = found.engines.delivered
-    brought = ready.run.brought(found)
+    brought = ready.run.brought(found, tmp_path / "e")
     assert brought.engines.delivered.side == "here"
     assert brought.verdict == found.verdict
     ready.worker.forget(engine)
     ready.run.fetched = Fetched(ready.worker, ready.run.fetched.folder)
-    gone = ready.run.brought(found)
+    gone = ready.run.brought(found, tmp_path / "e")
     assert gone.engines.delivered is None
     assert not gone.verdict.passed
     assert f"cannot be fetched from {engine.path} on" in gone.verdict.reasons[-1]
-    assert ready.run.brought(gone) is gone
+    assert ready.run.brought(gone, tmp_path / "e") is gone
 
 
 def test_no_engine_is_right(stage):

@@ -1,4 +1,8 @@
+from functools import partial
+
+from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.pipeline.engines.candidates import Candidate
+from halfwise.pipeline.engines.measure import Measure
 from halfwise.pipeline.engines.table import FP32, MIXED, TF32, Table
 from tests import models
 from tests.fake_tensorrt.faults import Fault
@@ -51,6 +55,23 @@ def test_where_no_engine_runs_plain_low_precision_is_told(stage):
     assert list(found) == [FP32, TF32, "FP16"]
     assert "SIGABRT" in found["FP16"].failure
     assert found["FP16"].verdict is None
+
+
+def test_a_connection_lost_once_leaves_every_row(stage, monkeypatch):
+    lost = [True]
+
+    def at_shapes(*given):
+        if lost:
+            lost.clear()
+            raise EngineFailed("The connection is lost.", status="lost")
+        return Measure.at_shapes(*given)
+
+    ready = stage(models.layer_norm())
+    monkeypatch.setattr(ready.run.measure, "at_shapes", partial(at_shapes, ready.run.measure))
+    found = rows(ready)
+    assert not lost
+    assert [row.failure for row in found.values()] == [""] * 4
+    assert found[MIXED].verdict.passed
 
 
 def test_an_engine_that_is_fp32_in_truth_is_told(stage):
