@@ -61,7 +61,9 @@ def in_kernels(
         metric=None,
     )
     _, (made,) = engines.of(case).side("tf32").plain()
-    references, ends = subject.references[index], [tensor_name(v) for v in network.graph.outputs]
+    references = subject.references[index]
+    # An output may be an input or a constant.
+    ends = [n for v in network.graph.outputs if (n := tensor_name(v)) in computed]
     found = {}
     for name, tensor in results.items():
         after = Regions(network, ends, [tensor], device=device, libraries=libraries).run(
@@ -71,6 +73,6 @@ def in_kernels(
             after = {**after, tensor: made[tensor]}
         # What cannot be run on the engine's result is as wrong as can be.
         errors = [relative_rms(references[n], after[n]) if n in after else inf for n in ends]
-        effect = max(errors)
+        effect = max(errors, default=0.0)
         found[name] = Ran(relative_rms(right[tensor], made[tensor]), effect)
     return found

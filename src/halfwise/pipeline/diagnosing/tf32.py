@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -72,6 +73,7 @@ def tf32(subject: Subject) -> Rung:
     nodes = [r.node for r in ranked if r.error > 0]
     signs += _ranks(ranked)
     off = "TF32 alone puts the outputs out of tolerance"
+    most = f" Most of it is from {listed(nodes[:RANKED])}." if nodes else ""
     return Rung(
         rung=5,
         name="tf32",
@@ -79,7 +81,7 @@ def tf32(subject: Subject) -> Rung:
         how="emulated" if subject.engines is None else "measured",
         cause="TF32 does not matter: the outputs stay within the tolerance."
         if verdict.passed
-        else f"{off}: {verdict.reasons[0]}. Most of it is from {listed(nodes[:RANKED])}.",
+        else f"{off}: {verdict.reasons[0]}.{most}",
         nodes=() if verdict.passed else tuple(nodes[:RANKED]),
         evidence=tuple(signs),
         advice=()
@@ -188,18 +190,24 @@ def _ranks(ranked: Sequence[_Ranked]) -> list[Sign]:
         Sign(
             severity="info",
             text=f"In TF32 alone, it changes the outputs by {number(r.error)} (relative RMS, "
-            f"{_how(r)}): {number(100 * r.error**2 / power)} % of the error power of all "
-            f"{count(len(ranked), 'product')}.",
+            f"{_how(r)}){_share(r, power, len(ranked))}.",
             nodes=(r.node,),
         )
         for r in ranked[:RANKED]
-        if r.error > 0 and power < float("inf")
+        if r.error > 0
     ]
     without = [r.node for r in ranked if r.ran is not None and r.ran.own <= IN_TF32]
     if without:
         text = f"The kernels of {count(len(without), 'product')} that ran alone use no TF32."
         signs.append(Sign(severity="info", text=text, nodes=tuple(without)))
     return signs or [Sign(severity="info", text="The model has no products that TF32 changes.")]
+
+
+def _share(ranked: _Ranked, power: float, products: int) -> str:
+    if power == inf:  # a product makes an output infinite or NaN, and shares say nothing
+        return ""
+    share = number(100 * ranked.error**2 / power)
+    return f": {share} % of the error power of all {count(products, 'product')}"
 
 
 def _how(ranked: _Ranked) -> str:
