@@ -38,7 +38,7 @@ class UnfusedSide(EngineSide):
             BuildFailed: not even the engine that shows nothing can be built.
         """
         _, finals = self.plain()
-        inner = [name for name in names if name in self.shown]
+        inner = [name for name in names if name in self.shown and name not in self.outputs]
         for index, sample in enumerate(self.samples):
             found = self.watch(sample, inner) if inner else {}
             self._compare(finals[index], found)

@@ -1,7 +1,8 @@
 import pytest
 
+from halfwise.backends.ort import Session
 from halfwise.case import Settings
-from halfwise.pipeline.comparing import reference
+from halfwise.pipeline.comparing import look, reference
 from halfwise.records import TensorName
 from halfwise.stages.compare import Walk, compared
 from tests.fake_tensorrt.faults import Fault
@@ -35,6 +36,19 @@ def test_what_fusion_takes_is_fused_and_the_region_spans_it(engines):
     assert side.lack(TensorName("mean_out")) == "fused"
     assert status["b"] == "good"
     assert set(found.first) == {"mean", "centre"}
+
+
+def test_a_fault_that_showing_cures(engines):
+    maker, whole, ill = engines("11.4.0"), network(), Session(network(b=1.3).model)
+    side = maker.shown(maker.side("fp32"))
+    side.run = lambda _build, sample: ill.run(sample)
+    walk = Walk(whole, SAMPLES, reference(whole, SAMPLES, Settings()), side)
+    look(walk, 5)
+    found = compared(walk)
+    assert side.vanished
+    assert found.differs
+    assert set(found.first) == {node.node for node in found.nodes}
+    assert any("Showing tensors made wrong outputs" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
