@@ -97,21 +97,12 @@ class _Emulation:
     """The emulation of TF32, with a switch for each product."""
 
     def __init__(self, subject: Subject) -> None:
-        self._subject, network = subject, subject.case.network
-        self._nodes = tf32_nodes(network)
-        settings = subject.settings
-        roundings: tuple[Rounding, ...] = ("nearest", "zero")
-        self._sessions = {
-            rounding: Session(
-                emulate_tf32(network, switched=True, rounding=rounding),
-                device=settings.device,
-                libraries=settings.libraries,
-            )
-            for rounding in roundings
-        }
+        self._subject = subject
+        self._nodes = tf32_nodes(subject.case.network)
+        self._session = self._of("zero")
         everything = np.ones(len(self._nodes), bool)
         self.verdict = judge_outputs(
-            [self._run(i, everything, "zero") for i in range(len(subject.samples))],
+            [self._run(i, everything) for i in range(len(subject.samples))],
             subject.samples,
             subject.references,
             subject.case.criterion,
@@ -119,25 +110,39 @@ class _Emulation:
         ).verdict
 
     def ranking(self, index: int) -> list[_Ranked]:
-        """Return each product with what it does alone on sample `index`, the largest first."""
-        found = []
-        for i, name in enumerate(self._nodes):
-            self._subject.watcher.step(i + 1, len(self._nodes))
-            one = np.arange(len(self._nodes)) == i
-            nearest, zero = (self._error(index, one, rounding) for rounding in self._sessions)
-            found.append(_Ranked(name, nearest, zero))
+        """Return each product with what it does alone on sample `index`, the largest first.
+
+        Nothing else can be asked for afterwards: one session is alive at a time, since each holds
+        all weights twice.
+        """
+        zero = self._errors(index, 0)
+        del self._session
+        self._session = self._of("nearest")
+        nearest = self._errors(index, len(zero))
+        found = map(_Ranked, self._nodes, nearest, zero)
         return sorted(found, key=lambda ranked: ranked.error, reverse=True)
 
-    def _error(self, index: int, which: np.ndarray, rounding: Rounding) -> float:
-        right = self._subject.references[index]
-        outputs = self._run(index, which, rounding)
-        return max(relative_rms(right[n], outputs[n]) for n in right)
+    def _of(self, rounding: Rounding) -> Session:
+        settings = self._subject.settings
+        return Session(
+            emulate_tf32(self._subject.case.network, switched=True, rounding=rounding),
+            device=settings.device,
+            libraries=settings.libraries,
+        )
 
-    def _run(self, index: int, which: np.ndarray, rounding: Rounding) -> Outputs:
+    def _errors(self, index: int, done: int) -> list[float]:
+        right, found = self._subject.references[index], []
+        for i in range(len(self._nodes)):
+            self._subject.watcher.step(done + i + 1, 2 * len(self._nodes))
+            outputs = self._run(index, np.arange(len(self._nodes)) == i)
+            found.append(max(relative_rms(right[n], outputs[n]) for n in right))
+        return found
+
+    def _run(self, index: int, which: np.ndarray) -> Outputs:
         sample = dict(self._subject.samples[index])
         if self._nodes:
             sample[SWITCH_INPUT] = which
-        return self._sessions[rounding].run(sample)
+        return self._session.run(sample)
 
 
 def _measured(
