@@ -45,3 +45,20 @@ def test_outputs_that_no_node_computes(subject):
     found = in_kernels(given, given.engines, {NodeName("y")}, 0)
     (ran,) = found.values()
     assert ran.effect == ran.own > IN_TF32
+
+
+def test_weights_that_nodes_compute_are_no_inputs_of_the_engine(subject, monkeypatch):
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    turned = sketch.op("Transpose", WEIGHTS[0], name="turned", perm=[1, 0])
+    network = sketch.network(sketch.op("MatMul", x, turned, name="y"))
+    given = subject(model=network, fake={})
+    cases, of = [], given.engines.of
+
+    def remembered(case):
+        cases.append(case)
+        return of(case)
+
+    monkeypatch.setattr(given.engines, "of", remembered)
+    assert in_kernels(given, given.engines, {NodeName("y")}, 0)[NodeName("y")].own > IN_TF32
+    assert [v.name for v in cases[0].network.graph.inputs] == ["x"]
