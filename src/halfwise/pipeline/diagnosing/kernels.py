@@ -96,6 +96,7 @@ def _judged(
 ) -> Rung:
     try:
         build, _ = side.plain()
+        verdict = engines.judge(build, subject.references, criterion)
     except (BuildFailed, EngineFailed) as failed:
         if isinstance(failed, EngineFailed) and failed.status == "lost":
             raise
@@ -108,7 +109,6 @@ def _judged(
             evidence=(Sign(severity="error", text=failed.message),),
             advice=(failed.hint,) if failed.hint else (),
         )
-    verdict = engines.judge(build, subject.references, criterion)
     signs = signs_of(verdict, side.label)
     if verdict.passed:
         return Rung(

@@ -1,6 +1,7 @@
 import pytest
 
 from halfwise.backends.ort import Session
+from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.case import Settings
 from halfwise.pipeline.comparing import look, reference
 from halfwise.records import TensorName
@@ -65,3 +66,20 @@ def test_where_that_cannot_be_had_tensors_are_marked(engines, fault):
     side = maker.side("fp32")
     assert maker.shown(side) is side
     assert side.builds == 1
+
+
+@pytest.mark.parametrize("status", ["crashed", "lost"])
+def test_a_run_that_fails_while_it_shows(engines, status):
+    maker = engines("11.4.0")
+    side, names = maker.shown(maker.side("fp32")), [TensorName("a_out"), TensorName("y_out")]
+
+    def failing(_sample, _names):
+        raise EngineFailed("It fell over.", status=status)
+
+    side.watch = failing
+    if status == "lost":
+        with pytest.raises(EngineFailed):
+            list(side.get(names))
+    else:
+        assert [given.keys() for given in side.get(names)] == [{"y_out"}] * 3
+        assert side.lack(names[0]) == "refused"

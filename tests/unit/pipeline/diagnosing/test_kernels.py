@@ -95,8 +95,9 @@ def test_an_engine_that_cannot_be_built(subject):
     assert "builds no engine" in rung.cause
 
 
-def test_an_engine_that_cannot_be_run(subject):
-    rung = fp32_engine(subject(fake={"faults": [Fault("run", "segv")]}))
+@pytest.mark.parametrize("on", [(1,), (4,)])
+def test_an_engine_that_cannot_be_run(subject, on):
+    rung = fp32_engine(subject(fake={"faults": [Fault("run", "segv", on=on)]}))
     assert rung.passed is False
     assert rung.evidence[0].severity == "error"
 

@@ -83,3 +83,10 @@ def test_an_override_in_the_workers_environment_is_told(subject):
     assert told.text.startswith(
         "NVIDIA_TF32_OVERRIDE=0 is set in the worker's environment; without"
     )
+
+
+@pytest.mark.parametrize(("on", "how"), [((1,), "emulated"), ((2,), "measured")])
+def test_an_engine_that_cannot_be_built_leaves_what_is_known(subject, on, how):
+    rung = tf32(subject(fake={"faults": [Fault("build", "segv", on=on)]}))
+    assert rung.how == how
+    assert any("The build ended with SIGSEGV" in s.text for s in rung.evidence)
