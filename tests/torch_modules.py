@@ -28,6 +28,15 @@ def without_example():
     return small()[0]
 
 
+class Empty(nn.Module):
+    def forward(self, x):
+        return (x,)[1:]
+
+
+def empty():
+    return Empty()
+
+
 class Frozen(nn.Module):
     """Its width becomes a number in the graph, so it is wrong at any other width."""
 

@@ -1,12 +1,13 @@
 """`compare`: two computations of one model, tensor by tensor."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.api.engine_options import TENSORRT
@@ -31,6 +32,8 @@ SOURCES = (
     "engine:fp32, engine:tf32, engine:fp16, engine:bf16, a .onnx file, or saved outputs "
     "(.npz, .json)"
 )
+_WANTED = {"SU": "text", "biuf": "numbers"}
+"""What kinds of NumPy's types are."""
 _LOW = ("fp16", "bf16", "tf32")
 _NEEDS = "Give one of: " + SOURCES + "."
 _SHOWN_ENGINE = "engine"
@@ -169,15 +172,12 @@ def recorded_tensors(
     """Return tensors on record, of each sample, without the axis that counts samples; and whose.
 
     Raises:
-        UsageError, CaseError: see `load_recorded`; or the file holds no tensor of the model.
+        UsageError, CaseError: see `load_recorded`; or the file holds no tensor of the model, or
+            what are no numbers for one, or other tensors for other samples.
     """
     recorded = load_recorded(path, len(case.calibration), runner)
-    ranks = {
-        str(v.name): len(v.shape)
-        for n in case.network.nodes()
-        for v in n.outputs
-        if v.name and v.shape is not None
-    }
+    known = {str(v.name): v for n in case.network.nodes() for v in n.outputs if v.name}
+    ranks = {name: len(v.shape) for name, v in known.items() if v.shape is not None}
     fitted = tuple(
         {
             name: array[0] if ranks.get(name) == array.ndim - 1 else array
@@ -185,13 +185,34 @@ def recorded_tensors(
         }
         for outputs in recorded.outputs
     )
-    known = {str(v.name) for n in case.network.nodes() for v in n.outputs}
-    if not known.intersection(fitted[0]):
+    _demand_usable(fitted, known, path)
+    return fitted, recorded.runner
+
+
+def _demand_usable(
+    tensors: Sequence[Mapping[str, NDArray[Any]]], known: Mapping[str, ir.Value], path: Path
+) -> None:
+    names = tensors[0].keys()
+    if not known.keys() & names:
+        held = ", ".join(sorted(names)[:5]) or "nothing"
         raise CaseError(
-            f"{path} holds no tensor of the model: {', '.join(sorted(fitted[0])[:5])}.",
+            f"{path} holds no tensor of the model: {held}.",
             "Save outputs under the names that they have in the model.",
         )
-    return fitted, recorded.runner
+    if any(outputs.keys() != names for outputs in tensors):
+        raise CaseError(
+            f"{path} holds other tensors for some samples than for others.",
+            "Save the same tensors of every sample.",
+        )
+    for name in names & known.keys():
+        dtype = known[name].dtype
+        kinds = "SU" if dtype is ir.DataType.STRING else "biuf"
+        for found in {outputs[name].dtype for outputs in tensors}:
+            if found.kind not in kinds:
+                raise CaseError(
+                    f"{path}: '{name}' is {found.name}, expected {_WANTED[kinds]}.",
+                    "Save it in the model's type; BF16 as float32, since NumPy's files have none.",
+                )
 
 
 def _arithmetic(dtypes: set[str]) -> Arithmetic:

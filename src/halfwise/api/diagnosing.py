@@ -15,7 +15,7 @@ from halfwise.api.outcome import cost, unsearched_run
 from halfwise.api.result import Result
 from halfwise.api.working import usable
 from halfwise.case import Case, Samples
-from halfwise.errors import CaseError
+from halfwise.errors import CaseError, UsageError
 from halfwise.graph.widen import widened
 from halfwise.pipeline.comparing import EngineMaker
 from halfwise.pipeline.diagnosing import LADDER, Subject, climb
@@ -56,6 +56,10 @@ def diagnose(
     started = time.monotonic()
     watcher = watcher or Silent()
     request = understand(inputs, options)
+    if runner is not None and expected is None:
+        raise UsageError(
+            f"--runner {runner} is given, and no outputs are.", "Add --expected, or leave it out."
+        )
     folder = None if out is None else Path(out)
     if folder is not None:
         refuse_existing(folder)

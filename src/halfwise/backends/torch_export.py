@@ -151,13 +151,19 @@ class Module:
                 result = self.module(**_tensors(arrays))
             pairs = result.items() if isinstance(result, Mapping) else ()
             keyed = {k: v.detach().numpy() for k, v in pairs if isinstance(v, torch.Tensor)}
-            return [leaf.numpy() for leaf in _leaves(result)], keyed
+            flat = [leaf.numpy() for leaf in _leaves(result)]
         except Exception as error:
             raise CaseError(
                 f"The module of {self.source} raised {type(error).__name__} on inputs of shape "
                 f"{_shapes(arrays)}: {_first_line(error)}",
                 "Check the inputs against forward; sizes that it takes are given with --sizes.",
             ) from error
+        if not flat:
+            raise CaseError(
+                f"The module of {self.source} returns no tensor.",
+                "Return one, or a tuple or dictionary of them.",
+            )
+        return flat, keyed
 
     def _named(self, example: object) -> dict[str, NDArray[Any]]:
         import torch

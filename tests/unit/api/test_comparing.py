@@ -1,12 +1,14 @@
 import json
 import shlex
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 
 from halfwise import api
 from halfwise.errors import CaseError, UsageError
+from tests.polygraphy_files import write_runners
 from tests.unit.stages.compare.copies import DATA, SAMPLES, network, proto, side
 
 
@@ -92,6 +94,13 @@ def test_files_that_cannot_be_used(files):
     np.savez(files / "other.npz", z=DATA)
     with pytest.raises(CaseError, match="holds no tensor of the model"):
         compare(files, str(files / "other.npz"))
+    for wrong in (np.full((3, 4, 16), "a"), DATA * 1j, DATA.astype(ml_dtypes.bfloat16)):
+        np.savez(files / "wrong.npz", y_out=wrong)
+        with pytest.raises(CaseError, match=r"'y_out' is .*, expected numbers"):
+            compare(files, str(files / "wrong.npz"))
+    write_runners(files / "some.json", {"trt": [{"y_out": DATA[0]}, *[{"a_out": DATA[0]}] * 2]})
+    with pytest.raises(CaseError, match="other tensors for some samples"):
+        compare(files, str(files / "some.json"))
     model = proto()
     model.graph.input[0].name = "z"
     model.graph.node[0].input[0] = "z"

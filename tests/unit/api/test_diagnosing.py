@@ -96,6 +96,8 @@ def test_a_kernel_that_is_wrong(files, fake_worker):
 
 
 def test_what_cannot_be_used_is_an_error(files):
+    with pytest.raises(UsageError, match="--runner trt is given, and no outputs are"):
+        diagnose(files, runner="trt")
     with pytest.raises(CaseError, match="not a file"):
         api.diagnose(files / "nowhere.onnx", files / "x.npz")
     with pytest.raises(CaseError, match=r"nowhere\.npz"):

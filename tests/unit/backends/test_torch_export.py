@@ -54,6 +54,14 @@ def test_names_of_arrays(small):
 
 
 @needs_torch
+def test_a_module_without_outputs():
+    from tests import torch_modules
+
+    with pytest.raises(CaseError, match=r"m\.py:empty returns no tensor"):
+        Module(torch_modules.empty(), "m.py:empty").run({"x": np.zeros(3, np.float32)})
+
+
+@needs_torch
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 @pytest.mark.parametrize("fold", [True, False])
 def test_both_exporters(small, tmp_path, exporter, fold):

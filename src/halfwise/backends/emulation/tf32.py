@@ -1,12 +1,13 @@
 """Emulation of TF32: matrix products and convolutions round their inputs to 11 significant bits."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.backends.emulation.rounding import typed_value
-from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.model import Network, constant_array, is_standard, node_name
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName
 
@@ -73,10 +74,55 @@ def emulate_tf32(
             when = chosen.outputs[0]
         for slot, value in enumerate(node.inputs[:2]):
             if value is not None and is_float(value):
-                nodes, rounded = round_tf32(value, f"{node.name}::tf32_{slot}", when, rounding)
+                prefix = f"{node.name}::tf32_{slot}"
+                if value.const_value is None:
+                    nodes, rounded = round_tf32(value, prefix, when, rounding)
+                else:
+                    nodes, rounded = _round_constant(graph, value, prefix, when, rounding)
                 graph.insert_before(node, nodes)
                 node.replace_input_with(slot, rounded)
+                if value.const_value is not None and not (value.uses() or value.is_graph_output()):
+                    graph.initializers.pop(str(value.name))
     return model
+
+
+def _round_constant(
+    graph: ir.Graph, value: ir.Value, prefix: str, when: ir.Value | None, rounding: Rounding
+) -> tuple[tuple[ir.Node, ...], ir.Value]:
+    """Do as `round_tf32` does, once: rounding all weights in each run would take most of its time.
+
+    Those that several products share are stored once.
+    """
+    name = f"{value.name}::tf32"
+    if name not in graph.initializers:
+        tensor = ir.Tensor(_rounded(constant_array(value), rounding), name=name)
+        rounded = ir.Value(
+            name=name,
+            type=ir.TensorType(ir.DataType.FLOAT),
+            shape=ir.Shape(tensor.shape),
+            const_value=tensor,
+        )
+        graph.register_initializer(rounded)
+    rounded = graph.initializers[name]
+    if when is None:
+        return (), rounded
+    chosen = typed_value(f"{prefix}::where", ir.DataType.FLOAT)
+    return (ir.node("Where", [when, rounded, value], name=chosen.name, outputs=[chosen]),), chosen
+
+
+def _rounded(array: NDArray[Any], rounding: Rounding) -> NDArray[np.float32]:
+    """Round as the nodes of `round_tf32` do."""
+
+    def nearest(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+        scaled = numbers * np.float32(_SPLITTER)
+        return scaled - (scaled - numbers)
+
+    with np.errstate(all="ignore"):
+        high = nearest(array)
+        if rounding == "zero":
+            before = nearest(high * np.float32(_STEP_DOWN))
+            high = np.where(np.abs(high) > np.abs(array), before, high)
+        return np.where(np.abs(array) < np.float32(_LARGEST_SPLIT), high, array)
 
 
 def _is_product(node: ir.Node) -> bool:

@@ -23,7 +23,8 @@ def look(walk: Walk, rounds: int) -> None:
     ends = {tensor_name(v) for v in walk.network.graph.outputs}
     plain: dict[TensorName, Found] = {}
     if engines:
-        walk.measure([name for name in walk.line if name in ends and walk.found[name].is_float])
+        named = [name for name in walk.line if name in ends and walk.found[name].is_float]
+        walk.measure(named, alone=True)
         plain = {name: walk.found[name] for name in ends if name in walk.found}
     if walk.a.few or walk.b.few:
         _narrow(walk, rounds)

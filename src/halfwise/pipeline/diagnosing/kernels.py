@@ -56,8 +56,10 @@ def _stand_in(subject: Subject) -> Rung:
     network, samples = subject.case.network, subject.samples
     other = reference(network, samples, subject.settings, optimise=True)
     names = [TensorName(str(v.name)) for v in network.graph.outputs]
+    # An output that no node computes is an input or a constant.
+    both = zip(subject.references, other.get(names), strict=True)
     verdict = judge_outputs(
-        list(other.get(names)),
+        [{**right, **outputs} for right, outputs in both],
         samples,
         subject.references,
         subject.same_function,
@@ -94,6 +96,7 @@ def _judged(
 ) -> Rung:
     try:
         build, _ = side.plain()
+        verdict = engines.judge(build, subject.references, criterion)
     except (BuildFailed, EngineFailed) as failed:
         if isinstance(failed, EngineFailed) and failed.status == "lost":
             raise
@@ -106,7 +109,6 @@ def _judged(
             evidence=(Sign(severity="error", text=failed.message),),
             advice=(failed.hint,) if failed.hint else (),
         )
-    verdict = engines.judge(build, subject.references, criterion)
     signs = signs_of(verdict, side.label)
     if verdict.passed:
         return Rung(

@@ -6,7 +6,7 @@ from math import inf
 
 from halfwise.backends.ort import Session
 from halfwise.case import Samples
-from halfwise.graph.cut import giving_out, read_by
+from halfwise.graph.cut import giving_out, read_by, varying_tensors
 from halfwise.graph.model import node_name, normalise, tensor_name
 from halfwise.metrics.relative import relative_rms
 from halfwise.pipeline.comparing import EngineMaker
@@ -52,7 +52,9 @@ def in_kernels(
     nodes = [node for node in network.nodes() if node_name(node) in names]
     results = {node_name(node): tensor_name(node.outputs[0]) for node in nodes}
     computed = {tensor_name(v) for node in network.nodes() for v in node.outputs if v.name}
-    given = list(dict.fromkeys(n for node in nodes for n in read_by(node) if n in computed))
+    # What is constant stays so: kernels for weights are others than those for inputs.
+    inside = computed & varying_tensors(network)
+    given = list(dict.fromkeys(n for node in nodes for n in read_by(node) if n in inside))
     wanted = list(dict.fromkeys((*given, *results.values())))
     right = Session(giving_out(network.model, wanted), device=device, libraries=libraries).run(
         sample, wanted
@@ -65,7 +67,9 @@ def in_kernels(
         metric=None,
     )
     _, (made,) = engines.of(case).side("tf32").plain()
-    references, ends = subject.references[index], [tensor_name(v) for v in network.graph.outputs]
+    references = subject.references[index]
+    # An output may be an input or a constant.
+    ends = [n for v in network.graph.outputs if (n := tensor_name(v)) in computed]
     found: dict[NodeName, Ran] = {}
     for name in names:
         tensor = results[name]
@@ -81,6 +85,6 @@ def in_kernels(
             after = {**after, tensor: made[tensor]}
         # What cannot be run on the engine's result is as wrong as can be.
         errors = [relative_rms(references[n], after[n]) if n in after else inf for n in ends]
-        effect = max(errors)
+        effect = max(errors, default=0.0)
         found[name] = Ran(own, effect)
     return found

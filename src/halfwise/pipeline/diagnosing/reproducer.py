@@ -1,8 +1,10 @@
 """Cut out what goes wrong, with its real inputs, as a folder for a bug report."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import onnx_ir as ir
@@ -54,14 +56,25 @@ def save_reproducer(
     place = folder / FOLDER
     place.mkdir(parents=True)
     save(model, place / "model.onnx")
-    np.savez(place / "inputs.npz", **{n: a[np.newaxis] for n, a in feed.items()})  # type: ignore[arg-type]
+    _save_arrays(place / "inputs.npz", feed)
     expected = values[target]
-    np.savez(place / "expected.npz", **{target: expected[np.newaxis]})  # type: ignore[arg-type]
+    _save_arrays(place / "expected.npz", {target: expected})
     kind = walk.b.arithmetic
     nodes = [node_name(n) for n in model.graph]
     said = _reproduces(engines, model, feed, target, expected, kind)
     (place / "README.md").write_text(_readme(nodes, target, kind, said), encoding="utf-8")
     return (f"{FOLDER}/ holds {count(len(nodes), 'node')} and their real inputs; {said}.",)
+
+
+def _save_arrays(path: Path, arrays: Mapping[Any, NDArray[Any]]) -> None:
+    """Write arrays as .npz, each with an axis for the sample.
+
+    `np.savez` takes names as keywords, and cannot take "file".
+    """
+    with ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array[np.newaxis], allow_pickle=False)
 
 
 def _border(walk: Walk, nodes: tuple[NodeName, ...], target: TensorName) -> tuple[TensorName, ...]:

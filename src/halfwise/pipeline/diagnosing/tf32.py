@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
+from typing import Literal
 
 import numpy as np
 
@@ -54,13 +56,13 @@ def tf32(subject: Subject) -> Rung:
     a target those that may matter most in kernels too.
     """
     emulation = _Emulation(subject)
-    verdict, signs = (
-        emulation.verdict,
-        signs_of(emulation.verdict, "emulation, TF32 products rounded toward zero"),
-    )
+    verdict = emulation.verdict
+    signs = signs_of(verdict, "emulation, TF32 products rounded toward zero")
+    how: Literal["measured", "emulated"] = "emulated"
     if subject.engines is not None:
         try:
             verdict, told = _in_engine(subject, subject.engines)
+            how = "measured"
         except HalfwiseError as error:
             told = [Sign(severity="warning", text=f"The engine with TF32: {error.message}")]
         signs = [*told, *signs]
@@ -76,14 +78,15 @@ def tf32(subject: Subject) -> Rung:
     nodes = [r.node for r in ranked if r.error > 0]
     signs += _ranks(ranked)
     off = "TF32 alone puts the outputs out of tolerance"
+    most = f" Most of it is from {listed(nodes[:RANKED])}." if nodes else ""
     return Rung(
         rung=5,
         name="tf32",
         passed=verdict.passed,
-        how="emulated" if subject.engines is None else "measured",
+        how=how,
         cause="TF32 does not matter: the outputs stay within the tolerance."
         if verdict.passed
-        else f"{off}: {verdict.reasons[0]}. Most of it is from {listed(nodes[:RANKED])}.",
+        else f"{off}: {verdict.reasons[0]}.{most}",
         nodes=() if verdict.passed else tuple(nodes[:RANKED]),
         evidence=tuple(signs),
         advice=()
@@ -99,21 +102,12 @@ class _Emulation:
     """The emulation of TF32, with a switch for each product."""
 
     def __init__(self, subject: Subject) -> None:
-        self._subject, network = subject, subject.case.network
-        self._nodes = tf32_nodes(network)
-        settings = subject.settings
-        roundings: tuple[Rounding, ...] = ("nearest", "zero")
-        self._sessions = {
-            rounding: Session(
-                emulate_tf32(network, switched=True, rounding=rounding),
-                device=settings.device,
-                libraries=settings.libraries,
-            )
-            for rounding in roundings
-        }
+        self._subject = subject
+        self._nodes = tf32_nodes(subject.case.network)
+        self._session = self._of("zero")
         everything = np.ones(len(self._nodes), bool)
         self.verdict = judge_outputs(
-            [self._run(i, everything, "zero") for i in range(len(subject.samples))],
+            [self._run(i, everything) for i in range(len(subject.samples))],
             subject.samples,
             subject.references,
             subject.case.criterion,
@@ -121,25 +115,39 @@ class _Emulation:
         ).verdict
 
     def ranking(self, index: int) -> list[_Ranked]:
-        """Return each product with what it does alone on sample `index`, the largest first."""
-        found = []
-        for i, name in enumerate(self._nodes):
-            self._subject.watcher.step(i + 1, len(self._nodes))
-            one = np.arange(len(self._nodes)) == i
-            nearest, zero = (self._error(index, one, rounding) for rounding in self._sessions)
-            found.append(_Ranked(name, nearest, zero))
+        """Return each product with what it does alone on sample `index`, the largest first.
+
+        Nothing else can be asked for afterwards: one session is alive at a time, since each holds
+        all weights twice.
+        """
+        zero = self._errors(index, 0)
+        del self._session
+        self._session = self._of("nearest")
+        nearest = self._errors(index, len(zero))
+        found = map(_Ranked, self._nodes, nearest, zero)
         return sorted(found, key=lambda ranked: ranked.error, reverse=True)
 
-    def _error(self, index: int, which: np.ndarray, rounding: Rounding) -> float:
-        right = self._subject.references[index]
-        outputs = self._run(index, which, rounding)
-        return max(relative_rms(right[n], outputs[n]) for n in right)
+    def _of(self, rounding: Rounding) -> Session:
+        settings = self._subject.settings
+        return Session(
+            emulate_tf32(self._subject.case.network, switched=True, rounding=rounding),
+            device=settings.device,
+            libraries=settings.libraries,
+        )
 
-    def _run(self, index: int, which: np.ndarray, rounding: Rounding) -> Outputs:
+    def _errors(self, index: int, done: int) -> list[float]:
+        right, found = self._subject.references[index], []
+        for i in range(len(self._nodes)):
+            self._subject.watcher.step(done + i + 1, 2 * len(self._nodes))
+            outputs = self._run(index, np.arange(len(self._nodes)) == i)
+            found.append(max(relative_rms(right[n], outputs[n]) for n in right))
+        return found
+
+    def _run(self, index: int, which: np.ndarray) -> Outputs:
         sample = dict(self._subject.samples[index])
         if self._nodes:
             sample[SWITCH_INPUT] = which
-        return self._sessions[rounding].run(sample)
+        return self._session.run(sample)
 
 
 def _measured(
@@ -159,10 +167,13 @@ def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Si
     criterion = None if subject.case.metric is not None else subject.case.criterion
     verdict = engines.judge(build, subject.references, criterion)
     signs = signs_of(verdict, side.label)
-    exact, _ = engines.side("fp32").plain()
-    signs += signs_of(
-        engines.judge(exact, subject.references, subject.same_function), "engine (FP32, TF32 off)"
-    )
+    try:
+        exact, _ = engines.side("fp32").plain()
+        right = engines.judge(exact, subject.references, subject.same_function)
+    except HalfwiseError as error:
+        signs.append(Sign(severity="info", text=f"The engine without TF32: {error.message}"))
+    else:
+        signs += signs_of(right, "engine (FP32, TF32 off)")
     override = engines.tf32_override
     if override is None:
         told = "NVIDIA_TF32_OVERRIDE is not set in the worker's environment"
@@ -192,18 +203,24 @@ def _ranks(ranked: Sequence[_Ranked]) -> list[Sign]:
         Sign(
             severity="info",
             text=f"In TF32 alone, it changes the outputs by {number(r.error)} (relative RMS, "
-            f"{_how(r)}): {number(100 * r.error**2 / power)} % of the error power of all "
-            f"{count(len(ranked), 'product')}.",
+            f"{_how(r)}){_share(r, power, len(ranked))}.",
             nodes=(r.node,),
         )
         for r in ranked[:RANKED]
-        if r.error > 0 and power < float("inf")
+        if r.error > 0
     ]
     without = [r.node for r in ranked if r.ran is not None and r.ran.own <= IN_TF32]
     if without:
         text = f"The kernels of {count(len(without), 'product')} that ran alone use no TF32."
         signs.append(Sign(severity="info", text=text, nodes=tuple(without)))
     return signs or [Sign(severity="info", text="The model has no products that TF32 changes.")]
+
+
+def _share(ranked: _Ranked, power: float, products: int) -> str:
+    if power == inf:  # a product makes an output infinite or NaN, and shares say nothing
+        return ""
+    share = number(100 * ranked.error**2 / power)
+    return f": {share} % of the error power of all {count(products, 'product')}"
 
 
 def _how(ranked: _Ranked) -> str:

@@ -144,11 +144,14 @@ class Walk:
             done += len(part)
             self.progress(done, len(names))
 
-    def measure(self, targets: Sequence[TensorName]) -> None:
-        """Measure some tensors on all samples; what was known of them is forgotten."""
+    def measure(self, targets: Sequence[TensorName], *, alone: bool = False) -> None:
+        """Measure some tensors on all samples; what was known of them is forgotten.
+
+        `alone` asks for no others, though a side could give what their nodes read.
+        """
         for name in targets:
             self.found[name] = Found(name, self.found[name].node)
-        sides = _Sides(self, targets)
+        sides = _Sides(self, targets, alone=alone)
         wanted = sides.wanted
         pairs = zip(self.samples, self.a.get(wanted), self.b.get(wanted), strict=True)
         for index, (sample, first, second) in enumerate(pairs):
@@ -255,12 +258,12 @@ class Walk:
 class _Sides:
     """Measures, for some targets, what is born on each side that is not exact."""
 
-    def __init__(self, walk: Walk, targets: Sequence[TensorName]) -> None:
+    def __init__(self, walk: Walk, targets: Sequence[TensorName], *, alone: bool) -> None:
         self._walk, self._targets = walk, targets
         names: tuple[SideName, SideName] = ("a", "b")
         self._names = [name for name in names if not walk.side(name).exact]
         few = any(walk.side(name).few for name in self._names)
-        borders = [] if few else walk.borders(targets)
+        borders = [] if few or alone else walk.borders(targets)
         self.wanted = list(dict.fromkeys((*targets, *borders)))
         self._regions: dict[SideName, Regions] = {}
 

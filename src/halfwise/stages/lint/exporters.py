@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
+from halfwise.graph.model import is_standard
 from halfwise.stages.lint.rule import Found, Subject, Version, name_of, rule, standard_nodes
 
 _TORCH = "pytorch"
@@ -50,7 +51,7 @@ def average_pool(subject: Subject) -> Iterator[Found]:
     if _torch(subject) != (2, 0):
         return
     for node in subject.nodes():
-        if node.op_type == "AveragePool" and not _fills(node):
+        if is_standard(node, "AveragePool") and not _fills(node):
             yield Found(
                 "PyTorch 2.0 wrote it, which loses ceil_mode: the last window may be missing",
                 f"{_AGAIN} Where the pooling has no ceil_mode, nothing is wrong.",
@@ -197,6 +198,8 @@ def _fills(node: ir.Node) -> bool:
     strides = node.attributes.get_ints("strides", [1] * len(kernel))
     pads = node.attributes.get_ints("pads", [0] * 2 * len(kernel))
     around = [before + behind for before, behind in zip(pads, pads[len(kernel) :], strict=False)]
+    if len(around) != len(kernel) or len(strides) != len(kernel) or 0 in strides:
+        return False
     return all(
         isinstance(size, int) and (size + pad - window) % stride == 0
         for size, pad, window, stride in zip(shape[2:], around, kernel, strides, strict=True)
@@ -209,11 +212,11 @@ def _channels(node: ir.Node) -> int | None:
     if weight is None or weight.shape is None or not weight.shape.is_static():
         return None
     sizes = [int(size) for size in weight.shape]  # type: ignore[arg-type]
-    if node.op_type == "Conv" and sizes:
+    if is_standard(node, "Conv") and sizes:
         return sizes[0]
-    if node.op_type == "ConvTranspose" and len(sizes) > 1:
+    if is_standard(node, "ConvTranspose") and len(sizes) > 1:
         return sizes[1] * node.attributes.get_int("group", 1)
-    if node.op_type == "Gemm" and len(sizes) == 2:
+    if is_standard(node, "Gemm") and len(sizes) == 2:
         return sizes[0 if node.attributes.get_int("transB", 0) else 1]
     return None
 

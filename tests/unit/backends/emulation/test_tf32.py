@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from halfwise.backends.emulation.tf32 import TF32_PRECISION, emulate_tf32, round_tf32
+from halfwise.backends.emulation.tf32 import (
+    SWITCH_INPUT,
+    TF32_PRECISION,
+    emulate_tf32,
+    round_tf32,
+)
 from halfwise.backends.ort import Session
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -77,6 +82,25 @@ def test_half_the_spacing_is_the_largest_error(session):
 def test_what_it_leaves_alone(rounding):
     special = f32([0, -0.0, np.inf, -np.inf, np.nan, 3e38, -3e38, 1, 2, 0.5, 1 + 2.0**-10])
     np.testing.assert_array_equal(rounder(rounding)(special), special)
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "zero"])
+def test_weights_are_rounded_as_other_factors_are(rounding):
+    rng = np.random.default_rng(2)
+    large = f32(rng.normal(size=(8, 8)) * 2.0 ** rng.integers(-130, 110, (8, 8)))
+    sketch = Sketch()
+    eye = sketch.input("eye", [8, 8])
+    weight = sketch.constant(large)
+    first = sketch.op("MatMul", eye, weight, name="first")
+    network = sketch.network(first, sketch.op("MatMul", eye, weight, name="second"))
+    session = Session(emulate_tf32(network, switched=True, rounding=rounding))
+    rounded = rounder(rounding)(large.ravel()).reshape(8, 8)
+    for row in range(8):
+        # One row at a time, so that an infinity does not spoil others.
+        unit = f32(np.eye(8)[[row] * 8])
+        outputs = session.run({"eye": unit, SWITCH_INPUT: np.array([True, False])})
+        np.testing.assert_array_equal(outputs["first_out"][0], rounded[row])
+        np.testing.assert_array_equal(outputs["second_out"][0], large[row])
 
 
 def test_products_round_both_factors():

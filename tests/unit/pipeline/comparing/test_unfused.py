@@ -1,7 +1,9 @@
 import pytest
 
+from halfwise.backends.ort import Session
+from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.case import Settings
-from halfwise.pipeline.comparing import reference
+from halfwise.pipeline.comparing import look, reference
 from halfwise.records import TensorName
 from halfwise.stages.compare import Walk, compared
 from tests.fake_tensorrt.faults import Fault
@@ -37,6 +39,19 @@ def test_what_fusion_takes_is_fused_and_the_region_spans_it(engines):
     assert set(found.first) == {"mean", "centre"}
 
 
+def test_a_fault_that_showing_cures(engines):
+    maker, whole, ill = engines("11.4.0"), network(), Session(network(b=1.3).model)
+    side = maker.shown(maker.side("fp32"))
+    side.run = lambda _build, sample: ill.run(sample)
+    walk = Walk(whole, SAMPLES, reference(whole, SAMPLES, Settings()), side)
+    look(walk, 5)
+    found = compared(walk)
+    assert side.vanished
+    assert found.differs
+    assert set(found.first) == {node.node for node in found.nodes}
+    assert any("Showing tensors made wrong outputs" in note for note in found.notes)
+
+
 @pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
 def test_earlier_versions_mark(engines, version):
     maker = engines(version)
@@ -51,3 +66,20 @@ def test_where_that_cannot_be_had_tensors_are_marked(engines, fault):
     side = maker.side("fp32")
     assert maker.shown(side) is side
     assert side.builds == 1
+
+
+@pytest.mark.parametrize("status", ["crashed", "lost"])
+def test_a_run_that_fails_while_it_shows(engines, status):
+    maker = engines("11.4.0")
+    side, names = maker.shown(maker.side("fp32")), [TensorName("a_out"), TensorName("y_out")]
+
+    def failing(_sample, _names):
+        raise EngineFailed("It fell over.", status=status)
+
+    side.watch = failing
+    if status == "lost":
+        with pytest.raises(EngineFailed):
+            list(side.get(names))
+    else:
+        assert [given.keys() for given in side.get(names)] == [{"y_out"}] * 3
+        assert side.lack(names[0]) == "refused"

@@ -1,10 +1,11 @@
 import numpy as np
 import onnx
 import pytest
+from onnx.helper import make_tensor_value_info
 
 from halfwise.backends.ort import Session
 from halfwise.backends.tensorrt.failures import EngineFailed
-from halfwise.graph.model import load_network
+from halfwise.graph.model import load_network, network_from_proto
 from halfwise.pipeline.diagnosing.kernels import fp32_engine, low_engine
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.graph.sketch import Sketch, f32
@@ -28,6 +29,17 @@ def test_a_model_that_depends_on_the_order_of_sums(subject):
     rung = fp32_engine(subject(model=network))
     # Whether kernels differ on this machine or not, no node is blamed for rounding.
     assert rung.nodes == ()
+
+
+def test_outputs_that_no_node_computes(subject):
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    constant = sketch.constant(f32(3))
+    y = sketch.op("Mul", x, constant, name="y")
+    proto = sketch.proto(y)
+    proto.graph.output.append(proto.graph.input[0])
+    proto.graph.output.append(make_tensor_value_info(constant, onnx.TensorProto.FLOAT, []))
+    assert fp32_engine(subject(model=network_from_proto(proto))).passed
 
 
 def test_engines_that_are_right(subject):
@@ -83,8 +95,9 @@ def test_an_engine_that_cannot_be_built(subject):
     assert "builds no engine" in rung.cause
 
 
-def test_an_engine_that_cannot_be_run(subject):
-    rung = fp32_engine(subject(fake={"faults": [Fault("run", "segv")]}))
+@pytest.mark.parametrize("on", [(1,), (4,)])
+def test_an_engine_that_cannot_be_run(subject, on):
+    rung = fp32_engine(subject(fake={"faults": [Fault("run", "segv", on=on)]}))
     assert rung.passed is False
     assert rung.evidence[0].severity == "error"
 

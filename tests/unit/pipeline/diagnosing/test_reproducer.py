@@ -1,7 +1,12 @@
+import numpy as np
+
+from halfwise.backends.tensors import ModelTensors
+from halfwise.case import Samples
 from halfwise.pipeline.comparing import reference
 from halfwise.pipeline.diagnosing.reproducer import save_reproducer
-from halfwise.stages.compare import Walk, compared
-from tests.unit.stages.compare.copies import SAMPLES, network, side
+from halfwise.stages.compare import ModelSide, Walk, compared
+from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.stages.compare.copies import DATA, SAMPLES, network, side
 
 
 def walked(made, **altered):
@@ -24,3 +29,20 @@ def test_a_part_whose_engine_is_right_says_so(subject):
     (told,) = save_reproducer(made.engines, walk, found, made.folder, "s1")
     assert told.startswith("reproducer/ holds ")
     assert "an engine of them alone is right" in told
+
+
+def test_arrays_keep_any_name(subject):
+    def times(factor):
+        sketch = Sketch()
+        file = sketch.input("file", [4, 16])
+        return sketch.network(sketch.op("Mul", file, f32(factor), name="y"))
+
+    whole = times(2)
+    made = subject(model=whole, samples=Samples(("s",), lambda _: {"file": DATA[0]}), fake={})
+    right = reference(whole, made.samples, made.settings)
+    wrong = ModelSide(ModelTensors(times(3).model, made.samples), "side")
+    walk = Walk(whole, made.samples, right, wrong)
+    walk.all()
+    save_reproducer(made.engines, walk, compared(walk), made.folder, "s")
+    with np.load(made.folder / "reproducer" / "inputs.npz") as inputs:
+        np.testing.assert_array_equal(inputs["file"], DATA[:1])

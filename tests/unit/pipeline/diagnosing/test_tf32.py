@@ -1,5 +1,7 @@
+import numpy as np
 import pytest
 
+from halfwise.case import Samples
 from halfwise.pipeline.diagnosing.tf32 import tf32
 from halfwise.records import Criterion
 from tests.fake_tensorrt.faults import Fault
@@ -33,6 +35,28 @@ def test_a_model_without_products(subject):
     assert rung.evidence[-1].text == "The model has no products that TF32 changes."
 
 
+def test_a_product_whose_rounding_overflows_an_output(subject):
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    product = sketch.op("MatMul", x, f32(np.eye(16) * (1 - 2.0**-13)), name="product")
+    large = sketch.op("Mul", product, f32(2.0**127), name="large")
+    network = sketch.network(sketch.op("Mul", large, f32(2), name="y"))
+    samples = Samples(("s",), lambda _: {"x": f32(np.ones((4, 16)))})
+    rung = tf32(subject(model=network, samples=samples))
+    assert rung.evidence[-1].nodes == ("product",)
+    assert rung.evidence[-1].text.startswith("In TF32 alone, it changes the outputs by inf (")
+
+
+def test_what_no_emulated_product_explains_is_not_blamed_on_one(subject):
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    network = sketch.network(sketch.op("Mul", x, f32(2), name="y"))
+    rung = tf32(subject(model=network, fake={"broken": {"y": 1.3}}))
+    assert rung.passed is False
+    assert rung.cause.endswith(").")
+    assert "Most of it" not in rung.cause
+
+
 def test_in_an_engine(subject):
     rung = tf32(subject(criterion=Criterion(rel_max=1e-6), fake={}))
     assert rung.passed is False
@@ -59,3 +83,10 @@ def test_an_override_in_the_workers_environment_is_told(subject):
     assert told.text.startswith(
         "NVIDIA_TF32_OVERRIDE=0 is set in the worker's environment; without"
     )
+
+
+@pytest.mark.parametrize(("on", "how"), [((1,), "emulated"), ((2,), "measured")])
+def test_an_engine_that_cannot_be_built_leaves_what_is_known(subject, on, how):
+    rung = tf32(subject(fake={"faults": [Fault("build", "segv", on=on)]}))
+    assert rung.how == how
+    assert any("The build ended with SIGSEGV" in s.text for s in rung.evidence)

@@ -1,3 +1,4 @@
+import onnx
 import pytest
 
 from tests.faults import FAULTS, linted
@@ -37,3 +38,26 @@ def test_a_bias_for_all_channels_at_once_is_right(tmp_path):
     proto.graph.initializer[1].dims[0] = 1
     proto.graph.initializer[1].raw_data = proto.graph.initializer[1].raw_data[:4]
     assert not linted(proto, tmp_path).findings
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("strides", [2]), ("strides", [0, 2]), ("pads", [1, 1])]
+)
+def test_windows_that_make_no_sense_are_not_known_to_fill(name, value, tmp_path):
+    proto = next(f for f in FAULTS if f.name == "pooled_to_the_end").make(False)
+    (pool,) = proto.graph.node
+    kept = [a for a in pool.attribute if a.name != name]
+    del pool.attribute[:]
+    pool.attribute.extend([*kept, onnx.helper.make_attribute(name, value)])
+    del proto.graph.output[0].type.tensor_type.shape.dim[:]
+    assert "exporter-average-pool" in [f.rule for f in linted(proto, tmp_path).findings]
+
+
+@pytest.mark.parametrize("fault", ["lost_ceil_mode", "folded_bias", "folded_bias_of_gemm"])
+def test_custom_operators_of_the_same_name_are_left_alone(fault, tmp_path):
+    proto = next(f for f in FAULTS if f.name == fault).make(True)
+    for node in proto.graph.node:
+        node.domain = "com.example"
+    proto.opset_import.append(onnx.helper.make_opsetid("com.example", 1))
+    rules = {f.rule for f in linted(proto, tmp_path).findings}
+    assert not rules & {"exporter-average-pool", "exporter-bias"}
