@@ -18,6 +18,7 @@ from halfwise.records import WorkerInfo
 _TRANSFER_SECONDS = 300.0
 """For one chunk of a file: 8 MiB take 1.5 minutes at 100 kB/s."""
 _COMPLAINTS = 200
+_BUILDER_SECONDS = 180.0
 
 LogListener = Callable[[str, str], None]
 """Takes severity and text of a line: those of TensorRT ("info", "warning", "error" …), "output" of
@@ -121,7 +122,9 @@ class Link:
             reason = f"{error.filename or self._command[0]}: {error.strerror}"
             raise failures.no_answer(self.name, self._command, reason, ()) from error
         try:
-            answer, _ = self._connection.ask({"op": "hello"}, limit=self._limit)
+            # One that was started ahead answers once it has loaded the builder.
+            limit = self._limit + (_BUILDER_SECONDS if ahead else 0.0)
+            answer, _ = self._connection.ask({"op": "hello"}, limit=limit)
         except Lost as lost:
             reason = lost.reason
             raise failures.no_answer(self.name, self._command, reason, lost.printed) from lost
