@@ -1,5 +1,6 @@
 """The command line up to where it calls the library, and from its results on."""
 
+import errno
 import sys
 
 import pytest
@@ -108,6 +109,16 @@ def test_ctrl_c(call, answer):
     code, out, err = call(*FIX)
     assert (code, out) == (130, "")
     assert err.strip() == "interrupted"
+
+
+def test_no_room_is_one_sentence(call, answer):
+    answer("fix", OSError(errno.ENOSPC, "No space left on device", "run/model.onnx"))
+    code, _, err = call(*FIX)
+    assert code == 2
+    assert err.startswith("error: There is no room left for run/model.onnx.\nhint: Free some")
+    answer("fix", OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(OSError, match="Input/output"):
+        main()
 
 
 def test_what_nobody_expected_is_a_traceback(monkeypatch, answer):

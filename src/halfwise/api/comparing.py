@@ -67,6 +67,7 @@ def compare(
         BackendMissing, BuildFailed, RunFailed: as for `fix` with a target.
     """
     watcher = watcher or Silent()
+    _demand_known((a, b), runner)
     engines = [s for s in (a, b) if _kind(s) == _SHOWN_ENGINE]
     given: dict[str, Any] = dict(options)
     if engines:
@@ -108,6 +109,18 @@ def compared_sides(
     )
     look(walk, 1 if request.target is None else max(1, request.target.settings.max_builds - 1))
     return compared(walk)
+
+
+def _demand_known(sources: Sequence[str], runner: str | None) -> None:
+    """Raise UsageError for what is known to be wrong before anything is loaded or started."""
+    for source in sources:
+        kind, _, detail = source.partition(":")
+        if kind == _SHOWN_ENGINE and detail not in ("", "fp32", "fp16", "bf16", "tf32"):
+            raise UsageError(f"{source!r} is nothing that can be compared.", _NEEDS)
+    if runner is not None and not any(s and holds_outputs(Path(s)) for s in sources):
+        raise UsageError(
+            "--runner has no meaning where neither side is saved outputs.", "Leave it out."
+        )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Command functions import the library when they run, so that `halfwise --help` do
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
+import errno
 import gc
 import io
 import sys
@@ -31,7 +32,9 @@ from halfwise.cli import (
     report,
     verify,
 )
-from halfwise.errors import HalfwiseError
+from halfwise.errors import HalfwiseError, UsageError
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells report it."""
@@ -83,6 +86,12 @@ def main() -> None:
     except HalfwiseError as error:
         _complain(error)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        where = f" for {error.filename}" if error.filename else ""
+        _complain(UsageError(f"There is no room left{where}.", "Free some, or write elsewhere."))
+        sys.exit(UsageError.exit_code)
     except KeyboardInterrupt:
         _say_interrupted()
         sys.exit(INTERRUPTED)

@@ -78,9 +78,11 @@ def test_what_is_no_source(files, b):
         compare(files, b)
 
 
-def test_no_engine_kind(files, fake_worker):
-    with pytest.raises(UsageError, match="no engine 'int8'"):
-        compare(files, "engine:int8", trt_command=shlex.join(fake_worker()))
+def test_what_is_wrong_is_told_before_a_worker_is_asked(files):
+    with pytest.raises(UsageError, match="'engine:int8' is nothing that can be compared"):
+        compare(files, "engine:int8", trt_command="/no/such/python")
+    with pytest.raises(UsageError, match="--runner has no meaning"):
+        compare(files, "engine", runner="trt", trt_command="/no/such/python")
 
 
 def test_engine_options_need_an_engine(files):
