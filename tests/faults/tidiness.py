@@ -36,6 +36,15 @@ def spare_node(ill: bool) -> onnx.ModelProto:
     return s.proto(*((y,) if ill else (y, spare)))
 
 
+@fault("unused-output", "info", "pool")
+def spare_output(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x = s.input("x", [1, 2, 4, 4])
+    pooled = s.op("MaxPool", x, name="pool", kernel_shape=[2, 2])
+    s.nodes[0].output.append("places")
+    return s.proto(*((pooled,) if ill else (pooled, "places")))
+
+
 @fault("unused-constant", "info", None)
 def spare_constant(ill: bool) -> onnx.ModelProto:
     s = Sketch()

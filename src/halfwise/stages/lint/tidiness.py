@@ -11,6 +11,8 @@ from halfwise.stages.lint.rule import Found, Subject, rule
 
 _NAMES = "https://github.com/onnx/onnx/blob/main/docs/IR.md#names-within-a-graph"
 _UNUSED = "https://github.com/onnx/onnx/blob/main/docs/IR.md#graphs"
+_OPTIONAL = "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md"
+_RECURRENT = ("GRU", "LSTM", "RNN")
 _CLEAN = "Remove it: polygraphy surgeon sanitize --cleanup does."
 
 
@@ -51,6 +53,36 @@ def unused_nodes(subject: Subject) -> Iterator[Found]:
     for place, node in subject.model.nodes:
         if node.output and not used & set(filter(None, node.output)):
             yield Found(f"nobody reads {', '.join(filter(None, node.output))}", _CLEAN, place)
+
+
+@rule("unused-output", "info", _OPTIONAL, reads_graph=False)
+def unused_outputs(subject: Subject) -> Iterator[Found]:
+    """Optional outputs that have a name are computed, and TensorRT's parser has few of them.
+
+    Those of recurrent operators are left out: exporters name them all, and they cost nothing.
+    """
+    used = _used(subject.model.proto.graph)
+    for place, node in subject.model.nodes:
+        names = [name for name in _optional(node, subject.opset) if name not in used]
+        if names and used & set(filter(None, node.output)):
+            yield Found(
+                f"nobody reads its optional output {', '.join(names)}",
+                'Leave it out, or name it "".',
+                place,
+            )
+
+
+def _optional(node: onnx.NodeProto, opset: int) -> list[str]:
+    """Return the names of a node's optional outputs, as far as it names them."""
+    if node.domain not in ("", "ai.onnx") or node.op_type in _RECURRENT:
+        return []
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset)
+    except onnx.defs.SchemaError:
+        return []
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+    pairs = zip(schema.outputs, node.output, strict=False)
+    return [name for output, name in pairs if name and output.option == optional]
 
 
 @rule("unused-constant", "info", _UNUSED, reads_graph=False)
