@@ -46,6 +46,11 @@ Graphs of thousands of nodes are millions of objects that live on. At 1,500 node
 half of the time that is not spent in ONNX Runtime; so it takes little, and 8 % more memory.
 """
 
+COLLECTIONS = (20, 50)
+"""Searches among young objects before one among older ones, and of these before one among all, in
+place of 10 and 10: at 5,000 nodes a fifth of that time, and 5 % more memory.
+"""
+
 app = typer.Typer(
     name="halfwise",
     add_completion=False,
@@ -80,7 +85,7 @@ app.command("doctor")(doctor.command)
 def main() -> None:
     """Run the command line; always ends with `SystemExit` or a traceback."""
     _write_any_name()
-    gc.set_threshold(OBJECTS_PER_COLLECTION)
+    gc.set_threshold(OBJECTS_PER_COLLECTION, *COLLECTIONS)
     try:
         app(prog_name="halfwise")
     except HalfwiseError as error:
