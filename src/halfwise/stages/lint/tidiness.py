@@ -12,7 +12,7 @@ from halfwise.stages.lint.rule import Found, Subject, rule
 _NAMES = "https://github.com/onnx/onnx/blob/main/docs/IR.md#names-within-a-graph"
 _UNUSED = "https://github.com/onnx/onnx/blob/main/docs/IR.md#graphs"
 _OPTIONAL = "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md"
-_RECURRENT = ("GRU", "LSTM", "RNN")
+_OTHERWISE = ("BatchNormalization", "GRU", "LSTM", "RNN")
 _CLEAN = "Remove it: polygraphy surgeon sanitize --cleanup does."
 
 
@@ -59,7 +59,8 @@ def unused_nodes(subject: Subject) -> Iterator[Found]:
 def unused_outputs(subject: Subject) -> Iterator[Found]:
     """Optional outputs that have a name are computed, and TensorRT's parser has few of them.
 
-    Those of recurrent operators are left out: exporters name them all, and they cost nothing.
+    Those of recurrent operators are left out: exporters name them all, and they cost nothing. Those
+    of a BatchNormalization come with the training mode, which has a rule.
     """
     used = _used(subject.model.proto.graph)
     for place, node in subject.model.nodes:
@@ -74,7 +75,7 @@ def unused_outputs(subject: Subject) -> Iterator[Found]:
 
 def _optional(node: onnx.NodeProto, opset: int) -> list[str]:
     """Return the names of a node's optional outputs, as far as it names them."""
-    if node.domain not in ("", "ai.onnx") or node.op_type in _RECURRENT:
+    if node.domain not in ("", "ai.onnx") or node.op_type in _OTHERWISE:
         return []
     try:
         schema = onnx.defs.get_schema(node.op_type, opset)
