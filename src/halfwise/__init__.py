@@ -2,60 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from halfwise.api import (
-        Exported,
-        Options,
-        RepeatOptions,
-        Result,
-        build,
-        check_constraints,
-        compare,
-        compare_inputs,
-        diagnose,
-        doctor,
-        explain_log,
-        export,
-        export_torch,
-        fix,
-        inspect,
-        lint,
-        modernize,
-        observe,
-        report,
-        verify,
-        verify_run,
-    )
+from halfwise import api
 
-__all__ = [
-    "Exported",
-    "Options",
-    "RepeatOptions",
-    "Result",
-    "build",
-    "check_constraints",
-    "compare",
-    "compare_inputs",
-    "diagnose",
-    "doctor",
-    "explain_log",
-    "export",
-    "export_torch",
-    "fix",
-    "inspect",
-    "lint",
-    "modernize",
-    "observe",
-    "report",
-    "verify",
-    "verify_run",
-]
+if TYPE_CHECKING:
+    from halfwise.api import *  # noqa: F403
+
+__all__ = api.__all__
 
 
 def __getattr__(name: str) -> object:
-    """Import the library when it is first used: `halfwise --help` needs none of it."""
+    """Return what the library has; it is imported when it is first asked for."""
     if name not in __all__:
         raise AttributeError(name)
-    from halfwise import api  # noqa: PLC0415 - the reason is above
-
     return getattr(api, name)
