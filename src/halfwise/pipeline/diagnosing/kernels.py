@@ -1,7 +1,7 @@
 """Rungs 4 and 7: does an engine compute what it should, and if not, what is at fault?"""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from halfwise.backends.tensorrt.failures import EngineFailed
@@ -38,7 +38,8 @@ def fp32_engine(subject: Subject) -> Rung:
         return _stand_in(subject)
     side = subject.engines.side("fp32")
     right = reference(subject.case.network, subject.samples, subject.settings)
-    return _judged(4, "fp32", subject, subject.engines, side, right, subject.same_function)
+    criterion = subject.same_function
+    return _judged(_Judged(4, "fp32", subject, subject.engines, side, right, criterion))
 
 
 def low_engine(subject: Subject) -> Rung:
@@ -49,7 +50,7 @@ def low_engine(subject: Subject) -> Rung:
     side = subject.engines.side(low)
     right = emulated(subject.case.network, subject.samples, subject.settings, low)
     criterion = None if subject.case.metric is not None else subject.case.criterion
-    return _judged(7, "kernels", subject, subject.engines, side, right, criterion)
+    return _judged(_Judged(7, "kernels", subject, subject.engines, side, right, criterion))
 
 
 def _stand_in(subject: Subject) -> Rung:
@@ -85,64 +86,37 @@ def _stand_in(subject: Subject) -> Rung:
     )
 
 
-def _judged(
-    rung: int,
-    name: RungName,
-    subject: Subject,
-    engines: EngineMaker,
-    side: EngineSide,
-    right: ModelSide,
-    criterion: Criterion | None,
-) -> Rung:
-    try:
-        build, _ = side.plain()
-        verdict = engines.judge(build, subject.references, criterion)
-    except (BuildFailed, EngineFailed) as failed:
-        if isinstance(failed, EngineFailed) and failed.status == "lost":
-            raise
-        return Rung(
-            rung=rung,
-            name=name,
-            passed=False,
-            how="measured",
-            cause=failed.message,
-            evidence=(Sign(severity="error", text=failed.message),),
-            advice=(failed.hint,) if failed.hint else (),
-        )
-    signs = signs_of(verdict, side.label)
-    if verdict.passed:
-        return Rung(
-            rung=rung,
-            name=name,
-            passed=True,
-            how="measured",
-            cause=f"The {side.label} is right.",
-            evidence=tuple(signs),
-        )
-    return _faulty(_Fault(rung, name, subject, engines, side, right, criterion), signs, verdict)
+@dataclass(frozen=True)
+class _Judged:
+    """An engine that is held against its model, by a rung.
 
+    Attributes:
+        rung: Number of the rung.
+        name: Its name.
+        subject: What is diagnosed.
+        engines: Makes engines.
+        side: The engine.
+        right: What it should compute.
+        criterion: What is acceptable; None for the user's metric.
+    """
 
-class _Fault:
-    """An engine that is wrong although its model is right."""
-
-    def __init__(
-        self,
-        rung: int,
-        name: RungName,
-        subject: Subject,
-        engines: EngineMaker,
-        side: EngineSide,
-        right: ModelSide,
-        criterion: Criterion | None,
-    ) -> None:
-        self.rung, self.name, self.subject, self.engines = rung, name, subject, engines
-        self.side, self.right, self.criterion = side, right, criterion
+    rung: int
+    name: RungName
+    subject: Subject
+    engines: EngineMaker
+    side: EngineSide
+    right: ModelSide
+    criterion: Criterion | None
 
     def passes(self, build: BuildOutcome) -> bool | None:
         """Return whether a build is right; None where there is no engine."""
         if build.engine is None:
             return None
-        return self.engines.judge(build, self.subject.references, self.criterion).passed
+        return self.verdict(build).passed
+
+    def verdict(self, build: BuildOutcome) -> Verdict:
+        """Return the verdict on a build."""
+        return self.engines.judge(build, self.subject.references, self.criterion)
 
     def attempts(self, around: Sequence[TensorName]) -> Iterator[Sign]:
         """Yield what other builds of the same model do."""
@@ -184,7 +158,37 @@ class _Fault:
         )
 
 
-def _faulty(fault: _Fault, signs: Sequence[Sign], verdict: Verdict) -> Rung:
+def _judged(engine: _Judged) -> Rung:
+    rung, name, side = engine.rung, engine.name, engine.side
+    try:
+        build, _ = side.plain()
+        verdict = engine.verdict(build)
+    except (BuildFailed, EngineFailed) as failed:
+        if isinstance(failed, EngineFailed) and failed.status == "lost":
+            raise
+        return Rung(
+            rung=rung,
+            name=name,
+            passed=False,
+            how="measured",
+            cause=failed.message,
+            evidence=(Sign(severity="error", text=failed.message),),
+            advice=(failed.hint,) if failed.hint else (),
+        )
+    signs = signs_of(verdict, side.label)
+    if verdict.passed:
+        return Rung(
+            rung=rung,
+            name=name,
+            passed=True,
+            how="measured",
+            cause=f"The {side.label} is right.",
+            evidence=tuple(signs),
+        )
+    return _faulty(engine, signs, verdict)
+
+
+def _faulty(fault: _Judged, signs: Sequence[Sign], verdict: Verdict) -> Rung:
     subject, side = fault.subject, fault.side
     found, walk = _walked(subject, fault.right, fault.engines.shown(side), fault.engines.rounds)
     tried = list(fault.attempts(_around(walk, found)))
