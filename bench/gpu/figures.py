@@ -24,7 +24,7 @@ import onnxruntime as ort
 
 from bench.figures import Figure, Result, equal, machine, reported, table
 from bench.gpu import engines as seen
-from bench.gpu.jobs import JOBS, Host, Job
+from bench.gpu.jobs import JOBS, Host, Job, add_host, host_of
 from bench.gpu.polygraphy_bisect import Bisected, bisect
 from bench.runs import ROOT
 from halfwise import report
@@ -208,15 +208,13 @@ def main() -> int:
     """Run the jobs that the command line names; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="+", choices=list(JOBS), metavar="NAME")
-    parser.add_argument("--trt-python", required=True, help="interpreter that imports tensorrt")
-    parser.add_argument("--tactic-sources", default="", help="comma-separated; default: all")
-    parser.add_argument("--models", type=Path, help="folder of the published models")
+    add_host(parser)
     parser.add_argument("--work", type=Path, required=True, help="takes models and runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="takes gpu_<name>.json")
     parser.add_argument("--minutes", type=float, default=math.inf, help="give up after these")
     given = parser.parse_args()
     end = time.monotonic() + 60 * given.minutes
-    host = Host(given.trt_python, given.tactic_sources, given.models)
+    host = host_of(given)
     results = []
     for name in given.names:
         print(f"{name} …", flush=True)

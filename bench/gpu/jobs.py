@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.gpu import models
+from bench.gpu.models import DIGITS
 from bench.runs import JUDGING
 
 TOLERANCE = 0.05
@@ -33,9 +35,26 @@ class Host:
         sources = ["--tactic-sources", self.tactic_sources] if self.tactic_sources else []
         return ["--target", "tensorrt", "--trt-python", self.trt_python, *sources]
 
+    def subject(self, name: str) -> tuple[Path, Path]:
+        """Return model and inputs of the bundled example or of a published model."""
+        folder = DIGITS if name == "digits" else (self.models or Path()) / name
+        return folder / "model.onnx", folder / "inputs.npz"
+
     def sources(self) -> list[str] | None:
         """Return the tactic sources as a list; None for TensorRT's default."""
         return self.tactic_sources.split(",") if self.tactic_sources else None
+
+
+def add_host(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name a host."""
+    parser.add_argument("--trt-python", required=True, help="interpreter that imports tensorrt")
+    parser.add_argument("--tactic-sources", default="", help="comma-separated; default: all")
+    parser.add_argument("--models", type=Path, help="folder of the published models")
+
+
+def host_of(given: argparse.Namespace) -> Host:
+    """Return the host that these options name."""
+    return Host(given.trt_python, given.tactic_sources, given.models)
 
 
 @dataclass(frozen=True)

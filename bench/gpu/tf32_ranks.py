@@ -24,15 +24,18 @@ from scipy.stats import spearmanr
 
 from bench.figures import Figure, Result, at_least, reported, table
 from bench.gpu.engines import samples_of
+from bench.gpu.jobs import add_host, host_of
 from bench.gpu.pipe import Pipe
 from bench.runs import ROOT
 from halfwise.backends.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
 from halfwise.backends.ort import Session
-from halfwise.graph.cut import GIVEN, giving_out, region_model
+from halfwise.graph.cut import giving_out
 from halfwise.graph.model import Network, load_network, node_name, tensor_name
 from halfwise.metrics.relative import relative_rms
+from halfwise.pipeline.diagnosing.parts import part
 from halfwise.pipeline.diagnosing.products import IN_TF32
 from halfwise.records import TensorName
+from halfwise.stages.compare.regions import Regions
 
 RESULTS = ROOT / "bench" / "results"
 CLOSE, WANTED = 0.05, 0.95
@@ -98,34 +101,23 @@ def _in_engine(
     results: Sequence[TensorName],
     read: Sequence[TensorName],
     pipe: Pipe,
-) -> dict[TensorName, np.ndarray]:
+) -> dict[str, np.ndarray]:
     """Return each product's result in an engine with TF32, from the tensors it reads in FP32."""
-    model = region_model(network, results, [TensorName(n) for n in read])
-    feeds = {}
-    for value in list(model.graph.inputs):
-        if not value.uses():
-            model.graph.inputs.remove(value)
-            continue
-        feeds[str(value.name)] = tensors[str(value.name).removesuffix(GIVEN)]
-        value.shape = ir.Shape(feeds[str(value.name)].shape)
+    model, feeds = part(network, results, read, tensors, tensors)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         ir.save(model, path)
         engine = pipe.build(path.read_bytes(), tf32=True).header["engine"]["sha256"]
-    outputs = pipe.run(engine, feeds)
-    return {name: outputs[name] for name in results}
+    return pipe.run(engine, feeds)
 
 
 def _outputs_with(
     network: Network, sample: Arrays, name: TensorName, array: np.ndarray, right: Arrays
 ) -> dict[str, np.ndarray]:
     """Return the outputs where the tensor `name` has other values."""
-    targets = [TensorName(n) for n in right]
-    model = region_model(network, targets, [name])
-    there = {str(v.name) for v in model.graph.inputs}
-    feeds = {n: a for n, a in {**sample, f"{name}{GIVEN}": array}.items() if n in there}
-    found: dict[str, Any] = dict(Session(model).run(feeds))
-    if name in targets:  # an output that is the product's own result is computed anew there
+    ends = [TensorName(n) for n in right]
+    found: dict[str, Any] = dict(Regions(network, ends, [name]).run(sample, {name: array}))
+    if name in ends:  # an output that is the product's own result is computed anew there
         found[name] = array
     return found
 
@@ -161,22 +153,19 @@ def main() -> int:
     """Measure the models that the command line names; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="+", metavar="NAME")
-    parser.add_argument("--trt-python", required=True, help="interpreter that imports tensorrt")
-    parser.add_argument("--tactic-sources", default="", help="comma-separated; default: all")
-    parser.add_argument("--models", type=Path, help="folder of the published models")
+    add_host(parser)
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
+    host = host_of(given)
     result = Result(
         "gpu_tf32_ranks", f"python -m bench.gpu.tf32_ranks … {' '.join(given.names)}", [], None
     )
     result.details = {}
-    sources = given.tactic_sources.split(",") if given.tactic_sources else None
-    with Pipe([given.trt_python], sources) as pipe:
+    with Pipe([host.trt_python], host.sources()) as pipe:
         result.machine |= pipe.told()
         for name in given.names:
-            folder = ROOT / "examples" / "digits" if name == "digits" else given.models / name
-            network = load_network(folder / "model.onnx")
-            sample = samples_of(folder / "inputs.npz")[0]
+            model, inputs = host.subject(name)
+            network, sample = load_network(model), samples_of(inputs)[0]
             found = products(network, sample, pipe)
             result.figures += figures(name, found)
             result.details[name] = [vars(p) for p in sorted(found, key=lambda p: -p.measured)]

@@ -24,7 +24,7 @@ import onnx_ir as ir
 
 from bench.figures import Figure, Result, equal, reported, table
 from bench.gpu.engines import samples_of
-from bench.gpu.jobs import Host
+from bench.gpu.jobs import Host, add_host, host_of
 from bench.gpu.pipe import Pipe, Refused
 from bench.runs import ROOT
 from halfwise import report
@@ -122,8 +122,7 @@ def measure(
     name: str, host: Host, pipe: Pipe, work: Path
 ) -> Iterator[tuple[list[Figure], dict[str, Any]]]:
     """Yield figures and details of one model, step by step."""
-    folder = ROOT / "examples" / "digits" if name == "digits" else (host.models or Path()) / name
-    model, inputs = folder / "model.onnx", folder / "inputs.npz"
+    model, inputs = host.subject(name)
     work.mkdir(parents=True)
     network = load_network(model)
     decibels = snrs(network, samples_of(inputs)[:MOST_SAMPLES], pipe)
@@ -145,13 +144,11 @@ def main() -> int:
     """Measure the models that the command line names; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="+", metavar="NAME")
-    parser.add_argument("--trt-python", required=True, help="interpreter that imports tensorrt")
-    parser.add_argument("--tactic-sources", default="", help="comma-separated; default: all")
-    parser.add_argument("--models", type=Path, help="folder of the published models")
+    add_host(parser)
     parser.add_argument("--work", type=Path, required=True, help="takes runs and logs")
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
-    host = Host(given.trt_python, given.tactic_sources, given.models)
+    host = host_of(given)
     command = f"python -m bench.gpu.triage --trt-python PYTHON --work DIR {' '.join(given.names)}"
     result = Result("gpu_triage", command, [], None)
     result.details = {}
