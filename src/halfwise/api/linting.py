@@ -1,12 +1,12 @@
 """Look for faults that show without running anything: in a model, and in trtexec's constraints."""
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from halfwise.backends.tensorrt.versions import known_version
 from halfwise.errors import UsageError
 from halfwise.graph.model import Network
 from halfwise.graph.unchecked import read_unchecked
@@ -21,8 +21,6 @@ _PRECISION = ("written_out", "small", "masks", "constants", "integers", "types")
 """Families of rules that are about precision; others are about shapes, names and parsers."""
 _MOST_RULES = 4
 """Rules that a remark names; the rest is counted."""
-_FIRST, _LAST = (8, 5), 11
-"""The versions of TensorRT that halfwise knows: 8.5 to any 11."""
 
 
 def lint(
@@ -40,7 +38,7 @@ def lint(
         CaseError: not a file, or no ONNX model at all.
         UsageError: a version or rule that is not known.
     """
-    version = None if trt_version is None else version_of(trt_version)
+    version = None if trt_version is None else known_version(trt_version)
     ignored = tuple(dict.fromkeys(ignore))
     known = [rule.id for rule in RULES]
     for name in ignored:
@@ -109,7 +107,7 @@ def check_constraints(
         CaseError: not a file, or no ONNX model at all.
         UsageError: a version that is not known, no model, or nothing about precision in `spec`.
     """
-    version = version_of(trt_version)
+    version = known_version(trt_version)
     given = read([spec] if isinstance(spec, str) else spec)
     source = model or given.value("--onnx")
     if not source:
@@ -127,19 +125,3 @@ def check_constraints(
         findings=findings,
         corrected=corrected,
     )
-
-
-def version_of(text: str) -> tuple[int, int]:
-    """Return major and minor version of TensorRT.
-
-    Raises:
-        UsageError: no version number, or none from 8.5 to 11.
-    """
-    found = re.fullmatch(r"v?(\d{1,3})\.(\d{1,3})(\.\d{1,9}){0,2}", text.strip())
-    version = (int(found[1]), int(found[2])) if found else (0, 0)
-    if not _FIRST <= version < (_LAST + 1, 0):
-        raise UsageError(
-            f"{text!r} is no version of TensorRT that is known here.",
-            "Give such as 8.6, 10.13 or 11.4; from 8.5 to 11 are known.",
-        )
-    return version

@@ -8,11 +8,12 @@ from halfwise.api.options import Inputs, Model, Options, understand
 from halfwise.api.worker_facts import ANSWER_SECONDS
 from halfwise.api.workers import resolve
 from halfwise.backends.tensorrt.client import Worker
-from halfwise.backends.tensorrt.opsets import (
+from halfwise.backends.tensorrt.versions import (
     DEFAULT_VERSION,
+    OLDEST_PARSER,
     has_operator,
     highest_opset,
-    version_of,
+    known_version,
 )
 from halfwise.case import Settings
 from halfwise.errors import BackendMissing, CaseError
@@ -20,7 +21,7 @@ from halfwise.graph.model import Network
 from halfwise.graph.modern.candidates import FIRST_OPSET
 from halfwise.pipeline.modernize import modernize as run
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Modernized
+from halfwise.records import Modernized, version_of
 from halfwise.stages.rewrite import save_checked
 from halfwise.store import new_file, refuse_existing_file
 
@@ -61,7 +62,8 @@ def modernize(
     if trt_version is None:
         version, target = _version_of_worker(options, watcher)
     else:
-        version, target = version_of(trt_version), f"TensorRT {trt_version}"
+        version = known_version(trt_version, oldest=OLDEST_PARSER)
+        target = f"TensorRT {trt_version}"
     watcher.stage("load")
     case = load_case(model, request.data, request.criterion, split=False)
     if case.stored.formats:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from halfwise.api.next_step import building_commands, sample_profiles
 from halfwise.api.options import Request
-from halfwise.backends.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.backends.ort import runtime_version
 from halfwise.case import Case
 from halfwise.pipeline import Fixed
@@ -16,8 +16,7 @@ from halfwise.records import (
     Cost,
     Engines,
     GivenEngine,
-    KeptNode,
-    Plan,
+    Profile,
     Provenance,
     Run,
     RunKind,
@@ -50,6 +49,7 @@ def fix_run(
         engines: What real engines showed.
     """
     verdict = final_verdict(fixed.verdict, case, request, hints)
+    profiles = sample_profiles(case) if engines is None else ()
     return Run(
         kind="fix",
         criterion=case.criterion,
@@ -65,7 +65,8 @@ def fix_run(
         original_names=dict(case.network.original_names),
         warnings=warnings(case),
         engines=engines,
-        next_step=_next_step(verdict, fixed.plan, fixed.search.exhausted, out),
+        profiles=profiles,
+        next_step=_next_step(verdict, case, fixed, profiles, out),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),
     )
@@ -200,28 +201,18 @@ def versions() -> dict[str, str]:
     }
 
 
-def _next_step(verdict: Verdict, plan: Plan, exhausted: bool, out: Path | None) -> tuple[str, ...]:
+def _next_step(
+    verdict: Verdict, case: Case, fixed: Fixed, profiles: tuple[Profile, ...], out: Path | None
+) -> tuple[str, ...]:
     if not verdict.passed:
-        return _after_failure(verdict, exhausted)
+        return _after_failure(verdict, fixed.search.exhausted)
     if verdict.level == "engine":
         return _engine_next(out)
-    model = out / "model.onnx" if out else Path("model.onnx")
-    source, engine = (shlex.quote(str(p)) for p in (model, model.with_suffix(".engine")))
-    tf32 = " --noTF32" if any(_may_use_tf32(k) for k in plan.keep) else ""
-    older = (
-        "TensorRT 8.x has no BF16, nor have GPUs before compute capability 8.0."
-        if plan.low == "bf16"
-        else "TensorRT 8.x ignores Casts in the graph: halfwise export RUN --as trtexec "
-        "--trt-version 8.6 writes layer constraints for the kept nodes."
-    )
-    lines = [
-        f"TensorRT 9 and later: trtexec --onnx={source} --stronglyTyped{tf32} "
-        f"--saveEngine={engine}",
-        older,
+    return (
+        *building_commands(case, fixed.plan, profiles, out),
         "This verdict is emulated; only the engine itself, run on held-out data, proves it: "
         "--target tensorrt.",
-    ]
-    return tuple(lines)
+    )
 
 
 def _engine_next(out: Path | None) -> tuple[str, ...]:
@@ -235,10 +226,6 @@ def _engine_next(out: Path | None) -> tuple[str, ...]:
         f"To build it without halfwise: halfwise export {folder} --as trtexec (or python, cpp, "
         "polygraphy, json).",
     )
-
-
-def _may_use_tf32(kept: KeptNode) -> bool:
-    return kept.op in TENSOR_CORE_OPS
 
 
 def _after_failure(verdict: Verdict, exhausted: bool) -> tuple[str, ...]:

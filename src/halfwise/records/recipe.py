@@ -7,7 +7,7 @@ from halfwise.records.built import Profile, Typing
 from halfwise.records.record import NodeName, Record
 
 RECIPE_SCHEMA_VERSION = 1
-_VERSION = re.compile(r"([0-9]{1,4})(?:\.([0-9]{1,4})(?:\.[0-9a-z.]+)?)?")
+_VERSION = re.compile(r"v?([0-9]{1,4})(?:\.([0-9]{1,4})(?:\.[0-9a-z]+)*)?")
 
 
 class Constraint(Record):
@@ -77,12 +77,14 @@ class Recipe(Record):
 
 
 def version_of(text: str) -> tuple[int, int]:
-    """Return major and minor of a version of TensorRT, such as 8.6 or 9.0.1.post12.
+    """Return major and minor of a version of TensorRT, such as 11, v8.6 or 9.0.1.post12.
+
+    Blanks around it do not matter; a minor version that is not given is 0.
 
     Raises:
         ValueError: `text` is no such version.
     """
-    found = _VERSION.fullmatch(text)
+    found = _VERSION.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is no version")
     return int(found[1]), int(found[2] or 0)

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from halfwise.records.built import Profile
 from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines
 from halfwise.records.judged import Criterion, Verdict
@@ -72,6 +73,8 @@ class Run(Record):
         engines: What real engines showed; None where none was asked for.
         diagnosis: The rungs of `diagnose`, up to the first that failed.
         given_engine: The user's own engine, which was judged; None where it was none.
+        profiles: The optimization profile that holds all samples; none where no shape varies, and
+            in runs of `fix` with engines, which tell their own.
         next_step: What to do now, one line each.
         cost: Time and memory.
         provenance: Versions and hashes.
@@ -94,6 +97,7 @@ class Run(Record):
     engines: Engines | None = None
     diagnosis: tuple[Rung, ...] = ()
     given_engine: GivenEngine | None = None
+    profiles: tuple[Profile, ...] = ()
     next_step: tuple[str, ...]
     cost: Cost
     provenance: Provenance

@@ -6,6 +6,13 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from halfwise.backends.tensorrt.versions import (
+    FIRST_BF16,
+    FIRST_STRONG,
+    FIRST_WITHOUT_WEAK,
+    highest_opset,
+    known_version,
+)
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import bodies, is_float
@@ -16,6 +23,7 @@ from halfwise.records import (
     BuildOutcome,
     Constraint,
     NodeName,
+    Plan,
     Profile,
     Recipe,
     Run,
@@ -23,16 +31,12 @@ from halfwise.records import (
     version_of,
 )
 
-OLDEST = (8, 5)
-FIRST_STRONG = (9, 0)
-FIRST_WITHOUT_WEAK = (11, 0)
-FIRST_UNKNOWN = (12, 0)
-FIRST_BF16 = (9, 0)
 DEFAULT_VERSION = "10.16"
 """The last series with both typings; its strong recipes serve 11 too."""
-_NEWEST_OPSETS = {(8, 5): 17, (8, 6): 17, (9, 0): 19, (10, 0): 20, (11, 0): 25}
-"""Newest opset that a parser is documented to read, by the version where that begins
-(onnx-tensorrt's docs/operators.md)."""
+_FROM_SAMPLES = (
+    "The profile holds the shapes of the run's samples, taken one by one; --minShapes, --optShapes "
+    "and --maxShapes give others, such as larger batches."
+)
 _UNCONSTRAINED_OPS = ("Cast", "CastLike", "Constant", "Shape", "Size")
 """Operators whose layers take no precision."""
 
@@ -68,8 +72,9 @@ def choose(run: Run, version: str | None, typing: Typing | None) -> tuple[str, T
             "Give the folder of a run of `halfwise fix` that has one.",
         )
     built = run.engines.worker.tensorrt if run.engines else None
-    chosen = version or built or DEFAULT_VERSION
-    known = _known(chosen)
+    # Scripts quote it: what is read is what they say.
+    chosen = (version or built or DEFAULT_VERSION).strip().removeprefix("v")
+    known = known_version(chosen)
     if typing is None:
         same = run.engines is not None and chosen == built
         typing = "strong" if known >= FIRST_STRONG else "weak"
@@ -92,24 +97,6 @@ def choose(run: Run, version: str | None, typing: Typing | None) -> tuple[str, T
     return chosen, typing
 
 
-def _known(version: str) -> tuple[int, int]:
-    try:
-        found = version_of(version)
-    except ValueError as error:
-        raise UsageError(
-            f"{version!r} is no version of TensorRT.", "Give one such as 8.6 or 10.16.1."
-        ) from error
-    if found == (8, 0) and "." not in version:
-        raise UsageError(
-            "TensorRT 8.5 and 8.6 take different options.", "Give --trt-version 8.5 or 8.6."
-        )
-    if not OLDEST <= found < FIRST_UNKNOWN:
-        raise UsageError(
-            f"halfwise knows TensorRT 8.5 to 11, not {version}.", "Give a version in that range."
-        )
-    return found
-
-
 def make_recipe(
     run: Run,
     source: Source,
@@ -130,7 +117,7 @@ def make_recipe(
         engine: Path of the engine to write.
         version: Version of TensorRT, as `choose` gives it.
         typing: Typing regime, as `choose` gives it.
-        profiles: Optimization profiles in place of those of the run's engines.
+        profiles: Optimization profiles in place of those of the run's engines or samples.
         timing_cache: Path of the run's timing cache; used where the version is the same.
 
     Raises:
@@ -149,7 +136,7 @@ def make_recipe(
     weak = typing == "weak"
     layers = _layers(build) if build and same else {}
     usual = config or run.engines
-    chosen = profiles or (usual.profiles if usual else ())
+    chosen = profiles or (usual.profiles if usual else run.profiles)
     _check_profiles(source.network, chosen)
     return Recipe(
         tensorrt=version,
@@ -168,7 +155,10 @@ def make_recipe(
         timing_cache=timing_cache if same else None,
         run=folder,
         versions=run.provenance.versions,
-        notes=_notes(run, config, source.network, version, typing),
+        notes=(
+            *_notes(run, config, source.network, version, typing),
+            *([_FROM_SAMPLES] if chosen and chosen is run.profiles else []),
+        ),
     )
 
 
@@ -196,7 +186,11 @@ def kept_nodes(run: Run) -> frozenset[NodeName]:
     if build is not None and build.config.typing == "weak":
         return frozenset(build.config.keep)
     assert run.plan is not None
-    plan = run.plan
+    return planned_nodes(run.plan)
+
+
+def planned_nodes(plan: Plan) -> frozenset[NodeName]:
+    """Return the nodes that the emulated model has in FP32, as `kept_nodes` does."""
     unsupported = [u.node for u in plan.unsupported]
     return frozenset((*(k.node for k in plan.keep), *plan.data_movement, *unsupported))
 
@@ -299,8 +293,7 @@ def _note_on_proof(run: Run, config: BuildConfig | None, version: str, typing: T
 
 
 def _note_on_opset(network: Network, version: str) -> str:
-    known = version_of(version)
-    newest = max(((v, opset) for v, opset in _NEWEST_OPSETS.items() if v <= known))[1]
+    newest = highest_opset(version_of(version))
     if network.opset <= newest:
         return ""
     return f"The model has opset {network.opset}; TensorRT {version} reads {newest} for sure."

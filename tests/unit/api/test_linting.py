@@ -2,7 +2,7 @@ import onnx
 import pytest
 
 from halfwise.api import check_constraints, lint
-from halfwise.api.linting import precision_remarks, version_of
+from halfwise.api.linting import precision_remarks
 from halfwise.api.loading import load_model
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import network_from_proto
@@ -41,20 +41,6 @@ def test_bad_requests(model, tmp_path):
     assert raised.value.hint == "Did you mean eps-vanishes?"
     with pytest.raises(CaseError, match="is not a file"):
         lint(tmp_path / "none.onnx")
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [("8.6", (8, 6)), ("8.5.3.1", (8, 5)), ("v10.13.0", (10, 13)), (" 11.4 ", (11, 4))],
-)
-def test_versions(text, version):
-    assert version_of(text) == version
-
-
-@pytest.mark.parametrize("text", ["8", "8.4", "12.0", "ten", "", "8.6.x", "1.2.3.4.5", "8.6\n9"])
-def test_what_is_no_known_version(text):
-    with pytest.raises(UsageError, match="no version of TensorRT that is known here"):
-        version_of(text)
 
 
 def test_constraints(model):

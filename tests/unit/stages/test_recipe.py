@@ -120,7 +120,7 @@ def test_version_and_typing_of_a_run_with_engines(version, typing, chosen):
     ("version", "typing", "message"),
     [
         ("eight", None, "is no version"),
-        ("8", None, "take different options"),
+        ("8", None, "differ in what they take"),
         ("8.4", None, "8.5 to 11"),
         ("12", None, "8.5 to 11"),
         ("8.6", "strong", "has no strong typing"),

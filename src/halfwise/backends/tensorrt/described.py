@@ -7,7 +7,14 @@ from typing import Any
 
 from halfwise.backends.tensorrt.worker import NEWEST_CHECKED
 from halfwise.errors import UsageError
-from halfwise.records import EngineTensor, Profile, ShapeRange, TensorName, WorkerInfo
+from halfwise.records import (
+    EngineTensor,
+    Profile,
+    ShapeRange,
+    TensorName,
+    WorkerInfo,
+    version_of,
+)
 
 RUN_VERSIONS = ("8.6.0",)
 """Versions of TensorRT that engines were built and run with, on an H200 (bench/gpu)."""
@@ -135,8 +142,7 @@ def _standing(version: str) -> str:
         return f"halfwise was run with TensorRT {version}"
     if version in CHECKED_VERSIONS:
         return f"halfwise was checked against the bindings of TensorRT {version}, not run with it"
-    major, minor = (int(part) for part in version.split(".")[:2])
-    if (major, minor) > NEWEST_CHECKED:
+    if version_of(version) > NEWEST_CHECKED:
         newest = ".".join(map(str, NEWEST_CHECKED))
         return f"TensorRT {version} is newer than {newest}, the newest that was checked"
     return f"halfwise was neither run with TensorRT {version} nor checked against its bindings"

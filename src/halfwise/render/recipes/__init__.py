@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 
 from halfwise.records import Recipe
 from halfwise.render.recipes import cpp, json_, polygraphy, python, trtexec
+from halfwise.render.recipes.trtexec import shape_options
+
+__all__ = ["KINDS", "shape_options"]
 
 KINDS: Mapping[str, Callable[[Recipe], dict[str, str]]] = {
     "trtexec": trtexec.render,

@@ -7,6 +7,7 @@ quotes go around a name, and no character can be escaped.
 
 from collections.abc import Iterable, Sequence
 
+from halfwise.backends.tensorrt.versions import FIRST_WITHOUT_WEAK
 from halfwise.errors import CaseError
 from halfwise.records import Profile, Recipe, ShapeRange
 from halfwise.render.recipes.shell import facts, shell_script
@@ -81,7 +82,7 @@ def _about(recipe: Recipe) -> list[str]:
 def _typing(recipe: Recipe) -> list[str]:
     if recipe.typing == "strong":
         # From 11 on every network is, and the option does nothing.
-        return ["--stronglyTyped"] if recipe.version < (11, 0) else []
+        return ["--stronglyTyped"] if recipe.version < FIRST_WITHOUT_WEAK else []
     words = [f"--{recipe.low}"] if recipe.low else []
     if not recipe.constraints:
         return words
@@ -128,15 +129,20 @@ def _profiles(recipe: Recipe) -> list[str]:
             "Take --as python or cpp instead.",
         )
     if len(recipe.profiles) == 1:
-        return _shapes(recipe.profiles[0])
+        return shape_options(recipe.profiles[0])
     return [
         word
         for number, profile in enumerate(recipe.profiles)
-        for word in (f"--profile={number}", *_shapes(profile))
+        for word in (f"--profile={number}", *shape_options(profile))
     ]
 
 
-def _shapes(profile: Profile) -> list[str]:
+def shape_options(profile: Profile) -> list[str]:
+    """Return `--minShapes` and the like of one profile, unquoted; none where it holds nothing.
+
+    Raises:
+        CaseError: the name of an input holds what trtexec cannot be told.
+    """
     ranges = {**profile.shapes, **profile.values}
     return [
         f"--{end}Shapes={','.join(_limits(ranges.items(), end))}"

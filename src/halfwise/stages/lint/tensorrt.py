@@ -12,23 +12,10 @@ from halfwise.backends.tensorrt.operators import (
     SINCE,
     SOURCE,
 )
+from halfwise.backends.tensorrt.versions import FIRST_WITHOUT_WEAK, highest_opset, opsets
+from halfwise.records import Severity, version_of
 from halfwise.stages.lint.rule import Found, Subject, Version, rule, standard_nodes
 
-_OPSETS: tuple[tuple[Version, int, int | None], ...] = (
-    ((8, 5), 1, 17),
-    ((9, 0), 1, 19),
-    ((10, 0), 9, 20),
-    ((10, 2), 9, None),
-    ((10, 15), 9, 24),
-    ((11, 0), 9, 25),
-)
-"""From which version on, the first and last opset that the parser takes; None where unknown.
-
-From docs/operators.md of onnx-tensorrt in the branches of 8.6, 9.3, 10.1 and 10.15, and NVIDIA's
-guide to opsets for 11. Before 10, none is said to be too early.
-"""
-_SURE_IN_10 = 20
-_WEAK_UP_TO = (10, 16)
 _OWN_TYPE = ("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear")
 _NO_FLOATS = ("Shape", "Size", "NonZero", "ArgMax", "ArgMin", "TopK", "NonMaxSuppression")
 _CONSTANT = ("Constant", "ConstantOfShape")
@@ -50,11 +37,11 @@ def opset(subject: Subject) -> Iterator[Found]:
     elif last is not None and given > last:
         fix = f"Export with opset {last}, or build with a later TensorRT."
         yield Found(f"opset {given}; TensorRT {version} reads up to {last}", fix)
-    elif last is None and given > _SURE_IN_10:
-        late = opsets((10, 15))[1]
-        message = f"opset {given}; TensorRT 10.1 reads up to {_SURE_IN_10}, 10.15 up to {late}"
-        unsure = late is not None and given <= late
-        yield Found(message, "Parse it, and read the log.", severity="info" if unsure else None)
+    elif last is None and given > (sure := highest_opset(subject.tensorrt)):
+        late = highest_opset((10, 15))
+        message = f"opset {given}; TensorRT 10.1 reads up to {sure}, 10.15 up to {late}"
+        severity: Severity | None = "info" if given <= late else None
+        yield Found(message, "Parse it, and read the log.", severity=severity)
 
 
 @rule("operator-unparsed", "error", SOURCE, reads_graph=False)
@@ -68,18 +55,18 @@ def operators(subject: Subject) -> Iterator[Found]:
     version = _text(subject.tensorrt)
     for place, node in standard_nodes(subject):
         op = node.op_type
-        if op in SINCE and subject.tensorrt < _version(SINCE[op]):
+        if op in SINCE and subject.tensorrt < version_of(SINCE[op]):
             fix = (
                 f"Build with TensorRT {SINCE[op]} or later, export it written out, or add a plugin."
             )
             yield Found(f"TensorRT {version} has no {op}; {SINCE[op]} has", fix, place)
-        elif op in AT_THE_LATEST and subject.tensorrt < _version(AT_THE_LATEST[op]):
+        elif op in AT_THE_LATEST and subject.tensorrt < version_of(AT_THE_LATEST[op]):
             message = (
                 f"{op} is known to be in TensorRT {AT_THE_LATEST[op]}, perhaps not in {version}"
             )
             yield Found(message, "Parse it, and read the log.", place, severity="info")
         elif op in NEVER:
-            late = subject.tensorrt > _version(NEVER_UP_TO)
+            late = subject.tensorrt > version_of(NEVER_UP_TO)
             message = f"no TensorRT up to {NEVER_UP_TO} has {op}"
             fix = "Rewrite it in other operators, or add a plugin."
             yield Found(message, fix, place, severity="warning" if late else None)
@@ -119,7 +106,7 @@ def unconstrainable(subject: Subject) -> Iterator[Found]:
     A constraint on them is refused, ignored, or ends the build.
     Looked for with --trt-version 8.5 to 10.16, which have constraints.
     """
-    if subject.tensorrt is None or subject.tensorrt > _WEAK_UP_TO:
+    if subject.tensorrt is None or subject.tensorrt >= FIRST_WITHOUT_WEAK:
         return
     kinds = {
         "have a type of their own (a constraint ends the build in castLayer.cpp)": _OWN_TYPE,
@@ -133,16 +120,6 @@ def unconstrainable(subject: Subject) -> Iterator[Found]:
             listed = ", ".join(f"{number} {op}" for op, number in counts.items())
             fix = "Leave them out of constraints: halfwise constraints check does."
             yield Found(f"{listed} {what}", fix, found[0][0])
-
-
-def opsets(version: Version) -> tuple[int, int | None]:
-    """Return the first and the last opset that the parser of a version takes; None: unknown."""
-    return next((a, b) for since, a, b in reversed(_OPSETS) if version >= since)
-
-
-def _version(text: str) -> Version:
-    major, _, minor = text.partition(".")
-    return int(major), int(minor)
 
 
 def _text(version: Version) -> str:

@@ -2,6 +2,6 @@
 
 from halfwise.stages.trtexec.check import check
 from halfwise.stages.trtexec.layers import layers_of, producers_of
-from halfwise.stages.trtexec.notation import Given, read
+from halfwise.stages.trtexec.notation import Given, read, unsayable
 
-__all__ = ["Given", "check", "layers_of", "producers_of", "read"]
+__all__ = ["Given", "check", "layers_of", "producers_of", "read", "unsayable"]

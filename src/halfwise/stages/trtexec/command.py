@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
+from halfwise.backends.tensorrt.versions import FIRST_STRONG, FIRST_WITHOUT_WEAK
 from halfwise.stages.trtexec.complaint import Complaint, Version, text_of
 from halfwise.stages.trtexec.notation import CONSTRAINTS, OPTIONS, Given
 
-_FIRST_STRONG_ONLY = (11, 0)
-_FIRST_STRONG = (9, 0)
 _STRONG = "--stronglyTyped"
 _LOW = ("--fp16", "--bf16", "--int8", "--fp8", "--int4", "--best")
 _REMOVED = (*OPTIONS, CONSTRAINTS, *_LOW)
@@ -16,7 +15,7 @@ _EFFECTIVE = ("obey", "prefer")
 
 def check_command(given: Given, version: Version) -> Iterator[Complaint]:
     """Yield what is wrong with the command around its constraints."""
-    if version >= _FIRST_STRONG_ONLY:
+    if version >= FIRST_WITHOUT_WEAK:
         yield _removed(given, version)
         return
     for option in given.repeated:
@@ -61,7 +60,7 @@ def _removed(given: Given, version: Version) -> Complaint:
 
 
 def _strong(version: Version) -> Iterator[Complaint]:
-    if version < _FIRST_STRONG:
+    if version < FIRST_STRONG:
         message = f"trtexec {text_of(version)} has no {_STRONG}; it came with 9.0"
     else:
         message = (
@@ -115,7 +114,7 @@ def corrected_words(given: Given, values: Mapping[str, str], version: Version) -
         values: The corrected values of both options; "" for one that has none left.
         version: Version of trtexec.
     """
-    strong_only = version >= _FIRST_STRONG_ONLY
+    strong_only = version >= FIRST_WITHOUT_WEAK
     dropped = _REMOVED if strong_only else (*OPTIONS, _STRONG, CONSTRAINTS)
     kept = [word for word in given.words if word not in given.stray]
     words = [word for word in kept if word.partition("=")[0] not in dropped]

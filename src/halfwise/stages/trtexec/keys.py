@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from halfwise.backends.tensorrt.layer_names import names_in
+from halfwise.backends.tensorrt.versions import FIRST_BF16
 from halfwise.stages.trtexec.complaint import Complaint, Version, text_of
 from halfwise.stages.trtexec.layers import Layer, is_parsers_own, matching
 from halfwise.stages.trtexec.notation import OUTPUT_TYPES, PRECISIONS, Key, unsayable
 
 FIRST_WILD = (9, 0)
 """The first whose trtexec knows `*` within a name."""
-_FIRST_BF16 = (9, 0)
 _FIRST_CAST = (8, 6)
 """The first in which a Cast is a layer with a type of its own (#3618)."""
 _TYPES = ("fp32", "fp16", "int32", "int8")
@@ -57,7 +57,7 @@ class KeyReader:
 
     def fault(self, key: Key) -> Complaint | None:
         """Return why trtexec cannot read a key; None where it can."""
-        known = (*_TYPES, "bf16") if self._version >= _FIRST_BF16 else _TYPES
+        known = (*_TYPES, "bf16") if self._version >= FIRST_BF16 else _TYPES
         unknown = next((name for name in key.types if name not in known), None)
         reason = key.fault
         if unknown is not None:

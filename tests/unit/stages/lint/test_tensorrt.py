@@ -1,23 +1,4 @@
-import pytest
-
-from halfwise.stages.lint.tensorrt import opsets
 from tests.unit.stages.lint.said import said
-
-
-@pytest.mark.parametrize(
-    ("version", "expected"),
-    [
-        ((8, 5), (1, 17)),
-        ((8, 6), (1, 17)),
-        ((9, 3), (1, 19)),
-        ((10, 1), (9, 20)),
-        ((10, 14), (9, None)),
-        ((10, 16), (9, 24)),
-        ((11, 4), (9, 25)),
-    ],
-)
-def test_opsets(version, expected):
-    assert opsets(version) == expected
 
 
 def test_what_is_said(tmp_path):
