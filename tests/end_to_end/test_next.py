@@ -76,7 +76,7 @@ def test_names_that_trtexec_cannot_be_told(call, tmp_path):
     y = s.op("MatMul", x, weights(16, 16, seed=1, scale=1e6), name="a,b")
     y = s.op("MatMul", y, weights(16, 4, seed=2, scale=1e-5), name="c")
     onnx.save(s.proto(y), tmp_path / "model.onnx")
-    np.savez(tmp_path / "in.npz", **{"x,y": signals(16, seed=3, count=4)})
+    np.savez(tmp_path / "in.npz", **{"x,y": signals(16, seed=3, count=4)})  # type: ignore[arg-type]
     ended = call("fix", "model.onnx", "--inputs", "in.npz", "-o", "run")
     assert ended.code == 0, ended.err
     for words in commands(ended):
