@@ -11,7 +11,7 @@ from halfwise import api
 from halfwise.api.options import Data as LoadOptions
 from halfwise.case import EngineSettings, Settings
 from halfwise.cli import main, options
-from halfwise.metrics import DEFAULT_REL_MAX
+from halfwise.metrics import DEFAULT_REL_MAX, default_drop
 from halfwise.records import Criterion
 from tests.unit.render.runs import run
 
@@ -132,10 +132,12 @@ def test_flags_and_repeated_options(given):
 
 
 def test_stated_defaults_are_those_of_the_library():
+    drop = default_drop("mask-iou", labelled=False)
+    assert drop is not None
     defaults = {f.name: f.default for kind in KINDS for f in fields(kind)} | {
         "to": Settings().fmt.name,
         "rel_max": DEFAULT_REL_MAX,
-        "metric_drop": Criterion().metric_drop,
+        "metric_drop": drop.drop,
         "agreement": Criterion().agreement,
     }
     stated = {}

@@ -77,13 +77,22 @@ def test_a_metric_that_cannot_be_used(refused, files, tmp_path):
         "def none(reference, candidate, labels):\n    return None\n\n\n"
         "def few(reference):\n    return 1.0\n"
     )
-    message = refused(3, *fixing(*files, "--metric", "score.py:fails"))
+
+    def told(metric):
+        return refused(3, *fixing(*files, "--metric", metric, "--metric-drop", 0))
+
+    message = told("score.py:fails")
     assert "score.py:fails" in message
     assert "line 2" in message
-    assert "NoneType" in refused(3, *fixing(*files, "--metric", "score.py:none"))
-    assert "score.py:few" in refused(3, *fixing(*files, "--metric", "score.py:few"))
-    assert "absent" in refused(3, *fixing(*files, "--metric", "score.py:absent"))
-    assert "other.py" in refused(3, *fixing(*files, "--metric", "other.py:score"))
+    assert "NoneType" in told("score.py:none")
+    assert "score.py:few" in told("score.py:few")
+    assert "absent" in told("score.py:absent")
+    assert "other.py" in told("other.py:score")
+
+
+def test_only_its_author_knows_how_far_a_metric_may_fall(refused, files, tmp_path):
+    (tmp_path / "score.py").write_text("def score(*_):\n    return 1.0\n")
+    assert "--metric-drop" in refused(2, *fixing(*files, "--metric", "score.py:score"))
 
 
 def test_a_built_in_metric_that_does_not_fit(refused, files):

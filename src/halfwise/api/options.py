@@ -13,6 +13,7 @@ from halfwise.api.engine_options import EngineOptions, Target, understand_target
 from halfwise.case import Rules, Settings
 from halfwise.errors import UsageError
 from halfwise.formats import LOW_FORMATS
+from halfwise.metrics import default_drop
 from halfwise.records import Criterion
 
 Model = str | Path | onnx.ModelProto
@@ -21,6 +22,7 @@ Inputs = str | Path | Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarra
 """A file, a folder, `file.py:function`, "random", or arrays in memory."""
 
 HELP = "`halfwise COMMAND --help` explains the options."
+_LABELS = ("labels", "heldout_labels")
 _THRESHOLDS = ("max_abs", "rel_max", "snr_db", "cosine")
 
 
@@ -42,7 +44,8 @@ class Options(EngineOptions, total=False):
         cosine: Smallest cosine similarity.
         agreement: Smallest fraction of equal elements in integer and Boolean outputs.
         metric: Built-in task metric or `file.py:function`; decides alone.
-        metric_drop: How far the metric may fall.
+        metric_drop: How far the metric may fall; by default what `metrics.drops` has for a built-in
+            one, and a metric of the user's own needs it.
         keep: Node names, regular expressions, or "outputs".
         keep_op: Operator types.
         lower: Node names or regular expressions.
@@ -158,7 +161,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     )
     return Request(
         data=Data(inputs, **among("heldout", "preprocess", "allow_random", "seed"), **paths),
-        criterion=Criterion(**among(*_THRESHOLDS, "agreement", "metric", "metric_drop")),
+        criterion=_criterion(given),
         settings=Settings(
             rules=rules,
             fmt=LOW_FORMATS[given.get("to", "fp16")],
@@ -170,6 +173,26 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         given={name: _text(value) for name, value in given.items()},
         start_from=Path(given["start_from"]) if "start_from" in given else None,
         target=understand_target(given),
+    )
+
+
+def _criterion(given: Mapping[str, Any]) -> Criterion:
+    names = (*_THRESHOLDS, "agreement", "metric", "metric_drop")
+    criterion = Criterion(**{name: given[name] for name in names if name in given})
+    if criterion.metric is None or "metric_drop" in given:
+        return criterion
+    default = default_drop(criterion.metric, labelled=bool(given.keys() & _LABELS))
+    if default is not None:
+        return criterion.model_copy(
+            update={"metric_drop": default.drop, "drop_source": default.source}
+        )
+    if ":" not in criterion.metric:
+        # Who loads the metric says that there is none of that name.
+        return criterion
+    raise UsageError(
+        f"How far {criterion.metric} may fall is not given, and only its author knows its scale.",
+        "Give --metric-drop X, in its own unit: 0.01 of an accuracy is usual; 0 where it moves in "
+        "steps and may take none.",
     )
 
 
@@ -236,7 +259,7 @@ def _check_company(given: Mapping[str, Any]) -> None:
             "--heldout-labels has no meaning without --heldout.",
             "Labels of samples that are split off are taken from --labels.",
         )
-    missing = {"labels", "heldout_labels"} - given.keys()
+    missing = set(_LABELS) - given.keys()
     if {"metric", "heldout"} <= given.keys() and len(missing) == 1:
         raise UsageError(
             "The metric judges the inputs and the held-out samples alike, and "

@@ -4,12 +4,13 @@
 - `measures`: error measures over samples, for the verdict (`OutputMeasure`) and the search
   (`Excess`).
 - `relative`: the largest error over the largest magnitude, for what should be the same.
-- `task`: built-in task metrics such as top1.
+- `task`: built-in task metrics such as top1; `drops`: how far they may fall by default.
 - `hints`: remarks where the default tolerance asks the wrong question.
 
 All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
 
+from halfwise.metrics.drops import DefaultDrop, default_drop
 from halfwise.metrics.hints import criterion_hints
 from halfwise.metrics.measures import (
     DEFAULT_REL_MAX,
@@ -27,12 +28,14 @@ from halfwise.metrics.task import BUILT_IN, Metric, metric_loss, resolve
 __all__ = [
     "BUILT_IN",
     "DEFAULT_REL_MAX",
+    "DefaultDrop",
     "Excess",
     "Metric",
     "OutputMeasure",
     "OutputTotals",
     "Outputs",
     "criterion_hints",
+    "default_drop",
     "effective",
     "finite_relative_rms",
     "is_default",

@@ -14,6 +14,7 @@ class Criterion(Record):
         agreement: Smallest allowed fraction of equal elements in integer and Boolean outputs.
         metric: Built-in name or `file.py:function`; when set it decides alone.
         metric_drop: How far the metric may fall below the reference's own value.
+        drop_source: Whose convention `metric_drop` is, in words; empty where the user gave it.
     """
 
     max_abs: float | None = None
@@ -23,6 +24,7 @@ class Criterion(Record):
     agreement: float = 0.99
     metric: str | None = None
     metric_drop: float = 0.0
+    drop_source: str = ""
 
 
 class Side(Record):

@@ -92,7 +92,8 @@ def _about(run: Run) -> str:
 def _allowed(criterion: Criterion) -> str:
     holds = effective(criterion)
     if holds.metric is not None:
-        return f"{sentence(holds.metric)} may fall by {number(holds.metric_drop)}"
+        whose = f" by default ({holds.drop_source})" if holds.drop_source else ""
+        return f"{sentence(holds.metric)} may fall by {number(holds.metric_drop)}{whose}"
     limits = {
         "max abs ≤": holds.max_abs,
         "rel max ≤": holds.rel_max,

@@ -147,6 +147,29 @@ def test_values_at_the_edge_are_taken(given_options):
     assert request.given == {name: str(value) for name, value in given_options.items()}
 
 
+@pytest.mark.parametrize(
+    ("metric", "labels", "drop"),
+    [
+        ("mask-iou", {}, 0.01),
+        ("psnr", {}, 60),
+        ("psnr", {"labels": "l.txt"}, 0.1),
+        ("epe", {"heldout": "h", "labels": "l", "heldout_labels": "m"}, 0.1),
+    ],
+)
+def test_a_built_in_metric_may_fall_by_default(metric, labels, drop):
+    criterion = understand("x.npz", {"metric": metric, **labels}).criterion
+    assert (criterion.metric_drop, bool(criterion.drop_source)) == (drop, True)
+    given = understand("x.npz", {"metric": metric, "metric_drop": 0, **labels}).criterion
+    assert (given.metric_drop, given.drop_source) == (0, "")
+
+
+def test_a_metric_of_the_users_own_needs_its_drop():
+    with pytest.raises(UsageError) as error:
+        understand("x.npz", {"metric": "f.py:psnr"})
+    assert "--metric-drop" in error.value.hint
+    assert understand("x.npz", {"metric": "f.py:psnr", "metric_drop": 0}).criterion.metric_drop == 0
+
+
 @pytest.mark.parametrize("threshold", ["max_abs", "rel_max", "snr_db", "cosine"])
 def test_a_metric_stands_alone(threshold):
     with pytest.raises(UsageError, match="metric"):

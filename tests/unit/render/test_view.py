@@ -89,7 +89,11 @@ def test_what_was_judged():
         "allowed: max abs ≤ 0.5, SNR dB ≥ 40 · inputs and outputs in FP16 · sums inside ops in FP16"
     )
     by_metric = run(criterion=Criterion(metric="top1", metric_drop=0.01))
-    assert "top1 may fall by 0.01" in report(by_metric).about
+    assert report(by_metric).about.endswith("top1 may fall by 0.01")
+    by_default = by_metric.criterion.model_copy(update={"drop_source": "MLPerf"})
+    assert report(run(criterion=by_default)).about.endswith(
+        "top1 may fall by 0.01 by default (MLPerf)"
+    )
 
 
 def test_what_was_wrong_merges_causes_and_tells_each_fix_once():
