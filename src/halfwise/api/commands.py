@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from halfwise.api.engine_options import WorkerOptions
 from halfwise.api.engines import fix_in_engines
+from halfwise.api.frozen import frozen_named
 from halfwise.api.judging import understand_verify, verify_engine
 from halfwise.api.linting import precision_remarks
 from halfwise.api.loading import load_case, load_model, load_start
@@ -77,9 +78,10 @@ def fix(
         check_types(start, device=request.settings.device, libraries=request.settings.libraries)
     watcher = watcher or Silent()
     case = _linted(_load(model, request, watcher), watcher)
-    if request.target is not None:
-        return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
-    fixed = run_fix(case, request.settings, watcher, start_from=start)
+    with frozen_named(case, request.settings):
+        if request.target is not None:
+            return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
+        fixed = run_fix(case, request.settings, watcher, start_from=start)
     hints = criterion_hints(case.criterion, fixed.references)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:
@@ -129,7 +131,8 @@ def verify(
         _refuse_without_emulation(request, runner)
         engine = demand_engine(Path(candidate))
         case = _load(model, request, watcher, split=False)
-        run = verify_engine(engine, case, request, target, watcher, started)
+        with frozen_named(case, settings):
+            run = verify_engine(engine, case, request, target, watcher, started)
         return _written(run, folder)
     if options.keys() & WorkerOptions.__annotations__.keys():
         raise UsageError(
@@ -140,9 +143,10 @@ def verify(
     judged = _judging(candidate, case, request, runner)
     watcher.stage("reference")
     check(case.network, device=settings.device, libraries=settings.libraries)
-    references, nonfinite = inspected_reference(
-        case.network, case.calibration, device=settings.device, libraries=settings.libraries
-    )
+    with frozen_named(case, settings):
+        references, nonfinite = inspected_reference(
+            case.network, case.calibration, device=settings.device, libraries=settings.libraries
+        )
     watcher.stage("judge")
     hints = criterion_hints(case.criterion, references)
     seconds = time.monotonic() - started
@@ -164,15 +168,16 @@ def observe(
     case = _load(model, request, watcher, split=False)
     check(case.network, device=settings.device, libraries=settings.libraries)
     watcher.stage("observe")
-    return run_observe(
-        case.network,
-        case.calibration,
-        settings.fmt,
-        roles=_roles(case.network, settings.fmt),
-        device=settings.device,
-        libraries=settings.libraries,
-        progress=watcher.step,
-    )[0]
+    with frozen_named(case, settings):
+        return run_observe(
+            case.network,
+            case.calibration,
+            settings.fmt,
+            roles=_roles(case.network, settings.fmt),
+            device=settings.device,
+            libraries=settings.libraries,
+            progress=watcher.step,
+        )[0]
 
 
 def report(folder: str | Path) -> Run:

@@ -1,13 +1,50 @@
-"""Batch sizes that an export has baked into constants, although the axis is declared dynamic."""
+"""Sizes of the export that constants hold, although the axis is declared dynamic."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
+from halfwise.graph.cut import varying_tensors
 from halfwise.graph.model import Network, constant_array, is_standard, node_name
 from halfwise.graph.sizes import declared_axes
+from halfwise.graph.unchecked import numbers
 from halfwise.records import NodeName
+
+STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
+"""Operands of shape [directions, batch, hidden] (ONNX's operator reference)."""
+
+
+_READS_ROWS = ("Add", "Cast", "Concat", "Expand", "Gather", "GatherND", "Mul")
+"""What indices of rows go through on their way to a gather."""
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A size of the export in a constant of a node.
+
+    Attributes:
+        node: The node, of the main graph.
+        slot: Which of its operands is the constant.
+        axis: What the size is one of: an axis of the value that the node reads.
+        along: The axis of the constant whose length the size is; None where it is an element.
+        sizes: What the constant holds that may be this size, or a multiple of it.
+    """
+
+    node: ir.Node
+    slot: int
+    axis: int
+    along: int | None
+    sizes: tuple[int, ...]
+
+    @property
+    def constant(self) -> ir.Value:
+        """The constant."""
+        value = self.node.inputs[self.slot]
+        assert value is not None
+        return value
 
 
 def frozen_nodes(network: Network) -> tuple[NodeName, ...]:
@@ -16,15 +53,156 @@ def frozen_nodes(network: Network) -> tuple[NodeName, ...]:
     These are the Reshape, Expand and Concat nodes where the first axis of what they read is
     dynamic and the constant that they read says a fixed one. Some are so on purpose.
     """
-    return tuple(node_name(n) for n in network.nodes() if _is_frozen(n))
+    return tuple(node_name(each.node) for each in frozen_batches(network))
 
 
-def _is_frozen(node: ir.Node) -> bool:
+def frozen_batches(network: Network) -> Iterator[Frozen]:
+    """Yield what `frozen_nodes` names, in the order of the graph."""
+    return _fixed_first_axes(network, _first_is_dynamic)
+
+
+def batches_of(network: Network, size: int) -> Iterator[Frozen]:
+    """Yield where the batch size `size` may be baked in; of 2 and more, also a multiple of it.
+
+    As `frozen_batches`, and where the first axis of what is read has become that size before: the
+    first frozen node fixes it for all behind it. Initial states, and the numbers of the rows
+    (0, 1, … size − 1) that exports write for `arange(batch)`, too.
+    """
+    varying = varying_tensors(network)
+
+    def batched(value: ir.Value) -> bool:
+        if not value.shape or value.name not in varying:
+            return False
+        first = declared_axes(value)[0]
+        return not isinstance(first, int) or may_be(first)
+
+    def may_be(found: int) -> bool:
+        return found % size == 0 if size > 1 else found == 1
+
+    shapes = (*_fixed_first_axes(network, batched), *frozen_states(network))
+    yield from (each for each in shapes if may_be(each.sizes[0]))
+    if size > 1:
+        yield from _row_numbers(network, size)
+
+
+def _row_numbers(network: Network, size: int) -> Iterator[Frozen]:
+    for node in network.nodes():
+        if not is_standard(node, *_READS_ROWS):
+            continue
+        for slot, value in enumerate(node.inputs):
+            array = numbers(value) if value is not None and value.is_initializer() else None
+            if array is not None and _is_range(array, size):
+                along = array.shape.index(size)
+                yield Frozen(node, slot, along, along, (size,))
+
+
+def _is_range(array: NDArray[np.generic], size: int) -> bool:
+    """Return whether an array of integers is 0, 1, … size − 1, along whichever axis."""
+    return (
+        array.dtype.kind == "i"
+        and array.size == size
+        and size in array.shape
+        and np.array_equal(np.ravel(array), np.arange(size))
+    )
+
+
+def _fixed_first_axes(network: Network, batched: Callable[[ir.Value], bool]) -> Iterator[Frozen]:
+    for node in network.nodes():
+        if _is_frozen(node, batched):
+            slots = [i for i, v in enumerate(node.inputs) if v is not None and v.is_initializer()]
+            constant = node.inputs[slots[-1]]
+            assert constant is not None
+            array = constant_array(constant)
+            if node.op_type == "Concat":
+                yield Frozen(node, slots[-1], 0, 0, (array.shape[0],))
+            else:
+                yield Frozen(node, slots[-1], 0, None, (int(array.flat[0]),))
+
+
+def frozen_states(network: Network) -> Iterator[Frozen]:
+    """Yield the initial states of recurrent nodes that are constants, where batches may vary."""
+    for node in network.nodes():
+        for slot in STATES.get(node.op_type, ()):
+            state = node.inputs[slot] if slot < len(node.inputs) else None
+            place = _varying_batch(node, state)
+            if place is not None and state is not None:
+                size = constant_array(state).shape[place]
+                yield Frozen(node, slot, place, place, (int(size),))
+
+
+def frozen_lengths(network: Network) -> Iterator[Frozen]:
+    """Yield Reshapes to sizes that are all fixed, and Expands of a dynamic axis to a fixed size.
+
+    What only concerns the first axis is one of `frozen_batches`.
+    """
+    for node in network.nodes():
+        if node.op_type not in ("Reshape", "Expand") or len(node.inputs) < 2:
+            continue
+        value, target = node.inputs[0], numbers(node.inputs[1])
+        if value is None or value.shape is None or target is None:
+            continue
+        axes = [i for i, a in enumerate(declared_axes(value)) if not isinstance(a, int)]
+        sizes = [int(n) for n in np.ravel(target)]
+        later = [i for i in axes if i > 0]
+        frozen = (
+            _frozen_by_reshape(later, sizes)
+            if node.op_type == "Reshape"
+            else _frozen_by_expand(later, sizes, len(value.shape))
+        )
+        if later and frozen:
+            yield Frozen(node, 1, later[0], None, tuple(n for n in sizes if n > 0))
+
+
+def with_batch(network: Network, places: Sequence[Frozen], old: int, new: int) -> ir.Model:
+    """Return a copy of the model whose constants hold the batch size `new` in the place of `old`.
+
+    A multiple of `old` becomes that multiple of `new`; constant data are repeated or cut.
+
+    Args:
+        network: The model.
+        places: What to change, from `frozen_batches` and `frozen_states`; sizes are multiples of
+            `old`.
+        old: The size in the constants, at least 1.
+        new: The size wanted, at least 1.
+    """
+    model = network.copy()
+    nodes = {node.name: node for node in model.graph}
+    for value in (value for node in model.graph.all_nodes() for value in node.outputs):
+        # Sizes that were inferred are of the old one.
+        value.shape = None
+    for number, place in enumerate(places):
+        array = _resized(constant_array(place.constant), place, old, new)
+        value = ir.Value(
+            name=f"{place.constant.name}.batch{number}",
+            const_value=ir.tensor(array),
+            shape=ir.Shape(array.shape),
+            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
+        )
+        model.graph.register_initializer(value)
+        nodes[place.node.name].replace_input_with(place.slot, value)
+    return model
+
+
+def _resized(array: NDArray[np.generic], place: Frozen, old: int, new: int) -> NDArray[np.generic]:
+    size = place.sizes[0] // old * new
+    if place.along is not None:
+        if _is_range(array, old):
+            shape = (*array.shape[: place.along], size, *array.shape[place.along + 1 :])
+            return np.arange(size, dtype=array.dtype).reshape(shape)
+        rows = np.arange(size) % array.shape[place.along]
+        taken: NDArray[np.generic] = np.take(array, rows, place.along)
+        return taken
+    changed = array.copy()
+    changed.flat[0] = size
+    return changed
+
+
+def _is_frozen(node: ir.Node, batched: Callable[[ir.Value], bool]) -> bool:
     if not is_standard(node, "Reshape", "Expand", "Concat"):
         return False
     values = [v for v in node.inputs if v is not None]
     constants = [v for v in values if v.is_initializer()]
-    if not constants or not any(_first_is_dynamic(v) for v in values):
+    if not constants or not any(batched(v) for v in values):
         return False
     if node.op_type == "Concat":
         # The first version of Concat has a default.
@@ -46,3 +224,26 @@ def _first_is_dynamic(value: ir.Value) -> bool:
 
 def _shares_rank(values: Sequence[ir.Value]) -> bool:
     return all(v.shape is not None and len(v.shape) > 1 for v in values)
+
+
+def _varying_batch(node: ir.Node, state: ir.Value | None) -> int | None:
+    """Return the batch axis of what a recurrent node reads; None unless only the state fixes it."""
+    x = node.inputs[0]
+    if state is None or state.const_value is None or x is None or x.shape is None:
+        return None
+    layout = node.attributes.get("layout")
+    place = 0 if layout is not None and layout.as_int() else 1
+    axes = declared_axes(x)
+    return place if len(axes) > place and not isinstance(axes[place], int) else None
+
+
+def _frozen_by_reshape(axes: list[int], sizes: list[int]) -> bool:
+    """Return whether no size is left open, and no 0 takes a dynamic axis over."""
+    kept = [i for i in axes if i < len(sizes) and sizes[i] == 0]
+    return bool(sizes) and -1 not in sizes and len(kept) < len(axes)
+
+
+def _frozen_by_expand(axes: list[int], sizes: list[int], rank: int) -> bool:
+    """Return whether a dynamic axis meets a size above 1, aligned at the last axis."""
+    offset = len(sizes) - rank
+    return any(i + offset >= 0 and sizes[i + offset] > 1 for i in axes)

@@ -34,6 +34,7 @@ from halfwise.records.finding import (
     Finding,
     LintReport,
 )
+from halfwise.records.frozen import FrozenSize
 from halfwise.records.judged import (
     Criterion,
     IntermediateNonfinite,
@@ -102,6 +103,7 @@ __all__ = [
     "Engines",
     "Exported",
     "Finding",
+    "FrozenSize",
     "GivenEngine",
     "Growth",
     "Guard",

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from halfwise.records.frozen import FrozenSize
 from halfwise.records.record import NodeName, Record, Severity
 
 RungName = Literal["harness", "export", "model", "fp32", "tf32", "precision", "kernels"]
@@ -33,6 +34,7 @@ class Rung(Record):
         nodes: The nodes at fault, in graph order.
         evidence: What that rests on.
         advice: What to do, one sentence each.
+        frozen: The size of the export that the model insists on; None where that is not it.
     """
 
     rung: int
@@ -43,3 +45,4 @@ class Rung(Record):
     nodes: tuple[NodeName, ...] = ()
     evidence: tuple[Sign, ...] = ()
     advice: tuple[str, ...] = ()
+    frozen: FrozenSize | None = None

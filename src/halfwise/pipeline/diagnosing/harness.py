@@ -5,10 +5,13 @@ from typing import Literal
 
 import numpy as np
 
+from halfwise.errors import RunFailed
 from halfwise.pipeline.diagnosing.pipelines import pipelines
 from halfwise.pipeline.diagnosing.subject import Subject
-from halfwise.records import Rung, Sign
+from halfwise.records import FrozenSize, Rung, Sign
+from halfwise.render.frozen import frozen_advice, frozen_cause
 from halfwise.render.wording import count, number
+from halfwise.stages.frozen import frozen_size
 
 _WARNING = "warning: "
 _ADVICE: tuple[str, ...] = (
@@ -23,6 +26,9 @@ def harness(subject: Subject) -> Rung:
     That they have the names, types and shapes of the model is known here: they have been read.
     """
     signs, advice = [*_told(subject), *_ranges(subject)], _ADVICE
+    frozen = _frozen(subject)
+    if frozen is not None:
+        return _insists(frozen, signs)
     if subject.others is not None:
         differing, advice = pipelines(subject, subject.others)
         signs += differing
@@ -37,6 +43,44 @@ def harness(subject: Subject) -> Rung:
         else f"{count(len(subject.samples), 'sample')} fit the model.",
         evidence=tuple(signs),
         advice=advice if errors else (),
+    )
+
+
+def _frozen(subject: Subject) -> FrozenSize | None:
+    """Return the size that the model insists on, where it does not run on the samples.
+
+    Raises:
+        RunFailed: it does not run, and no such size is the reason.
+    """
+    try:
+        _ = subject.references
+    except RunFailed:
+        settings = subject.settings
+        found = frozen_size(
+            subject.case.network,
+            subject.samples,
+            device=settings.device,
+            libraries=settings.libraries,
+        )
+        if found is None:
+            raise
+        return found
+    return None
+
+
+def _insists(frozen: FrozenSize, signs: list[Sign]) -> Rung:
+    cause = frozen_cause(frozen)
+    failure = Sign(severity="error", text=frozen.failure, nodes=frozen.nodes)
+    return Rung(
+        rung=1,
+        name="harness",
+        passed=False,
+        how="measured",
+        cause=cause if cause.endswith(".") else f"{cause}.",
+        nodes=frozen.nodes,
+        evidence=(failure, *signs),
+        advice=frozen_advice(frozen),
+        frozen=frozen,
     )
 
 
