@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from halfwise.backends.tensorrt.versions import known_version
-from halfwise.errors import UsageError
+from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import Network
 from halfwise.graph.unchecked import read_unchecked
 from halfwise.graph.weights import is_large
@@ -15,7 +15,7 @@ from halfwise.records import ConstraintReport, LintReport
 from halfwise.render.wording import count
 from halfwise.stages.lint import RULES
 from halfwise.stages.lint import lint as lint_model
-from halfwise.stages.trtexec import check, layers_of, producers_of, read
+from halfwise.stages.trtexec import check, kinds_of, layers_of, producers_of, read
 
 _PRECISION = ("written_out", "small", "masks", "constants", "integers", "types")
 """Families of rules that are about precision; others are about shapes, names and parsers."""
@@ -99,7 +99,8 @@ def check_constraints(
 
     Args:
         spec: A trtexec command, its options `--layerPrecisions` and `--layerOutputTypes`, or the
-            value of the former; as a shell takes it, or its words.
+            value of the former; as a shell takes it, or its words. Or the path of a shell script,
+            such as `halfwise export --as trtexec` writes, or its text.
         trt_version: Version of trtexec, such as "8.6".
         model: The ONNX file; without it, the one that the command names.
 
@@ -108,15 +109,22 @@ def check_constraints(
         UsageError: a version that is not known, no model, or nothing about precision in `spec`.
     """
     version = known_version(trt_version)
-    given = read([spec] if isinstance(spec, str) else spec)
+    words = [spec] if isinstance(spec, str) else list(spec)
+    script = _script(words)
+    given = read([script.read_text(encoding="utf-8")] if script else words)
     source = model or given.value("--onnx")
+    if source and script and not model:
+        # It is read, as it runs, from its own folder.
+        source = script.parent / source
     if not source:
         raise UsageError(
             "No model is named, so names of layers cannot be looked up.", "Add --model MODEL.onnx."
         )
     unchecked = read_unchecked(Path(source))
     layers = layers_of(unchecked)
-    findings, corrected = check(given, layers, producers_of(unchecked), version)
+    findings, corrected = check(
+        given, layers, producers_of(unchecked), version, kinds_of(unchecked, layers)
+    )
     return ConstraintReport(
         source=str(source),
         tensorrt=trt_version,
@@ -125,3 +133,13 @@ def check_constraints(
         findings=findings,
         corrected=corrected,
     )
+
+
+def _script(words: Sequence[str]) -> Path | None:
+    """Return the shell script that one word names; None where it is no such path."""
+    if len(words) != 1 or not words[0].endswith(".sh"):
+        return None
+    path = Path(words[0])
+    if not path.is_file():
+        raise CaseError(f"{path} is not a file.", "Give the path of a shell script, or a command.")
+    return path

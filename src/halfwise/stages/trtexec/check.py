@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from types import MappingProxyType
 
 from halfwise.records import SEVERITIES, Finding
 from halfwise.stages.trtexec.command import check_command, corrected_words
 from halfwise.stages.trtexec.complaint import Complaint, Version
 from halfwise.stages.trtexec.keys import FIRST_WILD, KeyReader, Meant
+from halfwise.stages.trtexec.kinds import Kinds
 from halfwise.stages.trtexec.layers import Layer
 from halfwise.stages.trtexec.notation import (
     OPTIONS,
@@ -21,7 +23,11 @@ Entries = dict[str, tuple[str, ...]]
 
 
 def check(
-    given: Given, layers: Sequence[Layer], producers: Mapping[str, str], version: Version
+    given: Given,
+    layers: Sequence[Layer],
+    producers: Mapping[str, str],
+    version: Version,
+    kinds: Kinds = MappingProxyType({}),
 ) -> tuple[tuple[Finding, ...], str]:
     """Return what is wrong, errors first, and the whole as it should be.
 
@@ -30,6 +36,7 @@ def check(
         layers: Layers of the network.
         producers: Name of the node that makes a tensor, by the tensor's name.
         version: Version of trtexec, (major, minor).
+        kinds: The layers of each operator, for keys that name one.
 
     Returns:
         Findings, and the command for a shell (or the options, where only these were given); ""
@@ -40,7 +47,7 @@ def check(
     values = {}
     for option in OPTIONS:
         keys = [key for key in given.keys if key.option == option]
-        reader = KeyReader(layers, producers, version, keys)
+        reader = KeyReader(layers, producers, version, keys, kinds)
         meant: list[Meant] = []
         for key in keys:
             if fault := reader.fault(key):
@@ -48,10 +55,12 @@ def check(
             elif (found := reader.read(key)) is None:
                 complaints.append(reader.unmatched(key))
             else:
-                complaints += reader.complaints(found)
                 meant.append(found)
         clashes = list(_clashes(meant, version))
         complaints += [_two_types(one, other, layer) for one, other, layer in clashes]
+        # Of two equal keys trtexec has the later one alone.
+        meant = list({item.key.name: item for item in meant}.values())
+        complaints += [complaint for item in meant for complaint in reader.complaints(item)]
         # Of two wildcards the longer one is written out: names count before wildcards.
         spelt = {id(max(one, other, key=_length)) for one, other, _ in clashes}
         values[option] = written(_entries(meant, reader, spelt).items())
@@ -67,14 +76,16 @@ def _length(meant: Meant) -> int:
 def _clashes(meant: Sequence[Meant], version: Version) -> Iterator[tuple[Meant, Meant, Layer]]:
     """Yield pairs of keys that give one layer different types, neither of which goes before.
 
-    Two names, or two wildcards where wildcards are patterns. A name goes before a wildcard. All
-    wildcards for output types give the same type (see `KeyReader`), so they do not clash.
+    Two equal keys, two names, or two wildcards where wildcards are patterns. A name goes before a
+    wildcard. Different wildcards for output types all give one type (see `KeyReader`).
     """
     named = {layer.name for item in meant if not item.wild for layer in item.layers}
     for one, other in combinations(meant, 2):
         if one.wild != other.wild or one.key.types == other.key.types:
             continue
-        if one.wild and (version < FIRST_WILD or one.key.option == OUTPUT_TYPES):
+        same = one.key.name == other.key.name
+        alike = version < FIRST_WILD or one.key.option == OUTPUT_TYPES or one.kind or other.kind
+        if one.wild and alike and not same:
             continue
         second = {layer.name for layer in other.layers} - (named if one.wild else set())
         if both := [layer for layer in one.layers if layer.name in second]:
@@ -83,14 +94,14 @@ def _clashes(meant: Sequence[Meant], version: Version) -> Iterator[tuple[Meant, 
 
 def _two_types(one: Meant, other: Meant, layer: Layer) -> Complaint:
     first, second = ("+".join(item.key.types) for item in (one, other))
-    if one.wild:
+    if one.wild and one.key.name != other.key.name:
         how, below = "which one counts, a hash table decides", "the longer pattern counts"
     else:
         how, below = "the later one counts", "the later one counts"
     return Complaint(
         "two-types",
         "error",
-        f"{layer.name} gets {first} by {one.key.name} and {second} by {other.key.name} in "
+        f"{layer.name} gets {first} by {one.key.item} and {second} by {other.key.item} in "
         f"{one.key.option}: {how}",
         f"Leave one of them out; below, {below}.",
         layer.place,
@@ -102,7 +113,7 @@ def _entries(meant: Sequence[Meant], reader: KeyReader, spelt: set[int]) -> Entr
     names = {
         id(item): (item.key.name,)
         if id(item) not in spelt and reader.says(item)
-        else tuple(n.name for n in item.layers if not n.own_type and not unsayable(n.name))
+        else tuple(n.name for n in item.layers if reader.takes(item, n) and not unsayable(n.name))
         for item in meant
     }
     found: Entries = {}

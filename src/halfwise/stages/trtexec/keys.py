@@ -13,7 +13,8 @@ from difflib import get_close_matches
 from halfwise.backends.tensorrt.layer_names import names_in
 from halfwise.backends.tensorrt.versions import FIRST_BF16
 from halfwise.stages.trtexec.complaint import Complaint, Version, text_of
-from halfwise.stages.trtexec.layers import Layer, is_parsers_own, matching
+from halfwise.stages.trtexec.kinds import Kinds, kind_meant
+from halfwise.stages.trtexec.layers import Layer, is_parsers_own, matching, spelt_like
 from halfwise.stages.trtexec.notation import OUTPUT_TYPES, PRECISIONS, Key, unsayable
 
 FIRST_WILD = (9, 0)
@@ -32,11 +33,13 @@ class Meant:
         key: The key.
         layers: The layers whose name it is or matches; none where the parser makes the name up.
         wild: Whether it is a pattern.
+        kind: The operator that it names in place of layers; "" where it names or matches these.
     """
 
     key: Key
     layers: tuple[Layer, ...]
     wild: bool
+    kind: str = ""
 
 
 class KeyReader:
@@ -48,8 +51,10 @@ class KeyReader:
         producers: Mapping[str, str],
         version: Version,
         keys: Sequence[Key],
+        kinds: Kinds,
     ) -> None:
-        """Take the layers, tensors' makers, the version, and all keys of the option."""
+        """Take the layers, tensors' makers, the version, all keys of the option, and kinds."""
+        self._kinds = kinds
         self._layers, self._producers, self._version = layers, producers, version
         self._names = {layer.name for layer in layers}
         general = [key.types for key in keys if key.name == "*" and not key.fault]
@@ -77,18 +82,25 @@ class KeyReader:
         """Return what a key is meant for; None where there is nothing of that name."""
         layers = tuple(matching(key.name, self._layers))
         if not layers and not is_parsers_own(key.name):
-            return None
+            kind = None if key.name in self._producers else kind_meant(key.name, self._kinds)
+            return kind and Meant(key, kind[1], wild=True, kind=kind[0])
         return Meant(key, layers, wild=bool(layers) and key.name not in self._names)
 
     def says(self, meant: Meant) -> bool:
         """Return whether this trtexec does with a key what it is meant for, and can."""
         if not meant.layers:
             return True
+        if meant.kind:
+            return False
         if not meant.wild:
-            return not meant.layers[0].own_type and not unsayable(meant.key.name)
+            return self.takes(meant, meant.layers[0]) and not unsayable(meant.key.name)
         if self._mistyped(meant) or self._casts(meant):
             return False
         return self._knows(meant.key)
+
+    def takes(self, meant: Meant, layer: Layer) -> bool:
+        """Return whether a layer of that name takes what a key gives it."""
+        return not layer.own_type and not self._covers_integers(meant, layer)
 
     def unmatched(self, key: Key) -> Complaint:
         """Return the complaint about a name of nothing."""
@@ -119,11 +131,25 @@ class KeyReader:
                 "whether it exists",
                 "Look for it in what trtexec --verbose prints.",
             )
+        elif meant.kind:
+            yield self._of_kind(meant)
         elif meant.wild:
             yield from self._wildcard(meant)
         else:
             yield from self._layer(meant, meant.layers[0])
         yield from self._count(meant)
+
+    def _of_kind(self, meant: Meant) -> Complaint:
+        key = meant.key
+        return Complaint(
+            "type-word",
+            "error",
+            f"{key.name} in {key.option} is the name of no layer, and trtexec knows no kinds of "
+            f"layers: it ignores it without a word; {len(meant.layers)} nodes are, or write out, "
+            f"{meant.kind}",
+            "Give their names, as below.",
+            meant.layers[0].place,
+        )
 
     def _wildcard(self, meant: Meant) -> Iterator[Complaint]:
         key, place, version = meant.key, meant.layers[0].place, text_of(self._version)
@@ -153,8 +179,9 @@ class KeyReader:
             yield Complaint(
                 "untouchable",
                 "error",
-                f"{key.name} matches {len(casts)} Casts to another type, such as {casts[0].name}: "
-                "the build ends with an assertion of castLayer.cpp",
+                f"{key.name} in {key.option} matches {len(casts)} Casts to another type, such as "
+                f"{casts[0].name}, and a Cast with an output type that is not its own ends the "
+                "build with an assertion of castLayer.cpp",
                 below,
                 casts[0].place,
                 _CAST,
@@ -178,6 +205,15 @@ class KeyReader:
                 "warning",
                 f"{key.name} ({layer.op}) takes no constraint: {layer.own_type}",
                 "Leave it out.",
+                layer.place,
+            )
+        elif self._covers_integers(meant, layer):
+            yield Complaint(
+                "untouchable",
+                "error",
+                f"{key.item} in {key.option} is for all outputs of {layer.name} ({layer.op}), and "
+                "not all of them are floating-point numbers",
+                "Leave it out; --layerPrecisions says what the layer computes in.",
                 layer.place,
             )
         elif character := unsayable(layer.name):
@@ -224,7 +260,18 @@ class KeyReader:
 
     def _casts(self, meant: Meant) -> list[Layer]:
         """Return the Casts to another type than the output type that a key asks for."""
-        if meant.key.option != OUTPUT_TYPES or self._version < _FIRST_CAST:
+        if meant.key.option != OUTPUT_TYPES or self._version < _FIRST_CAST or meant.kind:
             return []
-        casts = (layer for layer in meant.layers if layer.op in ("Cast", "CastLike"))
+        if not meant.wild:
+            layers = list(meant.layers)
+        else:
+            # It passes over layers by their precision, and over shapes, not by what they give.
+            layers = spelt_like(meant.key.name, self._layers)
+            layers = [n for n in layers if n.computes_floats or not n.of_shapes]
+        casts = (layer for layer in layers if layer.op in ("Cast", "CastLike"))
         return [layer for layer in casts if layer.outputs[0] not in meant.key.types]
+
+    def _covers_integers(self, meant: Meant, layer: Layer) -> bool:
+        """Return whether one output type is for outputs of which some are no floats."""
+        one = meant.key.option == OUTPUT_TYPES and len(meant.key.types) == 1
+        return one and layer.computes_floats and "" in layer.outputs

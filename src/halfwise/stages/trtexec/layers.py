@@ -35,12 +35,14 @@ class Layer:
         outputs: Type of each output in trtexec's names, "" for other than floating-point ones;
             None where ONNX's inference does not tell.
         nodes: Number of nodes of that name; the layer is that of the first.
+        of_shapes: Whether it computes from shapes and constants alone.
     """
 
     name: str
     place: Place
     outputs: tuple[str | None, ...]
     nodes: int = 1
+    of_shapes: bool = False
 
     @property
     def op(self) -> str:
@@ -71,13 +73,18 @@ class Layer:
 def layers_of(model: Unchecked) -> tuple[Layer, ...]:
     """Return the layers of nodes, bodies included, and of constants; each name once."""
     types = _types(model)
+    known = {tensor.name for tensor in model.proto.graph.initializer}
     found: dict[str, Layer] = {}
     for place, node in model.nodes:
         outputs = tuple(types.get((place.number, i)) for i in range(len(node.output)))
         name = node.name or f"node_of_{next(iter(node.output), '')}"
+        of_shapes = node.op_type in ("Shape", "Size") or known.issuperset(filter(None, node.input))
+        known.update(node.output if of_shapes else ())
         other = found.get(name)
         found[name] = (
-            replace(other, nodes=other.nodes + 1) if other else Layer(name, place, outputs)
+            replace(other, nodes=other.nodes + 1)
+            if other
+            else Layer(name, place, outputs, of_shapes=of_shapes)
         )
     for tensor in model.proto.graph.initializer:
         place = Place(name=NodeName(tensor.name), op="Constant", number=None)
@@ -111,8 +118,13 @@ def matching(pattern: str, layers: Sequence[Layer]) -> list[Layer]:
     exact = [layer for layer in layers if layer.name == pattern]
     if exact or "*" not in pattern:
         return exact
+    return [layer for layer in spelt_like(pattern, layers) if layer.computes_floats]
+
+
+def spelt_like(pattern: str, layers: Sequence[Layer]) -> list[Layer]:
+    """Return the layers whose names match, whatever they give; `*` stands for anything."""
     expression = re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
-    return [n for n in layers if expression.fullmatch(n.name) and n.computes_floats]
+    return [layer for layer in layers if expression.fullmatch(layer.name)]
 
 
 def producers_of(model: Unchecked) -> dict[str, str]:

@@ -19,6 +19,8 @@ OUTPUT_TYPES = "--layerOutputTypes"
 OPTIONS = (PRECISIONS, OUTPUT_TYPES)
 CONSTRAINTS = "--precisionConstraints"
 _PROGRAM = "trtexec"
+_COMMENT = re.compile(r"^\s*#.*\n?", re.MULTILINE)
+_START = re.compile(r"^[ \t]*(?:\S*/)?trtexec(?=\s)", re.MULTILINE)
 _SHELL = re.compile(r"^(?:\|\|?|&&?|;|\d?>.*|<.*)$")
 
 
@@ -75,7 +77,8 @@ def read(words: Sequence[str]) -> Given:
 
     Args:
         words: The words that a shell made, or the whole text in one. A bare specification, such as
-            `a:fp32,b:fp32`, is one of `--layerPrecisions`.
+            `a:fp32,b:fp32`, is one of `--layerPrecisions`. Of a script the first trtexec command
+            counts.
 
     Raises:
         UsageError: quotes that do not pair, or nothing about precision in it.
@@ -106,8 +109,11 @@ def _words(words: Sequence[str]) -> list[str]:
     if len(words) != 1 or not _is_line(words[0]):
         return [word.strip() for word in words]
     try:
-        # A pasted command may go over several lines.
-        found = shlex.split(words[0].replace("\\\r\n", " ").replace("\\\n", " "))
+        # A pasted command may go over several lines, with or without backslashes.
+        text = re.sub(r"\\\r?\n", " ", _COMMENT.sub("", words[0]))
+        if (start := _START.search(text)) and text[: start.start()].strip():
+            text = text[start.start() :].lstrip().partition("\n")[0]
+        found = shlex.split(text)
     except ValueError as error:
         raise UsageError(
             f"A shell could not read the command: {error}.", "Paste it as it was typed."

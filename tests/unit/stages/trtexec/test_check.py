@@ -8,7 +8,7 @@ def test_a_key_twice(tmp_path):
     (finding,), corrected = checked(tmp_path, (8, 6), "/a/Relu:fp32,/a/Relu:fp16")
     assert finding.rule == "two-types"
     assert finding.message == (
-        "/a/Relu gets fp32 by /a/Relu and fp16 by /a/Relu in --layerPrecisions: "
+        "/a/Relu gets fp32 by /a/Relu:fp32 and fp16 by /a/Relu:fp16 in --layerPrecisions: "
         "the later one counts"
     )
     assert corrected == "--layerPrecisions=/a/Relu:fp16"

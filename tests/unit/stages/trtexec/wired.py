@@ -6,7 +6,7 @@ from onnx import TensorProto
 
 from halfwise.graph.unchecked import Unchecked, read_unchecked
 from halfwise.records import Finding
-from halfwise.stages.trtexec import check, layers_of, producers_of, read
+from halfwise.stages.trtexec import check, kinds_of, layers_of, producers_of, read
 from tests.unit.graph.sketch import Sketch, f32
 
 
@@ -29,4 +29,6 @@ def model(folder) -> Unchecked:
 def checked(folder, version: tuple[int, int], *words: str) -> tuple[tuple[Finding, ...], str]:
     """Return what is found, and the corrected words."""
     unchecked = model(folder)
-    return check(read(words), layers_of(unchecked), producers_of(unchecked), version)
+    layers = layers_of(unchecked)
+    kinds = kinds_of(unchecked, layers)
+    return check(read(words), layers, producers_of(unchecked), version, kinds)
