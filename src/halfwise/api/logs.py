@@ -48,6 +48,7 @@ def _explained(stream: BinaryIO, source: str, places: NodePlaces | None) -> LogR
         lines=explainer.lines,
         tensorrt=explainer.tensorrt,
         findings=findings,
+        command=explainer.command,
         nodes=nodes,
         model_nodes=None if places is None else places.count,
     )

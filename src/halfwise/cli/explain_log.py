@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from halfwise.cli.options import JsonOption
+from halfwise.errors import PASSED, VERDICT_FAILED
 
 
 def command(
@@ -34,3 +35,5 @@ def command(
         typer.echo(report.model_dump_json(indent=1))
     else:
         print_report(explained(report))
+    wrong = any(finding.severity == "error" for finding in report.findings)
+    raise typer.Exit(VERDICT_FAILED if wrong else PASSED)

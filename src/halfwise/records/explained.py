@@ -18,6 +18,7 @@ class LogFinding(Record):
         nodes: ONNX nodes, and layers, tensors or weights where it names no node, in its order.
         count: Number of lines that say so.
         lines: The first of these lines, as they are, cut where they are long.
+        before: Of a process that ended by itself, the last line before, cut likewise.
     """
 
     kind: str
@@ -28,6 +29,7 @@ class LogFinding(Record):
     nodes: tuple[NodeName, ...] = ()
     count: int = 1
     lines: tuple[str, ...] = ()
+    before: str = ""
 
 
 class LogNode(Record):
@@ -56,6 +58,7 @@ class LogReport(Record):
         source: Where it came from.
         lines: Number of lines read.
         tensorrt: Version of TensorRT, where the log tells it.
+        command: The command that was run, where the log tells it; empty where not.
         findings: Errors first, then warnings, then infos, each in the order of the log.
         nodes: What the names in `findings` stand for; None without a model.
         model_nodes: Number of nodes in the model, bodies included; None without a model.
@@ -65,5 +68,6 @@ class LogReport(Record):
     lines: int
     tensorrt: str | None
     findings: tuple[LogFinding, ...]
+    command: str = ""
     nodes: tuple[LogNode, ...] | None = None
     model_nodes: int | None = None

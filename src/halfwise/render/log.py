@@ -7,6 +7,7 @@ from halfwise.render.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.render.wording import clean, count, listed, sentence, shorten
 
 _TITLES: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Infos"}
+_CONSTRAINTS = ("--layerPrecisions", "--layerOutputTypes")
 _MOST_UNKNOWN = 20
 """Kinds of unknown lines that are printed of each severity; the rest is counted (see --json)."""
 
@@ -18,7 +19,8 @@ def explained(log: LogReport) -> Report:
     for severity, title in _TITLES.items():
         lines = [line for f in known if f.severity == severity for line in _lines(f)]
         parts.append(Lines(title, tuple(lines)) if lines else None)
-    parts.insert(2, _unknown([f for f in log.findings if f.kind == "unknown"]))
+    parts.insert(0, _command(log))
+    parts.insert(3, _unknown([f for f in log.findings if f.kind == "unknown"]))
     parts.append(_nodes(log))
     about = [sentence(log.source), count(log.lines, "line")]
     if log.tensorrt:
@@ -26,6 +28,19 @@ def explained(log: LogReport) -> Report:
     return Report(
         _title(log), None, " · ".join(about), tuple(part for part in parts if part is not None)
     )
+
+
+def _command(log: LogReport) -> Lines | None:
+    if not log.command:
+        return None
+    lines = [clean(log.command)]
+    if any(option in log.command for option in _CONSTRAINTS):
+        version = clean(log.tensorrt or "V")
+        lines.append(
+            "Pipe this line into `halfwise constraints check - --model MODEL "
+            f"--trt-version {version}`: it tells what trtexec makes of its constraints."
+        )
+    return Lines("What was run", tuple(lines), whole=True)
 
 
 def _title(log: LogReport) -> str:
@@ -45,6 +60,10 @@ def _lines(finding: LogFinding) -> Iterator[str]:
     yield f"{sentence(finding.sentence)}{often}"
     if finding.nodes:
         yield f"  → At: {listed(finding.nodes)}."
+    elif finding.before:
+        yield "  → The log does not tell at which layer; --verbose does."
+    if finding.before:
+        yield f"  → The last line before: {sentence(finding.before)}"
     if finding.hint:
         yield f"  → {sentence(finding.hint)}"
     if finding.severity == "error" and finding.source:

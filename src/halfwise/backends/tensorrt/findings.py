@@ -32,6 +32,7 @@ class Entry:
     nodes: dict[str, None] = field(default_factory=dict)
     count: int = 0
     lines: list[str] = field(default_factory=list)
+    before: str = ""
 
     def heard(self, raw: str) -> None:
         """Count a line."""
@@ -50,6 +51,7 @@ class Entry:
             nodes=tuple(map(NodeName, self.nodes)),
             count=self.count,
             lines=tuple(self.lines),
+            before=self.before[:_LONGEST],
         )
 
 
@@ -95,6 +97,20 @@ class Findings:
         """Add what a line lists, as `name` does."""
         self.name(kind, names_in(listed))
 
+    def stopped(self, kind: str, at: str, before: str) -> None:
+        """Say where the process was that ended by itself, in the last finding of `kind`.
+
+        Args:
+            kind: The finding's.
+            at: The layer that was built, as TensorRT calls it; "" where the log does not tell.
+            before: The last line before it ended.
+        """
+        self.name_last(kind, at)
+        for entry in reversed(self._entries.values()):
+            if entry.kind == kind:
+                entry.before = before.strip()
+                return
+
     def records(self) -> tuple[LogFinding, ...]:
         """Return the findings: errors first, then warnings, then infos."""
         kinds = {entry.kind for entry in self._entries.values()}
@@ -106,6 +122,7 @@ class Findings:
                 (entry.kind, entry.severity, entry.sentence),
                 Entry(entry.kind, entry.severity, entry.sentence, entry.hint, entry.source),
             )
+            whole.before = whole.before or entry.before
             whole.nodes |= entry.nodes
             whole.count += entry.count
             whole.lines += entry.lines[: _MOST_LINES - len(whole.lines)]

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import BinaryIO, NamedTuple
 
 from halfwise.backends.tensorrt.findings import Findings
-from halfwise.backends.tensorrt.messages import KNOWN, Message
+from halfwise.backends.tensorrt.messages import KNOWN, STOPPED, Message
 from halfwise.backends.tensorrt.parser_errors import ParserErrors
 from halfwise.errors import CaseError
 from halfwise.records import LogFinding
@@ -55,6 +55,17 @@ _VERSION = re.compile(
     r"TensorRT v(?P<major>\d\d?)(?P<minor>\d\d?)(?P<patch>\d\d)\]"
     r"|TensorRT version: (?P<plain>[\d.]+\d)"
 )
+_COMMAND = re.compile(
+    r"RUNNING TensorRT\.trtexec[^#]*# (?P<trtexec>.+)"
+    r"|RUNNING \| Command: (?P<polygraphy>.+)"
+    r"|(?:core dumped\)|Killed|Aborted|Segmentation fault)\s+(?P<shell>\S*trtexec\s.+)"
+)
+_AT = re.compile(
+    r"(?:Computing costs for|Timing Runner:|Autotuning Op|Parsing node:|Building layer:?) "
+    r"(?P<layer>.+?)(?: \([A-Za-z]\w*\[\w+\]\)| \[\w+\])?(?: [*=-]+)?$"
+)
+"""Where a builder says which layer it is at."""
+_CODE = re.compile(r"\bError Code:? ?\d+|\bError\[\d+\]")
 _LAYERNORM = "layernorm-fp16"
 _AFFECTED = re.compile(r"^\s*List of affected weights: (?P<names>.*)")
 
@@ -104,12 +115,15 @@ class Explainer:
     Attributes:
         lines: How many lines it took.
         tensorrt: Version of TensorRT, once a line told it.
+        command: The command that was run, once a line told it; empty before.
     """
 
     def __init__(self) -> None:
         """Start with nothing."""
         self.lines = 0
         self.tensorrt: str | None = None
+        self.command = ""
+        self._at = self._before = ""
         self._found = Findings()
         self._parser = ParserErrors(self._found)
         self._weights: tuple[str, ...] = ()
@@ -122,6 +136,7 @@ class Explainer:
         own = split_line(first)
         severity = own.severity or _SEVERITY.get(severity.lower(), "")
         self._take(LogLine(severity, own.text), text)
+        self._before = first if own.text else self._before
         for raw in rest:
             self._take(split_line(raw), raw)
         self.lines += 1 + len(rest)
@@ -133,9 +148,11 @@ class Explainer:
     def _take(self, line: LogLine, raw: str) -> None:
         if not line.text:
             return
-        self._note_version(line.text)
+        self._note_call(line.text)
         if self._parser.take(line.text, raw, _known):
             return
+        if at := _AT.search(line.text):
+            self._at = at["layer"]
         if line.severity == "verbose":
             self._take_names(line.text)
             return
@@ -144,11 +161,15 @@ class Explainer:
             self._take_known(*found, raw)
         elif line.severity in ("error", "warning"):
             self._found.keep("error" if line.severity == "error" else "warning", line.text, raw)
+        elif _CODE.search(line.text):
+            self._found.keep("error", line.text, raw)
 
     def _take_known(self, message: Message, match: re.Match[str], raw: str) -> None:
         groups = match.groupdict()
         names = self._found.add(message, match, raw)
         self._names_follow = message.kind == _LAYERNORM and "Detected" in match[0] and not names
+        if message.kind in STOPPED:
+            self._found.stopped(message.kind, self._at, self._before)
         if message.kind == "weights" and groups.get("layer"):
             self._weights = names
         elif message.kind.startswith("weights-") and "quantity" not in groups:
@@ -162,7 +183,9 @@ class Explainer:
             self._found.name_last(_LAYERNORM, text)
         self._names_follow = False
 
-    def _note_version(self, text: str) -> None:
+    def _note_call(self, text: str) -> None:
+        if not self.command and (called := _COMMAND.search(text)):
+            self.command = next(group for group in called.groups() if group).strip()
         if self.tensorrt is None and (found := _VERSION.search(text)):
             parts = found["major"], found["minor"], found["patch"]
             self.tensorrt = found["plain"] or ".".join(str(int(part)) for part in parts)

@@ -73,6 +73,14 @@ BUILDING = (
         f"{ISSUES}3748",
     ),
     Message(
+        "reformatting",
+        "warning",
+        r"No implementation obeys reformatting-free rules",
+        "The engine changes the layout or type of its inputs or outputs, which costs some time.",
+        "Harmless for the result; other --inputIOFormats and --outputIOFormats may save it.",
+        f"{ISSUES}2136",
+    ),
+    Message(
         "not-built",
         "error",
         r"[Ee]ngine could not be created|Building engine failed|Failed to create engine"
@@ -95,7 +103,8 @@ BUILDING = (
         "assertion",
         "error",
         r"Error Code \d+: Internal Error \(Assertion |Unexpected exception"
-        r"|Unexpected Internal Error",
+        r"|Unexpected Internal Error"
+        r"|(?i:^\S+: \S+:\d+: (?:.*: )?assertion\b.*failed)",
         "A check inside TensorRT failed.",
         _FAULT,
         f"{ISSUES}2453",
