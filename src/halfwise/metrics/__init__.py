@@ -23,7 +23,7 @@ from halfwise.metrics.measures import (
     totals,
 )
 from halfwise.metrics.relative import finite_relative_rms, relative_error
-from halfwise.metrics.task import BUILT_IN, Metric, metric_loss, resolve
+from halfwise.metrics.task import BUILT_IN, Metric, metric_loss, resolve, rises, usual
 
 __all__ = [
     "BUILT_IN",
@@ -42,5 +42,7 @@ __all__ = [
     "metric_loss",
     "relative_error",
     "resolve",
+    "rises",
     "totals",
+    "usual",
 ]

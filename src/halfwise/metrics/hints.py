@@ -17,6 +17,13 @@ from halfwise.records import Criterion
 
 _LOOKED_AT = 8
 """Samples looked at: enough to tell a mask from a feature map, and cheap for large outputs."""
+_CLASSES = ("logit", "prob", "score", "class", "cls", "softmax", "pred")
+"""Words in the names of outputs that are one number per class."""
+_VECTORS = ("embed", "feat", "hidden", "pool", "latent", "vector", "repr", "token", "encod")
+"""Words in the names of outputs that are a place in a space."""
+_SPACE = 32
+"""Spaces have dimensions in multiples of it; sets of classes rarely do."""
+_FEWEST_CLASSES = 10
 _SUM_SLACK = 1e-2
 """How far a row of probabilities may be from 1: FP16 and BF16 outputs round every class."""
 
@@ -27,7 +34,8 @@ def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tupl
     Looks for, in this order: integers and Booleans (judged by agreement); boxes next to scores, in
     one output or in two (a detection metric); class probabilities and logits (top1); single-channel
     maps in [0, 1] (mask-iou); two-channel maps (epe). Non-finite values match nothing that is told
-    by its values. Unit-length rows are an embedding, not logits.
+    by its values. Logits are told from embeddings by the output's name; without a telling name,
+    rows of equal length, or of a multiple of 32 numbers, may be either, and nothing is said.
 
     Args:
         criterion: As the user gave it, before `effective`.
@@ -85,7 +93,7 @@ def _float_hint(name: str, arrays: Sequence[NDArray[np.float64]]) -> str | None:
             f"Output {name!r} looks like class probabilities ({shape}, rows sum to 1): if only the "
             "predicted class matters, judge it with --metric top1."
         )
-    if all(map(_is_logits, arrays)):
+    if _are_logits(name, arrays):
         return (
             f"Output {name!r} looks like class scores ({shape}): if only the predicted class "
             "matters, judge it with --metric top1."
@@ -99,6 +107,11 @@ def _float_hint(name: str, arrays: Sequence[NDArray[np.float64]]) -> str | None:
         return (
             f"Output {name!r} has the shape of optical flow ({shape}, two channels): if it is one, "
             "judge it in pixels with --metric epe."
+        )
+    if all(map(_is_flow, map(_channels_first, arrays))):
+        return (
+            f"Output {name!r} has the shape of optical flow in NHWC ({shape}, two channels last): "
+            "if it is one, judge it in pixels with --metric file.py:function; epe takes NCHW."
         )
     return None
 
@@ -118,12 +131,25 @@ def _is_probabilities(array: NDArray[np.float64]) -> bool:
     return bool(np.all(np.abs(array.sum(axis=-1) - 1) <= _SUM_SLACK))
 
 
-def _is_logits(array: NDArray[np.float64]) -> bool:
-    array = _without_trailing_ones(array)
-    if array.ndim != 2 or array.shape[-1] < 10:
+def _are_logits(name: str, arrays: Sequence[NDArray[np.float64]]) -> bool:
+    """Tell class scores [N, classes] from embeddings [N, dimensions]."""
+    rows = [_without_trailing_ones(array) for array in arrays]
+    if any(array.ndim != 2 or array.shape[-1] < _FEWEST_CLASSES for array in rows):
         return False
-    unit_length = np.abs(np.linalg.norm(array, axis=-1) - 1) <= _SUM_SLACK
-    return not np.all(unit_length)
+    if any(word in name.lower() for word in _VECTORS):
+        return False
+    if any(word in name.lower() for word in _CLASSES):
+        return True
+    lengths = np.concatenate([np.linalg.norm(array, axis=-1) for array in rows])
+    mean, other = lengths.mean(), {array.tobytes() for array in rows}
+    if abs(mean - 1) <= _SUM_SLACK or (len(other) > 1 and np.ptp(lengths) <= _SUM_SLACK * mean):
+        return False
+    return bool(rows[0].shape[-1] % _SPACE)
+
+
+def _channels_first(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return NHWC as NCHW; what has not four axes as it is."""
+    return np.moveaxis(array, -1, 1) if array.ndim == 4 else array
 
 
 def _without_trailing_ones(array: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from halfwise.metrics import usual
 from halfwise.records import (
     BuildOutcome,
     EngineResult,
@@ -251,7 +252,8 @@ def _row(result: EngineResult, base: float) -> tuple[str, ...]:
             number(largest(verdict, measures[1])),
             number(largest(verdict, measures[2])),
         )
-        metric = "" if verdict.metric is None else f"{verdict.metric.candidate:.6g}"
+        score = verdict.metric
+        metric = "" if score is None else f"{usual(score.name, score.candidate):.6g}"
     times = ("", "", "")
     if latency is not None:
         ratio = f"{latency.median_ms / base:.2f}" if base else ""

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from halfwise.metrics import effective
+from halfwise.metrics import effective, rises, usual
 from halfwise.records import (
     AdjustedConstant,
     Criterion,
@@ -93,7 +93,8 @@ def _allowed(criterion: Criterion) -> str:
     holds = effective(criterion)
     if holds.metric is not None:
         whose = f" by default ({holds.drop_source})" if holds.drop_source else ""
-        return f"{sentence(holds.metric)} may fall by {number(holds.metric_drop)}{whose}"
+        may = "may rise by" if rises(holds.metric) else "may fall by"
+        return f"{sentence(holds.metric)} {may} {number(holds.metric_drop)}{whose}"
     limits = {
         "max abs ≤": holds.max_abs,
         "rel max ≤": holds.rel_max,
@@ -130,8 +131,10 @@ def _wrong(verdict: Verdict) -> Iterator[str]:
     if broken:
         yield f"{len(broken)} of {total} with NaN or infinite values: {listed(broken)}."
     if verdict.metric is not None and not verdict.metric.passed:
-        before, after = verdict.metric.reference, verdict.metric.candidate
-        yield f"{sentence(verdict.metric.name)} falls from {before:.6g} to {after:.6g}."
+        name, score = verdict.metric.name, verdict.metric
+        before, after = usual(name, score.reference), usual(name, score.candidate)
+        changes = "rises" if rises(name) else "falls"
+        yield f"{sentence(name)} {changes} from {before:.6g} to {after:.6g}."
     wrong = [n for n, e in verdict.outputs.items() if not e.passed and not e.nonfinite]
     if wrong and verdict.metric is None:
         yield f"{len(wrong)} of {total} out of tolerance: {listed(wrong)}."
@@ -202,12 +205,15 @@ def _metric(run: Run) -> Lines | None:
     result = run.verdict.metric
     if result is None:
         return None
-    figures = [f"{result.reference:.6g} in FP32"]
+    name = result.name
+    figures = [f"{usual(name, result.reference):.6g} in FP32"]
     if run.plan is not None and run.baseline is not None and run.baseline.metric is not None:
-        figures.append(f"{run.baseline.metric.candidate:.6g} {_baseline(run.plan)}")
-    figures.append(f"{result.candidate:.6g} {'candidate' if run.plan is None else 'mixed'}")
-    drop = f"a drop of {number(result.allowed_drop)} is allowed"
-    return Lines("Task metric", (f"{sentence(result.name)}: {', '.join(figures)}; {drop}.",))
+        baseline = usual(name, run.baseline.metric.candidate)
+        figures.append(f"{baseline:.6g} {_baseline(run.plan)}")
+    whose = "candidate" if run.plan is None else "mixed"
+    figures.append(f"{usual(name, result.candidate):.6g} {whose}")
+    drop = f"a {'rise' if rises(name) else 'drop'} of {number(result.allowed_drop)} is allowed"
+    return Lines("Task metric", (f"{sentence(name)}: {', '.join(figures)}; {drop}.",))
 
 
 def _figures(run: Run) -> Lines:

@@ -14,7 +14,16 @@ from halfwise.case import Samples
 from halfwise.errors import CaseError
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.roles import is_float
-from halfwise.metrics import Excess, Metric, OutputMeasure, Outputs, metric_loss, totals
+from halfwise.metrics import (
+    Excess,
+    Metric,
+    OutputMeasure,
+    Outputs,
+    metric_loss,
+    rises,
+    totals,
+    usual,
+)
 from halfwise.records import (
     Criterion,
     IntermediateNonfinite,
@@ -218,9 +227,12 @@ def _reasons(
                 f"(worst sample {error.worst_sample})"
             )
     if score is not None and not score.passed:
+        name = score.name
+        before, after = usual(name, score.reference), usual(name, score.candidate)
+        moved, way = ("rose", "rise") if rises(name) else ("fell", "drop")
         reasons.append(
-            f"{score.name} fell from {score.reference:.6g} to {score.candidate:.6g}; "
-            f"a drop of {score.allowed_drop:.3g} is allowed"
+            f"{name} {moved} from {before:.6g} to {after:.6g}; a {way} of "
+            f"{score.allowed_drop:.3g} is allowed"
         )
     return tuple(reasons)
 

@@ -54,6 +54,7 @@ def hints(**outputs: NDArray[Any]) -> tuple[str, ...]:
         (unit(1, 1, 16, 16), "--metric mask-iou"),
         (unit(1, 16, 16, 1), "--metric mask-iou"),
         (8 * normal(1, 2, 16, 16), "--metric epe"),
+        (8 * normal(1, 16, 16, 2), "optical flow in NHWC"),
         (yolo(80), "--metric file.py:function"),
         (yolo(1).swapaxes(-1, -2), "--metric file.py:function"),
         (detr_like_end_to_end(), "--metric file.py:function"),
@@ -73,6 +74,9 @@ def test_what_each_output_brings(array: NDArray[Any], expected: str) -> None:
     "array",
     [
         embedding(3, 512),
+        embedding(3, 500),
+        normal(1, 512),
+        normal(4, 2048, 1, 1),
         normal(1, 5),
         normal(1, 197, 768),
         normal(1, 64, 16, 16),
@@ -107,6 +111,23 @@ def test_four_values_per_row_alone_are_no_boxes() -> None:
     assert hints(rotation=normal(8, 4)) == ()
     (hint,) = hints(rotation=normal(8, 4), kind=softmax(8, 10))
     assert "'kind'" in hint
+
+
+@pytest.mark.parametrize("name", ["embeddings", "pooler_output", "image_features"])
+def test_what_is_called_a_vector_is_no_class_score(name: str) -> None:
+    assert hints(**{name: normal(2, 1000)}) == ()
+
+
+@pytest.mark.parametrize("name", ["logits", "class_scores", "pred"])
+def test_what_is_called_a_score_is_one_whatever_its_size(name: str) -> None:
+    (hint,) = hints(**{name: normal(2, 512)})
+    assert "class scores" in hint
+
+
+def test_rows_of_one_length_on_all_samples_may_be_an_embedding() -> None:
+    samples = [{"y": 7 * embedding(1, 1000)} for _ in range(3)]
+    assert criterion_hints(Criterion(), samples) == ()
+    assert "class scores" in criterion_hints(Criterion(), [{"y": 7 * normal(1, 1000)}] * 2)[0]
 
 
 def test_every_output_brings_its_own() -> None:

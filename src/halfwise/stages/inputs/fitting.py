@@ -172,8 +172,28 @@ def check_fixed_axes(shape: tuple[int, ...], spec: InputSpec, where: str, hint: 
             raise CaseError(
                 f"{where}: input '{spec.name}' is {format_shape(shape)}, with axis {axis} of "
                 f"length {found}, expected {format_shape(spec.shape)}.",
-                hint or "Resize or crop the data, or export the model with that axis dynamic.",
+                _layout_hint(shape, spec)
+                or hint
+                or "Resize or crop the data, or export the model with that axis dynamic.",
             )
+
+
+def _layout_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
+    """Help those whose channels are last where the model takes them first, or the other way."""
+    if len(shape) not in (3, 4):
+        return ""
+    batch, image = shape[:-3], shape[-3:]
+    ways = (("HWC", "CHW", "-1, -3", (2, 0, 1)), ("CHW", "HWC", "-3, -1", (1, 2, 0)))
+    for own, wanted, axes, order in ways:
+        moved = (*batch, *(image[i] for i in order))
+        pairs = zip(spec.shape, moved, strict=True)
+        if all(not isinstance(size, int) or size == found for size, found in pairs):
+            n = "N" if batch else ""
+            return (
+                f"The data are {n}{own} and the model takes {n}{wanted}: transpose them, "
+                f"np.moveaxis(x, {axes})."
+            )
+    return ""
 
 
 def fit_sample(
