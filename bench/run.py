@@ -29,6 +29,7 @@ from bench import (
     large,
     lint,
     modernize,
+    noise,
     onnx_backend,
     overhead,
     peers,
@@ -64,6 +65,7 @@ BENCHES: Mapping[str, Measure] = {
     "modernize": modernize.measure,
     "export_torch": export_torch.measure,
     "preprocessing": preprocessing.measure,
+    "noise": noise.measure,
     "cuda": cuda.measure,
     "peers": peers.measure,
 }

@@ -93,6 +93,23 @@ class Column(Sequence[NDArray[Any]]):
 
 
 @dataclass(frozen=True)
+class MadeUp:
+    """An input whose values look made up instead of recorded.
+
+    Attributes:
+        input: Its name.
+        kind: "normal" or "uniform" noise, or "constant".
+        mean: Mean of the elements that were looked at.
+        deviation: Their standard deviation.
+    """
+
+    input: str
+    kind: Literal["normal", "uniform", "constant"]
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
 class Case:
     """What a run is about.
 
@@ -104,7 +121,8 @@ class Case:
         metric: The task metric that `criterion.metric` names, or None.
         notes: What was understood of the model and the inputs, and warnings about them.
         data_sha256: Hash of all samples.
-        real: False for random inputs.
+        real: False for random inputs, and for noise in a file.
+        made_up: Inputs that look made up; empty for random ones.
         stored: What the user's file stores in FP16 or BF16.
     """
 
@@ -116,6 +134,7 @@ class Case:
     notes: tuple[str, ...]
     data_sha256: str
     real: bool = True
+    made_up: tuple[MadeUp, ...] = ()
     stored: Stored = field(default_factory=Stored)
 
 

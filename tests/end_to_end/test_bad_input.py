@@ -291,6 +291,24 @@ def test_random_inputs_are_not_real_data(call, files):
     assert any("random" in warning for warning in allowed.record["warnings"])
 
 
+@pytest.mark.parametrize("draw", ["normal", "uniform"])
+def test_noise_in_a_file_is_judged_as_the_word_random(call, files, draw):
+    with np.load(files[1]) as given:
+        shape = (200, *given["x"].shape[1:])
+    noise = getattr(np.random.default_rng(0), draw)(0, 1, shape).astype(np.float32)
+    np.savez("noise.npz", x=noise)
+    ended = call(*fixing(files[0], "noise.npz"))
+    assert ended.code == 10
+    (reason,) = ended.record["verdict"]["reasons"]
+    assert "not on real data" in reason
+    assert "--allow-random" in reason
+    allowed = call(
+        *("fix", files[0], "--inputs", "noise.npz", "-o", "allowed", "--allow-random"),
+        folder="allowed",
+    )
+    assert allowed.code == 0
+
+
 def test_random_inputs_are_repeatable(call, files):
     hashes = []
     for i, seed in enumerate((1, 1, 2)):

@@ -1,5 +1,6 @@
 """Load what the user named into a case."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,14 @@ from halfwise.graph.sizes import declared_axes
 from halfwise.graph.widen import Stored, widened
 from halfwise.metrics import BUILT_IN, Metric, resolve
 from halfwise.records import Criterion, Run
+from halfwise.render.made_up import warning
 from halfwise.render.wording import count
 from halfwise.stages.inputs import (
     InputSpec,
     LoadedSamples,
     hash_each,
     hash_together,
+    judge_inputs,
     load_function,
     load_labels,
     load_samples,
@@ -27,6 +30,7 @@ from halfwise.stages.inputs import (
     split_heldout,
     unseen,
 )
+from halfwise.stages.inputs.spec import WARNING
 from halfwise.store import read_run
 
 RANDOM = "random"
@@ -56,10 +60,11 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
     loaded = load_inputs(data.inputs, specs, data)
     samples = _labelled(loaded.samples, data.labels)
     notes = [*_storage_notes(stored), *loaded.notes]
-    heldout = samples.select(())
+    heldout, made_up, real = samples.select(()), loaded.made_up, loaded.real
     if data.heldout is not None:
         separate = load_inputs(data.heldout, specs, data)
         heldout = _labelled(separate.samples, data.heldout_labels)
+        made_up, real = tuple(dict.fromkeys((*made_up, *separate.made_up))), real and separate.real
         notes += [f"held out: {note}" for note in separate.notes]
     elif split:
         samples, heldout = split_heldout(samples)
@@ -79,7 +84,8 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
         metric=metric,
         notes=tuple(dict.fromkeys(notes)),
         data_sha256=hash_together((*searched, *(judged[i] for i in chosen))),
-        real=not (_is_random(data.inputs) or _is_random(data.heldout)),
+        real=real,
+        made_up=made_up,
         stored=stored,
     )
 
@@ -123,19 +129,18 @@ def _copies_note(copies: int, heldout: int) -> str:
     )
 
 
-def _is_random(inputs: Inputs | None) -> bool:
-    return isinstance(inputs, str) and inputs == RANDOM
-
-
 def load_inputs(inputs: Inputs, specs: list[InputSpec], data: Data) -> LoadedSamples:
-    """Return the samples that `inputs` names, or random ones.
+    """Return the samples that `inputs` names, or random ones, and whether they look real.
 
     Raises:
         CaseError, UsageError: they cannot be used.
     """
-    if _is_random(inputs):
+    if isinstance(inputs, str) and inputs == RANDOM:
         return random_samples(specs, seed=data.seed)
-    return load_samples(inputs, specs, preprocess=data.preprocess)
+    loaded = load_samples(inputs, specs, preprocess=data.preprocess)
+    made_up, real = judge_inputs(loaded.samples, specs)
+    notes = (*loaded.notes, *(f"{WARNING}{warning(found)}" for found in made_up))
+    return replace(loaded, notes=notes, made_up=made_up, real=real)
 
 
 def _labelled(samples: Samples, labels: Path | None) -> Samples:

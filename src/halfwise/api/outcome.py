@@ -22,10 +22,10 @@ from halfwise.records import (
     RunKind,
     Verdict,
 )
+from halfwise.render.made_up import not_real
 from halfwise.render.wording import count
 
 PACKAGES = ("halfwise", "onnx", "onnx-ir", "numpy", "ml-dtypes", "scipy")
-NOT_REAL = "the inputs are random, so this says nothing: not on real data"
 
 
 def fix_run(
@@ -127,11 +127,12 @@ def unsearched_run(
 def final_verdict(
     verdict: Verdict, case: Case, request: Request, hints: tuple[str, ...]
 ) -> Verdict:
-    """Return the verdict with hints; one on random inputs fails unless these were allowed."""
+    """Return the verdict with hints; one on inputs that are not real fails unless allowed."""
     verdict = verdict.model_copy(update={"hints": (*hints, *_weak_pass(verdict))})
     if case.real or request.data.allow_random:
         return verdict
-    return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, NOT_REAL)})
+    reasons = (*verdict.reasons, not_real(case.made_up))
+    return verdict.model_copy(update={"passed": False, "reasons": reasons})
 
 
 def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
@@ -205,7 +206,7 @@ def _next_step(
     verdict: Verdict, case: Case, fixed: Fixed, profiles: tuple[Profile, ...], out: Path | None
 ) -> tuple[str, ...]:
     if not verdict.passed:
-        return _after_failure(verdict, fixed.search.exhausted)
+        return _after_failure(verdict, case, fixed.search.exhausted)
     if verdict.level == "engine":
         return _engine_next(out)
     return (
@@ -228,7 +229,7 @@ def _engine_next(out: Path | None) -> tuple[str, ...]:
     )
 
 
-def _after_failure(verdict: Verdict, exhausted: bool) -> tuple[str, ...]:
+def _after_failure(verdict: Verdict, case: Case, exhausted: bool) -> tuple[str, ...]:
     lines = []
     if verdict.level == "engine":
         lines.append("Let the search for a plan use more builds: --max-builds N.")
@@ -236,7 +237,7 @@ def _after_failure(verdict: Verdict, exhausted: bool) -> tuple[str, ...]:
         lines.append("Give the search more time: --time-budget SECONDS.")
     if not verdict.unseen:
         lines.append("Give more samples, or a second set with --heldout DATA.")
-    if NOT_REAL in verdict.reasons:
+    if not case.real:
         lines.append("Give real inputs; --allow-random accepts a verdict without.")
     lines += [
         "Check that the tolerance fits the task: --rel-max, --snr-db, or a task metric with "

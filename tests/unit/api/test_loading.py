@@ -125,6 +125,21 @@ def test_random_samples_are_not_real_wherever_they_stand(ill):
     assert not case.real
 
 
+@pytest.mark.parametrize("where", ["inputs", "heldout"])
+def test_noise_is_no_more_real_for_being_in_a_file(ill, where):
+    shape = ill.inputs["x"].shape
+    noise = {"x": np.random.default_rng(0).standard_normal((500, *shape[1:])).astype(np.float32)}
+    case = load(ill, **{where: noise})
+    assert not case.real
+    assert [found.kind for found in case.made_up] == ["normal"]
+    assert any(
+        note.removeprefix("held out: ").startswith(
+            "warning: input 'x' looks like standard normal noise (mean "
+        )
+        for note in case.notes
+    )
+
+
 def test_metrics_are_found(ill, tmp_path):
     assert load(ill).metric is None
     assert load(ill, Criterion(metric="psnr")).metric is not None

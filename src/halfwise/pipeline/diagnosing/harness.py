@@ -10,6 +10,7 @@ from halfwise.pipeline.diagnosing.pipelines import pipelines
 from halfwise.pipeline.diagnosing.subject import Subject
 from halfwise.records import FrozenSize, Rung, Sign
 from halfwise.render.frozen import frozen_advice, frozen_cause
+from halfwise.render.made_up import not_real
 from halfwise.render.wording import count, number
 from halfwise.stages.frozen import frozen_size
 
@@ -85,18 +86,19 @@ def _insists(frozen: FrozenSize, signs: list[Sign]) -> Rung:
 
 
 def _told(subject: Subject) -> Iterator[Sign]:
-    """Yield how the inputs were read; what looks made up is an error unless it is allowed."""
+    """Yield how the inputs were read; that they are not real is an error unless it is allowed."""
     severity: Literal["warning", "error"] = "warning" if subject.allow_random else "error"
     if not subject.case.real:
-        yield Sign(severity=severity, text="The inputs are random: they say nothing of real data.")
+        yield Sign(severity=severity, text=_sentence(not_real(subject.case.made_up)))
     for note in subject.case.notes:
         if not note.startswith(_WARNING):
-            yield Sign(severity="info", text=f"{note[0].upper()}{note[1:]}.")
+            yield Sign(severity="info", text=_sentence(note))
             continue
-        text = note.removeprefix(_WARNING)
-        looks = " looks " in text
-        told = f"{text[0].upper()}{text[1:]}."
-        yield Sign(severity=severity if looks else "warning", text=told)
+        yield Sign(severity="warning", text=_sentence(note.removeprefix(_WARNING)))
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."
 
 
 def _ranges(subject: Subject) -> Iterator[Sign]:

@@ -7,7 +7,7 @@
   by `pairs`.
 * `load_recorded` reads outputs that something else computed on the samples.
 * `load_raw` and `load_made` read raw samples, and what a pipeline made of them, without a model.
-* `noise_warnings` tells made-up data from real data.
+* `judge_inputs` tells made-up data from real data.
 * `split_heldout`, `unseen`, `hash_each`, `load_labels` and `random_samples` do the rest.
 
 User data is untrusted: nothing is unpickled. A `file.py:function` runs, as the user asked.
@@ -19,7 +19,7 @@ from halfwise.stages.inputs.hashing import hash_each, hash_together
 from halfwise.stages.inputs.labels import load_labels
 from halfwise.stages.inputs.loading import load_samples
 from halfwise.stages.inputs.made import load_made
-from halfwise.stages.inputs.noise import noise_warnings
+from halfwise.stages.inputs.noise import judge_inputs
 from halfwise.stages.inputs.raw import RawSamples, load_raw
 from halfwise.stages.inputs.recorded import fit_recorded, holds_outputs, load_recorded
 from halfwise.stages.inputs.spec import InputSpec, LoadedSamples
@@ -36,13 +36,13 @@ __all__ = [
     "hash_each",
     "hash_together",
     "holds_outputs",
+    "judge_inputs",
     "load_function",
     "load_labels",
     "load_made",
     "load_raw",
     "load_recorded",
     "load_samples",
-    "noise_warnings",
     "random_samples",
     "split_heldout",
     "unseen",

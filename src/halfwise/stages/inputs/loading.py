@@ -1,7 +1,6 @@
 """Finds out what the user gave and hands it to the loader for it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from halfwise.stages.inputs.files import ARRAY_SUFFIXES, load_array_files
 from halfwise.stages.inputs.folders import load_folder
 from halfwise.stages.inputs.images import IMAGE_SUFFIXES, load_images
 from halfwise.stages.inputs.memory import load_mapping, load_sequence, load_stream
-from halfwise.stages.inputs.noise import noise_warnings
 from halfwise.stages.inputs.polygraphy import SUFFIX, load_feeds
 from halfwise.stages.inputs.spec import InputSpec, LoadedSamples
 
@@ -31,8 +29,8 @@ def load_samples(
     """Turn what the user gave into samples.
 
     Files are read when a sample is asked for, and its values are checked then. Arrays in memory,
-    and what `file.py:function` yields, are checked here. To look for noise, and to say what was
-    understood, at most 16 samples are loaded.
+    and what `file.py:function` yields, are checked here. To say what was understood, at most 16
+    samples are loaded.
 
     Args:
         source: One of:
@@ -60,14 +58,12 @@ def load_samples(
         CaseError: The data cannot be read or does not fit the model.
     """
     if isinstance(source, str | Path):
-        loaded = _load_path(str(source), specs, preprocess)
-    elif preprocess is not None:
+        return _load_path(str(source), specs, preprocess)
+    if preprocess is not None:
         raise _misused(preprocess, "arrays in memory")
-    elif isinstance(source, Mapping):
-        loaded = load_mapping(source, specs, "inputs")
-    else:
-        loaded = load_sequence(source, specs, "inputs")
-    return replace(loaded, notes=loaded.notes + noise_warnings(loaded.samples, specs))
+    if isinstance(source, Mapping):
+        return load_mapping(source, specs, "inputs")
+    return load_sequence(source, specs, "inputs")
 
 
 def _load_path(source: str, specs: Sequence[InputSpec], preprocess: str | None) -> LoadedSamples:

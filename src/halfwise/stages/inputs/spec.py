@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from halfwise.case import Samples
+from halfwise.case import MadeUp, Samples
 
 WARNING = "warning: "
 """Start of every note that is a warning."""
@@ -45,10 +45,14 @@ class LoadedSamples:
         samples: Each maps every input name to an array of the model's own dtype and rank. Arrays
             may be views of the user's data: read them, do not write to them.
         notes: One sentence each, for the user to check; warnings start with "warning: ".
+        made_up: Inputs that look made up; empty for random ones, which are.
+        real: False for random samples, and where all that could be real looks made up.
     """
 
     samples: Samples
     notes: tuple[str, ...]
+    made_up: tuple[MadeUp, ...] = ()
+    real: bool = True
 
 
 def format_shape(shape: Sequence[int | str | None]) -> str:

@@ -46,7 +46,8 @@ def random_samples(specs: Sequence[InputSpec], count: int = 4, seed: int = 0) ->
     ]
     if any(None in s.shape or any(isinstance(axis, str) for axis in s.shape) for s in specs):
         notes.append("dynamic axes have length 1")
-    return LoadedSamples(Samples(tuple(f"random[{i}]" for i in range(count)), load), tuple(notes))
+    samples = Samples(tuple(f"random[{i}]" for i in range(count)), load)
+    return LoadedSamples(samples, tuple(notes), real=False)
 
 
 def _shape(spec: InputSpec) -> tuple[int, ...]:

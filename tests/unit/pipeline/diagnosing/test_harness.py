@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from halfwise.case import Samples
+from halfwise.case import MadeUp, Samples
 from halfwise.pipeline.diagnosing.harness import harness
 from tests.unit.stages.compare.copies import DATA
 
@@ -21,16 +23,19 @@ def test_inputs_that_are_right(subject):
 
 @pytest.mark.parametrize("allowed", [False, True])
 def test_made_up_inputs(subject, allowed):
-    note = "warning: input 'x' looks like standard normal noise"
-    for how in ({"notes": (note,)}, {"real": False}):
-        rung = harness(subject(allow_random=allowed, **how))
+    found = MadeUp(input="x", kind="normal", mean=0, deviation=1)
+    for made_up in ((found,), ()):
+        given = subject(allow_random=allowed, real=False)
+        given.case = replace(given.case, made_up=made_up)
+        rung = harness(given)
         assert rung.passed is allowed
-        severity = "warning" if allowed else "error"
-        assert any(sign.severity == severity for sign in rung.evidence)
+        assert rung.evidence[0].severity == ("warning" if allowed else "error")
+        assert ("'x'" in rung.evidence[0].text) is bool(made_up)
 
 
-def test_other_warnings_are_no_failure(subject):
-    rung = harness(subject(notes=("warning: there is a single sample",)))
+@pytest.mark.parametrize("note", ["there is a single sample", "input 'x' looks made up"])
+def test_other_warnings_are_no_failure(subject, note):
+    rung = harness(subject(notes=(f"warning: {note}",)))
     assert rung.passed
     assert rung.evidence[0].severity == "warning"
 

@@ -5,20 +5,22 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.preprocessing import StandardScaler
 
 from halfwise.case import Samples
-from halfwise.stages.inputs.noise import noise_warnings
+from halfwise.stages.inputs.noise import judge_inputs
 from halfwise.stages.inputs.spec import InputSpec
 
 RNG = np.random.default_rng(0)
 
 
-def warnings(dtype=np.float32, **inputs):
-    arrays = {name: [np.asarray(a, dtype) for a in given] for name, given in inputs.items()}
+def judged(**inputs):
+    """Return the kinds of what looks made up, and whether the data look real."""
+    arrays = {name: [np.asarray(a) for a in given] for name, given in inputs.items()}
     count = len(next(iter(arrays.values())))
     samples = Samples(
         tuple(str(i) for i in range(count)), lambda i: {name: a[i] for name, a in arrays.items()}
     )
-    specs = [InputSpec(name, np.dtype(dtype), (None,) * a[0].ndim) for name, a in arrays.items()]
-    return noise_warnings(samples, specs)
+    specs = [InputSpec(name, a[0].dtype, (None,) * a[0].ndim) for name, a in arrays.items()]
+    made_up, real = judge_inputs(samples, specs)
+    return {found.input: found.kind for found in made_up}, real
 
 
 def normalised(a):
@@ -40,8 +42,8 @@ def ranks(a):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("shape", [(1, 3, 32, 32), (1, 512), (2048,)])
 def test_standard_normal_noise_is_found(dtype, shape):
-    (warning,) = warnings(dtype, x=[RNG.standard_normal(shape) for _ in range(8)])
-    assert warning.startswith("warning: input 'x' looks like standard normal noise (mean ")
+    noise = [RNG.standard_normal(shape).astype(dtype) for _ in range(8)]
+    assert judged(x=noise) == ({"x": "normal"}, False)
 
 
 @pytest.mark.parametrize(
@@ -54,14 +56,13 @@ def test_standard_normal_noise_is_found(dtype, shape):
     ],
 )
 def test_uniform_noise_is_found(draw):
-    (warning,) = warnings(x=[draw((1, 3, 24, 24)) for _ in range(8)])
-    assert "looks like uniform noise" in warning
+    noise = [draw((1, 3, 24, 24)).astype(np.float32) for _ in range(8)]
+    assert judged(x=noise) == ({"x": "uniform"}, False)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.5])
 def test_constant_floats_are_found(value):
-    (warning,) = warnings(x=[np.full((16, 32), value)])
-    assert "all its elements are equal" in warning
+    assert judged(x=[np.full((16, 32), value)]) == ({"x": "constant"}, False)
 
 
 DIGITS = load_digits().images[:, None]
@@ -89,15 +90,45 @@ REAL = {
 
 @pytest.mark.parametrize("name", REAL)
 def test_real_data_is_not_suspected(name):
-    assert warnings(x=REAL[name]) == ()
+    assert judged(x=REAL[name]) == ({}, True)
 
 
 def test_tokens_with_a_mask_of_ones_are_not_suspected():
     tokens = [RNG.integers(0, 30000, (1, 128)) for _ in range(4)]
     ones = [np.ones((1, 128))] * 4
-    assert warnings(np.int64, ids=tokens, mask=ones) == ()
-    assert len(warnings(np.int64, ids=ones, mask=ones)) == 2
-    assert warnings(np.int64, size=[np.array([640, 480])] * 4) == ()
+    ones = [one.astype(np.int64) for one in ones]
+    assert judged(ids=tokens, mask=ones) == ({}, True)
+    assert judged(ids=ones, mask=ones) == ({"ids": "constant", "mask": "constant"}, False)
+    assert judged(size=[np.array([640, 480])] * 4) == ({}, True)
+
+
+NOISE = [RNG.standard_normal((1, 4, 32, 32)).astype(np.float32) for _ in range(4)]
+IMAGE = [smooth_image().astype(np.float32) for _ in range(4)]
+ZEROS = [np.zeros((1, 512), np.float32)] * 4
+TOKENS = [RNG.integers(0, 30000, (1, 128)) for _ in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "real"),
+    [
+        ({"left": NOISE, "right": [2 * image for image in NOISE]}, True),
+        ({"left": NOISE, "right": NOISE}, False),
+        ({"x": NOISE, "state": ZEROS}, False),
+        ({"x": IMAGE, "state": ZEROS}, True),
+        ({"pixels": NOISE, "ids": TOKENS}, False),
+        ({"ids": TOKENS, "weights": ZEROS}, True),
+        ({"sample": NOISE, "text": IMAGE}, True),
+        ({"sample": NOISE, "time": [np.array([i], np.float32) for i in range(4)]}, False),
+        ({"z": NOISE}, True),
+        ({"style_z": NOISE, "x": NOISE}, False),
+        ({"style_z": NOISE, "x": IMAGE}, True),
+        ({"latent_sample": NOISE}, True),
+        ({"fuzzy": NOISE}, False),
+    ],
+)
+def test_what_makes_the_data_noise(inputs, real):
+    """Noise in each input that could be real; but not in one that is named after it."""
+    assert judged(**inputs)[1] is real
 
 
 def test_large_inputs_are_cropped_and_many_samples_thinned():
@@ -109,6 +140,6 @@ def test_large_inputs_are_cropped_and_many_samples_thinned():
 
     samples = Samples(tuple(str(i) for i in range(100)), load)
     specs = [InputSpec("x", np.dtype(np.float32), (1, 2**20))]
-    assert len(noise_warnings(samples, specs)) == 1
+    assert judge_inputs(samples, specs)[1] is False
     assert len(loaded) == 16
     assert (loaded[0], loaded[-1]) == (0, 99)
