@@ -15,6 +15,7 @@ from halfwise.graph.sizes import declared_axes
 from halfwise.graph.widen import Stored, widened
 from halfwise.metrics import BUILT_IN, Metric, resolve
 from halfwise.records import Criterion, Run
+from halfwise.render.intake import repair_notes
 from halfwise.render.made_up import warning
 from halfwise.render.wording import count
 from halfwise.stages.inputs import (
@@ -59,7 +60,7 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
     metric = _metric(criterion)
     loaded = load_inputs(data.inputs, specs, data)
     samples = _labelled(loaded.samples, data.labels)
-    notes = [*_storage_notes(stored), *loaded.notes]
+    notes = [*repair_notes(network.repairs), *_storage_notes(stored), *loaded.notes]
     heldout, made_up, real = samples.select(()), loaded.made_up, loaded.real
     if data.heldout is not None:
         separate = load_inputs(data.heldout, specs, data)

@@ -23,8 +23,10 @@ from halfwise.graph.castlike import name_cast_types
 from halfwise.graph.constants import check_constants, drop_unused_constants
 from halfwise.graph.external import external_files, find_beside, refuse_files
 from halfwise.graph.functions import inline_functions
+from halfwise.graph.inference import checked, take_types
+from halfwise.graph.intake import Flaw, Repair, repair
 from halfwise.graph.naming import name_uniquely
-from halfwise.graph.sizes import forget_sizes, is_long_vector, open_negative_sizes
+from halfwise.graph.sizes import contradicted, declared_shapes, open_negative_sizes
 from halfwise.graph.slim import graphs_in, skeleton
 from halfwise.graph.weights import map_files, map_weights
 from halfwise.records import NodeName, TensorName
@@ -64,12 +66,14 @@ class Network:
         path: Where it came from; None for one made in memory.
         sha256: Hash of the file and its external data.
         original_names: The user's node name by halfwise's, where they differ ("" for unnamed).
+        repairs: What the file had wrong, and does no harm.
     """
 
     model: ir.Model
     path: Path | None
     sha256: str
     original_names: Mapping[NodeName, str]
+    repairs: tuple[Repair, ...] = ()
 
     def copy(self) -> ir.Model:
         """Return a copy whose graph may be changed; tensors are shared, not copied."""
@@ -140,22 +144,30 @@ def load_network(path: Path) -> Network:
         with file.open("rb") as stream:
             while block := stream.read(1 << 24):
                 digest.update(block)
-    model = _deserialise(proto, str(path))
+    repairs, model = _deserialise(proto, str(path))
     # With it goes the memory of a large one, once its weights lie in a file.
     del proto
     find_beside(model, path.parent)
-    return normalise(model, path=path, sha256=digest.hexdigest())
+    return normalise(model, path=path, sha256=digest.hexdigest(), repairs=repairs)
 
 
 def network_from_proto(proto: onnx.ModelProto) -> Network:
     """Return a model made in memory in normal form (the library's way in; same errors)."""
     refuse_files(proto)
     digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
-    return normalise(_deserialise(proto, "the model"), path=None, sha256=digest)
+    own = onnx.ModelProto()
+    own.CopyFrom(proto)
+    repairs, model = _deserialise(own, "the model")
+    return normalise(model, path=None, sha256=digest, repairs=repairs)
 
 
-def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
+def normalise(
+    model: ir.Model, *, path: Path | None, sha256: str, repairs: tuple[Repair, ...] = ()
+) -> Network:
     """Bring `model` into normal form, in place, and wrap it.
+
+    Declared sizes of computed values are claims. Sizes stay only where ONNX infers them too; the
+    names of axes stay.
 
     Raises:
         CaseError: the graph is cyclic, ill-typed, quantised or otherwise refused by the ONNX
@@ -170,22 +182,27 @@ def normalise(model: ir.Model, *, path: Path | None, sha256: str) -> Network:
         open_negative_sizes(graphs_of(model))
         passes.RemoveInitializersFromInputsPass()(model)
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-        passes.TopologicalSortPass()(model)
+        unsorted = passes.TopologicalSortPass()(model).modified
         drop_unused_constants(graphs_of(model))
         renamed = name_uniquely(model)
         _check_scopes(model)
         map_files(model)
         check_constants(graphs_of(model))
         map_weights(model)
-        _check_and_infer(model)
+        misdeclared = _check_and_infer(model)
         name_cast_types(graphs_of(model))
         drop_unused_constants(graphs_of(model))
     _refuse_quantised(model, source)
+    if unsorted:
+        repairs += (Repair(Flaw.UNSORTED),)
+    if misdeclared:
+        repairs += (Repair(Flaw.MISDECLARED, misdeclared),)
     return Network(
         model=model,
         path=path,
         sha256=sha256,
         original_names={NodeName(new): old for new, old in renamed.items()},
+        repairs=repairs,
     )
 
 
@@ -233,28 +250,14 @@ def read_proto(path: Path) -> onnx.ModelProto:
     return proto
 
 
-def _deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
-    if _is_sparse(proto):
-        raise CaseError(
-            f"{source} holds sparse constants, which are not supported.",
-            "Export it with dense constants.",
-        )
+def _deserialise(proto: onnx.ModelProto, source: str) -> tuple[tuple[Repair, ...], ir.Model]:
     try:
-        return ir.serde.deserialize_model(proto)
+        return repair(proto), ir.serde.deserialize_model(proto)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise CaseError(
             f"{source} holds a graph that cannot be read: {error.__cause__ or error}",
             "Run `python -m onnx.checker` on it, and export it again.",
         ) from error
-
-
-def _is_sparse(proto: onnx.ModelProto) -> bool:
-    graphs = [*graphs_in(proto.graph)]
-    nodes = [n for owner in (*graphs, *proto.functions) for n in owner.node]
-    # onnx-ir passes over initializers, and then misses their values; attributes it cannot read.
-    return any(graph.sparse_initializer for graph in graphs) or any(
-        a.HasField("sparse_tensor") or a.sparse_tensors for n in nodes for a in n.attribute
-    )
 
 
 def _check_scopes(model: ir.Model) -> None:
@@ -264,10 +267,13 @@ def _check_scopes(model: ir.Model) -> None:
                 raise ValueError(f"node {node.name!r} reads {value.name!r}, which nothing computes")
 
 
-def _check_and_infer(model: ir.Model) -> None:
+def _check_and_infer(model: ir.Model) -> tuple[str, ...]:
     """Run the ONNX checker and give every value the type and shape that ONNX infers.
 
     The pass of onnx-ir only logs an error, and takes a sequence of tensors for a tensor.
+
+    Returns:
+        The values that the model declares with another shape than the one inferred.
     """
     for node in model.graph.all_nodes():
         if is_standard(node, "Loop"):
@@ -275,44 +281,10 @@ def _check_and_infer(model: ir.Model) -> None:
             for condition in node.attributes["body"].as_graph().inputs[1:2]:
                 condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)
     proto = skeleton(model)[0]
-    try:
-        onnx.checker.check_model(proto, full_check=True)
-    except onnx.shape_inference.InferenceError:
-        forget_sizes(graphs_in(proto.graph))
-        onnx.checker.check_model(proto, full_check=True)
-    inferred = infer_shapes(proto, check_type=True)
-    onnx.checker.check_model(inferred)
+    declared = declared_shapes(graphs_in(proto.graph))
+    inferred = checked(proto)
     take_types(model, inferred)
-
-
-def infer_shapes(proto: onnx.ModelProto, *, check_type: bool = False) -> onnx.ModelProto:
-    """Return a graph with the types and shapes that ONNX infers, from values of constants too.
-
-    Args:
-        proto: The graph, without large tensors.
-        check_type: Raise where types contradict each other, instead of leaving them open.
-    """
-    inferred = onnx.shape_inference.infer_shapes(proto, check_type=check_type)
-    if not any(is_long_vector(info) for info in inferred.graph.value_info):
-        # Propagating values finds more shapes, but takes a long vector for a long shape: minutes.
-        inferred = onnx.shape_inference.infer_shapes(
-            inferred, check_type=check_type, data_prop=True
-        )
-    return inferred
-
-
-def take_types(model: ir.Model, inferred: onnx.ModelProto) -> None:
-    """Give every computed value of `model`, in place, its type and shape in `inferred`."""
-    types = {
-        info.name: info.type
-        for graph in graphs_in(inferred.graph)
-        for info in (*graph.input, *graph.output, *graph.value_info)
-    }
-    computed = [v for node in model.graph.all_nodes() for v in node.outputs]
-    for value in (*computed, *(v for body in model.graph.subgraphs() for v in body.inputs)):
-        if value.name in types:
-            value.type = ir.serde.deserialize_type_proto_for_type(types[value.name])
-            value.shape = ir.serde.deserialize_type_proto_for_shape(types[value.name])
+    return contradicted(declared, declared_shapes(graphs_in(inferred.graph)))
 
 
 def _refuse_quantised(model: ir.Model, source: str) -> None:

@@ -4,6 +4,7 @@ Whether the result computes the same is for the caller to check: adapters have h
 """
 
 from collections.abc import Container
+from dataclasses import replace
 
 import onnx
 import onnx_ir as ir
@@ -67,7 +68,7 @@ def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
     _return_types(network.graph, model.graph)
     _return_names(network.model, model)
     raised = normalise(model, path=network.path, sha256=network.sha256)
-    return Network(raised.model, network.path, network.sha256, network.original_names)
+    return replace(network, model=raised.model)
 
 
 def _return_constants(source: ir.Graph, graph: ir.Graph, names: Container[str | None]) -> None:

@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.errors import CaseError
+from halfwise.graph.intake import DROPPED
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.records import NodeName, TensorName
 
@@ -28,6 +29,7 @@ DATA_MOVEMENT = frozenset(
 """Operators whose float outputs are copies of input or constant elements."""
 
 _FP32_ONLY = {
+    **dict.fromkeys(DROPPED, "was dropped by ONNX, which no longer says what types it takes"),
     "BitCast": "reinterprets bits",
     "Constant": "is a constant that the model gives out",
     "MeanVarianceNormalization": "its ONNX definition adds an FP32 constant",

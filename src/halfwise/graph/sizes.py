@@ -1,6 +1,6 @@
 """Declared sizes of axes: which of them are to be believed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import onnx
 import onnx_ir as ir
@@ -30,15 +30,57 @@ def declared_axes(value: ir.Value) -> tuple[int | str | None, ...]:
     return tuple(axis if isinstance(axis, int) else axis.value for axis in value.shape)
 
 
-def forget_sizes(graphs: Iterable[onnx.GraphProto]) -> None:
-    """Drop declared sizes of computed values; wrong ones would make the rewritten model invalid.
+Axes = tuple[int | str | None, ...]
+"""A declared shape: of each axis its size, its name, or None for neither."""
 
-    ONNX Runtime passes over them: they stay behind where somebody changed the inputs' alone.
+
+def declared_shapes(graphs: Iterable[onnx.GraphProto]) -> dict[str, Axes]:
+    """Return the declared shapes of computed values, by name; none of what has no shape."""
+    return {
+        info.name: tuple(
+            getattr(d, kind) if (kind := d.WhichOneof("value")) else None for d in shape.dim
+        )
+        for graph in graphs
+        for info in (*graph.value_info, *graph.output)
+        if info.type.tensor_type.HasField("shape")
+        for shape in (info.type.tensor_type.shape,)
+    }
+
+
+def contradicted(declared: Mapping[str, Axes], inferred: Mapping[str, Axes]) -> tuple[str, ...]:
+    """Return the values whose declared rank, or one of whose sizes, is not the inferred one."""
+    return tuple(
+        name
+        for name, axes in declared.items()
+        if name in inferred
+        and (
+            len(axes) != len(inferred[name])
+            or any(
+                isinstance(a, int) and isinstance(b, int) and a != b
+                for a, b in zip(axes, inferred[name], strict=True)
+            )
+        )
+    )
+
+
+def forget_sizes(graphs: Iterable[onnx.GraphProto]) -> None:
+    """Drop declared sizes of computed values, in place; names of axes stay.
+
+    ONNX Runtime passes over wrong ones: they stay behind where somebody changed the inputs' alone.
+    Its If does not: it takes the size of an output for certain.
     """
     for graph in graphs:
         for info in (*graph.value_info, *graph.output):
             for dimension in info.type.tensor_type.shape.dim:
-                dimension.Clear()
+                dimension.ClearField("dim_value")
+
+
+def forget_shapes(graphs: Iterable[onnx.GraphProto]) -> None:
+    """Drop declared shapes of computed values, in place."""
+    for graph in graphs:
+        for info in (*graph.value_info, *graph.output):
+            if info.type.HasField("tensor_type"):
+                info.type.tensor_type.ClearField("shape")
 
 
 def is_long_vector(info: onnx.ValueInfoProto) -> bool:

@@ -20,27 +20,25 @@ from onnx_ir.passes import common as passes
 from halfwise.graph.castlike import name_cast_types
 from halfwise.graph.external import find_beside
 from halfwise.graph.functions import inline_functions
+from halfwise.graph.inference import infer_shapes, take_types
+from halfwise.graph.intake import checkable, repair
 from halfwise.graph.model import (
     REFUSALS,
     Network,
     constant_array,
     graphs_of,
-    infer_shapes,
     node_name,
     read_proto,
-    take_types,
 )
 from halfwise.graph.naming import name_uniquely
 from halfwise.graph.places import nodes_in
 from halfwise.graph.sizes import open_negative_sizes
-from halfwise.graph.slim import graphs_in, skeleton
+from halfwise.graph.slim import skeleton
 from halfwise.graph.weights import map_files
 from halfwise.records import NodeName, TensorName
 
 _PLACE = "halfwise.place"
 _SORT = "sort nodes"
-_UNKNOWN = "halfwise.unknown"
-"""Domain of operators that ONNX does not know."""
 _UNREADABLE = (*REFUSALS, OSError, NotImplementedError, AttributeError, IndexError)
 """What onnx-ir raises on files that nobody checked, beyond what it says of checked ones."""
 
@@ -113,6 +111,7 @@ def read_unchecked(path: Path) -> Unchecked:
     refusal = _refusal(path)
     with _silent():
         try:
+            repair(proto)
             model = ir.serde.deserialize_model(proto)
             unread, broken, names = _normalise(model, path)
         except _UNREADABLE as error:
@@ -188,18 +187,14 @@ def _infer(model: ir.Model) -> None:
         ValidationError: the checker refuses the graph.
     """
     proto = skeleton(model)[0]
-    for graph in graphs_in(proto.graph):
-        for node in graph.node:
-            if node.domain in ("", "ai.onnx") and not onnx.defs.has(node.op_type):
-                node.domain = _UNKNOWN
-    proto.opset_import.append(onnx.helper.make_opsetid(_UNKNOWN, 1))
     given = {tensor.name for tensor in proto.graph.initializer}
     for name, value in model.graph.initializers.items():
         if name not in given and value.const_value is None and value.dtype and value.shape:
             shape = list(value.shape.numpy())
             info = onnx.helper.make_tensor_value_info(name, value.dtype.value, shape)
             proto.graph.input.append(info)
-    onnx.checker.check_model(proto)
+    known = checkable(proto, any_operator=True)
+    onnx.checker.check_model(known)
     take_types(model, infer_shapes(proto))
 
 

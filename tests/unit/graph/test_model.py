@@ -130,32 +130,6 @@ def test_a_constant_with_too_few_bytes_is_refused():
 # --- normal form ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["initializer", "constant", "body", "function"])
-def test_sparse_constants_are_refused(place):
-    one = helper.make_tensor("k", F32, [1], [1.0])
-    where = helper.make_tensor("where", TensorProto.INT64, [1], [3])
-    sparse = helper.make_sparse_tensor(one, where, [4])
-    constant, add = node("Constant", "", "k", sparse_value=sparse), node("Add", "x k", "y")
-    if place == "initializer":
-        proto = model([add])
-        proto.graph.sparse_initializer.append(sparse)
-    elif place == "body":
-        body = helper.make_graph([add], "b", [], [info("y")], sparse_initializer=[sparse])
-        proto = model(
-            [node("If", "flag", "z", then_branch=body, else_branch=body)],
-            inputs=[info("x"), info("flag", (), TensorProto.BOOL)],
-            outputs=[info("z")],
-        )
-    elif place == "function":
-        opset = helper.make_opsetid("", 17)
-        own = helper.make_function("own", "Shift", ["x"], ["y"], [constant, add], [opset])
-        proto = model([node("Shift", "x", "y", domain="own")], functions=[own])
-    else:
-        proto = model([constant, add])
-    with pytest.raises(CaseError, match="sparse constants"):
-        network_from_proto(proto)
-
-
 def test_nodes_are_sorted_and_constants_become_initializers():
     nodes = [
         node("Add", "a c", "y", "second"),

@@ -2,7 +2,15 @@ import onnx_ir as ir
 from onnx import TensorProto, helper
 
 from halfwise.graph.model import network_from_proto
-from halfwise.graph.sizes import LONGEST_SHAPE, declared_axes, forget_sizes, is_long_vector
+from halfwise.graph.sizes import (
+    LONGEST_SHAPE,
+    contradicted,
+    declared_axes,
+    declared_shapes,
+    forget_shapes,
+    forget_sizes,
+    is_long_vector,
+)
 
 
 def info(name, shape):
@@ -34,6 +42,20 @@ def test_sizes_of_computed_values_are_forgotten_and_the_rank_stays():
     for value in (*graph.value_info, *graph.output):
         assert [d.HasField("dim_value") for d in value.type.tensor_type.shape.dim] == [False] * 2
     assert [d.dim_value for d in graph.input[0].type.tensor_type.shape.dim] == [2, 3]
+
+
+def test_shapes_of_computed_values_are_forgotten():
+    graph = relus((2, "n", None)).graph
+    assert declared_shapes([graph]) == dict.fromkeys("ty", (2, "n", None))
+    forget_shapes([graph])
+    assert declared_shapes([graph]) == {}
+    assert graph.input[0].type.tensor_type.HasField("shape")
+
+
+def test_another_rank_or_size_contradicts_and_a_name_does_not():
+    declared = {"rank": (2,), "size": (2, 3), "named": ("n", 3), "same": (None, 3), "gone": (1,)}
+    inferred = {"rank": (2, 1), "size": (2, 4), "named": (2, 3), "same": (2, 3)}
+    assert contradicted(declared, inferred) == ("rank", "size")
 
 
 def test_a_vector_may_be_a_shape_up_to_a_length():

@@ -1,0 +1,174 @@
+"""Repair what ONNX Runtime passes over and the tools of ONNX refuse, and remember what it was.
+
+Exporters and editors leave files that run although they break a rule of ONNX: a graph without a
+name, an output without a shape, sizes that the model does not compute. Declared shapes of computed
+values are claims: ONNX Runtime warns where they are wrong, and goes on.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from halfwise.graph.slim import graphs_in
+from halfwise.graph.weights import PROTOBUF_BYTES
+
+_UNKNOWN = "halfwise.unknown"
+"""Domain of operators that ONNX does not know, so that it infers nothing from them."""
+
+DROPPED = frozenset(
+    (
+        *("ATen", "Affine", "ConstantFill", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill"),
+        *("ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"),
+    )
+)
+"""Operators that ONNX 1.5 dropped as experimental (onnx/checker.cc). ONNX Runtime runs most."""
+
+
+class Flaw(Enum):
+    """What a file can have wrong without any harm to what it computes."""
+
+    NAMELESS = "a graph has no name"
+    SPARSE = "a constant is stored sparse"
+    REPEATED = "a value is described more than once"
+    SHAPELESS = "an input or output has no shape"
+    UNSORTED = "a node stands before one that it reads from"
+    MISDECLARED = "the declared shape of a value is not the one that ONNX infers"
+
+
+@dataclass(frozen=True)
+class Repair:
+    """One flaw that was repaired.
+
+    Attributes:
+        flaw: What was wrong.
+        names: The values that had it, in graph order; empty for what has no name.
+    """
+
+    flaw: Flaw
+    names: tuple[str, ...] = ()
+
+
+def repair(proto: onnx.ModelProto) -> tuple[Repair, ...]:
+    """Name graphs, make sparse constants dense and drop repeated descriptions, in place.
+
+    Values without a shape are named too; inference gives them one where it can.
+
+    Raises:
+        ValueError: a sparse constant is malformed, or too large to be dense.
+    """
+    graphs = [*graphs_in(proto.graph)]
+    for function in proto.functions:
+        graphs += [g for n in function.node for g in _bodies(n)]
+    nameless = [graph for graph in graphs if not graph.name]
+    for graph in nameless:
+        graph.name = "graph"
+    nodes = [n for owner in (*graphs, *proto.functions) for n in owner.node]
+    dense = [name for graph in graphs for name in _densify_initializers(graph)]
+    dense += [name for node in nodes for name in _densify_constant(node)]
+    ends = (*proto.graph.input, *proto.graph.output)
+    found = {
+        Flaw.SPARSE: dense,
+        Flaw.REPEATED: [name for graph in graphs for name in _drop_repeated(graph)],
+        Flaw.SHAPELESS: [info.name for info in ends if _lacks_shape(info)],
+    }
+    named = [Repair(flaw, tuple(dict.fromkeys(names))) for flaw, names in found.items() if names]
+    return (*([Repair(Flaw.NAMELESS)] if nameless else []), *named)
+
+
+def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.ModelProto:
+    """Return a graph as ONNX's checker takes it, for its nodes to be checked.
+
+    The checker demands a shape of every input and output. Outputs without one are left out, and
+    inputs become values that a node of an unknown operator gives. So are dropped operators unknown.
+
+    Args:
+        proto: The graph; not changed.
+        any_operator: Whether all operators that ONNX does not know pass.
+    """
+    checked = onnx.ModelProto()
+    checked.CopyFrom(proto)
+    graph = checked.graph
+    for node in (n for g in graphs_in(graph) for n in g.node if n.domain in ("", "ai.onnx")):
+        if node.op_type in DROPPED or (any_operator and not onnx.defs.has(node.op_type)):
+            node.domain = _UNKNOWN
+    for info in [info for info in graph.output if _lacks_shape(info)]:
+        graph.output.remove(info)
+    unshaped = [info for info in graph.input if _lacks_shape(info)]
+    for info in unshaped:
+        graph.input.remove(info)
+    if unshaped:
+        names = [info.name for info in unshaped]
+        nodes = [onnx.helper.make_node("Input", [], names, domain=_UNKNOWN), *graph.node]
+        del graph.node[:]
+        graph.node.extend(nodes)
+    checked.opset_import.append(onnx.helper.make_opsetid(_UNKNOWN, 1))
+    return checked
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        for body in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+            yield from graphs_in(body)
+
+
+def _lacks_shape(info: onnx.ValueInfoProto) -> bool:
+    return info.type.HasField("tensor_type") and not info.type.tensor_type.HasField("shape")
+
+
+def _densify_initializers(graph: onnx.GraphProto) -> Iterable[str]:
+    names = [sparse.values.name for sparse in graph.sparse_initializer]
+    graph.initializer.extend(_dense(sparse) for sparse in graph.sparse_initializer)
+    del graph.sparse_initializer[:]
+    return names
+
+
+def _densify_constant(node: onnx.NodeProto) -> Iterable[str]:
+    sparse = [a for a in node.attribute if a.HasField("sparse_tensor")]
+    if node.op_type != "Constant" or not sparse:
+        return ()
+    (attribute,) = sparse
+    dense = onnx.helper.make_attribute("value", _dense(attribute.sparse_tensor))
+    attribute.CopyFrom(dense)
+    return list(node.output)
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
+    """Return the tensor that a sparse one stands for: zero wherever it says nothing.
+
+    Indices are int64[n] into the flattened tensor, or int64[n, rank] (ONNX IR, SparseTensorProto).
+    """
+    name, shape = sparse.values.name, tuple(sparse.dims)
+    too_large = prod(shape) * 8 > PROTOBUF_BYTES
+    if too_large or sparse.values.data_location == onnx.TensorProto.EXTERNAL:
+        why = f"it has {prod(shape):.3g} elements" if too_large else "its data is in another file"
+        raise ValueError(f"sparse constant {name!r} cannot be made dense: {why}")
+    values, indices = map(onnx.numpy_helper.to_array, (sparse.values, sparse.indices))
+    try:
+        return onnx.numpy_helper.from_array(_scattered(values, indices, shape), name)
+    except (ValueError, IndexError) as error:
+        raise ValueError(f"sparse constant {name!r} cannot be made dense: {error}") from None
+
+
+def _scattered(
+    values: NDArray[np.generic], indices: NDArray[np.generic], shape: tuple[int, ...]
+) -> NDArray[np.generic]:
+    dense = np.zeros(shape, values.dtype)
+    places = tuple(indices.T) if indices.ndim == 2 else (indices,)
+    flat = np.ravel_multi_index(places, shape) if indices.ndim == 2 else indices
+    dense.reshape(-1)[flat] = values
+    return dense
+
+
+def _drop_repeated(graph: onnx.GraphProto) -> Iterable[str]:
+    seen: dict[str, onnx.ValueInfoProto] = {}
+    repeated = [v.name for v in graph.value_info if seen.setdefault(v.name, v) is not v]
+    if repeated:
+        kept = list(seen.values())
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+    return repeated

@@ -1,0 +1,124 @@
+"""Files that ONNX Runtime runs although the tools of ONNX refuse them: each gets a verdict."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.end_to_end.conftest import fixing
+
+F32, I64 = TensorProto.FLOAT, TensorProto.INT64
+RNG = np.random.default_rng(7)
+X = RNG.standard_normal((6, 4, 4)).astype(np.float32)
+WEIGHTS = RNG.standard_normal((4, 4)).astype(np.float32)
+
+
+def info(name, shape, dtype=F32):
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def made(nodes, constants=(), *, output=(4, 4), more=(), opset=17, **rest):
+    """Return a model from x (f32[4, 4]), and more inputs, to y."""
+    graph = helper.make_graph(
+        nodes, "g", [info("x", (4, 4)), *more], [info("y", output)], list(constants), **rest
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def product():
+    return [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")]
+
+
+def nameless():
+    proto = made(product(), [numpy_helper.from_array(WEIGHTS, "w")], output=None)
+    proto.graph.name = ""
+    return proto, {}, ("the graph has no name", "have no shape (y)")
+
+
+def sparse():
+    thin = np.where(WEIGHTS > 1, WEIGHTS, np.float32(0))
+    values = numpy_helper.from_array(thin[thin != 0], "w")
+    places = numpy_helper.from_array(np.nonzero(thin.reshape(-1))[0], "at")
+    proto = made(product())
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [4, 4]))
+    return proto, {}, ("sparse constants are dense now (w)",)
+
+
+def unsorted():
+    nodes = [*product(), helper.make_node("Abs", ["w0"], ["w"])]
+    return made(nodes, [numpy_helper.from_array(WEIGHTS, "w0")]), {}, ("stand before those",)
+
+
+def too_small():
+    """Declares fewer elements than it computes, where ONNX cannot tell how many there are."""
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["squares"], name="square"),
+        helper.make_node("Reshape", ["squares", "to"], ["turned"], name="turn"),
+        helper.make_node("Sqrt", ["turned"], ["y"], name="root"),
+    ]
+    proto = made(nodes, output=(1, 4), more=[info("to", (2,), I64)], value_info=[])
+    proto.graph.value_info.append(info("turned", (1, 4)))
+    return proto, {"to": np.tile(np.array([8, 2]), (6, 1))}, ()
+
+
+def misdeclared():
+    nodes = [helper.make_node("Abs", ["x"], ["h"]), helper.make_node("Sqrt", ["h"], ["y"])]
+    return made(nodes, output=(1, 4)), {}, ("passed over (y)",)
+
+
+def dropped():
+    nodes = [
+        helper.make_node("Unsqueeze", ["x"], ["image"], axes=[0, 1]),
+        helper.make_node("ImageScaler", ["image"], ["scaled"], name="scale", scale=2.0, bias=[1.0]),
+        helper.make_node("Crop", ["scaled"], ["cropped"], name="crop", border=[1, 1, 1, 1]),
+        helper.make_node("Affine", ["cropped"], ["moved"], name="move", alpha=2.0, beta=1.0),
+        helper.make_node("Sigmoid", ["moved"], ["y"], name="squash"),
+    ]
+    return made(nodes, output=(1, 1, 2, 2), opset=7), {}, ("1 × ImageScaler: was dropped by ONNX",)
+
+
+FILES = (nameless, sparse, unsorted, too_small, misdeclared, dropped)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_what_onnx_runtime_runs_gets_a_verdict(file, call, tmp_path):
+    proto, more, told = file()
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    np.savez(tmp_path / "model.npz", x=X, **more)
+    ended = call(*fixing("model.onnx"))
+    assert ended.code == 0, ended.err
+    said = " ".join((ended.out + ended.err).split())
+    for sentence in told:
+        assert sentence in said
+    written = onnx.load(ended.model)
+    assert written.graph.name
+    assert not written.graph.sparse_initializer
+    onnx.checker.check_model(written)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("verify", "model.onnx", "model.onnx", "-o", "out"),
+        ("compare", "model.onnx", "--b", "emulation"),
+        ("diagnose", "model.onnx", "-o", "out"),
+        ("observe", "model.onnx"),
+        ("modernize", "model.onnx", "-o", "new.onnx"),
+    ],
+    ids=lambda command: command[0],
+)
+@pytest.mark.parametrize("file", FILES)
+def test_so_do_other_commands(file, command, call, tmp_path):
+    proto, more, _ = file()
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    np.savez(tmp_path / "model.npz", x=X, **more)
+    ended = call(*command, "--inputs", "model.npz")
+    assert ended.code in (0, 10), ended.err
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_linter_reads_them(file, call, tmp_path):
+    (tmp_path / "model.onnx").write_bytes(file()[0].SerializeToString())
+    ended = call("lint", "model.onnx")
+    assert ended.code in (0, 10), ended.err
+    assert "could not infer" not in ended.out
