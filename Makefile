@@ -14,7 +14,7 @@ UV_FLAGS ?=
 TEST_PROCESSES ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo readme test check check-format check-lint check-types check-imports bench comparison lock clean
+.PHONY: help demo readme test test-busy check check-format check-lint check-types check-imports bench comparison lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ readme: demo ## Put what the commands really print into README.md
 test: check ## Check, then run every test that needs no GPU
 	tools/get-test-packages
 	$(BIN)/pytest -m "not gpu" --numprocesses $(TEST_PROCESSES) --dist worksteal
+
+test-busy: ## The same beside four processes that burn CPU
+	tools/beside-busy 4 $(MAKE) test
 
 check: check-format check-lint check-types check-imports ## Format, lint, types, import layers
 

@@ -14,10 +14,8 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -60,13 +58,16 @@ class Saboteur:
 
     def __init__(self, network: Network, name: str, rng: random.Random) -> None:
         # The normal form: nodes have names, constants are initializers.
-        self.file = Path(tempfile.mkdtemp(prefix="halfwise-bench-")) / "model.onnx"
-        onnx.save(helper_proto(network), self.file)
+        self._model = helper_proto(network).SerializeToString()
         self._name, self._rng = name, rng
+
+    def model(self) -> onnx.ModelProto:
+        """Return a copy without a fault."""
+        return onnx.load_from_string(self._model)
 
     def fault(self, kind: str) -> tuple[onnx.ModelProto, Fault] | None:
         """Return a copy with a fault of a kind, None where no node can have one."""
-        model = onnx.load(self.file)
+        model = self.model()
         ways = list(_KINDS[kind](model, self._rng))
         if not ways:
             return None

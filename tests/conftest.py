@@ -1,21 +1,63 @@
-"""Hypothesis profiles, and TensorRT workers without a GPU."""
+"""Hypothesis profiles, TensorRT workers without a GPU, and a look at what tests leave behind."""
 
+import faulthandler
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import settings
 
 from halfwise.pipeline.engines import measure
+from tests import leftovers
 from tests.fake_tensorrt.start import build_cuda_library, worker_command
+from tests.processes import adopt_orphans
 
 # A shared machine stalls now and then, so no deadline; a failure must come back on the next
 # run, so the examples are the same each time.
 settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """Limit the end of a test that failed, too: a failure takes the limits of its test away."""
+    limit = float(item.config.getini("faulthandler_timeout"))
+    stderr = item.config.stash[fault_handler_stderr_fd_key]
+    faulthandler.dump_traceback_later(limit, exit=True, file=stderr)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder for temporary files of this process and all that it starts; a cache for workers.
+
+    Processes that outlive the tests fail the last one.
+    """
+    folder = tmp_path_factory.mktemp("scratch")
+    adopt_orphans()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(tempfile, "tempdir", None)
+        yield folder
+    left = leftovers.processes()
+    assert not left, f"Tests have left processes: {left}"
+
+
+@pytest.fixture(autouse=True)
+def _no_files_left(scratch: Path) -> Iterator[None]:
+    """Fail a test that leaves temporary files outside of its own folder."""
+    yield
+    left = leftovers.files(scratch)
+    assert not left, f"The test has left temporary files: {left}"
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """A worker without TensorRT: the real source, with a service that does as the test says."""
 
-from pathlib import Path
-
 from halfwise.backends.tensorrt.transport import worker_source
 
 _SERVICE = b'''
@@ -110,27 +108,3 @@ def told_source() -> bytes:
     head, begin, tail = source.partition(b'if __name__ == "__main__":\n')
     assert begin
     return head + _SERVICE.lstrip() + tail
-
-
-def is_running(process_id: int) -> bool:
-    """Return whether a process is there and no zombie."""
-    try:
-        state = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8").rpartition(")")[2]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state.split()[0] != "Z"
-
-
-def children_of(process_id: int) -> list[int]:
-    """Return the processes that descend from one, by /proc."""
-    parents = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            text = (entry / "stat").read_text(encoding="utf-8")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        parents[int(entry.name)] = int(text.rpartition(")")[2].split()[1])
-    found = [process_id]
-    for parent in found:
-        found += [child for child, its in parents.items() if its == parent]
-    return found[1:]

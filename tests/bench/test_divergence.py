@@ -2,7 +2,6 @@
 
 import random
 
-import onnx
 import pytest
 
 from bench.divergence import Divergence, Saboteur, compare_copy
@@ -28,7 +27,7 @@ def test_a_fault_is_in_one_node_alone(kind, seed):
     network = load_network(ROOT / digits().model)
     model, fault = faulty(network, kind, seed)
     whole = Saboteur(network, "digits", random.Random(0))  # noqa: S311 - nothing is drawn
-    before = {n.name: n.SerializeToString() for n in onnx.load(whole.file).graph.node}
+    before = {n.name: n.SerializeToString() for n in whole.model().graph.node}
     after = {n.name: n.SerializeToString() for n in model.graph.node}
     assert [name for name in after if after[name] != before[name]] == [fault.node]
 

@@ -191,7 +191,7 @@ def test_a_plan_whose_build_crashes_is_replaced(engines):
 def test_a_hanging_build_times_out(engines):
     ended = engines(
         models.layer_norm(),
-        *("--build-timeout", 8, "--max-builds", 2),
+        *("--build-timeout", 20, "--max-builds", 2),
         faults=[Fault("build", "hang", on=(3,))],
     )
     assert ended.code == 0, ended.err

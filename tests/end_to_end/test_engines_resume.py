@@ -2,16 +2,14 @@
 
 import json
 import shlex
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests import models
 from tests.fake_tensorrt.faults import Fault
-from tests.workers import children_of, is_running
+from tests.processes import children_of, end, is_running, wait_for
 
 
 @pytest.fixture
@@ -22,26 +20,28 @@ def killed(tmp_path, environment):
         process = subprocess.Popen(
             [sys.executable, "-m", "halfwise", *arguments],
             cwd=tmp_path,
-            env=environment,
+            env=environment | {"TMPDIR": str(tmp_path)},  # what it had in there stays
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         counted = tmp_path / "worker-counts" / "build"
-        deadline = time.monotonic() + 120
-        while not counted.exists() or counted.stat().st_size < number:
-            assert time.monotonic() < deadline
+        try:
+            wait_for(lambda: process.poll() is not None or _size(counted) >= number)
             assert process.poll() is None
-            time.sleep(0.1)
-        started = children_of(process.pid)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert not (tmp_path / "run").exists()
-        while any(map(is_running, started)):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+            started = children_of(process.pid)
+            process.kill()
+            process.wait()
+            assert not (tmp_path / "run").exists()
+            wait_for(lambda: not any(map(is_running, started)))
+        finally:
+            end(process)
         return tmp_path / "run.journal.jsonl"
 
     return killed
+
+
+def _size(path):
+    return path.stat().st_size if path.exists() else 0
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 import halfwise
 from tests import models
 from tests.end_to_end.soundness import assert_minimal, assert_valid, spared
+from tests.processes import end
 from tests.unit.graph.sketch import Sketch
 
 
@@ -74,11 +75,14 @@ def test_ctrl_c_leaves_nothing(saved, tmp_path, environment):
         text=True,
     )
     assert process.stderr is not None
-    for line in process.stderr:
-        if line.strip() == "search":
-            break
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    try:
+        for line in process.stderr:
+            if line.strip() == "search":
+                break
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    finally:
+        end(process)
     assert process.returncode == 130, err
     assert err.strip().endswith("interrupted")
     assert "Traceback" not in err

@@ -8,17 +8,18 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from halfwise.api import worker_facts
 from halfwise.backends.tensorrt import link
 from halfwise.backends.tensorrt.client import Worker
 from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.errors import BackendMissing
-from tests.workers import children_of, is_running, told_source
+from tests.processes import children_of, end, is_running, wait_for
+from tests.workers import told_source
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 pytestmark = pytest.mark.skipif(
@@ -48,7 +49,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 PermitUserEnvironment no
-SetEnv HALFWISE_CACHE={folder}/cache
+SetEnv HALFWISE_CACHE={folder}/cache TMPDIR={folder}
 Banner {folder}/banner
 ForceCommand {folder}/login
 LogLevel VERBOSE
@@ -73,12 +74,10 @@ def server(tmp_path_factory):
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # root's sshd insists on it
     log = folder / "log"
     command = [str(SSHD), "-D", "-f", str(folder / "config"), "-E", str(log)]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 10
-        while not _listens(port):
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: _listens(port) or process.poll() is not None)
+        assert process.poll() is None, log.read_text()
         host_key = (folder / "host_key.pub").read_text()
         (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}")
         yield (
@@ -90,14 +89,13 @@ def server(tmp_path_factory):
                 f"{getpass.getuser()}@127.0.0.1",
             ],
         )
-        for child in children_of(process.pid):
-            os.kill(child, signal.SIGKILL)
-        process.terminate()
+    finally:
+        end(process)
 
 
 def _listens(port):
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        socket.create_connection(("127.0.0.1", port)).close()
     except ConnectionRefusedError:
         return False
     return True
@@ -169,7 +167,7 @@ def test_a_connection_that_breaks_is_lost_and_made_again(server, tmp_path, side)
             worker.run(engine, 0, FEEDS)
         assert lost.value.status == "lost"
         assert worker.run(engine, 0, FEEDS).keys() == FEEDS.keys()
-        _gone(there)
+        wait_for(lambda: not any(map(is_running, there)))
 
 
 @pytest.mark.usefixtures("told")
@@ -178,18 +176,11 @@ def test_nothing_is_left_on_the_other_side(server):
     with Worker("loopback", [*ssh, sys.executable]):
         there = children_of(process.pid)
         assert there
-    _gone(there)
+    wait_for(lambda: not any(map(is_running, there)))
 
 
 def _name(process_id):
     return Path(f"/proc/{process_id}/comm").read_text(encoding="utf-8")
-
-
-def _gone(processes):
-    deadline = time.monotonic() + 15
-    while left := [number for number in processes if is_running(number)]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
 
 
 def test_a_login_that_is_refused_says_so(ssh):
@@ -220,20 +211,15 @@ def test_a_host_that_does_not_listen():
         Worker("loopback", command).__enter__()
 
 
-def test_doctor_shows_it(ssh, tmp_path):
+def test_doctor_shows_it(ssh, tmp_path, call, monkeypatch):
+    monkeypatch.setattr(worker_facts, "ANSWER_SECONDS", 600.0)
     words = shlex.join([*ssh, sys.executable])
     (tmp_path / "halfwise.toml").write_text(
         f"[tensorrt.workers.loopback]\ncommand = '''{words}'''\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "halfwise", "doctor"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "worker loopback TensorRT" in done.stdout
+    done = call("doctor")
+    assert done.code == 0, done.err
+    assert "worker loopback TensorRT" in done.out
 
 
 @pytest.mark.parametrize("quoted", [False, True])

@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 
 import numpy as np
 
@@ -217,7 +216,7 @@ class Builder:
         about = {"low": plan.low, "tf32": plan.tf32, "typing": plan.typing}
         about["kept"] = network._kept() if self._obeys(config) else []
         faults.strike("build", about)
-        self._take_time(getattr(config, "progress_monitor", None))
+        self._tell_progress(getattr(config, "progress_monitor", None))
         if config._cache is not None:
             config._cache._keys.update(f"{layer.name}:{plan.low}" for layer in network)
         engine = pack_engine(plan, network._proto)
@@ -340,15 +339,13 @@ class Builder:
                             f"({tensor.name}: profile {shape} does not fit {tensor.shape})"
                         )
 
-    def _take_time(self, monitor):
-        seconds = faults.knob("PACE", {}).get("build", 0.0)
+    def _tell_progress(self, monitor):
+        if monitor is None:
+            return
+        Callback.check(monitor)
         steps = 4
-        if monitor is not None:
-            Callback.check(monitor)
-            monitor.phase_start("Building Engine", None, steps)
+        monitor.phase_start("Building Engine", None, steps)
         for step in range(steps):
-            time.sleep(seconds / steps)
-            if monitor is not None and not monitor.step_complete("Building Engine", step):
+            if not monitor.step_complete("Building Engine", step):
                 raise faults.Failure("The build was cancelled by its progress monitor.")
-        if monitor is not None:
-            monitor.phase_finish("Building Engine")
+        monitor.phase_finish("Building Engine")

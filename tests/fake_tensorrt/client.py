@@ -2,9 +2,7 @@
 
 import hashlib
 import os
-import select
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import onnx
 
 from halfwise.backends.tensorrt import worker
 from halfwise.backends.tensorrt.worker import Unpacker, pack
+from tests.processes import end
 
 CONFIG: dict[str, Any] = {
     "typing": "weak",
@@ -28,7 +27,6 @@ CONFIG: dict[str, Any] = {
     "outputs": [],
     "debug": [],
 }
-_PATIENCE = 60.0
 
 
 class Answer(dict[str, Any]):
@@ -81,10 +79,9 @@ class Pipe:
         assert self.process.stdout is not None
         self.process.stdin.close()
         try:
-            self.process.wait(10)
-        finally:
-            self.process.kill()
             self.process.wait()
+        finally:
+            end(self.process)
             self.process.stdout.close()
 
     def send(self, op: str, payload: bytes = b"", **header: Any) -> int:
@@ -98,7 +95,10 @@ class Pipe:
 
     def ask(self, op: str, payload: bytes = b"", **header: Any) -> Answer:
         """Send a request; return how it ended."""
-        number = self.send(op, payload, **header)
+        return self.answer(self.send(op, payload, **header))
+
+    def answer(self, number: int, until: Sequence[str] = ("result", "error", "died")) -> Answer:
+        """Return the next frame of a request that is of one of these kinds."""
         before: list[Mapping[str, Any]] = []
         noise = b""
         while True:
@@ -106,7 +106,7 @@ class Pipe:
             noise += outside
             if found is None or found.get("id") != number:
                 continue
-            if found["kind"] in ("result", "error", "died"):
+            if found["kind"] in until:
                 answer = Answer(found)
                 answer.payload, answer.before, answer.noise = content, before, noise
                 return answer
@@ -114,11 +114,7 @@ class Pipe:
 
     def _next(self) -> Any:
         assert self.process.stdout is not None
-        deadline = time.monotonic() + _PATIENCE
         while not self._frames:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
-                raise TimeoutError("the worker says nothing")
             data = os.read(self.process.stdout.fileno(), 1 << 20)
             if not data:
                 raise Gone

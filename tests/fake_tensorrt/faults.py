@@ -26,7 +26,8 @@ class Fault:
             "exit", "disconnect" (the worker's supervisor is killed, as a lost connection does),
             "garbage" (bytes on standard output, then all goes on), "memory" (out of memory),
             "raise" (an exception), "device" (the engine is of another GPU), "address" (a kernel's
-            fault ends the CUDA context), or "foreign" (no implementation for a fused block).
+            fault ends the CUDA context), "foreign" (no implementation for a fused block), or "wait"
+            (until the folder of counts has a file "go", then all goes on).
         on: The calls at that place that it strikes, counted from 1; empty for all.
         when: What must hold for the engine: "low", "tf32" and "typing" equal, or all of "kept" FP32
             by constraint.
@@ -108,6 +109,11 @@ def _hang(_: Fault) -> None:
         time.sleep(3600)
 
 
+def _wait(_: Fault) -> None:
+    while not Path(os.environ["HALFWISE_FAKE_TENSORRT_COUNTS"], "go").exists():
+        time.sleep(0.01)
+
+
 def _close(fault: Fault) -> None:
     os.closerange(0, 1024)
     _hang(fault)
@@ -171,4 +177,5 @@ _ACTS = {
     "device": _device,
     "address": _address,
     "foreign": _foreign,
+    "wait": _wait,
 }

@@ -1,7 +1,8 @@
 """The loop over small models, without files."""
 
-import time
+import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from halfwise.api.options import understand
 from halfwise.errors import CaseError
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
-from halfwise.pipeline import Fixed, fix
+from halfwise.pipeline import Fixed, fix, planner
 from halfwise.progress import Silent
+from halfwise.stages.plan.search import Search
 from tests import models
 
 
@@ -157,18 +159,23 @@ def test_no_time_leaves_the_best_passing_plan():
     assert fixed.verdict.passed
 
 
-class Slow(Listener):
-    """Lets the time budget pass once the first search is over."""
+class Clock(Listener):
+    """Stands still until a note has some words; then the time budget is over."""
+
+    def __init__(self, monkeypatch, words: str) -> None:
+        super().__init__()
+        self._words, self._time = words, -math.inf
+        monkeypatch.setattr(planner, "Search", partial(Search, clock=lambda: self._time))
 
     def note(self, line: str) -> None:
         super().note(line)
-        if "join the calibration" in line:
-            time.sleep(1.0)
+        if self._words in line:
+            self._time = math.inf
 
 
-def test_no_time_is_left_when_samples_join():
-    listener = Slow()
-    fixed = found(growing(7), listener, time_budget=1.0)
+def test_no_time_is_left_when_samples_join(monkeypatch):
+    listener = Clock(monkeypatch, "join the calibration")
+    fixed = found(growing(7), listener)
     assert any("join the calibration" in note for note in listener.notes)
     assert fixed.search.joined == ("inputs[7]",)
     assert fixed.search.exhausted
@@ -177,19 +184,10 @@ def test_no_time_is_left_when_samples_join():
     assert fixed.verdict.passed
 
 
-class Late(Listener):
-    """Lets the time budget pass as soon as a plan passes."""
-
-    def note(self, line: str) -> None:
-        super().note(line)
-        if "passes" in line:
-            time.sleep(1.0)
-
-
-def test_without_time_heldout_samples_that_fail_get_a_larger_plan():
+def test_without_time_heldout_samples_that_fail_get_a_larger_plan(monkeypatch):
     """No node in FP32 passes on the calibration; the two large samples held out need some."""
     ill = growing(3, 7)
-    fixed = found(ill, Late(), time_budget=1.0)
+    fixed = found(ill, Clock(monkeypatch, "passes"))
     assert fixed.search.exhausted
     assert fixed.search.joined
     assert kept(fixed) >= ill.kept

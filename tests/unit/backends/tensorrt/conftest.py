@@ -22,7 +22,7 @@ def cache(monkeypatch, tmp_path):
 def worker(monkeypatch, cache):  # noqa: ARG001 - the folder that it uses
     """A worker named "told", up."""
     monkeypatch.setattr(link, "worker_source", told_source)
-    with Worker("told", [sys.executable], limit=30) as worker:
+    with Worker("told", [sys.executable], limit=600) as worker:
         yield worker
 
 

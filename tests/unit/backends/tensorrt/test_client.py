@@ -1,7 +1,6 @@
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.backends.tensorrt.transfer import model_files
 from halfwise.errors import BackendMissing, CaseError, RecordMismatch
 from halfwise.records import BuildConfig, BuildOutcome, EngineFile
-from tests.workers import children_of, is_running
+from tests.processes import children_of, is_running
 
 FEEDS = {"x": np.arange(4, dtype=np.float32).reshape(2, 2), "n": np.array([3], np.int64)}
 
@@ -23,7 +22,7 @@ def config(model, how="well", **further):
     return BuildConfig(model_sha256=sha256, typing="weak", plugins=(how,), **further)
 
 
-def build(worker, model, how="well", *, timeout=30.0, **further) -> BuildOutcome:
+def build(worker, model, how="well", *, timeout=None, **further) -> BuildOutcome:
     settings = config(model, how)
     outcome: BuildOutcome = worker.build(
         model, settings, number=3, purpose="mixed", timeout=timeout, **further
@@ -105,7 +104,7 @@ def test_a_timing_cache_that_is_not_taken_is_kept(worker, model, tmp_path):
             "The build ended with SIGKILL: usually memory ran out on its host.",
         ),
         ("exit3", "crashed", None, "The build ended its process with status 3."),
-        ("hang", "timeout", None, "The build took longer than 0.5 s and was ended."),
+        ("hang", "timeout", None, "The build took longer than 2 s and was ended."),
         ("fail", "failed", None, "TensorRT built no engine."),
         (
             *("parse", "failed", None),
@@ -121,7 +120,7 @@ def test_a_timing_cache_that_is_not_taken_is_kept(worker, model, tmp_path):
 def test_what_goes_wrong_is_recorded_and_the_next_build_works(
     worker, model, how, status, name, message
 ):
-    outcome = build(worker, model, how, timeout=0.5 if how == "hang" else 30)
+    outcome = build(worker, model, how, timeout=2.0 if how == "hang" else None)
     assert (outcome.status, outcome.signal) == (status, name)
     expected = message.replace("python was", f"{Path(sys.executable).name} was")
     assert outcome.message == expected
@@ -174,14 +173,15 @@ def test_values_that_the_engine_cannot_hold(worker, model):
     ("profile", "status", "name", "message"),
     [
         (9, "crashed", "SIGSEGV", "The run ended with SIGSEGV."),
-        (8, "timeout", None, "The run took longer than 0.5 s and was ended."),
+        (8, "timeout", None, "The run took longer than 2 s and was ended."),
         (7, "lost", None, "The connection to worker told is lost: "),
     ],
 )
 def test_runs_that_fail(worker, model, profile, status, name, message):
     engine = build(worker, model).engine
+    worker.describe(engine)
     with pytest.raises(EngineFailed) as failed:
-        worker.run(engine, profile, FEEDS, 0.5)
+        worker.run(engine, profile, FEEDS, 2.0 if status == "timeout" else None)
     assert (failed.value.status, failed.value.signal) == (status, name)
     assert failed.value.message.startswith(message)
     assert failed.value.exit_code == 6
@@ -247,7 +247,6 @@ def test_nothing_is_left_behind(worker, model):
 
 @pytest.mark.usefixtures("cache")
 def test_it_ends_where_the_block_fails():
-    started = time.monotonic()
     numbers: list[Any] = []
 
     def use():
@@ -258,7 +257,6 @@ def test_it_ends_where_the_block_fails():
     with pytest.raises(KeyboardInterrupt):
         use()
     assert not any(map(is_running, numbers))
-    assert time.monotonic() - started < 10
 
 
 @pytest.mark.usefixtures("cache")
@@ -283,7 +281,7 @@ def test_without_tensorrt():
 )
 def test_a_worker_that_does_not_come_up(command, message, hint):
     with pytest.raises(BackendMissing) as missing:
-        Worker("odd", command, limit=1.0).__enter__()
+        Worker("odd", command, limit=1.0 if "sleep 100" in command else 600.0).__enter__()
     assert missing.value.message.startswith("Worker odd does not answer: ")
     assert message in missing.value.message
     assert " ".join(command) in missing.value.message

@@ -5,13 +5,13 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
 
 from halfwise.backends.tensorrt.transport import Connection, Lost, full_command, worker_source
-from tests.workers import children_of, is_running, told_source
+from tests.processes import children_of, is_running, kill, wait_for
+from tests.workers import told_source
 
 # Relays frames one by one, and prints between them: text, control characters, parts of a marker.
 _CHATTY = r"""
@@ -62,7 +62,7 @@ def connect():
 
 
 def hello(connection, **options):
-    return connection.ask({"op": "hello"}, **({"limit": 20.0} | options))[0]
+    return connection.ask({"op": "hello"}, **options)[0]
 
 
 def test_the_worker_as_it_is_tells_what_is_there(connect):
@@ -78,7 +78,7 @@ def test_banners_before_and_between_frames(connect):
     assert hello(connection, heard=heard.append)["tensorrt"] == "8.6.0"
     for size in (0, 1, 300_000):
         payload = os.urandom(size)
-        answer, data = connection.ask({"op": "flood"}, payload, limit=30, heard=heard.append)
+        answer, data = connection.ask({"op": "flood"}, payload, heard=heard.append)
         assert (answer["bytes"], data) == (size, payload)
     noise = {frame["text"] for frame in heard if frame.get("severity") == "noise"}
     assert {"Welcome to orin", "motd on stderr"} <= noise
@@ -88,7 +88,7 @@ def test_banners_before_and_between_frames(connect):
 def test_large_frames_both_ways_do_not_block_each_other(connect):
     payload = os.urandom(1 << 20) * 24
     connection = connect()
-    requests = [connection.ask({"op": "flood"}, payload, limit=60) for _ in range(2)]
+    requests = [connection.ask({"op": "flood"}, payload) for _ in range(2)]
     assert all(data == payload for _, data in requests)
 
 
@@ -119,10 +119,8 @@ def test_a_command_that_is_not_there():
 @pytest.mark.parametrize("shell", ["sleep 60", "while :; do echo y; done", "cat >/dev/null"])
 def test_a_command_that_never_answers(connect, shell):
     connection = connect("sh", "-c", shell)
-    started = time.monotonic()
     with pytest.raises(Lost, match=r"sh did not answer within 0.5 s"):
         hello(connection, limit=0.5)
-    assert time.monotonic() - started < 10
     assert not is_running(connection.process_id)
 
 
@@ -186,11 +184,9 @@ def test_what_ssh_does_to_the_words(connect, script, shell):
 def test_time_outs_are_the_workers(connect):
     connection = connect()
     run = {"op": "run", "engine": "0" * 64, "profile": 8}
-    started = time.monotonic()
-    connection.ask({"op": "put", "sha256": _EMPTY, "offset": 0, "last": True}, limit=10)
+    connection.ask({"op": "put", "sha256": _EMPTY, "offset": 0, "last": True})
     answer, _ = connection.ask(run | {"engine": _EMPTY}, timeout=0.3)
     assert (answer["kind"], answer["reason"]) == ("died", "timeout")
-    assert time.monotonic() - started < 10
     assert hello(connection)["kind"] == "result"
 
 
@@ -209,7 +205,7 @@ def test_a_connection_that_hangs_is_lost(connect):
 @pytest.mark.parametrize("how", ["close", "kill", "lose"])
 def test_no_process_is_left(connect, how):
     connection = connect("sh", "-c", 'sleep 600 & "$@"; exit $?', "sh", sys.executable)
-    pids = connection.ask({"op": "spawn"}, limit=20)[0]["pids"]
+    pids = connection.ask({"op": "spawn"})[0]["pids"]
     everything = {connection.process_id, *children_of(connection.process_id), *pids}
     assert len(everything) == 5  # sh, its sleep, supervisor, child and its sleep
     if how == "lose":
@@ -218,19 +214,16 @@ def test_no_process_is_left(connect, how):
             hello(connection)
     else:
         connection.close(patience=5.0 if how == "close" else 0.0)
-    deadline = time.monotonic() + 5
-    while left := [pid for pid in everything - {pids[2]} if is_running(pid)]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.01)
+    wait_for(lambda: not any(map(is_running, everything - {pids[2]})))
     if how == "close":
         assert not is_running(pids[2])
-    elif is_running(pids[2]):
-        os.kill(pids[2], signal.SIGKILL)
+    kill([pids[2]])
 
 
-def test_a_stubborn_wrapper_ends_too(connect):
-    connection = connect("sh", "-c", "trap '' TERM HUP INT; while :; do sleep 1; done")
-    time.sleep(0.2)
+def test_a_stubborn_wrapper_ends_too(connect, tmp_path):
+    script = "trap '' TERM HUP INT; : > \"$0\"; while :; do sleep 1; done"
+    connection = connect("sh", "-c", script, tmp_path / "stubborn")
+    wait_for((tmp_path / "stubborn").exists)
     connection.close(patience=0.1)
     assert not is_running(connection.process_id)
     connection.close()
@@ -242,15 +235,10 @@ def test_it_ends_with_halfwise():
         "from halfwise.backends.tensorrt.transport import Connection\n"
         "from tests.workers import told_source\n"
         "connection = Connection([sys.executable], told_source())\n"
-        "print(*connection.ask({'op': 'spawn'}, limit=20)[0]['pids'], flush=True)\n"
+        "print(*connection.ask({'op': 'spawn'})[0]['pids'], flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 3, done.stderr
-    deadline = time.monotonic() + 10
-    while any(map(is_running, pids)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: not any(map(is_running, pids)))

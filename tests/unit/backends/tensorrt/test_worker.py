@@ -18,7 +18,7 @@ from halfwise.backends.tensorrt.worker import MAGIC, Unpacker, pack
 from tests.fake_tensorrt.client import CONFIG, Answer, Gone, Pipe, arrays, engine_file
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import worker_command
-from tests.workers import children_of, is_running
+from tests.processes import children_of, is_running, wait_for
 
 VERSIONS = ("8.6.1", "10.0.1", "11.4.0")
 Command = Callable[..., list[str]]
@@ -44,13 +44,6 @@ def profile(**limits: tuple[tuple[int, ...], ...]) -> list[dict[str, Any]]:
 
 
 PROFILE = profile(x=((1, 4), (2, 4), (3, 4)))
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -652,27 +645,39 @@ def test_the_end_of_input_ends_a_build(fake_worker: Command, tmp_path: Path) -> 
     wait_for(lambda: not any(map(is_running, children)))
 
 
+WAIT = [Fault("build", "wait", on=(1,))]
+
+
 def test_builds_on_one_gpu_wait_for_one_another(fake_worker: Command, tmp_path: Path) -> None:
-    with Pipe(fake_worker(pace={"build": 5.0})) as first, Pipe(fake_worker()) as second:
+    counts = tmp_path / "worker-counts"
+    with Pipe(fake_worker(faults=WAIT)) as first, Pipe(fake_worker()) as second:
         second.ask("hello")
+        request = second.build_request(SQUARES, profiles=PROFILE)
         first.send("build", **first.build_request(SQUARES, profiles=PROFILE))
-        wait_for((tmp_path / "worker-counts" / "build").exists)
-        answer = second.build(SQUARES, profiles=PROFILE, timeout=4.0)
-    kinds = [h["kind"] for h in answer.before if h["kind"] in ("waiting", "started")]
-    assert kinds == ["waiting", "started"]
+        wait_for((counts / "build").exists)
+        number = second.send("build", **request, timeout=4.0)
+        second.answer(number, until=["waiting"])
+        time.sleep(4.5)  # the clock of the time-out stands still
+        (counts / "go").touch()
+        answer = second.answer(number)
+    assert "started" in [h["kind"] for h in answer.before]
     built(answer)
 
 
 @pytest.mark.parametrize("op", ["time", "inspect"])
 def test_times_are_taken_alone(fake_worker: Command, tmp_path: Path, op: str) -> None:
-    counts = tmp_path / "worker-counts" / "build"
-    with Pipe(fake_worker(pace={"build": 2.0})) as first, Pipe(fake_worker()) as second:
+    counts = tmp_path / "worker-counts"
+    faults = [Fault("build", "wait", on=(2,))]
+    with Pipe(fake_worker(faults=faults)) as first, Pipe(fake_worker()) as second:
         engine = built(second.build(SQUARES, profiles=PROFILE))
         first.send("build", **first.build_request(SQUARES, profiles=PROFILE))
-        wait_for(lambda: counts.stat().st_size == 2)
-        answer = second.run(engine, op, x=LARGE)
-    kinds = [h["kind"] for h in answer.before if h["kind"] in ("waiting", "started")]
-    assert kinds == ["waiting", "started"]
+        wait_for(lambda: (counts / "build").stat().st_size == 2)
+        told = [{"name": "x", "dtype": "float32", "shape": [2, 4]}]
+        number = second.send(op, LARGE.tobytes(), engine=engine, profile=0, inputs=told)
+        second.answer(number, until=["waiting"])
+        (counts / "go").touch()
+        answer = second.answer(number)
+    assert "started" in [h["kind"] for h in answer.before]
     assert answer["kind"] == "result"
 
 
@@ -681,14 +686,15 @@ def test_containers_can_share_the_lock(fake_worker: Command, tmp_path: Path) -> 
     shared.mkdir()
     lock = {"HALFWISE_LOCK_FOLDER": str(shared)}
     apart = [lock | {"TMPDIR": str(tmp_path / f"worker-{name}")} for name in ("tmp", "counts")]
-    paced = fake_worker(pace={"build": 3.0}, environment=apart[0])
-    with Pipe(paced) as first, Pipe(fake_worker(environment=apart[1])) as second:
-        second.ask("hello")
+    waiting = fake_worker(faults=WAIT, environment=apart[0])
+    with Pipe(waiting) as first, Pipe(fake_worker(environment=apart[1])) as second:
+        request = second.build_request(SQUARES, profiles=PROFILE)
         first.send("build", **first.build_request(SQUARES, profiles=PROFILE))
         wait_for((tmp_path / "worker-counts" / "build").exists)
-        answer = second.build(SQUARES, profiles=PROFILE)
-    assert "waiting" in [h["kind"] for h in answer.before]
-    built(answer)
+        number = second.send("build", **request)
+        second.answer(number, until=["waiting"])
+        (tmp_path / "worker-counts" / "go").touch()
+        built(second.answer(number))
     with Pipe(fake_worker(environment={"HALFWISE_LOCK_FOLDER": "/no/such/folder"})) as pipe:
         message = refused(pipe.build(SQUARES, profiles=PROFILE), "lock")
     assert "/no/such/folder" in message
@@ -698,4 +704,4 @@ def test_a_lost_supervisor_takes_the_child_with_it(fake_worker: Command) -> None
     with Pipe(fake_worker(faults=[Fault("build", "disconnect")])) as pipe:
         with pytest.raises(Gone):
             pipe.build(SQUARES, profiles=PROFILE)
-        assert pipe.process.wait(5) == -signal.SIGKILL
+        assert pipe.process.wait() == -signal.SIGKILL

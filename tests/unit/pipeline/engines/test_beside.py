@@ -29,7 +29,7 @@ class Told:
 
 
 def test_both_go_on_at_the_same_time():
-    met = threading.Barrier(2, timeout=10)
+    met = threading.Barrier(2)
 
     def search(_):
         met.wait()
@@ -48,11 +48,11 @@ def test_what_is_told_is_shown_when_it_is_waited_for():
         watcher.step(1, 2)
         watcher.note("half")
         begun.set()
-        go_on.wait(10)
+        go_on.wait()
         watcher.step(2, 2)
 
     with beside(search, told) as found:
-        begun.wait(10)
+        begun.wait()
         assert told.lines == []
         threading.Timer(0.05, go_on.set).start()
         found()
@@ -68,19 +68,12 @@ def test_errors_come_with_the_result():
 
 
 def test_leaving_ends_the_search():
-    steps = []
-
     def search(watcher):
         while True:
             watcher.step(1)
-            steps.append(1)
-            time.sleep(0.01)
 
     with pytest.raises(KeyboardInterrupt), beside(search, Told()):
         raise KeyboardInterrupt
-    count = len(steps)
-    time.sleep(0.05)
-    assert len(steps) == count
     assert not any(t.name.startswith("search") for t in threading.enumerate())
 
 

@@ -123,5 +123,4 @@ def run(made, folder, texts=None):
         text=True,
         check=False,
         env=environment,
-        timeout=120,
     )
