@@ -31,6 +31,7 @@ from halfwise.graph.opset import BF16_OPSET
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.pipeline import fix as run_fix
+from halfwise.pipeline.sizes import judge_sizes, verdict_at_sizes
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Observations, Run, TensorName, Verdict
 from halfwise.stages.check import check, check_types
@@ -82,6 +83,7 @@ def fix(
         if request.target is not None:
             return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
         fixed = run_fix(case, request.settings, watcher, start_from=start)
+    fixed = replace(fixed, verdict=verdict_at_sizes(fixed, case, request.settings))
     hints = criterion_hints(case.criterion, fixed.references)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:
@@ -273,7 +275,7 @@ def _judging(
 
         def compare(references: Sequence[Outputs], _: frozenset[TensorName]) -> Verdict:
             results = fit_recorded(recorded, references, samples.ids)
-            return judge_outputs(
+            verdict = judge_outputs(
                 results,
                 samples,
                 references,
@@ -282,6 +284,7 @@ def _judging(
                 level="recorded",
                 runner=recorded.runner,
             ).verdict
+            return judge_sizes(verdict, case, None, samples, references, settings)
 
         return compare
     if runner is not None:
@@ -295,7 +298,7 @@ def _judging(
     check_types(other, device=settings.device, libraries=settings.libraries)
 
     def emulate(references: Sequence[Outputs], nonfinite: frozenset[TensorName]) -> Verdict:
-        return judge(
+        verdict = judge(
             other.model,
             samples,
             references,
@@ -306,6 +309,7 @@ def _judging(
             device=settings.device,
             libraries=settings.libraries,
         ).verdict
+        return judge_sizes(verdict, case, other.model, samples, references, settings)
 
     return emulate
 

@@ -80,6 +80,7 @@ from halfwise.records.record import (
     TensorName,
 )
 from halfwise.records.run import Cost, Provenance, Run, RunKind
+from halfwise.records.sizes import DynamicAxis, JudgedBatch, NotBatched
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -94,6 +95,7 @@ __all__ = [
     "Criterion",
     "Detail",
     "DifferenceKind",
+    "DynamicAxis",
     "EngineBuild",
     "EngineFile",
     "EngineLayer",
@@ -114,6 +116,7 @@ __all__ = [
     "InputDifference",
     "Inspection",
     "IntermediateNonfinite",
+    "JudgedBatch",
     "KeptNode",
     "Latency",
     "LeftAlone",
@@ -128,6 +131,7 @@ __all__ = [
     "NodeComparison",
     "NodeName",
     "NodePrecision",
+    "NotBatched",
     "Observation",
     "Observations",
     "OutputError",

@@ -1,6 +1,7 @@
 """What is acceptable, and whether a candidate is."""
 
 from halfwise.records.record import Level, NodeName, Record, TensorName
+from halfwise.records.sizes import DynamicAxis, JudgedBatch
 
 
 class Criterion(Record):
@@ -101,6 +102,8 @@ class Verdict(Record):
         metric: The task metric, where one was given.
         reasons: Why it failed, one sentence each; empty where it passed.
         hints: Remarks about the criterion or the data.
+        batch: How batches of the samples did, where they can be put together.
+        axes: The model's dynamic axes, and at which sizes they were judged.
     """
 
     passed: bool
@@ -114,3 +117,5 @@ class Verdict(Record):
     metric: MetricResult | None = None
     reasons: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
+    batch: JudgedBatch | None = None
+    axes: tuple[DynamicAxis, ...] = ()

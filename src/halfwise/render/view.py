@@ -20,6 +20,7 @@ from halfwise.render.engines import engine_parts
 from halfwise.render.kept import kept_table
 from halfwise.render.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.render.pieces import given_parts
+from halfwise.render.sizes import size_lines
 from halfwise.render.wording import clean, count, fixed, listed, number, sentence, shorten
 
 CAUSES: dict[GuardKind, str] = {
@@ -221,6 +222,7 @@ def _figures(run: Run) -> Lines:
     if run.plan is not None:
         lines += _plan_lines(run.plan)
         lines.append(_minimality(run, run.plan))
+    lines += size_lines(run.verdict)
     cost = run.cost
     trials = f"{count(cost.evaluations, 'evaluation')} in " if run.plan is not None else ""
     stages = sorted(cost.stage_seconds.items(), key=lambda item: -item[1])

@@ -1,4 +1,7 @@
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import onnx_ir as ir
@@ -228,3 +231,13 @@ def test_low_weights_are_handed_over(fmt, large_from):
     session = Session(ir.Model(graph, ir_version=8), large_from=large_from)
     result = session.run({"x": np.ones((64, 64), np.float32)})
     np.testing.assert_array_equal(result["y"], 2.5)
+
+
+def test_it_leaves_nothing_in_the_temporary_folder(tmp_path):
+    environment = {n: v for n, v in os.environ.items() if n != "ORT_DISABLE_TELEMETRY"}
+    subprocess.run(
+        [sys.executable, "-c", "from halfwise.backends.ort import devices; devices()"],
+        env=environment | {"TMPDIR": str(tmp_path)},
+        check=True,
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,23 @@
   that really have the size. Shapes without real data are not judged, and the reason is said.
 """
 
-from halfwise.stages.batches.axes import Batching, find_batching
+from halfwise.stages.batches.axes import (
+    Apart,
+    Batching,
+    batch_axes,
+    dynamic_inputs,
+    find_batching,
+    try_batching,
+)
 from halfwise.stages.batches.plan import Batches, plan_batches
 
-__all__ = ["Batches", "Batching", "find_batching", "plan_batches"]
+__all__ = [
+    "Apart",
+    "Batches",
+    "Batching",
+    "batch_axes",
+    "dynamic_inputs",
+    "find_batching",
+    "plan_batches",
+    "try_batching",
+]

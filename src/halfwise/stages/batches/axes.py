@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,23 @@ class Batching:
 
 
 @dataclass(frozen=True)
+class Apart:
+    """Why samples cannot be put together and taken apart again.
+
+    Attributes:
+        why: "axis": no axis could be the batch's; "sizes": inputs differ in size along it; "fails":
+            the model does not run on a batch; "whole": it runs, but what comes out is not, row by
+            row, what single samples give.
+        reason: The same for the user, with names and sizes; a clause.
+        inputs: The axes that were tried.
+    """
+
+    why: Literal["axis", "sizes", "fails", "whole"]
+    reason: str
+    inputs: Mapping[TensorName, int]
+
+
+@dataclass(frozen=True)
 class Facts:
     """What of a sample decides with which others it can stand in a batch.
 
@@ -129,7 +146,13 @@ class Facts:
 def find_batching(
     network: Network, session: Session, samples: Samples
 ) -> tuple[Batching | None, str]:
-    """Return the batch axes, or None and the reason why samples cannot be put together.
+    """Return what `try_batching` does: the batch axes, or None and the reason."""
+    found = try_batching(network, session, samples)
+    return (found, "") if isinstance(found, Batching) else (None, found.reason)
+
+
+def try_batching(network: Network, session: Session, samples: Samples) -> Batching | Apart:
+    """Return the batch axes, or why samples cannot be put together.
 
     An axis is taken for the batch where it is dynamic and stands in every input that has a dynamic
     axis at all, but for shape tensors: the first one of each, or one with the same symbol. The
@@ -141,14 +164,14 @@ def find_batching(
         session: Its session.
         samples: At least one.
     """
-    reasons = []
-    for axes in _candidates(network):
-        found, reason = _confirmed(network, session, samples, axes)
-        if found is not None:
-            return found, ""
-        reasons.append(reason)
-    reasons.append("the model has no dynamic axis that all of its inputs with dynamic axes share")
-    return None, reasons[0]
+    failed = []
+    for axes in batch_axes(network):
+        found = _confirmed(network, session, samples, axes)
+        if isinstance(found, Batching):
+            return found
+        failed.append(found)
+    none = "the model has no dynamic axis that all of its inputs with dynamic axes share"
+    return failed[0] if failed else Apart("axis", none, {})
 
 
 def without_axis(shape: Shape, axis: int | None) -> Shape:
@@ -160,14 +183,20 @@ def _cut(array: NDArray[Any], axis: int, begin: int, end: int) -> NDArray[Any]:
     return array[(slice(None),) * axis + (slice(begin, end),)]
 
 
-def _candidates(network: Network) -> Iterator[dict[TensorName, int]]:
+def dynamic_inputs(network: Network) -> dict[TensorName, tuple[int | str | None, ...]]:
+    """Return the declared axes of the inputs that have a dynamic one, but for shape tensors."""
     declared = {tensor_name(v): declared_axes(v) for v in network.graph.inputs}
     shape_tensors = shape_inputs(network)
-    dynamic = {
+    return {
         name: axes
         for name, axes in declared.items()
         if name not in shape_tensors and not all(isinstance(axis, int) for axis in axes)
     }
+
+
+def batch_axes(network: Network) -> Iterator[dict[TensorName, int]]:
+    """Yield what could be the batch axis of each input with a dynamic one, the likeliest first."""
+    dynamic = dynamic_inputs(network)
     if not dynamic:
         return
     if not any(isinstance(axes[0], int) for axes in dynamic.values()):
@@ -180,20 +209,19 @@ def _candidates(network: Network) -> Iterator[dict[TensorName, int]]:
 
 def _confirmed(
     network: Network, session: Session, samples: Samples, axes: Mapping[TensorName, int]
-) -> tuple[Batching | None, str]:
+) -> Batching | Apart:
     trial = Batching(axes, {}, {})
     chosen = _alike(samples, trial)
     sizes = [size for sample in chosen if (size := trial.size(sample))]
     if len(sizes) < len(chosen):
-        return None, "the inputs have different sizes along the axes that could be the batch's"
+        told = "the inputs have different sizes along the axes that could be the batch's"
+        return Apart("sizes", told, axes)
     singles = [session.run(sample) for sample in chosen]
     try:
         together = session.run(trial.join(chosen))
     except RunFailed as error:
-        return None, (
-            f"the model fails on a batch of {sum(sizes)}, though the axis is dynamic: "
-            f"{_suspects(network)}{error.message}"
-        )
+        told = f"the model fails on a batch of {sum(sizes)}, though the axis is dynamic: "
+        return Apart("fails", f"{told}{_suspects(network)}{error.message}", axes)
     outputs, rows = {}, {}
     for name, array in together.items():
         alone = [np.asarray(single[name]) for single in singles]
@@ -201,19 +229,21 @@ def _confirmed(
             continue
         axis = _grown(array.shape, [one.shape for one in alone], sizes)
         if axis is None or _keeps_one(axis, axes, array.shape, sizes, network):
-            return None, (
+            told = (
                 f"output {name} has the shape {list(array.shape)} for a batch of {sum(sizes)} and "
                 f"{list(alone[0].shape)} for one of {sizes[0]}: {_suspects(network)}its size does "
                 "not follow the batch"
             )
+            return Apart("whole", told, axes)
         if not _equal(array, np.concatenate(alone, axis)):
-            return None, (
+            told = (
                 f"the model mixes the samples of a batch: output {name} is not, row by row, what "
                 "single samples give"
             )
+            return Apart("whole", told, axes)
         outputs[TensorName(name)] = axis
         rows[TensorName(name)] = array.shape[axis] // sum(sizes)
-    return Batching(axes, outputs, rows), ""
+    return Batching(axes, outputs, rows)
 
 
 def _alike(samples: Samples, trial: Batching) -> list[Sample]:
