@@ -80,3 +80,4 @@ def quick_timing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times engines for as long as the least number of runs takes."""
     monkeypatch.setattr(measure, "QUICK_SECONDS", 0.01)
     monkeypatch.setattr(measure, "THOROUGH_SECONDS", 0.01)
+    monkeypatch.setattr(measure, "ROUND_SECONDS", 0.001)

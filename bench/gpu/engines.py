@@ -15,7 +15,7 @@ from bench.figures import Figure, at_least, at_most, equal, reported
 from bench.gpu.jobs import Host, Job
 from bench.gpu.pipe import Pipe
 from bench.gpu.polygraphy_bisect import Bisected
-from halfwise.records import EngineResult, Engines, Run
+from halfwise.records import EngineResult, Engines, Latency, Run
 
 MOST_BUILDS = 3
 FASTER = 3.0
@@ -95,7 +95,37 @@ def figures(name: str, job: Job, run: Run, checked: Checked | None) -> list[Figu
         found += _of_check(name, job, checked)
     if job.fast:
         found += latencies(name, engines)
+    if job.as_tf32:
+        found += against_tf32(name, run)
     return found
+
+
+def against_tf32(name: str, run: Run) -> Iterable[Figure]:
+    """Return the rung that was delivered, and its time against that of TF32 in the same run."""
+    engines = run.engines
+    assert engines is not None
+    assert engines.delivered is not None
+    sha256 = engines.delivered.sha256
+    built = [r for r in engines.results if r.build.engine is not None]
+    own = next(r for r in built if r.build.engine and r.build.engine.sha256 == sha256)
+    tf32 = next((r for r in built if r.rung == "tf32"), None)
+    ends = ", ".join(f"{tried.rung}: {tried.end}" for tried in engines.rungs)
+    error = max((o.rel_max for o in run.verdict.outputs.values()), default=float("nan"))
+    yield reported(f"{name}: rung", str(engines.rung), ends)
+    yield reported(f"{name}: largest error over the largest value", error, "on held-out windows")
+    for what, row in (("the delivered engine", own), ("TF32", tf32)):
+        times = "" if row is None or row.latency is None else _round_times(row.latency)
+        yield reported(f"{name}: median latency of {what} (ms)", _milliseconds(row), times)
+    ratio = _milliseconds(own) / _milliseconds(tf32)
+    yield at_most(f"{name}: latency of the delivered engine / TF32", ratio, 1.0)
+
+
+def _milliseconds(row: EngineResult | None) -> float:
+    return float("nan") if row is None or row.latency is None else row.latency.median_ms
+
+
+def _round_times(latency: Latency) -> str:
+    return "rounds: " + ", ".join(f"{m:.4g}" for m in latency.medians)
 
 
 def _of_check(name: str, job: Job, checked: Checked) -> list[Figure]:

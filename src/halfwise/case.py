@@ -13,7 +13,7 @@ from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_MODEL_BYTES
 from halfwise.graph.widen import Stored
 from halfwise.metrics import Metric
-from halfwise.records import Criterion, Profile, Typing
+from halfwise.records import Criterion, Prefer, Profile, Typing
 
 Sample = Mapping[str, NDArray[Any]]
 """One set of model inputs: input name → array of the model's own rank and dtype."""
@@ -205,6 +205,7 @@ class EngineSettings:
         run_timeout: Seconds for one inference, timing or inspection.
         tf32: Whether what is FP32 in mixed engines may be TF32; kept means FP32 otherwise.
         verbose: Ask for TensorRT's verbose log.
+        prefer: What decides between engines whose times differ by less than their noise.
     """
 
     typing: Typing | None = None
@@ -220,3 +221,4 @@ class EngineSettings:
     run_timeout: float = 300.0
     tf32: bool = False
     verbose: bool = False
+    prefer: Prefer = "speed"

@@ -20,8 +20,10 @@ Knobs, all environment variables of the worker:
 `HALFWISE_FAKE_TENSORRT_IGNORED`  a JSON list of nodes whose constraints are not honoured
 `HALFWISE_FAKE_TENSORRT_LOSSY`    a JSON map, node to factor: what a low node gives is multiplied
 `HALFWISE_FAKE_TENSORRT_BROKEN`   the same for a node in any precision: a fault of a kernel
-`HALFWISE_FAKE_TENSORRT_PACE`     a JSON map: milliseconds of a layer in "fp32" and in "low", and of
-                                  a "border" between them
+`HALFWISE_FAKE_TENSORRT_PACE`     a JSON map: milliseconds of a layer in "fp32", "low" or, a product
+                                  with TF32, "tf32", and of a "border" between them; "jitter": by
+                                  which share runs differ. Nothing takes such time: the clock of the
+                                  GPU is moved on
 `HALFWISE_FAKE_CUDA_…`            what the GPU is like: see `libcuda.c`
 ================================= ================================================================
 """

@@ -1,6 +1,7 @@
 /* A CUDA driver library without a GPU, for tests of the TensorRT worker.
 
-   Device memory is memory of the process, streams are no-ops and events are times of the clock.
+   Device memory is memory of the process and streams are no-ops. Events are times of a clock that
+   only `halfwise_pass_time` moves: what an engine is said to take, whatever else the machine does.
    What it shows of the GPU comes from the environment:
 
    HALFWISE_FAKE_CUDA_DEVICES   number of devices (1); 0 is a machine without a GPU
@@ -15,7 +16,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef int CUresult;
 typedef int CUdevice;
@@ -24,12 +24,16 @@ typedef uint64_t CUdeviceptr;
 enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, NOT_INITIALISED = 3, ILLEGAL_ADDRESS = 700 };
 
 struct event {
-    struct timespec at;
+    double at;
+    int recorded;
 };
 
 static size_t used;
 static int initialised;
 static int lost;
+static double now; /* milliseconds */
+
+void halfwise_pass_time(double milliseconds) { now += milliseconds; }
 
 /* What a kernel's fault does: from then on the context gives nothing but errors. */
 void halfwise_lose_context(void) { lost = 1; }
@@ -223,7 +227,9 @@ CUresult cuEventCreate(struct event **event, unsigned flags) {
 
 CUresult cuEventRecord(struct event *event, void *stream) {
     (void)stream;
-    return clock_gettime(CLOCK_MONOTONIC, &event->at) ? INVALID : OK;
+    event->at = now;
+    event->recorded = 1;
+    return OK;
 }
 
 CUresult cuEventSynchronize(struct event *event) {
@@ -232,9 +238,8 @@ CUresult cuEventSynchronize(struct event *event) {
 }
 
 CUresult cuEventElapsedTime(float *milliseconds, struct event *start, struct event *end) {
-    if (!start->at.tv_sec || !end->at.tv_sec) return INVALID;
-    *milliseconds = (float)((double)(end->at.tv_sec - start->at.tv_sec) * 1e3 +
-                            (double)(end->at.tv_nsec - start->at.tv_nsec) * 1e-6);
+    if (!start->recorded || !end->recorded) return INVALID;
+    *milliseconds = (float)(end->at - start->at);
     return OK;
 }
 

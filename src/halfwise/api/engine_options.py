@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from halfwise.api.workers import WorkerSpec, memory_bytes, resolve
 from halfwise.case import Case, EngineSettings
 from halfwise.errors import UsageError
+from halfwise.records import Prefer
 from halfwise.stages.profiles import profiles_from_options
 
 TENSORRT = "tensorrt"
@@ -69,12 +70,14 @@ class EngineOptions(BuildingOptions, total=False):
         target: "tensorrt": build engines, and judge in them.
         builds: Builds of the delivered plan in weak typing.
         max_builds: Builds that the search for a plan may use.
+        prefer: "speed", "memory" or "exact": what decides between engines that are equally fast.
         resume: Go on after a run that ended early; what crashed is left out.
     """
 
     target: Literal["tensorrt"] | None
     builds: int
     max_builds: int
+    prefer: Prefer
     resume: bool
 
 
@@ -133,7 +136,7 @@ def engine_target(given: Mapping[str, Any]) -> Target:
             changed[name] = value
     same = (
         *("typing", "optimization_level", "builds", "max_builds", "build_timeout", "run_timeout"),
-        "tf32",
+        *("tf32", "prefer"),
     )
     changed |= {name: given[name] for name in same if name in given}
     if "timing_cache" in given:
@@ -185,5 +188,8 @@ def _check(given: Mapping[str, Any]) -> None:
         if value is not None and not (isfinite(value) and low <= value <= high):
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} is {value}; expected {expected}.", _HELP)
+    if given.get("prefer", "speed") not in get_args(Prefer):
+        expected = ", ".join(get_args(Prefer))
+        raise UsageError(f"--prefer is {given['prefer']!r}; expected one of {expected}.", _HELP)
     if given.get("typing") not in (None, "weak", "strong"):
         raise UsageError(f"--typing is {given['typing']!r}; expected weak or strong.", _HELP)

@@ -21,7 +21,7 @@ from halfwise.records import NodeName, Recipe, Run, Typing
 from halfwise.render.recipes import KINDS
 from halfwise.render.wording import count
 from halfwise.stages.profiles import profiles_from_options
-from halfwise.stages.recipe import Source, choose, kept_nodes, make_recipe
+from halfwise.stages.recipe import Source, choose, kept_nodes, make_recipe, nothing_low
 from halfwise.stages.rewrite import save_checked
 from halfwise.store import MODEL_FILE, read_run
 
@@ -158,7 +158,7 @@ def _source(
     partial: Path,
 ) -> Source:
     """Return the ONNX file to build from; one that has yet to be written is in `partial`."""
-    inside = folder / (MODEL_FILE if typing == "strong" else FP32_FILE)
+    inside = folder / (MODEL_FILE if typing == "strong" and not nothing_low(run) else FP32_FILE)
     if typing == "strong" or inside.is_file():
         return Source(load_network(inside), place.tell(inside), model_files(inside).hashes)
     path = Path(run.provenance.model if model is None else model)

@@ -254,6 +254,10 @@ class Target:
         int | None,
         _engine(metavar="N", help="Builds that the search for a plan may use. Default 6."),
     ]
+    prefer: Annotated[
+        Literal["speed", "memory", "exact"] | None,
+        _engine(help="What decides between engines that are equally fast. Default speed."),
+    ]
     resume: Annotated[
         bool | None,
         _engine("--resume", help="Go on after a run that ended early, without what crashed."),

@@ -17,14 +17,21 @@ from halfwise.records.built import (
 from halfwise.records.compared import Comparison, NodeComparison, SideName, TensorStatus
 from halfwise.records.diagnosis import Rung, RungName, Sign
 from halfwise.records.engine import (
+    FULL_RUNGS,
+    Cause,
+    CauseKind,
     EngineLayer,
     EngineResult,
     EngineRound,
+    EngineRung,
     Engines,
     Latency,
     NodePrecision,
     Precision,
     PrecisionProof,
+    Prefer,
+    RungEnd,
+    RungTried,
     ShapeVerdict,
 )
 from halfwise.records.explained import LogFinding, LogNode, LogReport
@@ -83,11 +90,14 @@ from halfwise.records.run import Cost, Provenance, Run, RunKind
 from halfwise.records.sizes import DynamicAxis, JudgedBatch, NotBatched
 
 __all__ = [
+    "FULL_RUNGS",
     "SCHEMA_VERSION",
     "SEVERITIES",
     "AdjustedConstant",
     "BuildConfig",
     "BuildOutcome",
+    "Cause",
+    "CauseKind",
     "Comparison",
     "Constraint",
     "ConstraintReport",
@@ -101,6 +111,7 @@ __all__ = [
     "EngineLayer",
     "EngineResult",
     "EngineRound",
+    "EngineRung",
     "EngineTensor",
     "Engines",
     "Exported",
@@ -139,6 +150,7 @@ __all__ = [
     "Plan",
     "Precision",
     "PrecisionProof",
+    "Prefer",
     "PreprocessingReport",
     "Profile",
     "Provenance",
@@ -150,7 +162,9 @@ __all__ = [
     "Run",
     "RunKind",
     "Rung",
+    "RungEnd",
     "RungName",
+    "RungTried",
     "Search",
     "Severity",
     "ShapeRange",

@@ -11,6 +11,36 @@ Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "fp8", "mixed", "oth
 "unknown": it is inside a fused block that tells nothing about its parts."""
 
 
+EngineRung = Literal["fp32", "tf32", "bf16", "fp16"]
+"""The lowest type that an engine may compute in; the ladder, most exact first. A plan that keeps
+nodes in FP32 belongs to its lowest type."""
+FULL_RUNGS: tuple[EngineRung, ...] = ("fp32", "tf32")
+"""Rungs of engines that compute nothing in a low format."""
+Prefer = Literal["speed", "memory", "exact"]
+"""What decides between engines whose times differ by less than their noise: the smaller median, the
+smaller device memory, the smaller error."""
+RungEnd = Literal[
+    "delivered",
+    "slower",
+    "not-preferred",
+    "held-out",
+    "unsteady",
+    "tolerance",
+    "not-run",
+    "unbuildable",
+    "not-tried",
+]
+"""What became of a rung, by the engine of it that came furthest: the run delivers it; it passed and
+is slower, or equally fast and not preferred; it passed the search and failed on held-out data or at
+other shapes; it passed in half of the builds of its plan or less; it is off; it does not run; no
+build gave an engine; nothing of it was built."""
+CauseKind = Literal["no-engine", "not-run", "ignored", "no-effect", "kernel", "unknown"]
+"""What engines show about why nothing of the low format passed: no build gave an engine; none of
+them runs; the inspector shows constraints that were not honoured; what is kept changes nothing
+in the engine; the engine computes what was asked, and is wrong where the emulation is right;
+nothing of all this."""
+
+
 class EngineLayer(Record):
     """A layer of the engine, after fusion, as its inspector tells.
 
@@ -86,6 +116,8 @@ class Latency(Record):
         transfer_p99_ms: Its 99th percentile.
         per_second: Runs per second, one after another, without transfers.
         device_bytes: Device memory of engine and execution context.
+        medians: Medians of rounds in which it took turns with other engines, ms; empty where it was
+            timed alone. How far they differ is the noise of its time.
     """
 
     shapes: dict[TensorName, tuple[int, ...]]
@@ -96,6 +128,7 @@ class Latency(Record):
     transfer_p99_ms: float
     per_second: float
     device_bytes: int
+    medians: tuple[float, ...] = ()
 
 
 class ShapeVerdict(Record):
@@ -126,6 +159,8 @@ class EngineResult(Record):
         proof: Its precision; None where it was not inspected.
         kept: Number of compute nodes that were to be FP32.
         failure: Why it has no verdict; empty otherwise.
+        rung: The lowest type that it may compute in; None in records that know no rungs.
+        excess: Its error on the calibration samples over what the search may use; None without.
     """
 
     name: str
@@ -136,6 +171,54 @@ class EngineResult(Record):
     proof: PrecisionProof | None = None
     kept: int = 0
     failure: str = ""
+    rung: EngineRung | None = None
+    excess: float | None = None
+
+
+class RungTried(Record):
+    """What a run tried of one rung, and what became of it.
+
+    Attributes:
+        rung: The lowest type.
+        end: What became of it.
+        plans: Sets of kept nodes that were tried.
+        builds: Builds of them.
+        built: Those that gave an engine.
+        ran: Those whose engine ran on the calibration samples.
+        excess: Smallest error over what the search may use (1 is the limit); None where none ran.
+        kept: Number of nodes kept in FP32 by the plan of that engine.
+        median_ms: Its latency; None likewise.
+    """
+
+    rung: EngineRung
+    end: RungEnd
+    plans: int
+    builds: int
+    built: int
+    ran: int
+    excess: float | None = None
+    kept: int = 0
+    median_ms: float | None = None
+
+
+class Cause(Record):
+    """One thing that engines show about why nothing of the low format passed.
+
+    Attributes:
+        kind: What it is.
+        builds: Numbers of the builds that show it.
+        nodes: "ignored": the nodes whose constraints were not honoured. "kernel": where the engine
+            departs from the emulation; empty where that was not found.
+        excess: Error of the engine that shows it over what the search may use.
+        other: "no-effect": the error with nothing kept. "kernel" and "unknown": what the emulation
+            predicts.
+    """
+
+    kind: CauseKind
+    builds: tuple[int, ...] = ()
+    nodes: tuple[NodeName, ...] = ()
+    excess: float | None = None
+    other: float | None = None
 
 
 class EngineRound(Record):
@@ -150,6 +233,7 @@ class EngineRound(Record):
         measured: Excess that the engine shows on the calibration samples; None without an engine.
         passed: Whether it is within the tolerance.
         median_ms: Its latency, where it was measured.
+        ignored: Kept nodes that the inspector shows in a lower type.
     """
 
     step: str
@@ -160,6 +244,7 @@ class EngineRound(Record):
     measured: float | None = None
     passed: bool
     median_ms: float | None = None
+    ignored: tuple[NodeName, ...] = ()
 
 
 class Engines(Record):
@@ -173,7 +258,8 @@ class Engines(Record):
         rounds: How the plan was found.
         builds: Every build, in order, crashed ones included; layers of the network are told for
             the delivered one alone, since builds of one file have the same.
-        keep: Nodes that are FP32 in the delivered engine.
+        keep: Nodes that are FP32 in the delivered engine, beside what is low; empty where nothing
+            is low.
         needed_as_predicted: Those of them that no build, but emulation with fusion and without,
             shows to be needed.
         emulated: What the emulation says of the plan that it proposed, on the held-out samples;
@@ -182,6 +268,11 @@ class Engines(Record):
             could not be fetched (the verdict says so).
         spread: Excess over the tolerance of every confirmation build of the delivered plan.
         confirmed: How many of them passed.
+        rung: That of the delivered engine; None where none is, and in records
+            that know no rungs.
+        prefer: What decided between engines whose times differ by less than their noise.
+        rungs: Every rung that the run had, most exact first, and what became of it.
+        causes: What engines show about why nothing of the low format passed; empty where it did.
         timing_cache: Timing cache in the run folder, relative to it; None without.
         notes: Sentences about the engines as a whole.
     """
@@ -198,5 +289,9 @@ class Engines(Record):
     delivered: EngineFile | None = None
     spread: tuple[float, ...] = ()
     confirmed: int = 0
+    rung: EngineRung | None = None
+    prefer: Prefer = "speed"
+    rungs: tuple[RungTried, ...] = ()
+    causes: tuple[Cause, ...] = ()
     timing_cache: str | None = None
     notes: tuple[str, ...] = ()

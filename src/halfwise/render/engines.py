@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.metrics import usual
 from halfwise.records import (
+    FULL_RUNGS,
     BuildOutcome,
     EngineResult,
     EngineRound,
@@ -15,6 +16,7 @@ from halfwise.records import (
 )
 from halfwise.render.parts import MOST_ROWS, Column, Lines, Table
 from halfwise.render.precision import share_words
+from halfwise.render.rungs import cause_line, rung_line
 from halfwise.render.wording import clean, count, number, sentence, shorten
 
 _MIB = 2**20
@@ -34,6 +36,8 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
     """Return what the report says about engines, in reading order."""
     parts = (
         Lines("Engines", tuple(_made(engines))),
+        _sentences("Rungs, most exact first", map(rung_line, engines.rungs)),
+        _sentences("What the engines show", map(cause_line, engines.causes)),
         _rounds(engines.rounds),
         _failed(engines.builds),
         _shapes(engines.results),
@@ -60,13 +64,15 @@ def _made(engines: Engines) -> Iterator[str]:
     file = engines.delivered
     if file is None:
         last = engines.results[-1].verdict if engines.results else None
-        why = "the verdict says why" if last is not None and last.passed else "none passed"
-        yield f"No engine is delivered: {why}."
+        # A record that knows no rungs has the engine that was to be delivered last.
+        old = last is not None and last.passed and not engines.rungs
+        told = "the verdict says why" if engines.rung is not None or old else "none passed"
+        yield f"No engine is delivered: {told}."
     else:
         where = "" if file.side == "here" else " on the worker's side"
         yield (
             f"Delivered: {shorten(file.path)}{where}, {mebibytes(file.bytes)} MiB, SHA-256 "
-            f"{clean(file.sha256[:12])}…; {count(len(engines.keep), 'node')} in FP32."
+            f"{clean(file.sha256[:12])}…; {_what(engines)}."
         )
     if engines.spread:
         yield _confirmed(engines)
@@ -74,6 +80,12 @@ def _made(engines: Engines) -> Iterator[str]:
         judged = "passed" if engines.emulated.passed else "failed"
         error = number(largest(engines.emulated, "max_abs"))
         yield f"Emulated, the plan that was proposed first {judged}; largest error {error}."
+
+
+def _what(engines: Engines) -> str:
+    if engines.rung in FULL_RUNGS:
+        return f"FP32 {'with' if engines.rung == 'tf32' else 'without'} TF32"
+    return f"{count(len(engines.keep), 'node')} in FP32"
 
 
 def _confirmed(engines: Engines) -> str:
@@ -173,11 +185,12 @@ def _findings(results: Sequence[EngineResult]) -> list[str]:
 def _remarks(engines: Engines) -> Iterator[str]:
     timed = [result for result in engines.results if result.latency is not None]
     if timed:
-        latency = timed[-1].latency
+        shown = next((r for r in reversed(timed) if _is_delivered(r, engines)), timed[-1])
+        latency = shown.latency
         assert latency is not None
         yield timing_line(latency)
         yield (
-            f"With transfers, {timed[-1].name} takes {number(latency.transfer_median_ms)} ms (99th "
+            f"With transfers, {shown.name} takes {number(latency.transfer_median_ms)} ms (99th "
             f"percentile {number(latency.transfer_p99_ms)} ms); without, "
             f"{number(latency.per_second)} runs per second. It takes "
             f"{mebibytes(latency.device_bytes)} MiB of GPU memory."
@@ -189,6 +202,15 @@ def _remarks(engines: Engines) -> Iterator[str]:
     remarks = (line for r in engines.results if r.proof for line in r.proof.remarks)
     yield from dict.fromkeys(
         f"{n[:1].upper()}{n[1:]}" for n in (*override, *engines.notes, *remarks)
+    )
+
+
+def _is_delivered(result: EngineResult, engines: Engines) -> bool:
+    file = result.build.engine
+    return (
+        file is not None
+        and engines.delivered is not None
+        and (file.sha256 == engines.delivered.sha256)
     )
 
 

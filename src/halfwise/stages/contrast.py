@@ -44,6 +44,11 @@ def fp32_remark(result: Verdict, fp32: Verdict) -> str:
     )
 
 
+def alike(first: float, second: float) -> bool:
+    """Return whether errors (≥ 0, or inf) of two builds differ by no more than chance explains."""
+    return first == second or max(first, second) <= _CHANGED_ERROR * min(first, second)
+
+
 def ab_remark(with_constraint: EngineResult, without: EngineResult) -> str:
     """Return what a build with a constraint and one without it differ in, as one sentence.
 
@@ -59,7 +64,7 @@ def ab_remark(with_constraint: EngineResult, without: EngineResult) -> str:
         f"With {_count(with_constraint.kept, 'node')} constrained to FP32 the largest error is "
         f"{first:.3g}, without {second:.3g}"
     )
-    error = max(first, second) > _CHANGED_ERROR * min(first, second)
+    error = not alike(first, second)
     time = False
     if with_constraint.latency and without.latency:
         own, other = with_constraint.latency.median_ms, without.latency.median_ms

@@ -19,6 +19,7 @@ from halfwise.graph.roles import bodies, is_float
 from halfwise.graph.shape_tensors import shape_inputs
 from halfwise.graph.sizes import declared_axes
 from halfwise.records import (
+    FULL_RUNGS,
     BuildConfig,
     BuildOutcome,
     Constraint,
@@ -127,7 +128,8 @@ def make_recipe(
     assert run.plan is not None
     build = delivered(run)
     config = build.config if build else None
-    if config and typing == config.typing and config.model_sha256 != source.network.sha256:
+    same_file = config and (typing == config.typing or nothing_low(run))
+    if config and same_file and config.model_sha256 != source.network.sha256:
         raise RecordMismatch(
             f"{source.path} is not the file that the run's engine was built from.",
             "Make the run again.",
@@ -164,7 +166,7 @@ def make_recipe(
 
 def _low(run: Run, config: BuildConfig | None, typing: Typing) -> Literal["fp16", "bf16"] | None:
     assert run.plan is not None
-    if config is not None and config.typing == typing == "weak":
+    if config is not None and (config.typing == typing == "weak" or nothing_low(run)):
         return config.low
     return "bf16" if run.plan.low == "bf16" else "fp16"
 
@@ -177,13 +179,18 @@ def delivered(run: Run) -> BuildOutcome | None:
     return next((b for b in run.engines.builds if b.engine and b.engine.sha256 == sha256), None)
 
 
+def nothing_low(run: Run) -> bool:
+    """Return whether the engine that the run delivers is FP32 or TF32: its plan is not in it."""
+    return run.engines is not None and run.engines.rung in FULL_RUNGS
+
+
 def kept_nodes(run: Run) -> frozenset[NodeName]:
     """Return the nodes that the judged engine, or else the emulated model, has in FP32.
 
     Those that only move data between kept nodes, and those that have no low form, are among them.
     """
     build = delivered(run)
-    if build is not None and build.config.typing == "weak":
+    if build is not None and (build.config.typing == "weak" or nothing_low(run)):
         return frozenset(build.config.keep)
     assert run.plan is not None
     return planned_nodes(run.plan)

@@ -136,6 +136,11 @@ class Trials:
         lost = 1.0 + self._lost(results, range(len(results))) - self.criterion.metric_drop
         return inf if isnan(lost) else lost
 
+    @property
+    def tolerance(self) -> float:
+        """The excess at which the tolerance itself is reached; a trial may use 1."""
+        return 1.0 if self.metric is not None else 1 / self.factor
+
     def errors(self, kept: Assignment) -> dict[str, OutputError]:
         """Return the measures of each output with `kept` in FP32, over all samples."""
         measures = {name: OutputMeasure() for name in self._totals}

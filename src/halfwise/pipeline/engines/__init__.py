@@ -2,16 +2,18 @@
 
 `run` is a run in order; `search` decides what to build next, and `attempts` tries it; `builds`
 builds and writes down; `measure` runs what was built; `moves` and `localise` say what to try when
-an engine disappoints; `heldout` has the samples that judge, `table` the comparison at the end.
+an engine disappoints; `heldout` has the samples that judge, `table` the comparison at the end;
+`delivery` chooses among its rows, `causes` tells why nothing lower passed, `conclude` sums up.
 """
 
 from halfwise.pipeline.engines.builds import Builds
+from halfwise.pipeline.engines.conclude import Proven
 from halfwise.pipeline.engines.failed import build_failed
 from halfwise.pipeline.engines.files import FP32_FILE, ModelFiles
 from halfwise.pipeline.engines.look import inspect_engine
 from halfwise.pipeline.engines.measure import Measure, with_shapes
 from halfwise.pipeline.engines.regime import regime
-from halfwise.pipeline.engines.run import EngineRun, Proven
+from halfwise.pipeline.engines.run import EngineRun
 
 __all__ = [
     "FP32_FILE",

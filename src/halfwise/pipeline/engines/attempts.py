@@ -1,6 +1,7 @@
 """Try a plan in an engine: build it, and measure it on the calibration samples."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -15,7 +16,7 @@ from halfwise.pipeline.engines.measure import Measure
 from halfwise.pipeline.engines.regime import low_format
 from halfwise.pipeline.planner import Planner
 from halfwise.progress import Watcher
-from halfwise.records import BuildOutcome, NodeName, TensorName
+from halfwise.records import BuildOutcome, NodeName, Precision, TensorName
 from halfwise.render.wording import count
 from halfwise.stages.constrain import constraints
 
@@ -44,7 +45,7 @@ class Attempts:
     watcher: Watcher
     notes: list[str]
     _built: set[tuple[Assignment, bool]] = field(default_factory=set)
-    _fastest: dict[tuple[Assignment, bool], float] = field(default_factory=dict)
+    _fastest: dict[Hashable, float] = field(default_factory=dict)
 
     def attempt(self, keep: Assignment, step: str, tf32: bool = False) -> Candidate:
         """Build the plan that keeps `keep`, and measure its engine.
@@ -63,23 +64,38 @@ class Attempts:
 
     def _once(self, keep: Assignment, step: str, *, tf32: bool, fresh: bool) -> Candidate:
         build = self._build(keep, step, tf32=tf32, fresh=fresh)
+        return self.measured(Candidate(keep, step, build, tf32=tf32), (keep, tf32))
+
+    def measured(self, candidate: Candidate, name: Hashable) -> Candidate:
+        """Return what was built with its error on the calibration samples and its speed.
+
+        What it computes in is looked at where it is off. It is brought here as `name` where it may
+        be delivered.
+        """
+        build = candidate.build
         if build.engine is None:
-            return Candidate(keep, step, build, tf32=tf32)
+            return candidate
         try:
             excess = self._excess(build)
             self.watcher.note(
-                f"build {build.number} keeps {len(keep)}: error {excess:.3g} of what is allowed"
+                f"build {build.number} keeps {len(candidate.keep)}: error {excess:.3g} of what is "
+                "allowed"
             )
             latency = self.measure.latency(build.engine)
             self.watcher.note(f"build {build.number} takes {latency.median_ms:.3g} ms a run")
-            candidate = Candidate(keep, step, build, excess, latency, tf32=tf32)
-            self._bring(candidate)
+            found = replace(candidate, excess=excess, latency=latency)
+            self._bring(found, name)
         except ENGINE_FAULTS as failed:
             self.notes.append(f"the engine of build {build.number} does not run: {failed.message}")
             self.watcher.note(self.notes[-1])
             lost = isinstance(failed, EngineFailed) and failed.status == "lost"
-            return Candidate(keep, step, build, failure=failed.message, tf32=tf32, lost=lost)
-        return candidate
+            return replace(candidate, failure=failed.message, lost=lost)
+        if found.passed or (build.config.low is None and build.config.typing == "weak"):
+            return found
+        with suppress(*ENGINE_FAULTS):  # it tells less then, and is off all the same
+            asked: dict[NodeName, Precision] = dict.fromkeys(candidate.keep, "fp32")
+            found = replace(found, proof=self.measure.proof(build, self.planner.roles, asked))
+        return found
 
     def again(self, candidate: Candidate) -> Candidate:
         """Return a candidate with its error on the calibration samples that there are now."""
@@ -96,20 +112,20 @@ class Attempts:
         step = f"{which} marked, to see where the engine departs"
         return self._build(keep, step, outputs=names, unfused=not names)
 
-    def _bring(self, candidate: Candidate) -> None:
+    def _bring(self, candidate: Candidate, name: Hashable) -> None:
         """Bring an engine here that may be delivered, or that is a row of the table.
 
         Of a plan's engines the fastest is delivered; the others stay on the worker's side.
         """
         assert candidate.build.engine is not None
         assert candidate.latency is not None
-        plan, milliseconds = (candidate.keep, candidate.tf32), candidate.latency.median_ms
+        milliseconds = candidate.latency.median_ms
         wanted = candidate.passed or not candidate.keep
-        if not wanted or milliseconds >= self._fastest.get(plan, inf):
+        if not wanted or milliseconds >= self._fastest.get(name, inf):
             return
         self.watcher.note(f"the engine of build {candidate.build.number} is fetched")
-        self.fetched.keep(plan, candidate.build.engine)
-        self._fastest[plan] = milliseconds
+        self.fetched.keep(name, candidate.build.engine)
+        self._fastest[name] = milliseconds
 
     def _excess(self, build: BuildOutcome) -> float:
         assert build.engine is not None

@@ -4,9 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from halfwise.records import BuildOutcome, Latency, NodeName
+from halfwise.records import BuildOutcome, Latency, NodeName, Precision, PrecisionProof
 
 Assignment = frozenset[NodeName]
+
+LOW: tuple[Precision, ...] = ("fp16", "bf16")
+"""What a node that was to be FP32 is in where its constraint was not honoured."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Candidate:
         failure: Why there is an engine that did not run; empty otherwise.
         tf32: Whether the search allowed TF32 for what is kept.
         lost: Whether the connection was lost while it ran, which tells nothing of the plan.
+        proof: What it computes in; looked at where it is off, None otherwise.
     """
 
     keep: Assignment
@@ -32,11 +36,26 @@ class Candidate:
     failure: str = ""
     tf32: bool = False
     lost: bool = False
+    proof: PrecisionProof | None = None
 
     @property
     def passed(self) -> bool:
         """Whether there is an engine that is within what the search may use."""
         return self.excess is not None and self.excess <= 1
+
+    @property
+    def ignored(self) -> tuple[NodeName, ...]:
+        """Kept nodes that the inspector shows in a lower type than FP32."""
+        nodes = () if self.proof is None else self.proof.nodes
+        return tuple(n.node for n in nodes if n.asked == "fp32" and n.precision in LOW)
+
+    @property
+    def honoured(self) -> bool:
+        """Whether the inspector shows every kept node in FP32, or as one that vanished."""
+        if self.proof is None:
+            return False
+        asked = [n for n in self.proof.nodes if n.asked == "fp32"]
+        return all(n.precision in ("fp32", "tf32", "other") for n in asked)
 
 
 @dataclass
@@ -53,8 +72,13 @@ class Budget:
 class Moves(Protocol):
     """What the search may try next; each set with the reason to try it, likeliest first."""
 
-    def culprits(self, failed: Candidate, /) -> Iterable[tuple[str, Assignment]]:
-        """Return sets of nodes to add to a plan whose engine is out of tolerance."""
+    def culprits(
+        self, failed: Candidate, /, *, idle: bool = False
+    ) -> Iterable[tuple[str, Assignment]]:
+        """Return sets of nodes to add to a plan whose engine is out of tolerance.
+
+        `idle` tells that what it keeps changes nothing in its engine.
+        """
 
     def unbuildable(self, failed: Candidate, /) -> Iterable[tuple[str, Assignment]]:
         """Return other sets to keep instead of one that has no engine."""

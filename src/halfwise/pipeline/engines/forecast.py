@@ -114,6 +114,7 @@ def rounds(search: EngineSearch, trials: Trials) -> tuple[EngineRound, ...]:
             measured=c.excess,
             passed=c.passed,
             median_ms=None if c.latency is None else c.latency.median_ms,
+            ignored=c.ignored,
         )
         for c in candidates
     )

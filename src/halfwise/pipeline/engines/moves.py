@@ -1,7 +1,7 @@
 """What to try when an engine is worse than predicted, cannot be built, or is slow."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from halfwise.backends.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.backends.emulation.typed import emulate_typed
@@ -43,6 +43,7 @@ class EngineMoves:
         budget: Builds that may still be spent.
         notes: Takes what to know.
         ruled: Nodes that the user's rules keep.
+        departures: Where engines depart from the emulation, by the number of their build.
     """
 
     planner: Planner
@@ -51,12 +52,20 @@ class EngineMoves:
     budget: Budget
     notes: list[str]
     ruled: Assignment
+    departures: dict[int, Departure] = field(default_factory=dict)
 
-    def culprits(self, failed: Candidate) -> Iterator[tuple[str, Assignment]]:
-        """Yield sets of nodes to add to a plan whose engine is off, likeliest first."""
+    def culprits(
+        self, failed: Candidate, *, idle: bool = False
+    ) -> Iterator[tuple[str, Assignment]]:
+        """Yield sets of nodes to add to a plan whose engine is off, likeliest first.
+
+        Where what is kept changes nothing (`idle`), or is not kept in truth, more of the same kind
+        will not either: wider islands leave the builder no region to fuse it into.
+        """
         keep, lowered = failed.keep, frozenset(self.planner.forced.lowered)
         departure = self._departure(failed)
         if departure is not None:
+            self.departures[failed.build.number] = departure
             nodes = frozenset(departure.nodes) - keep - lowered
             where = " to ".join(dict.fromkeys((departure.nodes[0], departure.nodes[-1])))
             self.notes.append(
@@ -67,10 +76,12 @@ class EngineMoves:
         evidence = self.planner.evidence
         allowed = frozenset(n for n, r in self.planner.roles.items() if r.free) - lowered
         certain = frozenset().union(*evidence.certain) & allowed
+        islands = [(f"wider islands: {name}", wide - keep) for name, wide in self.wider(keep)]
+        first = idle or bool(failed.ignored)
+        yield from islands if first else ()
         yield "what guards are certain about", certain - keep
         yield "everything that guards suspect", (evidence.suspected & allowed) - keep
-        for name, wide in self.wider(keep):
-            yield f"wider islands: {name}", wide - keep
+        yield from () if first else islands
 
     def unbuildable(self, failed: Candidate) -> Iterable[tuple[str, Assignment]]:
         """Return other sets to keep instead of one that no engine could be built with."""

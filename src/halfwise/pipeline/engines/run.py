@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from halfwise.backends.tensorrt.client import Worker
@@ -16,12 +16,14 @@ from halfwise.graph.roles import Roles
 from halfwise.pipeline.engines.attempts import Attempts
 from halfwise.pipeline.engines.builds import Builds
 from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
+from halfwise.pipeline.engines.conclude import Ended, Proven
+from halfwise.pipeline.engines.delivery import Offer, choose, quicker
 from halfwise.pipeline.engines.failed import build_failed
 from halfwise.pipeline.engines.fetched import Fetched
 from halfwise.pipeline.engines.files import ModelFiles
-from halfwise.pipeline.engines.forecast import Forecast, rounds
+from halfwise.pipeline.engines.forecast import Forecast
 from halfwise.pipeline.engines.heldout import HeldOut
-from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure, again_if_lost, with_shapes
+from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure, again_if_lost
 from halfwise.pipeline.engines.moves import EngineMoves
 from halfwise.pipeline.engines.regime import regime
 from halfwise.pipeline.engines.search import Chosen, EngineSearch
@@ -29,10 +31,12 @@ from halfwise.pipeline.engines.table import FP32, TF32, Table
 from halfwise.pipeline.loop import Fixed
 from halfwise.progress import Watcher
 from halfwise.records import (
+    FULL_RUNGS,
     BuildOutcome,
     Criterion,
     EngineResult,
     Engines,
+    NodeName,
     PrecisionProof,
     Verdict,
 )
@@ -40,31 +44,9 @@ from halfwise.stages.constrain import unmatched
 from halfwise.stages.profiles import check_covered, profiles_from_data
 
 NOT_PRECISION = "the FP32 engine without TF32 is wrong already, so this is not a precision problem"
-_BLAME = (
-    "the emulation of the plan is right, so a kernel or the compiler is to blame rather than the "
-    "precision: try another --optimization-level, other --tactic-sources, or another version of "
-    "TensorRT"
-)
-
-
-@dataclass(frozen=True)
-class Proven:
-    """What a run with engines found.
-
-    Attributes:
-        engines: The record.
-        verdict: On the held-out samples: in the delivered engine, or the one that came closest; in
-            the FP32 engine where that is wrong; the emulation's, failed, where no engine runs.
-        keep: Compute nodes of the delivered plan; None where none passed.
-        minimal: Whether no kept node can be dropped, as engines or predictions show.
-        joined: Held-out samples that joined the calibration.
-    """
-
-    engines: Engines
-    verdict: Verdict
-    keep: Assignment | None = None
-    minimal: bool = False
-    joined: tuple[str, ...] = ()
+FURTHER = 3
+"""Plans beside the one that the search chose that are judged on held-out data: a faster engine may
+have been built on the way, or the chosen one may fail there."""
 
 
 class EngineRun:
@@ -122,7 +104,7 @@ class EngineRun:
                 raise build_failed(build, "no FP32 engine of this model")
             engine = build.engine
             again_if_lost(lambda: self.measure.check_inputs(engine, self.case.calibration))
-            with suppress(RunFailed):  # it is only for a row of the table
+            with suppress(RunFailed):  # what is delivered is fetched once more
                 self.fetched.keep(FP32, engine)
             samples = self.case.heldout or self.case.calibration
             criterion = None
@@ -152,12 +134,14 @@ class EngineRun:
         """
         heldout = HeldOut(fixed, self.watcher)
         with self._stage("engines"):
-            search, attempts = self._search(fixed)
+            search, attempts, moves = self._search(fixed)
             chosen = search.run(fixed.found.kept)
             while chosen.best is not None and self._joins(chosen.best, heldout):
                 chosen = search.again(chosen.best.keep, attempts.again)
-            final = chosen.best or search.closest()
-            tf32 = self.builds.build(self._fp32_file, TF32, tf32=True)
+            build = self.builds.build(self._fp32_file, TF32, tf32=True)
+            plain = frozenset[NodeName]()
+            fp32 = attempts.measured(Candidate(plain, FP32, self._fp32.build), FP32)
+            tf32 = attempts.measured(Candidate(plain, TF32, build, tf32=True), TF32)
         with self._stage("verdict"):
             table = Table(
                 measure=self.measure,
@@ -166,27 +150,43 @@ class EngineRun:
                 samples=heldout.samples,
                 references=heldout.references,
                 unseen=heldout.unseen,
+                limit=fixed.planner.trials.tolerance,
                 notes=self.notes,
             )
-            rows = table.rows(self._fp32.build, tf32, chosen.plain, final)
-            verdict = self._verdict(rows[-1], chosen, final, fixed)
+            offers = self._offers(table, fp32, tf32, search, chosen)
+            delivered = choose(offers, self.engine_settings.prefer)
         self.notes += chosen.notes
-        if final is not None:
-            network = fixed.planner.case.network
-            self.notes += unmatched(network, final.build.unconstrained)
-        keep = None if chosen.best is None else chosen.best.keep
-        engines = self._record(rows).model_copy(
-            update={
-                "rounds": rounds(search, fixed.planner.trials),
-                "keep": tuple(n for n in search.order if n in (keep or ())),
-                "needed_as_predicted": tuple(n for n in search.order if n in chosen.predicted),
-                "emulated": fixed.verdict,
-                "delivered": final.build.engine if final is not None and verdict.passed else None,
-                "spread": chosen.excesses,
-                "confirmed": sum(e <= 1 for e in chosen.excesses),
-            }
-        )
-        return Proven(engines, verdict, keep, chosen.minimal, tuple(heldout.joined))
+        ended = Ended(search, chosen, offers, delivered, moves.departures)
+        if (last := ended.last) is not None:
+            self.notes += unmatched(fixed.planner.case.network, last.row.build.unconstrained)
+        found = ended.found(fixed.planner.trials) | {
+            "emulated": fixed.verdict,
+            "prefer": self.engine_settings.prefer,
+        }
+        engines = self._record(tuple(o.row for o in offers), last).model_copy(update=found)
+        verdict = ended.verdict(fixed.verdict, engines.causes, len(engines.builds))
+        keep, joined = ended.keep, tuple(heldout.joined)
+        return Proven(engines, verdict, keep, ended.as_searched and chosen.minimal, joined)
+
+    def _offers(
+        self, table: Table, fp32: Candidate, tf32: Candidate, search: EngineSearch, chosen: Chosen
+    ) -> tuple[Offer, ...]:
+        """Return the rows of the table: what is chosen, and what else is as fast or may pass."""
+        best = chosen.best
+        others = search.others(best)
+        allowed = others if best is None else [*others, best]
+        if best is None:
+            closest = search.closest()
+            low = [chosen.plain, *([closest] if closest is not None and closest.keep else [])]
+        else:
+            swift = [c for c in others if quicker(c, best)][:FURTHER]
+            none = next((c for c in (*swift, best) if not c.keep), chosen.plain)
+            low = [none, *(c for c in (*swift, best) if c.keep)]
+        offers = table.further(table.rows(fp32, tf32), low, allowed)
+        if not any(o.passed for o in offers if o.rung not in FULL_RUNGS):
+            rest = [c for c in others if c not in low]
+            offers = table.further(offers, rest[:FURTHER], allowed)
+        return table.raced(offers)
 
     def brought(self, proven: Proven, path: Path) -> Proven:
         """Return the result with its engine here, at `path` where it was not here before.
@@ -211,7 +211,7 @@ class EngineRun:
             verdict=proven.verdict.model_copy(update=update),
         )
 
-    def _search(self, fixed: Fixed) -> tuple[EngineSearch, Attempts]:
+    def _search(self, fixed: Fixed) -> tuple[EngineSearch, Attempts, EngineMoves]:
         planner = fixed.planner
         attempts = Attempts(
             planner=planner,
@@ -226,9 +226,10 @@ class EngineRun:
         budget = Budget(self.engine_settings.max_builds)
         ruled = _ruled(fixed)
         weak = self.builds.typing == "weak"
+        moves = EngineMoves(planner, self.measure, attempts.marked, budget, self.notes, ruled)
         search = EngineSearch(
             attempt=attempts.attempt,
-            moves=EngineMoves(planner, self.measure, attempts.marked, budget, self.notes, ruled),
+            moves=moves,
             order=[node_name(n) for n in planner.case.network.nodes()],
             budget=budget,
             builds=self.engine_settings.builds if weak else 1,
@@ -236,7 +237,7 @@ class EngineRun:
             forecast=Forecast(planner, self._inspected) if weak else None,
             ruled=ruled,
         )
-        return search, attempts
+        return search, attempts, moves
 
     def _inspected(self, build: BuildOutcome, roles: Roles) -> PrecisionProof | None:
         if build.engine is None:
@@ -257,31 +258,9 @@ class EngineRun:
             return False  # the table tells
         return heldout.join(judged)
 
-    def _verdict(
-        self, row: EngineResult, chosen: Chosen, final: Candidate | None, fixed: Fixed
-    ) -> Verdict:
-        """Return the verdict on the last row of the table, or the emulation's, failed."""
-        reasons = []
-        if chosen.best is None:
-            built = len(self.builds.outcomes)
-            reasons.append(
-                f"no engine of {built} builds is within the tolerance on the calibration samples"
-            )
-            if final is not None and fixed.verdict.passed:
-                reasons.append(_BLAME)
-        verdict = fixed.verdict
-        if final is not None and row.verdict is not None:
-            verdict = with_shapes(row.verdict, row.shapes)
-        elif final is not None:
-            reasons.append(f"the engine does not run on the held-out samples: {row.failure}")
-        if final is not None and row.verdict is not None and not reasons:
-            return verdict
-        reasons += verdict.reasons
-        return verdict.model_copy(update={"passed": False, "reasons": tuple(reasons)})
-
-    def _record(self, rows: tuple[EngineResult, ...]) -> Engines:
-        """Return the record; of the layers before fusion, those of the last row's build."""
-        layers_of = rows[-1].build.number
+    def _record(self, rows: tuple[EngineResult, ...], shown: Offer | None = None) -> Engines:
+        """Return the record; of layers before fusion, those of the build that is shown."""
+        layers_of = (rows[-1] if shown is None else shown.row).build.number
         return Engines(
             worker=self.worker.info,
             typing=self.builds.typing,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate, Forecast, Moves
+from halfwise.pipeline.engines.causes import idle
 from halfwise.pipeline.engines.shrink import shrink
 from halfwise.records import NodeName
 from halfwise.render.wording import count
@@ -95,8 +96,9 @@ class EngineSearch:
         return self._search(min(self.tried[known], key=lambda c: c.passed))
 
     def _search(self, first: Candidate) -> Chosen:
-        best = first if first.passed else self._repair(first)
+        # Of a plan that fails it tells whether what is kept had any effect.
         plain = self._plain()
+        best = first if first.passed else self._repair(first)
         if self.forecast is not None and plain.excess is not None:
             self.forecast.learn(plain.build)
         settled, minimal, predicted = None, False, frozenset[NodeName]()
@@ -117,9 +119,8 @@ class EngineSearch:
         if settled is None:
             return Chosen(None, plain, (), False, frozenset(), tuple(self.notes))
         faster = self._faster(settled, plain)
-        excesses = tuple(c.excess for c in self._group(faster) if c.excess is not None)
         minimal = minimal and faster.keep == settled.keep
-        return Chosen(faster, plain, excesses, minimal, predicted, tuple(self.notes))
+        return Chosen(faster, plain, self.excesses(faster), minimal, predicted, tuple(self.notes))
 
     def closest(self) -> Candidate | None:
         """Return the candidate with the smallest error of those that run; None where none does.
@@ -129,6 +130,24 @@ class EngineSearch:
         """
         ran = [c for group in self.tried.values() for c in group if c.excess is not None]
         return min(ran, key=lambda c: (c.excess or 0.0, -len(c.keep)), default=None)
+
+    @property
+    def steady(self) -> frozenset[Assignment]:
+        """Plans that pass in more than half of their builds: what passes by chance is none."""
+        return frozenset(keep for keep in self.tried if self._share(keep) > 1 / 2)
+
+    def others(self, best: Candidate | None) -> list[Candidate]:
+        """Return the fastest engine that passes of each other steady plan, fastest first.
+
+        Plans that do without what the user's rules keep are none.
+        """
+        plans = [k for k in self.steady if k >= self.ruled and (best is None or k != best.keep)]
+        found = [self._fastest(self.tried[keep][0]) for keep in plans]
+        return sorted(found, key=_milliseconds)
+
+    def excesses(self, candidate: Candidate) -> tuple[float, ...]:
+        """Return the errors of all builds of a candidate's plan, over what the search may use."""
+        return tuple(c.excess for c in self._group(candidate) if c.excess is not None)
 
     def _try(self, keep: Assignment, step: str, *, tf32: bool = False) -> Candidate:
         self.budget.take()
@@ -168,7 +187,7 @@ class EngineSearch:
         if base.excess is None:
             yield from self.moves.unbuildable(base)
             return
-        for step, added in self.moves.culprits(base):
+        for step, added in self.moves.culprits(base, idle=idle(base, self._plain())):
             yield step, base.keep | added
 
     def _confirmed(self, candidate: Candidate) -> bool:
@@ -258,16 +277,16 @@ class EngineSearch:
                 f"keeping {len(candidate.keep)} nodes passed in "
                 f"{sum(c.passed for c in known)} of {len(known)} builds only"
             )
-        steadiest = max(ladder, key=self._steadiness)
-        return self._fastest(steadiest) if self._steadiness(steadiest) > 1 / 2 else None
+        steadiest = max(ladder, key=lambda c: self._share(c.keep))
+        return self._fastest(steadiest) if self._share(steadiest.keep) > 1 / 2 else None
 
     def _fastest(self, candidate: Candidate) -> Candidate:
         """Return the fastest engine of a candidate's plan that passes."""
         passed = (c for c in self._group(candidate) if c.passed)
-        return min(passed, key=lambda c: inf if c.latency is None else c.latency.median_ms)
+        return min(passed, key=_milliseconds)
 
-    def _steadiness(self, candidate: Candidate) -> float:
-        known = self.tried[candidate.keep]
+    def _share(self, keep: Assignment) -> float:
+        known = self.tried[keep]
         return sum(c.passed for c in known) / len(known)
 
     def _faster(self, best: Candidate, plain: Candidate) -> Candidate:
@@ -310,6 +329,10 @@ class EngineSearch:
         if not other.passed or other.latency is None or chosen.latency is None:
             return chosen
         return other if other.latency.median_ms < chosen.latency.median_ms else chosen
+
+
+def _milliseconds(candidate: Candidate) -> float:
+    return inf if candidate.latency is None else candidate.latency.median_ms
 
 
 def _tf32_note(fastest: Candidate, best: Candidate) -> str:

@@ -1,15 +1,17 @@
 """The final table of a run: every engine in it is judged, timed and inspected alike."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
 
 from halfwise.backends.tensorrt.failures import ENGINE_FAULTS
 from halfwise.case import Samples
 from halfwise.graph.roles import Role, Roles
 from halfwise.metrics import Outputs
 from halfwise.pipeline.engines.candidates import Assignment, Candidate
+from halfwise.pipeline.engines.delivery import Offer
 from halfwise.pipeline.engines.measure import Measure, again_if_lost
-from halfwise.records import BuildOutcome, EngineResult, NodeName, Precision, Verdict
+from halfwise.records import EngineResult, EngineRung, NodeName, Precision, Verdict
 from halfwise.stages.contrast import ab_remark, fp32_remark, same_outputs
 
 FP32 = "FP32, TF32 off"
@@ -28,6 +30,8 @@ class Table:
         samples: What every engine is judged on.
         references: Reference outputs.
         unseen: Whether no search has used the samples.
+        limit: The error on the calibration samples with which an engine that no search has chosen
+            is within the tolerance.
         notes: Takes what to know.
     """
 
@@ -37,36 +41,52 @@ class Table:
     samples: Samples
     references: Sequence[Outputs]
     unseen: bool
+    limit: float
     notes: list[str]
 
-    def rows(
-        self, fp32: BuildOutcome, tf32: BuildOutcome, plain: Candidate, mixed: Candidate | None
-    ) -> tuple[EngineResult, ...]:
-        """Return FP32 without and with TF32, plain low precision, and mixed, which comes last.
+    def rows(self, fp32: Candidate, tf32: Candidate) -> tuple[Offer, ...]:
+        """Return the engines without and with TF32 that compute nothing low."""
+        return (
+            Offer("fp32", fp32, self.limit, self._row(FP32, fp32)),
+            Offer("tf32", tf32, self.limit, self._row(TF32, tf32)),
+        )
+
+    def further(
+        self, offers: Sequence[Offer], low: Sequence[Candidate], allowed: Collection[Candidate]
+    ) -> tuple[Offer, ...]:
+        """Return the offers, that of the FP32 engine first, with those of the low format.
 
         Args:
-            fp32: The FP32 engine without TF32.
-            tf32: The FP32 engine with TF32.
-            plain: The plan that keeps nothing.
-            mixed: The plan to deliver; None where no plan has an engine that runs.
+            offers: What there is.
+            low: Plans, plain low precision, what came closest.
+            allowed: Those of them that may be delivered.
         """
-        off = self._row(FP32, Candidate(frozenset(), "", fp32))
-        rows = [off, self._row(TF32, Candidate(frozenset(), "", tf32))]
-        if mixed is None or mixed.keep:
-            rows.append(self._low_row(self.low, plain, off.verdict))
-        if mixed is not None:
-            name = MIXED if mixed.keep else self.low
-            rows.append(self._low_row(name, mixed, off.verdict, shapes=True))
-        if mixed is not None and mixed.keep and rows[-1].verdict is not None:
-            self.notes.append(ab_remark(rows[-1], rows[-2]))
-        return tuple(rows)
+        rung: EngineRung = "bf16" if self.low == "BF16" else "fp16"
+        found = list(offers)
+        for candidate in low:
+            known = {o.row.name: o.row for o in found}
+            name = MIXED if candidate.keep else self.low
+            name = f"{name}, {len(candidate.keep)} kept" if name in known else name
+            row = self._low_row(name, candidate, found[0].row.verdict)
+            if candidate.keep and row.verdict is not None and self.low in known:
+                self.notes.append(ab_remark(row, known[self.low]))
+            found.append(Offer(rung, candidate, 1.0, row, candidate in allowed))
+        return tuple(found)
 
-    def _low_row(
-        self, name: str, candidate: Candidate, fp32: Verdict | None, *, shapes: bool = False
-    ) -> EngineResult:
+    def raced(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:
+        """Return the offers, those that passed with the times of rounds in which they took turns.
+
+        One that passes alone has nothing to be compared with.
+        """
+        engines = {o.row.name: o.row.build.engine for o in offers if o.passed}
+        found = self.measure.take_turns(
+            {name: e for name, e in engines.items() if e is not None and len(engines) > 1}
+        )
+        return tuple(replace(o, row=_timed(o, found.get(o.row.name, ()))) for o in offers)
+
+    def _low_row(self, name: str, candidate: Candidate, fp32: Verdict | None) -> EngineResult:
         """Return the row of a plan, and note where its engine is FP32 in truth."""
-        asked = self._asked(candidate)
-        row = self._row(name, candidate, asked, fp32=fp32, shapes=shapes)
+        row = self._row(name, candidate, self._asked(candidate), fp32=fp32)
         if row.verdict is not None and fp32 is not None:
             remark = fp32_remark(row.verdict, fp32)
             self.notes += [f"{name}: {remark}"] if remark else []
@@ -79,31 +99,28 @@ class Table:
         asked: dict[NodeName, Precision] | None = None,
         *,
         fp32: Verdict | None = None,
-        shapes: bool = False,
     ) -> EngineResult:
         build = candidate.build
-        row = EngineResult(name=name, build=build, kept=len(candidate.keep))
+        row = EngineResult(
+            name=name, build=build, kept=len(candidate.keep), excess=candidate.excess
+        )
         if build.engine is None or candidate.failure:
             failure = candidate.failure or build.message
             return row.model_copy(update={"failure": failure, "latency": candidate.latency})
         try:
-            return again_if_lost(lambda: self._measured(row, asked or {}, fp32, shapes=shapes))
+            return again_if_lost(lambda: self._measured(row, asked or {}, fp32))
         except ENGINE_FAULTS as failed:
             return row.model_copy(update={"failure": failed.message})
 
     def _measured(
-        self,
-        row: EngineResult,
-        asked: dict[NodeName, Precision],
-        fp32: Verdict | None,
-        *,
-        shapes: bool,
+        self, row: EngineResult, asked: dict[NodeName, Precision], fp32: Verdict | None
     ) -> EngineResult:
         measure, engine = self.measure, row.build.engine
         assert engine is not None
         latency = measure.latency(engine, thorough=True)
         judged = measure.judge(engine, self.samples, self.references, unseen=self.unseen).verdict
-        at = measure.at_shapes(engine, self.samples) if shapes else ()
+        # What fails on the samples as they are is not delivered, whatever it does at other shapes.
+        at = measure.at_shapes(engine, self.samples) if judged.passed else ()
         as_fp32 = fp32 is not None and same_outputs(judged, fp32)
         proof = measure.proof(row.build, self.roles, asked, as_fp32=as_fp32)
         found = {"verdict": judged, "latency": latency, "shapes": at, "proof": proof}
@@ -120,3 +137,12 @@ class Table:
 
     def _compute(self) -> Assignment:
         return frozenset(n for n, role in self.roles.items() if role.role is Role.COMPUTE)
+
+
+def _timed(offer: Offer, medians: tuple[float, ...]) -> EngineResult:
+    """Return the row of an offer with its rung and what rounds say of its time."""
+    row, latency = offer.row, offer.row.latency
+    if latency is not None and medians:
+        found = {"medians": medians, "median_ms": median(medians)}
+        latency = latency.model_copy(update=found)
+    return row.model_copy(update={"rung": offer.rung, "latency": latency})

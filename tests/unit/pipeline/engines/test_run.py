@@ -69,7 +69,9 @@ def test_engines_that_only_the_fp32_one_is_not(stage):
     fault = Fault("deserialise", "device", when={"low": "fp16"})
     ready = stage(models.layer_norm(), faults=[fault])
     found = proven(ready)
-    assert not found.verdict.passed
+    assert found.verdict.passed
+    assert (found.engines.rung, found.engines.rungs[-1].end) == ("fp32", "not-run")
+    assert [c.kind for c in found.engines.causes] == ["not-run"]
     assert all(r.measured is None for r in found.engines.rounds)
     failures = {row.name: row.failure for row in found.engines.results}
     assert failures["FP32, TF32 off"] == failures["FP32, TF32 on"] == ""
@@ -92,23 +94,77 @@ def test_what_passed_and_cannot_be_fetched_is_told(stage, tmp_path):
     assert ready.run.brought(gone, tmp_path / "e") is gone
 
 
-def test_no_engine_is_right(stage):
+def test_no_low_engine_is_right(stage):
     # A fault that only a constraint on every node would avoid, and builds for one try.
     ready = stage(models.layer_norm(), lossy={"gamma": 1.5}, engine={"max_builds": 1})
     found = proven(ready)
+    assert found.verdict.passed
+    assert found.keep is None
+    engines = found.engines
+    assert (engines.rung, engines.keep) == ("fp32", ())
+    assert engines.delivered == engines.results[0].build.engine
+    low = engines.rungs[-1]
+    assert (low.rung, low.end, low.built, low.kept) == ("fp16", "tolerance", 2, 4)
+    assert low.excess > 1
+    assert [c.kind for c in engines.causes] == ["kernel"]
+    assert [row.name for row in engines.results][-1] == "mixed"
+
+
+def test_where_fp32_is_out_of_tolerance_too_nothing_is_delivered(stage):
+    # TF32 and FP32 differ from the reference by more than nothing.
+    ready = stage(
+        models.layer_norm(), broken={"gamma": 1.00002}, options={"rel_max": 1e-5, "margin": 1.0}
+    )
+    found = proven(ready)
     assert not found.verdict.passed
-    assert found.verdict.level == "engine"
+    assert found.engines.rung is found.engines.delivered is None
+    assert {tried.end for tried in found.engines.rungs} == {"tolerance"}
     assert "no engine of" in found.verdict.reasons[0]
-    assert "a kernel or the compiler is to blame" in found.verdict.reasons[1]
-    assert found.keep is found.engines.delivered is None
-    assert [row.name for row in found.engines.results][-1] == "mixed"
 
 
-def test_no_engine_runs(stage):
+def test_no_low_engine_runs(stage):
     ready = stage(models.layer_norm(), faults=[Fault("run", "segv", when={"low": "fp16"})])
     found = proven(ready)
-    assert (found.verdict.passed, found.verdict.level) == (False, "emulated")
+    assert (found.verdict.passed, found.verdict.level) == (True, "engine")
+    assert found.engines.rungs[-1].end == "not-run"
     assert all(r.measured is None for r in found.engines.rounds)
+
+
+def test_a_faster_tf32_engine_is_delivered_although_a_mixed_one_passes(stage):
+    pace = {"fp32": 3.0, "tf32": 0.5, "low": 2.0, "border": 0.0}
+    ready = stage(models.conv_chain(), pace=pace, options={"snr_db": 30.0, "rel_max": 0.1})
+    found = proven(ready)
+    assert found.verdict.passed
+    assert (found.engines.rung, found.keep) == ("tf32", None)
+    assert [tried.end for tried in found.engines.rungs] == ["slower", "delivered", "slower"]
+    medians = {r.rung: r.latency.medians for r in found.engines.results if r.verdict.passed}
+    assert {len(m) for m in medians.values()} == {5}
+    assert max(medians["tf32"]) < min(medians["fp32"])
+
+
+@pytest.mark.parametrize(
+    ("prefer", "rung"), [("speed", "fp16"), ("exact", "fp32"), ("memory", "fp16")]
+)
+def test_what_is_preferred_decides_within_the_noise_of_times(stage, prefer, rung):
+    pace = {"fp32": 1.0, "low": 0.999, "border": 0.0, "jitter": 0.2}
+    ready = stage(models.layer_norm(), pace=pace, engine={"prefer": prefer})
+    found = proven(ready)
+    assert found.verdict.passed
+    ends = {tried.rung: tried.end for tried in found.engines.rungs}
+    assert "slower" not in ends.values()
+    if prefer == "exact":
+        assert found.engines.rung == rung
+
+
+def test_no_low_engine_can_be_built(stage):
+    ready = stage(models.layer_norm(), faults=[Fault("build", "segv", when={"low": "fp16"})])
+    found = proven(ready)
+    assert found.verdict.passed
+    low = found.engines.rungs[-1]
+    assert (low.end, low.built, low.excess) == ("unbuildable", 0, None)
+    (cause,) = found.engines.causes
+    assert cause.kind == "no-engine"
+    assert len(cause.builds) == low.builds
 
 
 def wide() -> Ill:
@@ -132,14 +188,14 @@ def test_heldout_samples_that_fail_in_the_engine_join_the_search(stage):
     assert found.verdict.samples == tuple(i for i in ready.fixed.heldout.ids if i != "inputs[3]")
 
 
-def test_heldout_samples_that_fail_without_builds_left_fail_the_verdict(stage):
+def test_heldout_samples_that_fail_without_builds_left_leave_fp32(stage):
     ready = stage(
         wide(), options={"max_abs": 0.06}, lossy={"scale": 1.01}, engine={"max_builds": 1}
     )
     found = proven(ready)
-    assert not found.verdict.passed
-    assert found.engines.delivered is None
-    assert "no engine of" in found.verdict.reasons[0]
+    assert found.verdict.passed
+    assert found.engines.rung == "fp32"
+    assert found.joined == ("inputs[3]",)
 
 
 def test_constraints_that_reach_no_layer_are_told(stage):

@@ -22,15 +22,16 @@ def rows(ready, keep=KEPT):
         samples=fixed.heldout,
         references=fixed.heldout_references,
         unseen=True,
+        limit=1.0,
         notes=ready.notes,
     )
     fp32 = builds.build(attempts.fp32, FP32)
     plain = attempts.attempt(NOTHING, "plain")
-    mixed: Candidate | None = plain
-    if keep != NOTHING:
-        mixed = None if keep is None else attempts.attempt(keep, "mixed")
+    low = [plain] if not keep else [plain, attempts.attempt(keep, "mixed")]
     tf32 = builds.build(attempts.fp32, TF32, tf32=True)
-    return {row.name: row for row in table.rows(fp32, tf32, plain, mixed)}
+    full = [attempts.measured(Candidate(NOTHING, b.purpose, b), b.purpose) for b in (fp32, tf32)]
+    offers = table.further(table.rows(*full), low, low)
+    return {o.row.name: o.row for o in table.raced(offers)}
 
 
 def test_every_engine_is_judged_timed_and_inspected_alike(stage):

@@ -1,0 +1,104 @@
+"""What engines show about why nothing of the low format passed.
+
+A kernel, or the compiler, is to blame only where an engine shows it: the emulation of the plan is
+right, the inspector shows every kept node in FP32, and the engine is off by more than rounding in
+other places explains.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+
+from halfwise.pipeline.engines.candidates import Candidate
+from halfwise.pipeline.engines.localise import WORSE, Departure
+from halfwise.records import Cause, EngineRound
+from halfwise.stages.contrast import alike
+
+
+def causes(
+    candidates: Sequence[Candidate],
+    plain: Candidate,
+    rounds: Sequence[EngineRound],
+    departures: Mapping[int, Departure],
+    *,
+    passed: bool,
+) -> tuple[Cause, ...]:
+    """Return what the engines of the low format show, gravest first.
+
+    Args:
+        candidates: All builds of all plans.
+        plain: The first with nothing kept.
+        rounds: What the emulation, with fusion and without, predicts of each build.
+        departures: Where engines depart from the emulation, by the number of their build.
+        passed: Whether one of them passed in the end: then there is nothing to explain but what
+            was seen on the way.
+    """
+    predicted = {r.build: max(r.predicted or 0.0, r.predicted_fused or 0.0) for r in rounds}
+    ran = [c for c in candidates if c.excess is not None]
+    if not ran and not passed:
+        numbers = tuple(c.build.number for c in candidates)
+        built = any(c.build.engine is not None for c in candidates)
+        return (Cause(kind="not-run" if built else "no-engine", builds=numbers),)
+    off = [c for c in ran if not c.passed]
+    found = [
+        *_ignored(off),
+        *_idle(off, plain, predicted),
+        *_kernels(off, predicted, departures),
+    ]
+    if not found and not passed:
+        nearest = min(ran, key=lambda c: c.excess or 0.0)
+        number = nearest.build.number
+        other = predicted.get(number)
+        found = [Cause(kind="unknown", builds=(number,), excess=nearest.excess, other=other)]
+    return tuple(found)
+
+
+def idle(candidate: Candidate, plain: Candidate) -> bool:
+    """Return whether what a plan keeps changes nothing in its engine.
+
+    Its error is that of the engine with nothing kept, within what chance in the choice of kernels
+    explains.
+    """
+    if not candidate.keep or candidate.excess is None or plain.excess is None:
+        return False
+    return alike(candidate.excess, plain.excess)
+
+
+def _ignored(off: Sequence[Candidate]) -> Iterator[Cause]:
+    nodes = tuple(dict.fromkeys(n for c in off for n in c.ignored))
+    if nodes:
+        shown = tuple(c.build.number for c in off if c.ignored)
+        yield Cause(kind="ignored", builds=shown, nodes=nodes)
+
+
+def _idle(
+    off: Sequence[Candidate], plain: Candidate, predicted: Mapping[int, float]
+) -> Iterator[Cause]:
+    """Yield the plans that were predicted to be better than plain low precision, and are not."""
+    without = predicted.get(plain.build.number, 0.0)
+    found = [
+        c for c in off if idle(c, plain) and not alike(predicted.get(c.build.number, inf), without)
+    ]
+    if found:
+        nearest = min(found, key=lambda c: c.excess or 0.0)
+        yield Cause(
+            kind="no-effect",
+            builds=tuple(c.build.number for c in found),
+            excess=nearest.excess,
+            other=plain.excess,
+        )
+
+
+def _kernels(
+    off: Sequence[Candidate],
+    predicted: Mapping[int, float],
+    departures: Mapping[int, Departure],
+) -> Iterator[Cause]:
+    for candidate in off:
+        number = candidate.build.number
+        expected, excess = predicted.get(number, inf), candidate.excess or 0.0
+        if expected > 1 or excess <= WORSE * expected or not candidate.honoured:
+            continue
+        departure = departures.get(number)
+        nodes = () if departure is None else departure.nodes
+        yield Cause(kind="kernel", builds=(number,), nodes=nodes, excess=excess, other=expected)
+        return

@@ -1,0 +1,126 @@
+"""What a run with engines comes to: its record, its verdict, and why nothing lower passed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halfwise.pipeline.engines.candidates import Assignment
+from halfwise.pipeline.engines.causes import causes
+from halfwise.pipeline.engines.delivery import Offer, rungs
+from halfwise.pipeline.engines.forecast import rounds
+from halfwise.pipeline.engines.localise import Departure
+from halfwise.pipeline.engines.search import Chosen, EngineSearch
+from halfwise.records import FULL_RUNGS, Cause, EngineRound, Engines, Verdict
+from halfwise.render.rungs import cause_line
+from halfwise.stages.trial import Trials
+
+
+@dataclass(frozen=True)
+class Proven:
+    """What a run with engines found.
+
+    Attributes:
+        engines: The record.
+        verdict: On the held-out samples: in the delivered engine, or the one that came closest; in
+            the FP32 engine where that is wrong; the emulation's, failed, where no engine runs.
+        keep: Compute nodes of the delivered plan; None where none passed.
+        minimal: Whether no kept node can be dropped, as engines or predictions show.
+        joined: Held-out samples that joined the calibration.
+    """
+
+    engines: Engines
+    verdict: Verdict
+    keep: Assignment | None = None
+    minimal: bool = False
+    joined: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run whose engines are all built and judged.
+
+    Attributes:
+        search: What was tried.
+        chosen: What it chose.
+        offers: Rows of the final table.
+        delivered: What is delivered; None where nothing passed.
+        departures: Where engines depart from the emulation, by the number of the build.
+    """
+
+    search: EngineSearch
+    chosen: Chosen
+    offers: Sequence[Offer]
+    delivered: Offer | None
+    departures: Mapping[int, Departure]
+
+    @property
+    def last(self) -> Offer | None:
+        """What is delivered, or the last engine of the low format that runs; None without."""
+        low = [o for o in self._low if o.candidate.excess is not None]
+        return self.delivered or (low[-1] if low else None)
+
+    @property
+    def as_searched(self) -> bool:
+        """Whether what is delivered is what the search chose."""
+        return self.delivered is not None and self.delivered.candidate == self.chosen.best
+
+    @property
+    def keep(self) -> Assignment | None:
+        """Compute nodes that the delivered plan keeps; None where none of the low rung is."""
+        delivered = self.delivered
+        if delivered is None or delivered.rung in FULL_RUNGS:
+            return None
+        return delivered.candidate.keep
+
+    def found(self, trials: Trials) -> dict[str, Any]:
+        """Return what the record says of all this; `trials` are those without fusion."""
+        search, delivered, keep = self.search, self.delivered, self.keep
+        low = delivered if keep is not None else None
+        excesses = () if low is None else search.excesses(low.candidate)
+        tried = [*search.tried.values(), *search.relaxed.values()]
+        told = rounds(search, trials)
+        return {
+            "rounds": told,
+            "keep": tuple(n for n in search.order if n in (keep or ())),
+            "needed_as_predicted": tuple(
+                n for n in search.order if self.as_searched and n in self.chosen.predicted
+            ),
+            "delivered": None if delivered is None else delivered.row.build.engine,
+            "rung": None if delivered is None else delivered.rung,
+            "rungs": rungs(self.offers, delivered, tried, search.steady),
+            "causes": self._causes(told),
+            "spread": excesses,
+            "confirmed": sum(e <= 1 for e in excesses),
+        }
+
+    def verdict(self, emulated: Verdict, causes_: Sequence[Cause], builds: int) -> Verdict:
+        """Return the verdict on what is delivered; else a failed one, on what came closest.
+
+        Args:
+            emulated: That of the plan in the emulation.
+            causes_: Why nothing low passed.
+            builds: Number of all builds.
+        """
+        if self.delivered is not None and self.delivered.verdict is not None:
+            return self.delivered.verdict
+        verdict, reasons, last = emulated, [], self.last
+        if last is None or not last.known:
+            reasons.append(
+                f"no engine of {builds} builds is within the tolerance on the calibration samples"
+            )
+        reasons += map(cause_line, causes_)
+        if last is not None and last.verdict is not None:
+            verdict = last.verdict
+        elif last is not None:
+            reasons.append(f"the engine does not run on the held-out samples: {last.row.failure}")
+        reasons += verdict.reasons
+        return verdict.model_copy(update={"passed": False, "reasons": tuple(reasons)})
+
+    @property
+    def _low(self) -> list[Offer]:
+        return [o for o in self.offers if o.rung not in FULL_RUNGS]
+
+    def _causes(self, told: Sequence[EngineRound]) -> tuple[Cause, ...]:
+        candidates = [c for group in self.search.tried.values() for c in group]
+        passed = any(o.passed for o in self._low)
+        return causes(candidates, self.chosen.plain, told, self.departures, passed=passed)

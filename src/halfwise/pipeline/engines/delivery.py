@@ -1,0 +1,173 @@
+"""Which engine of a run is delivered, and what became of every rung.
+
+Of all engines that pass, the fastest is delivered. Times have noise: engines take turns, a few
+rounds each, and one counts as faster where all of its rounds are.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from halfwise.pipeline.engines.candidates import Assignment, Candidate
+from halfwise.pipeline.engines.measure import with_shapes
+from halfwise.records import (
+    FULL_RUNGS,
+    EngineResult,
+    EngineRung,
+    Latency,
+    Prefer,
+    RungEnd,
+    RungTried,
+    Verdict,
+)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An engine that may be delivered, with its row of the final table.
+
+    Attributes:
+        rung: The lowest type that it may compute in.
+        candidate: How it was built, and its error on the calibration samples.
+        limit: The largest such error with which it is delivered.
+        row: Verdicts and times.
+        allowed: Whether it may be delivered at all: not what the user's rules forbid, nor what
+            passes by chance.
+    """
+
+    rung: EngineRung
+    candidate: Candidate
+    limit: float
+    row: EngineResult
+    allowed: bool = True
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """On held-out samples, and at the shapes of every profile."""
+        found = self.row.verdict
+        return None if found is None else with_shapes(found, self.row.shapes)
+
+    @property
+    def known(self) -> bool:
+        """Whether it is allowed, and within its limit on the samples that the search knows."""
+        excess = self.candidate.excess
+        return self.allowed and excess is not None and excess <= self.limit
+
+    @property
+    def passed(self) -> bool:
+        """Whether it may be delivered."""
+        verdict = self.verdict
+        return self.known and verdict is not None and verdict.passed
+
+    @property
+    def milliseconds(self) -> float:
+        """Its median time; inf where it was not timed."""
+        return float("inf") if self.row.latency is None else self.row.latency.median_ms
+
+
+def quicker(one: Candidate, other: Candidate) -> bool:
+    """Return whether an engine seems faster than another, as each was timed alone."""
+    if one.latency is None or other.latency is None:
+        return False
+    return one.latency.median_ms < other.latency.median_ms
+
+
+def faster(one: Latency | None, other: Latency | None) -> bool:
+    """Return whether an engine is faster than another by more than the noise of their times.
+
+    That is shown by rounds in which they took turns; without any it is not.
+    """
+    if one is None or other is None or not (one.medians and other.medians):
+        return False
+    return max(one.medians) < min(other.medians)
+
+
+def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
+    """Return the offer to deliver: the fastest that passes; None where none does.
+
+    Among those that are not slower than it by more than noise, `prefer` decides; what is equal in
+    that too is told apart by time, then as `offers` has it.
+    """
+    passed = sorted((o for o in offers if o.passed), key=lambda o: o.milliseconds)
+    if not passed:
+        return None
+    equal = [o for o in passed if not faster(passed[0].row.latency, o.row.latency)]
+    if prefer == "memory":
+        return min(equal, key=_memory)
+    if prefer == "exact":
+        return min(equal, key=lambda o: o.candidate.excess or 0.0)
+    return equal[0]
+
+
+def _memory(offer: Offer) -> float:
+    latency = offer.row.latency
+    return float("inf") if latency is None else latency.device_bytes
+
+
+def rungs(
+    offers: Sequence[Offer],
+    delivered: Offer | None,
+    tried: Iterable[Sequence[Candidate]],
+    steady: Iterable[Assignment],
+) -> tuple[RungTried, ...]:
+    """Return what became of every rung of a run, most exact first.
+
+    Args:
+        offers: The rows of the table, most exact rung first.
+        delivered: What is delivered; None where nothing is.
+        tried: All builds of each plan of the low rung.
+        steady: Plans that pass in more than half of their builds.
+    """
+    groups = [list(group) for group in tried]
+    told = []
+    for rung in dict.fromkeys(offer.rung for offer in offers):
+        own = [o for o in offers if o.rung == rung]
+        plans = [[o.candidate] for o in own] if rung in FULL_RUNGS else groups
+        told.append(_rung(rung, own, plans, delivered, frozenset(steady)))
+    return tuple(told)
+
+
+def _rung(
+    rung: EngineRung,
+    offers: Sequence[Offer],
+    plans: Sequence[Sequence[Candidate]],
+    delivered: Offer | None,
+    steady: frozenset[Assignment],
+) -> RungTried:
+    builds = [c for plan in plans for c in plan]
+    ran = [c for c in builds if c.excess is not None]
+    nearest = min(ran, key=lambda c: c.excess or 0.0, default=None)
+    shown = delivered.candidate if delivered is not None and delivered.rung == rung else nearest
+    return RungTried(
+        rung=rung,
+        end=_end(offers, builds, delivered, steady),
+        plans=len(plans),
+        builds=len(builds),
+        built=sum(c.build.engine is not None for c in builds),
+        ran=len(ran),
+        excess=None if shown is None else shown.excess,
+        kept=0 if shown is None else len(shown.keep),
+        median_ms=None if shown is None or shown.latency is None else shown.latency.median_ms,
+    )
+
+
+def _end(
+    offers: Sequence[Offer],
+    builds: Sequence[Candidate],
+    delivered: Offer | None,
+    steady: frozenset[Assignment],
+) -> RungEnd:
+    passed = [o for o in offers if o.passed]
+    if delivered is not None and passed:
+        if delivered in passed:
+            return "delivered"
+        slower = all(faster(delivered.row.latency, o.row.latency) for o in passed)
+        return "slower" if slower else "not-preferred"
+    if not builds:
+        return "not-tried"
+    ends: tuple[tuple[RungEnd, bool], ...] = (
+        ("held-out", any(o.known for o in offers)),
+        ("unsteady", any(c.passed and c.keep not in steady for c in builds)),
+        ("tolerance", any(c.excess is not None for c in builds)),
+        ("not-run", any(c.build.engine is not None for c in builds)),
+    )
+    return next((end for end, came in ends if came), "unbuildable")
