@@ -89,6 +89,13 @@ def test_a_wrong_fp32_engine_is_not_a_precision_problem(engines, call):
     assert ended.code == 10
     assert "not a precision problem" in told(ended)
     assert "--optimization-level" in told(ended)
+    line = next(n for n in ended.record["next_step"] if "halfwise diagnose" in n)
+    words = shlex.split(line[line.index("halfwise diagnose") :])
+    assert words[-2:] == ["-o", "run.diagnosis"]
+    assert {"--target", "--trt-command", "--inputs"} <= set(words)
+    diagnosed = call(*words[1:], folder="run.diagnosis")
+    assert diagnosed.code == 10, diagnosed.err
+    assert "square" in diagnosed.out
     found = ended.record["engines"]
     assert [row["name"] for row in found["results"]] == TABLE[:1]
     assert len(found["builds"]) == 1

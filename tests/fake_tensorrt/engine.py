@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Runtime:
 
     def deserialize_cuda_engine(self, serialized_engine):
         try:
-            plan, proto = unpack_engine(bytes(serialized_engine))
+            plan, _ = unpack_engine(bytes(serialized_engine))
             about = {"low": plan.low, "tf32": plan.tf32, "typing": plan.typing}
             faults.strike("deserialise", about)
         except (Unreadable, faults.Failure) as error:
@@ -61,10 +62,16 @@ class Runtime:
                 "deserialization failed.)",
             )
             return None
-        # Only here: it takes a second to import.
-        from tests.fake_tensorrt.program import Program
+        return ICudaEngine(self._logger, _program(bytes(serialized_engine)))
 
-        return ICudaEngine(self._logger, Program(plan, proto))
+
+@lru_cache(maxsize=8)
+def _program(data):
+    """Return what an engine computes; engines take turns, and to prepare one takes a while."""
+    # Only here: it takes a second to import.
+    from tests.fake_tensorrt.program import Program
+
+    return Program(*unpack_engine(data))
 
 
 @bound

@@ -80,4 +80,6 @@ def _option(name: str, value: str) -> list[str]:
     if value == "True":
         return [option]
     several = (*_SPELT, "plugin", "ort_library")
-    return [word for v in (value.split(", ") if name in several else [value]) for word in (option, v)]
+    return [
+        word for v in (value.split(", ") if name in several else [value]) for word in (option, v)
+    ]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from shutil import move
 
+from halfwise.api.after_engines import diagnose_command
 from halfwise.api.options import Request
 from halfwise.api.outcome import cost, final_verdict, fix_run, unsearched_run
 from halfwise.api.result import Result
@@ -208,11 +209,10 @@ def _refused(
         final_verdict(proven.verdict, case, request, ()),
         cost(0, time.monotonic() - started, {}),
         next_step=(
-            "Compare what goes in: names, layout, scaling, and the order of inputs.",
+            "Find the first thing that is wrong, from the inputs up to the kernels: "
+            f"{diagnose_command(case, request, out)}",
             "Try another optimization level (--optimization-level 0 to 5), other --tactic-sources, "
             "or another version of TensorRT.",
-            "If that changes the result, a kernel or the compiler is at fault: report it to NVIDIA "
-            "with the model.",
         ),
     ).model_copy(update={"engines": proven.engines})
     if out is not None:

@@ -2,11 +2,11 @@
 
 import platform
 import resource
-import shlex
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from halfwise.api.after_engines import delivered_next, lower_next
 from halfwise.api.next_step import building_commands, sample_profiles
 from halfwise.api.options import Request
 from halfwise.backends.ort import runtime_version
@@ -66,7 +66,7 @@ def fix_run(
         warnings=warnings(case),
         engines=engines,
         profiles=profiles,
-        next_step=_next_step(verdict, case, fixed, profiles, out),
+        next_step=_next_step(verdict, case, fixed, profiles, out, engines),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),
     )
@@ -203,12 +203,18 @@ def versions() -> dict[str, str]:
 
 
 def _next_step(
-    verdict: Verdict, case: Case, fixed: Fixed, profiles: tuple[Profile, ...], out: Path | None
+    verdict: Verdict,
+    case: Case,
+    fixed: Fixed,
+    profiles: tuple[Profile, ...],
+    out: Path | None,
+    engines: Engines | None,
 ) -> tuple[str, ...]:
+    lower = () if engines is None else lower_next(engines, case)
     if not verdict.passed:
-        return _after_failure(verdict, case, fixed.search.exhausted)
+        return (*lower, *_after_failure(verdict, case, fixed.search.exhausted, engines))
     if verdict.level == "engine":
-        return _engine_next(out)
+        return (*delivered_next(out), *lower)
     return (
         *building_commands(case, fixed.plan, profiles, out),
         "This verdict is emulated; only the engine itself, run on held-out data, proves it: "
@@ -216,32 +222,20 @@ def _next_step(
     )
 
 
-def _engine_next(out: Path | None) -> tuple[str, ...]:
-    if out is None:
-        return ()
-    folder, engine = (shlex.quote(str(p)) for p in (out, out / "model.engine"))
-    return (
-        f"The engine is {engine}; it runs with that version of TensorRT on that kind of GPU.",
-        f"For another: halfwise verify {folder} --target tensorrt --inputs DATA builds and judges "
-        "it there.",
-        f"To build it without halfwise: halfwise export {folder} --as trtexec (or python, cpp, "
-        "polygraphy, json).",
-    )
-
-
-def _after_failure(verdict: Verdict, case: Case, exhausted: bool) -> tuple[str, ...]:
+def _after_failure(
+    verdict: Verdict, case: Case, exhausted: bool, engines: Engines | None
+) -> tuple[str, ...]:
     lines = []
-    if verdict.level == "engine":
-        lines.append("Let the search for a plan use more builds: --max-builds N.")
     if exhausted:
         lines.append("Give the search more time: --time-budget SECONDS.")
     if not verdict.unseen:
         lines.append("Give more samples, or a second set with --heldout DATA.")
     if not case.real:
         lines.append("Give real inputs; --allow-random accepts a verdict without.")
-    lines += [
-        "Check that the tolerance fits the task: --rel-max, --snr-db, or a task metric with "
-        "--metric.",
-        "The best model found and the reasons are in the run folder.",
-    ]
+    if engines is None or any(tried.ran for tried in engines.rungs):
+        lines.append(
+            "Check that the tolerance fits the task: --rel-max, --snr-db, or a task metric with "
+            "--metric."
+        )
+    lines.append("The best model found and the reasons are in the run folder.")
     return tuple(lines)

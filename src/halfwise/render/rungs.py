@@ -42,17 +42,25 @@ def rung_line(tried: RungTried) -> str:
     return f"{text} ({'; '.join(facts)})." if facts else f"{text}."
 
 
-def rung_caution(engines: Engines) -> str:
+def judged_name(engines: Engines | None) -> str:
+    """Return what the judged model is called beside the all-low one."""
+    if engines is None or engines.rung is None or engines.rung not in FULL_RUNGS:
+        return "mixed"
+    return _RUNGS[engines.rung]
+
+
+def rung_caution(engines: Engines | None) -> str:
     """Return that the delivered engine computes nothing low, a sentence; "" where it does."""
-    low = engines.rungs[-1] if engines.rungs else None
-    if engines.rung not in FULL_RUNGS or low is None:
+    low = engines.rungs[-1] if engines is not None and engines.rungs else None
+    if engines is None or engines.rung not in FULL_RUNGS or low is None:
         return ""
     what = "with TF32" if engines.rung == "tf32" else "without TF32"
-    why = (
-        f"it is faster than the {low.rung.upper()} engines that passed"
-        if low.end in ("slower", "not-preferred")
-        else f"no {low.rung.upper()} plan passed"
-    )
+    name = _RUNGS[low.rung]
+    why = f"no {name} plan passed"
+    if low.end == "slower":
+        why = f"it is faster than the {name} engines that passed"
+    elif low.end == "not-preferred":
+        why = f"{name} engines that passed are as fast within the noise of the times"
     return f"The delivered engine is FP32 {what}: {why}."
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 from halfwise.metrics import effective, rises, usual
 from halfwise.records import (
-    FULL_RUNGS,
     AdjustedConstant,
     Criterion,
     Guard,
@@ -21,7 +20,7 @@ from halfwise.render.engines import engine_parts
 from halfwise.render.kept import kept_table
 from halfwise.render.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.render.pieces import given_parts
-from halfwise.render.rungs import rung_caution
+from halfwise.render.rungs import judged_name, rung_caution
 from halfwise.render.sizes import size_lines
 from halfwise.render.wording import clean, count, fixed, listed, number, sentence, shorten
 
@@ -78,11 +77,9 @@ def _title(run: Run) -> str:
 
 
 def _caution(run: Run) -> str:
-    if run.engines is not None and run.engines.delivered is not None:
-        told = rung_caution(run.engines)
-        if told:
-            return told
     plan = run.plan
+    if told := rung_caution(run.engines):
+        return told
     if plan is None or not plan.keep or len(plan.keep) < plan.candidates:
         return ""
     return "Every compute node stays in FP32: this is the FP32 model, no faster."
@@ -177,9 +174,7 @@ def _errors(run: Run) -> Table | None:
     engine = " engine" if run.verdict.level == "engine" else ""
     sides = {f"FP32{engine}" if engine else "candidate": run.verdict}
     if run.plan is not None:
-        rung = run.engines.rung if run.engines is not None else None
-        name = rung.upper() if rung in FULL_RUNGS and rung is not None else "mixed"
-        sides = {f"{name}{engine}": run.verdict}
+        sides = {f"{judged_name(run.engines)}{engine}": run.verdict}
         if run.baseline is not None:
             emulated = ", emulated" if engine else ""
             sides = {f"{_baseline(run.plan)}{emulated}": run.baseline, **sides}

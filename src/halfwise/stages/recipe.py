@@ -128,12 +128,8 @@ def make_recipe(
     assert run.plan is not None
     build = delivered(run)
     config = build.config if build else None
-    same_file = config and (typing == config.typing or nothing_low(run))
-    if config and same_file and config.model_sha256 != source.network.sha256:
-        raise RecordMismatch(
-            f"{source.path} is not the file that the run's engine was built from.",
-            "Make the run again.",
-        )
+    if config and (typing == config.typing or nothing_low(run)):
+        _check_file(config, source)
     same = run.engines is not None and run.engines.worker.tensorrt == version
     weak = typing == "weak"
     layers = _layers(build) if build and same else {}
@@ -162,6 +158,14 @@ def make_recipe(
             *([_FROM_SAMPLES] if chosen and chosen is run.profiles else []),
         ),
     )
+
+
+def _check_file(config: BuildConfig, source: Source) -> None:
+    if config.model_sha256 != source.network.sha256:
+        raise RecordMismatch(
+            f"{source.path} is not the file that the run's engine was built from.",
+            "Make the run again.",
+        )
 
 
 def _low(run: Run, config: BuildConfig | None, typing: Typing) -> Literal["fp16", "bf16"] | None:

@@ -142,18 +142,15 @@ def test_a_faster_tf32_engine_is_delivered_although_a_mixed_one_passes(stage):
     assert max(medians["tf32"]) < min(medians["fp32"])
 
 
-@pytest.mark.parametrize(
-    ("prefer", "rung"), [("speed", "fp16"), ("exact", "fp32"), ("memory", "fp16")]
-)
-def test_what_is_preferred_decides_within_the_noise_of_times(stage, prefer, rung):
+def test_what_is_preferred_decides_within_the_noise_of_times(stage):
     pace = {"fp32": 1.0, "low": 0.999, "border": 0.0, "jitter": 0.2}
-    ready = stage(models.layer_norm(), pace=pace, engine={"prefer": prefer})
+    ready = stage(models.layer_norm(), pace=pace, engine={"prefer": "exact"})
     found = proven(ready)
     assert found.verdict.passed
-    ends = {tried.rung: tried.end for tried in found.engines.rungs}
-    assert "slower" not in ends.values()
-    if prefer == "exact":
-        assert found.engines.rung == rung
+    # Without a product TF32 computes what FP32 does.
+    assert found.engines.rung in ("fp32", "tf32")
+    ends = {tried.end for tried in found.engines.rungs}
+    assert ends == {"delivered", "not-preferred"}
 
 
 def test_no_low_engine_can_be_built(stage):

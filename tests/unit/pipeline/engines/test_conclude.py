@@ -1,0 +1,50 @@
+from halfwise.pipeline.engines.conclude import Ended
+from halfwise.pipeline.engines.delivery import Offer
+from halfwise.pipeline.engines.search import Chosen
+from halfwise.records import Cause
+from tests.unit.pipeline.engines.test_delivery import KEPT, offer
+from tests.unit.pipeline.engines.test_search import World, always, names
+from tests.unit.render.engine_runs import result
+from tests.unit.render.runs import verdict
+
+
+def ended(delivered: Offer | None, *offers: Offer) -> Ended:
+    search = World(always(names(0))).search()
+    plain = offers[-1].candidate
+    chosen = Chosen(None, plain, (), False, frozenset(), ())
+    return Ended(search, chosen, offers, delivered, {})
+
+
+def test_the_verdict_is_that_of_what_is_delivered():
+    fp32, low = offer("fp32", 1), offer("fp16", 2, passed=False)
+    found = ended(fp32, fp32, low)
+    assert found.verdict(verdict(), (), 3) == fp32.verdict
+    assert (found.last, found.keep, found.as_searched) == (fp32, None, False)
+
+
+def test_a_plan_of_the_low_format_tells_what_it_keeps():
+    low = offer("fp16", 2)
+    assert ended(low, low).keep == low.candidate.keep
+    assert low.candidate.keep != KEPT
+
+
+def test_where_nothing_passed_what_came_closest_is_told_with_its_cause():
+    low = offer("fp16", 2, passed=False, excess=1.4)
+    cause = Cause(kind="unknown", builds=(2,), excess=1.4)
+    found = ended(None, offer("fp32", 1, passed=False), low).verdict(verdict(), (cause,), 3)
+    assert not found.passed
+    assert found.level == "engine"
+    assert "no engine of 3 builds" in found.reasons[0]
+    assert "is unknown" in found.reasons[1]
+    silent = offer("fp16", 2, excess=None)
+    emulated = verdict()
+    found = ended(None, silent).verdict(emulated, (), 1)
+    assert (found.passed, found.level) == (False, emulated.level)
+
+
+def test_what_does_not_run_on_held_out_samples_is_told():
+    low = offer("fp16", 2)
+    row = result("FP16", 1, 1.0).model_copy(update={"verdict": None, "failure": "it crashed"})
+    gone = Offer("fp16", low.candidate, 1.0, row)
+    reasons = ended(None, gone).verdict(verdict(), (), 1).reasons
+    assert any("does not run on the held-out samples: it crashed" in r for r in reasons)
