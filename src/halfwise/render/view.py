@@ -58,7 +58,7 @@ def report(run: Run) -> Report:
         passed=run.verdict.passed,
         about=_about(run),
         parts=tuple(part for part in parts if part is not None),
-        caution=_caution(run),
+        caution=rung_caution(run.engines) or _caution(run.plan),
     )
 
 
@@ -76,10 +76,7 @@ def _title(run: Run) -> str:
     return f"{'PASSED' if verdict.passed else 'FAILED'} ({verdict.level}{whose}) {where}"
 
 
-def _caution(run: Run) -> str:
-    plan = run.plan
-    if told := rung_caution(run.engines):
-        return told
+def _caution(plan: Plan | None) -> str:
     if plan is None or not plan.keep or len(plan.keep) < plan.candidates:
         return ""
     return "Every compute node stays in FP32: this is the FP32 model, no faster."
