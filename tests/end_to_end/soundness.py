@@ -1,6 +1,6 @@
 """What must hold of every run folder, checked with other means than the run itself used."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from contextlib import suppress
 
 import numpy as np
@@ -15,7 +15,7 @@ from halfwise.graph.model import load_network
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, roles_of
 from halfwise.metrics import DEFAULT_REL_MAX, is_default
-from halfwise.records import Criterion, NodeName, Run
+from halfwise.records import Criterion, NodeName, Run, Verdict
 from halfwise.stages.judge import judge
 from halfwise.stages.opset import with_opset_for
 from halfwise.stages.reference import inspected_reference
@@ -51,8 +51,8 @@ def picked(ill: Ill, names: Iterable[str]) -> Samples:
     return Samples(chosen, lambda i: ill.sample(index_of(chosen[i])))
 
 
-def passes(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> bool:
-    """Return whether a plan passes what the search had to meet, judged through its typed model."""
+def judged(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> Verdict:
+    """Return how a plan does by what the search had to meet, judged through its typed model."""
     assert run.search is not None
     assert run.plan is not None
     samples = picked(ill, run.search.calibration)
@@ -65,21 +65,36 @@ def passes(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> bool:
     samples = picked(ill, run.search.calibration)
     references = inspected_reference(network, samples)[0]
     criterion = tightened(run.criterion, run.search.tolerance_factor)
-    judged = judge(rewritten.model, samples, references, criterion, None, accumulate=run.accumulate)
-    return judged.verdict.passed
+    return judge(
+        rewritten.model, samples, references, criterion, None, accumulate=run.accumulate
+    ).verdict
+
+
+def holds(run: Run, ended: Ended, ill: Ill, kept: Iterable[str], harmless: Set[str]) -> bool:
+    """Return whether a plan passes and nothing but `harmless` tensors is infinite inside."""
+    verdict = judged(run, ended, ill, kept)
+    return verdict.passed and {i.tensor for i in verdict.intermediate_nonfinite} <= harmless
+
+
+def harmless(run: Run, ended: Ended, ill: Ill) -> Set[str]:
+    """Return the tensors that are infinite inside the delivered plan, which has to pass."""
+    assert run.plan is not None
+    verdict = judged(run, ended, ill, [k.node for k in run.plan.keep])
+    assert verdict.passed
+    return {i.tensor for i in verdict.intermediate_nonfinite}
 
 
 def spared(ended: Ended, ill: Ill) -> set[str]:
-    """Return the kept nodes without which the plan passes on the calibration samples too."""
+    """Return the kept nodes without which the plan holds on the calibration samples too."""
     run = read_run(ended.folder)
     assert run.plan is not None
     kept = {k.node for k in run.plan.keep}
-    assert passes(run, ended, ill, kept)
-    return {node for node in kept if passes(run, ended, ill, kept - {node})}
+    inside = harmless(run, ended, ill)
+    return {node for node in kept if holds(run, ended, ill, kept - {node}, inside)}
 
 
 def assert_minimal(ended: Ended, ill: Ill) -> None:
-    """The plan passes on the calibration samples, and without any single kept node it fails."""
+    """The plan holds on the calibration samples, and without any single kept node it does not."""
     assert ended.record["plan"]["minimal"]
     assert spared(ended, ill) == set()
 
@@ -89,7 +104,8 @@ def assert_smallest(ended: Ended, ill: Ill) -> None:
     run = read_run(ended.folder)
     roles = roles_of(load_network(ended.folder.parent / "model.onnx"))
     computing = {name for name, role in roles.items() if role.role is Role.COMPUTE}
-    assert {n for n in ended.kept if passes(run, ended, ill, computing - {n})} == set()
+    inside = harmless(run, ended, ill)
+    assert {n for n in ended.kept if holds(run, ended, ill, computing - {n}, inside)} == set()
 
 
 def assert_valid(ended: Ended, ill: Ill) -> None:
@@ -160,7 +176,8 @@ def assert_verified(ended: Ended, ill: Ill, call) -> None:
     found = again.record["verdict"]
     for name, output in verdict["outputs"].items():
         assert {m: found["outputs"][name][m] for m in MEASURES} == {m: output[m] for m in MEASURES}
-    assert found["intermediate_nonfinite"] == verdict["intermediate_nonfinite"]
+    inside = [{**i, "harmless": None} for i in verdict["intermediate_nonfinite"]]
+    assert found["intermediate_nonfinite"] == inside
 
 
 def assert_sound(ended: Ended, ill: Ill, call) -> None:

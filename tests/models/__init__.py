@@ -14,7 +14,13 @@ from tests.models.depth import deep, residual
 from tests.models.illness import COUNT, Factory, Ill, registered, signals, weights
 from tests.models.large import large_weights, saved_beside, two_bodies
 from tests.models.normalisation import layer_norm
-from tests.models.overflow import conv_chain, near_the_edge, root_mean_square, two_readers
+from tests.models.overflow import (
+    conv_chain,
+    near_the_edge,
+    root_mean_square,
+    small_token,
+    two_readers,
+)
 from tests.models.positions import resize, rotary
 from tests.models.recurrent import lstm
 from tests.models.selection import arg_max
@@ -53,6 +59,7 @@ __all__ = [
     "saved_beside",
     "signals",
     "small",
+    "small_token",
     "tiny_weights",
     "two_bodies",
     "two_readers",

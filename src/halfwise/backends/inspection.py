@@ -1,6 +1,7 @@
 """Run a model on samples and count what is not finite inside it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
@@ -11,6 +12,19 @@ from halfwise.metrics import Outputs
 from halfwise.records import TensorName
 
 
+@dataclass(frozen=True)
+class Nonfinite:
+    """NaN and infinities of one tensor.
+
+    Attributes:
+        elements: Their number over all samples, at least 1.
+        samples: Indices of the samples that have some.
+    """
+
+    elements: int
+    samples: tuple[int, ...]
+
+
 def inspect_samples(
     model: ir.Model,
     tensors: Sequence[TensorName],
@@ -18,8 +32,8 @@ def inspect_samples(
     *,
     device: str = "cpu",
     libraries: Sequence[Path] = (),
-) -> tuple[list[Outputs], dict[TensorName, int]]:
-    """Return the outputs of each sample, and per tensor the elements that are not finite.
+) -> tuple[list[Outputs], dict[TensorName, Nonfinite]]:
+    """Return the outputs of each sample, and per tensor what is not finite.
 
     Args:
         model: A model whose chosen tensors are FP32: a reference, or an emulation.
@@ -29,18 +43,20 @@ def inspect_samples(
         libraries: Custom operator libraries.
 
     Returns:
-        Outputs in the order of the samples, and counts over all of them: NaN and infinities of
-        the tensors that have some, in the order in which they were met.
+        Outputs in the order of the samples, and the tensors that have NaN or infinities, in the
+        order in which they were met.
     """
     outputs: list[Outputs] = []
-    nonfinite: dict[TensorName, int] = {}
+    nonfinite: dict[TensorName, Nonfinite] = {}
     if not samples:
         return outputs, nonfinite
     probe = ExtremaProbe(model, tensors, magnitudes=False, device=device, libraries=libraries)
-    for sample in samples:
+    for index, sample in enumerate(samples):
         results, extrema = probe.run(sample)
         outputs.append(results)
         for name, extremum in extrema.items():
             if extremum.nonfinite:
-                nonfinite[name] = nonfinite.get(name, 0) + extremum.nonfinite
+                before = nonfinite.get(name, Nonfinite(0, ()))
+                elements = before.elements + extremum.nonfinite
+                nonfinite[name] = Nonfinite(elements, (*before.samples, index))
     return outputs, nonfinite

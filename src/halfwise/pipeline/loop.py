@@ -12,9 +12,11 @@ from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence, gather
+from halfwise.pipeline.infinities import Infinities
 from halfwise.pipeline.planner import Planner
 from halfwise.progress import Watcher
 from halfwise.records import Growth, Guard, NodeName, Observations, Plan, Run, Search, Verdict
+from halfwise.render.wording import count
 from halfwise.stages.check import check
 from halfwise.stages.growth import growth
 from halfwise.stages.judge import Judged, judge
@@ -135,10 +137,17 @@ class _Fix:
     def _rounds(self, baseline: Verdict) -> Fixed:
         # A plan that held-out samples may yet refuse is not worth the certificate.
         found, certify = self._search(frozenset(), certify=False), False
+        infinities = Infinities(self.planner)
         while True:
             with self._stage("judge"):
                 rewritten, placed = self.planner.rewrite(found.kept)
+                held = self._holds(found, rewritten, infinities)
+            if not held:
+                found, certify = self._search(found.kept, certify=False), False
+                continue
+            with self._stage("judge"):
                 judged = self._judge(rewritten, self.planner.evidence)
+                judged = infinities.told(judged, rewritten, self._judged_on())
             if self._may_go_on(judged, found):
                 with self._stage("observe"):
                     self._join(judged, exhausted=found.exhausted)
@@ -150,6 +159,16 @@ class _Fix:
             found = self._search(reduced, certify=True)
             if found.kept == reduced:
                 break
+        return self._fixed(found, rewritten, placed, judged.verdict, baseline)
+
+    def _fixed(
+        self,
+        found: Found,
+        rewritten: Rewritten,
+        placed: Assignment,
+        verdict: Verdict,
+        baseline: Verdict,
+    ) -> Fixed:
         path = self._growth(found)
         trials = self.planner.trials
         remarks = [*self.notes, *self._remarks(found, baseline)]
@@ -158,7 +177,7 @@ class _Fix:
         return Fixed(
             rewritten=rewritten,
             observations=self.planner.evidence.observations,
-            guards=self.planner.evidence.guards,
+            guards=(*self.planner.evidence.guards, *self.planner.held),
             growth=path,
             plan=self.planner.record(found, placed, rewritten.casts, path, remarks),
             search=Search(
@@ -170,7 +189,7 @@ class _Fix:
                 steps=found.steps,
             ),
             baseline=baseline,
-            verdict=judged.verdict,
+            verdict=verdict,
             references=trials.references,
             heldout=self.heldout,
             heldout_references=self.references,
@@ -179,6 +198,19 @@ class _Fix:
             evaluations=trials.evaluations,
             stage_seconds=self.seconds,
         )
+
+    def _holds(self, found: Found, rewritten: Rewritten, infinities: Infinities) -> bool:
+        """Return whether a plan that passes holds inside too; if not, more nodes are held now."""
+        if not found.passed or self.settings.keep_above is not None:
+            return True
+        guards = infinities.guards(rewritten)
+        if guards:
+            self.planner.hold(guards)
+            self.watcher.note(
+                f"infinite inside, although the outputs pass: {count(len(guards), 'tensor')}; "
+                f"{count(len(self.planner.held_nodes), 'node')} held in FP32 for it"
+            )
+        return not guards
 
     def _search(self, previous: Assignment, *, certify: bool) -> Found:
         with self._stage("certify" if certify else "search"):
@@ -196,7 +228,7 @@ class _Fix:
         unseen = len(self.heldout) > 0
         return judge(
             rewritten.model,
-            self._counted(self.heldout if unseen else self.case.calibration),
+            self._counted(self._judged_on()),
             self.references if unseen else evidence.references[: len(self.case.calibration)],
             self.case.criterion,
             self.case.metric,
@@ -207,6 +239,9 @@ class _Fix:
             device=self.settings.device,
             libraries=self.settings.libraries,
         )
+
+    def _judged_on(self) -> Samples:
+        return self.heldout if len(self.heldout) else self.case.calibration
 
     def _may_go_on(self, judged: Judged, found: Found) -> bool:
         """Return whether a failed verdict may improve: samples and plans are left.

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from halfwise.backends.emulation.fusion import fused_tensors
 from halfwise.backends.emulation.switched import Switched, emulate_switched
@@ -16,7 +17,7 @@ from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence
 from halfwise.progress import Watcher
-from halfwise.records import Growth, NodeName, Plan
+from halfwise.records import Growth, Guard, NodeName, Plan
 from halfwise.render.wording import count
 from halfwise.stages.plan.ranges import producers_above
 from halfwise.stages.plan.reasons import birth, kept_nodes, plan_record
@@ -50,6 +51,20 @@ class Planner:
         self.steps: list[str] = []
         self.passing: list[Assignment] = []
         self.start = Start(frozenset(), "")
+        self.held: list[Guard] = []
+
+    def holdable(self, guard: Guard) -> Assignment:
+        """Return the nodes of a guard that no rule lowers."""
+        return frozenset(guard.nodes) - frozenset(self.forced.lowered)
+
+    @property
+    def held_nodes(self) -> Assignment:
+        """Nodes that are FP32 although the outputs may pass without: see `hold`."""
+        return frozenset[NodeName]().union(*map(self.holdable, self.held))
+
+    def hold(self, guards: Sequence[Guard]) -> None:
+        """Keep the nodes of `guards` in all plans to come, whatever the outputs say."""
+        self.held += guards
 
     def begin(self, evidence: Evidence) -> None:
         """Make the emulation, order the samples by what everything low does to them."""
@@ -98,9 +113,10 @@ class Planner:
             for name in (node_name(n) for n in self.case.network.nodes())
             if self.roles[name].role is Role.COMPUTE and name not in self.forced.lowered
         ]
+        held = self.held_nodes
         search = Search(
             nodes=nodes,
-            forced=frozenset(n for n in nodes if n in self.forced.kept),
+            forced=frozenset(n for n in nodes if n in self.forced.kept or n in held),
             suspects=[frozenset(guard.nodes) for guard in self.evidence.guards],
             certain=len(self.evidence.certain),
             classes=repeated(self.case.network, self.roles),
@@ -114,7 +130,18 @@ class Planner:
             steps=self.steps,
             passing=self.passing,
         )
-        return search.run(previous, certify=certify)
+        found = search.run(previous, certify=certify)
+        return self._with_held(found) if certify and not found.exhausted else found
+
+    def _with_held(self, found: Found) -> Found:
+        """Add what the outputs say of the held nodes, each lowered alone."""
+        without, nonfinite = dict(found.excess_without), set(found.nonfinite_without)
+        for node in found.kept & self.held_nodes - frozenset(self.forced.kept):
+            trial = self.trials.evaluate(found.kept - {node}, confirm=True)
+            if not trial.passed:
+                without[node] = trial.excess
+                nonfinite |= {node} if trial.nonfinite else set()
+        return replace(found, excess_without=without, nonfinite_without=frozenset(nonfinite))
 
     def fused_trials(self) -> Trials:
         """Return trials on the emulation with fusion, which predicts engines.
@@ -162,6 +189,7 @@ class Planner:
             limit=self.settings.keep_above,
             metric=self.case.criterion.metric,
             growth=growth,
+            held=self.held,
         )
         return plan_record(
             self.case.network,

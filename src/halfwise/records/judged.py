@@ -80,11 +80,20 @@ class MetricResult(Record):
 
 
 class IntermediateNonfinite(Record):
-    """A tensor inside the candidate with non-finite values that the reference does not have."""
+    """A tensor inside the candidate with non-finite values that the reference does not have.
+
+    Attributes:
+        tensor: Its name in the candidate.
+        producer: The node that computes it.
+        elements: How many of its values are NaN or infinite, over all judged samples.
+        harmless: Whether all that reads it was shown to have a finite limit at infinity, which
+            larger inputs keep; None where nobody looked.
+    """
 
     tensor: TensorName
     producer: NodeName | None
     elements: int
+    harmless: bool | None = None
 
 
 class Verdict(Record):

@@ -32,6 +32,8 @@ GuardKind = Literal[
     "residual",
     "mask",
     "margin",
+    "infinite",
+    "decision",
 ]
 
 

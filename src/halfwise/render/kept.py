@@ -1,11 +1,17 @@
 """The table of the nodes that stay in FP32: why, and what happens without it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from halfwise.records import Criterion, Guard, KeptNode, Run
+from halfwise.records import Criterion, Guard, GuardKind, KeptNode, Run
 from halfwise.render.parts import MOST_ROWS, Column, Table
 from halfwise.render.wording import count, listed, number, sentence, shorten
+
+INSIDE: Mapping[GuardKind | None, str] = {
+    "infinite": "infinite inside",
+    "decision": "decides otherwise",
+}
+"""What happens without nodes that are kept although the outputs of the emulation pass."""
 
 
 def kept_table(run: Run) -> Table | None:
@@ -42,7 +48,8 @@ def _kept_row(group: Sequence[KeptNode], run: Run) -> tuple[str, str, str]:
     same = len({kept.reason for kept in group}) == 1
     why = why if same else f"For example: {why}"
     nodes = f"{names} ({op})" if len(group) == 1 else f"{len(group)} × {op}: {names}"
-    return nodes, why, _without(excesses, run.criterion)
+    without = _without(excesses, run.criterion) if excesses else INSIDE.get(group[0].guard, "–")
+    return nodes, why, without
 
 
 def _why(group: Sequence[KeptNode], guards: Sequence[Guard]) -> str:
@@ -63,8 +70,6 @@ def _without(excesses: Sequence[float], criterion: Criterion) -> str:
 
     A trial stops at the first failing sample; where a metric decides, it sees all of them.
     """
-    if not excesses:
-        return "–"
     least = min(excesses)
     if not isfinite(least):
         return "unbounded"

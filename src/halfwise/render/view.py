@@ -17,6 +17,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.render.engines import engine_parts
+from halfwise.render.inside import inside, non_finite
 from halfwise.render.kept import kept_table
 from halfwise.render.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.render.pieces import given_parts
@@ -40,13 +41,15 @@ CAUSES: dict[GuardKind, str] = {
     "residual": "small branches lost in sums",
     "mask": "mask values beyond the range",
     "margin": "choices between nearly equal scores",
+    "infinite": "values that would be infinite inside, although the outputs pass",
+    "decision": "decisions that depend on where values are rounded",
 }
 
 
 def report(run: Run) -> Report:
     """Return the report on a run, whichever command made it."""
     parts = [_trouble(run), kept_table(run), _errors(run), _metric(run), _figures(run)]
-    parts += [_inside(run.verdict), _remarks(run)]
+    parts += [inside(run.verdict), _remarks(run)]
     parts += engine_parts(run.engines) if run.engines is not None else ()
     parts += given_parts(run.given_engine) if run.given_engine is not None else ()
     parts.append(_reasons(run.verdict))
@@ -114,7 +117,7 @@ def _trouble(run: Run) -> Lines | None:
     wrong = tuple(_wrong(run.baseline))
     if not wrong:
         return Lines(title, ("Nothing: the outputs are within what is allowed.",))
-    causes = (*_non_finite(run.baseline), *_causes(run.plan.keep), *_repairs(run))
+    causes = (*non_finite(run.baseline), *_causes(run.plan.keep), *_repairs(run))
     return Lines(title, wrong + causes)
 
 
@@ -308,23 +311,6 @@ def _not_minimal(run: Run) -> str:
         return f"Not shown to be minimal: the search's {search.seconds_budget:g} s were spent."
     why = f": {search.steps[-1]}" if search.steps else ""
     return sentence(f"Not shown to be minimal{why}.")
-
-
-def _non_finite(verdict: Verdict) -> Iterator[str]:
-    tensors = verdict.intermediate_nonfinite
-    if not tensors:
-        return
-    first = tensors[0]
-    origin = f" (from node {shorten(first.producer)})" if first.producer else ""
-    yield (
-        f"Inside, {count(len(tensors), 'tensor')} with NaN or infinite values that FP32 lacks, "
-        f"the first {shorten(first.tensor)}{origin}."
-    )
-
-
-def _inside(verdict: Verdict) -> Lines | None:
-    lines = tuple(_non_finite(verdict))
-    return Lines("Non-finite values", lines) if lines else None
 
 
 def _remarks(run: Run) -> Lines | None:

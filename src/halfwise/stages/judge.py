@@ -1,14 +1,14 @@
 """Judge a candidate model on samples against the reference. Never looks at a plan."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import isnan
 from pathlib import Path
 
 import onnx_ir as ir
 
 from halfwise.backends.emulation.typed import emulate_typed
-from halfwise.backends.inspection import inspect_samples
+from halfwise.backends.inspection import Nonfinite, inspect_samples
 from halfwise.backends.ort import Session
 from halfwise.case import Samples
 from halfwise.errors import CaseError
@@ -43,10 +43,12 @@ class Judged:
         verdict: The verdict.
         failing: Indices of the samples that fail alone, worst first; with a metric or a pooled
             threshold, of those that contribute most. Empty where the verdict passed.
+        inside: What is non-finite inside the candidate and not in the reference, by tensor.
     """
 
     verdict: Verdict
     failing: tuple[int, ...]
+    inside: Mapping[TensorName, Nonfinite] = field(default_factory=dict)
 
 
 def judge(
@@ -79,25 +81,43 @@ def judge(
         device: Where to run.
         libraries: Custom operator libraries.
     """
-    emulation = emulate_typed(candidate, accumulate=accumulate)
-    tensors = [tensor_name(v) for n in candidate.graph for v in n.outputs if _is_observed(v)]
     watched = samples.select(range(len(samples))[:inspected])
     unwatched = samples.select(range(len(samples))[len(watched) :])
-    results, nonfinite = inspect_samples(
-        emulation, tensors, watched, device=device, libraries=libraries
+    results, nonfinite = inspect(
+        candidate, watched, accumulate=accumulate, device=device, libraries=libraries
     )
     if unwatched:
+        emulation = emulate_typed(candidate, accumulate=accumulate)
         session = Session(emulation, device=device, libraries=libraries)
         results += [session.run(sample) for sample in unwatched]
-    return judge_outputs(
+    new = {t: found for t, found in nonfinite.items() if t not in reference_nonfinite}
+    judged = judge_outputs(
         results,
         samples,
         references,
         criterion,
         metric,
-        intermediate=_intermediate(candidate, nonfinite, reference_nonfinite),
+        intermediate=_intermediate(candidate, new),
         unseen=unseen,
     )
+    return replace(judged, inside=new)
+
+
+def inspect(
+    candidate: ir.Model,
+    samples: Samples,
+    *,
+    accumulate: str = "fp32",
+    device: str = "cpu",
+    libraries: Sequence[Path] = (),
+) -> tuple[list[Outputs], dict[TensorName, Nonfinite]]:
+    """Return what the typed emulation of `candidate` gives out, and what is not finite inside.
+
+    Takes what `judge` does.
+    """
+    emulation = emulate_typed(candidate, accumulate=accumulate)
+    tensors = [tensor_name(v) for n in candidate.graph for v in n.outputs if _is_observed(v)]
+    return inspect_samples(emulation, tensors, samples, device=device, libraries=libraries)
 
 
 def judge_outputs(
@@ -244,11 +264,10 @@ def _worst_sample(errors: dict[str, OutputError]) -> str | None:
 
 
 def _intermediate(
-    candidate: ir.Model, nonfinite: dict[TensorName, int], expected: frozenset[TensorName]
+    candidate: ir.Model, nonfinite: Mapping[TensorName, Nonfinite]
 ) -> tuple[IntermediateNonfinite, ...]:
     producers = {tensor_name(v): node_name(n) for n in candidate.graph for v in n.outputs if v.name}
     return tuple(
-        IntermediateNonfinite(tensor=tensor, producer=producers[tensor], elements=count)
-        for tensor, count in nonfinite.items()
-        if tensor not in expected
+        IntermediateNonfinite(tensor=tensor, producer=producers[tensor], elements=found.elements)
+        for tensor, found in nonfinite.items()
     )

@@ -1,7 +1,8 @@
 import numpy as np
 
-from halfwise.backends.inspection import inspect_samples
+from halfwise.backends.inspection import Nonfinite, inspect_samples
 from halfwise.backends.probe import observable
+from halfwise.records import TensorName
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.stages.casing import prepare
@@ -18,7 +19,7 @@ def test_elements_that_are_not_finite_are_counted_over_all_samples():
     prepared = logarithm()
     model = prepared.network.model
     outputs, nonfinite = inspect_samples(model, observable(model), prepared.samples)
-    assert nonfinite == {"log_out": 3}
+    assert nonfinite == {TensorName("log_out"): Nonfinite(3, (1, 2))}
     for found, expected in zip(outputs, prepared.references, strict=True):
         np.testing.assert_array_equal(found["exp_out"], expected["exp_out"])
 

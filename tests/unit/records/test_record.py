@@ -39,4 +39,4 @@ def test_numbers_that_json_lacks_are_strings(value, text):
 
 def test_every_level_and_guard_has_a_word():
     assert set(get_args(Level)) == {"emulated", "recorded", "engine"}
-    assert len(get_args(GuardKind)) == 15
+    assert len(get_args(GuardKind)) == 17

@@ -3,14 +3,17 @@
 One file per family of causes; each docstring gives its rules, thresholds and their sources.
 """
 
+from collections.abc import Collection, Mapping
+
 from halfwise.formats import Format
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
-from halfwise.records import Guard, Observations
+from halfwise.records import Guard, NodeName, Observations, TensorName
 from halfwise.stages.attribute.cancellation import cancellation_guards
 from halfwise.stages.attribute.constants import constant_guards
 from halfwise.stages.attribute.evidence import Evidence
 from halfwise.stages.attribute.floor import floor_guards
+from halfwise.stages.attribute.inside import Infinity, infinite_guards
 from halfwise.stages.attribute.integers import integer_guards
 from halfwise.stages.attribute.masks import mask_guards
 from halfwise.stages.attribute.ranges import range_guards
@@ -19,7 +22,7 @@ from halfwise.stages.attribute.selection import selection_guards
 from halfwise.stages.attribute.small import small_guards
 from halfwise.stages.attribute.sums import sum_guards
 
-__all__ = ["attribute"]
+__all__ = ["Infinity", "attribute", "attribute_inside"]
 
 
 def attribute(
@@ -67,6 +70,30 @@ def attribute(
         *selection_guards(evidence),
     ]
     return tuple(sorted(guards, key=lambda g: (-g.severity, evidence.order[g.node])))
+
+
+def attribute_inside(
+    network: Network,
+    roles: Roles,
+    observations: Observations,
+    fmt: Format,
+    inside: Mapping[TensorName, Infinity],
+    guards: Collection[Guard],
+    held: Collection[NodeName],
+) -> tuple[Guard, ...]:
+    """Return what has to be FP32 so that nothing is infinite inside; see `infinite_guards`.
+
+    Args:
+        network: The FP32 model.
+        roles: Roles of its nodes for `fmt`.
+        observations: What its tensors looked like.
+        fmt: The low format.
+        inside: Harmful infinities in a mixed model, by tensor of the network.
+        guards: Suspicions.
+        held: Nodes that are FP32 for such a reason already.
+    """
+    evidence = Evidence(network, roles, observations, fmt, 1.0, "fp32")
+    return tuple(infinite_guards(evidence, inside, guards, held))
 
 
 def _is_mask(guard: Guard, masks: list[Guard]) -> bool:

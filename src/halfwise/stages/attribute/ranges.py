@@ -11,10 +11,11 @@ from halfwise.stages.attribute.evidence import Evidence, number, percent
 from halfwise.stages.attribute.severity import Band, graded
 from halfwise.stages.attribute.walk import low_consumers, moves
 
-_RESCALE = (
+RESCALE = (
     "Scale the weights that produce it down and those that read it up, or clamp it before it is "
     "stored."
 )
+"""The repair for a tensor beyond the range."""
 _SEVERITY_OF_INNER_SQUARE = 0.8
 """An op may keep its squares in FP32, and the emulation does."""
 _HEADROOM_WEIGHT = 0.5
@@ -64,7 +65,7 @@ def _tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
         node,
         value,
         message=_message(evidence, subject, seen),
-        fix=evidence.norm_fix(node, _RESCALE),
+        fix=evidence.norm_fix(node, RESCALE),
         nodes=[node, *readers],
         severity=graded(Band.OVERFLOW, seen.absmax / limit)
         if overflows

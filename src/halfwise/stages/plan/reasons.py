@@ -1,6 +1,6 @@
 """Put a plan on record: each kept node with its reason, in one sentence with numbers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -30,6 +30,7 @@ def kept_nodes(
     limit: float | None = None,
     metric: str | None = None,
     growth: Sequence[Growth] = (),
+    held: Sequence[Guard] = (),
 ) -> tuple[KeptNode, ...]:
     """Return a record for each kept node, in graph order.
 
@@ -45,13 +46,10 @@ def kept_nodes(
         metric: Name of the task metric, where one decides.
         limit: The range beyond which every producer is kept, where that was asked for.
         growth: The error's way through the model, where it was followed.
+        held: What keeps nodes although the outputs pass; it names the cause of those without
+            excess.
     """
-    causes: dict[NodeName, Guard] = {}
-    for guard in guards:
-        causes.setdefault(guard.node, guard)
-    for guard in guards:
-        for name in guard.nodes:
-            causes.setdefault(name, guard)
+    causes = _causes(guards, held, excess_without)
     records, path = [], {step.node: step for step in growth}
     for node in network.nodes():
         name = node_name(node)
@@ -78,6 +76,20 @@ def kept_nodes(
                 )
             )
     return tuple(records)
+
+
+def _causes(
+    guards: Sequence[Guard], held: Sequence[Guard], needed: Container[NodeName]
+) -> dict[NodeName, Guard]:
+    causes: dict[NodeName, Guard] = {}
+    for guard in guards:
+        causes.setdefault(guard.node, guard)
+    for guard in guards:
+        for name in guard.nodes:
+            causes.setdefault(name, guard)
+    for guard in held:
+        causes |= {name: guard for name in guard.nodes if name not in needed}
+    return causes
 
 
 def _reason(

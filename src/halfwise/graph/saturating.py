@@ -1,0 +1,257 @@
+"""Where an infinity inside a model ends: in what saturates, in a masked Softmax, or nowhere.
+
+Structure alone. That the reference is at saturation at the very elements is for data to show.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from halfwise.graph.model import Network, is_standard, node_name, tensor_name
+from halfwise.graph.patterns.activations import gelus, hard_swishes, mishes, swishes
+from halfwise.graph.patterns.reading import is_constant, scalar
+from halfwise.graph.roles import DATA_MOVEMENT, Roles
+from halfwise.graph.selection import selects_constants
+from halfwise.records import NodeName, Observation, TensorName
+
+_SATURATING = frozenset(
+    (
+        *("Atan", "Clip", "Erf", "HardSigmoid", "Max", "Min", "Sigmoid", "Sign", "Tanh"),
+        *("Celu", "Elu", "Exp", "Relu", "Selu", "Softplus", "ThresholdedRelu"),
+    )
+)
+"""Operators with a finite limit at an infinity, on one side at least. Where the result is finite it
+is the limit of that side, and larger inputs give it too."""
+_COMPARISONS = frozenset(("Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
+_MONOTONE = frozenset(
+    ("Abs", "Exp", "Identity", "LeakyRelu", "Log", "Neg", "Relu", "Softplus", "Sqrt", "ReduceMax")
+)
+"""Operators that hand on an infinity of one operand, and larger inputs as larger results."""
+_SUMS = frozenset(("Add", "Sub", "Sum"))
+_WITH_CONSTANTS = _SUMS | {"Div", "Max", "Min", "Mul", "Pow"}
+_TYPE_BLIND = frozenset(("Shape", "Size"))
+_NO_FACTOR = _SUMS | DATA_MOVEMENT | _SATURATING | _COMPARISONS
+"""Readers that make of a difference of 1/65504 no larger one."""
+MASK_SHARE = 0.25
+"""A selected constant of this share of the range is a mask; see `stages/attribute/masks.py`."""
+
+
+@dataclass(frozen=True)
+class End:
+    """A reader at which infinities of a tensor end, should data confirm it.
+
+    Attributes:
+        reader: Its name.
+        tensor: What it reads.
+        result: Its finite result, as the mixed model names it.
+    """
+
+    reader: NodeName
+    tensor: TensorName
+    result: TensorName
+
+
+@dataclass
+class Fate:
+    """What becomes of the infinities of one tensor.
+
+    Attributes:
+        ends: Where they end, should data confirm it.
+        harmful: Nodes that compute with them and neither end them nor hand them on to such that do;
+            by name, data movement and inserted Casts left out.
+        given_out: Whether an output of the model holds them.
+    """
+
+    ends: dict[End, None] = field(default_factory=dict)
+    harmful: dict[NodeName, None] = field(default_factory=dict)
+    given_out: bool = False
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether all that reads them ends them."""
+        return not self.harmful and not self.given_out
+
+
+def activations(network: Network) -> frozenset[NodeName]:
+    """Return the nodes of written-out activations whose gate saturates: GELU, Swish, Mish."""
+    found = (*gelus(network), *swishes(network), *hard_swishes(network), *mishes(network))
+    return frozenset(node_name(n) for nodes in found for n in nodes)
+
+
+def original(value: ir.Value, own: Collection[NodeName]) -> ir.Value:
+    """Return the tensor that Casts inserted in a mixed model convert, else `value`.
+
+    Args:
+        value: A tensor of the mixed model.
+        own: Names of the nodes that the original has.
+    """
+    while (node := value.producer()) is not None and node_name(node) not in own:
+        source = node.inputs[0]
+        assert source is not None
+        value = source
+    return value
+
+
+def masked_by_constants(
+    value: ir.Value, roles: Roles, seen: dict[TensorName, Observation], limit: float
+) -> bool:
+    """Return whether what is large in `value` are selected constants, alone or added to scores.
+
+    Args:
+        value: A tensor of the network's main graph.
+        roles: Roles of its nodes.
+        seen: Observations of the reference, with details.
+        limit: Magnitude from which a constant counts as a mask.
+    """
+    waiting, visited = [value], set[ir.Value]()
+    while waiting:
+        current = waiting.pop()
+        observed = None if current.name is None else seen.get(TensorName(current.name))
+        if current in visited or (observed is not None and observed.absmax < limit):
+            continue
+        visited.add(current)
+        if selects_constants(current, roles, seen, limit):
+            return True
+        node = current.producer()
+        if node is not None and is_standard(node, *_SUMS, *DATA_MOVEMENT):
+            waiting += [v for v in node.inputs if v is not None and v.dtype == ir.DataType.FLOAT]
+    return False
+
+
+def fates(
+    graph: ir.Graph,
+    infinite: Collection[TensorName],
+    *,
+    own: Collection[NodeName],
+    gates: Collection[NodeName],
+    masked: Callable[[ir.Value], bool],
+) -> dict[TensorName, Fate]:
+    """Return what becomes of each infinite tensor of a mixed model.
+
+    Args:
+        graph: Main graph of the mixed model.
+        infinite: Its tensors with NaN or infinities that the reference lacks.
+        own: Names of the nodes that the original has; others are inserted Casts.
+        gates: Names of nodes of written-out activations (`activations`).
+        masked: Whether the infinities of a tensor come from mask constants.
+    """
+    reader = _Reader(frozenset(infinite), frozenset(gates), masked)
+    found: dict[TensorName, Fate] = {}
+    for node in reversed(graph):
+        for value in node.outputs:
+            if value.name in reader.infinite:
+                fate = found[tensor_name(value)] = Fate(given_out=value.is_graph_output())
+                for use in value.uses():
+                    _add(fate, reader, found, value, use.node, use.idx, own)
+    return {name: found[name] for name in infinite if name in found}
+
+
+def _add(
+    fate: Fate,
+    reader: "_Reader",
+    found: dict[TensorName, Fate],
+    value: ir.Value,
+    node: ir.Node,
+    slot: int,
+    own: Collection[NodeName],
+) -> None:
+    """Add to the fate of `value` what one of its readers does with it."""
+    name = node_name(node)
+    onward = [found[tensor_name(v)] for v in node.outputs if v.name in found]
+    if onward:
+        moves = name not in own or is_standard(node, *DATA_MOVEMENT)
+        for behind in onward:
+            fate.ends |= behind.ends
+            fate.given_out |= behind.given_out
+            if moves:
+                fate.harmful |= behind.harmful
+        if not moves and not (
+            reader.hands_on(node, value, slot) and all(f.is_harmless for f in onward)
+        ):
+            fate.harmful[name] = None
+    elif is_standard(node, *_TYPE_BLIND):
+        return
+    elif reader.may_end(node, value, slot):
+        fate.ends[End(name, tensor_name(value), tensor_name(node.outputs[0]))] = None
+    else:
+        fate.harmful |= dict.fromkeys(_computing(node, own))
+
+
+def _computing(node: ir.Node, own: Collection[NodeName]) -> Iterator[NodeName]:
+    """Yield `node`, or what reads it where it only moves data."""
+    waiting, seen = [node], {node}
+    while waiting:
+        current = waiting.pop()
+        if node_name(current) in own and not is_standard(current, *DATA_MOVEMENT):
+            yield node_name(current)
+            continue
+        readers = [u.node for v in current.outputs for u in v.uses() if u.node not in seen]
+        seen |= set(readers)
+        waiting += readers
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """What nodes of a mixed model do with infinities."""
+
+    infinite: frozenset[TensorName]
+    gates: frozenset[NodeName]
+    masked: Callable[[ir.Value], bool]
+
+    def hands_on(self, node: ir.Node, value: ir.Value, slot: int) -> bool:
+        """Return whether larger elements of `value` make larger ones of the result, or masks."""
+        if not is_standard(node):
+            return False
+        if node.op_type in _MONOTONE or node_name(node) in self.gates:
+            return True
+        if node.op_type not in _WITH_CONSTANTS:
+            return False
+        others = [v for i, v in enumerate(node.inputs) if i != slot]
+        fixed = all(v is value or _is_fixed(v) for v in others)
+        if node.op_type in ("Div", "Pow"):
+            return fixed and slot == 0 and not _is_negative(others[0], node.op_type)
+        return fixed or (node.op_type in _SUMS and self.masked(value))
+
+    def may_end(self, node: ir.Node, value: ir.Value, slot: int) -> bool:
+        """Return whether finite results of `node` are what larger elements would give as well."""
+        if not is_standard(node):
+            return False
+        if node.op_type in _SATURATING:
+            return True
+        if node.op_type in _COMPARISONS:
+            return all(_is_fixed(v) for v in node.inputs if v is not value)
+        if node.op_type in ("Softmax", "ReduceMax"):
+            return self.masked(value)
+        divides = node.op_type == "Div" and slot == 1
+        if node.op_type == "Reciprocal" or (divides and _is_fixed(node.inputs[0])):
+            return _grows_exponentially(value) or all(
+                is_standard(u.node, *_NO_FACTOR) for u in node.outputs[0].uses()
+            )
+        return divides and node_name(node) in self.gates
+
+
+def _is_fixed(value: ir.Value | None) -> bool:
+    return value is None or is_constant(value)
+
+
+def _is_negative(exponent: ir.Value | None, op: str) -> bool:
+    """Return whether `exponent` makes of infinity zero, or is not known not to."""
+    return op == "Pow" and not (scalar(exponent) or 0.0) > 0
+
+
+def _grows_exponentially(value: ir.Value) -> bool:
+    """Return whether `value` is an exponential plus a constant: its inverse beats any factor."""
+    for _ in range(8):
+        node = value.producer()
+        if node is None:
+            return False
+        if is_standard(node, "Exp"):
+            return True
+        if not is_standard(node, "Add", "Cast", "Identity"):
+            return False
+        moving = [v for v in node.inputs if v is not None and not is_constant(v)]
+        if len(moving) != 1:
+            return False
+        value = moving[0]
+    return False

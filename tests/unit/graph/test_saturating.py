@@ -1,0 +1,75 @@
+import onnx_ir as ir
+
+from halfwise.graph.model import node_name
+from halfwise.graph.saturating import activations, fates, original
+from halfwise.records import NodeName, TensorName
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def fate_of(network, *infinite, masked=False, own=None):
+    names = [TensorName(f"{name}_out") for name in infinite]
+    return fates(
+        network.graph,
+        names,
+        own=own or {node_name(n) for n in network.nodes()},
+        gates=activations(network),
+        masked=lambda _: masked,
+    )
+
+
+def test_readers_behind_data_movement_and_casts_are_named_by_what_computes() -> None:
+    s = Sketch()
+    large = s.op("Exp", s.input("x", [1, 4]), name="large")
+    moved = s.op("Transpose", large, name="moved")
+    inserted = s.op("Cast", moved, name="inserted", to=1)
+    network = s.network(s.op("Sin", inserted, name="sine"))
+    own = {NodeName(n) for n in ("large", "moved", "sine")}
+    found = fate_of(network, "large", "moved", "inserted", own=own)
+    assert all(list(fate.harmful) == ["sine"] for fate in found.values())
+    inner = next(v for n in network.nodes() for v in n.outputs if v.name == "inserted_out")
+    assert original(inner, own).name == "moved_out"
+
+
+def test_what_an_output_gives_out_is_not_harmless() -> None:
+    s = Sketch()
+    network = s.network(s.op("Exp", s.input("x", [1, 4]), name="large"))
+    (fate,) = fate_of(network, "large").values()
+    assert fate.given_out
+    assert not fate.is_harmless
+
+
+def test_a_shape_reads_no_values() -> None:
+    s = Sketch()
+    large = s.op("Exp", s.input("x", [1, 4]), name="large")
+    (fate,) = fate_of(s.network(s.op("Shape", large, name="shape")), "large").values()
+    assert fate.is_harmless
+    assert not fate.ends
+
+
+def test_a_negative_power_hands_nothing_on() -> None:
+    for exponent, harmless in ((2.0, True), (-0.5, False)):
+        s = Sketch()
+        large = s.op("Exp", s.input("x", [1, 4]), name="large")
+        power = s.op("Pow", large, f32(exponent), name="power")
+        found = fate_of(s.network(s.op("Tanh", power, name="gate")), "large", "power")
+        assert found[TensorName("large_out")].is_harmless is harmless
+
+
+def test_a_softmax_ends_masks_alone() -> None:
+    for masked in (True, False):
+        s = Sketch()
+        large = s.op("Add", s.input("x", [1, 4]), s.input("m", [1, 4]), name="large")
+        network = s.network(s.op("Softmax", large, name="softmax"))
+        (fate,) = fate_of(network, "large", masked=masked).values()
+        assert fate.is_harmless is masked
+
+
+def test_custom_operators_are_not_known_to_end_anything() -> None:
+    s = Sketch()
+    large = s.op("Exp", s.input("x", [1, 4]), name="large")
+    network = s.network(s.op("Tanh", large, name="gate"))
+    (gate,) = (n for n in network.nodes() if n.name == "gate")
+    assert isinstance(gate, ir.Node)
+    gate.domain = "custom"
+    (fate,) = fate_of(network, "large").values()
+    assert list(fate.harmful) == ["gate"]
