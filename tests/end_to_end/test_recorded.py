@@ -1,11 +1,13 @@
 """`halfwise verify` on outputs that something else computed, and inputs of Polygraphy's."""
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
 from tests import models
 from tests.polygraphy_files import write_feeds, write_runners
+from tests.unit.graph.sketch import Sketch
 
 
 @pytest.fixture
@@ -58,7 +60,8 @@ def test_infinite_outputs_fail(recorded, call):
 def test_an_archive_of_outputs(recorded, call, tmp_path):
     model, _, _, given = recorded
     np.savez(tmp_path / "engine.npz", relu_out=np.stack([o["relu_out"] for o in given]))
-    ended = call("verify", model, "engine.npz", "--inputs", "model.npz", "--metric", "psnr")
+    psnr = ("--metric", "psnr", "--metric-drop", "0")
+    ended = call("verify", model, "engine.npz", "--inputs", "model.npz", *psnr)
     assert ended.code == 10
     assert "FAILED (recorded outputs of engine.npz) on 8 samples" in ended.out
     ended = call("verify", model, "engine.npz", "--inputs", "model.npz")
@@ -75,6 +78,65 @@ def test_what_has_no_meaning_is_refused(recorded, refused):
         2, "verify", model, model, "--inputs", inputs, "--runner", "trt"
     )
     write_runners(outputs, {"trt": [{"other": np.zeros(8)}] * models.COUNT})
-    assert "found the outputs other, expected relu_out" in refused(3, *verify)
+    assert "The candidate's outputs are ['other'], the model's ['relu_out']" in refused(3, *verify)
     write_runners(outputs, {"trt": [{"relu_out": np.zeros((1, 7))}] * models.COUNT})
     assert "is 1×7, expected 1×8" in refused(3, *verify)
+
+
+@pytest.fixture
+def every_tensor(tmp_path):
+    """A model with two outputs of which the first is read on, its feeds, and all its tensors."""
+    s = Sketch()
+    x = s.input("x", [1, 4])
+    a = s.op("Mul", x, 3.0, name="a")
+    b = s.op("Add", a, 1.0, name="b")
+    onnx.save(s.proto(b), tmp_path / "plain.onnx")
+    onnx.save(s.proto(a, s.op("Shape", a, name="size"), b), tmp_path / "every.onnx")
+    np.savez(tmp_path / "in.npz", x=models.signals(1, 4, seed=5))
+    names = ["a_out", "size_out", "b_out"]
+    session = onnxruntime.InferenceSession(tmp_path / "every.onnx")
+    samples = np.load(tmp_path / "in.npz")["x"]
+    found = [dict(zip(names, session.run(names, {"x": x}), strict=True)) for x in samples]
+    write_runners(tmp_path / "out.json", {"trt": found})
+    stacked = {n: np.stack([f[n] for f in found]) for n in ("a_out", "b_out")}
+    np.savez(tmp_path / "out.npz", odd=np.zeros(5), **stacked)  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.usefixtures("every_tensor")
+@pytest.mark.parametrize("record", ["out.json", "out.npz"])
+def test_records_may_hold_every_tensor(call, record):
+    ended = call("verify", "plain.onnx", record, "--inputs", "in.npz", "-o", "run")
+    assert ended.code == 0, ended.err
+    assert set(ended.record["verdict"]["outputs"]) == {"b_out"}
+    (warning,) = ended.record["warnings"]
+    assert "only the candidate gives out: a_out" in warning
+    assert "a_out" in ended.out
+
+
+@pytest.mark.usefixtures("every_tensor")
+def test_models_may_give_out_every_tensor(call, refused):
+    more = call(
+        "verify", "plain.onnx", "every.onnx", "--inputs", "in.npz", "-o", "more", folder="more"
+    )
+    assert more.code == 0, more.err
+    assert set(more.record["verdict"]["outputs"]) == {"b_out"}
+    # Of the model's outputs those may lack that its own nodes read: a_out, but not size_out.
+    told = refused(3, "verify", "every.onnx", "plain.onnx", "--inputs", "in.npz")
+    assert "['b_out']" in told
+    both = call(
+        "verify", "every.onnx", "out.json", "--inputs", "in.npz", "-o", "both", folder="both"
+    )
+    assert both.code == 0, both.err
+    assert set(both.record["verdict"]["outputs"]) == {"a_out", "b_out", "size_out"}
+
+
+@pytest.mark.usefixtures("every_tensor")
+def test_inner_tensors_that_the_candidate_does_not_give_out(call, tmp_path):
+    proto = onnx.load(tmp_path / "every.onnx")
+    del proto.graph.output[1]
+    onnx.save(proto, tmp_path / "marked.onnx")
+    ended = call("verify", "marked.onnx", "plain.onnx", "--inputs", "in.npz", "-o", "run")
+    assert ended.code == 0, ended.err
+    assert set(ended.record["verdict"]["outputs"]) == {"b_out"}
+    assert "only the model gives out" in ended.record["warnings"][0]

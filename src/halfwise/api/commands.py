@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-import onnx_ir as ir
-
+from halfwise.api.candidates import demand_same_inputs, keep_outputs, shared_outputs
 from halfwise.api.engine_options import WorkerOptions
 from halfwise.api.engines import fix_in_engines
 from halfwise.api.frozen import frozen_named
@@ -23,7 +22,7 @@ from halfwise.api.workers import resolve
 from halfwise.backends.ort import devices
 from halfwise.backends.tensorrt.plans import demand_engine, is_engine
 from halfwise.case import Case
-from halfwise.errors import CaseError, UsageError
+from halfwise.errors import UsageError
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
@@ -118,7 +117,7 @@ def verify(
         candidate: Any typed model (mixed, plain FP16, a peer's), which is emulated; the path of an
             engine, which is run; or the path of outputs that something else computed on the inputs,
             which are judged as they are: Polygraphy's `.json`, a folder of them, or a `.npz` (see
-            `load_recorded`).
+            `load_recorded`). Models and records may hold inner tensors too, see `shared_outputs`.
         inputs: Samples, as for `fix`.
         out: Run folder to make; must not exist. None writes nothing.
         watcher: Is told about progress.
@@ -142,7 +141,7 @@ def verify(
             "Give an engine file (.engine, .plan or .trt), or leave the TensorRT options out.",
         )
     case = _load(model, request, watcher, split=False)
-    judged = _judging(candidate, case, request, runner)
+    case, judged = _judging(candidate, case, request, watcher, runner)
     watcher.stage("reference")
     check(case.network, device=settings.device, libraries=settings.libraries)
     with frozen_named(case, settings):
@@ -258,9 +257,11 @@ def _refuse_without_emulation(request: Request, runner: str | None) -> None:
 
 
 def _judging(
-    candidate: Model, case: Case, request: Request, runner: str | None
-) -> Callable[[Sequence[Outputs], frozenset[TensorName]], Verdict]:
+    candidate: Model, case: Case, request: Request, watcher: Watcher, runner: str | None
+) -> tuple[Case, Callable[[Sequence[Outputs], frozenset[TensorName]], Verdict]]:
     """Load the candidate; return what judges it by the reference's outputs and non-finite tensors.
+
+    With it comes the case on the outputs that the candidate has.
 
     It is loaded first, since running the reference may take minutes.
     """
@@ -271,7 +272,9 @@ def _judging(
                 "--accumulate has no meaning for recorded outputs: nothing is emulated.",
                 "Leave it out, or give the model that computed them.",
             )
-        recorded = load_recorded(Path(candidate), len(samples), runner)
+        own = {str(v.name) for v in case.network.graph.outputs}
+        recorded = load_recorded(Path(candidate), len(samples), runner, wanted=own)
+        case = shared_outputs(case, recorded.names, watcher)
 
         def compare(references: Sequence[Outputs], _: frozenset[TensorName]) -> Verdict:
             results = fit_recorded(recorded, references, samples.ids)
@@ -286,7 +289,7 @@ def _judging(
             ).verdict
             return judge_sizes(verdict, case, None, samples, references, settings)
 
-        return compare
+        return case, compare
     if runner is not None:
         raise UsageError(
             f"--runner {runner} has no meaning for a model: it tells whose recorded outputs to "
@@ -294,7 +297,9 @@ def _judging(
             "Give the outputs in place of the model, or leave --runner out.",
         )
     other = load_model(candidate)
-    _demand_same_interface(case, other.model)
+    demand_same_inputs(case.network, other.model)
+    case = shared_outputs(case, {str(v.name) for v in other.graph.outputs}, watcher)
+    keep_outputs(other.graph, {str(v.name) for v in case.network.graph.outputs})
     check_types(other, device=settings.device, libraries=settings.libraries)
 
     def emulate(references: Sequence[Outputs], nonfinite: frozenset[TensorName]) -> Verdict:
@@ -311,16 +316,4 @@ def _judging(
         ).verdict
         return judge_sizes(verdict, case, other.model, samples, references, settings)
 
-    return emulate
-
-
-def _demand_same_interface(case: Case, candidate: ir.Model) -> None:
-    for kind in ("inputs", "outputs"):
-        expected = {v.name for v in getattr(case.network.graph, kind)}
-        found = {v.name for v in getattr(candidate.graph, kind)}
-        if expected != found:
-            raise CaseError(
-                f"The candidate's {kind} are {sorted(map(str, found))}, the model's "
-                f"{sorted(map(str, expected))}.",
-                f"Give a candidate made from this model, with the same names of {kind}.",
-            )
+    return case, emulate

@@ -4,7 +4,7 @@ They come from the iterations of a runner in Polygraphy's JSON, or from a `.npz`
 an output of all samples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,17 @@ class Recorded:
     Attributes:
         runner: Who computed them: Polygraphy's runner, or the name of the `.npz`.
         outputs: {output name: array} of each sample, not yet compared with any model.
+        others: Names of tensors on record that nobody asked for.
     """
 
     runner: str
     outputs: tuple[Arrays, ...]
+    others: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all that is on record for the first sample."""
+        return frozenset((*next(iter(self.outputs), {}), *self.others))
 
 
 def holds_outputs(path: Path) -> bool:
@@ -36,7 +43,9 @@ def holds_outputs(path: Path) -> bool:
     return path.suffix.lower() in (SUFFIX, ".npz") or path.is_dir()
 
 
-def load_recorded(path: Path, samples: int, runner: str | None = None) -> Recorded:
+def load_recorded(
+    path: Path, samples: int, runner: str | None = None, *, wanted: Collection[str] | None = None
+) -> Recorded:
     """Load outputs on record.
 
     Args:
@@ -44,6 +53,7 @@ def load_recorded(path: Path, samples: int, runner: str | None = None) -> Record
             output: of sample i the i-th of `samples` equal parts of its first axis.
         samples: How many samples there have to be outputs for.
         runner: Name of a runner, or how it begins; needed where there are several.
+        wanted: Names of outputs; others are left out, whatever their shape. None takes all.
 
     Raises:
         UsageError: `runner` is needed, means none or more than one, or there are no runners.
@@ -56,7 +66,8 @@ def load_recorded(path: Path, samples: int, runner: str | None = None) -> Record
                 "Leave --runner out: a .npz holds the outputs of one.",
             )
         _demand_file(path)
-        return Recorded(path.name, _parts(read_npz(path), samples, path))
+        arrays, left = _chosen(read_npz(path), wanted)
+        return Recorded(path.name, _parts(arrays, samples, path), left)
     if not path.is_dir():
         _demand_file(path)
     files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
@@ -73,7 +84,9 @@ def load_recorded(path: Path, samples: int, runner: str | None = None) -> Record
             f"{count_samples(samples)}; expected as many.",
             "Give the inputs that `polygraphy run … --save-inputs` wrote in the same run.",
         )
-    return Recorded(name, tuple(runners[name]))
+    chosen = [_chosen(outputs, wanted) for outputs in runners[name]]
+    others = tuple(dict.fromkeys(other for _, left in chosen for other in left))
+    return Recorded(name, tuple(outputs for outputs, _ in chosen), others)
 
 
 def fit_recorded(
@@ -82,21 +95,21 @@ def fit_recorded(
     """Return the outputs in the references' shapes and dtypes; FP16 is widened.
 
     Args:
-        recorded: Outputs on record, one for each reference.
+        recorded: Outputs on record, one for each reference; it may hold more than these.
         references: {output name: array} of each sample.
         ids: Identifiers of the samples, for messages.
 
     Raises:
-        CaseError: Names, a shape or a dtype differ.
+        CaseError: An output is missing, or a shape or a dtype differs.
     """
     fitted = []
     for given, reference, identifier in zip(recorded.outputs, references, ids, strict=True):
         where = f"{recorded.runner}, {identifier}"
-        if given.keys() != reference.keys():
+        if not given.keys() >= reference.keys():
             raise CaseError(
                 f"{where}: found the outputs {', '.join(sorted(given)) or 'none'}, expected "
                 f"{', '.join(sorted(reference))}.",
-                "Record the model's own outputs, all of them and no others.",
+                "Record the model's own outputs, all of them; others may come with them.",
             )
         fitted.append({n: _fit(given[n], reference[n], f"{where}, '{n}'") for n in reference})
     return fitted
@@ -119,6 +132,14 @@ def _fit(array: NDArray[Any], reference: NDArray[Any], where: str) -> NDArray[An
         )
     with np.errstate(over="ignore"):
         return found.astype(reference.dtype)
+
+
+def _chosen(arrays: Arrays, wanted: Collection[str] | None) -> tuple[Arrays, tuple[str, ...]]:
+    """Return the arrays that are wanted, and the names of the others."""
+    if wanted is None:
+        return arrays, ()
+    kept = {name: array for name, array in arrays.items() if name in wanted}
+    return kept, tuple(name for name in arrays if name not in wanted)
 
 
 def _parts(arrays: Arrays, samples: int, path: Path) -> tuple[Arrays, ...]:

@@ -108,7 +108,6 @@ def test_what_is_not_there_or_holds_inputs(tmp_path):
     [
         ({}, "found the outputs none, expected y"),
         ({"z": Y[0]["y"]}, "found the outputs z, expected y"),
-        ({**Y[0], "z": Y[0]["y"]}, "found the outputs y, z, expected y"),
         ({"y": np.zeros((3, 1), np.float16)}, r"trt, a, 'y' is 3×1, expected 1×3"),
         ({"y": np.zeros((1, 3), np.complex64)}, "has dtype complex64, expected float32"),
         ({"y": np.zeros((1, 3), np.int64)}, "has dtype int64, expected float32"),
