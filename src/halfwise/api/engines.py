@@ -187,11 +187,13 @@ def _other_plan(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> tupl
         remarks.append(
             f"{count(len(added), 'node')} beyond those of the emulation: see the engine's rounds."
         )
-    plan = fixed.planner.record(found, placed, rewritten.casts, fixed.growth, remarks)
+    plan = fixed.planner.record(found, placed, rewritten.casts, remarks)
     reason = "the engine needs it, or is faster with it, although the emulation does not"
     kept = tuple(
-        k.model_copy(update={"reason": reason, "guard": None, "error_without": None})
-        if k.node in added and k.guard is None
+        k.model_copy(
+            update={"reason": reason, "guard": None, "error_without": None, "kept_by": "engine"}
+        )
+        if k.node in added and k.kept_by == "search" and k.guard is None
         else k
         for k in plan.keep
     )

@@ -59,6 +59,7 @@ def fix_run(
         baseline=fixed.baseline,
         guards=fixed.guards,
         growth=fixed.growth,
+        followed=fixed.followed,
         plan=fixed.plan,
         search=fixed.search,
         verdict=verdict,

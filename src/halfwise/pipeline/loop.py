@@ -13,15 +13,27 @@ from halfwise.graph.roles import roles_of
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence, gather
 from halfwise.pipeline.infinities import Infinities
+from halfwise.pipeline.origin import follow
 from halfwise.pipeline.planner import Planner
 from halfwise.progress import Watcher
-from halfwise.records import Growth, Guard, NodeName, Observations, Plan, Run, Search, Verdict
-from halfwise.render.wording import count
+from halfwise.records import (
+    Followed,
+    Growth,
+    Guard,
+    NodeName,
+    Observations,
+    Plan,
+    Run,
+    Search,
+    Verdict,
+)
+from halfwise.render.wording import count, everything_low
 from halfwise.stages.check import check
 from halfwise.stages.growth import growth
 from halfwise.stages.judge import Judged, judge
 from halfwise.stages.opset import with_opset_for
 from halfwise.stages.plan.custom import custom_roles
+from halfwise.stages.plan.reasons import unsupported
 from halfwise.stages.plan.search import Found
 from halfwise.stages.plan.starting import starting_plan
 from halfwise.stages.reference import inspected_reference
@@ -41,6 +53,7 @@ class Fixed:
         observations: What the reference looked like.
         guards: Suspicions.
         growth: Error growth; empty where it was not needed.
+        followed: What it and trials show of where the error comes from; None without.
         plan: The plan.
         search: How it was found.
         baseline: Verdict on the model with everything low but what its file computes in FP32.
@@ -58,6 +71,7 @@ class Fixed:
     observations: Observations
     guards: tuple[Guard, ...]
     growth: tuple[Growth, ...]
+    followed: Followed | None
     plan: Plan
     search: Search
     baseline: Verdict
@@ -169,17 +183,18 @@ class _Fix:
         verdict: Verdict,
         baseline: Verdict,
     ) -> Fixed:
-        path = self._growth(found)
+        path, followed = self._growth(found)
         trials = self.planner.trials
         remarks = [*self.notes, *self._remarks(found, baseline)]
-        if note := self.planner.tolerance_note(found, path):
+        if note := self.planner.tolerance_note(found, followed):
             remarks.append(note)
         return Fixed(
             rewritten=rewritten,
             observations=self.planner.evidence.observations,
             guards=(*self.planner.evidence.guards, *self.planner.held),
             growth=path,
-            plan=self.planner.record(found, placed, rewritten.casts, path, remarks),
+            followed=followed,
+            plan=self.planner.record(found, placed, rewritten.casts, remarks),
             search=Search(
                 tolerance_factor=trials.factor,
                 calibration=trials.samples.ids,
@@ -273,21 +288,25 @@ class _Fix:
         self.references = [self.references[i] for i in rest]
         self.heldout = self.heldout.select(rest)
 
-    def _growth(self, found: Found) -> tuple[Growth, ...]:
+    def _growth(self, found: Found) -> tuple[tuple[Growth, ...], Followed | None]:
         """Follow the error where guards do not explain it, with what they explain kept."""
-        explained = self.planner.evidence.suspected | frozenset(self.planner.forced.kept)
-        if not found.kept - explained:
-            return ()
+        planner, network = self.planner, self.case.network
+        explained = found.kept & (
+            planner.evidence.suspected | frozenset(planner.forced.kept) | planner.held_nodes
+        )
+        if found.kept == explained or self.settings.keep_above is not None:
+            return (), None
         with self._stage("growth"):
-            low, _ = self.planner.rewrite(found.kept & explained)
-            return growth(
-                self.case.network,
+            low, _ = planner.rewrite(explained)
+            path = growth(
+                network,
                 emulate_typed(low.model, accumulate=self.settings.accumulate),
                 self.roles,
-                self.planner.trials.worst_sample(),
+                planner.trials.worst_sample(),
                 device=self.settings.device,
                 libraries=self.settings.libraries,
             )
+            return path, follow(network, self.roles, planner.trials, explained, path)
 
     def _remarks(self, found: Found, baseline: Verdict) -> list[str]:
         remarks = self.planner.remarks()
@@ -296,11 +315,14 @@ class _Fix:
         kept = found.kept - frozenset(self.planner.forced.kept)
         if not kept or not baseline.passed or self.settings.keep_above is not None:
             return remarks
-        start = "As it is given" if self.planner.islands else "With everything low"
+        if self.planner.trials.evaluate(self.planner.islands, confirm=True).passed:
+            return remarks
+        pinned = sum(1 for _ in unsupported(self.case.network, self.roles))
+        start = everything_low(self.settings.fmt.name, len(self.planner.islands), pinned)
         headroom = f" and headroom {self.settings.headroom:g}"
         return [
             *remarks,
-            f"{start} the held-out samples pass, but calibration samples fail, with the "
+            f"With {start}, the held-out samples pass, but calibration samples fail, with the "
             f"margin {self.settings.margin:g}"
             f"{'' if self.settings.fmt.has_range_of_fp32 else headroom}.",
         ]

@@ -17,10 +17,10 @@ from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence
 from halfwise.progress import Watcher
-from halfwise.records import Growth, Guard, NodeName, Plan
+from halfwise.records import Followed, Guard, NodeName, Plan
 from halfwise.render.wording import count
-from halfwise.stages.plan.ranges import producers_above
-from halfwise.stages.plan.reasons import birth, kept_nodes, plan_record
+from halfwise.stages.plan.ranges import kept_above
+from halfwise.stages.plan.reasons import kept_nodes, plan_record
 from halfwise.stages.plan.rules import apply_rules
 from halfwise.stages.plan.search import Found, Search
 from halfwise.stages.plan.starting import Start
@@ -174,21 +174,21 @@ class Planner:
         found: Found,
         placed: Assignment,
         casts: int,
-        growth: Sequence[Growth],
         remarks: Sequence[str],
     ) -> Plan:
         """Return the record of a plan."""
+        rules = {n: f"--keep-above {rule}" for n, rule in self._above().items()}
         keep = kept_nodes(
             self.case.network,
             found.kept,
             self.evidence.guards,
-            self.forced.kept,
+            rules | dict(self.forced.kept),
             found.excess_without,
             nonfinite_without=found.nonfinite_without,
             contributions=found.contributions,
-            limit=self.settings.keep_above,
+            near=self.evidence.limits,
+            headroom=self.settings.headroom,
             metric=self.case.criterion.metric,
-            growth=growth,
             held=self.held,
         )
         return plan_record(
@@ -199,23 +199,22 @@ class Planner:
             casts,
             keep=keep,
             minimal=found.minimal,
-            growth=growth,
             lowered=self.forced.lowered,
             remarks=remarks,
             low_io=self.low_io,
         )
 
-    def tolerance_note(self, found: Found, growth: Sequence[Growth]) -> str | None:
+    def tolerance_note(self, found: Found, followed: Followed | None) -> str | None:
         """Return which tolerance the explained nodes alone would meet, where most are not.
 
-        None where few nodes lack an explanation, and where one node makes most of the error: that
-        is a fault, although no guard knows it.
+        None where few nodes lack an explanation, and where most of the error is born at one node:
+        that is a fault, although no guard knows it.
         """
         named = self.evidence.suspected | frozenset(self.forced.kept)
         few = len(found.kept - named) <= NOTABLE * sum(
             role.role is Role.COMPUTE for role in self.roles.values()
         )
-        if few or not growth or birth(growth) is not None or self.case.metric is not None:
+        if few or followed is None or followed.origin or self.case.metric is not None:
             return None
         explained = found.kept & named
         errors = self.trials.errors(explained)
@@ -279,9 +278,25 @@ class Planner:
             self.watcher.note(f"no guard is certain: quick if {low} is fine as it is, {budget}")
 
     def _by_range(self, limit: float) -> Found:
-        kept = producers_above(limit, self.evidence.observations, self.roles)
+        kept = frozenset(self._above())
         kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
         kept -= frozenset(self.forced.lowered)
         passed = self.trials.evaluate(kept, confirm=True).passed
         step = f"--keep-above {limit:g} keeps {count(len(kept), 'node')}; no search"
         return Found(kept, passed, False, {}, frozenset(), {}, False, (step,))
+
+    def _above(self) -> dict[NodeName, str]:
+        """Return the nodes that `--keep-above` keeps, each with the rule as a reason tells it."""
+        limit, settings = self.settings.keep_above, self.settings
+        if limit is None:
+            return {}
+        producers, readers = kept_above(
+            limit,
+            self.case.network,
+            self.roles,
+            self.evidence.observations,
+            settings.fmt,
+            settings.headroom,
+        )
+        reads = f"{limit:g}: it reads what {settings.fmt.name.upper()} may not hold"
+        return dict.fromkeys(producers, f"{limit:g}") | dict.fromkeys(readers, reads)

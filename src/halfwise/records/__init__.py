@@ -68,7 +68,16 @@ from halfwise.records.pieces import (
     Repeated,
     Repetition,
 )
-from halfwise.records.planned import AdjustedConstant, KeptNode, Plan, Search, Unsupported
+from halfwise.records.planned import (
+    AdjustedConstant,
+    Followed,
+    KeptBy,
+    KeptNode,
+    Origin,
+    Plan,
+    Search,
+    Unsupported,
+)
 from halfwise.records.preprocessing import (
     DifferenceKind,
     InputComparison,
@@ -116,6 +125,7 @@ __all__ = [
     "Engines",
     "Exported",
     "Finding",
+    "Followed",
     "FrozenSize",
     "GivenEngine",
     "Growth",
@@ -128,6 +138,7 @@ __all__ = [
     "Inspection",
     "IntermediateNonfinite",
     "JudgedBatch",
+    "KeptBy",
     "KeptNode",
     "Latency",
     "LeftAlone",
@@ -145,6 +156,7 @@ __all__ = [
     "NotBatched",
     "Observation",
     "Observations",
+    "Origin",
     "OutputError",
     "ParityCheck",
     "Plan",

@@ -119,7 +119,7 @@ class Guard(Record):
 
 
 class Growth(Record):
-    """Relative RMS error of one tensor in the all-low emulation, in graph order.
+    """Relative RMS error of one tensor with little or nothing in FP32, in graph order.
 
     Attributes:
         node: The node that produces the tensor.

@@ -6,6 +6,13 @@ from pydantic import Field
 
 from halfwise.records.record import GuardKind, NodeName, Record, TensorName
 
+KeptBy = Literal["search", "rule", "model", "engine"]
+"""Who decided that a node stays in FP32.
+
+"search": trials; "rule": an option of the user; "model": its file, which computes the node in FP32
+among lower ones; "engine": a build that needed it, or was faster with it.
+"""
+
 
 class KeptNode(Record):
     """A node that stays in FP32.
@@ -15,6 +22,7 @@ class KeptNode(Record):
         op: Operator type.
         precision: Always "fp32".
         reason: One sentence with numbers.
+        kept_by: Who decided it; "search" in records before this field.
         guard: Kind of the guard that names the cause, None where no guard does.
         error_without: Excess over the search tolerance when this node alone returns to the low
             format: 1 is the tolerance itself, and a lower bound, since the first failing sample
@@ -26,8 +34,43 @@ class KeptNode(Record):
     op: str
     precision: Literal["fp32"] = "fp32"
     reason: str
+    kept_by: KeptBy = "search"
     guard: GuardKind | None = None
     error_without: float | None = None
+
+
+class Origin(Record):
+    """Where most of an error is born, as a trial showed.
+
+    Attributes:
+        node: The node at which the error appears.
+        kept: What was FP32 in that trial: the node, and what it needed of its neighbours.
+        error: Error of the outputs with `kept` in FP32 too, over what the search allows, on the
+            sample on which the error was followed.
+    """
+
+    node: NodeName
+    kept: tuple[NodeName, ...]
+    error: float
+
+
+class Followed(Record):
+    """Where the error comes from that no guard explains, as far as it was found.
+
+    Attributes:
+        kept: What was FP32 while it was followed: the kept nodes that guards or rules explain.
+        error: Error of the outputs then, over what the search allows (with a metric: over what the
+            default tolerance allows), on one sample; inf with new NaN or infinities.
+        tried: Nodes that were tried as the origin, those first where the relative error is largest.
+        origin: The first of them that halves `error` when it is FP32; None where none does.
+        accumulates: Whether no node makes most of what reaches the outputs by relative errors.
+    """
+
+    kept: tuple[NodeName, ...]
+    error: float
+    tried: tuple[NodeName, ...]
+    origin: Origin | None
+    accumulates: bool
 
 
 class AdjustedConstant(Record):
@@ -74,7 +117,7 @@ class Plan(Record):
         candidates: Number of compute nodes that could be low.
         casts: Number of Cast nodes that the rewriter inserts.
         lowered: Nodes that user rules lowered, whatever the search would have found → the rule.
-        notes: Sentences about the plan as a whole (error that accumulates, rules that forced).
+        notes: Sentences about the plan as a whole.
     """
 
     low: str

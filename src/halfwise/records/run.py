@@ -8,7 +8,7 @@ from halfwise.records.engine import Engines
 from halfwise.records.judged import Criterion, Verdict
 from halfwise.records.observed import Growth, Guard
 from halfwise.records.pieces import GivenEngine
-from halfwise.records.planned import Plan, Search
+from halfwise.records.planned import Followed, Plan, Search
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Record
 
 RunKind = Literal["fix", "verify", "diagnose"]
@@ -64,7 +64,9 @@ class Run(Record):
         headroom: Factor on observed ranges within which overflow counts.
         baseline: Verdict on the model with everything low but what its file computes in FP32.
         guards: Suspicions, gravest first.
-        growth: Error growth through the all-low model.
+        growth: Error growth through the model with only the nodes `followed.kept` in FP32.
+        followed: What that, and trials, show of where it comes from; None where guards and rules
+            explain all kept nodes.
         plan: The plan.
         search: How it was found.
         verdict: The verdict on the rewritten model.
@@ -89,6 +91,7 @@ class Run(Record):
     baseline: Verdict | None
     guards: tuple[Guard, ...]
     growth: tuple[Growth, ...]
+    followed: Followed | None = None
     plan: Plan | None
     search: Search | None
     verdict: Verdict

@@ -1,11 +1,11 @@
 """The table of the nodes that stay in FP32: why, and what happens without it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 
-from halfwise.records import Criterion, Guard, GuardKind, KeptNode, Run
+from halfwise.records import Criterion, Followed, Guard, GuardKind, KeptNode, Run
 from halfwise.render.parts import MOST_ROWS, Column, Table
-from halfwise.render.wording import count, listed, number, sentence, shorten
+from halfwise.render.wording import count, everything_low, listed, number, sentence, shorten
 
 INSIDE: Mapping[GuardKind | None, str] = {
     "infinite": "infinite inside",
@@ -78,3 +78,37 @@ def _without(excesses: Sequence[float], criterion: Criterion) -> str:
     name = shorten(criterion.metric.rpartition(":")[2], 20)
     fall = f"{name} −{number(least - 1 + criterion.metric_drop)}"
     return fall if least == max(excesses) else f"{fall} or more"
+
+
+def followed_lines(run: Run) -> Iterator[str]:
+    """Yield where the error comes from that no guard or rule explains, as far as trials show it."""
+    if run.followed is None or run.plan is None:
+        return
+    found, keep = run.followed, run.plan.keep
+    own = sum(k.kept_by == "model" for k in keep)
+    start = everything_low(run.plan.low, own, len(run.plan.unsupported), len(found.kept) - own)
+    lacking = sum(k.guard is None and k.kept_by == "search" for k in keep)
+    allowed = "the default tolerance" if run.criterion.metric else "what the search allows"
+    yield (
+        f"No guard explains {lacking} of {count(len(keep), 'kept node')}. With {start}, the error "
+        f"is {number(found.error)} × {allowed} on the worst sample: {_origin(found, run)}."
+    )
+
+
+def _origin(found: Followed, run: Run) -> str:
+    if (origin := found.origin) is not None:
+        rest = [name for name in origin.kept if name != origin.node]
+        beside = f" with {listed(rest)}" if rest else ""
+        return (
+            f"most of it is born at {shorten(origin.node)}, since FP32 there{beside} leaves "
+            f"{number(origin.error)} ×"
+        )
+    if found.accumulates:
+        places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))
+        path = (f"{number(run.growth[i].error)} at {shorten(run.growth[i].node)}" for i in places)
+        return f"it accumulates with depth (relative RMS: {', '.join(path)})"
+    tried = count(len(found.tried), "node")
+    return (
+        f"where it is born is unknown; of {tried} that were tried in FP32, each with what it reads "
+        "and what reads it, none halves the error"
+    )

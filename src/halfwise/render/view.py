@@ -18,12 +18,21 @@ from halfwise.records import (
 )
 from halfwise.render.engines import engine_parts
 from halfwise.render.inside import inside, non_finite
-from halfwise.render.kept import kept_table
+from halfwise.render.kept import followed_lines, kept_table
 from halfwise.render.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.render.pieces import given_parts
 from halfwise.render.rungs import judged_name, rung_caution
 from halfwise.render.sizes import size_lines
-from halfwise.render.wording import clean, count, fixed, listed, number, sentence, shorten
+from halfwise.render.wording import (
+    clean,
+    count,
+    everything_low,
+    fixed,
+    listed,
+    number,
+    sentence,
+    shorten,
+)
 
 CAUSES: dict[GuardKind, str] = {
     "overflow": "values beyond the range",
@@ -112,8 +121,7 @@ def _allowed(criterion: Criterion) -> str:
 def _trouble(run: Run) -> Lines | None:
     if run.baseline is None or run.plan is None:
         return None
-    given = "the model as given" if _own(run.plan) else f"everything in {run.plan.low.upper()}"
-    title = f"What was wrong with {given}"
+    title = f"What was wrong with {_lowest(run.plan)}"
     wrong = tuple(_wrong(run.baseline))
     if not wrong:
         return Lines(title, ("Nothing: the outputs are within what is allowed.",))
@@ -123,11 +131,17 @@ def _trouble(run: Run) -> Lines | None:
 
 def _own(plan: Plan) -> list[KeptNode]:
     """Return the nodes that the user's file computes in FP32 among lower ones."""
-    return [kept for kept in plan.keep if kept.reason.startswith("Kept by the model")]
+    return [kept for kept in plan.keep if kept.kept_by == "model"]
+
+
+def _lowest(plan: Plan) -> str:
+    return everything_low(plan.low, len(_own(plan)), len(plan.unsupported))
 
 
 def _baseline(plan: Plan) -> str:
-    return "as given" if _own(plan) else f"all {plan.low.upper()}"
+    return (
+        "as given" if _own(plan) else f"{'most' if plan.unsupported else 'all'} {plan.low.upper()}"
+    )
 
 
 def _wrong(verdict: Verdict) -> Iterator[str]:
@@ -280,7 +294,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
 def _minimality(run: Run, plan: Plan) -> str:
     if not plan.keep:
         return "No node needs FP32." if run.verdict.passed else "No node is kept in FP32."
-    ruled = [kept for kept in plan.keep if kept.reason.startswith("Kept by the rule")]
+    ruled = [kept for kept in plan.keep if kept.kept_by == "rule"]
     own = _own(plan)
     who = " or ".join(
         name for name, some in (("rules keep", ruled), ("the model itself keeps", own)) if some
@@ -314,26 +328,13 @@ def _not_minimal(run: Run) -> str:
 
 
 def _remarks(run: Run) -> Lines | None:
-    lines = [*(run.plan.notes if run.plan is not None else ()), *_growth(run)]
+    lines = [*followed_lines(run), *(run.plan.notes if run.plan is not None else ())]
     if run.search is not None and run.search.joined:
         joined = count(len(run.search.joined), "held-out sample")
         lines.append(f"{joined} failed at first and joined the search; the rest judged.")
     lines += [f"Warning: {line}" for line in run.warnings]
     lines += [f"Hint: {line}" for line in run.verdict.hints]
     return Lines("Remarks", tuple(map(sentence, lines))) if lines else None
-
-
-def _growth(run: Run) -> Iterator[str]:
-    """Yield a line on how the error grows, unless a note of the plan tells it already."""
-    notes = run.plan.notes if run.plan is not None else ()
-    if not run.growth or any(note.startswith("No guard explains") for note in notes):
-        return
-    step = max(run.growth, key=lambda g: g.error - g.inherited if g.error > g.inherited else 0)
-    yield (
-        f"With everything low, the relative RMS error grows from {number(run.growth[0].error)} to "
-        f"{number(run.growth[-1].error)}; the largest step is at {shorten(step.node)}, from "
-        f"{number(step.inherited)} to {number(step.error)}."
-    )
 
 
 def _reasons(verdict: Verdict) -> Lines | None:

@@ -74,6 +74,24 @@ def count(quantity: int, noun: str) -> str:
     return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
 
 
+def everything_low(fmt: str, own: int, pinned: int, explained: int = 0) -> str:
+    """Return what is low, such as `everything in FP16 but 2 nodes that must be FP32`.
+
+    Args:
+        fmt: Name of the low format.
+        own: Nodes that the model's file computes in FP32 among lower ones.
+        pinned: Nodes that must be FP32.
+        explained: Nodes that guards or rules of the user keep.
+    """
+    but = (
+        (own, "that the file itself computes in FP32"),
+        (pinned, "that must be FP32"),
+        (explained, "that a guard or rule explains"),
+    )
+    left = " and ".join(f"{count(number, 'node')} {why}" for number, why in but if number)
+    return f"everything in {fmt.upper()}{f' but {left}' if left else ''}"
+
+
 def listed(names: Sequence[str], most: int = 4, width: int = WIDEST_NAME) -> str:
     """Return `names` as a short list, those that differ in one number merged.
 

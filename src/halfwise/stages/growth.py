@@ -1,6 +1,7 @@
-"""Follow the error through the all-low model: where it is born, where it is inherited."""
+"""Follow the error through a mixed model: where it seems to be born, where it is inherited."""
 
 from collections.abc import Sequence
+from math import inf, isfinite
 from pathlib import Path
 
 import onnx_ir as ir
@@ -15,6 +16,11 @@ from halfwise.records import Growth, NodeName, TensorName
 
 TENSORS_AT_ONCE = 32
 """Bounds memory: so many tensors of both models are alive at a time."""
+BORN_HERE = 0.2
+"""An error may be born at a node, not inherited, where its inputs have less than this part of it.
+
+No more than that: a mean near zero, or a mask that becomes infinite, has a large relative error
+that no output feels. Trials decide (`halfwise.pipeline.origin`)."""
 
 
 def growth(
@@ -30,7 +36,7 @@ def growth(
 
     Args:
         network: The reference model.
-        low: Typed emulation of the model with everything low; same tensor names.
+        low: Typed emulation of the mixed model; same tensor names.
         roles: Roles of the network's nodes.
         sample: One sample.
         device: Where to run.
@@ -54,6 +60,21 @@ def growth(
         expected, actual = next(reference.get(chunk)), next(candidate.get(chunk))
         errors |= {n: relative_rms(expected[n], actual[n]) for n in chunk}
     return _records(network, errors)
+
+
+def born(growth: Sequence[Growth]) -> list[Growth]:
+    """Return the steps whose inputs have too little error for theirs, in graph order.
+
+    Args:
+        growth: Relative RMS errors along the graph; may be empty, errors may be inf.
+    """
+    return [g for g in growth if g.inherited <= g.error * BORN_HERE and isfinite(g.inherited)]
+
+
+def accumulates(growth: Sequence[Growth]) -> bool:
+    """Return whether no step makes half of the error that is left at the end, and some is left."""
+    last = growth[-1].error if growth else 0.0
+    return 0 < last < inf and not any(g.error >= last / 2 for g in born(growth))
 
 
 def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth, ...]:

@@ -5,7 +5,6 @@ import pytest
 from halfwise.records import (
     AdjustedConstant,
     Criterion,
-    Growth,
     GuardKind,
     IntermediateNonfinite,
     MetricResult,
@@ -192,8 +191,7 @@ def test_figures():
     ],
 )
 def test_a_plan_is_minimal_besides_what_rules_keep(ruled, free, line):
-    rule = "Kept by the rule --keep /r."
-    keep = [kept(f"/r{i}", guard=None, error_without=None, reason=rule) for i in range(ruled)]
+    keep = [kept(f"/r{i}", guard=None, error_without=None, kept_by="rule") for i in range(ruled)]
     keep += [kept(f"/f{i}") for i in range(free)]
     assert part(report(run(plan=plan(tuple(keep)))), "In figures").lines[1].startswith(line)
 
@@ -202,15 +200,14 @@ def test_a_plan_is_minimal_besides_what_rules_keep(ruled, free, line):
     ("others", "line"),
     [
         ((), "no node needs FP32 but those that the model itself keeps."),
-        (("Kept by the rule --keep /r.",), "but those that rules keep or the model itself keeps."),
-        (("Found.",), "besides those that the model itself keeps, none of the kept nodes"),
+        (("rule",), "but those that rules keep or the model itself keeps."),
+        (("search",), "besides those that the model itself keeps, none of the kept nodes"),
     ],
 )
 def test_a_plan_is_minimal_besides_what_the_model_keeps(others, line):
-    reasons = ("Kept by the model itself: its file computes this node in FP32.", *others)
     keep = [
-        kept(f"/n{i}", guard=None, error_without=None, reason=reason)
-        for i, reason in enumerate(reasons)
+        kept(f"/n{i}", guard=None, error_without=None, kept_by=by)
+        for i, by in enumerate(("model", *others))
     ]
     assert line in part(report(run(plan=plan(tuple(keep)))), "In figures").lines[1]
 
@@ -325,18 +322,19 @@ def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
     ]
 
 
-def test_growth_is_told_where_the_plan_says_nothing_of_it():
-    growth = tuple(
-        Growth(node=NodeName(f"/n{i}"), depth=i, error=e, inherited=b)
-        for i, (b, e) in enumerate([(0, 0.001), (0.001, 0.2), (0.2, INF), (INF, INF)])
+def test_what_was_low_is_told_as_it_was():
+    clip = Unsupported(node=NodeName("/nms"), op="NonMaxSuppression", reason="takes FP32 only")
+    island = kept("/i", guard=None, error_without=None, kept_by="model")
+
+    def title(**changed):
+        keep = changed.pop("keep", (kept("/a"),))
+        return part(report(run(plan=plan(keep, **changed))), "What was wrong").title
+
+    assert title() == "What was wrong with everything in FP16"
+    assert title(unsupported=(clip,)).endswith("in FP16 but 1 node that must be FP32")
+    assert title(keep=(island,), unsupported=(clip,)).endswith(
+        "in FP16 but 1 node that the file itself computes in FP32 and 1 node that must be FP32"
     )
-    remarks = part(report(run(growth=growth)), "Remarks").lines
-    assert remarks == (
-        "With everything low, the relative RMS error grows from 0.001 to inf; the largest step is "
-        "at /n2, from 0.2 to inf.",
-    )
-    noted = run(growth=growth, plan=plan((kept("/a"),), notes=("No guard explains it: it grows.",)))
-    assert part(report(noted), "Remarks").lines == ("No guard explains it: it grows.",)
 
 
 def test_every_kind_of_guard_has_words():

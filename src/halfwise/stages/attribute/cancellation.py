@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 
 from halfwise.graph.patterns.reading import square_of
+from halfwise.graph.walk import constant_behind, upstream
 from halfwise.records import Guard
 from halfwise.stages.attribute.evidence import Evidence, number, percent
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
-from halfwise.stages.attribute.walk import constant_behind, upstream
 
 _SEVERITY_OF_ZEROS = 0.5
 """Mostly zero results: operands equal by design (x - x, 1 - mask) lose nothing."""

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import constant_array
+from halfwise.graph.walk import consumers, low_consumers, moves, reads_low
 from halfwise.graph.weights import pieces
 from halfwise.records import AdjustedConstant, Guard
 from halfwise.stages.attribute.evidence import Evidence, percent, several
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
-from halfwise.stages.attribute.walk import consumers, low_consumers, moves, reads_low
 
 _MOSTLY = 0.5
 """A minority of tiny weights is usual and harmless next to large ones; a majority is not."""

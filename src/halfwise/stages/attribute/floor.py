@@ -6,10 +6,10 @@ import onnx_ir as ir
 
 from halfwise.graph.amplifiers import SUMS, amplifiers, hands_on
 from halfwise.graph.model import node_name
+from halfwise.graph.walk import producers, upstream
 from halfwise.records import Guard, NodeName
 from halfwise.stages.attribute.evidence import Evidence, number, percent
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
-from halfwise.stages.attribute.walk import producers, upstream
 
 _LOST_DIGIT = 10.0
 """A sum cancels where its results have lost a decimal digit against its terms."""

@@ -7,11 +7,11 @@ import onnx_ir as ir
 
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import is_float
+from halfwise.graph.walk import moves, producers, upstream
 from halfwise.records import Guard, NodeName, TensorName
 from halfwise.stages.attribute.evidence import Evidence, several
 from halfwise.stages.attribute.ranges import RESCALE
 from halfwise.stages.attribute.severity import Band, graded
-from halfwise.stages.attribute.walk import moves, producers, upstream
 
 
 @dataclass(frozen=True)

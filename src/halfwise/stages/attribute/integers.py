@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.graph.model import constant_array
+from halfwise.graph.walk import low_consumers, upstream
 from halfwise.records import Guard
 from halfwise.stages.attribute.evidence import Evidence
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
-from halfwise.stages.attribute.walk import low_consumers, upstream
 
 _INTEGER_VALUED = frozenset(("Range", "Floor", "Ceil", "Round"))
 """Operators whose float outputs hold integers."""

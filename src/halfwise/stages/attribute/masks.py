@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from halfwise.graph.walk import consumers, low_consumers
 from halfwise.records import Guard
 from halfwise.stages.attribute.evidence import Evidence
-from halfwise.stages.attribute.walk import consumers, low_consumers
 
 _SHARE_OF_RANGE = 0.25
 """Below -0.25 · max a few masks and scores that add up leave the range; -1e4, the usual choice for

@@ -6,10 +6,10 @@ import onnx_ir as ir
 
 from halfwise.graph.patterns.reading import square_of
 from halfwise.graph.selection import selects_constants
+from halfwise.graph.walk import low_consumers, moves
 from halfwise.records import Guard, Observation
 from halfwise.stages.attribute.evidence import Evidence, number, percent
 from halfwise.stages.attribute.severity import Band, graded
-from halfwise.stages.attribute.walk import low_consumers, moves
 
 RESCALE = (
     "Scale the weights that produce it down and those that read it up, or clamp it before it is "

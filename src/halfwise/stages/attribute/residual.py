@@ -8,10 +8,10 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.graph.model import node_name
+from halfwise.graph.walk import producers
 from halfwise.records import Guard, NodeName
 from halfwise.stages.attribute.evidence import Evidence, number, percent, several
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
-from halfwise.stages.attribute.walk import producers
 
 
 @dataclass(eq=False)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from halfwise.graph.walk import producers
 from halfwise.records import Guard
 from halfwise.stages.attribute.evidence import Evidence
-from halfwise.stages.attribute.walk import producers
 
 _SEVERITY_OF_TIE = 0.1
 """Equal in FP32 already: which one is chosen means nothing."""

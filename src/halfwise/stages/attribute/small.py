@@ -8,10 +8,7 @@ import onnx_ir as ir
 
 from halfwise.graph.model import constant_array, tensor_name
 from halfwise.graph.roles import is_float
-from halfwise.records import Detail, Guard, Observation, TensorName
-from halfwise.stages.attribute.evidence import Evidence, percent
-from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
-from halfwise.stages.attribute.walk import (
+from halfwise.graph.walk import (
     constant_behind,
     consumers,
     low_consumers,
@@ -19,6 +16,9 @@ from halfwise.stages.attribute.walk import (
     producers,
     upstream,
 )
+from halfwise.records import Detail, Guard, Observation, TensorName
+from halfwise.stages.attribute.evidence import Evidence, percent
+from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
 
 _ADDERS = ("Add", "Sub", "Sum", "Max", "Clip")
 """Operators that put an eps on a value."""

@@ -1,23 +1,42 @@
 """Plans and limits that follow from observed ranges alone."""
 
 from halfwise.formats import Format
-from halfwise.graph.model import Network
+from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.selection import selects_constants
+from halfwise.graph.walk import low_consumers
 from halfwise.records import NodeName, Observations, TensorName
 
 
-def producers_above(limit: float, observations: Observations, roles: Roles) -> frozenset[NodeName]:
-    """Return the compute nodes with an output beyond `limit`: the classic rule, for comparison.
+def kept_above(
+    limit: float,
+    network: Network,
+    roles: Roles,
+    observations: Observations,
+    fmt: Format,
+    headroom: float,
+) -> tuple[frozenset[NodeName], frozenset[NodeName]]:
+    """Return the compute nodes with an output beyond `limit`, and those kept because they read it.
 
-    AutoCast's `data_max` (512 by default) and the advice in many threads ("flag above 10000") are
-    this rule. It looks at no output of the model.
+    The first are the classic rule, for comparison: AutoCast's `data_max` (512 by default) and the
+    advice in many threads ("flag above 10000") are it. It looks at no output of the model.
+
+    An edge is FP32 only between two kept nodes, so what reads an overflowing tensor has to be kept
+    with its producer: all that compute with it (through data movement), where `headroom` times its
+    range reaches `fmt.overflow_threshold`. What is beyond `limit` and fits is rounded at the edge.
     """
-    return frozenset(
-        o.producer
-        for o in observations.tensors
-        if o.absmax > limit and o.producer and roles[o.producer].role is Role.COMPUTE
-    )
+    producers, readers = set[NodeName](), set[NodeName]()
+    made = (v for n in network.nodes() for v in n.outputs if v.name)
+    values = {tensor_name(v): v for v in (*network.graph.inputs, *made)}
+    for seen in observations.tensors:
+        value = values.get(seen.tensor)
+        if value is None or seen.absmax <= limit:
+            continue
+        producers |= {n for n in (seen.producer,) if n and roles[n].role is Role.COMPUTE}
+        if not fmt.has_range_of_fp32 and seen.absmax * headroom >= fmt.overflow_threshold:
+            readers |= {roles.part(n).decider for n in low_consumers(value, roles)}
+    computing = {n for n in readers - producers if roles[n].role is Role.COMPUTE}
+    return frozenset(producers), frozenset(computing)
 
 
 def headroom_limits(

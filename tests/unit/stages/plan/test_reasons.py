@@ -1,17 +1,16 @@
 import math
 
-import pytest
 from onnx import TensorProto, helper
 
 from halfwise.formats import FP16
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
-from halfwise.records import Growth, NodeName
-from halfwise.stages.plan.reasons import depth_note, kept_nodes, plan_record
+from halfwise.records import NodeName
+from halfwise.stages.plan.reasons import kept_nodes, plan_record
 from halfwise.stages.plan.rules import ISLAND
 from tests import control, models
 from tests.unit.graph.sketch import Sketch
-from tests.unit.render.runs import guard, kept
+from tests.unit.render.runs import guard
 from tests.unit.stages.casing import names
 
 NORM = network_from_proto(models.layer_norm().proto)
@@ -81,91 +80,46 @@ def test_without_a_certificate_the_contribution_is_told():
 
 def test_a_node_without_a_cause_says_so():
     found = recorded("gamma", without={NodeName("gamma"): 1.5})
-    assert "No single number stands out" in found["gamma"].reason
-    assert found["gamma"].guard is None
+    assert found["gamma"].reason == (
+        "Cause unknown: no single number stands out here; low, it brings the error to at least "
+        "1.5 × what the search allows."
+    )
+    assert (found["gamma"].guard, found["gamma"].kept_by) == (None, "search")
 
 
-def grown(**errors: tuple[float, float]) -> str:
-    path = [Growth(node=NodeName(n), depth=1, error=e, inherited=i) for n, (i, e) in errors.items()]
-    return str(recorded("mean", without={NodeName("mean"): 1.5}, growth=path)["mean"].reason)
+def test_a_cause_that_is_only_possible_or_was_not_tried_is_a_suspicion():
+    sure, mild = guard("square", message="s is large"), guard("eps", message="e", severity=0.6)
+    without = {NodeName("square"): 2.0, NodeName("eps"): 2.0}
+    tried = recorded("square", "eps", guards=(sure, mild), without=without)
+    assert tried["square"].reason.startswith("s is large; low, it brings")
+    assert tried["eps"].reason.startswith("Suspected: e; low, it brings")
+    untried = recorded("square", guards=(sure,))["square"].reason
+    assert untried.startswith("Suspected, not tried alone: s is large.")
 
 
-def test_a_node_without_a_cause_tells_where_its_error_grows():
-    small = (0.0, 3e-4)
-    told = grown(mean=small, square=(4e-4, 8e-4), root=(1e-3, 0.25), gamma=(0.25, 0.26))
-    assert "the error is 0.0003 here" in told
-    assert "grows later from 0.001 to 0.25 at root (Sqrt)" in told
-    assert "grows" not in grown(mean=small, square=(4e-4, 8e-4))
-    assert "error is" not in grown(square=(1e-4, 0.5))
-    assert "grows" not in grown(mean=small)
-    assert "error is" not in grown(mean=(0.0, math.inf))
+def test_what_happens_only_at_the_headroom_is_said_to():
+    effect = {"without": {NodeName("eps"): math.inf}, "nonfinite_without": names("eps")}
+    near = recorded("eps", near={"variance_out": 32760.0}, headroom=2.0, **effect)
+    assert "low, at a headroom of 2, it gives NaN or infinite" in near["eps"].reason
+    apart = recorded("eps", near={"gamma_out": 32760.0}, headroom=2.0, **effect)
+    assert "low, it gives NaN or infinite" in apart["eps"].reason
 
 
 def test_an_island_is_kept_by_the_model_itself():
     found = recorded("square", guards=(guard("square"),), forced={"square": ISLAND})["square"]
     assert (found.reason, found.guard, found.error_without) == (ISLAND, None, None)
-    assert (
-        depth_note([found], [Growth(node=NodeName("square"), depth=1, error=1, inherited=0)])
-        is None
-    )
+    assert found.kept_by == "model"
 
 
 def test_a_rule_is_the_reason_where_there_is_one():
     guards = (guard("square", "square", message="it overflows"),)
     found = recorded("square", guards=guards, forced={NodeName("square"): "--keep squ.*"})
     assert "--keep squ.*" in found["square"].reason
-    assert found["square"].guard is None
-    above = recorded("square", guards=guards, limit=1000)
-    assert "--keep-above 1000" in above["square"].reason
-
-
-def path(*errors):
-    inherited = (0.0, *errors)
-    return tuple(
-        Growth(node=NodeName(f"n{i}"), depth=i + 1, error=error, inherited=inherited[i])
-        for i, error in enumerate(errors)
-    )
-
-
-PATH = path(*(1e-4 * (i + 1) for i in range(10)))
-
-
-def test_growth_is_told_where_no_node_stands_out():
-    note = depth_note([kept(f"n{i}", guard=None) for i in range(3)], PATH)
-    assert note is not None
-    assert "3 of 3 kept nodes" in note
-    assert "accumulates" in note
-    for mark in ("0.0001 at n0", "0.0004 at n3", "0.0007 at n6", "0.001 at n9"):
-        assert mark in note
-
-
-@pytest.mark.parametrize("explained", [1, 2])
-def test_growth_is_not_told_where_guards_explain_half(explained):
-    plan = [kept("a", guard=None), *(kept(f"b{i}") for i in range(explained))]
-    assert depth_note(plan, PATH) is None
-
-
-def test_growth_is_not_told_without_growth_or_nodes():
-    assert depth_note([kept("a", guard=None)], ()) is None
-    assert depth_note([], PATH) is None
-
-
-def test_a_short_path_is_told_once():
-    note = depth_note([kept("n0", guard=None)], path(1e-4, 4e-4))
-    assert note is not None
-    assert note.count("at n0") == note.count("at n1") == 1
-
-
-def test_a_jump_names_the_node_where_the_error_is_born():
-    note = depth_note([kept("n0", guard=None)], path(1e-4, 3e-4, 0.9, 0.96, 0.7))
-    assert note is not None
-    assert "born at n2" in note
-    assert "from 0.0003 to 0.9" in note
-    assert "accumulates" not in note
+    assert (found["square"].guard, found["square"].kept_by) == (None, "rule")
 
 
 def record(network, placed, keep=(), **more):
-    options = {"minimal": True, "growth": (), **more}
+    options = {"minimal": True, **more}
     return plan_record(network, roles_of(network), FP16, placed, 7, keep=keep, **options)
 
 
@@ -219,15 +173,13 @@ def test_control_flow_that_no_guard_explains_is_said_to_hide_its_numbers():
     [found] = kept_nodes(branching(), names("choose"), (), {}, {NodeName("choose"): 3.0})
     assert found.op == "If"
     assert found.reason == (
-        "No single number stands out around it, and those inside its bodies are not observed; "
-        "low, it brings the error to at least 3 × what is allowed."
+        "Cause unknown: no single number stands out around it, and those inside its bodies are not "
+        "observed; low, it brings the error to at least 3 × what the search allows."
     )
 
 
 def test_nodes_in_bodies_that_must_be_fp32_are_listed():
     network = branching()
-    plan = plan_record(
-        network, roles_of(network), FP16, names(), 0, keep=(), minimal=True, growth=()
-    )
+    plan = plan_record(network, roles_of(network), FP16, names(), 0, keep=(), minimal=True)
     assert [u.op for u in plan.unsupported] == ["SequenceConstruct", "SequenceAt"]
     assert plan.candidates == 2

@@ -2,8 +2,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
+from halfwise.graph import walk
 from halfwise.graph.roles import Roles, roles_of
-from halfwise.stages.attribute import walk
 from tests import control
 from tests.unit.graph.sketch import Sketch, f32
 

@@ -1,0 +1,84 @@
+"""What reports say of causes is what was measured."""
+
+import numpy as np
+
+from tests import models
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def words(ended) -> str:
+    """Return the report without its line breaks."""
+    return " ".join(ended.out.split())
+
+
+def rotations(s: Sketch, value: str, count: int, seed: int) -> str:
+    generator = np.random.default_rng(seed)
+    for i in range(count):
+        rotation, _ = np.linalg.qr(generator.normal(size=(16, 16)))
+        value = s.op("MatMul", value, f32(rotation), name=f"rotate_{i}")
+    return value
+
+
+def near_zero() -> models.Ill:
+    """Ten rotations, and a mean near zero that adds a millionth of itself to what comes out."""
+    s = Sketch()
+    x = s.input("x", [1, 8, 16])
+    mean = s.op("ReduceMean", x, name="mean", axes=[-1])
+    y = s.op("Add", rotations(s, x, 10, 7), s.op("Mul", mean, 1e-3, name="little"), name="join")
+    data = models.signals(1, 8, 16, seed=8)
+    data -= data.mean(axis=-1, keepdims=True)
+    return models.Ill(s.proto(y), {"x": data})
+
+
+def test_a_mean_near_zero_is_not_called_the_origin(fix):
+    ended = fix(near_zero(), "--rel-max", "5e-4")
+    steps = {step["node"]: step["error"] for step in ended.record["growth"]}
+    assert steps["mean"] > 10
+    followed = ended.record["followed"]
+    assert "mean" in followed["tried"]
+    assert followed["origin"] is None
+    assert "born at" not in words(ended)
+    assert "where it is born is unknown; of" in words(ended)
+    unexplained = [k for k in ended.record["plan"]["keep"] if k["guard"] is None]
+    assert unexplained
+    assert all(k["reason"].startswith("Cause unknown: ") for k in unexplained)
+    assert all("× what the search allows." in k["reason"] for k in unexplained)
+
+
+def test_error_that_accumulates_is_said_to_with_what_was_low(fix):
+    ended = fix(models.deep(), "--rel-max", "5e-4")
+    assert "With everything in FP16, the error is" in words(ended)
+    assert "it accumulates with depth (relative RMS:" in words(ended)
+
+
+def test_everything_low_means_everything(fix):
+    s = Sketch()
+    x = s.input("x", [1, 4, 8])
+    steps = s.op("Range", f32(0), f32(8), f32(1), name="steps")
+    square = s.op("Mul", s.op("Add", x, steps, name="add"), f32(1e4), name="enlarge")
+    y = s.op("Mul", square, f32(1e-4), name="reduce")
+    ended = fix(models.Ill(s.proto(y), {"x": models.signals(1, 4, 8, seed=9, peak=4)}))
+    assert ended.code == 0, ended.out
+    assert [u["node"] for u in ended.record["plan"]["unsupported"]] == ["steps"]
+    assert "What was wrong with everything in FP16 but 1 node that must be FP32" in words(ended)
+    assert "all FP16" not in words(ended)
+
+
+def test_keep_above_keeps_what_reads_an_overflow(fix):
+    """Kept without its reader, conv_b's 1e6 would still be stored in FP16."""
+    ended = fix(models.conv_chain(), "--keep-above", "10000")
+    assert ended.code == 0, ended.out
+    assert ended.kept == {"conv_b", "relu", "conv_c"}
+    reasons = {k["node"]: k["reason"] for k in ended.record["plan"]["keep"]}
+    assert reasons["relu"] == "Kept by the rule --keep-above 10000."
+    assert reasons["conv_c"] == (
+        "Kept by the rule --keep-above 10000: it reads what FP16 may not hold."
+    )
+    assert {k["kept_by"] for k in ended.record["plan"]["keep"]} == {"rule"}
+
+
+def test_what_fails_only_at_the_headroom_is_said_to(fix):
+    ended = fix(models.near_the_edge())
+    reasons = [k["reason"] for k in ended.record["plan"]["keep"]]
+    assert all("low, at a headroom of 2, it gives NaN or infinite outputs" in r for r in reasons)
+    assert all(r.startswith("Suspected: ") for r in reasons)
