@@ -63,10 +63,10 @@ def kept_nodes(
     for node in network.nodes():
         name = node_name(node)
         if name in kept:
-            rule = forced.get(name)
+            rule, excess = forced.get(name), excess_without.get(name)
             cause = causes.get(name) if rule is None else None
-            excess = excess_without.get(name)
-            share = contributions.get(name) if contributions else None
+            share = (contributions or {}).get(name)
+            effect = ""
             scaled = near and any(v and v.name in near for v in (*node.inputs, *node.outputs))
             low = f"low, at a headroom of {headroom:g}," if scaled else "low,"
             if name in nonfinite_without:
@@ -75,15 +75,12 @@ def kept_nodes(
                 effect = f"; {low} it {_effect(excess, metric)}"
             elif share is not None:
                 effect = f"; it or its group alone contributes {share:.3g} × what the search allows"
-            else:
-                effect = ""
-            by: KeptBy = "search" if rule is None else "model" if rule == ISLAND else "rule"
             records.append(
                 KeptNode(
                     node=name,
                     op=node.op_type,
                     reason=_reason(node, cause, rule, effect),
-                    kept_by=by,
+                    kept_by=_kept_by(rule),
                     guard=cause.kind if cause is not None else None,
                     error_without=excess,
                 )
@@ -104,6 +101,10 @@ def _causes(
     for guard in held:
         causes |= {name: guard for name in guard.nodes if name not in needed}
     return causes
+
+
+def _kept_by(rule: str | None) -> KeptBy:
+    return "search" if rule is None else "model" if rule == ISLAND else "rule"
 
 
 def _reason(node: ir.Node, guard: Guard | None, rule: str | None, effect: str) -> str:
