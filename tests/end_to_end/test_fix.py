@@ -233,6 +233,17 @@ def test_half_precision_inputs_and_outputs(fix):
     assert types == {"tensor(float16)"}
 
 
+def test_the_verdict_says_what_its_samples_can_show(fix):
+    ended = fix(models.layer_norm())
+    verdict = ended.record["verdict"]
+    judged = len(verdict["samples"])
+    assert verdict["failure_bound"]["judged"] == judged
+    assert verdict["failure_bound"]["upper"] == pytest.approx(1 - 0.05 ** (1 / judged))
+    told = " ".join(ended.out.split())
+    assert f"None of {judged} samples is out of tolerance: with 95 % confidence at most" in told
+    assert ended.record["baseline"]["failure_bound"]["failing"] > 0
+
+
 def test_a_metric_decides_alone(fix, tmp_path):
     classes = 4
     sketch = Sketch()

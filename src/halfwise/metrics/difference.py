@@ -267,3 +267,11 @@ def compare(reference: NDArray[Any], candidate: NDArray[Any], *, cosine: bool) -
     for chunk in chunks(reference, candidate):
         difference.add_chunk(chunk, cosine=cosine)
     return difference
+
+
+def decibel(signal: float, noise: float) -> float:
+    """Return 10 log10(signal / noise): inf without noise, -inf without signal in noise."""
+    if noise == 0:
+        return math.inf
+    ratio = signal / noise
+    return 10 * math.log10(ratio) if ratio > 0 else -math.inf

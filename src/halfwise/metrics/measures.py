@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.metrics.difference import Difference, Spread, chunks, compare, is_discrete
+from halfwise.metrics.difference import Difference, Spread, chunks, compare, decibel, is_discrete
 from halfwise.records import Criterion, OutputError, Side
 
 Outputs = Mapping[str, NDArray[Any]]
@@ -167,6 +167,7 @@ class OutputMeasure:
         """
         self._scale = scale
         self._seen = Difference()
+        self._each: list[Difference] = []
         self._reference = Spread()
         self._candidate = Spread()
         self._error_sum = 0.0
@@ -199,6 +200,7 @@ class OutputMeasure:
             self._reference.add(reference)
             self._candidate.add(candidate)
         self._seen.merge(here)
+        self._each.append(here)
         # A distance between class numbers means nothing, so discrete outputs count first.
         faults = here.mismatched + here.nonfinite
         rank = (float(faults), here.max_abs) if here.discrete else (here.max_abs, float(faults))
@@ -215,8 +217,7 @@ class OutputMeasure:
         error of a non-finite mismatch; the median is that of the errors rounded to float32.
         `worst_sample` is the first of the largest error (of the most mismatches, if discrete).
         """
-        seen = self._seen
-        absmax = self._reference.absmax if self._scale is None else self._scale
+        seen, absmax = self._seen, self._absmax
         total = OutputTotals(absmax, self._reference.energy, seen.elements)
         mean, median = self._averages()
         return OutputError(
@@ -224,7 +225,7 @@ class OutputMeasure:
             rel_max=_ratio(seen.max_abs, absmax),
             mean_abs=mean,
             median_abs=median,
-            snr_db=_decibel(total.energy, seen.noise),
+            snr_db=decibel(total.energy, seen.noise),
             cosine=seen.cosine,
             agreement=self._agreement(),
             nonfinite=seen.nonfinite,
@@ -233,6 +234,16 @@ class OutputMeasure:
             worst_sample=self._worst_sample,
             passed=_excess(effective(criterion), total, seen) <= 1,
         )
+
+    def failing(self, criterion: Criterion) -> list[bool]:
+        """Return which samples fail by themselves, `rel_max` being of the scale of them all."""
+        one = effective(criterion)
+        totals = (OutputTotals(self._absmax, d.reference_energy, d.elements) for d in self._each)
+        return [_excess(one, t, d) > 1 for t, d in zip(totals, self._each, strict=True)]
+
+    @property
+    def _absmax(self) -> float:
+        return self._reference.absmax if self._scale is None else self._scale
 
     def _averages(self) -> tuple[float, float]:
         if self._seen.misshapen:
@@ -249,14 +260,6 @@ class OutputMeasure:
         if seen.misshapen:
             return 0.0
         return (seen.elements - seen.mismatched) / seen.elements if seen.elements else 1.0
-
-
-def _decibel(signal: float, noise: float) -> float:
-    """Return 10 log10(signal / noise): inf without noise, -inf without signal in noise."""
-    if noise == 0:
-        return math.inf
-    ratio = signal / noise
-    return 10 * math.log10(ratio) if ratio > 0 else -math.inf
 
 
 def _side(spread: Spread) -> Side:

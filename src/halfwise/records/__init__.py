@@ -44,6 +44,7 @@ from halfwise.records.finding import (
 from halfwise.records.frozen import FrozenSize
 from halfwise.records.judged import (
     Criterion,
+    FailureBound,
     IntermediateNonfinite,
     MetricResult,
     OutputError,
@@ -124,6 +125,7 @@ __all__ = [
     "EngineTensor",
     "Engines",
     "Exported",
+    "FailureBound",
     "Finding",
     "Followed",
     "FrozenSize",

@@ -96,6 +96,26 @@ class IntermediateNonfinite(Record):
     harmless: bool | None = None
 
 
+class FailureBound(Record):
+    """What the judged samples show of all inputs: a bound on the share of those that fail.
+
+    It holds where the samples were drawn independently from the distribution of the inputs, and
+    neither the search nor anything else has used them. A sample fails if it is out of tolerance by
+    itself; `rel_max` is of the largest reference value of them all.
+
+    Attributes:
+        judged: How many were judged.
+        failing: How many of them failed.
+        upper: The share of inputs that fail is at most this, in (0, 1] …
+        confidence: … with this probability, over many runs (Clopper and Pearson, one-sided).
+    """
+
+    judged: int
+    failing: int
+    upper: float
+    confidence: float
+
+
 class Verdict(Record):
     """Pass or fail, on which samples, at which level. Only `level == "engine"` is proof.
 
@@ -113,6 +133,8 @@ class Verdict(Record):
         hints: Remarks about the criterion or the data.
         batch: How batches of the samples did, where they can be put together.
         axes: The model's dynamic axes, and at which sizes they were judged.
+        failure_bound: What the samples show of all inputs; None where nothing was judged, where the
+            search had seen them, and where a metric judges them all together.
     """
 
     passed: bool
@@ -128,3 +150,4 @@ class Verdict(Record):
     hints: tuple[str, ...] = ()
     batch: JudgedBatch | None = None
     axes: tuple[DynamicAxis, ...] = ()
+    failure_bound: FailureBound | None = None

@@ -3,10 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from halfwise.metrics import effective, rises, usual
+from halfwise.metrics import rises, usual
 from halfwise.records import (
     AdjustedConstant,
-    Criterion,
     Guard,
     GuardKind,
     KeptNode,
@@ -16,6 +15,8 @@ from halfwise.records import (
     Run,
     Verdict,
 )
+from halfwise.render.allowed import allowed
+from halfwise.render.bound import bound_part
 from halfwise.render.engines import engine_parts
 from halfwise.render.inside import inside, non_finite
 from halfwise.render.kept import followed_lines, kept_table
@@ -58,7 +59,7 @@ CAUSES: dict[GuardKind, str] = {
 def report(run: Run) -> Report:
     """Return the report on a run, whichever command made it."""
     parts = [_trouble(run), kept_table(run), _errors(run), _metric(run), _figures(run)]
-    parts += [inside(run.verdict), _remarks(run)]
+    parts += [inside(run.verdict), bound_part(run), _remarks(run)]
     parts += engine_parts(run.engines) if run.engines is not None else ()
     parts += given_parts(run.given_engine) if run.given_engine is not None else ()
     parts.append(_reasons(run.verdict))
@@ -95,27 +96,12 @@ def _caution(plan: Plan | None) -> str:
 
 
 def _about(run: Run) -> str:
-    facts = [sentence(run.provenance.model), f"allowed: {_allowed(run.criterion)}"]
+    facts = [sentence(run.provenance.model), f"allowed: {allowed(run.criterion)}"]
     if run.io != "fp32":
         facts.append(f"inputs and outputs in {run.io.upper()}")
     if run.accumulate != "fp32":
         facts.append(f"sums inside ops in {run.accumulate.upper()}")
     return " · ".join(facts)
-
-
-def _allowed(criterion: Criterion) -> str:
-    holds = effective(criterion)
-    if holds.metric is not None:
-        whose = f" by default ({holds.drop_source})" if holds.drop_source else ""
-        may = "may rise by" if rises(holds.metric) else "may fall by"
-        return f"{sentence(holds.metric)} {may} {number(holds.metric_drop)}{whose}"
-    limits = {
-        "max abs ≤": holds.max_abs,
-        "rel max ≤": holds.rel_max,
-        "SNR dB ≥": holds.snr_db,
-        "cosine ≥": holds.cosine,
-    }
-    return ", ".join(f"{name} {value:g}" for name, value in limits.items() if value is not None)
 
 
 def _trouble(run: Run) -> Lines | None:

@@ -24,8 +24,10 @@ from halfwise.metrics import (
     totals,
     usual,
 )
+from halfwise.metrics.confidence import CONFIDENCE, upper_bound
 from halfwise.records import (
     Criterion,
+    FailureBound,
     IntermediateNonfinite,
     Level,
     MetricResult,
@@ -163,9 +165,26 @@ def judge_outputs(
         intermediate_nonfinite=intermediate,
         metric=score,
         reasons=reasons,
+        failure_bound=_bound(measures, criterion, len(samples)) if unseen else None,
     )
     failing = () if verdict.passed else _failing(criterion, metric, samples, references, results)
     return Judged(verdict, failing)
+
+
+def _bound(
+    measures: dict[str, OutputMeasure], criterion: Criterion, samples: int
+) -> FailureBound | None:
+    """Return what the samples show of all inputs; None with a metric, which knows no single one."""
+    if criterion.metric is not None or not measures:
+        return None
+    alone = zip(*(measure.failing(criterion) for measure in measures.values()), strict=True)
+    failing = sum(map(any, alone))
+    return FailureBound(
+        judged=samples,
+        failing=failing,
+        upper=upper_bound(failing, samples),
+        confidence=CONFIDENCE,
+    )
 
 
 def _failing(

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.ort import Session
+from halfwise.case import Samples
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.metrics import OutputMeasure
@@ -65,6 +66,28 @@ def test_recorded_outputs_are_measured_alike():
     assert (recorded.level, recorded.runner) == ("recorded", "trt")
     assert (recorded.outputs, recorded.reasons) == (emulated.outputs, emulated.reasons)
     assert recorded.intermediate_nonfinite == ()
+
+
+def test_samples_that_fail_by_themselves_bound_how_many_inputs_do():
+    references = [{"y": f32([1.0, 100.0])}, {"y": f32([1.0, 1.0])}, {"y": f32([1.0, 2.0])}]
+    results = [{"y": f32([1.9, 100.0])}, {"y": f32([1.5, 1.0])}, {"y": f32([1.0, 2.02])}]
+    samples = Samples(("a", "b", "c"), lambda _: {})
+
+    def bound(criterion, **more):
+        return judge_outputs(
+            results, samples, references, criterion, more.pop("metric", None), **more
+        ).verdict.failure_bound
+
+    # 1 % of 100, the largest value of them all.
+    assert (bound(Criterion()).judged, bound(Criterion()).failing) == (3, 0)
+    assert bound(Criterion()).upper == pytest.approx(1 - 0.05 ** (1 / 3))
+    assert bound(Criterion(max_abs=0.6)).failing == 1
+    assert bound(Criterion(max_abs=0.1)).failing == 2
+    # Pooled, 40 dB are met; b alone has 9.
+    assert bound(Criterion(snr_db=30)).failing == 1
+    assert bound(Criterion(cosine=0.99)).failing == 1
+    assert bound(Criterion(), unseen=False) is None
+    assert bound(Criterion(metric="m"), metric=lambda *_: 1.0) is None
 
 
 def test_kept_nodes_make_it_pass():

@@ -1,0 +1,27 @@
+"""What a number of judged samples can show of all inputs."""
+
+from scipy.special import betaincinv
+
+CONFIDENCE = 0.95
+"""How often, over many runs, a bound holds at least."""
+
+
+def upper_bound(failing: int, judged: int) -> float:
+    """Return the one-sided 95 % upper bound of the share of inputs that fail, in (0, 1].
+
+    Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the
+    binomial" (1934): the 95 % quantile of Beta(failing + 1, judged - failing). Without a failure
+    that is 1 - 0.05^(1/n): 26 % for ten samples, 5 % for 59, 1 % for 299. It holds for samples that
+    are drawn independently of each other, and of what is judged, from the distribution of the
+    inputs. A limit that depends on the samples (a share of their largest value) does not spoil it
+    where none fails: the largest error of n samples is exceeded by a share that is distributed as
+    Beta(1, n) (Wilks, "Determination of sample sizes for setting tolerance limits", 1941), and the
+    limit is no smaller.
+
+    Args:
+        failing: Samples that failed, 0 ≤ failing ≤ judged.
+        judged: Samples that were judged, ≥ 1.
+    """
+    if failing == judged:
+        return 1.0
+    return float(betaincinv(failing + 1, judged - failing, CONFIDENCE))

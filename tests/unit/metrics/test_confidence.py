@@ -1,0 +1,34 @@
+"""Bounds on the share of inputs that fail."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom, binomtest
+
+from halfwise.metrics.confidence import CONFIDENCE, upper_bound
+
+COUNTS = st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+
+
+@pytest.mark.parametrize(
+    ("failing", "judged", "bound"), [(0, 10, 0.2589), (0, 59, 0.0495), (3, 3, 1), (0, 1, 0.95)]
+)
+def test_known_bounds(failing, judged, bound):
+    assert upper_bound(failing, judged) == pytest.approx(bound, abs=1e-4)
+
+
+@given(COUNTS)
+def test_it_is_that_of_clopper_and_pearson(counts):
+    failing, judged = counts
+    exact = binomtest(failing, judged, alternative="less").proportion_ci(CONFIDENCE, "exact")
+    assert upper_bound(failing, judged) == pytest.approx(exact.high, rel=1e-6)
+
+
+@given(st.floats(0, 1), st.integers(1, 60))
+def test_it_holds_as_often_as_it_says(share, judged):
+    missed = sum(
+        binom.pmf(failing, judged, share)
+        for failing in range(judged + 1)
+        if upper_bound(failing, judged) < share
+    )
+    assert missed <= 1 - CONFIDENCE + 1e-9

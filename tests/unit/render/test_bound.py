@@ -1,0 +1,44 @@
+"""Words on what the samples can show."""
+
+import pytest
+
+from halfwise.records import Criterion, FailureBound
+from halfwise.render.bound import bound_part
+from tests.unit.render.runs import run, verdict
+
+
+def line(bound=None, **more):
+    shown = bound_part(run(verdict=verdict(failure_bound=bound, **more)))
+    return None if shown is None else shown.lines[0]
+
+
+def of(judged, failing, upper):
+    return FailureBound(judged=judged, failing=failing, upper=upper, confidence=0.95)
+
+
+@pytest.mark.parametrize(
+    ("bound", "begins", "says"),
+    [
+        (of(10, 0, 0.2589), "None of 10 samples is out", "with 95 % confidence at most 26 % "),
+        (of(12, 1, 0.3387), "1 of 12 samples is out", "at most 34 % "),
+        (of(12, 2, 0.4382), "2 of 12 samples are out", "at most 44 % "),
+        (of(59, 0, 0.04952), "None of 59", "at most 5.0 % "),
+        (of(1000, 0, 0.002991), "None of 1000", "at most 0.30 % "),
+        (of(1, 1, 1), "1 of 1 sample is", "at most 100 % "),
+    ],
+)
+def test_bounds(bound, begins, says):
+    assert line(bound).startswith(begins)
+    assert says in line(bound)
+    assert "drawn from them independently" in line(bound)
+
+
+def test_no_sample_no_bound():
+    assert line() is None
+
+
+def test_a_pooled_threshold_is_held_by_each_sample_by_itself():
+    judged = run(criterion=Criterion(snr_db=40), verdict=verdict(failure_bound=of(10, 0, 0.26)))
+    shown = bound_part(judged)
+    assert shown is not None
+    assert "out of tolerance by itself" in shown.lines[0]
