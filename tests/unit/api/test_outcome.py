@@ -15,9 +15,10 @@ from halfwise.api.outcome import (
 from halfwise.case import Case
 from halfwise.pipeline import fix
 from halfwise.progress import Silent
-from halfwise.records import SCHEMA_VERSION
+from halfwise.records import SCHEMA_VERSION, Cause, RungTried
 from tests import models
 from tests.unit.render import runs
+from tests.unit.render.engine_runs import engines
 
 
 def prepared(inputs=None, **options) -> tuple[Case, Request]:
@@ -80,8 +81,18 @@ def test_a_failure_says_what_to_do_instead(fixed, tmp_path):
 def test_a_failure_in_engines_names_the_option_for_more_builds(fixed, tmp_path):
     case, request, found = fixed
     failed = runs.verdict(passed=False, level="engine", reasons=("far off",))
-    lines = fix_run(case, request, _with(found, verdict=failed), 1.0, (), tmp_path / "run")
-    assert "--max-builds" in lines.next_step[0]
+    found, out = _with(found, verdict=failed), tmp_path / "run"
+    low = RungTried(rung="fp16", end="tolerance", plans=2, builds=2, built=2, ran=2)
+    off = engines().model_copy(update={"rungs": (low,)})
+    lines = fix_run(case, request, found, 1.0, (), out, off).next_step
+    assert "--max-builds" in lines[0]
+    assert any("tolerance fits" in line for line in lines)
+    none = low.model_copy(update={"end": "unbuildable", "built": 0, "ran": 0})
+    cause = Cause(kind="no-engine", builds=(2, 3))
+    crashed = off.model_copy(update={"rungs": (none,), "causes": (cause,)})
+    lines = fix_run(case, request, found, 1.0, (), out, crashed).next_step
+    assert "halfwise modernize" in lines[0]
+    assert not any("tolerance fits" in line for line in lines)
     passed = _with(found, verdict=runs.verdict(level="engine"))
     lines = fix_run(case, request, passed, 1.0, (), tmp_path / "run")
     assert f"{tmp_path}/run/model.engine" in lines.next_step[0]
