@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shlex
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -273,6 +274,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
             seen.append(ended)
             if problems := wrong(trial, ended):
                 found[trial.name] = problems
+            print(f"{number + 1} {trial.name}: {problems or 'right'}", file=sys.stderr, flush=True)
     count = len(seen)
     right = [t for t, e in zip(trials(), seen, strict=True) if t.rung is not None]
     delivered = [

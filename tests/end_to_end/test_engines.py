@@ -29,6 +29,7 @@ def told(ended):
     return " ".join(ended.out.split())
 
 
+@pytest.mark.usefixtures("quick_timing")
 def test_digits(call, fake_worker):
     command = shlex.join(fake_worker())
     ended = call(
@@ -221,6 +222,44 @@ def test_a_plan_whose_build_crashes_is_replaced(engines):
     assert ended.code == 0, ended.err
     assert ended.record["engines"]["rounds"][0]["measured"] is None
     assert ended.kept >= models.layer_norm().kept
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
+def test_a_run_that_delivers_fp32_is_built_again_as_fp32(engines, call, fake_worker, version):
+    ended = engines(models.layer_norm(), lossy={"gamma": 1.5}, version=version)
+    assert ended.code == 0, ended.err
+    found = ended.record["engines"]
+    assert (found["rung"], found["keep"]) == ("fp32", [])
+    assert [cause["kind"] for cause in found["causes"]] == ["kernel"]
+    assert "a kernel or the compiler is to blame" in told(ended)
+    recipe = json.loads(call("export", "run", "--as", "json").out)
+    assert recipe["model"].endswith("run/model.fp32.onnx")
+    assert recipe["low"] is None
+    # Even where the low kernel is still at fault: nothing of the engine is low.
+    command = shlex.join(fake_worker(version, lossy={"gamma": 1.5}))
+    again = call(
+        *("verify", "run", "--inputs", "model.npz"),
+        *("--target", "tensorrt", "--trt-command", command),
+    )
+    assert again.code == 0, again.out + again.err
+
+
+@pytest.mark.usefixtures("quick_timing")
+def test_a_machine_that_is_gone_for_good_leaves_the_exact_engine(
+    call, saved, fake_worker, tmp_path
+):
+    once = 'if [ -e "$0" ]; then exit 1; fi; : > "$0"; exec "$@"'
+    worker = fake_worker(faults=[Fault("build", "disconnect", on=(2,))])
+    model, inputs = saved(models.layer_norm())
+    ended = call(
+        *("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt"),
+        *("--trt-command", shlex.join(["sh", "-c", once, str(tmp_path / "started"), *worker])),
+        *("--builds", 1, "--max-builds", 2),
+    )
+    assert ended.code == 0, ended.err
+    assert (ended.folder / "model.engine").is_file()
+    assert ended.record["engines"]["rung"] == "fp32"
+    assert {b["status"] for b in ended.record["engines"]["builds"][1:]} == {"lost"}
 
 
 def test_a_hanging_build_times_out(engines):

@@ -94,9 +94,9 @@ def test_a_failure_in_engines_names_the_option_for_more_builds(fixed, tmp_path):
     assert "halfwise modernize" in lines[0]
     assert not any("tolerance fits" in line for line in lines)
     passed = _with(found, verdict=runs.verdict(level="engine"))
-    lines = fix_run(case, request, passed, 1.0, (), tmp_path / "run")
-    assert f"{tmp_path}/run/model.engine" in lines.next_step[0]
-    assert not any("emulated" in line for line in lines.next_step)
+    lines = fix_run(case, request, passed, 1.0, (), out).next_step
+    assert f"{out}/model.engine" in lines[0]
+    assert not any("emulated" in line for line in lines)
 
 
 def _with(found, **changed):

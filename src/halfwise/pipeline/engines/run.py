@@ -1,7 +1,7 @@
 """A run with engines: the FP32 engine first, then the plan that the emulation found."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,6 @@ from halfwise.records import (
     Criterion,
     EngineResult,
     Engines,
-    NodeName,
     PrecisionProof,
     Verdict,
 )
@@ -135,25 +134,20 @@ class EngineRun:
         heldout = HeldOut(fixed, self.watcher)
         with self._stage("engines"):
             search, attempts, moves = self._search(fixed)
+            # Whatever becomes of the worker meanwhile, this one is judged and here.
+            exact = self._exact(attempts, self._table(fixed, heldout))
             chosen = search.run(fixed.found.kept)
             while chosen.best is not None and self._joins(chosen.best, heldout):
                 chosen = search.again(chosen.best.keep, attempts.again)
             build = self.builds.build(self._fp32_file, TF32, tf32=True)
-            plain = frozenset[NodeName]()
-            fp32 = attempts.measured(Candidate(plain, FP32, self._fp32.build), FP32)
-            tf32 = attempts.measured(Candidate(plain, TF32, build, tf32=True), TF32)
+            tf32 = attempts.measured(Candidate(frozenset(), TF32, build, tf32=True), TF32)
         with self._stage("verdict"):
-            table = Table(
-                measure=self.measure,
-                roles=fixed.planner.roles,
-                low=self.settings.fmt.name.upper(),
-                samples=heldout.samples,
-                references=heldout.references,
-                unseen=heldout.unseen,
-                limit=fixed.planner.trials.tolerance,
-                notes=self.notes,
-            )
-            offers = self._offers(table, fp32, tf32, search, chosen)
+            table = self._table(fixed, heldout)
+            if heldout.joined or not exact.passed:
+                again = self._exact(attempts, table)
+                exact = again if again.verdict is not None else exact
+            full = (exact, table.with_tf32(tf32))
+            offers = self._offers(table, full, search, chosen)
             delivered = choose(offers, self.engine_settings.prefer)
         self.notes += chosen.notes
         ended = Ended(search, chosen, offers, delivered, moves.departures)
@@ -168,8 +162,25 @@ class EngineRun:
         keep, joined = ended.keep, tuple(heldout.joined)
         return Proven(engines, verdict, keep, ended.as_searched and chosen.minimal, joined)
 
+    def _table(self, fixed: Fixed, heldout: HeldOut) -> Table:
+        return Table(
+            measure=self.measure,
+            roles=fixed.planner.roles,
+            low=self.settings.fmt.name.upper(),
+            samples=heldout.samples,
+            references=heldout.references,
+            unseen=heldout.unseen,
+            limit=fixed.planner.trials.tolerance,
+            notes=self.notes,
+        )
+
+    def _exact(self, attempts: Attempts, table: Table) -> Offer:
+        """Judge the FP32 engine as all others are, by the criterion of the run."""
+        candidate = Candidate(frozenset(), FP32, self._fp32.build)
+        return table.exact(attempts.measured(candidate, FP32))
+
     def _offers(
-        self, table: Table, fp32: Candidate, tf32: Candidate, search: EngineSearch, chosen: Chosen
+        self, table: Table, full: Sequence[Offer], search: EngineSearch, chosen: Chosen
     ) -> tuple[Offer, ...]:
         """Return the rows of the table: what is chosen, and what else is as fast or may pass."""
         best = chosen.best
@@ -182,7 +193,7 @@ class EngineRun:
             swift = [c for c in others if quicker(c, best)][:FURTHER]
             none = next((c for c in (*swift, best) if not c.keep), chosen.plain)
             low = [none, *(c for c in (*swift, best) if c.keep)]
-        offers = table.further(table.rows(fp32, tf32), low, allowed)
+        offers = table.further(full, low, allowed)
         if not any(o.passed for o in offers if o.rung not in FULL_RUNGS):
             rest = [c for c in others if c not in low]
             offers = table.further(offers, rest[:FURTHER], allowed)

@@ -44,12 +44,13 @@ class Table:
     limit: float
     notes: list[str]
 
-    def rows(self, fp32: Candidate, tf32: Candidate) -> tuple[Offer, ...]:
-        """Return the engines without and with TF32 that compute nothing low."""
-        return (
-            Offer("fp32", fp32, self.limit, self._row(FP32, fp32)),
-            Offer("tf32", tf32, self.limit, self._row(TF32, tf32)),
-        )
+    def exact(self, fp32: Candidate) -> Offer:
+        """Return the FP32 engine without TF32."""
+        return Offer("fp32", fp32, self.limit, self._row(FP32, fp32))
+
+    def with_tf32(self, tf32: Candidate) -> Offer:
+        """Return the FP32 engine with TF32."""
+        return Offer("tf32", tf32, self.limit, self._row(TF32, tf32))
 
     def further(
         self, offers: Sequence[Offer], low: Sequence[Candidate], allowed: Collection[Candidate]

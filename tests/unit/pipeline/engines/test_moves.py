@@ -44,6 +44,19 @@ def test_what_fusion_leaves_is_shown_where_tensorrt_can(stage):
     assert shown.config.outputs == ()
 
 
+def test_where_what_is_kept_changes_nothing_wider_islands_come_before_the_guards(stage):
+    ready = stage(models.layer_norm(), lossy={"gamma": 1.5})
+    made, attempts = moves(ready, left=1)
+    failed = attempts.attempt(names("square"), "mixed")
+
+    def steps(**how):
+        return [step.partition(":")[0] for step, _ in made.culprits(failed, **how)]
+
+    assert steps()[0] == "what guards are certain about"
+    assert steps(idle=True)[0] == "wider islands"
+    assert sorted(steps()) == sorted(steps(idle=True))
+
+
 def test_without_builds_left_the_guards_are_asked(stage):
     ready = stage(models.layer_norm(), lossy={"gamma": 1.5})
     made, attempts = moves(ready, left=1)

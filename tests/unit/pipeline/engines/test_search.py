@@ -49,6 +49,7 @@ class World:
     products: bool = False
     attempts: Counter[Assignment] = field(default_factory=Counter)
     steps: list[str] = field(default_factory=list)
+    idle: dict[Assignment, bool] = field(default_factory=dict)
 
     def attempt(self, keep: Assignment, step: str, tf32: bool) -> Candidate:
         self.attempts[keep] += 1
@@ -60,7 +61,8 @@ class World:
         speed = self.speed(keep) * (self.tf32 if tf32 else 1.0)
         return Candidate(keep, step, made, excess, latency(speed), tf32=tf32)
 
-    def culprits(self, _: Candidate, *, idle: bool = False):  # noqa: ARG002 - as moves have it
+    def culprits(self, failed: Candidate, *, idle: bool = False):
+        self.idle[failed.keep] = idle
         return [("add", nodes) for nodes in self.added]
 
     def unbuildable(self, _: Candidate):
@@ -195,6 +197,28 @@ def test_a_failing_plan_takes_what_is_proposed_until_one_passes():
     assert best(chosen).keep == names(0, 4)
     steps = ["the plan of the emulation", "plain low precision", "add"]
     assert world.steps[:3] == steps
+
+
+def test_moves_are_told_where_what_is_kept_changes_nothing():
+    world = World(always(names(0, 4)), added=(names(4),))
+    run(world, names(0), left=3)
+    # The engines of both plans are off by the same.
+    assert world.idle == {names(0): True}
+
+
+def test_others_are_steady_plans_that_follow_the_rules_fastest_first():
+    world = World(
+        lambda keep, number: number == 1 or keep >= names(0), speed=lambda k: 1.0 + len(k)
+    )
+    search = world.search(builds=2)
+    for keep in (names(0, 1, 2), names(0, 1), names(3), NOTHING):
+        for _ in range(2):
+            search._attempt(keep, "")
+    assert [len(c.keep) for c in search.others(None)] == [2, 3]
+    best = search.others(None)[0]
+    assert [len(c.keep) for c in search.others(best)] == [3]
+    search.ruled = names(2)
+    assert [len(c.keep) for c in search.others(None)] == [3]
 
 
 def test_what_cannot_be_built_is_replaced():

@@ -30,7 +30,7 @@ def rows(ready, keep=KEPT):
     low = [plain] if not keep else [plain, attempts.attempt(keep, "mixed")]
     tf32 = builds.build(attempts.fp32, TF32, tf32=True)
     full = [attempts.measured(Candidate(NOTHING, b.purpose, b), b.purpose) for b in (fp32, tf32)]
-    offers = table.further(table.rows(*full), low, low)
+    offers = table.further((table.exact(full[0]), table.with_tf32(full[1])), low, low)
     return {o.row.name: o.row for o in table.raced(offers)}
 
 
