@@ -82,3 +82,27 @@ def test_what_fails_only_at_the_headroom_is_said_to(fix):
     reasons = [k["reason"] for k in ended.record["plan"]["keep"]]
     assert all("low, at a headroom of 2, it gives NaN or infinite outputs" in r for r in reasons)
     assert all(r.startswith("Suspected: ") for r in reasons)
+
+
+def test_a_supposed_fault_of_tf32_does_not_hide_an_overflow(saved, call):
+    """Rounded toward zero, the products of positive numbers are off by up to 1e-3 each."""
+    s = Sketch()
+    weights = np.random.default_rng(11).uniform(0.5, 1, (32, 32))
+    product = s.op("MatMul", s.input("x", [1, 32]), f32(weights), name="product")
+    large = s.op("Mul", product, f32(5e4), name="enlarge")
+    y = s.op("Mul", large, f32(1e-5), name="reduce")
+    data = f32(np.random.default_rng(12).uniform(0.5, 1, (8, 1, 32)))
+    saved(models.Ill(s.proto(y), {"x": data}))
+    ended = call(
+        *("diagnose", "model.onnx", "--inputs", "model.npz", "-o", "run", "--rel-max", "5e-4")
+    )
+    assert ended.code == 10, ended.err
+    assert "Rung 6 (precision) fails: FP16 breaks" in words(ended)
+    tf32, precision = ended.record["diagnosis"][-2:]
+    assert (tf32["name"], tf32["passed"], tf32["how"]) == ("tf32", None, "emulated")
+    assert precision["overflows"]
+    assert {"enlarge", "reduce"} <= set(precision["nodes"])
+    assert "suspected (emulated)" in words(ended)
+    assert "Beside rung 5 (tf32) Suspected, in emulation: TF32 alone puts the outputs" in words(
+        ended
+    )

@@ -28,12 +28,13 @@ class Rung(Record):
     Attributes:
         rung: Its number, from 1.
         name: What is looked at.
-        passed: Whether it is right; None where it was not looked at.
+        passed: Whether it is right; None where it was not looked at, or is only suspected.
         how: "measured"; "emulated": without the engine that it is about; "skipped".
         cause: What is wrong, in plain words; where nothing is, what was found; why it was skipped.
         nodes: The nodes at fault, in graph order.
         evidence: What that rests on.
         advice: What to do, one sentence each.
+        overflows: Whether nodes at fault are certain to leave the low format's range.
         frozen: The size of the export that the model insists on; None where that is not it.
     """
 
@@ -45,4 +46,5 @@ class Rung(Record):
     nodes: tuple[NodeName, ...] = ()
     evidence: tuple[Sign, ...] = ()
     advice: tuple[str, ...] = ()
+    overflows: bool = False
     frozen: FrozenSize | None = None

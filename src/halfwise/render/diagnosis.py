@@ -36,18 +36,23 @@ def _title(run: Run, failed: Rung | None) -> str:
 
 
 def _ladder(run: Run) -> Table:
-    words = {True: "passes", False: "FAILS", None: "skipped"}
     rows = tuple(
         (
             str(rung.rung),
             QUESTIONS[rung.name],
-            words[rung.passed] + (" (emulated)" if rung.how == "emulated" else ""),
+            _answer(rung),
             "see below" if rung.passed is False else sentence(rung.cause),
         )
         for rung in run.diagnosis
     )
     columns = (Column("", "right"), Column("question"), Column("answer"), Column("what was found"))
     return Table("The ladder", columns, rows)
+
+
+def _answer(rung: Rung) -> str:
+    unknown = "skipped" if rung.how == "skipped" else "suspected"
+    word = unknown if rung.passed is None else "passes" if rung.passed else "FAILS"
+    return f"{word} (emulated)" if rung.how == "emulated" else word
 
 
 def _failed(rung: Rung) -> list[Lines | Table]:

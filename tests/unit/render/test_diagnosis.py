@@ -1,4 +1,4 @@
-from halfwise.records import Sign
+from halfwise.records import Rung, Sign
 from halfwise.render.diagnosis import diagnosed
 from halfwise.render.parts import MOST_ROWS, Lines
 from tests.unit.render.diagnoses import diagnosis, rungs
@@ -27,6 +27,22 @@ def test_evidence_and_advice():
     assert found["What to do"].lines == ("Report it.",)
     assert found["Beside rung 1 (harness)"].lines == ("There is a single sample.",)
     assert found["Beside rung 2 (export)"].lines == ("Give --expected.",)
+
+
+def test_what_is_only_suspected_is_said_to():
+    tf32 = Rung(
+        rung=5,
+        name="tf32",
+        passed=None,
+        how="emulated",
+        cause="Suspected, in emulation: off by 0.3.",
+        evidence=(Sign(severity="warning", text="Off by 0.3."),),
+    )
+    looked = (*rungs()[:2], tf32, rungs()[2].model_copy(update={"rung": 6, "name": "precision"}))
+    found = diagnosed(diagnosis(diagnosis=looked))
+    assert found.title == "Rung 6 (precision) fails: A kernel is wrong, at b."
+    assert parts(diagnosis(diagnosis=looked))["The ladder"].rows[2][2] == "suspected (emulated)"
+    assert parts(diagnosis(diagnosis=looked))["Beside rung 5 (tf32)"].lines == ("Off by 0.3.",)
 
 
 def test_nothing_wrong():

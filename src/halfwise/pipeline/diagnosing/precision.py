@@ -6,15 +6,21 @@ from halfwise.case import Case
 from halfwise.formats import BF16
 from halfwise.pipeline.comparing import all_low
 from halfwise.pipeline.diagnosing.subject import Subject, signs_of
-from halfwise.pipeline.loop import fix
+from halfwise.pipeline.loop import Fixed, fix
 from halfwise.records import Rung, Sign
 from halfwise.render.wording import count, listed
+from halfwise.stages.attribute.severity import Band
 from halfwise.stages.inputs import split_heldout
 from halfwise.stages.judge import judge
 from halfwise.stages.opset import with_opset_for
 
 _MOST = 8
 """Kept nodes and suspicions that are told; run.json of `fix` has all."""
+
+_FIX = (
+    "`halfwise fix` writes the model that keeps these nodes in FP32, and judges it on samples that "
+    "it did not see."
+)
 
 
 def precision(subject: Subject) -> Rung:
@@ -60,16 +66,27 @@ def precision(subject: Subject) -> Rung:
         name="precision",
         passed=False,
         how="emulated",
-        cause=f"{low} breaks {count(len(nodes), 'node')}: {listed(nodes)}."
-        if fixed.verdict.passed
-        else f"{low} breaks the model, and no smaller part of it was found to blame in the time.",
+        cause=_cause(fixed, low),
         nodes=nodes,
         evidence=tuple(signs),
+        overflows=any(guard.severity >= Band.OVERFLOW for guard in guards),
         advice=(
-            "`halfwise fix` writes the model that keeps these nodes in FP32, and judges it on "
-            "samples that it did not see.",
+            *(_FIX for _ in range(fixed.found.passed)),
             *dict.fromkeys(guard.fix for guard in guards[:_MOST] if guard.fix),
         ),
+    )
+
+
+def _cause(fixed: Fixed, low: str) -> str:
+    """Return what is to blame, as far as the search got."""
+    nodes = tuple(k.node for k in fixed.plan.keep)
+    if not fixed.found.passed:
+        return f"{low} breaks the model, and no plan was found that repairs it."
+    if fixed.plan.minimal:
+        return f"{low} breaks {count(len(nodes), 'node')}: {listed(nodes)}."
+    return (
+        f"{low} breaks the model. FP32 at {count(len(nodes), 'node')} repairs it, and not all of "
+        f"them may need it, since the search did not end: {listed(nodes)}."
     )
 
 
