@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,10 +24,16 @@ def files(folder: Path) -> list[str]:
 
 def processes() -> list[str]:
     """Return the command lines of descendants of this process that go on, and kill them."""
-    left = _staying(lambda: [n for n in children_of(os.getpid()) if is_running(n)])
-    told = [f"{number}: {_command_line(number)}" for number in left]
-    kill(left)
-    return told
+    left = _staying(lambda: list(_running()))
+    kill(number for number, _ in left)
+    return [line for _, line in left]
+
+
+def _running() -> Iterator[tuple[int, str]]:
+    for number in filter(is_running, children_of(os.getpid())):
+        line = _command_line(number)
+        if "multiprocessing.resource_tracker" not in line:  # Python's own; it ends with this one
+            yield number, line
 
 
 def _staying(look: Callable[[], list[_T]]) -> list[_T]:

@@ -50,8 +50,7 @@ def test_a_process_is_named_and_ended_though_its_parent_is_gone(ran):
         "def test_it(): subprocess.run(['sh', '-c', 'sleep 4321 >/dev/null 2>&1 &'])\n"
     )
     assert code == 1
-    assert "Tests have left processes: ['" in said
-    assert "sleep 4321" in said
+    assert "Tests have left processes: ['sleep 4321" in said
 
 
 def test_a_test_that_hangs_fails_and_its_fixtures_are_torn_down(ran, tmp_path):
