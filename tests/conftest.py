@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from halfwise.pipeline.engines import measure
 from tests import leftovers
 from tests.fake_tensorrt.start import build_cuda_library, worker_command
 from tests.processes import adopt_orphans
 
-# A shared machine stalls now and then, so no deadline; a failure must come back on the next
-# run, so the examples are the same each time.
-settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True)
-settings.register_profile("explore", deadline=None, max_examples=2000)
+# A shared machine stalls now and then, so no clock; a failure must come back on the next run, so
+# the examples are the same each time.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", patient, max_examples=50, derandomize=True)
+settings.register_profile("explore", patient, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
