@@ -106,3 +106,26 @@ def test_a_supposed_fault_of_tf32_does_not_hide_an_overflow(saved, call):
     assert "Beside rung 5 (tf32) Suspected, in emulation: TF32 alone puts the outputs" in words(
         ended
     )
+
+
+def test_a_mask_that_becomes_infinite_is_not_told_as_the_cause(fix):
+    """Added twice, -65504 is -inf: before a Softmax that has other scores, that does nothing."""
+    s = Sketch()
+    x = s.input("x", [1, 8, 8])
+    mask = f32(np.triu(np.full((8, 8), -1e9), 1))
+    once = s.op("Add", x, mask, name="once")
+    twice = s.op("Add", once, mask, name="twice")
+    soft = s.op("Softmax", twice, name="softmax", axis=-1)
+    values = s.op("MatMul", soft, x, name="values")
+    large = s.op("Mul", values, f32(5e5), name="enlarge")
+    y = s.op("Mul", large, f32(1e-5), name="reduce")
+    ended = fix(models.Ill(s.proto(y), {"x": models.signals(1, 8, 8, seed=13, peak=6)}))
+    assert ended.code == 0, ended.out
+    inside = {
+        t["producer"]: t["harmless"] for t in ended.record["baseline"]["intermediate_nonfinite"]
+    }
+    assert inside["twice"] is True
+    assert inside["enlarge"] is False
+    assert "the first that may do harm enlarge_out (from node enlarge)" in words(ended)
+    assert "1 of them do no harm" in words(ended) or "2 of them do no harm" in words(ended)
+    assert ended.kept == {"enlarge", "reduce"}

@@ -9,7 +9,7 @@ from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.saturating import Fate, original
 from halfwise.pipeline.planner import Planner
-from halfwise.records import Guard, TensorName
+from halfwise.records import Guard, TensorName, Verdict
 from halfwise.stages.attribute import Infinity, attribute_inside
 from halfwise.stages.infinities import judge_infinities
 from halfwise.stages.judge import Judged, inspect
@@ -71,11 +71,7 @@ class Infinities:
         Those that were left on the calibration samples are no reason to fail.
         """
         fates = self._fates(rewritten, judged.inside, samples)
-        marked = tuple(
-            i.model_copy(update={"harmless": fates[i.tensor].is_harmless})
-            for i in judged.verdict.intermediate_nonfinite
-        )
-        verdict = judged.verdict.model_copy(update={"intermediate_nonfinite": marked})
+        verdict = _marked(judged.verdict, fates)
         harmful = self._harmful(rewritten, judged.inside, fates)
         new = [t for t in harmful if t not in self._left]
         if not new or not verdict.passed:
@@ -89,6 +85,10 @@ class Infinities:
         )
         verdict = verdict.model_copy(update={"passed": False, "reasons": reasons})
         return replace(judged, verdict=verdict, failing=tuple(failing))
+
+    def marked(self, judged: Judged, rewritten: Rewritten, samples: Samples) -> Verdict:
+        """Return the verdict with the harmless infinities marked."""
+        return _marked(judged.verdict, self._fates(rewritten, judged.inside, samples))
 
     def _harmful(
         self,
@@ -129,3 +129,11 @@ class Infinities:
             device=settings.device,
             libraries=settings.libraries,
         )
+
+
+def _marked(verdict: Verdict, fates: Mapping[TensorName, Fate]) -> Verdict:
+    marked = tuple(
+        i.model_copy(update={"harmless": fates[i.tensor].is_harmless})
+        for i in verdict.intermediate_nonfinite
+    )
+    return verdict.model_copy(update={"intermediate_nonfinite": marked})

@@ -128,12 +128,14 @@ class _Fix:
             evidence = self._gather(self.case.calibration)
         with self._stage("baseline"):
             all_low, _ = self.planner.rewrite(self.planner.islands)
-            baseline = self._judge(all_low, evidence, inspected=BASELINE_INSPECTED).verdict
+            judged = self._judge(all_low, evidence, inspected=BASELINE_INSPECTED)
         with self._stage("emulate"):
             self.planner.begin(evidence)
+            infinities = Infinities(self.planner)
+            baseline = infinities.marked(judged, all_low, self._judged_on())
             if start is not None:
                 self.planner.start_from(start)
-        return self._rounds(baseline)
+        return self._rounds(baseline, infinities)
 
     def _raise_opset(self) -> None:
         network, note = with_opset_for(
@@ -148,10 +150,9 @@ class _Fix:
             self.watcher.note(note)
             self.notes.append(note)
 
-    def _rounds(self, baseline: Verdict) -> Fixed:
+    def _rounds(self, baseline: Verdict, infinities: Infinities) -> Fixed:
         # A plan that held-out samples may yet refuse is not worth the certificate.
         found, certify = self._search(frozenset(), certify=False), False
-        infinities = Infinities(self.planner)
         while True:
             with self._stage("judge"):
                 rewritten, placed = self.planner.rewrite(found.kept)

@@ -14,18 +14,25 @@ def inside(verdict: Verdict) -> Lines | None:
 
 
 def non_finite(verdict: Verdict) -> Iterator[str]:
-    """Yield how many tensors are not finite inside, the first, and whether that is harmless."""
+    """Yield how many tensors are not finite inside, the first that matters, and what is harmless.
+
+    A mask that becomes infinite before its Softmax comes first in many models, and is no cause.
+    """
     tensors = verdict.intermediate_nonfinite
     if not tensors:
         return
-    first = tensors[0]
+    harmful = [t for t in tensors if not t.harmless]
+    first = (harmful or tensors)[0]
+    which = "the first" if first is tensors[0] else "the first that may do harm"
     origin = f" (from node {shorten(first.producer)})" if first.producer else ""
     yield (
         f"Inside, {count(len(tensors), 'tensor')} with NaN or infinite values that FP32 lacks, "
-        f"the first {shorten(first.tensor)}{origin}."
+        f"{which} {shorten(first.tensor)}{origin}."
     )
-    if all(t.harmless for t in tensors):
+    if len(harmful) < len(tensors):
+        some = len(tensors) - len(harmful)
+        who = "They do" if not harmful else f"{some} of them {'does' if some == 1 else 'do'}"
         yield (
-            "They do no harm, with larger inputs neither: what reads them has a finite limit "
-            "there, and FP32 is at it."
+            f"{who} no harm, with larger inputs neither: what reads them has a finite limit there, "
+            "and FP32 is at it."
         )
