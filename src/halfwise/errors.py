@@ -68,9 +68,19 @@ class BuildFailed(HalfwiseError):
 
 
 class RunFailed(HalfwiseError):
-    """A model that loaded failed while running on a sample."""
+    """A model that loaded failed while running on a sample.
+
+    Attributes:
+        node: The innermost node that could not be run; "" where it is not known.
+        why: What the runtime says of it; "" where it says nothing else.
+    """
 
     exit_code = 6
+
+    def __init__(self, message: str, hint: str = "", *, node: str = "", why: str = "") -> None:
+        super().__init__(message, hint)
+        self.node = node
+        self.why = why
 
 
 class RecordMismatch(HalfwiseError):

@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests import models
 from tests.end_to_end.conftest import fixing
 
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64
@@ -122,3 +123,29 @@ def test_the_linter_reads_them(file, call, tmp_path):
     ended = call("lint", "model.onnx")
     assert ended.code in (0, 10), ended.err
     assert "could not infer" not in ended.out
+
+
+@pytest.mark.parametrize("keep", [(), ("--keep", "square", "--keep", "energy", "--keep", "norm")])
+def test_a_detector_whose_fp16_finds_nothing_is_fixed(keep, fix):
+    ended = fix(models.detector(), *keep)
+    assert ended.code == 0, ended.err
+    assert ended.kept == {"square", "energy", "norm"}
+    assert [r["node"] for r in ended.record["baseline"]["failed_runs"]] == ["rows"] * 2
+    assert "Cannot be run on 2 of 2 samples, at rows." in ended.out
+
+
+def test_a_candidate_that_cannot_be_run_has_failed(fix, call, tmp_path):
+    assert fix(models.detector(), "--lower", "norm", "--time-budget", "5").code == 10
+    ended = call("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz", "-o", "out")
+    assert ended.code == 10, ended.err
+    assert "node rows fails" in " ".join(ended.out.split())
+    for command in (("compare", "--b", "emulation"), ("diagnose", "-o", "out2")):
+        ended = call(command[0], tmp_path / "model.onnx", "--inputs", "model.npz", *command[1:])
+        assert ended.code == 10, ended.err
+        assert "node rows fails" in " ".join(ended.out.split())
+
+
+def test_a_reference_that_cannot_be_run_stays_an_error(saved, refused):
+    ill = models.detector()
+    model, _ = saved(models.Ill(ill.proto, {"x": np.zeros_like(ill.inputs["x"])}))
+    assert "failed while running the model" in refused(6, *fixing(model))

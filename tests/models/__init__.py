@@ -23,7 +23,7 @@ from tests.models.overflow import (
 )
 from tests.models.positions import resize, rotary
 from tests.models.recurrent import lstm
-from tests.models.selection import arg_max
+from tests.models.selection import arg_max, detector
 from tests.models.underflow import bare_logarithm, log_mel, logarithm
 
 CLASSES: tuple[Factory, ...] = registered()
@@ -41,6 +41,7 @@ __all__ = [
     "cancellation",
     "conv_chain",
     "deep",
+    "detector",
     "exponentials",
     "huge_weights",
     "large_weights",

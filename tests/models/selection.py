@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.models.illness import COUNT, Ill, illness
+from tests.models.illness import COUNT, Ill, illness, signals
 from tests.unit.graph.sketch import Sketch, f32
 
 FAMILY = "Near choices"
@@ -56,3 +56,22 @@ def non_max_suppression() -> Ill:
         "x": f32(1 + 0.3 * generator.normal(size=(COUNT, 1, 1, 8))),
     }
     return Ill(s.proto(y), inputs, {"scores"}, {"margin"})
+
+
+def detector() -> Ill:
+    """Two stages: what scores above a threshold goes on. With infinite norms nothing does, and the
+    second stage cannot reshape nothing. Not among the classes: no run of it in FP16 ends.
+    """
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    squares = sketch.op("Mul", x, x, name="square")
+    energy = sketch.op("ReduceSum", squares, [-1], name="energy", keepdims=1)
+    scores = sketch.op("Div", x, sketch.op("Sqrt", energy, name="norm"), name="scores")
+    found = sketch.op("Greater", scores, f32(0.25), name="found")
+    places = sketch.op("Transpose", sketch.op("NonZero", found, name="at"), perm=[1, 0])
+    picked = sketch.op("GatherND", scores, places, name="pick")
+    column = sketch.op("Unsqueeze", picked, [-1], name="column")
+    rows = sketch.op("Reshape", column, [0, -1], name="rows")
+    y = sketch.op("MatMul", rows, f32([[1, 2, -1]]), name="head")
+    inputs = 300 * (0.5 + np.abs(signals(4, 16, seed=3)))
+    return Ill(sketch.proto(y), {"x": f32(inputs)})

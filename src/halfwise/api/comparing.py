@@ -169,7 +169,9 @@ class _Sources:
         model = network.model
         if emulate:
             model = emulate_typed(model, accumulate=settings.accumulate)
-        tensors = ModelTensors(model, samples, device=settings.device, libraries=settings.libraries)
+        tensors = ModelTensors(
+            model, samples, partial=True, device=settings.device, libraries=settings.libraries
+        )
         how = "emulation of" if emulate else "ONNX Runtime,"
         return ModelSide(tensors, f"{how} {path}", arithmetic)
 

@@ -8,7 +8,8 @@ import onnx_ir as ir
 
 from halfwise.backends.probe import ExtremaProbe
 from halfwise.case import Samples
-from halfwise.metrics import Outputs
+from halfwise.errors import RunFailed
+from halfwise.metrics import Computed
 from halfwise.records import TensorName
 
 
@@ -32,7 +33,7 @@ def inspect_samples(
     *,
     device: str = "cpu",
     libraries: Sequence[Path] = (),
-) -> tuple[list[Outputs], dict[TensorName, Nonfinite]]:
+) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
     """Return the outputs of each sample, and per tensor what is not finite.
 
     Args:
@@ -43,16 +44,20 @@ def inspect_samples(
         libraries: Custom operator libraries.
 
     Returns:
-        Outputs in the order of the samples, and the tensors that have NaN or infinities, in the
-        order in which they were met.
+        Outputs in the order of the samples, or why it could not be run on one, and the tensors that
+        have NaN or infinities, in the order in which they were met.
     """
-    outputs: list[Outputs] = []
+    outputs: list[Computed] = []
     nonfinite: dict[TensorName, Nonfinite] = {}
     if not samples:
         return outputs, nonfinite
     probe = ExtremaProbe(model, tensors, magnitudes=False, device=device, libraries=libraries)
     for index, sample in enumerate(samples):
-        results, extrema = probe.run(sample)
+        try:
+            results, extrema = probe.run(sample)
+        except RunFailed as failure:
+            outputs.append(failure)
+            continue
         outputs.append(results)
         for name, extremum in extrema.items():
             if extremum.nonfinite:

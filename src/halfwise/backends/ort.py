@@ -1,6 +1,7 @@
 """ONNX Runtime: the only place that creates its sessions."""
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,15 @@ _CHAINS: dict[str, list[str | tuple[str, dict[str, str]]]] = {
     "cpu": ["CPUExecutionProvider"],
     "cuda": [("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider"],
 }
+
+_FAILED_NODE = re.compile(r"while running \S+ node\. Name:'([^']*)' Status Message: ")
+"""How ONNX Runtime names a node that failed, once for each If or Loop around it, outermost first.
+
+What follows the last is what it says of the innermost (onnxruntime, sequential_executor.cc).
+"""
+
+_SOURCE = re.compile(r"^/\S+:\d+ [^)]*\) ")
+"""A place in ONNX Runtime's own source, with the signature of the function."""
 
 OrtFailure = (
     ort_errors.Fail,
@@ -117,9 +127,13 @@ class Session:
         # A ValueError tells of an input that is missing, a RuntimeError of an element type that it
         # does not take from NumPy.
         except (*OrtFailure, ValueError, RuntimeError) as error:
+            told = _FAILED_NODE.split(str(error))
+            node, why = told[-2:] if len(told) > 1 else ("", "")
             raise RunFailed(
                 f"ONNX Runtime failed while running the model: {_first_line(error)}",
                 "Check that the inputs fit the model: shapes, ranges of indices, data types.",
+                node=node,
+                why=_SOURCE.sub("", " ".join(why.split()))[:500],
             ) from error
         return dict(zip(names, results, strict=True))
 

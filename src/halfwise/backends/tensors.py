@@ -9,6 +9,7 @@ from onnx_ir.passes import common as passes
 
 from halfwise.backends.ort import Session
 from halfwise.case import Sample, Samples
+from halfwise.errors import RunFailed
 from halfwise.graph.cut import giving_out
 from halfwise.metrics import Outputs
 from halfwise.records import TensorName
@@ -22,6 +23,11 @@ class ModelTensors:
     Each time a session is made that computes no more than it is asked for: ONNX Runtime keeps all
     that a session could give out as long as it runs, so memory is that of plain inference and of
     what is asked for at a time.
+
+    Attributes:
+        names: What nodes of the main graph compute.
+        constants: Its constants.
+        failures: Samples that could not be run to the end so far, by their identifiers.
     """
 
     def __init__(
@@ -30,10 +36,22 @@ class ModelTensors:
         samples: Samples,
         *,
         optimise: bool = False,
+        partial: bool = False,
         device: str = "cpu",
         libraries: Sequence[Path] = (),
     ) -> None:
-        """Take a model and the samples to run it on; `optimise` lets ONNX Runtime fuse."""
+        """Take a model and the samples to run it on.
+
+        Args:
+            model: The model.
+            samples: The samples.
+            optimise: Let ONNX Runtime fuse.
+            partial: Where a node fails on a sample, give what is computed without it.
+            device: Where to run.
+            libraries: Custom operator libraries.
+        """
+        self._partial = partial
+        self.failures: dict[str, RunFailed] = {}
         self._model, self._samples = model, samples
         self._optimise, self._device, self._libraries = optimise, device, libraries
         graph = model.graph
@@ -41,19 +59,53 @@ class ModelTensors:
         self.constants = frozenset(TensorName(name) for name in graph.initializers)
 
     def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
-        """Yield, for each sample, the tensors among `names` that the model computes."""
+        """Yield, for each sample, the tensors among `names` that the model computes.
+
+        Raises:
+            RunFailed: the model cannot be run on a sample, and partial results were not asked for.
+        """
         wanted = [name for name in names if name in self.names]
         if not wanted:
             yield from ({} for _ in self._samples)
             return
-        session = Session(
-            giving_out(self._model, wanted),
+        session = self._session(wanted)
+        for identifier, sample in zip(self._samples.ids, self._samples, strict=True):
+            try:
+                yield session.run(sample, wanted)
+            except RunFailed as failure:
+                if not self._partial:
+                    raise
+                self.failures[identifier] = failure
+                yield self._without(failure.node, wanted, sample)
+
+    def _session(self, names: Sequence[TensorName]) -> Session:
+        return Session(
+            giving_out(self._model, names),
             device=self._device,
             optimise=self._optimise,
             libraries=self._libraries,
         )
-        for sample in self._samples:
-            yield session.run(sample, wanted)
+
+    def _without(self, node: str, names: Sequence[TensorName], sample: Sample) -> Outputs:
+        """Return those of `names` that can be computed on `sample` without a node that fails."""
+        lost = _behind(self._model, node)
+        left = [name for name in names if name not in lost]
+        # A node in a body is none of the graph: nothing is known of what needs it.
+        if not left or len(left) == len(names):
+            return {}
+        try:
+            return self._session(left).run(sample, left)
+        except RunFailed as failure:
+            return self._without(failure.node, left, sample)
+
+
+def _behind(model: ir.Model, node: str) -> frozenset[str | None]:
+    """Return the values that cannot be computed without the node of that name."""
+    lost: set[ir.Value] = set()
+    for one in model.graph:
+        if one.name == node or not lost.isdisjoint(v for v in one.inputs if v is not None):
+            lost.update(one.outputs)
+    return frozenset(v.name for v in lost)
 
 
 def tensor_bytes(

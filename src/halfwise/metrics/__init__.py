@@ -14,6 +14,7 @@ from halfwise.metrics.drops import DefaultDrop, default_drop
 from halfwise.metrics.hints import criterion_hints
 from halfwise.metrics.measures import (
     DEFAULT_REL_MAX,
+    Computed,
     Excess,
     OutputMeasure,
     Outputs,
@@ -28,6 +29,7 @@ from halfwise.metrics.task import BUILT_IN, Metric, metric_loss, resolve, rises,
 __all__ = [
     "BUILT_IN",
     "DEFAULT_REL_MAX",
+    "Computed",
     "DefaultDrop",
     "Excess",
     "Metric",

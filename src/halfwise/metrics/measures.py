@@ -18,12 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.errors import CaseError
+from halfwise.errors import CaseError, RunFailed
 from halfwise.metrics.difference import Difference, Spread, chunks, compare, decibel, is_discrete
 from halfwise.records import Criterion, OutputError, Side
 
 Outputs = Mapping[str, NDArray[Any]]
 """Outputs of one sample: output name → array of any shape and ONNX dtype."""
+
+Computed = Outputs | RunFailed
+"""What a candidate gives for a sample, or why it could not be run on it."""
 
 DEFAULT_REL_MAX = 1e-2
 """What holds when the user asks for nothing: room for FP16's 2^-11 to grow some twenty times."""
@@ -61,11 +64,7 @@ class OutputTotals:
 
 
 def totals(references: Sequence[Outputs]) -> dict[str, OutputTotals]:
-    """Return the totals of every output that occurs in `references`.
-
-    Args:
-        references: Reference outputs by sample; may be empty, and so may the arrays.
-    """
+    """Return the totals of every output in `references`; these may be empty, the arrays too."""
     spreads: dict[str, Spread] = {}
     elements: dict[str, int] = {}
     for outputs in references:
@@ -151,11 +150,9 @@ def _excess(criterion: Criterion, total: OutputTotals, seen: Difference) -> floa
 class OutputMeasure:
     """Every error measure of one output, over samples given one at a time.
 
-    Keeps one float32 per element for the median and otherwise nothing that grows.
-
-    Without a sample, or with nothing but empty ones, errors are 0, the signal-to-noise ratio is
-    inf, cosine and agreement are 1, and the summaries of both sides are NaN. A string output is
-    measured as the Boolean "equal to the reference" against all true.
+    Keeps one float32 per element, for the median. Without a sample, or of empty ones, errors are 0,
+    the signal-to-noise ratio is inf, cosine and agreement are 1, and the summaries of both sides
+    NaN. A string output is measured as the Boolean "equal to the reference" against all true.
     """
 
     def __init__(self, scale: float | None = None) -> None:
@@ -175,19 +172,19 @@ class OutputMeasure:
         self._worst: tuple[float, float] = (-1.0, -1.0)
         self._worst_sample = ""
 
-    def update(self, reference: NDArray[Any], candidate: NDArray[Any], sample: str) -> None:
+    def update(self, reference: NDArray[Any], candidate: NDArray[Any] | None, sample: str) -> None:
         """Add one sample.
 
         Args:
             reference: [*shape] of any ONNX dtype but complex; may hold NaN and inf, may be empty.
-            candidate: [*shape] of any numeric dtype, widened; another shape is a failure.
+            candidate: [*shape] of any numeric dtype, widened; another shape is a failure, None too.
             sample: Identifier of the sample.
 
         Raises:
             CaseError: The reference is complex.
         """
         here = Difference(discrete=is_discrete(reference.dtype))
-        if reference.shape == candidate.shape:
+        if candidate is not None and reference.shape == candidate.shape:
             for chunk in chunks(reference, candidate):
                 here.add_chunk(chunk, cosine=True)
                 self._reference.add(chunk.reference)
@@ -198,7 +195,7 @@ class OutputMeasure:
         else:
             here.misshapen, here.max_abs, here.noise = 1, math.inf, math.inf
             self._reference.add(reference)
-            self._candidate.add(candidate)
+            self._candidate.add(np.zeros(0) if candidate is None else candidate)
         self._seen.merge(here)
         self._each.append(here)
         # A distance between class numbers means nothing, so discrete outputs count first.
@@ -229,6 +226,7 @@ class OutputMeasure:
             cosine=seen.cosine,
             agreement=self._agreement(),
             nonfinite=seen.nonfinite,
+            misshapen=seen.misshapen,
             reference=_side(self._reference),
             candidate=_side(self._candidate),
             worst_sample=self._worst_sample,
@@ -298,7 +296,7 @@ class Excess:
         self._seen = {name: Difference() for name in totals}
         self._value = 0.0
 
-    def update(self, reference: Outputs, candidate: Outputs) -> float:
+    def update(self, reference: Outputs, candidate: Computed) -> float:
         """Add one sample and return the excess that it reaches on its own.
 
         That is `value` as if the other samples had no error: where it exceeds 1, this sample alone
@@ -306,14 +304,16 @@ class Excess:
 
         Args:
             reference: Its outputs, all of them among the totals.
-            candidate: Its outputs; those that the reference lacks are ignored.
+            candidate: Its outputs; those that the reference lacks are ignored. A failed run is inf.
 
         Raises:
             CaseError: The candidate lacks an output, or an output is complex.
             KeyError: The totals lack an output.
         """
-        wants_cosine = self._criterion.cosine is not None
-        own = 0.0
+        wants_cosine, own = self._criterion.cosine is not None, 0.0
+        if isinstance(candidate, RunFailed):
+            self._value = math.inf
+            return math.inf
         for name, expected in reference.items():
             if name not in candidate:
                 raise CaseError(f"The candidate has no output {name!r}, the reference does.")

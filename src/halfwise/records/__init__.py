@@ -44,6 +44,7 @@ from halfwise.records.finding import (
 from halfwise.records.frozen import FrozenSize
 from halfwise.records.judged import (
     Criterion,
+    FailedRun,
     FailureBound,
     IntermediateNonfinite,
     MetricResult,
@@ -125,6 +126,7 @@ __all__ = [
     "EngineTensor",
     "Engines",
     "Exported",
+    "FailedRun",
     "FailureBound",
     "Finding",
     "Followed",

@@ -49,6 +49,7 @@ class OutputError(Record):
         cosine: Cosine similarity of the pooled vectors.
         agreement: Fraction of equal elements (integer and Boolean outputs; None for float ones).
         nonfinite: Candidate elements that are NaN or inf where the reference is not the same.
+        misshapen: Samples on which the candidate has another shape, or nothing.
         reference: Summary of the reference.
         candidate: Summary of the candidate.
         worst_sample: Identifier of the sample with the largest error.
@@ -63,6 +64,7 @@ class OutputError(Record):
     cosine: float
     agreement: float | None
     nonfinite: int
+    misshapen: int = 0
     reference: Side
     candidate: Side
     worst_sample: str
@@ -116,6 +118,20 @@ class FailureBound(Record):
     confidence: float
 
 
+class FailedRun(Record):
+    """A sample that the candidate could not be run on, although the reference could.
+
+    Attributes:
+        sample: Identifier of the sample.
+        node: The node that failed; None where it is not known.
+        why: What the runtime says of it.
+    """
+
+    sample: str
+    node: NodeName | None
+    why: str
+
+
 class Verdict(Record):
     """Pass or fail, on which samples, at which level. Only `level == "engine"` is proof.
 
@@ -129,6 +145,7 @@ class Verdict(Record):
         worst_sample: Identifier of the worst sample over all outputs.
         intermediate_nonfinite: Non-finite values inside, even where the outputs are finite.
         metric: The task metric, where one was given.
+        failed_runs: Samples that the candidate could not be run on.
         reasons: Why it failed, one sentence each; empty where it passed.
         hints: Remarks about the criterion or the data.
         batch: How batches of the samples did, where they can be put together.
@@ -146,6 +163,7 @@ class Verdict(Record):
     worst_sample: str | None
     intermediate_nonfinite: tuple[IntermediateNonfinite, ...] = ()
     metric: MetricResult | None = None
+    failed_runs: tuple[FailedRun, ...] = ()
     reasons: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     batch: JudgedBatch | None = None

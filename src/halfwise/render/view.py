@@ -140,6 +140,12 @@ def _wrong(verdict: Verdict) -> Iterator[str]:
         before, after = usual(name, score.reference), usual(name, score.candidate)
         changes = "rises" if rises(name) else "falls"
         yield f"{sentence(name)} {changes} from {before:.6g} to {after:.6g}."
+    if verdict.failed_runs:
+        nodes = sorted({run.node for run in verdict.failed_runs if run.node})
+        where = f", at {listed(nodes)}" if nodes else ""
+        failed = len(verdict.failed_runs)
+        yield f"Cannot be run on {failed} of {count(len(verdict.samples), 'sample')}{where}."
+        return
     wrong = [n for n, e in verdict.outputs.items() if not e.passed and not e.nonfinite]
     if wrong and verdict.metric is None:
         yield f"{len(wrong)} of {total} out of tolerance: {listed(wrong)}."

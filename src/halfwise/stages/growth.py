@@ -34,6 +34,8 @@ def growth(
 ) -> tuple[Growth, ...]:
     """Return the relative RMS error after each compute node on one sample, in graph order.
 
+    It is inf behind a node that the low model cannot run.
+
     Args:
         network: The reference model.
         low: Typed emulation of the mixed model; same tensor names.
@@ -51,14 +53,14 @@ def growth(
     ]
     one = Samples(("sample",), lambda _: sample)
     reference, candidate = (
-        ModelTensors(model, one, device=device, libraries=libraries)
+        ModelTensors(model, one, partial=model is low, device=device, libraries=libraries)
         for model in (network.model, low)
     )
     errors: dict[TensorName, float] = {}
     for start in range(0, len(names), TENSORS_AT_ONCE):
         chunk = names[start : start + TENSORS_AT_ONCE]
         expected, actual = next(reference.get(chunk)), next(candidate.get(chunk))
-        errors |= {n: relative_rms(expected[n], actual[n]) for n in chunk}
+        errors |= {n: relative_rms(expected[n], actual[n]) if n in actual else inf for n in chunk}
     return _records(network, errors)
 
 

@@ -2,19 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isnan
+from math import inf, isnan
 from pathlib import Path
 
 import onnx_ir as ir
 
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.inspection import Nonfinite, inspect_samples
-from halfwise.backends.ort import Session
 from halfwise.case import Samples
-from halfwise.errors import CaseError
+from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.metrics import (
+    Computed,
     Excess,
     Metric,
     OutputMeasure,
@@ -27,10 +27,12 @@ from halfwise.metrics import (
 from halfwise.metrics.confidence import CONFIDENCE, upper_bound
 from halfwise.records import (
     Criterion,
+    FailedRun,
     FailureBound,
     IntermediateNonfinite,
     Level,
     MetricResult,
+    NodeName,
     OutputError,
     TensorName,
     Verdict,
@@ -90,8 +92,7 @@ def judge(
     )
     if unwatched:
         emulation = emulate_typed(candidate, accumulate=accumulate)
-        session = Session(emulation, device=device, libraries=libraries)
-        results += [session.run(sample) for sample in unwatched]
+        results += inspect_samples(emulation, (), unwatched, device=device, libraries=libraries)[0]
     new = {t: found for t, found in nonfinite.items() if t not in reference_nonfinite}
     judged = judge_outputs(
         results,
@@ -112,7 +113,7 @@ def inspect(
     accumulate: str = "fp32",
     device: str = "cpu",
     libraries: Sequence[Path] = (),
-) -> tuple[list[Outputs], dict[TensorName, Nonfinite]]:
+) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
     """Return what the typed emulation of `candidate` gives out, and what is not finite inside.
 
     Takes what `judge` does.
@@ -123,7 +124,7 @@ def inspect(
 
 
 def judge_outputs(
-    results: Sequence[Outputs],
+    results: Sequence[Computed],
     samples: Samples,
     references: Sequence[Outputs],
     criterion: Criterion,
@@ -137,7 +138,8 @@ def judge_outputs(
     """Return the verdict on the outputs of a candidate.
 
     Args:
-        results: The candidate's outputs of each sample, in the references' shapes and dtypes.
+        results: The candidate's outputs of each sample, in the references' dtypes; or why it could
+            not be run on it, which fails.
         samples: What to judge on.
         references: Reference outputs of each sample.
         criterion: What is acceptable.
@@ -149,11 +151,13 @@ def judge_outputs(
     """
     measures = {name: OutputMeasure() for name in (references[0] if references else ())}
     for result, reference, identifier in zip(results, references, samples.ids, strict=True):
+        outputs = {} if isinstance(result, RunFailed) else result
         for output, measure in measures.items():
-            measure.update(reference[output], result[output], identifier)
+            measure.update(reference[output], outputs.get(output), identifier)
     errors = {name: measure.result(criterion) for name, measure in measures.items()}
     score = _score(criterion, metric, samples, references, results)
-    reasons = _reasons(errors, score, len(samples), unseen=unseen)
+    failed = _failed_runs(samples, results)
+    reasons = _reasons(errors, score, failed, len(samples), unseen=unseen)
     verdict = Verdict(
         passed=not reasons,
         level=level,
@@ -164,6 +168,7 @@ def judge_outputs(
         worst_sample=_worst_sample(errors),
         intermediate_nonfinite=intermediate,
         metric=score,
+        failed_runs=failed,
         reasons=reasons,
         failure_bound=_bound(measures, criterion, len(samples)) if unseen else None,
     )
@@ -187,12 +192,20 @@ def _bound(
     )
 
 
+def _failed_runs(samples: Samples, results: Sequence[Computed]) -> tuple[FailedRun, ...]:
+    return tuple(
+        FailedRun(sample=name, node=NodeName(r.node) if r.node else None, why=r.why or r.message)
+        for name, r in zip(samples.ids, results, strict=True)
+        if isinstance(r, RunFailed)
+    )
+
+
 def _failing(
     criterion: Criterion,
     metric: Metric | None,
     samples: Samples,
     references: Sequence[Outputs],
-    results: Sequence[Outputs],
+    results: Sequence[Computed],
 ) -> tuple[int, ...]:
     # A metric decides alone: for it the default tolerance sets the order among equals.
     excess = Excess(criterion if metric is None else Criterion(), totals(references))
@@ -203,6 +216,9 @@ def _failing(
         return tuple(sorted(failing, key=lambda i: -each[i]))
     losses = [0.0] * len(results)
     for i, (reference, candidate) in enumerate(zip(references, results, strict=True)):
+        if isinstance(candidate, RunFailed):
+            losses[i] = inf
+            continue
         labels = None if samples.labels is None else [samples.labels[i]]
         try:
             lost = metric_loss(metric, [reference], [candidate], labels)
@@ -224,9 +240,10 @@ def _score(
     metric: Metric | None,
     samples: Samples,
     references: Sequence[Outputs],
-    results: Sequence[Outputs],
+    results: Sequence[Computed],
 ) -> MetricResult | None:
-    if metric is None or not results:
+    computed = [r for r in results if not isinstance(r, RunFailed)]
+    if metric is None or not results or len(computed) < len(results):
         return None
     labels = None if samples.labels is None else list(samples.labels)
     reference = metric(references, references, labels)
@@ -235,7 +252,7 @@ def _score(
             f"The metric {criterion.metric} gives NaN for the reference's own outputs.",
             "A verdict needs a number: check the metric, the labels and the samples.",
         )
-    candidate = metric(references, results, labels)
+    candidate = metric(references, computed, labels)
     return MetricResult(
         name=criterion.metric or "metric",
         reference=reference,
@@ -246,20 +263,38 @@ def _score(
 
 
 def _reasons(
-    errors: dict[str, OutputError], score: MetricResult | None, samples: int, *, unseen: bool
+    errors: dict[str, OutputError],
+    score: MetricResult | None,
+    failed: Sequence[FailedRun],
+    samples: int,
+    *,
+    unseen: bool,
 ) -> tuple[str, ...]:
     reasons: list[str] = []
     if samples == 0:
         reasons.append("there was no sample to judge on that the search had not seen")
     elif not unseen:
         reasons.append("the search had seen every sample, so this is no held-out result")
+    if failed:
+        first, more = failed[0], f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        reasons.append(
+            f"it cannot be run on sample {first.sample}{more}, unlike the reference: "
+            f"{f'node {first.node} fails' if first.node else 'it fails'} ({first.why})"
+        )
     for name, error in errors.items():
         if error.nonfinite:
             reasons.append(
                 f"output {name} has {error.nonfinite} non-finite "
                 f"{'value' if error.nonfinite == 1 else 'values'} that the reference lacks"
             )
-        elif score is None and not error.passed:
+        elif score is not None or failed or error.passed:
+            continue
+        elif error.misshapen:
+            reasons.append(
+                f"output {name} has another shape than the reference's on {error.misshapen} of "
+                f"{samples} samples"
+            )
+        else:
             reasons.append(
                 f"output {name} is out of tolerance: max error {error.max_abs:.3g}, "
                 f"{error.rel_max:.3g} of the largest reference value, SNR {error.snr_db:.1f} dB "

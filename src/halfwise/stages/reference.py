@@ -6,6 +6,7 @@ from pathlib import Path
 from halfwise.backends.inspection import inspect_samples
 from halfwise.backends.probe import observable
 from halfwise.case import Samples
+from halfwise.errors import RunFailed
 from halfwise.graph.model import Network
 from halfwise.metrics import Outputs
 from halfwise.records import TensorName
@@ -18,9 +19,17 @@ def inspected_reference(
 
     What holds NaN or infinities in FP32 already, such as a mask of -inf, is no fault of a
     candidate's.
+
+    Raises:
+        RunFailed: it cannot be run on a sample.
     """
     model = network.model
     results, nonfinite = inspect_samples(
         model, observable(model), samples, device=device, libraries=libraries
     )
-    return results, frozenset(nonfinite)
+    references: list[Outputs] = []
+    for result in results:
+        if isinstance(result, RunFailed):
+            raise result
+        references.append(result)
+    return references, frozenset(nonfinite)

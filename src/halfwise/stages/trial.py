@@ -5,13 +5,12 @@ from dataclasses import dataclass, field, replace
 from math import inf, isnan, nan
 
 import numpy as np
-from numpy.typing import NDArray
 
 from halfwise.backends.emulation.switched import SWITCH_INPUT, Switched
 from halfwise.backends.ort import Session
 from halfwise.case import Sample, Samples
-from halfwise.errors import CaseError
-from halfwise.metrics import Excess, Metric, OutputMeasure, Outputs, metric_loss, totals
+from halfwise.errors import CaseError, RunFailed
+from halfwise.metrics import Computed, Excess, Metric, OutputMeasure, Outputs, metric_loss, totals
 from halfwise.records import Criterion, NodeName, OutputError
 
 WORST = 8
@@ -124,16 +123,17 @@ class Trials:
             self._excesses[kept] = self.excess_of(results)
         return self._excesses[kept]
 
-    def excess_of(self, results: Sequence[Outputs]) -> float:
+    def excess_of(self, results: Sequence[Computed]) -> float:
         """Return the error of anyone's outputs of all samples over what a trial may use."""
         if self.metric is None:
             excess = Excess(self.criterion, self._totals)
             for reference, result in zip(self.references, results, strict=True):
                 excess.update(reference, result)
             return excess.final() / self.factor
-        if any(map(has_new_nonfinite, self.references, results)):
+        computed = [r for r in results if not isinstance(r, RunFailed)]
+        if len(computed) < len(results) or any(map(has_new_nonfinite, self.references, computed)):
             return inf
-        lost = 1.0 + self._lost(results, range(len(results))) - self.criterion.metric_drop
+        lost = 1.0 + self._lost(computed, range(len(computed))) - self.criterion.metric_drop
         return inf if isnan(lost) else lost
 
     @property
@@ -146,8 +146,9 @@ class Trials:
         measures = {name: OutputMeasure() for name in self._totals}
         for i, identifier in enumerate(self.samples.ids):
             candidate = self._run(kept, i)
+            outputs = {} if isinstance(candidate, RunFailed) else candidate
             for name, measure in measures.items():
-                measure.update(self.references[i][name], candidate[name], identifier)
+                measure.update(self.references[i][name], outputs.get(name), identifier)
         self.evaluations += 1
         return {name: measure.result(self.criterion) for name, measure in measures.items()}
 
@@ -206,7 +207,9 @@ class Trials:
             candidate = self._emulate(assignment, i)
             excess.update(self.references[i], candidate)
             if excess.value > self.factor:
-                bad = has_new_nonfinite(self.references[i], candidate)
+                bad = not isinstance(candidate, RunFailed) and has_new_nonfinite(
+                    self.references[i], candidate
+                )
                 return Outcome(False, excess.value / self.factor, i, bad)
         final = excess.final() if len(indices) == len(self.samples) else excess.value
         return Outcome(final <= self.factor, final / self.factor)
@@ -215,9 +218,12 @@ class Trials:
         assert self.metric is not None
         candidates: list[Outputs] = []
         for i in indices:
-            candidates.append(self._emulate(assignment, i))
-            if has_new_nonfinite(self.references[i], candidates[-1]):
-                return Outcome(False, float("inf"), i, nonfinite=True)
+            candidate = self._emulate(assignment, i)
+            if isinstance(candidate, RunFailed):
+                return Outcome(False, inf, i)
+            candidates.append(candidate)
+            if has_new_nonfinite(self.references[i], candidate):
+                return Outcome(False, inf, i, nonfinite=True)
         lost = self._lost(candidates, indices)
         if isnan(lost) and len(indices) < len(self.samples):
             return self._judge_metric(assignment, self._order)
@@ -238,13 +244,17 @@ class Trials:
                 raise
             return nan
 
-    def _run(self, kept: Assignment, index: int) -> dict[str, NDArray[np.generic]]:
+    def _run(self, kept: Assignment, index: int) -> Computed:
         return self._emulate(self.resolve(kept), index)
 
-    def _emulate(self, assignment: Assignment, index: int) -> dict[str, NDArray[np.generic]]:
+    def _emulate(self, assignment: Assignment, index: int) -> Computed:
         self.runs += 1
         feed = {**self.samples[index], SWITCH_INPUT: self.switched.switch(assignment)}
-        return self.session.run(feed)
+        try:
+            return self.session.run(feed)
+        except RunFailed as failure:
+            # The reference runs on this sample, so it is the assignment that fails.
+            return failure
 
 
 def has_new_nonfinite(reference: Outputs, candidate: Outputs) -> bool:

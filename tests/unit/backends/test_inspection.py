@@ -2,6 +2,7 @@ import numpy as np
 
 from halfwise.backends.inspection import Nonfinite, inspect_samples
 from halfwise.backends.probe import observable
+from halfwise.errors import RunFailed
 from halfwise.records import TensorName
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
@@ -21,6 +22,7 @@ def test_elements_that_are_not_finite_are_counted_over_all_samples():
     outputs, nonfinite = inspect_samples(model, observable(model), prepared.samples)
     assert nonfinite == {TensorName("log_out"): Nonfinite(3, (1, 2))}
     for found, expected in zip(outputs, prepared.references, strict=True):
+        assert not isinstance(found, RunFailed)
         np.testing.assert_array_equal(found["exp_out"], expected["exp_out"])
 
 

@@ -1,10 +1,12 @@
 import numpy as np
 import onnx_ir as ir
+import pytest
 
 from halfwise.backends import tensors
 from halfwise.backends.ort import Session
 from halfwise.backends.tensors import ModelTensors, tensor_bytes
 from halfwise.case import Samples
+from halfwise.errors import RunFailed
 from halfwise.records import TensorName
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -66,3 +68,29 @@ def test_a_session_gives_out_no_more_than_is_asked_for(monkeypatch):
     list(given.get(named(3, 4)))
     assert [v.name for v in made[0].graph.outputs] == named(3, 4)
     assert len(list(made[0].graph)) == 5
+
+
+def failing():
+    """The second node, and the fourth that reads it, can only be run on vectors of 4."""
+    sketch = Sketch()
+    x = sketch.input("x", ["n"])
+    a = sketch.op("Relu", x, name="a")
+    b = sketch.op("Reshape", a, [2, 2], name="b")
+    c = sketch.op("Neg", a, name="c")
+    d = sketch.op("Abs", b, name="d")
+    samples = Samples(("even", "odd"), lambda i: {"x": f32(np.ones(4 - i))})
+    return sketch.network(c, d).model, samples
+
+
+def test_what_a_failing_node_leaves_is_given_on_request():
+    model, samples = failing()
+    given = ModelTensors(model, samples, partial=True)
+    even, odd = given.get([TensorName(f"{n}_out") for n in "abcd"])
+    assert set(even) == {"a_out", "b_out", "c_out", "d_out"}
+    assert set(odd) == {"a_out", "c_out"}
+    assert {name: f.node for name, f in given.failures.items()} == {"odd": "b"}
+
+
+def test_a_failing_node_is_an_error_otherwise():
+    with pytest.raises(RunFailed, match="node"):
+        list(ModelTensors(*failing()).get([TensorName("d_out")]))

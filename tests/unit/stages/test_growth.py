@@ -1,4 +1,5 @@
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 import pytest
@@ -114,3 +115,11 @@ def test_any_number_of_tensors_at_a_time(monkeypatch):
     whole = followed(ill)
     monkeypatch.setattr(stage, "TENSORS_AT_ONCE", 2)
     assert followed(ill) == whole
+
+
+def test_behind_a_node_that_fails_the_error_is_infinite():
+    errors = {step.node: step.error for step in followed(models.detector())}
+    assert errors["scores"] == 1
+    assert errors["head"] == inf
+    kept = names("square", "energy", "norm")
+    assert max(step.error for step in followed(models.detector(), kept)) < 0.01

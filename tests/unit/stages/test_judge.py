@@ -234,3 +234,27 @@ def test_sums_in_fp16_overflow_where_they_are_asked_for(accumulate):
     ill = models.Ill(sketch.proto(y), {"x": data})
     verdict = judged(ill, accumulate=accumulate).verdict
     assert verdict.passed == (accumulate == "fp32")
+
+
+@pytest.mark.parametrize("metric", [None, lambda *_: 1.0])
+@pytest.mark.parametrize("inspected", [None, 1])
+def test_a_candidate_that_cannot_be_run_fails_and_names_node_and_sample(metric, inspected):
+    criterion = Criterion(metric="m" if metric else None)
+    result = judged(models.detector(), criterion=criterion, metric=metric, inspected=inspected)
+    verdict, samples = result.verdict, prepare(models.detector()).samples.ids
+    assert [run.sample for run in verdict.failed_runs] == list(samples)
+    assert {run.node for run in verdict.failed_runs} == {"rows"}
+    assert "requested shape" in verdict.failed_runs[0].why
+    (reason,) = verdict.reasons
+    assert f"sample s0 and {len(samples) - 1} more" in reason
+    assert "node rows fails" in reason
+    assert verdict.metric is None
+    assert sorted(result.failing) == list(range(len(samples)))
+
+
+def test_another_shape_than_the_references_is_told():
+    prepared = prepare(models.detector())
+    results = [{name: array[:-1] for name, array in r.items()} for r in prepared.references]
+    judgement = judge_outputs(results, prepared.samples, prepared.references, Criterion(), None)
+    (reason,) = judgement.verdict.reasons
+    assert reason.startswith("output head_out has another shape than the reference's on")

@@ -1,3 +1,5 @@
+from math import inf
+
 import numpy as np
 import pytest
 
@@ -306,3 +308,20 @@ def test_trials_on_another_emulation_know_nothing_of_the_first():
     assert (other.evaluations, other.runs) == (0, 0)
     assert other.excess(NONE) == trials.excess(NONE)
     assert other.evaluations == 1
+
+
+def test_a_trial_that_cannot_be_run_to_the_end_has_failed():
+    prepared = prepare(models.detector())
+    trials = prepared.trials()
+    assert trials.evaluate(NONE) == Outcome(False, inf, 0)
+    assert trials.evaluate(names("square", "energy", "norm"), confirm=True).passed
+    assert trials.survey(NONE) == [inf] * len(prepared.samples)
+    assert trials.contribution(NONE) == trials.excess(NONE) == inf
+    [error] = trials.errors(NONE).values()
+    assert (error.misshapen, error.passed) == (len(prepared.samples), False)
+
+
+def test_no_metric_is_asked_about_it():
+    trials = prepare(models.detector()).trials(Criterion(metric="m"), lambda *_: 1.0)
+    assert trials.evaluate(NONE) == Outcome(False, inf, 0)
+    assert trials.excess(NONE) == inf

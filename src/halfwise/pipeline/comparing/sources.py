@@ -39,7 +39,7 @@ def emulated(network: Network, samples: Samples, settings: Settings, low: Low) -
         typed = all_low(network, LOW_FORMATS[low], settings)
         model = emulate_typed(typed, accumulate=settings.accumulate)
         label = f"emulation, all {low.upper()}"
-    return ModelSide(_tensors(model, samples, settings), label, low)
+    return ModelSide(_tensors(model, samples, settings, partial=True), label, low)
 
 
 def all_low(network: Network, fmt: Format, settings: Settings) -> ir.Model:
@@ -51,8 +51,18 @@ def all_low(network: Network, fmt: Format, settings: Settings) -> ir.Model:
 
 
 def _tensors(
-    model: ir.Model, samples: Samples, settings: Settings, *, optimise: bool = False
+    model: ir.Model,
+    samples: Samples,
+    settings: Settings,
+    *,
+    optimise: bool = False,
+    partial: bool = False,
 ) -> ModelTensors:
     return ModelTensors(
-        model, samples, optimise=optimise, device=settings.device, libraries=settings.libraries
+        model,
+        samples,
+        optimise=optimise,
+        partial=partial,
+        device=settings.device,
+        libraries=settings.libraries,
     )

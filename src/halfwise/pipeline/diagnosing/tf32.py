@@ -9,8 +9,8 @@ import numpy as np
 
 from halfwise.backends.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
 from halfwise.backends.ort import Session
-from halfwise.errors import HalfwiseError
-from halfwise.metrics import Outputs
+from halfwise.errors import HalfwiseError, RunFailed
+from halfwise.metrics import Computed
 from halfwise.metrics.relative import relative_rms
 from halfwise.pipeline.comparing import EngineMaker
 from halfwise.pipeline.diagnosing.products import IN_TF32, Ran, in_kernels
@@ -140,14 +140,20 @@ class _Emulation:
         for i in range(len(self._nodes)):
             self._subject.watcher.step(done + i + 1, 2 * len(self._nodes))
             outputs = self._run(index, np.arange(len(self._nodes)) == i)
-            found.append(max(relative_rms(right[n], outputs[n]) for n in right))
+            if isinstance(outputs, RunFailed):
+                found.append(inf)
+            else:
+                found.append(max(relative_rms(right[n], outputs[n]) for n in right))
         return found
 
-    def _run(self, index: int, which: np.ndarray) -> Outputs:
+    def _run(self, index: int, which: np.ndarray) -> Computed:
         sample = dict(self._subject.samples[index])
         if self._nodes:
             sample[SWITCH_INPUT] = which
-        return self._session.run(sample)
+        try:
+            return self._session.run(sample)
+        except RunFailed as failure:
+            return failure
 
 
 def _measured(

@@ -86,8 +86,14 @@ class ModelSide:
         return "constant" if name in self.tensors.constants else "missing"
 
     def notes(self) -> tuple[str, ...]:
-        """Return nothing: the labels say it all."""
-        return ()
+        """Return where it could not be run to the end; else nothing, since labels say it all."""
+        failures = self.tensors.failures
+        return tuple(
+            f"{self.label}: {len(failures)} of the samples cannot be run to the end; "
+            f"on {sample}, {f'node {failure.node} fails' if failure.node else 'it fails'} "
+            f"({failure.why or failure.message})"
+            for sample, failure in list(failures.items())[:1]
+        )
 
 
 @dataclass

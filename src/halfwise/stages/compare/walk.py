@@ -265,15 +265,16 @@ class _Sides:
         few = any(walk.side(name).few for name in self._names)
         borders = [] if few or alone else walk.borders(targets)
         self.wanted = list(dict.fromkeys((*targets, *borders)))
-        self._regions: dict[SideName, Regions] = {}
+        self._regions: dict[tuple[SideName, frozenset[str]], Regions] = {}
 
     def add(self, sample: Sample, values: dict[SideName, Outputs], index: int) -> None:
         for name in self._names:
             have = values[name]
             targets = [t for t in self._targets if t in have]
             if targets:
-                if name not in self._regions:
-                    self._regions[name] = Regions(
+                key = name, frozenset(have)
+                if key not in self._regions:
+                    self._regions[key] = Regions(
                         self._walk.network,
                         targets,
                         [TensorName(t) for t in have],
@@ -283,7 +284,7 @@ class _Sides:
                 self._add(name, sample, have, index)
 
     def _add(self, name: SideName, sample: Sample, have: Outputs, index: int) -> None:
-        regions, side = self._regions[name], self._walk.side(name)
+        regions, side = self._regions[name, frozenset(have)], self._walk.side(name)
         computed = regions.run(sample, have)
         given = frozenset(map(TensorName, have))
         suspects = []

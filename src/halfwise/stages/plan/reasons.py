@@ -130,7 +130,7 @@ def _effect(excess: float, metric: str | None) -> str:
     if excess == float("inf"):
         if metric is not None:
             return f"leaves {metric} without a value"
-        return "changes an output's shape, or a value that has to be exact"
+        return "changes an output's shape or a value that has to be exact, or ends the run"
     if metric is not None:
         return f"lowers {metric} by {excess - 1:.3g} more than is allowed"
     return f"brings the error to at least {excess:.3g} × what the search allows"
