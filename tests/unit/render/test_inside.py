@@ -30,4 +30,5 @@ def test_that_it_is_harmless_is_said_where_all_of_it_is_known_to_be():
     for unknown in (None, False):
         told = inside(verdict(True, unknown))
         assert told is not None
-        assert len(told.lines) == 1
+        assert told.lines[0].endswith("the first that may do harm t1.")
+        assert told.lines[1].startswith("1 of them does no harm")
