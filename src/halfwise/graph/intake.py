@@ -70,6 +70,7 @@ def repair(proto: onnx.ModelProto) -> tuple[Repair, ...]:
     nodes = [n for owner in (*graphs, *proto.functions) for n in owner.node]
     dense = [name for graph in graphs for name in _densify_initializers(graph)]
     dense += [name for node in nodes for name in _densify_constant(node)]
+    _describe_given(proto.graph)
     ends = (*proto.graph.input, *proto.graph.output)
     found = {
         Flaw.SPARSE: dense,
@@ -117,7 +118,24 @@ def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def _lacks_shape(info: onnx.ValueInfoProto) -> bool:
+    """Return whether a value is a tensor without a shape, or has no type at all."""
+    if info.type.WhichOneof("value") is None:
+        return True
     return info.type.HasField("tensor_type") and not info.type.tensor_type.HasField("shape")
+
+
+def _describe_given(graph: onnx.GraphProto) -> None:
+    """Describe outputs that are inputs or constants as these are, in place.
+
+    Else what an output lacks would count for the input too.
+    """
+    given = {info.name: info.type for info in graph.input}
+    for tensor in graph.initializer:
+        shape = onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+        given.setdefault(tensor.name, shape)
+    for info in graph.output:
+        if info.name in given and _lacks_shape(info):
+            info.type.CopyFrom(given[info.name])
 
 
 def _densify_initializers(graph: onnx.GraphProto) -> Iterable[str]:
