@@ -37,12 +37,12 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:  # noqa: ARG00
     differing = [o.name for o in run if o.identical is False]
     counts = Counter(str(o.code) for o in run)
     compared = sum(o.identical is not None for o in run)
-    refused = Counter(_kind(o.message) for o in run if o.code == 3)
+    refused = Counter(kind_of(o.message) for o in run if o.code == 3)
     return [
         reported("backend tests", len(outcomes), f"{len(run)} of them run by ONNX Runtime"),
-        equal("those that end otherwise than with 0, 3 or 10", len(wrong), 0, _some(wrong)),
-        equal("those in BF16", len(wrong_bf16), 0, _some(wrong_bf16)),
-        equal("all-FP32 rewritings that differ in a bit", len(differing), 0, _some(differing)),
+        equal("those that end otherwise than with 0, 3 or 10", len(wrong), 0, some(wrong)),
+        equal("those in BF16", len(wrong_bf16), 0, some(wrong_bf16)),
+        equal("all-FP32 rewritings that differ in a bit", len(differing), 0, some(differing)),
         reported("all-FP32 rewritings compared", compared),
         *(reported(f"end with {code}", n) for code, n in sorted(counts.items())),
         reported("refused because of", "; ".join(f"{n} × {w}" for w, n in refused.most_common())),
@@ -115,11 +115,11 @@ def _names() -> list[str]:
     return [case.name for case in onnx_cases.cases()]
 
 
-def _kind(message: str) -> str:
+def kind_of(message: str) -> str:
     """Return a message without names, to count messages of one kind."""
     return " ".join(w for w in message.split()[:9] if "'" not in w and "test_" not in w)
 
 
-def _some(items: Sequence[str]) -> str:
+def some(items: Sequence[str]) -> str:
     rest = f"; and {len(items) - LISTED} more" if len(items) > LISTED else ""
     return "; ".join(items[:LISTED]) + rest

@@ -34,6 +34,9 @@ SCALES = (1.0, 0.75, 0.875, 0.5)
 arguments inside domains such as [-1, 1]."""
 EXPECTED = (PASSED, CaseError.exit_code, VERDICT_FAILED)
 
+FAILURES = (*OrtFailure, ValueError, TypeError, AttributeError, RuntimeError)
+"""What ONNX Runtime raises on models and inputs that it does not take."""
+
 Array = NDArray[np.generic]
 
 
@@ -77,9 +80,9 @@ def examine(case: TestCase, fmt: Format = FP16) -> Outcome:
         options.log_severity_level = 4
         session = onnxruntime.InferenceSession(model.SerializeToString(), options)
         session.run(None, sample)
-    except (*OrtFailure, ValueError, TypeError, AttributeError, RuntimeError) as error:
+    except FAILURES as error:
         return Outcome(case.name, None, message=_line(error))
-    code, message = _fixed(model, samples(sample), fmt)
+    code, message = fixed(model, samples(sample), fmt)
     if fmt != FP16:
         # The all-FP32 rewriting is the same for every format.
         return Outcome(case.name, code, None, message)
@@ -131,8 +134,8 @@ def _bits(value: object) -> object:
     return value.dtype, value.shape, value.tolist() if value.dtype == object else value.tobytes()
 
 
-def _fixed(
-    model: onnx.ModelProto, inputs: Sequence[Mapping[str, Array]], fmt: Format
+def fixed(
+    model: onnx.ModelProto | Path, inputs: Sequence[Mapping[str, Array]], fmt: Format = FP16
 ) -> tuple[int | str, str]:
     """Return the exit code that the command would have, and the message of an error."""
     to: Literal["fp16", "bf16"] = "bf16" if fmt is BF16 else "fp16"
