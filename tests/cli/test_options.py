@@ -11,6 +11,7 @@ from halfwise import api
 from halfwise.api.options import Data as LoadOptions
 from halfwise.case import EngineSettings, Settings
 from halfwise.cli import main, options
+from halfwise.cli.required import Required
 from halfwise.metrics import DEFAULT_REL_MAX, default_drop
 from halfwise.records import Criterion
 from tests.unit.render.runs import run
@@ -23,6 +24,7 @@ GROUPS = (
     options.Low,
     options.Plan,
     options.Arithmetic,
+    Required,
     options.Running,
     options.Target,
     options.Worker,
@@ -48,6 +50,7 @@ GIVEN = {
     "--agreement": 0.95,
     "--metric": "top1",
     "--metric-drop": 0.0,
+    "--require-worth": 1.5,
     "--start-from": "mixed.onnx",
     "--keep-above": 1e4,
     "--to": "fp16",

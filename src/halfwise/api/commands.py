@@ -31,8 +31,9 @@ from halfwise.graph.roles import Roles, roles_of
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.pipeline import fix as run_fix
 from halfwise.pipeline.sizes import judge_sizes, verdict_at_sizes
+from halfwise.pipeline.worth import candidate_worth
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Observations, Run, TensorName, Verdict
+from halfwise.records import Observations, Run, TensorName, Verdict, Worth
 from halfwise.stages.check import check, check_types
 from halfwise.stages.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.stages.judge import judge, judge_outputs
@@ -151,7 +152,8 @@ def verify(
     watcher.stage("judge")
     hints = criterion_hints(case.criterion, references)
     seconds = time.monotonic() - started
-    run = verify_run(case, request, judged(references, nonfinite), seconds, hints)
+    worth = _worth(candidate, case, request)
+    run = verify_run(case, request, judged(references, nonfinite), seconds, hints, worth=worth)
     return _written(run, folder)
 
 
@@ -214,6 +216,13 @@ def _roles(network: Network, fmt: Format) -> Roles:
     """Return the roles at the opset to which `fix` would raise the model."""
     opset = max(network.opset, BF16_OPSET) if fmt == BF16 else None
     return roles_of(network, low_type(fmt), opset=opset)
+
+
+def _worth(candidate: Model, case: Case, request: Request) -> Worth | None:
+    """Return what a mixed model is worth; outputs on record have no nodes."""
+    if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
+        return None
+    return candidate_worth(case, request.settings, load_model(candidate))
 
 
 def _free(out: str | Path | None) -> Path | None:

@@ -46,6 +46,7 @@ class Options(EngineOptions, total=False):
         metric: Built-in task metric or `file.py:function`; decides alone.
         metric_drop: How far the metric may fall; by default what `metrics.drops` has for a built-in
             one, and a metric of the user's own needs it.
+        require_worth: Largest cost over that of everything low; beyond it the verdict fails.
         keep: Node names, regular expressions, or "outputs".
         keep_op: Operator types.
         lower: Node names or regular expressions.
@@ -76,6 +77,7 @@ class Options(EngineOptions, total=False):
     agreement: float
     metric: str | None
     metric_drop: float
+    require_worth: float | None
     keep: Sequence[str]
     keep_op: Sequence[str]
     lower: Sequence[str]
@@ -113,6 +115,7 @@ class Request:
         criterion: For judging.
         settings: For the pipeline.
         start_from: Mixed model or run to start from.
+        require_worth: Largest cost of a plan over that of everything low; None for any.
         given: What was given, as text, for the record.
         target: Where engines are built; None for nowhere.
     """
@@ -122,6 +125,7 @@ class Request:
     settings: Settings
     given: dict[str, str]
     start_from: Path | None = None
+    require_worth: float | None = None
     target: Target | None = None
 
 
@@ -171,6 +175,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             ),
         ),
         given={name: _text(value) for name, value in given.items()},
+        require_worth=given.get("require_worth"),
         start_from=Path(given["start_from"]) if "start_from" in given else None,
         target=understand_target(given),
     )
@@ -212,6 +217,7 @@ def _check_numbers(given: Mapping[str, Any]) -> None:
         "cosine": ("a number from −1 to 1", -1, 1),
         "agreement": ("a fraction from 0 to 1", 0, 1),
         "metric_drop": ("a number ≥ 0", 0, float("inf")),
+        "require_worth": ("a number ≥ 0", 0, float("inf")),
         "keep_above": ("a number ≥ 0", 0, float("inf")),
         "headroom": ("a number ≥ 1", 1, float("inf")),
         "margin": ("a number above 0, at most 1", 1e-9, 1),

@@ -12,6 +12,7 @@ from halfwise.api.options import Request
 from halfwise.backends.ort import runtime_version
 from halfwise.case import Case
 from halfwise.pipeline import Fixed
+from halfwise.pipeline.worth import worth_of
 from halfwise.records import (
     Cost,
     Engines,
@@ -21,6 +22,7 @@ from halfwise.records import (
     Run,
     RunKind,
     Verdict,
+    Worth,
 )
 from halfwise.render.made_up import not_real
 from halfwise.render.wording import count
@@ -49,6 +51,8 @@ def fix_run(
         engines: What real engines showed.
     """
     verdict = final_verdict(fixed.verdict, case, request, hints)
+    worth = worth_of(fixed.planner, frozenset(k.node for k in fixed.plan.keep), engines)
+    verdict = worth_enough(verdict, worth, request)
     profiles = sample_profiles(case) if engines is None else ()
     return Run(
         kind="fix",
@@ -67,6 +71,7 @@ def fix_run(
         warnings=warnings(case),
         engines=engines,
         profiles=profiles,
+        worth=worth,
         next_step=_next_step(verdict, case, fixed, profiles, out, engines),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),
@@ -80,6 +85,7 @@ def verify_run(
     seconds: float,
     hints: tuple[str, ...],
     engine: GivenEngine | None = None,
+    worth: Worth | None = None,
 ) -> Run:
     """Return the record of a `verify`.
 
@@ -90,10 +96,11 @@ def verify_run(
         seconds: Wall time of the whole run.
         hints: Remarks about the criterion.
         engine: The candidate, where it is an engine.
+        worth: What the candidate is worth, where that is known.
     """
-    final = final_verdict(verdict, case, request, hints)
+    final = worth_enough(final_verdict(verdict, case, request, hints), worth, request)
     run = unsearched_run("verify", case, request, final, cost(1, seconds, {}))
-    return run.model_copy(update={"given_engine": engine})
+    return run.model_copy(update={"given_engine": engine, "worth": worth})
 
 
 def unsearched_run(
@@ -134,6 +141,19 @@ def final_verdict(
         return verdict
     reasons = (*verdict.reasons, not_real(case.made_up))
     return verdict.model_copy(update={"passed": False, "reasons": reasons})
+
+
+def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Verdict:
+    """Return the verdict; it fails where less is gained than --require-worth asks for."""
+    limit = request.require_worth
+    if limit is None or (worth is not None and worth.ratio <= limit):
+        return verdict
+    reason = (
+        "what it is worth is not known, and --require-worth asks for it"
+        if worth is None
+        else f"it costs {worth.ratio:.3g} × as much as everything low, {limit:g} × is required"
+    )
+    return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, reason)})
 
 
 def _weak_pass(verdict: Verdict) -> tuple[str, ...]:

@@ -28,10 +28,11 @@ from halfwise.cli.options import (
     accepts,
 )
 from halfwise.cli.outcome import conclude
+from halfwise.cli.required import Required
 
 
 @accepts(
-    *(Heldout, Labels, Data, Acceptance, Low, Plan, Arithmetic, Running),
+    *(Heldout, Labels, Data, Acceptance, Required, Low, Plan, Arithmetic, Running),
     *(Target, Worker, Building, BuildLimit, RunLimit),
 )
 def command(

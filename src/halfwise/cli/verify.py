@@ -21,6 +21,7 @@ from halfwise.cli.options import (
     accepts,
 )
 from halfwise.cli.outcome import conclude
+from halfwise.cli.required import Required
 from halfwise.errors import PASSED, VERDICT_FAILED, BackendMissing, UsageError
 
 _WORKERS = ("trt_python", "trt_command", "trt_worker")
@@ -53,7 +54,7 @@ _Runner = Annotated[
 ]
 
 
-@accepts(Labels, Data, Acceptance, Arithmetic, Running, Workers, BuildLimit, RunLimit)
+@accepts(Labels, Data, Acceptance, Required, Arithmetic, Running, Workers, BuildLimit, RunLimit)
 def command(
     model: _Model,
     inputs: InputsOption,

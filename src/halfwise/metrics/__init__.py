@@ -11,7 +11,7 @@ All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
 
 from halfwise.metrics.drops import DefaultDrop, default_drop
-from halfwise.metrics.hints import criterion_hints
+from halfwise.metrics.hints import criterion_hints, fitting_metric
 from halfwise.metrics.measures import (
     DEFAULT_REL_MAX,
     Computed,
@@ -40,6 +40,7 @@ __all__ = [
     "default_drop",
     "effective",
     "finite_relative_rms",
+    "fitting_metric",
     "is_default",
     "metric_loss",
     "relative_error",

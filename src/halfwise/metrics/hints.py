@@ -6,7 +6,7 @@ is guessed from its shape and values, so every hint says what it saw.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,18 @@ _SPACE = 32
 _FEWEST_CLASSES = 10
 _SUM_SLACK = 1e-2
 """How far a row of probabilities may be from 1: FP16 and BF16 outputs round every class."""
+
+
+class _Hint(NamedTuple):
+    """A remark on an output.
+
+    Attributes:
+        metric: The built-in metric that fits; None where none does.
+        text: One sentence.
+    """
+
+    metric: str | None
+    text: str
 
 
 def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
@@ -57,7 +69,25 @@ def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tupl
     detection = _detection_hint(floats)
     if detection:
         return (*found, detection)
-    return (*found, *(hint for hint in map(_float_hint, floats, floats.values()) if hint))
+    hints = map(_float_hint, floats, floats.values())
+    return (*found, *(hint.text for hint in hints if hint is not None))
+
+
+def fitting_metric(criterion: Criterion, references: Sequence[Outputs]) -> str | None:
+    """Return the built-in metric that an output looks made for, as `criterion_hints` sees it.
+
+    None where the user set a threshold or a metric, and where nothing built in fits.
+    """
+    if not is_default(criterion) or not len(references):
+        return None
+    for name in references[0]:
+        arrays = _looked_at(references, name)
+        if is_discrete(arrays[0].dtype) or not all(a.size for a in arrays):
+            continue
+        hint = _float_hint(name, [array.astype(np.float64) for array in arrays])
+        if hint is not None and hint.metric is not None:
+            return hint.metric
+    return None
 
 
 def _looked_at(references: Sequence[Outputs], name: str) -> list[NDArray[Any]]:
@@ -86,32 +116,37 @@ def _detection_hint(floats: Mapping[str, Sequence[NDArray[np.float64]]]) -> str 
     return None
 
 
-def _float_hint(name: str, arrays: Sequence[NDArray[np.float64]]) -> str | None:
+def _float_hint(name: str, arrays: Sequence[NDArray[np.float64]]) -> _Hint | None:
     shape = _shape(arrays[0])
     if all(map(_is_probabilities, arrays)):
-        return (
+        return _Hint(
+            "top1",
             f"Output {name!r} looks like class probabilities ({shape}, rows sum to 1): if only the "
-            "predicted class matters, judge it with --metric top1."
+            "predicted class matters, judge it with --metric top1.",
         )
     if _are_logits(name, arrays):
-        return (
+        return _Hint(
+            "top1",
             f"Output {name!r} looks like class scores ({shape}): if only the predicted class "
-            "matters, judge it with --metric top1."
+            "matters, judge it with --metric top1.",
         )
     if all(map(_is_mask, arrays)):
-        return (
+        return _Hint(
+            "mask-iou",
             f"Output {name!r} looks like a mask ({shape}, one channel within [0, 1]): if only "
-            "inside or outside matters, judge it with --metric mask-iou."
+            "inside or outside matters, judge it with --metric mask-iou.",
         )
     if all(map(_is_flow, arrays)):
-        return (
+        return _Hint(
+            "epe",
             f"Output {name!r} has the shape of optical flow ({shape}, two channels): if it is one, "
-            "judge it in pixels with --metric epe."
+            "judge it in pixels with --metric epe.",
         )
     if all(map(_is_flow, map(_channels_first, arrays))):
-        return (
+        return _Hint(
+            None,
             f"Output {name!r} has the shape of optical flow in NHWC ({shape}, two channels last): "
-            "if it is one, judge it in pixels with --metric file.py:function; epe takes NCHW."
+            "if it is one, judge it in pixels with --metric file.py:function; epe takes NCHW.",
         )
     return None
 

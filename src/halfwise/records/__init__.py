@@ -99,9 +99,11 @@ from halfwise.records.record import (
 )
 from halfwise.records.run import Cost, Provenance, Run, RunKind
 from halfwise.records.sizes import DynamicAxis, JudgedBatch, NotBatched
+from halfwise.records.worth import LEAST_SAVED, NearPlan, Worth
 
 __all__ = [
     "FULL_RUNGS",
+    "LEAST_SAVED",
     "SCHEMA_VERSION",
     "SEVERITIES",
     "AdjustedConstant",
@@ -153,6 +155,7 @@ __all__ = [
     "LogReport",
     "MetricResult",
     "Modernized",
+    "NearPlan",
     "NetworkLayer",
     "NodeComparison",
     "NodeName",
@@ -194,5 +197,6 @@ __all__ = [
     "Unsupported",
     "Verdict",
     "WorkerInfo",
+    "Worth",
     "version_of",
 ]

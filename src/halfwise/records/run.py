@@ -10,6 +10,7 @@ from halfwise.records.observed import Growth, Guard
 from halfwise.records.pieces import GivenEngine
 from halfwise.records.planned import Followed, Plan, Search
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Record
+from halfwise.records.worth import Worth
 
 RunKind = Literal["fix", "verify", "diagnose"]
 
@@ -77,6 +78,7 @@ class Run(Record):
         given_engine: The user's own engine, which was judged; None where it was none.
         profiles: The optimization profile that holds all samples; none where no shape varies, and
             in runs of `fix` with engines, which tell their own.
+        worth: What the plan, or the mixed candidate, is worth; None where it is not known.
         next_step: What to do now, one line each.
         cost: Time and memory.
         provenance: Versions and hashes.
@@ -101,6 +103,7 @@ class Run(Record):
     diagnosis: tuple[Rung, ...] = ()
     given_engine: GivenEngine | None = None
     profiles: tuple[Profile, ...] = ()
+    worth: Worth | None = None
     next_step: tuple[str, ...]
     cost: Cost
     provenance: Provenance

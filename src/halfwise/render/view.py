@@ -34,6 +34,7 @@ from halfwise.render.wording import (
     sentence,
     shorten,
 )
+from halfwise.render.worth import cost_line, nothing_gained
 
 CAUSES: dict[GuardKind, str] = {
     "overflow": "values beyond the range",
@@ -67,7 +68,7 @@ def report(run: Run) -> Report:
         # A path that is cut in the middle makes no command.
         parts.append(Lines("Next", tuple(map(clean, run.next_step)), whole=True))
     return Report(
-        title=_title(run),
+        title=f"{_title(run)}{nothing_gained(run)}",
         passed=run.verdict.passed,
         about=_about(run),
         parts=tuple(part for part in parts if part is not None),
@@ -232,6 +233,8 @@ def _figures(run: Run) -> Lines:
     if run.plan is not None:
         lines += _plan_lines(run.plan)
         lines.append(_minimality(run, run.plan))
+    if run.worth is not None:
+        lines.append(cost_line(run.worth))
     lines += size_lines(run.verdict)
     cost = run.cost
     trials = f"{count(cost.evaluations, 'evaluation')} in " if run.plan is not None else ""

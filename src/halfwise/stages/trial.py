@@ -52,6 +52,7 @@ class Trials:
         resolve: Completes kept compute nodes to a full assignment (data movement included).
         evaluations: Number of assignments run so far.
         runs: Number of samples run so far.
+        tried: What every assignment came to that was evaluated, on the samples of then.
     """
 
     switched: Switched
@@ -64,6 +65,7 @@ class Trials:
     resolve: Callable[[Assignment], Assignment]
     evaluations: int = 0
     runs: int = 0
+    tried: dict[Assignment, Outcome] = field(default_factory=dict)
     _order: list[int] = field(default_factory=list)
     _watched: int = WORST
     _known: dict[tuple[Assignment, bool], Outcome] = field(default_factory=dict)
@@ -95,6 +97,7 @@ class Trials:
             session=session,
             evaluations=0,
             runs=0,
+            tried={},
             _known={},
             _excesses={},
         )
@@ -176,7 +179,7 @@ class Trials:
         judge = self._judge_metric if self.metric is not None else self._judge_errors
         outcome = judge(self.resolve(kept), list(indices))
         self.evaluations += 1
-        self._known[kept, confirm] = outcome
+        self._known[kept, confirm] = self.tried[kept] = outcome
         if outcome.sample is not None:
             self._look_first_at(outcome.sample)
         elif confirm and not outcome.passed and self._known.get((kept, False), outcome).passed:

@@ -1,0 +1,110 @@
+"""What a plan is worth, and which plan that the search saw would be."""
+
+from collections.abc import Callable
+
+from halfwise.backends.shapes import seen_shapes
+from halfwise.case import Case, Settings
+from halfwise.errors import CaseError, RunFailed
+from halfwise.graph.casts import low_type
+from halfwise.graph.model import Network
+from halfwise.graph.roles import Roles, roles_of
+from halfwise.metrics import fitting_metric
+from halfwise.pipeline.engines.table import FP32, MIXED, TF32
+from halfwise.pipeline.planner import Planner
+from halfwise.records import Engines, NearPlan, NodeName, TensorName, Worth
+from halfwise.stages.plan.starting import starting_plan
+from halfwise.stages.trial import Trials
+from halfwise.stages.worth import CostModel
+
+Assignment = frozenset[NodeName]
+_MEASURED = 3
+"""How many plans are measured on all samples; a trial that failed told a lower bound alone."""
+
+
+def worth_of(planner: Planner, kept: Assignment, engines: Engines | None = None) -> Worth | None:
+    """Return what the plan that keeps `kept` is worth; None where the shapes cannot be seen.
+
+    Args:
+        planner: The planner, after its search.
+        kept: Compute nodes in FP32.
+        engines: What real engines showed, whose times count where they were measured.
+    """
+    case = planner.case
+    model = _model(case, planner.settings, planner.roles, planner.low_io)
+    if model is None:
+        return None
+    low = model.cost(frozenset())
+
+    def cost(kept: Assignment) -> float:
+        return model.cost(planner.resolve(kept)) / low
+
+    predicted = Worth(cost=cost(kept), fp32=model.cost(frozenset(planner.roles)) / low)
+    found = _timed(predicted, engines, planner.settings.fmt.name.upper())
+    if found.gains:
+        return found
+    return found.model_copy(
+        update={
+            "nearest": _nearest(planner.trials, predicted, cost),
+            "metric": fitting_metric(case.criterion, planner.trials.references),
+        }
+    )
+
+
+def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth | None:
+    """Return what a mixed model is worth; None where it is not mixed, or not of this model."""
+    roles = roles_of(case.network, low_type(settings.fmt))
+    free = frozenset(name for name, role in roles.items() if role.free)
+    try:
+        kept = starting_plan(case.network, roles, candidate).kept
+    except CaseError:
+        return None
+    model = _model(case, settings, roles, frozenset()) if kept < free else None
+    if not kept or model is None:
+        return None
+    low = model.cost(frozenset())
+    return Worth(cost=model.cost(kept) / low, fp32=model.cost(frozenset(roles)) / low)
+
+
+def _model(
+    case: Case, settings: Settings, roles: Roles, low_io: frozenset[TensorName]
+) -> CostModel | None:
+    try:
+        shapes = seen_shapes(
+            case.network,
+            case.calibration[0],
+            device=settings.device,
+            libraries=settings.libraries,
+        )
+    except (CaseError, RunFailed):
+        return None
+    model = CostModel(case.network, roles, shapes, low_io=low_io)
+    return model if model.cost(frozenset()) > 0 else None
+
+
+def _nearest(
+    trials: Trials, predicted: Worth, cost: Callable[[Assignment], float]
+) -> NearPlan | None:
+    """Return the plan worth having with the smallest error, of those that were tried."""
+    near: list[NearPlan] = []
+    for kept in sorted(trials.tried, key=lambda kept: trials.tried[kept].excess):
+        price = cost(kept)
+        if not predicted.model_copy(update={"cost": price}).gains:
+            continue
+        error = trials.excess(kept) * trials.factor
+        near.append(NearPlan(kept=len(kept), cost=price, error=error))
+        if len(near) == _MEASURED:
+            break
+    return min(near, key=lambda plan: (plan.error, plan.cost), default=None)
+
+
+def _timed(worth: Worth, engines: Engines | None, low: str) -> Worth:
+    """Return it with the times of the delivered engine and of FP32 over that with all low."""
+    if engines is None or engines.delivered is None or engines.rung is None:
+        return worth
+    times = {r.name: r.latency.median_ms for r in engines.results if r.latency is not None}
+    partly = MIXED if engines.keep else low
+    row = {"fp32": FP32, "tf32": TF32}.get(engines.rung, partly)
+    if not times.keys() >= {row, low, FP32}:
+        return worth
+    ratios = {"measured": times[row] / times[low], "measured_fp32": times[FP32] / times[low]}
+    return worth.model_copy(update=ratios)

@@ -1,0 +1,64 @@
+"""What a plan is worth: its cost against that of everything low, and of everything FP32."""
+
+from halfwise.records.record import Record
+
+LEAST_SAVED = 0.25
+"""A plan that saves less than this share of what everything low would save gains nothing: a
+convention. Such a plan costs more work than it brings; nodes that are few and small keep 0.9."""
+
+
+class NearPlan(Record):
+    """A plan that was evaluated, but is out of tolerance.
+
+    Attributes:
+        kept: Number of compute nodes in FP32.
+        cost: Predicted cost over that of everything low.
+        error: Error on the calibration samples over what is allowed: 1 just passes. With a metric,
+            1 plus what it falls beyond its allowance.
+    """
+
+    kept: int
+    cost: float
+    error: float
+
+
+class Worth(Record):
+    """What a plan is worth. Costs are over that of everything low.
+
+    Attributes:
+        cost: Predicted cost of the plan.
+        fp32: Predicted cost of everything in FP32.
+        measured: Time of the delivered engine over that of the engine with everything low; None
+            without both.
+        measured_fp32: Likewise, of the FP32 engine without TF32.
+        nearest: The plan with the smallest error, of those that the search evaluated and that are
+            worth having; None where this plan is, or where there was none.
+        metric: A built-in metric that the outputs look made for; None where none does.
+    """
+
+    cost: float
+    fp32: float
+    measured: float | None = None
+    measured_fp32: float | None = None
+    nearest: NearPlan | None = None
+    metric: str | None = None
+
+    @property
+    def ratio(self) -> float:
+        """Cost over that of everything low: measured, or else predicted."""
+        return self.cost if self.measured is None else self.measured
+
+    @property
+    def saved(self) -> float:
+        """Share of what everything low would save that the plan saves, at most 1; by times."""
+        timed = self.measured is not None and self.measured_fp32 is not None
+        fp32 = self.measured_fp32 if timed and self.measured_fp32 else self.fp32
+        ratio = self.ratio if timed else self.cost
+        if ratio <= 1:
+            return 1.0
+        return max(0.0, (fp32 - ratio) / (fp32 - 1)) if fp32 > 1 else 0.0
+
+    @property
+    def gains(self) -> bool:
+        """Whether the plan saves enough to be worth having."""
+        return self.saved >= LEAST_SAVED

@@ -1,0 +1,34 @@
+"""Words on what a plan is worth."""
+
+from halfwise.records import NearPlan, Worth
+from halfwise.render.view import report
+from halfwise.render.worth import cost_line, nothing_gained
+from tests.unit.render.runs import run, verdict
+
+NEAR = NearPlan(kept=12, cost=1.2, error=3.4)
+NOTHING = Worth(cost=2.9, fp32=3.0, nearest=NEAR, metric="mask-iou")
+
+
+def test_the_first_line_says_that_nothing_is_gained_and_what_would():
+    title = report(run(worth=NOTHING)).title
+    assert title.startswith("PASSED (emulated) on 64 held-out samples, but it gains nothing: ")
+    assert "saves 5 % of what everything in FP16 would" in title
+    assert "keeps 12 nodes, costs 1.20 × as much as all low, and its error is 3.4 ×" in title
+    assert "--metric mask-iou" in title
+
+
+def test_a_gain_is_no_remark_and_a_failure_has_another_reason():
+    assert nothing_gained(run()) == ""
+    assert nothing_gained(run(worth=Worth(cost=1.2, fp32=3.0))) == ""
+    assert nothing_gained(run(worth=NOTHING, verdict=verdict(passed=False))) == ""
+
+
+def test_an_error_without_bound():
+    near = NOTHING.model_copy(update={"nearest": NEAR.model_copy(update={"error": float("inf")})})
+    assert "its error is unbounded" in nothing_gained(run(worth=near))
+
+
+def test_costs():
+    assert cost_line(NOTHING).startswith("Predicted cost: 2.90 × that of everything low")
+    timed = NOTHING.model_copy(update={"measured": 1.04})
+    assert cost_line(timed).endswith("Measured: 1.04 × the time of the engine with everything low.")
