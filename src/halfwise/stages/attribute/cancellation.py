@@ -9,6 +9,7 @@ from halfwise.graph.patterns.reading import square_of
 from halfwise.graph.walk import constant_behind, upstream
 from halfwise.records import Guard
 from halfwise.stages.attribute.evidence import Evidence, number, percent
+from halfwise.stages.attribute.repairs import subtracting
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
 
 _SEVERITY_OF_ZEROS = 0.5
@@ -51,9 +52,7 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
             node.outputs[0],
             message=f"operands rounded to {evidence.format_name} {ratio}"
             f"{evidence.where(seen.worst_sample)}",
-            fix=evidence.norm_fix(
-                node, "Subtract first, where the values are exact, and square or scale afterwards."
-            ),
+            fix=evidence.norm_fix(node, subtracting(node)),
             nodes=[node, *_origins(evidence, node)],
             severity=_SEVERITY_OF_ZEROS if zeros else graded(Band.INEXACT, error / SIGNIFICANT),
         )

@@ -12,6 +12,7 @@ from halfwise.graph.walk import consumers, low_consumers, moves, reads_low
 from halfwise.graph.weights import pieces
 from halfwise.records import AdjustedConstant, Guard
 from halfwise.stages.attribute.evidence import Evidence, percent, several
+from halfwise.stages.attribute.repairs import folding, weight_scaling
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
 
 _MOSTLY = 0.5
@@ -26,9 +27,6 @@ _ADDENDS = {
 
 The variance of a BatchNormalization (slot 4) has a rule of its own.
 """
-
-_FOLD = "Fold the BatchNormalization into the convolution before it."
-_SCALE = "Scale the weights by a power of two and undo it in the operator before or behind."
 
 
 def constant_guards(evidence: Evidence) -> Iterator[Guard]:
@@ -67,7 +65,7 @@ def _beyond(evidence: Evidence, value: ir.Value, found: AdjustedConstant) -> lis
         value,
         message=f"{found.elements} of the {size} values of constant {found.name} "
         f"{'is' if found.elements == 1 else 'are'} beyond {evidence.edge}, up to {largest:.2g}",
-        fix=_FOLD if variance else _SCALE,
+        fix=folding(nodes[0]) if variance else weight_scaling(nodes, value),
         nodes=nodes,
         severity=graded(Band.OVERFLOW, largest / evidence.fmt.max),
     )
@@ -101,7 +99,7 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
         message=f"{percent(share)} of the non-zero values of constant {value.name} are below "
         f"{evidence.format_name}'s smallest normal number {fmt.smallest_normal:.2g}, and "
         f"{percent(zeroed / nonzero)} become zero",
-        fix=_SCALE,
+        fix=weight_scaling(nodes, value),
         nodes=nodes,
         severity=graded(Band.INEXACT, fmt.smallest_normal / largest),
     )
@@ -124,7 +122,7 @@ def _variance(evidence: Evidence, node: ir.Node) -> list[Guard]:
         value,
         message=f"storing the variance {value.name} in {evidence.format_name} changes the scale of "
         f"{several(int((lost > SIGNIFICANT).sum()), 'channel')} by up to {percent(lost.max())}",
-        fix=_FOLD,
+        fix=folding(node),
         nodes=[node],
         severity=graded(Band.INEXACT, float(lost.max()) / SIGNIFICANT),
     )

@@ -27,7 +27,7 @@ _FIXES: Mapping[str, str] = {
     "LayerNormalization": "Export with opset 17 or later so that LayerNormalization is one node.",
     "GroupNormalization": "Export with opset 21 or later so that GroupNormalization is one node.",
     "RMSNormalization": "Export with opset 23 or later so that RMSNormalization is one node.",
-    "LpNormalization": "Divide by the largest magnitude before taking the norm.",
+    "LpNormalization": "Divide x by its largest magnitude first (an eps too).",
     "InstanceNormalization": "Export the normalisation as one InstanceNormalization node.",
 }
 """Repairs for written-out norms, in order of precedence; opsets from the ONNX operator changelog.

@@ -10,7 +10,7 @@ from halfwise.graph.roles import is_float
 from halfwise.graph.walk import moves, producers, upstream
 from halfwise.records import Guard, NodeName, TensorName
 from halfwise.stages.attribute.evidence import Evidence, several
-from halfwise.stages.attribute.ranges import RESCALE
+from halfwise.stages.attribute.repairs import rescaling
 from halfwise.stages.attribute.severity import Band, graded
 
 
@@ -97,7 +97,7 @@ def _beyond(evidence: Evidence, tensor: TensorName, infinity: Infinity) -> list[
         message=f"{tensor} reaches {seen.absmax:.2g}, beyond {evidence.edge}: "
         f"{several(infinity.elements, 'value')} would be infinite inside{hands_on}, although the "
         "outputs pass",
-        fix=evidence.norm_fix(node, RESCALE),
+        fix=evidence.norm_fix(node, rescaling(evidence, value, up=False)),
         nodes=[*producers(value, evidence.roles), *readers],
         severity=graded(Band.OVERFLOW, seen.absmax / evidence.fmt.overflow_threshold),
     )

@@ -109,8 +109,8 @@ def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
         value,
         message=f"{node.name} ({node.op_type}) reads angles up to {largest:.3g} rad{where}, which "
         f"{evidence.format_name} stores with an error of up to {error:.2g} rad",
-        fix="Compute phases and their sines and cosines in FP32 and cast the result, or store "
-        "them as a table.",
+        fix="Compute phases and their sines and cosines in FP32 and cast the result, or "
+        "store them as a table where positions are fixed.",
         nodes=[node, *upstream(value, evidence.roles, large)],
         severity=graded(Band.INEXACT, error / SIGNIFICANT),
     )

@@ -54,7 +54,8 @@ def _mask(evidence: Evidence, value: ir.Value, lowest: float) -> list[Guard]:
         added or end,
         value,
         message=message,
-        fix="Mask with -1e4 instead: its exponential is zero as well.",
+        fix="Mask with -1e4 instead: its exponential is zero as well beside scores within ±4000. "
+        "Rows masked as a whole come out differently.",
         nodes=path,
         severity=_SEVERITY_OF_SUM if added is not None else _SEVERITY_OF_CHOICE,
     )

@@ -9,13 +9,15 @@ from halfwise.graph.selection import selects_constants
 from halfwise.graph.walk import low_consumers, moves
 from halfwise.records import Guard, Observation
 from halfwise.stages.attribute.evidence import Evidence, number, percent
+from halfwise.stages.attribute.repairs import rescaling
 from halfwise.stages.attribute.severity import Band, graded
 
-RESCALE = (
-    "Scale the weights that produce it down and those that read it up, or clamp it before it is "
-    "stored."
-)
-"""The repair for a tensor beyond the range."""
+_SQUARED = {
+    "LpNormalization": "Divide by the largest magnitude first.",
+    "ReduceL2": "Divide by the largest magnitude before, and multiply by it afterwards.",
+    "ReduceSumSquare": "Divide by the largest magnitude before, multiply by its square afterwards.",
+}
+"""Repairs of squares inside an op that leave its result as it is."""
 _SEVERITY_OF_INNER_SQUARE = 0.8
 """An op may keep its squares in FP32, and the emulation does."""
 _HEADROOM_WEIGHT = 0.5
@@ -65,7 +67,7 @@ def _tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
         node,
         value,
         message=_message(evidence, subject, seen),
-        fix=evidence.norm_fix(node, RESCALE),
+        fix=evidence.norm_fix(node, rescaling(evidence, value, up=False)),
         nodes=[node, *readers],
         severity=graded(Band.OVERFLOW, seen.absmax / limit)
         if overflows
@@ -105,7 +107,7 @@ def _inner_squares(evidence: Evidence) -> Iterator[Guard]:
             None,
             message=f"inside {seen.node} ({seen.op}) the squares reach {number(seen.value)}, "
             f"beyond {evidence.edge}{evidence.where(seen.worst_sample)}",
-            fix="Divide by the largest magnitude before squaring, and multiply afterwards.",
+            fix=_SQUARED.get(seen.op, ""),
             nodes=[node],
             severity=graded(Band.OVERFLOW, seen.value / limit)
             if certain

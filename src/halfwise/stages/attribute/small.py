@@ -18,6 +18,7 @@ from halfwise.graph.walk import (
 )
 from halfwise.records import Detail, Guard, Observation, TensorName
 from halfwise.stages.attribute.evidence import Evidence, percent
+from halfwise.stages.attribute.repairs import rescaling, scaled_operand
 from halfwise.stages.attribute.severity import SIGNIFICANT, Band, graded
 
 _ADDERS = ("Add", "Sub", "Sum", "Max", "Clip")
@@ -140,8 +141,8 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
         f"{becomes} in {evidence.format_name}, {extent}",
         fix=evidence.norm_fix(
             node,
-            f"Use an eps of at least {fmt.smallest_normal:.2g}, {evidence.format_name}'s "
-            "smallest normal number.",
+            f"An eps of {evidence.format_name}'s smallest normal number {fmt.smallest_normal:.2g} "
+            "or more survives, and changes the results of values as small as that.",
         ),
         nodes=[node, *demands, *(n for v in others for n in _small_source(evidence, v))],
         severity=severity,
@@ -186,11 +187,7 @@ def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorNa
         value,
         message=f"{value.name}, which {node.name} ({node.op_type}) reads, falls to {smallest:.2g}: "
         f"{percent(share)} of its elements become {becomes} in {evidence.format_name}",
-        fix=evidence.norm_fix(
-            node,
-            f"Add an eps of at least {evidence.fmt.smallest_normal:.2g}, or scale the value "
-            "up before and the result down after.",
-        ),
+        fix=evidence.norm_fix(node, scaled_operand(node)),
         nodes=[node, *after, *_small_source(evidence, value)],
         severity=_severity(evidence, lost, [node, *after]),
     )
@@ -217,9 +214,7 @@ def _whole_tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
         message=f"{value.name} reaches only {seen.absmax:.2g}{evidence.where(seen.worst_sample)}: "
         f"all of it becomes {'zero' if vanishes else 'subnormal'} in {evidence.format_name}, whose "
         f"smallest normal number is {fmt.smallest_normal:.2g}",
-        fix=evidence.norm_fix(
-            node, "Scale the weights that produce it up and those that read it down."
-        ),
+        fix=evidence.norm_fix(node, rescaling(evidence, value, up=True)),
         nodes=[node, *_small_source(evidence, value), *low_consumers(value, evidence.roles)],
         severity=graded(Band.INEXACT, fmt.smallest_normal / seen.absmax)
         if lost

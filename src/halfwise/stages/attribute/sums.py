@@ -15,7 +15,7 @@ _SEVERITY_OF_SUM = 0.9
 """Σ|x| bounds the running sum but is reached only if no terms cancel."""
 _SEVERITY_OF_LENGTH = 0.7
 """The bound on the error is reached where all terms have one sign and the sum stops growing."""
-_FIX = "Accumulate in FP32, or scale the summands down before the sum."
+_FIX = "Accumulate in FP32."
 
 
 def sum_guards(evidence: Evidence) -> Iterator[Guard]:

@@ -12,7 +12,10 @@ from halfwise.stages.lint.masks import mask_readers
 from halfwise.stages.lint.rule import Found, Subject, name_of, rule
 
 _WEIGHTS = "https://github.com/NVIDIA/TensorRT/issues/3101"
-_SCALE = "Scale the weights by a power of two and undo it in the operator before or behind."
+_SCALE = (
+    "Where Conv, Gemm or MatMul read it as a factor: scale it by a power of two, and the result "
+    "before a bias by the inverse. Else keep what reads it in FP32."
+)
 _BOUNDS = {"Clip": (1, 2), "Max": (0, 1), "Min": (0, 1)}
 """Operands that only bound another: saturated at 65504 they do what they did."""
 _FACTORS = {
