@@ -94,3 +94,15 @@ def test_a_static_model_keeps_its_verdict():
     still = parsed(SCALED.replace("n, 4", "1, 4"))
     alone, verdict = judged(still, still, X)
     assert verdict is alone
+
+
+def test_whole_batches_of_a_model_that_mixes_samples():
+    text = """(float[n, 4] x) => (float[n, 4] y)
+    <float[4] s = {1, 1, 1, 1}, float[4] b = {0, 0, 0, 0},
+     float[4] m = {0, 0, 0, 0}, float[4] v = {1, 1, 1, 1}>
+    { y, mean, variance = BatchNormalization <training_mode = 1> (x, s, b, m, v) }"""
+    alone, verdict = judged(parsed(text), parsed(text), RNG.normal(size=(12, 3, 4)).astype("f4"))
+    assert alone.passed
+    assert verdict.batch is not None
+    assert (verdict.batch.whole, verdict.batch.passed, verdict.batch.size) == (True, True, 6)
+    assert verdict.batch.samples == ("inputs[0] … inputs[1] (2)", "inputs[2] … inputs[3] (2)")
