@@ -5,18 +5,19 @@ from contextlib import suppress
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as KernelMissing
 
 from halfwise.case import Samples
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import load_network
+from halfwise.graph.model import Network, load_network
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, roles_of
 from halfwise.metrics import DEFAULT_REL_MAX, is_default
 from halfwise.records import Criterion, NodeName, Run, Verdict
-from halfwise.stages.judge import judge
+from halfwise.stages.judge import judge, judge_outputs
 from halfwise.stages.opset import with_opset_for
 from halfwise.stages.reference import inspected_reference
 from halfwise.stages.rewrite import rewrite
@@ -54,6 +55,17 @@ def picked(ill: Ill, names: Iterable[str]) -> Samples:
 def judged(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> Verdict:
     """Return how a plan does by what the search had to meet, judged through its typed model."""
     assert run.search is not None
+    model, network, samples = typed(run, ended, ill, kept)
+    references = inspected_reference(network, samples)[0]
+    criterion = tightened(run.criterion, run.search.tolerance_factor)
+    return judge(model, samples, references, criterion, None, accumulate=run.accumulate).verdict
+
+
+def typed(
+    run: Run, ended: Ended, ill: Ill, kept: Iterable[str]
+) -> tuple[ir.Model, Network, Samples]:
+    """Return the typed model of a plan, the original and the calibration samples."""
+    assert run.search is not None
     assert run.plan is not None
     samples = picked(ill, run.search.calibration)
     fmt = LOW_FORMATS[run.plan.low]
@@ -62,18 +74,26 @@ def judged(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> Verdict:
     nodes = frozenset(NodeName(n) for n in kept)
     full = nodes | carried(network, roles, nodes)
     rewritten, _ = rewrite(network, roles, full, fmt, fixed=frozenset(), low_io=frozenset())
-    samples = picked(ill, run.search.calibration)
-    references = inspected_reference(network, samples)[0]
-    criterion = tightened(run.criterion, run.search.tolerance_factor)
-    return judge(
-        rewritten.model, samples, references, criterion, None, accumulate=run.accumulate
-    ).verdict
+    return rewritten.model, network, samples
 
 
 def holds(run: Run, ended: Ended, ill: Ill, kept: Iterable[str], harmless: Set[str]) -> bool:
     """Return whether a plan passes and nothing but `harmless` tensors is infinite inside."""
-    verdict = judged(run, ended, ill, kept)
-    return verdict.passed and {i.tensor for i in verdict.intermediate_nonfinite} <= harmless
+    plan = frozenset(kept)
+    verdict = judged(run, ended, ill, plan)
+    if not verdict.passed or not {i.tensor for i in verdict.intermediate_nonfinite} <= harmless:
+        return False
+    return all(g.kind != "decision" for g in run.guards) or passes_as_file(run, ended, ill, plan)
+
+
+def passes_as_file(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> bool:
+    """Return whether a plan's model passes where ONNX Runtime runs it with all it optimises."""
+    model, network, samples = typed(run, ended, ill, kept)
+    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString())
+    names = [o.name for o in session.get_outputs()]
+    results = [dict(zip(names, session.run(None, sample), strict=True)) for sample in samples]
+    references = inspected_reference(network, samples)[0]
+    return judge_outputs(results, samples, references, run.criterion, None).verdict.passed
 
 
 def harmless(run: Run, ended: Ended, ill: Ill) -> Set[str]:

@@ -38,7 +38,7 @@ def test_keeps_what_is_needed_and_names_the_cause(fix, call, make):
         assert_recorded(ended)
     else:
         # Outputs that pass are no reason to let something become infinite inside.
-        assert ended.record["baseline"]["passed"] == (ill.guards <= {"infinite"})
+        assert ended.record["baseline"]["passed"] == (ill.guards <= {"infinite", "decision"})
         assert_sound(ended, ill, call)
         if ill.size is None:
             assert ended.kept == ill.kept
@@ -109,6 +109,19 @@ def test_an_infinity_that_other_inputs_would_feel_is_kept_away(fix, call):
     np.savez("others.npz", x=ill.inputs["x"][:, :, ::-1])
     again = call("verify", "model.onnx", ended.model, "--inputs", "others.npz")
     assert again.code == 0, again.out
+
+
+def test_a_decision_holds_where_onnx_runtime_runs_the_file(fix):
+    ended = fix(models.position_bucket())
+    verdict = ended.record["verdict"]
+    assert ended.code == 0
+    assert verdict["as_file"]["passed"]
+    assert "ONNX Runtime" in verdict["as_file"]["runner"]
+    assert all(o["passed"] for o in verdict["as_file"]["outputs"].values())
+    (entry,) = ended.record["plan"]["keep"]
+    assert "bucket (Cast) decides" in entry["reason"]
+    assert "decides otherwise" in ended.out
+    assert "As ONNX Runtime runs the file" in ended.out
 
 
 def test_what_a_guard_suspects_without_need_stays_low(fix):

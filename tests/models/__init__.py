@@ -23,7 +23,7 @@ from tests.models.overflow import (
 )
 from tests.models.positions import resize, rotary
 from tests.models.recurrent import lstm
-from tests.models.selection import arg_max, detector
+from tests.models.selection import arg_max, detector, position_bucket
 from tests.models.underflow import bare_logarithm, log_mel, logarithm
 
 CLASSES: tuple[Factory, ...] = registered()
@@ -52,6 +52,7 @@ __all__ = [
     "mask",
     "microsoft",
     "near_the_edge",
+    "position_bucket",
     "residual",
     "resize",
     "root_mean_square",

@@ -1,8 +1,9 @@
 """Choices that rounding flips: between scores that differ by less than FP16's spacing."""
 
 import numpy as np
+from onnx import TensorProto
 
-from tests.models.illness import COUNT, Ill, illness, signals
+from tests.models.illness import COUNT, Ill, illness, signals, weights
 from tests.unit.graph.sketch import Sketch, f32
 
 FAMILY = "Near choices"
@@ -75,3 +76,20 @@ def detector() -> Ill:
     y = sketch.op("MatMul", rows, f32([[1, 2, -1]]), name="head")
     inputs = 300 * (0.5 + np.abs(signals(4, 16, seed=3)))
     return Ill(sketch.proto(y), {"x": f32(inputs)})
+
+
+@illness(FAMILY)
+def position_bucket() -> Ill:
+    """T5's position buckets: 2.0 with each step rounded, and 1.9994 where steps are fused."""
+    s = Sketch()
+    far = s.op("Cast", s.input("x", [1, 24], TensorProto.INT64), name="far", to=TensorProto.FLOAT)
+    log = s.op("Log", s.op("Div", far, f32(8.0), name="part"), name="log")
+    spread = s.op(
+        "Mul", s.op("Div", log, f32(np.log(16)), name="quotient"), f32(8.0), name="spread"
+    )
+    bucket = s.op("Cast", spread, name="bucket", to=TensorProto.INT64)
+    table = weights(9, 4, seed=151, scale=1.0)
+    y = s.op("Mul", s.op("Gather", table, bucket, name="bias"), f32(0.5), name="half")
+    distances = np.random.default_rng(152).integers(8, 128, (COUNT, 1, 24))
+    distances[..., :3] = 16, 32, 64
+    return Ill(s.proto(y), {"x": distances}, {"quotient"}, {"decision"})

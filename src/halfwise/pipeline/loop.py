@@ -12,7 +12,7 @@ from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence, gather
-from halfwise.pipeline.infinities import Infinities
+from halfwise.pipeline.holding import Holding
 from halfwise.pipeline.origin import follow
 from halfwise.pipeline.planner import Planner
 from halfwise.progress import Watcher
@@ -27,7 +27,7 @@ from halfwise.records import (
     Search,
     Verdict,
 )
-from halfwise.render.wording import count, everything_low
+from halfwise.render.wording import everything_low
 from halfwise.stages.check import check
 from halfwise.stages.growth import growth
 from halfwise.stages.judge import Judged, judge
@@ -131,11 +131,11 @@ class _Fix:
             judged = self._judge(all_low, evidence, inspected=BASELINE_INSPECTED)
         with self._stage("emulate"):
             self.planner.begin(evidence)
-            infinities = Infinities(self.planner)
-            baseline = infinities.marked(judged, all_low, self._judged_on())
+            holding = Holding(self.planner)
+            baseline = holding.marked(judged, all_low, self._judged_on())
             if start is not None:
                 self.planner.start_from(start)
-        return self._rounds(baseline, infinities)
+        return self._rounds(baseline, holding)
 
     def _raise_opset(self) -> None:
         network, note = with_opset_for(
@@ -150,19 +150,19 @@ class _Fix:
             self.watcher.note(note)
             self.notes.append(note)
 
-    def _rounds(self, baseline: Verdict, infinities: Infinities) -> Fixed:
+    def _rounds(self, baseline: Verdict, holding: Holding) -> Fixed:
         # A plan that held-out samples may yet refuse is not worth the certificate.
         found, certify = self._search(frozenset(), certify=False), False
         while True:
             with self._stage("judge"):
                 rewritten, placed = self.planner.rewrite(found.kept)
-                held = self._holds(found, rewritten, infinities)
+                held = holding.holds(found, rewritten)
             if not held:
                 found, certify = self._search(found.kept, certify=False), False
                 continue
             with self._stage("judge"):
                 judged = self._judge(rewritten, self.planner.evidence)
-                judged = infinities.told(judged, rewritten, self._judged_on())
+                judged = holding.told(judged, rewritten, self._judged_on(), self.references)
             if self._may_go_on(judged, found):
                 with self._stage("observe"):
                     self._join(judged, exhausted=found.exhausted)
@@ -215,19 +215,6 @@ class _Fix:
             stage_seconds=self.seconds,
         )
 
-    def _holds(self, found: Found, rewritten: Rewritten, infinities: Infinities) -> bool:
-        """Return whether a plan that passes holds inside too; if not, more nodes are held now."""
-        if not found.passed or self.settings.keep_above is not None:
-            return True
-        guards = infinities.guards(rewritten)
-        if guards:
-            self.planner.hold(guards)
-            self.watcher.note(
-                f"infinite inside, although the outputs pass: {count(len(guards), 'tensor')}; "
-                f"{count(len(self.planner.held_nodes), 'node')} held in FP32 for it"
-            )
-        return not guards
-
     def _search(self, previous: Assignment, *, certify: bool) -> Found:
         with self._stage("certify" if certify else "search"):
             return self.planner.find(previous, certify=certify)
@@ -264,7 +251,7 @@ class _Fix:
 
         Without time there are still the larger plans that the search passed on its way.
         """
-        stuck = not found.passed or self.settings.keep_above is not None
+        stuck = not found.passed or self.settings.keep_above is not None or not judged.failing
         verdict = judged.verdict
         return not verdict.passed and verdict.unseen and not stuck and len(self.heldout) >= 2
 
@@ -292,9 +279,7 @@ class _Fix:
     def _growth(self, found: Found) -> tuple[tuple[Growth, ...], Followed | None]:
         """Follow the error where guards do not explain it, with what they explain kept."""
         planner, network = self.planner, self.case.network
-        explained = found.kept & (
-            planner.evidence.suspected | frozenset(planner.forced.kept) | planner.held_nodes
-        )
+        explained = found.kept & planner.explained
         if found.kept == explained or self.settings.keep_above is not None:
             return (), None
         with self._stage("growth"):
@@ -313,7 +298,7 @@ class _Fix:
         remarks = self.planner.remarks()
         if told := self.planner.start.note:
             remarks.append(f"{told[0].upper()}{told[1:]}; this plan keeps {len(found.kept)}.")
-        kept = found.kept - frozenset(self.planner.forced.kept)
+        kept = found.kept - frozenset(self.planner.forced.kept) - self.planner.held_nodes
         if not kept or not baseline.passed or self.settings.keep_above is not None:
             return remarks
         if self.planner.trials.evaluate(self.planner.islands, confirm=True).passed:

@@ -9,15 +9,15 @@ from halfwise.backends.emulation.switched import Switched, emulate_switched
 from halfwise.backends.ort import Session
 from halfwise.case import Case, Samples, Settings
 from halfwise.graph.casts import Rewritten, adjusted_constants, low_type
-from halfwise.graph.model import node_name
+from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.movement import carried
 from halfwise.graph.repetition import repeated
-from halfwise.graph.roles import Role, Roles, float_io
+from halfwise.graph.roles import Role, Roles, float_io, is_float
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence
 from halfwise.progress import Watcher
-from halfwise.records import Followed, Guard, NodeName, Plan
+from halfwise.records import Followed, Guard, NodeName, Plan, TensorName
 from halfwise.render.wording import count
 from halfwise.stages.plan.ranges import kept_above
 from halfwise.stages.plan.reasons import kept_nodes, plan_record
@@ -61,6 +61,11 @@ class Planner:
     def held_nodes(self) -> Assignment:
         """Nodes that are FP32 although the outputs may pass without: see `hold`."""
         return frozenset[NodeName]().union(*map(self.holdable, self.held))
+
+    @property
+    def explained(self) -> Assignment:
+        """Nodes that a guard names, a rule keeps or that are held."""
+        return self.evidence.suspected | frozenset(self.forced.kept) | self.held_nodes
 
     def hold(self, guards: Sequence[Guard]) -> None:
         """Keep the nodes of `guards` in all plans to come, whatever the outputs say."""
@@ -148,7 +153,16 @@ class Planner:
 
         Without headroom: that is a margin for plans, and engines have none.
         """
-        return self.trials.on(*self._emulation(fused=True))
+        return self.trials.on(*self._emulation(fused=fused_tensors(self.case.network)))
+
+    def unrounded_trials(self) -> Trials:
+        """Return trials on an emulation that rounds no value between low nodes.
+
+        So a builder might fuse at most. Weights, inputs and the borders to kept nodes are rounded.
+        """
+        network = self.case.network
+        values = (v for node in network.nodes() for v in node.outputs if v.name and is_float(v))
+        return self.trials.on(*self._emulation(fused=frozenset(map(tensor_name, values))))
 
     def resolve(self, kept: Assignment) -> Assignment:
         """Return all FP32 nodes: kept ones, what moves data between them, and what rules say."""
@@ -210,7 +224,7 @@ class Planner:
         None where few nodes lack an explanation, and where most of the error is born at one node:
         that is a fault, although no guard knows it.
         """
-        named = self.evidence.suspected | frozenset(self.forced.kept)
+        named = self.explained
         few = len(found.kept - named) <= NOTABLE * sum(
             role.role is Role.COMPUTE for role in self.roles.values()
         )
@@ -250,16 +264,16 @@ class Planner:
         ]
         return found
 
-    def _emulation(self, *, fused: bool = False) -> tuple[Switched, Session]:
+    def _emulation(self, *, fused: frozenset[TensorName] | None = None) -> tuple[Switched, Session]:
         switched = emulate_switched(
             self.case.network,
             self.roles,
             self.settings.fmt,
             accumulate=self.settings.accumulate,
-            limits={} if fused else self.evidence.limits,
+            limits={} if fused is not None else self.evidence.limits,
             low_io=self.low_io,
             weights=self.weights,
-            fused=fused_tensors(self.case.network) if fused else frozenset(),
+            fused=fused or frozenset(),
         )
         device, libraries = self.settings.device, self.settings.libraries
         return switched, Session(switched.model, device=device, libraries=libraries)

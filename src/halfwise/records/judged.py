@@ -132,6 +132,42 @@ class FailedRun(Record):
     why: str
 
 
+class Flip(Record):
+    """A node inside that decides otherwise where values are not rounded one by one.
+
+    Attributes:
+        node: Its name.
+        op: Its operator type.
+        elements: How many of its values differ, over the samples that were looked at.
+        of: How many there are.
+    """
+
+    node: NodeName
+    op: str
+    elements: int
+    of: int
+
+
+class FileRun(Record):
+    """How the written file does where ONNX Runtime runs it as it is, without emulated rounding.
+
+    Attributes:
+        runner: Name and version of what ran it.
+        not_run: Why it was not run; empty where it was.
+        passed: Whether the outputs are acceptable; None where it was not run.
+        outputs: Error measures by output name.
+        metric: The task metric, where one was given.
+        flips: Decisions that differ from the emulation, where the outputs are not acceptable.
+    """
+
+    runner: str
+    not_run: str = ""
+    passed: bool | None = None
+    outputs: dict[str, OutputError]
+    metric: MetricResult | None = None
+    flips: tuple[Flip, ...] = ()
+
+
 class Verdict(Record):
     """Pass or fail, on which samples, at which level. Only `level == "engine"` is proof.
 
@@ -148,6 +184,7 @@ class Verdict(Record):
         failed_runs: Samples that the candidate could not be run on.
         reasons: Why it failed, one sentence each; empty where it passed.
         hints: Remarks about the criterion or the data.
+        as_file: How the file does as ONNX Runtime runs it; None where nobody asked.
         batch: How batches of the samples did, where they can be put together.
         axes: The model's dynamic axes, and at which sizes they were judged.
         failure_bound: What the samples show of all inputs; None where nothing was judged, where the
@@ -166,6 +203,7 @@ class Verdict(Record):
     failed_runs: tuple[FailedRun, ...] = ()
     reasons: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
+    as_file: FileRun | None = None
     batch: JudgedBatch | None = None
     axes: tuple[DynamicAxis, ...] = ()
     failure_bound: FailureBound | None = None

@@ -1,10 +1,10 @@
-"""What a report says of the inside of a mixed model."""
+"""What a report says of how a mixed model holds: inside, and as ONNX Runtime runs its file."""
 
 from collections.abc import Iterator
 
-from halfwise.records import Verdict
+from halfwise.records import FileRun, Verdict
 from halfwise.render.parts import Lines
-from halfwise.render.wording import count, shorten
+from halfwise.render.wording import count, number, shorten
 
 
 def inside(verdict: Verdict) -> Lines | None:
@@ -36,3 +36,23 @@ def non_finite(verdict: Verdict) -> Iterator[str]:
             f"{who} no harm, with larger inputs neither: what reads them has a finite limit there, "
             "and FP32 is at it."
         )
+
+
+def file_lines(verdict: Verdict) -> Iterator[str]:
+    """Yield how the file does as ONNX Runtime runs it, beside the emulation."""
+    run = verdict.as_file
+    if run is None:
+        return
+    if run.passed is None:
+        yield f"Not run as a file: {run.not_run}"
+        return
+    yield (
+        "As ONNX Runtime runs the file, without rounding value by value: "
+        f"{_figure(run)}; emulated: {_figure(verdict)}."
+    )
+
+
+def _figure(side: Verdict | FileRun) -> str:
+    if side.metric is not None:
+        return f"{side.metric.name} {number(side.metric.candidate)}"
+    return f"rel max {number(max((o.rel_max for o in side.outputs.values()), default=0.0))}"

@@ -18,7 +18,7 @@ from halfwise.records import (
 from halfwise.render.allowed import allowed
 from halfwise.render.bound import bound_part
 from halfwise.render.engines import engine_parts
-from halfwise.render.inside import inside, non_finite
+from halfwise.render.inside import file_lines, inside, non_finite
 from halfwise.render.kept import followed_lines, kept_table
 from halfwise.render.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.render.pieces import given_parts
@@ -235,7 +235,7 @@ def _figures(run: Run) -> Lines:
         lines.append(_minimality(run, run.plan))
     if run.worth is not None:
         lines.append(cost_line(run.worth))
-    lines += size_lines(run.verdict)
+    lines += [*size_lines(run.verdict), *file_lines(run.verdict)]
     cost = run.cost
     trials = f"{count(cost.evaluations, 'evaluation')} in " if run.plan is not None else ""
     stages = sorted(cost.stage_seconds.items(), key=lambda item: -item[1])
