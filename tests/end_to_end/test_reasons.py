@@ -129,3 +129,10 @@ def test_a_mask_that_becomes_infinite_is_not_told_as_the_cause(fix):
     assert "the first that may do harm enlarge_out (from node enlarge)" in words(ended)
     assert "of them do no harm" in words(ended) or "of them does no harm" in words(ended)
     assert ended.kept == {"enlarge", "reduce"}
+
+
+def test_a_rule_that_breaks_the_outputs_is_named_in_place_of_the_tolerance(fix):
+    ended = fix(models.conv_chain(), "--lower", "conv_b")
+    assert ended.code == 10
+    assert ended.record["next_step"][0].startswith("Leave --lower out: it decides about 1 node.")
+    assert "tolerance fits" not in words(ended)

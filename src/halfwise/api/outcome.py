@@ -2,6 +2,7 @@
 
 import platform
 import resource
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -233,7 +234,7 @@ def _next_step(
 ) -> tuple[str, ...]:
     lower = () if engines is None else lower_next(engines, case)
     if not verdict.passed:
-        return (*lower, *_after_failure(verdict, case, fixed.search.exhausted, engines))
+        return (*lower, *_after_failure(verdict, case, fixed, engines))
     if verdict.level == "engine":
         return (*delivered_next(out), *lower)
     return (
@@ -244,19 +245,39 @@ def _next_step(
 
 
 def _after_failure(
-    verdict: Verdict, case: Case, exhausted: bool, engines: Engines | None
+    verdict: Verdict, case: Case, fixed: Fixed, engines: Engines | None
 ) -> tuple[str, ...]:
-    lines = []
-    if exhausted:
+    lines = list(_rules_in_the_way(verdict, fixed))
+    if fixed.search.exhausted:
         lines.append("Give the search more time: --time-budget SECONDS.")
     if not verdict.unseen:
         lines.append("Give more samples, or a second set with --heldout DATA.")
     if not case.real:
         lines.append("Give real inputs; --allow-random accepts a verdict without.")
-    if engines is None or any(tried.ran for tried in engines.rungs):
+    ran = engines is None or any(tried.ran for tried in engines.rungs)
+    if ran and _is_out_of_tolerance(verdict):
         lines.append(
             "Check that the tolerance fits the task: --rel-max, --snr-db, or a task metric with "
             "--metric."
         )
     lines.append("The best model found and the reasons are in the run folder.")
     return tuple(lines)
+
+
+def _rules_in_the_way(verdict: Verdict, fixed: Fixed) -> Iterator[str]:
+    """Yield which of the user's rules decided about a plan whose outputs fail."""
+    if not (_is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())):
+        return
+    if fixed.planner.settings.keep_above is not None:
+        yield "Leave --keep-above out: it searches nothing, and looks at no output."
+    if fixed.plan.lowered:
+        yield f"Leave --lower out: it decides about {count(len(fixed.plan.lowered), 'node')}."
+
+
+def _is_out_of_tolerance(verdict: Verdict) -> bool:
+    """Return whether another tolerance might accept the outputs: NaN that FP32 lacks none does."""
+    if any(o.nonfinite for o in verdict.outputs.values()):
+        return False
+    if verdict.metric is not None:
+        return not verdict.metric.passed
+    return not all(o.passed for o in verdict.outputs.values())

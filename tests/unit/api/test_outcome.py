@@ -65,7 +65,9 @@ def test_the_command_works_in_a_shell(fixed, tmp_path):
 
 def test_a_failure_says_what_to_do_instead(fixed, tmp_path):
     case, request, found = fixed
-    failed = runs.verdict(passed=False, unseen=False, reasons=("far off",))
+    failed = runs.verdict(
+        passed=False, unseen=False, reasons=("far off",), outputs={"y": runs.BROKEN}
+    )
     from_failure = fix_run(
         case, request, _with(found, verdict=failed), 1.0, (), tmp_path / "run"
     ).next_step
@@ -78,9 +80,27 @@ def test_a_failure_says_what_to_do_instead(fixed, tmp_path):
     assert any("--time-budget" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("outputs", "fits"),
+    [
+        ({"y": runs.BROKEN}, True),
+        ({"y": runs.output_error()}, False),
+        ({"y": runs.output_error(nonfinite=3, passed=False)}, False),
+    ],
+)
+def test_the_tolerance_is_doubted_only_where_another_might_do(fixed, tmp_path, outputs, fits):
+    """None accepts NaN that FP32 lacks."""
+    case, request, found = fixed
+    found = _with(found, verdict=runs.verdict(passed=False, reasons=("it fails",), outputs=outputs))
+    lines = fix_run(case, request, found, 1.0, (), tmp_path / "run").next_step
+    assert any("tolerance fits" in line for line in lines) is fits
+
+
 def test_a_failure_in_engines_names_the_option_for_more_builds(fixed, tmp_path):
     case, request, found = fixed
-    failed = runs.verdict(passed=False, level="engine", reasons=("far off",))
+    failed = runs.verdict(
+        passed=False, level="engine", reasons=("far off",), outputs={"y": runs.BROKEN}
+    )
     found, out = _with(found, verdict=failed), tmp_path / "run"
     low = RungTried(rung="fp16", end="tolerance", plans=2, builds=2, built=2, ran=2)
     off = engines().model_copy(update={"rungs": (low,)})
