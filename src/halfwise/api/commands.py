@@ -268,9 +268,7 @@ def _refuse_without_emulation(request: Request, runner: str | None) -> None:
 def _judging(
     candidate: Model, case: Case, request: Request, watcher: Watcher, runner: str | None
 ) -> tuple[Case, Callable[[Sequence[Outputs], frozenset[TensorName]], Verdict]]:
-    """Load the candidate; return what judges it by the reference's outputs and non-finite tensors.
-
-    With it comes the case on the outputs that the candidate has.
+    """Load the candidate; return the case on its outputs, and what judges it by the reference's.
 
     It is loaded first, since running the reference may take minutes.
     """

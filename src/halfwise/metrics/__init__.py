@@ -4,12 +4,14 @@
 - `measures`: error measures over samples, for the verdict (`OutputMeasure`) and the search
   (`Excess`).
 - `relative`: the largest error over the largest magnitude, for what should be the same.
-- `task`: built-in task metrics such as top1; `drops`: how far they may fall by default.
+- `task`: built-in task metrics such as top1; `drops`: how far they may fall by default;
+  `direction`: which way they move.
 - `hints`: remarks where the default tolerance asks the wrong question.
 
 All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
 
+from halfwise.metrics.direction import rises, usual
 from halfwise.metrics.drops import DefaultDrop, default_drop
 from halfwise.metrics.hints import criterion_hints, fitting_metric
 from halfwise.metrics.measures import (
@@ -24,7 +26,7 @@ from halfwise.metrics.measures import (
     totals,
 )
 from halfwise.metrics.relative import finite_relative_rms, relative_error
-from halfwise.metrics.task import BUILT_IN, Metric, metric_loss, resolve, rises, usual
+from halfwise.metrics.task import BUILT_IN, Metric, metric_loss, resolve
 
 __all__ = [
     "BUILT_IN",

@@ -35,20 +35,6 @@ def metric_loss(
     return own - metric(references, candidates, labels)
 
 
-_ERRORS = ("epe",)
-"""Metrics that give minus an error, so that higher is better."""
-
-
-def rises(name: str) -> bool:
-    """Return whether what a metric's field calls by that name rises as outputs get worse."""
-    return name in _ERRORS
-
-
-def usual(name: str, value: float) -> float:
-    """Return a metric's value as its field writes it: of one that `rises`, minus the value."""
-    return 0.0 - value if rises(name) else value
-
-
 _CLASS_OUTPUTS = ("logits", "prob", "score", "output")
 _OWN_METRIC = "Write a metric of your own and give it as --metric file.py:function."
 

@@ -2,14 +2,13 @@
 
 from typing import Literal
 
+from halfwise.backends.tensorrt.versions import FIRST_BF16
 from halfwise.errors import UsageError
 from halfwise.formats import BF16, Format
-from halfwise.records import Typing, WorkerInfo
+from halfwise.records import Typing, WorkerInfo, version_of
 
 LowFormat = Literal["fp16", "bf16"]
 
-_FIRST_WITH_BF16 = 9
-"""Major version of the first TensorRT that has BF16."""
 _BF16_CAPABILITY = 8.0
 
 
@@ -31,7 +30,7 @@ def regime(worker: WorkerInfo, wanted: Typing | None, fmt: Format) -> Typing:
             f"Use --typing {worker.typing[0]}, or another worker.",
         )
     if fmt == BF16:
-        if int((worker.tensorrt or "0").split(".")[0]) < _FIRST_WITH_BF16:
+        if version_of(worker.tensorrt or "0") < FIRST_BF16:
             raise UsageError(f"{version} has no BF16.", "Use --to fp16, or TensorRT 9 or later.")
         if float(worker.compute_capability or _BF16_CAPABILITY) < _BF16_CAPABILITY:
             raise UsageError(

@@ -35,7 +35,7 @@ CRASHES = (
         CRASH,
         "error",
         rf"{_SHELL}(?P<how>Floating point exception|Illegal instruction|Bus error)\b"
-        r"|^(?P<other>[\w ]+) \(core dumped\)",
+        r"|^(?P<other>[\w/ ]+) \(core dumped\)",
         "The process crashed ({how}{other}).",
         _TRY,
         f"{ISSUES}3162",
