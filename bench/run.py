@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import (
     agreement,
+    coverage,
     cuda,
     demo,
     divergence,
@@ -40,6 +41,7 @@ from bench import (
     scale,
     search_cost,
     vit_b,
+    worth,
 )
 from bench.figures import Figure, Result, equal, table
 from bench.runs import MODELS_VARIABLE, CommandFailed, Workbench, models_folder
@@ -70,6 +72,8 @@ BENCHES: Mapping[str, Measure] = {
     "export_torch": export_torch.measure,
     "preprocessing": preprocessing.measure,
     "noise": noise.measure,
+    "coverage": coverage.measure,
+    "worth": worth.measure,
     "cuda": cuda.measure,
     "peers": peers.measure,
 }
