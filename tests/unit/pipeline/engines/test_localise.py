@@ -15,10 +15,12 @@ SAMPLE = {"x": np.linspace(1, 2, 8, dtype=np.float32)}
 ONE = Samples(("sample",), lambda _: SAMPLE)
 
 
-def chain(*, wrong: int | None = None, factor: float = 1.5) -> Network:
+def chain(*, wrong: int | None = None, factor: float = 1.5, broken: int | None = None) -> Network:
     s = Sketch()
-    x = s.input("x", [8])
+    x = s.input("x", [8] if broken is None else ["n"])
     for i in range(LENGTH):
+        if i == broken:
+            x = s.op("Reshape", x, [3, 3], name="broken")
         x = s.op("Add", x, factor if i == wrong else 0.0, name=f"add{i}")
     return s.network(x)
 
@@ -88,3 +90,9 @@ def test_marks_that_make_the_engine_right_leave_what_is_known():
     assert departure is not None
     assert "add20" in departure.nodes
     assert departure.builds == 2
+
+
+def test_an_emulation_that_cannot_be_run_to_the_end_serves_as_far_as_it_comes():
+    wrong = chain(wrong=11)
+    assert "add11" in found(wrong, emulation=chain(broken=24)).nodes
+    assert found(chain(wrong=30), emulation=chain(broken=24)) is None
