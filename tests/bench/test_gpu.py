@@ -7,6 +7,7 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 from onnx import numpy_helper
 
 from bench.figures import reported
-from bench.gpu import engines, models
+from bench.gpu import basic_pitch, engines, models
 from bench.gpu.figures import measure
 from bench.gpu.jobs import JOBS, Host
 from bench.gpu.pipe import Pipe, Refused, shape_profile
@@ -252,6 +253,37 @@ def test_latencies_are_compared_by_how_engines_were_built() -> None:
     assert "32×3" in found["m: median latency of fp32 (ms)"].note
     nothing_kept = {f.what: f for f in engines.latencies("m", told(keep=()))}
     assert nothing_kept["m: latency of mixed / fp16"].measured == 1.0
+
+
+def test_the_delivered_engine_is_compared_with_tf32_of_the_same_run() -> None:
+    found = told(keep=())
+    rungs = dict(enumerate(("fp32", "fp16", "fp16", "tf32")))
+    rows = tuple(r.model_copy(update={"rung": rungs[i]}) for i, r in enumerate(found.results))
+    tf32 = found.model_copy(
+        update={"results": rows, "delivered": rows[-1].build.engine, "rung": "tf32"}
+    )
+    outputs = {"y": SimpleNamespace(rel_max=0.0075)}
+    run: Any = SimpleNamespace(engines=tf32, verdict=SimpleNamespace(outputs=outputs))
+    figures = {f.what: f for f in engines.against_tf32("m", run)}
+    assert figures["m: rung"].measured == "tf32"
+    assert figures["m: latency of the delivered engine / TF32"].measured == 1.0
+    assert figures["m: latency of the delivered engine / TF32"].reached
+    assert figures["m: largest error over the largest value"].measured == 0.0075
+    slow = tf32.model_copy(update={"delivered": rows[0].build.engine, "results": rows[:3]})
+    run.engines = slow
+    assert not list(engines.against_tf32("m", run))[-1].reached
+
+
+def test_windows_of_audio_are_whole_and_do_not_overlap() -> None:
+    sound = np.arange(basic_pitch.WINDOW + 3, dtype=np.float32)
+    first, last = basic_pitch.windows(sound)
+    assert first.shape == last.shape == (basic_pitch.WINDOW, 1)
+    assert (first[:, 0] == sound[: basic_pitch.WINDOW]).all()
+    assert not last[3:].any()
+    made = basic_pitch.music(0)
+    assert made.dtype == np.float32
+    assert np.abs(made).max() == np.float32(0.7)
+    assert (made != basic_pitch.music(1)).any()
 
 
 def test_rounds_are_json_even_where_errors_are_infinite() -> None:
