@@ -67,6 +67,7 @@ GIVEN = {
     "--trt-worker": "orin",
     "--builds": 1,
     "--max-builds": 9,
+    "--prefer": "memory",
     "--typing": "weak",
     "--workspace": "4G",
     "--optimization-level": 0,

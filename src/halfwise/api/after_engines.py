@@ -70,6 +70,8 @@ def lower_next(engines: Engines, case: Case) -> tuple[str, ...]:
         )
     if {"no-engine", "not-run", "kernel"} & set(kinds):
         lines.append(f"For an {name} engine, try {_OTHER_BUILDS}.")
+    if "kernel" in kinds:
+        lines.append("Where kernels may sum in FP16, --accumulate fp16 emulates that.")
     if {"no-effect", "unknown", "ignored"} & set(kinds) or not kinds:
         lines.append("Let the search for a plan use more builds: --max-builds N.")
     return tuple(lines)

@@ -51,6 +51,7 @@ def test_options_reach_those_who_need_them():
             "build_timeout": 60.0,
             "run_timeout": 5,
             "tf32": True,
+            "prefer": "exact",
             "resume": True,
         }
     )
@@ -59,6 +60,7 @@ def test_options_reach_those_who_need_them():
         timing_cache=Path("t.cache"),
         workspace_bytes=2 << 30,
         optimization_level=0,
+        prefer="exact",
         tactic_sources=("CUBLAS", "CUDNN"),
         plugins=("p.so",),
         builds=1,
@@ -96,6 +98,7 @@ def test_every_option_needs_a_target(name):
         ("typing", "loose"),
         ("builds", 0),
         ("max_builds", float("nan")),
+        ("prefer", "size"),
         ("optimization_level", 6),
         ("build_timeout", float("inf")),
         ("run_timeout", -1),
