@@ -30,6 +30,8 @@ def kept_table(run: Run) -> Table | None:
     if left_out:
         rows.append((f"and {left_out} more", "see run.json", ""))
     title = f"Kept in FP32: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
+    if run.search is not None and run.search.tolerance_factor != 1:
+        title += f"; the limit is {run.search.tolerance_factor:g} of what is allowed"
     columns = (Column("node"), Column("why"), Column("without it", "right"))
     return Table(title, columns, tuple(rows))
 

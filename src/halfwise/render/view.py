@@ -1,7 +1,7 @@
 """Turn the record of a run into the words and figures of a report."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from halfwise.metrics import rises, usual
 from halfwise.records import (
@@ -112,7 +112,7 @@ def _trouble(run: Run) -> Lines | None:
     wrong = tuple(_wrong(run.baseline))
     if not wrong:
         return Lines(title, ("Nothing: the outputs are within what is allowed.",))
-    causes = (*non_finite(run.baseline), *_causes(run.plan.keep), *_repairs(run))
+    causes = (*non_finite(run.baseline), *_causes(run), *_repairs(run))
     return Lines(title, wrong + causes)
 
 
@@ -152,16 +152,19 @@ def _wrong(verdict: Verdict) -> Iterator[str]:
         yield f"{len(wrong)} of {total} out of tolerance: {listed(wrong)}."
 
 
-def _causes(keep: Sequence[KeptNode]) -> Iterator[str]:
-    """Yield a line per kind of cause, that of most nodes first."""
+def _causes(run: Run) -> Iterator[str]:
+    """Yield a line per kind of cause, that of most nodes first; what is only possible says so."""
+    assert run.plan is not None
+    certain = {g.kind for g in run.guards if g.severity >= 1}
     kinds: dict[GuardKind, Counter[str]] = {}
-    for kept in keep:
+    for kept in run.plan.keep:
         if kept.guard is not None:
             kinds.setdefault(kept.guard, Counter())[shorten(kept.op, 20)] += 1
     for kind, ops in sorted(kinds.items(), key=lambda item: -item[1].total()):
         most = ", ".join(f"{quantity} {op}" for op, quantity in ops.most_common(4))
         more = " and others" if len(ops) > 4 else ""
-        yield f"Cause: {CAUSES[kind]}, at {count(ops.total(), 'node')} ({most}{more})."
+        word = "Cause" if kind in certain else "Suspected cause"
+        yield f"{word}: {CAUSES[kind]}, at {count(ops.total(), 'node')} ({most}{more})."
 
 
 def _repairs(run: Run) -> Iterator[str]:

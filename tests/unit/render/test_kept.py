@@ -11,7 +11,9 @@ INF = float("inf")
 def test_many_kept_nodes_are_grouped():
     table = kept_table(run())
     assert table is not None
-    assert table.title == "Kept in FP32: 52 of 258 compute nodes"
+    assert table.title == (
+        "Kept in FP32: 52 of 258 compute nodes; the limit is 0.8 of what is allowed"
+    )
     assert [c.title for c in table.columns] == ["node", "why", "without it"]
     assert table.rows[0] == (
         "13 × Pow: /blocks.{0–5}/norm1/Pow, /blocks.{0–5}/norm2/Pow, /norm/Pow",

@@ -106,6 +106,13 @@ def test_what_was_wrong_merges_causes_and_tells_each_fix_once():
     )
 
 
+def test_a_cause_that_is_only_possible_is_suspected():
+    mild = guard("/a", "mask", severity=0.7)
+    made = run(plan=plan((kept("/a", guard="mask"),)), guards=(mild,))
+    lines = part(report(made), "What was wrong").lines
+    assert "Suspected cause: mask values beyond the range, at 1 node (1 Pow)." in lines
+
+
 def test_nothing_kept():
     made = run(plan=plan((), casts=0), baseline=verdict())
     shown = report(made)

@@ -85,7 +85,7 @@ def _is_copy(evidence: Evidence, producer: ir.Node, limit: float) -> bool:
 def _message(evidence: Evidence, subject: str, seen: Observation) -> str:
     where = evidence.where(seen.worst_sample)
     if seen.absmax < evidence.fmt.overflow_threshold:
-        times = number(evidence.fmt.max / seen.absmax)
+        times = f"{evidence.fmt.max / seen.absmax:.3g}"
         return (
             f"{subject} reaches {number(seen.absmax)}{where}; {evidence.edge} is {times} times that"
         )
