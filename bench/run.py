@@ -25,6 +25,7 @@ from bench import (
     demo,
     divergence,
     engine_faults,
+    expected,
     export_torch,
     fuzz,
     intake,
@@ -74,6 +75,7 @@ BENCHES: Mapping[str, Measure] = {
     "noise": noise.measure,
     "coverage": coverage.measure,
     "worth": worth.measure,
+    "expected": expected.measure,
     "cuda": cuda.measure,
     "peers": peers.measure,
 }

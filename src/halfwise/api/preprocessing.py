@@ -153,7 +153,7 @@ def _refuse_existing(path: Path) -> None:
 def _write_code(path: Path, compared: Sequence[InputComparison]) -> None:
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(code_of(compared))
+            file.write(code_of({each.name: each.code for each in compared}))
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written ({error.strerror}), expected a place for the code.",

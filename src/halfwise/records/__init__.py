@@ -86,7 +86,9 @@ from halfwise.records.preprocessing import (
     DifferenceKind,
     InputComparison,
     InputDifference,
+    InputTrials,
     PreprocessingReport,
+    TriedInputs,
 )
 from halfwise.records.recipe import Constraint, Recipe, version_of
 from halfwise.records.record import (
@@ -145,6 +147,7 @@ __all__ = [
     "InnerObservation",
     "InputComparison",
     "InputDifference",
+    "InputTrials",
     "Inspection",
     "IntermediateNonfinite",
     "JudgedBatch",
@@ -197,6 +200,7 @@ __all__ = [
     "Sign",
     "TensorName",
     "TensorStatus",
+    "TriedInputs",
     "Typing",
     "Unsupported",
     "Verdict",

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from halfwise.records.frozen import FrozenSize
+from halfwise.records.preprocessing import InputTrials
 from halfwise.records.record import NodeName, Record, Severity
 
 RungName = Literal["harness", "export", "model", "fp32", "tf32", "precision", "kernels"]
@@ -35,6 +36,7 @@ class Rung(Record):
         evidence: What that rests on.
         advice: What to do, one sentence each.
         overflows: Whether nodes at fault are certain to leave the low format's range.
+        inputs: What was tried on the inputs, where the outputs are not the framework's.
         frozen: The size of the export that the model insists on; None where that is not it.
     """
 
@@ -48,3 +50,4 @@ class Rung(Record):
     advice: tuple[str, ...] = ()
     overflows: bool = False
     frozen: FrozenSize | None = None
+    inputs: InputTrials | None = None

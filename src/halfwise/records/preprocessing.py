@@ -123,3 +123,45 @@ class PreprocessingReport(Record):
     def same(self) -> bool:
         """Whether the model sees the same: nothing differs but how arrays are stored."""
         return all(d.severity == "info" for each in self.inputs for d in each.differences)
+
+
+class TriedInputs(Record):
+    """A change of the inputs that was tried, to see whether the framework had it.
+
+    Attributes:
+        differences: What the framework's inputs (B) would do differently from the samples (A).
+        error: Largest RMS error of an output on a sample, relative to the RMS of that output over
+            all samples.
+    """
+
+    differences: tuple[InputDifference, ...]
+    error: float
+
+
+class InputTrials(Record):
+    """Changes of the inputs that were tried where the outputs are not those of the framework.
+
+    Attributes:
+        planned: How many there are.
+        tried: How many of them were run: fewer where the time was up.
+        kinds: The kinds of differences that they have, as far as they were run.
+        limit: The error up to which outputs match.
+        before: The error without a change, as in `TriedInputs`.
+        best: The one with which all outputs of all samples match; where there is none, the one that
+            came closest on the one sample that all were tried on. None where none came close to it.
+        matches: Whether with `best` all match, on enough numbers to tell it from chance.
+        also: How many others match too.
+        shown_by: Samples whose outputs were beyond the limit before, and match.
+        numbers: How many independent numbers of outputs became right.
+    """
+
+    planned: int
+    tried: int
+    kinds: tuple[DifferenceKind, ...]
+    limit: float
+    before: float
+    best: TriedInputs | None
+    matches: bool
+    also: int = 0
+    shown_by: int = 0
+    numbers: int = 0

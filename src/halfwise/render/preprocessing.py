@@ -1,12 +1,14 @@
-"""Turn a comparison of two preprocessing pipelines into a report."""
+"""Turn a comparison of two preprocessing pipelines into a report; trials of one, into words."""
 
 from collections.abc import Iterator, Mapping
 
 from halfwise.records import (
     InputComparison,
     InputDifference,
+    InputTrials,
     OutputError,
     PreprocessingReport,
+    Sign,
 )
 from halfwise.render.parts import Column, Lines, Report, Table
 from halfwise.render.wording import count, number, sentence, shorten
@@ -28,6 +30,75 @@ def compared(report: PreprocessingReport) -> Report:
         parts.append(Lines("Notes", tuple(sentence(note) for note in report.notes)))
     about = f"A: {sentence(report.a)} · B: {sentence(report.b)}"
     return Report(_title(report), report.same, about, tuple(parts))
+
+
+def change_cause(trials: InputTrials, samples: int) -> str:
+    """Return what the framework's inputs were, and how that is known.
+
+    Args:
+        trials: With a change that matches.
+        samples: How many samples there are.
+    """
+    assert trials.best is not None
+    what = " ".join(each.sentence for each in trials.best.differences)
+    return (
+        f"The framework had other inputs. With A of --inputs and B of the framework: {what} On A "
+        f"changed like this, ONNX Runtime gives what the framework gave on "
+        f"{count(samples, 'sample')}: an error of {number(trials.best.error)}, and "
+        f"{number(trials.before)} without (relative RMS)."
+    )
+
+
+def change_signs(trials: InputTrials, samples: int) -> list[Sign]:
+    """Return the evidence for a change that matches, and what makes it weak."""
+    assert trials.best is not None
+    signs = [
+        Sign(
+            severity=d.severity,
+            text=f"{d.kind}: A {d.a}, B {d.b}{f'; {d.evidence}' * bool(d.evidence)}.",
+        )
+        for d in trials.best.differences
+    ]
+    signs.append(
+        Sign(
+            severity="info",
+            text=f"{trials.tried} changes were tried; outputs that were wrong became right on "
+            f"{trials.shown_by} of {count(samples, 'sample')}, at least "
+            f"{count(trials.numbers, 'independent number')}.",
+        )
+    )
+    if trials.also:
+        signs.append(
+            Sign(
+                severity="warning",
+                text=f"{count(trials.also, 'other change')} of the inputs would do as well: "
+                "these outputs do not tell them apart.",
+            )
+        )
+    return signs
+
+
+def no_change(trials: InputTrials) -> str:
+    """Return that no change of the inputs explains the outputs, and how close the best came."""
+    left = trials.planned - trials.tried
+    text = f"{count(trials.tried, 'change')} of the inputs ({', '.join(trials.kinds)}) "
+    text += f"{'were' if trials.tried != 1 else 'was'} tried"
+    text += f", {left} more not for want of time" if left else ""
+    text += "; with none of them ONNX Runtime gives what the framework gave"
+    if trials.best is None:
+        return f"{text}."
+    what = " ".join(each.sentence for each in trials.best.differences)
+    if trials.best.error <= trials.limit:
+        return (
+            f"{count(trials.tried, 'change')} of the inputs were tried. With one of them ONNX "
+            f"Runtime gives what the framework gave, which may be chance: only "
+            f"{count(trials.numbers, 'independent number')} became right. Give more samples to "
+            f"know. {what}"
+        )
+    return (
+        f"{text}. The closest comes to an error of {number(trials.best.error)} on one sample "
+        f"({number(trials.before)} without, {number(trials.limit)} allowed): {what}"
+    )
 
 
 def _title(report: PreprocessingReport) -> str:

@@ -3,11 +3,13 @@ from typing import Any
 from halfwise.records import (
     InputComparison,
     InputDifference,
+    InputTrials,
     OutputError,
     PreprocessingReport,
     Side,
+    TriedInputs,
 )
-from halfwise.render.preprocessing import compared
+from halfwise.render.preprocessing import change_cause, change_signs, compared, no_change
 
 SIDE = Side(minimum=0, maximum=1, mean=0.5, deviation=0.1)
 CHANNELS = InputDifference(
@@ -111,3 +113,42 @@ def test_pipelines_and_outputs_and_notes():
 def test_names_cannot_repaint_the_terminal():
     shown = shown_of(report(comparison(name="\x1b[2Jx", name_b="\x1b[2Jx"), a="\x1b"))
     assert "\x1b" not in shown.parts[0].title + shown.about
+
+
+def trials(**changed):
+    values = {
+        "planned": 90,
+        "tried": 3,
+        "kinds": ("channels", "scale"),
+        "limit": 1e-3,
+        "before": 0.2,
+        "best": TriedInputs(differences=(CHANNELS,), error=2e-7),
+        "matches": True,
+        "shown_by": 4,
+        "numbers": 12,
+    }
+    return InputTrials.model_validate(values | changed)
+
+
+def test_a_change_that_matches():
+    assert change_cause(trials(), 4) == (
+        "The framework had other inputs. With A of --inputs and B of the framework: B has the "
+        "channels in reverse order. On A changed like this, ONNX Runtime gives what the framework "
+        "gave on 4 samples: an error of 2e−7, and 0.2 without (relative RMS)."
+    )
+    first, second = change_signs(trials(), 4)
+    assert (first.severity, first.text) == (
+        "error", "channels: A 0, 1, 2, B 2, 1, 0; measured.",
+    )  # fmt: skip
+    assert "right on 4 of 4 samples, at least 12 independent numbers" in second.text
+    assert change_signs(trials(also=2), 4)[-1].severity == "warning"
+
+
+def test_no_change_that_matches():
+    far = TriedInputs(differences=(CHANNELS,), error=0.1)
+    text = no_change(trials(matches=False, tried=90, best=far))
+    assert text.startswith("90 changes of the inputs (channels, scale) were tried; with none")
+    assert "an error of 0.1 on one sample (0.2 without, 0.001 allowed): B has the channels" in text
+    assert "87 more not for want of time" in no_change(trials(matches=False, best=None))
+    few = no_change(trials(matches=False, numbers=1))
+    assert "may be chance: only 1 independent number became right" in few

@@ -7,9 +7,9 @@ from halfwise.graph.unchecked import read_unchecked
 from halfwise.pipeline.comparing import reference
 from halfwise.pipeline.diagnosing.subject import Subject, signs_of, skipped
 from halfwise.records import Comparison, Finding, Rung, Severity, Sign
+from halfwise.render.preprocessing import no_change
 from halfwise.render.wording import count, listed
 from halfwise.stages.compare import RecordedSide, Walk, compared
-from halfwise.stages.judge import judge_outputs
 from halfwise.stages.lint import lint
 
 
@@ -23,19 +23,9 @@ def exported(subject: Subject) -> Rung:
             "Give its outputs on these inputs, or the PyTorch module: --expected outputs.npz, or "
             "--expected file.py:factory.",
         )
-    outputs = [str(v.name) for v in subject.case.network.graph.outputs]
-    given = [{n: e[n] for n in outputs if n in e} for e in subject.expected]
-    if not given[0]:
+    verdict = subject.against_framework
+    if verdict is None:
         return skipped(2, "export", "What the framework gave holds no output of the model.")
-    wanted = [{n: r[n] for n in given[0]} for r in subject.references]
-    verdict = judge_outputs(
-        wanted,
-        subject.samples,
-        given,
-        subject.same_function,
-        subject.case.metric,
-        level="recorded",
-    ).verdict
     found = None if verdict.passed else _located(subject)
     return Rung(
         rung=2,
@@ -46,9 +36,14 @@ def exported(subject: Subject) -> Rung:
         if verdict.passed
         else f"The ONNX file does not compute what the framework did: {verdict.reasons[0]}.",
         nodes=() if found is None else found.first,
-        evidence=tuple(signs_of(verdict, "ONNX Runtime against the framework")),
+        evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *_tried(subject)),
         advice=() if found is None else _advice(found, subject),
+        inputs=subject.tried,
     )
+
+
+def _tried(subject: Subject) -> list[Sign]:
+    return [] if subject.tried is None else [Sign(severity="info", text=no_change(subject.tried))]
 
 
 def healthy(subject: Subject) -> Rung:

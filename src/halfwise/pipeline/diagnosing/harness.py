@@ -6,11 +6,13 @@ from typing import Literal
 import numpy as np
 
 from halfwise.errors import RunFailed
-from halfwise.pipeline.diagnosing.pipelines import pipelines
+from halfwise.pipeline.diagnosing.changed import CODE_FILE, changed_inputs
+from halfwise.pipeline.diagnosing.pipelines import MAKE_ALIKE, pipelines
 from halfwise.pipeline.diagnosing.subject import Subject
-from halfwise.records import FrozenSize, Rung, Sign
+from halfwise.records import FrozenSize, InputTrials, Rung, Sign
 from halfwise.render.frozen import frozen_advice, frozen_cause
 from halfwise.render.made_up import not_real
+from halfwise.render.preprocessing import change_cause, change_signs
 from halfwise.render.wording import count, number
 from halfwise.stages.frozen import frozen_size
 
@@ -34,6 +36,10 @@ def harness(subject: Subject) -> Rung:
         differing, advice = pipelines(subject, subject.others)
         signs += differing
     errors = [sign for sign in signs if sign.severity == "error"]
+    if not errors:
+        subject.tried = changed_inputs(subject)
+        if subject.tried is not None and subject.tried.matches:
+            return _changed(subject.tried, signs, len(subject.samples))
     return Rung(
         rung=1,
         name="harness",
@@ -44,6 +50,23 @@ def harness(subject: Subject) -> Rung:
         else f"{count(len(subject.samples), 'sample')} fit the model.",
         evidence=tuple(signs),
         advice=advice if errors else (),
+    )
+
+
+def _changed(trials: InputTrials, signs: list[Sign], samples: int) -> Rung:
+    return Rung(
+        rung=1,
+        name="harness",
+        passed=False,
+        how="measured",
+        cause=change_cause(trials, samples),
+        evidence=(*change_signs(trials, samples), *signs),
+        advice=(
+            MAKE_ALIKE,
+            f"{CODE_FILE} in the run folder makes B of A. Which of both is meant, the training "
+            "tells.",
+        ),
+        inputs=trials,
     )
 
 

@@ -14,6 +14,10 @@ CODE_FILE = "a_to_b.py"
 _SAME = 1e-6
 """Relative RMS difference of inputs below which two pipelines agree: FP32 arithmetic in another
 order comes to less."""
+MAKE_ALIKE = (
+    "Make both pipelines do the same (channel order, scale, mean, resize, padding) before anything "
+    "else: no precision repairs it."
+)
 _NAMES = "with A of --inputs and B of --inputs-b"
 
 
@@ -45,7 +49,9 @@ def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[str,
         signs.append(Sign(severity="error", text=f"{text} {_NAMES[0].upper()}{_NAMES[1:]}: {what}"))
         signs += _differences(found)
     if any(each.code for each in named):
-        (subject.folder / CODE_FILE).write_text(code_of(named), encoding="utf-8")
+        (subject.folder / CODE_FILE).write_text(
+            code_of({each.name: each.code for each in named}), encoding="utf-8"
+        )
     return signs, tuple(_advice(named))
 
 
@@ -71,10 +77,7 @@ def _differences(found: InputComparison) -> Iterator[Sign]:
 
 
 def _advice(named: list[InputComparison]) -> Iterator[str]:
-    yield (
-        "Make both pipelines do the same (channel order, scale, mean, resize, padding) before "
-        "anything else: no precision repairs it."
-    )
+    yield MAKE_ALIKE
     coded = [each for each in named if each.code]
     if coded:
         left = max(each.residual_max for each in coded)

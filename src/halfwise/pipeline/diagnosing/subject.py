@@ -14,8 +14,9 @@ from halfwise.metrics import Outputs
 from halfwise.pipeline.comparing import EngineMaker
 from halfwise.pipeline.engines.measure import FP32_SNR_DB
 from halfwise.progress import Watcher
-from halfwise.records import Criterion, Rung, RungName, Sign, Verdict
+from halfwise.records import Criterion, InputTrials, Rung, RungName, Sign, Verdict
 from halfwise.render.wording import number
+from halfwise.stages.judge import judge_outputs
 
 
 @dataclass
@@ -31,6 +32,7 @@ class Subject:
         expected: Tensors that the framework gave, of each sample; None where nobody told.
         others: The same samples from a second pipeline; None without.
         engines: Makes engines; None without a target.
+        tried: What the first rung tried on the inputs, where the outputs are not `expected`.
     """
 
     case: Case
@@ -41,6 +43,7 @@ class Subject:
     expected: Sequence[Mapping[str, NDArray[Any]]] | None = None
     others: Samples | None = None
     engines: EngineMaker | None = None
+    tried: InputTrials | None = None
 
     @property
     def samples(self) -> Samples:
@@ -60,6 +63,27 @@ class Subject:
     def references(self) -> list[Outputs]:
         """What the FP32 model gives for every sample."""
         return [self.session.run(sample) for sample in self.samples]
+
+    @cached_property
+    def given(self) -> list[Outputs]:
+        """What the framework gave for the model's outputs, by sample; empty where nothing."""
+        outputs = [str(v.name) for v in self.case.network.graph.outputs]
+        given: list[Outputs] = [{n: e[n] for n in outputs if n in e} for e in self.expected or ()]
+        return given if given and given[0] else []
+
+    @cached_property
+    def against_framework(self) -> Verdict | None:
+        """ONNX Runtime judged against what the framework gave; None where it gave no output."""
+        if not self.given:
+            return None
+        return judge_outputs(
+            [{name: r[name] for name in self.given[0]} for r in self.references],
+            self.samples,
+            self.given,
+            self.same_function,
+            self.case.metric,
+            level="recorded",
+        ).verdict
 
     @property
     def same_function(self) -> Criterion:

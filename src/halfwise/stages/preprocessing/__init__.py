@@ -4,9 +4,11 @@ In the order of cost: `layout` (axes), `matching` (order of samples, flips), `pa
 (letterboxing), `registration` and `alignment` (where the images lie in each other), `photometry`,
 `normalisation` and `tone` (channels, scale, mean, deviation, rounding, clipping), and, with raw
 images, `resampling` and `resizing` (which kernel each pipeline has). `comparing` is the whole.
+`hypotheses` lists what a second pipeline may do, where only one is at hand.
 """
 
 from halfwise.stages.preprocessing.comparing import compare_arrays
+from halfwise.stages.preprocessing.hypotheses import Hypothesis, hypotheses
 from halfwise.stages.preprocessing.program import code_of, transformation
 
-__all__ = ["code_of", "compare_arrays", "transformation"]
+__all__ = ["Hypothesis", "code_of", "compare_arrays", "hypotheses", "transformation"]

@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 from halfwise.errors import CaseError
 from halfwise.records import InputComparison, InputDifference
 from halfwise.stages.preprocessing.alignment import Alignment, align, pairs
-from halfwise.stages.preprocessing.findings import difference
+from halfwise.stages.preprocessing.findings import (
+    difference,
+    layout_difference,
+    turn_difference,
+)
 from halfwise.stages.preprocessing.framing import Frames, frame_differences, frames, sides
 from halfwise.stages.preprocessing.layout import Layout, layout_of
 from halfwise.stages.preprocessing.matching import Turn, match, thumbnail
@@ -142,7 +146,7 @@ def _store(pair: Pair) -> None:
             )
         )
     if (a.order, a.reshaped) != (b.order, b.reshaped) and "HW" not in (a.order, b.order):
-        pair.found.append(difference("layout", f"B is laid out as {b}, A as {a}.", str(a), str(b)))
+        pair.found.append(layout_difference(a, b))
     if first_a.dtype != first_b.dtype:
         names = first_a.dtype.name, first_b.dtype.name
         pair.found.append(difference("dtype", f"B is {names[1]}, A is {names[0]}.", *names))
@@ -167,7 +171,7 @@ def _match(pair: Pair) -> None:
             )
         )
     if pair.turn != Turn():
-        pair.found.append(difference("flip", f"B is A {pair.turn}.", "as it is", str(pair.turn)))
+        pair.found.append(turn_difference(pair.turn))
     spread = np.linspace(0, len(pair.b) - 1, min(len(pair.b), MOST_FITTED))
     pair.chosen = tuple(dict.fromkeys(int(i) for i in spread))
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from halfwise.records import DifferenceKind, InputDifference, Severity
+from halfwise.stages.preprocessing.layout import Layout
+from halfwise.stages.preprocessing.matching import Turn
 from halfwise.stages.preprocessing.normalisation import Recognised
 
 _SEVERITIES: dict[DifferenceKind, Severity] = {
@@ -87,6 +89,24 @@ def normalisation_differences(
             )
         )
     return found
+
+
+def own_difference(a: str, b: str) -> InputDifference:
+    """Say by which numbers of its own each image is normalised; "" where by none."""
+    names = [f"by each image's own {how}" if how else "by fixed numbers" for how in (a, b)]
+    return difference(
+        "normalisation", f"B is normalised {names[1]}, A {names[0]}.", names[0], names[1]
+    )
+
+
+def layout_difference(a: Layout, b: Layout) -> InputDifference:
+    """Say how axes lie otherwise."""
+    return difference("layout", f"B is laid out as {b}, A as {a}.", str(a), str(b))
+
+
+def turn_difference(turn: Turn) -> InputDifference:
+    """Say how A is turned to look like B."""
+    return difference("flip", f"B is A {turn}.", "as it is", str(turn))
 
 
 def _row(values: Sequence[float]) -> str:

@@ -25,6 +25,7 @@ ROUGH_SLACK = 0.012
 _PLAUSIBLE = (-40.0, 295.0)
 """What an image of 0 to 255 holds, with what a cubic kernel adds at edges."""
 _SMALLEST_RANGE = 24.0
+_LIKELY_RANGE = 128.0
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,29 @@ _RGB = (
         for n in _COMBINED[1:]
     ),
 )
-KNOWN = (*_RGB, *(n.reversed() for n in _RGB if len(set(n.mean)) > 1 or len(set(n.deviation)) > 1))
+
+
+def _both_orders(some: Sequence[Normalisation]) -> tuple[Normalisation, ...]:
+    uneven = (n for n in some if len(set(n.mean)) > 1 or len(set(n.deviation)) > 1)
+    return (*some, *(n.reversed() for n in uneven))
+
+
+KNOWN = _both_orders(_RGB)
+_OF_ONE_SOURCE = {
+    pair
+    for (_, m), (_, d) in zip(_MEANS, _DEVIATIONS, strict=True)
+    for pair in ((m, d), (m[::-1], d[::-1]))
+}
+_USUAL = _both_orders(
+    [
+        n
+        for n in _RGB
+        if (n.mean, n.deviation) in _OF_ONE_SOURCE
+        or max(n.mean) > 1
+        or (n.scale == _BYTE and (not any(n.mean) or set(n.deviation) == {1.0}))
+    ]
+)
+"""Mean and deviation of one source, or one of both left out of it."""
 
 
 @dataclass(frozen=True)
@@ -145,32 +168,75 @@ def recognise(
         slack: How far gains (relative) and offsets (as a part of 255 levels) may be off.
     """
     best: tuple[float, Recognised] | None = None
-    for a, b in _pairs(lowest, highest, len(channels)):
-        (gain_a, offset_a), (gain_b, offset_b) = a.line(len(channels)), b.line(len(channels))
-        from_gain, from_offset = gain_a[list(channels)], offset_a[list(channels)]
-        wanted_gain = gain_b / from_gain
-        wanted_offset = offset_b - wanted_gain * from_offset
-        off_gain = np.abs(np.array(gain) / wanted_gain - 1).max() / slack
-        whole = 255 * gain_b
-        off_offset = np.abs((np.array(offset) - wanted_offset) / whole).max() / slack
-        worst = float(max(off_gain, off_offset))
+    for a, b in product(_plausible(KNOWN, lowest, highest, len(channels)), KNOWN):
+        pair = _between(a, b, channels)
+        off_gain = np.abs(np.array(gain) / np.array(pair.gain) - 1).max() / slack
+        off = (np.array(offset) - np.array(pair.offset)) / (255 * np.array(pair.level))
+        worst = float(max(off_gain, np.abs(off).max() / slack))
         if worst > 1:
             continue
         # Of what fits about alike, that which differs in least and is usual comes first.
-        cost = worst + 0.5 * len(a.parts(b)) + 0.02 * (KNOWN.index(a) + KNOWN.index(b))
+        cost = worst + _cost(pair)
         if best is None or cost < best[0]:
-            exact = (tuple(map(float, x)) for x in (wanted_gain, wanted_offset, gain_b))
-            best = (cost, Recognised(a, b, *exact))
+            best = (cost, pair)
     return best[1] if best else None
 
 
-def _pairs(
-    lowest: float, highest: float, count: int
-) -> Iterator[tuple[Normalisation, Normalisation]]:
-    for a in KNOWN:
+def usual_pairs(channels: Sequence[int], lowest: float, highest: float) -> list[Recognised]:
+    """Return what may lead from A to B where only A is known, the likeliest first.
+
+    Pairs of usual normalisations (mean and deviation of one source, or one of them left out) of
+    which the first could have made A; of pairs with the same gains and offsets the likeliest. None
+    that changes nothing.
+
+    Args:
+        channels: The channel of A for each of B.
+        lowest: Smallest value of A.
+        highest: Largest value of A.
+    """
+    made = list(_plausible(_USUAL, lowest, highest, len(channels), _LIKELY_RANGE))
+    made = made or list(_plausible(_USUAL, lowest, highest, len(channels)))
+    pairs = (_between(a, b, channels) for a, b in product(made, _USUAL) if _is_likely(a, b))
+    found: dict[tuple[float, ...], Recognised] = {}
+    for pair in sorted(pairs, key=_cost):
+        line = (*pair.gain, *pair.offset)
+        if line != (*(1.0 for _ in channels), *(0.0 for _ in channels)):
+            found.setdefault(tuple(float(f"{number:.5g}") for number in line), pair)
+    return list(found.values())
+
+
+def _is_likely(a: Normalisation, b: Normalisation) -> bool:
+    """Return whether two differ in no more than whole normalisations, or in one part of one."""
+    whole = all((n.mean, n.deviation) in _OF_ONE_SOURCE or max(n.mean) > 1 for n in (a, b))
+    return whole or (
+        (a.mean == b.mean or not any(a.mean) or not any(b.mean))
+        and (a.deviation == b.deviation or {1.0} in (set(a.deviation), set(b.deviation)))
+    )
+
+
+def _between(a: Normalisation, b: Normalisation, channels: Sequence[int]) -> Recognised:
+    """Return the pair with the gains and offsets that lead from one to the other."""
+    (gain_a, offset_a), (gain_b, offset_b) = a.line(len(channels)), b.line(len(channels))
+    gain = gain_b / gain_a[list(channels)]
+    offset = offset_b - gain * offset_a[list(channels)]
+    return Recognised(a, b, *(tuple(map(float, x)) for x in (gain, offset, gain_b)))
+
+
+def _cost(pair: Recognised) -> float:
+    return 0.5 * len(pair.parts) + 0.02 * (KNOWN.index(pair.a) + KNOWN.index(pair.b))
+
+
+def _plausible(
+    among: Sequence[Normalisation],
+    lowest: float,
+    highest: float,
+    count: int,
+    least: float = _SMALLEST_RANGE,
+) -> Iterator[Normalisation]:
+    """Yield those that make values from `lowest` to `highest` of pixels `least` levels apart."""
+    for a in among:
         gain, offset = a.line(count)
         low, high = ((lowest - offset) / gain).max(), ((highest - offset) / gain).min()
-        if low < _PLAUSIBLE[0] or high > _PLAUSIBLE[1] or high - low < _SMALLEST_RANGE:
+        if low < _PLAUSIBLE[0] or high > _PLAUSIBLE[1] or high - low < least:
             continue
-        for b in KNOWN:
-            yield a, b
+        yield a

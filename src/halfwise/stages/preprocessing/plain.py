@@ -72,7 +72,7 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
     rms = float(np.sqrt(sum(float((e**2).sum()) for e in errors) / size))
     before = _worst(a, b) if first_a.shape == first_b.shape else None
     residual = _worst(left, right), rms, before
-    code = _code(lines, first_b.dtype.name) if found else ""
+    code = plain_code(lines, first_b.dtype.name) if found else ""
     return _concluded(a, b, name, name_b, found, residual, code, spread, order)
 
 
@@ -99,7 +99,8 @@ def _line(left: Arrays, right: Arrays) -> tuple[float, float, list[InputDifferen
     return 1.0, 0.0, [difference("values", sentence, "", "", evidence)]
 
 
-def _code(lines: Sequence[str], dtype: str) -> str:
+def plain_code(lines: Sequence[str], dtype: str) -> str:
+    """Return Python of `a_to_b` from the lines that change `x`, f64 of any shape."""
     body = "".join(f"    {line}\n" for line in lines)
     return (
         "import numpy as np\n\n\ndef a_to_b(a):\n    x = np.asarray(a, np.float64)\n"

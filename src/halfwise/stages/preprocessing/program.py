@@ -1,12 +1,11 @@
 """The transformation from A to B, as Python that needs NumPy alone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.records import InputComparison
 from halfwise.stages.preprocessing.layout import Layout
 from halfwise.stages.preprocessing.matching import Turn
 from halfwise.stages.preprocessing.registration import Placement
@@ -126,6 +125,14 @@ class Program:
             lines.append(f"x = x + np.array({_row(offset)})[:, None, None]")
         self.add("B's normalisation", *lines)
 
+    def own(self, how: str) -> None:
+        """Normalise by the image's own "mean and deviation", or smallest and largest value."""
+        self.add(
+            f"B is normalised by each image's own {how}",
+            "x = x - x.mean()" if "mean" in how else "x = x - x.min()",
+            "x = x / x.std()" if "mean" in how else "x = x / x.max()",
+        )
+
     def quantise(self, step: Sequence[float], zero: Sequence[float], how: str) -> None:
         """Round to levels; `how` is "round" or "floor"."""
         self.add(
@@ -201,15 +208,19 @@ class Program:
         return transformation(self.text)
 
 
-def code_of(compared: Sequence[InputComparison]) -> str:
-    """Return the Python for all inputs: `a_to_b`, or `a_to_b_0` and so on for several."""
-    parts = [each.code for each in compared if each.code] or ["# A and B are the same.\n"]
+def code_of(codes: Mapping[str, str]) -> str:
+    """Return the Python for all inputs: `a_to_b`, or `a_to_b_0` and so on for several.
+
+    Args:
+        codes: The Python of each input by its name; empty where A and B are the same.
+    """
+    parts = [code for code in codes.values() if code] or ["# A and B are the same.\n"]
     if len(parts) > 1:
         # The names of inputs are the author's, so they are quoted.
         parts = [
-            f"# Input {each.name!a}\n{each.code.replace('def a_to_b(', f'def a_to_b_{i}(')}"
-            for i, each in enumerate(compared)
-            if each.code
+            f"# Input {name!a}\n{code.replace('def a_to_b(', f'def a_to_b_{i}(')}"
+            for i, (name, code) in enumerate(codes.items())
+            if code
         ]
     return "\n\n".join(parts)
 

@@ -12,6 +12,7 @@ from halfwise.stages.preprocessing.findings import (
     channel_difference,
     difference,
     normalisation_differences,
+    own_difference,
 )
 from halfwise.stages.preprocessing.normalisation import (
     FINE_SLACK,
@@ -75,11 +76,7 @@ class Tone:
     def write(self, program: Program) -> None:
         """Add the steps to a program."""
         if self.own:
-            program.add(
-                f"B is normalised by each image's own {self.own}",
-                "x = x - x.mean()" if "mean" in self.own else "x = x - x.min()",
-                "x = x / x.std()" if "mean" in self.own else "x = x / x.max()",
-            )
+            program.own(self.own)
         if self.fit.channels != tuple(range(self.given)):
             program.channels(self.fit.channels)
         gain, offset = self.fit.gain, self.fit.offset
@@ -104,7 +101,7 @@ def tone_of(a: Sequence[Array], b: Sequence[Array], *, exact: bool) -> Tone:
     own, own_a = (_own(b), _own(a)) if _uneven(a, b) else ("", "")
     found: list[InputDifference] = []
     if own != own_a:
-        found.append(_own_difference(own_a, own))
+        found.append(own_difference(own_a, own))
         normed = own or own_a
         a = [_normed(image, normed) for image in a] if not own_a else a
         b = [_normed(image, normed) for image in b] if not own else b
@@ -253,10 +250,3 @@ def _normed(image: Array, how: str) -> Array:
     start, width = (image.mean(), image.std()) if "mean" in how else (image.min(), np.ptp(image))
     normed: Array = (image - start) / (width or 1.0)
     return normed
-
-
-def _own_difference(a: str, b: str) -> InputDifference:
-    names = [f"by each image's own {how}" if how else "by fixed numbers" for how in (a, b)]
-    return difference(
-        "normalisation", f"B is normalised {names[1]}, A {names[0]}.", names[0], names[1]
-    )

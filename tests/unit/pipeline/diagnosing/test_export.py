@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from halfwise.pipeline.diagnosing.export import exported, healthy
+from halfwise.pipeline.diagnosing.harness import harness
 from halfwise.records import TensorName
 from tests.faults.tensorrt import never_parsed
 from tests.unit.graph.sketch import Sketch
@@ -35,6 +36,16 @@ def test_an_export_that_is_wrong(subject, tensors):
     assert "b" in rung.nodes
     assert (rung.nodes == ("b",)) == (len(tensors) > 1)
     assert any("dB" in sign.text for sign in rung.evidence)
+
+
+def test_what_was_tried_on_the_inputs_is_told(subject):
+    made = subject(expected=framework("y", b=1.2))
+    assert harness(made).passed
+    rung = exported(made)
+    assert rung.inputs == made.tried
+    assert rung.inputs is not None
+    assert not rung.inputs.matches
+    assert any("changes of the inputs" in sign.text for sign in rung.evidence)
 
 
 def test_tensors_without_an_output(subject):

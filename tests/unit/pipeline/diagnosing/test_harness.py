@@ -3,8 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from halfwise.backends.ort import Session
 from halfwise.case import MadeUp, Samples
+from halfwise.errors import RunFailed
+from halfwise.pipeline.diagnosing.changed import CODE_FILE
 from halfwise.pipeline.diagnosing.harness import harness
+from tests import frozen, pictures
 from tests.unit.stages.compare.copies import DATA
 
 
@@ -58,3 +62,32 @@ def test_two_pipelines_that_differ(subject):
     assert "'x' differs by 10 %" in rung.cause
     assert "changes the FP32 outputs: y_out by" in rung.cause
     assert "channel order" in rung.advice[0]
+
+
+def test_a_batch_size_of_the_export(subject):
+    x = np.ones((1, frozen.LENGTH, frozen.WIDTH), np.float32)
+    ones = Samples(("s0",), lambda _: {"x": x})
+    rung = harness(subject(frozen.network(frozen.frozen_batch(2)), ones))
+    assert rung.passed is False
+    assert rung.nodes == ("split", "join")
+    assert "runs on batches of 2" in rung.cause
+    assert rung.frozen is not None
+
+
+def test_another_failure_ends_it(subject):
+    empty = Samples(("s0",), lambda _: {"x": np.ones((3, 7), np.float32)})
+    with pytest.raises(RunFailed):
+        harness(subject(samples=empty))
+
+
+def test_inputs_that_are_not_the_frameworks(subject):
+    pixels = pictures.pictures() / 255
+    network = pictures.sketch().network(pictures.OUTPUT)
+    run = Session(network.model).run
+    expected = [run({"images": pictures.one(x[::-1])}) for x in pixels]
+    made = subject(network, pictures.samples(pixels), expected=expected)
+    rung = harness(made)
+    assert rung.passed is False
+    assert "the other BGR" in rung.cause
+    assert rung.inputs == made.tried
+    assert CODE_FILE in rung.advice[1]

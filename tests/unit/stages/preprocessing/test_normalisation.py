@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
 
-from halfwise.stages.preprocessing.normalisation import KNOWN, ROUGH_SLACK, SLACK, recognise
+from halfwise.stages.preprocessing.normalisation import (
+    KNOWN,
+    ROUGH_SLACK,
+    SLACK,
+    recognise,
+    usual_pairs,
+)
 
 PIXELS, SCALED = KNOWN[0], KNOWN[1]
 IMAGENET = next(n for n in KNOWN if "ImageNet's mean, ImageNet's" in n.name and n.scale < 1)
@@ -52,3 +58,28 @@ def test_measured_numbers_need_not_be_exact():
 
 def test_other_numbers_are_not_recognised():
     assert recognised(((0, 1, 2), (7.0, 7.1, 7.3), (1.0, 2.0, 3.0), 0.0, 255.0)) is None
+
+
+def test_pairs_that_may_lead_from_a_the_likeliest_first():
+    found = usual_pairs((0, 1, 2), 0.0, 255.0)
+    assert (found[0].a, found[0].b) == (PIXELS, SCALED)
+    assert any((pair.a, pair.b) == (PIXELS, IMAGENET) for pair in found)
+    found = usual_pairs((0, 1, 2), -2.1, 2.6)
+    undone = next(p for p in found if (p.a, p.b) == (IMAGENET, SCALED))
+    assert undone.gain == pytest.approx(IMAGENET.deviation)
+    assert undone.offset == pytest.approx(IMAGENET.mean)
+    assert not any("ImageNet's mean, CLIP's" in pair.b.name for pair in found)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.0, 255.0), (-2.1, 2.6), (0.0, 0.4)])
+def test_pairs_change_something_and_each_something_else(low, high):
+    for channels in ((0, 1, 2), (2, 1, 0), (0,)):
+        lines = [(*pair.gain, *pair.offset) for pair in usual_pairs(channels, low, high)]
+        assert lines
+        assert len({tuple(f"{x:.5g}" for x in line) for line in lines}) == len(lines)
+        nothing = [1] * len(channels) + [0] * len(channels)
+        assert not any(np.allclose(line, nothing) for line in lines)
+
+
+def test_values_of_no_image_have_no_pairs():
+    assert usual_pairs((0, 1, 2), -5e3, 5e3) == []

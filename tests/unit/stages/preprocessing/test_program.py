@@ -106,8 +106,8 @@ def test_the_code_of_several_inputs_has_a_function_for_each():
     ramp = [np.arange(12.0).reshape(3, 4) + i for i in range(3)]
     doubled = [2 * array for array in ramp]
     same, one = compare_plain(ramp, ramp, "x", "x"), compare_plain(ramp, doubled, "y", "y")
-    assert code_of([same]).startswith("#")
-    assert code_of([same, one]) == one.code
+    assert code_of({"x": same.code}).startswith("#")
+    assert code_of({"x": same.code, "y": one.code}) == one.code
     names: dict[str, Any] = {}
-    exec(code_of([one, one]), names)  # noqa: S102 - made of numbers alone
+    exec(code_of({"x": one.code, "y": one.code}), names)  # noqa: S102 - made of numbers alone
     assert np.allclose(names["a_to_b_1"](ramp[0]), doubled[0])
