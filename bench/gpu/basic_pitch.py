@@ -17,6 +17,7 @@ import tempfile
 import wave
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,8 @@ def recording(data: bytes, speed: int) -> Sound:
     with wave.open(io.BytesIO(data)) as file:
         samples = np.frombuffer(file.readframes(file.getnframes()), np.uint8)
         up = RATE // file.getframerate()
-    return resample_poly((samples.astype(np.float32) - 128) / 128, up, speed).astype(np.float32)
+    found = resample_poly((samples.astype(np.float32) - 128) / 128, up, speed)
+    return np.asarray(found, np.float32)
 
 
 def music(seed: int) -> Sound:
@@ -60,7 +62,7 @@ def music(seed: int) -> Sound:
             for overtone in range(1, 8):
                 fade = (time >= begin) * np.exp(-since * draw.uniform(2, 6) * overtone**0.5)
                 sound += fade * np.sin(2 * np.pi * pitch * overtone * since) / overtone**1.5
-    return (0.7 * sound / np.abs(sound).max()).astype(np.float32)
+    return np.asarray(0.7 * sound / np.abs(sound).max(), np.float32)
 
 
 def make(folder: Path) -> None:
@@ -81,7 +83,8 @@ def make(folder: Path) -> None:
     made = [music(seed).reshape(WINDOW, 1) for seed in range(MADE)]
     # Every fourth is held out: recordings and what is made take turns.
     order = sorted([*enumerate(real), *((2 * i + 0.5, w) for i, w in enumerate(made))], key=_place)
-    np.savez(folder / "inputs.npz", **{INPUT: np.stack([w for _, w in order])[:, np.newaxis]})
+    arrays: dict[str, Any] = {INPUT: np.stack([w for _, w in order])[:, np.newaxis]}
+    np.savez(folder / "inputs.npz", **arrays)
 
 
 def _place(entry: tuple[float, Sound]) -> float:
