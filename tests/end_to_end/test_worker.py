@@ -88,7 +88,8 @@ def test_an_engine_there_and_back(fake_worker, model, tmp_path):
 def test_every_end_is_an_outcome_and_the_next_request_works(
     fake_worker, model, at, do, status, name
 ):
-    timeout = 1.0 if do == "hang" else None
+    # Enough to come to the fault, where it hangs: a time-out before it would leave it to the next.
+    timeout = 5.0 if do == "hang" else None
     with Worker("fake", fake_worker(faults=[Fault(at, do, on=(1,))])) as worker:
         first = build(worker, model)
         if at == "build":
@@ -96,6 +97,7 @@ def test_every_end_is_an_outcome_and_the_next_request_works(
             assert first.message.endswith(".")
             first = build(worker, model)
         else:
+            worker.describe(first.engine)
             with pytest.raises(EngineFailed) as failed:
                 worker.run(first.engine, 0, X, timeout)
             assert (failed.value.status, failed.value.signal) == (status, name)
