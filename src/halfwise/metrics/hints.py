@@ -60,11 +60,7 @@ def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tupl
         return ()
     seen = {name: _looked_at(references, name) for name in references[0]}
     integers = [name for name, arrays in seen.items() if is_discrete(arrays[0].dtype)]
-    floats = {
-        name: [array.astype(np.float64) for array in arrays if array.size]
-        for name, arrays in seen.items()
-        if name not in integers and any(array.size for array in arrays)
-    }
+    floats = _floats(seen)
     found = [_integer_hint(name, criterion.agreement) for name in integers]
     detection = _detection_hint(floats)
     if detection:
@@ -76,18 +72,26 @@ def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tupl
 def fitting_metric(criterion: Criterion, references: Sequence[Outputs]) -> str | None:
     """Return the built-in metric that an output looks made for, as `criterion_hints` sees it.
 
-    None where the user set a threshold or a metric, and where nothing built in fits.
+    None where the user gave a metric, and where nothing built in fits.
     """
-    if not is_default(criterion) or not len(references):
+    if criterion.metric is not None or not len(references):
         return None
-    for name in references[0]:
-        arrays = _looked_at(references, name)
-        if is_discrete(arrays[0].dtype) or not all(a.size for a in arrays):
-            continue
-        hint = _float_hint(name, [array.astype(np.float64) for array in arrays])
-        if hint is not None and hint.metric is not None:
-            return hint.metric
-    return None
+    floats = _floats({name: _looked_at(references, name) for name in references[0]})
+    if _detection_hint(floats):
+        return None
+    hints = map(_float_hint, floats, floats.values())
+    return next((hint.metric for hint in hints if hint and hint.metric), None)
+
+
+def _floats(
+    seen: Mapping[str, Sequence[NDArray[Any]]],
+) -> dict[str, list[NDArray[np.float64]]]:
+    """Return the float outputs that have elements, widened."""
+    return {
+        name: [array.astype(np.float64) for array in arrays if array.size]
+        for name, arrays in seen.items()
+        if not is_discrete(arrays[0].dtype) and any(array.size for array in arrays)
+    }
 
 
 def _looked_at(references: Sequence[Outputs], name: str) -> list[NDArray[Any]]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from halfwise.metrics import criterion_hints
+from halfwise.metrics import criterion_hints, fitting_metric
 from halfwise.records import Criterion
 
 RNG = np.random.default_rng(7)
@@ -152,3 +152,12 @@ def test_no_hint_where_the_user_decided_or_nothing_ran() -> None:
 def test_the_fraction_in_force_is_told() -> None:
     (hint,) = criterion_hints(Criterion(agreement=0.5), [{"y": np.arange(3)}])
     assert "at least 0.5 " in hint
+
+
+def test_the_metric_that_fits_is_a_value():
+    references = [{"mask": unit(1, 1, 16, 16)}]
+    assert fitting_metric(Criterion(), references) == "mask-iou"
+    assert fitting_metric(Criterion(max_abs=0.1), references) == "mask-iou"
+    assert fitting_metric(Criterion(metric="psnr"), references) is None
+    assert fitting_metric(Criterion(), [{"boxes": yolo(80)}]) is None
+    assert fitting_metric(Criterion(), []) is None
