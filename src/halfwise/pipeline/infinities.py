@@ -13,11 +13,7 @@ from halfwise.records import Guard, TensorName, Verdict
 from halfwise.stages.attribute import Infinity, attribute_inside
 from halfwise.stages.infinities import judge_infinities
 from halfwise.stages.judge import Judged, inspect
-
-LEADING_TO_INFINITY: frozenset[str] = frozenset(
-    ("overflow", "square", "sum", "mask", "underflow", "eps", "constant-range", "headroom")
-)
-"""Suspicions that may make something infinite; without one, plans are not searched for it."""
+from halfwise.stages.plan.reasons import LEADING_TO_INFINITY
 
 MOST_TOLD = 3
 """Infinite tensors that a failed verdict names."""

@@ -23,6 +23,10 @@ from halfwise.stages.plan.rules import ISLAND
 # A sentence that begins with a tensor's name leaves the name as it is.
 _ENGLISH = ("the ", "a ", "needed ", "inside ", "operands ", "storing ", "suspected")
 
+LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
+    ("overflow", "square", "sum", "mask", "underflow", "eps", "constant-range", "headroom")
+)
+"""Suspicions that may make something infinite; subnormal weights, say, do not."""
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 """Guards on what was seen inside a plan that passes; the outputs say nothing of them."""
 
@@ -58,7 +62,7 @@ def kept_nodes(
         held: What keeps nodes although the outputs pass; it names the cause of those without
             excess.
     """
-    causes = _causes(guards, held, excess_without)
+    causes = _causes(guards, held, excess_without) | _causes_of_infinity(guards, nonfinite_without)
     records = []
     for node in network.nodes():
         name = node_name(node)
@@ -101,6 +105,14 @@ def _causes(
     for guard in held:
         causes |= {name: guard for name in guard.nodes if name not in needed}
     return causes
+
+
+def _causes_of_infinity(
+    guards: Sequence[Guard], nonfinite: Container[NodeName]
+) -> dict[NodeName, Guard]:
+    """Return a guard that may lead to infinities for each node that gives some, where one does."""
+    leading = (g for g in guards if g.kind in LEADING_TO_INFINITY)
+    return {n: g for n, g in _causes(tuple(leading), (), ()).items() if n in nonfinite}
 
 
 def _kept_by(rule: str | None) -> KeptBy:

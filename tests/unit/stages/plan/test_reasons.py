@@ -50,6 +50,19 @@ def test_of_several_guards_the_gravest_explains():
     assert "grave" in recorded("eps", guards=guards)["eps"].reason
 
 
+def test_what_becomes_infinite_is_explained_by_what_leads_there():
+    """Subnormal weights are a guard of the node's own, and gave nobody an infinity."""
+    guards = (
+        guard("square", "overflow", nodes=names("square", "variance"), message="s is too large"),
+        guard("variance", "constant-subnormal", message="weights are small"),
+    )
+    without = {NodeName("variance"): math.inf}
+    found = recorded("variance", guards=guards, without=without, nonfinite_without=set(without))
+    assert found["variance"].guard == "overflow"
+    found = recorded("variance", guards=guards, without={NodeName("variance"): 2.0})
+    assert found["variance"].guard == "constant-subnormal"
+
+
 def test_names_in_a_sentence_stay_as_they_are():
     """A reason begins with a tensor's name, which is no word to be put in capitals."""
     message = "square_out reaches 2e+07, beyond FP16's 65504"
