@@ -84,8 +84,8 @@ def _guard(
         message=f"{origin.name} ({origin.op_type}) adds up terms that cancel, so that in "
         f"{evidence.format_name} {results}; {reader.name} ({reader.op_type}) needs small values to "
         f"their own scale and reads some that are off by {off}",
-        fix="Keep the way from the signal to the logarithm or divisor in FP32. (An eps above the "
-        "rounding error hides it, and changes small results.)",
+        fix="Keep the way from the signal to the logarithm or divisor in FP32: an eps above the "
+        "rounding error changes small results.",
         nodes=[reader, *behind],
         severity=graded(Band.POSSIBLE, read / SIGNIFICANT),
     )
