@@ -117,7 +117,11 @@ def against_tf32(name: str, run: Run) -> Iterable[Figure]:
         times = "" if row is None or row.latency is None else _round_times(row.latency)
         yield reported(f"{name}: median latency of {what} (ms)", _milliseconds(row), times)
     ratio = _milliseconds(own) / _milliseconds(tf32)
-    yield at_most(f"{name}: latency of the delivered engine / TF32", ratio, 1.0)
+    what = f"{name}: latency of the delivered engine / TF32"
+    if tf32 is not None and tf32.verdict is not None and not tf32.verdict.passed:
+        yield reported(what, ratio, "TF32 is out of tolerance, so it may not be delivered")
+    else:
+        yield at_most(what, ratio, 1.0)
 
 
 def _milliseconds(row: EngineResult | None) -> float:

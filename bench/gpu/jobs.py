@@ -72,7 +72,8 @@ class Job:
         seconds: When to give up on `halfwise fix`.
         repeat: Whether the verdict of the run is repeated: `verify RUN --target tensorrt`.
         published: Folder of a published model that is not called as the job is.
-        as_tf32: Whether the delivered engine is to be no slower than that with TF32.
+        as_tf32: Whether the delivered engine is to be no slower than that with TF32, where that is
+            within the tolerance.
     """
 
     make: Callable[[], models.Made] | None = None
@@ -122,5 +123,7 @@ JOBS: Mapping[str, Job] = {
     ),
     # FP16 loses the small powers of its spectrogram, and half of the mixed plans cannot be built.
     "basic_pitch": Job(as_tf32=True),
+    # On these windows TF32 is off by 2 %.
+    "basic_pitch_wide": Job(judging=("--rel-max", "0.05"), published="basic_pitch", as_tf32=True),
     "ppocr_v3_det": Job(judging=JUDGING["ppocr_v3_det"], options=(*_FEW, *_QUICK)),
 }

@@ -269,9 +269,15 @@ def test_the_delivered_engine_is_compared_with_tf32_of_the_same_run() -> None:
     assert figures["m: latency of the delivered engine / TF32"].measured == 1.0
     assert figures["m: latency of the delivered engine / TF32"].reached
     assert figures["m: largest error over the largest value"].measured == 0.0075
-    slow = tf32.model_copy(update={"delivered": rows[0].build.engine, "results": rows[:3]})
-    run.engines = slow
+    run.engines = tf32.model_copy(update={"delivered": rows[0].build.engine, "results": rows[:3]})
     assert not list(engines.against_tf32("m", run))[-1].reached
+    wrong = rows[3].model_copy(update={"verdict": SimpleNamespace(passed=False)})
+    run.engines = tf32.model_copy(
+        update={"delivered": rows[0].build.engine, "results": (*rows[:3], wrong)}
+    )
+    told_only = list(engines.against_tf32("m", run))[-1]
+    assert told_only.reach is None
+    assert "out of tolerance" in told_only.note
 
 
 def test_windows_of_audio_are_whole_and_do_not_overlap() -> None:
