@@ -67,6 +67,12 @@ def misdeclared():
     return made(nodes, output=(1, 4)), {}, ("passed over (y)",)
 
 
+def unranked():
+    proto = made(product(), [numpy_helper.from_array(WEIGHTS, "w")], output=None)
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    return proto, {}, ("have no shape (x, y)", "taken from the first sample: x 2")
+
+
 def dropped():
     nodes = [
         helper.make_node("Unsqueeze", ["x"], ["image"], axes=[0, 1]),
@@ -108,7 +114,7 @@ def test_what_onnx_runtime_runs_gets_a_verdict(file, call, tmp_path):
     ],
     ids=lambda command: command[0],
 )
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", [*FILES, unranked])
 def test_so_do_other_commands(file, command, call, tmp_path):
     proto, more, _ = file()
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
@@ -117,12 +123,35 @@ def test_so_do_other_commands(file, command, call, tmp_path):
     assert ended.code in (0, 10), ended.err
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", [*FILES, unranked])
 def test_the_linter_reads_them(file, call, tmp_path):
     (tmp_path / "model.onnx").write_bytes(file()[0].SerializeToString())
     ended = call("lint", "model.onnx")
     assert ended.code in (0, 10), ended.err
     assert "could not infer" not in ended.out
+
+
+def test_the_rank_of_an_input_is_that_of_the_data_where_the_model_tells_none(call, tmp_path):
+    proto, _, told = unranked()
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    (tmp_path / "model").mkdir()
+    for number, sample in enumerate(X):
+        np.save(tmp_path / "model" / f"{number}.npy", sample)
+    ended = call(*fixing("model.onnx", "model"))
+    assert ended.code == 0, ended.err
+    for sentence in told:
+        assert sentence in " ".join((ended.out + ended.err).split())
+    assert len(onnx.load(ended.model).graph.input[0].type.tensor_type.shape.dim) == 2
+    made = call("export", "run", "--as", "trtexec")
+    assert made.code == 0, made.err
+    assert "--optShapes=x:4x4" in made.out
+
+
+def test_without_data_a_missing_rank_is_the_reason(call, tmp_path):
+    (tmp_path / "model.onnx").write_bytes(unranked()[0].SerializeToString())
+    ended = call(*fixing("model.onnx", "random"))
+    assert ended.code == 3
+    assert "has no rank" in ended.err
 
 
 @pytest.mark.parametrize("keep", [(), ("--keep", "square", "--keep", "energy", "--keep", "norm")])

@@ -9,7 +9,7 @@ from typing import Literal, Unpack
 import onnx_ir as ir
 
 from halfwise.api.engine_options import BuildingOptions, Target, engine_target
-from halfwise.api.loading import input_specs, load_inputs, load_model
+from halfwise.api.loading import input_specs, load_inputs, load_model, rank_inputs
 from halfwise.api.options import HELP, Data, Inputs, Model
 from halfwise.api.working import usable
 from halfwise.backends.tensorrt.client import Worker
@@ -82,7 +82,7 @@ def build(
     if inputs is not None:
         loaded = load_inputs(inputs, input_specs(network), Data(inputs, None, preprocess))
         samples = loaded.samples
-        for note in loaded.notes:
+        for note in (*loaded.notes, *rank_inputs(network, samples)):
             watcher.note(note)
     rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))
     asked = _Asked(network, rules, _layers(network, layer_precisions), to)

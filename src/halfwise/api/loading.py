@@ -10,7 +10,7 @@ import onnx_ir as ir
 from halfwise.api.options import Data, Inputs, Model
 from halfwise.case import Case, Samples
 from halfwise.errors import CaseError, UsageError
-from halfwise.graph.model import Network, load_network, network_from_proto
+from halfwise.graph.model import Network, infer_again, load_network, network_from_proto
 from halfwise.graph.sizes import declared_axes
 from halfwise.graph.widen import Stored, widened
 from halfwise.metrics import BUILT_IN, Metric, resolve
@@ -60,7 +60,8 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
     metric = _metric(criterion)
     loaded = load_inputs(data.inputs, specs, data)
     samples = _labelled(loaded.samples, data.labels)
-    notes = [*repair_notes(network.repairs), *_storage_notes(stored), *loaded.notes]
+    ranked = rank_inputs(network, samples)
+    notes = [*repair_notes(network.repairs), *_storage_notes(stored), *loaded.notes, *ranked]
     heldout, made_up, real = samples.select(()), loaded.made_up, loaded.real
     if data.heldout is not None:
         separate = load_inputs(data.heldout, specs, data)
@@ -180,8 +181,7 @@ def input_specs(network: Network) -> list[InputSpec]:
     """Return what the model's inputs expect.
 
     Raises:
-        CaseError: it has none, or one that is not a tensor of known rank.
-        CaseError: it takes no input, or one that is no tensor of known rank.
+        CaseError: it takes no input, or one that is no tensor.
     """
     if not network.graph.inputs:
         raise CaseError(
@@ -190,12 +190,31 @@ def input_specs(network: Network) -> list[InputSpec]:
         )
     specs = []
     for value in network.graph.inputs:
-        if not isinstance(value.type, ir.TensorType) or value.shape is None:
+        if not isinstance(value.type, ir.TensorType):
             raise CaseError(
-                f"Input {value.name!r} of the model is not a tensor of known rank.",
-                "Export the model with tensor inputs that have a shape (axes may be dynamic).",
+                f"Input {value.name!r} of the model is a {type(value.type).__name__}, not a "
+                "tensor.",
+                "Export the model with tensor inputs.",
             )
         dtype = value.type.dtype
         numpy = np.dtype(object) if dtype == ir.DataType.STRING else dtype.numpy()
-        specs.append(InputSpec(value.name or "", numpy, declared_axes(value)))
+        shape = None if value.shape is None else declared_axes(value)
+        specs.append(InputSpec(value.name or "", numpy, shape))
     return specs
+
+
+def rank_inputs(network: Network, samples: Samples) -> list[str]:
+    """Give inputs that have no rank that of the first sample, in place; return what was given.
+
+    Raises:
+        CaseError: with these ranks, types contradict each other.
+    """
+    unranked = [v for v in network.graph.inputs if v.shape is None]
+    if not unranked:
+        return []
+    sample = samples[0]
+    for value in unranked:
+        value.shape = ir.Shape([None] * sample[value.name or ""].ndim)
+    infer_again(network)
+    ranks = ", ".join(f"{v.name} {len(v.shape or ())}" for v in unranked)
+    return [f"the model tells no rank of some inputs; taken from the first sample: {ranks}"]

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 import onnx
 import onnx_ir as ir
 
+from halfwise.errors import CaseError
+
 LONGEST_SHAPE = 64
 """Elements of the longest vector that may be somebody's shape."""
 
@@ -25,8 +27,16 @@ def open_negative_sizes(graphs: Iterable[ir.Graph]) -> None:
 
 
 def declared_axes(value: ir.Value) -> tuple[int | str | None, ...]:
-    """Return the axes of a value of known rank: each a size, a symbol, or None for neither."""
-    assert value.shape is not None
+    """Return the axes of a value: each a size, a symbol, or None for neither.
+
+    Raises:
+        CaseError: its rank is not known.
+    """
+    if value.shape is None:
+        raise CaseError(
+            f"The model tells no rank of {value.name!r}, and there are no data that do.",
+            "Give inputs where the command takes them, or a model whose inputs have a shape.",
+        )
     return tuple(axis if isinstance(axis, int) else axis.value for axis in value.shape)
 
 

@@ -148,12 +148,15 @@ def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[A
     Raises:
         CaseError: Wrong rank, or another length on a fixed axis.
     """
-    lacks_batch = array.ndim == spec.rank - 1 and (spec.batch_is_dynamic or spec.shape[0] == 1)
+    if spec.shape is None:
+        return array
+    rank = len(spec.shape)
+    lacks_batch = array.ndim == rank - 1 and (spec.batch_is_dynamic or spec.shape[0] == 1)
     sample = array[np.newaxis] if lacks_batch else array
-    if sample.ndim != spec.rank:
+    if sample.ndim != rank:
         raise CaseError(
             f"{where}: input '{spec.name}' has rank {array.ndim} "
-            f"({format_shape(array.shape)}), expected one sample of rank {spec.rank} "
+            f"({format_shape(array.shape)}), expected one sample of rank {rank} "
             f"({format_shape(spec.shape)}).",
             "Here every array is a single sample: give it the model's own axes.",
         )
@@ -162,12 +165,13 @@ def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[A
 
 
 def check_fixed_axes(shape: tuple[int, ...], spec: InputSpec, where: str, hint: str = "") -> None:
-    """Check one sample's shape, of the input's rank, against the axes that the model fixes.
+    """Check one sample's shape, of the input's rank if it has one, against axes that are fixed.
 
     Raises:
         CaseError: A fixed axis has another length.
     """
-    for axis, (found, expected) in enumerate(zip(shape, spec.shape, strict=True)):
+    declared = shape if spec.shape is None else spec.shape
+    for axis, (found, expected) in enumerate(zip(shape, declared, strict=True)):
         if isinstance(expected, int) and found != expected:
             raise CaseError(
                 f"{where}: input '{spec.name}' is {format_shape(shape)}, with axis {axis} of "
@@ -180,7 +184,7 @@ def check_fixed_axes(shape: tuple[int, ...], spec: InputSpec, where: str, hint: 
 
 def _layout_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
     """Help those whose channels are last where the model takes them first, or the other way."""
-    if len(shape) not in (3, 4):
+    if spec.shape is None or len(shape) not in (3, 4):
         return ""
     batch, image = shape[:-3], shape[-3:]
     ways = (("HWC", "CHW", "-1, -3", (2, 0, 1)), ("CHW", "HWC", "-3, -1", (1, 2, 0)))

@@ -41,7 +41,8 @@ def understand(shape: tuple[int, ...], spec: InputSpec, where: str) -> Layout:
 
     An array of rank one above the input's is that many samples. An array of the input's own rank
     is as many samples as its first axis is long where the model's first axis is dynamic, each
-    kept with a batch axis of length 1, and otherwise one sample.
+    kept with a batch axis of length 1, and otherwise one sample; so is every array for an input
+    of unknown rank.
 
     Args:
         shape: Shape of the array.
@@ -51,16 +52,17 @@ def understand(shape: tuple[int, ...], spec: InputSpec, where: str) -> Layout:
     Raises:
         CaseError: Any other rank, no samples, or another length on an axis the model fixes.
     """
-    if len(shape) == spec.rank + 1:
+    rank = len(shape) if spec.shape is None else len(spec.shape)
+    if len(shape) == rank + 1:
         layout, sample_shape = Layout("stacked", shape[0]), shape[1:]
-    elif len(shape) == spec.rank and spec.batch_is_dynamic:
+    elif len(shape) == rank and spec.batch_is_dynamic:
         layout, sample_shape = Layout("batched", shape[0]), (1, *shape[1:])
-    elif len(shape) == spec.rank:
+    elif len(shape) == rank:
         layout, sample_shape = Layout("single", 1), shape
     else:
         raise CaseError(
             f"{where}: input '{spec.name}' has rank {len(shape)} ({format_shape(shape)}), "
-            f"expected rank {spec.rank} ({format_shape(spec.shape)}) or one above.",
+            f"expected rank {rank} ({format_shape(spec.shape)}) or one above.",
             "Give one sample with the model's own axes, or N samples behind an axis of length N.",
         )
     if layout.count == 0:
@@ -93,7 +95,8 @@ def agree(layouts: Mapping[str, Layout], where: str) -> int:
         raise CaseError(
             f"{where}: input '{lone}' is given as one sample and others as several ({listed}), "
             "expected the same number for every input.",
-            f"Repeat '{lone}' behind an axis of length {most}: np.stack([{lone}] * {most}).",
+            f"Repeat '{lone}' behind an axis of length {most}: np.stack([{lone}] * {most}). "
+            "Where the model tells no rank, give a file for each sample.",
         )
     raise CaseError(
         f"{where}: the inputs give different numbers of samples ({listed}), expected the same "
@@ -112,12 +115,14 @@ def layout_note(layout: Layout, shape: tuple[int, ...], spec: InputSpec) -> str:
             sample, why = (1, *shape[1:]), "the model's dynamic batch axis counts samples"
         case "single":
             sample, why = shape, "it has the model's own axes"
+            if spec.shape is None:
+                why = "the model tells no rank, so every array is one sample"
     return f"{array} {count_samples(layout.count)} of {format_shape(sample)} ({why})"
 
 
 def _batch_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
     """Help those who stacked samples along a batch axis that the model fixes to 1."""
-    if len(shape) != spec.rank or not spec.shape or spec.shape[0] != 1 or shape[0] == 1:
+    if not spec.shape or len(shape) != len(spec.shape) or spec.shape[0] != 1 or shape[0] == 1:
         return ""
     stacked = format_shape((shape[0], 1, *shape[1:]))
     return f"To give {shape[0]} samples add an axis before the model's own: {stacked}."

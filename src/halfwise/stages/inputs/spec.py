@@ -20,21 +20,17 @@ class InputSpec:
         name: Name of the input in the graph.
         dtype: Element type. Text inputs have `np.dtype(object)` or a NumPy string type.
         shape: One entry per axis: an int is fixed, a str or None is dynamic; `()` is a scalar.
+            None where the model tells no rank: then every array is one sample, of any rank.
     """
 
     name: str
     dtype: np.dtype[Any]
-    shape: tuple[int | str | None, ...]
-
-    @property
-    def rank(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
+    shape: tuple[int | str | None, ...] | None
 
     @property
     def batch_is_dynamic(self) -> bool:
         """Whether there is a first axis and its length is free."""
-        return bool(self.shape) and not isinstance(self.shape[0], int)
+        return bool(self.shape and not isinstance(self.shape[0], int))
 
 
 @dataclass(frozen=True)
@@ -55,8 +51,10 @@ class LoadedSamples:
     real: bool = True
 
 
-def format_shape(shape: Sequence[int | str | None]) -> str:
-    """Write a shape as `1×3×height×?`; the shape `()` as `scalar`."""
+def format_shape(shape: Sequence[int | str | None] | None) -> str:
+    """Write a shape as `1×3×height×?`; the shape `()` as `scalar`, none as `of any rank`."""
+    if shape is None:
+        return "of any rank"
     return "×".join("?" if axis is None else str(axis) for axis in shape) or "scalar"
 
 

@@ -24,9 +24,14 @@ def random_samples(specs: Sequence[InputSpec], count: int = 4, seed: int = 0) ->
         seed: The same seed gives the same samples.
 
     Raises:
-        CaseError: An input is neither float, integer nor Boolean.
+        CaseError: An input is neither float, integer nor Boolean, or has no rank.
     """
     for spec in specs:
+        if spec.shape is None:
+            raise CaseError(
+                f"Input '{spec.name}' has no rank in the model, so there is no random data for it.",
+                "Give real inputs: the rank is taken from them.",
+            )
         # "V" is how NumPy sees bfloat16.
         if spec.dtype.kind not in "fViub":
             raise CaseError(
@@ -44,14 +49,14 @@ def random_samples(specs: Sequence[InputSpec], count: int = 4, seed: int = 0) ->
         f"{WARNING}random inputs ({count} samples, seed {seed}: {shapes}); what rounding breaks on "
         "real data is another matter, so give real inputs before trusting the result"
     ]
-    if any(None in s.shape or any(isinstance(axis, str) for axis in s.shape) for s in specs):
+    if any(not isinstance(axis, int) for spec in specs for axis in spec.shape or ()):
         notes.append("dynamic axes have length 1")
     samples = Samples(tuple(f"random[{i}]" for i in range(count)), load)
     return LoadedSamples(samples, tuple(notes), real=False)
 
 
 def _shape(spec: InputSpec) -> tuple[int, ...]:
-    return tuple(axis if isinstance(axis, int) else 1 for axis in spec.shape)
+    return tuple(axis if isinstance(axis, int) else 1 for axis in spec.shape or ())
 
 
 def _draw(spec: InputSpec, generator: np.random.Generator) -> NDArray[Any]:
