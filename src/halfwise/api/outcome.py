@@ -2,7 +2,7 @@
 
 import platform
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +12,7 @@ from halfwise.api.next_step import building_commands, sample_profiles
 from halfwise.api.options import Request
 from halfwise.backends.ort import runtime_version
 from halfwise.case import Case
+from halfwise.metrics.confidence import failure_bound
 from halfwise.pipeline import Fixed
 from halfwise.pipeline.worth import worth_of
 from halfwise.records import (
@@ -51,7 +52,8 @@ def fix_run(
         out: The run folder.
         engines: What real engines showed.
     """
-    verdict = final_verdict(fixed.verdict, case, request, hints)
+    verdict = counting_joined(fixed.verdict, fixed.search.joined)
+    verdict = final_verdict(verdict, case, request, hints)
     worth = worth_of(fixed.planner, frozenset(k.node for k in fixed.plan.keep), engines)
     verdict = worth_enough(verdict, worth, request)
     profiles = sample_profiles(case) if engines is None else ()
@@ -131,6 +133,15 @@ def unsearched_run(
         cost=spent,
         provenance=provenance(case, request),
     )
+
+
+def counting_joined(verdict: Verdict, joined: Sequence[str]) -> Verdict:
+    """Return the verdict, its bound with the held-out samples that joined the search."""
+    bound = verdict.failure_bound
+    if bound is None or not joined:
+        return verdict
+    bound = failure_bound(bound.failing, bound.judged, len(joined))
+    return verdict.model_copy(update={"failure_bound": bound})
 
 
 def final_verdict(

@@ -10,7 +10,7 @@ from halfwise.api.engine_options import Target
 from halfwise.api.judging import judged, measured
 from halfwise.api.loading import load_case
 from halfwise.api.options import Inputs, Request, understand
-from halfwise.api.outcome import final_verdict
+from halfwise.api.outcome import counting_joined, final_verdict
 from halfwise.api.workers import WorkerSpec, resolve
 from halfwise.api.working import usable
 from halfwise.backends.tensorrt.client import Worker
@@ -164,6 +164,8 @@ class _Repeater:
     ) -> Repeated:
         measure = measured(worker, engine, self.case, self.request, target)
         verdict, given = judged(measure, engine, self.references)
+        if self.run.search and self.case.data_sha256 == self.run.provenance.inputs_sha256:
+            verdict = counting_joined(verdict, self.run.search.joined)
         own = [r.latency for r in self.engines.results if r.build.engine == self.delivered.engine]
         usual = next((latency.median_ms for latency in own if latency is not None), None)
         return row.model_copy(

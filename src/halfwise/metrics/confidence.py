@@ -2,6 +2,8 @@
 
 from scipy.special import betaincinv
 
+from halfwise.records import FailureBound
+
 CONFIDENCE = 0.95
 """How often, over many runs, a bound holds at least."""
 
@@ -25,3 +27,24 @@ def upper_bound(failing: int, judged: int) -> float:
     if failing == judged:
         return 1.0
     return float(betaincinv(failing + 1, judged - failing, CONFIDENCE))
+
+
+def failure_bound(failing: int, judged: int, joined: int = 0) -> FailureBound:
+    """Return what the judged samples show of all inputs, with those that joined counted as failing.
+
+    A sample that failed and joined a search is not judged, and those that stay are the ones that
+    passed before: a plan that learns nothing but the samples that joined would pass on all of them.
+    Counted as failing, those that joined bound the inputs that fail for each such cause alone.
+
+    Args:
+        failing: Judged samples that failed.
+        judged: Samples that were judged, ≥ 1.
+        joined: Samples that failed at first and joined the search.
+    """
+    return FailureBound(
+        judged=judged,
+        failing=failing,
+        joined=joined,
+        upper=upper_bound(failing + joined, judged + joined),
+        confidence=CONFIDENCE,
+    )

@@ -102,18 +102,20 @@ class FailureBound(Record):
     """What the judged samples show of all inputs: a bound on the share of those that fail.
 
     It holds where the samples were drawn independently from the distribution of the inputs, and
-    neither the search nor anything else has used them. A sample fails if it is out of tolerance by
-    itself; `rel_max` is of the largest reference value of them all.
+    nothing but the search has used them. A sample fails if it is out of tolerance by itself;
+    `rel_max` is of the largest reference value of them all.
 
     Attributes:
         judged: How many were judged.
         failing: How many of them failed.
+        joined: How many more failed at first and joined the search; `upper` counts them as failing.
         upper: The share of inputs that fail is at most this, in (0, 1] …
         confidence: … with this probability, over many runs (Clopper and Pearson, one-sided).
     """
 
     judged: int
     failing: int
+    joined: int = 0
     upper: float
     confidence: float
 

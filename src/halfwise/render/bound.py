@@ -26,10 +26,13 @@ def _bounded(bound: FailureBound, criterion: Criterion) -> str:
     pooled = criterion.snr_db is not None or criterion.cosine is not None
     alone = " by itself" if pooled and not is_default(criterion) else ""
     verb = "is" if bound.failing < 2 else "are"
-    sure = f"{100 * bound.confidence:g} % confidence"
+    joined = f"; with the {bound.joined} that joined the search as failing too," * (
+        bound.joined > 0
+    )
+    sure = f"with {100 * bound.confidence:g} % confidence"
     return (
-        f"{failing} {count(bound.judged, 'sample')} {verb} out of tolerance{alone}: with {sure} at "
-        f"most {_share(bound.upper)} of all inputs are, if these were drawn from them "
+        f"{failing} {count(bound.judged, 'sample')} {verb} out of tolerance{alone}{joined or ':'} "
+        f"{sure} at most {_share(bound.upper)} of all inputs are, if these were drawn from them "
         "independently (Clopper and Pearson)."
     )
 

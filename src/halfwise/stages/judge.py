@@ -24,7 +24,7 @@ from halfwise.metrics import (
     totals,
     usual,
 )
-from halfwise.metrics.confidence import CONFIDENCE, upper_bound
+from halfwise.metrics.confidence import failure_bound
 from halfwise.records import (
     Criterion,
     FailedRun,
@@ -183,13 +183,7 @@ def _bound(
     if criterion.metric is not None or not measures:
         return None
     alone = zip(*(measure.failing(criterion) for measure in measures.values()), strict=True)
-    failing = sum(map(any, alone))
-    return FailureBound(
-        judged=samples,
-        failing=failing,
-        upper=upper_bound(failing, samples),
-        confidence=CONFIDENCE,
-    )
+    return failure_bound(sum(map(any, alone)), samples)
 
 
 def _failed_runs(samples: Samples, results: Sequence[Computed]) -> tuple[FailedRun, ...]:

@@ -42,3 +42,9 @@ def test_a_pooled_threshold_is_held_by_each_sample_by_itself():
     shown = bound_part(judged)
     assert shown is not None
     assert "out of tolerance by itself" in shown.lines[0]
+
+
+def test_samples_that_joined_the_search_are_told():
+    told = line(of(20, 0, 0.5).model_copy(update={"joined": 10}))
+    assert told.startswith("None of 20 samples is out of tolerance; with the 10 that joined the ")
+    assert "as failing too, with 95 % confidence at most 50 % of all inputs are" in told
