@@ -23,13 +23,29 @@ def test_nothing_is_gained(fix, all_kept):
     assert ended.code == 0
     told = " ".join(ended.out.split())
     assert told.startswith("PASSED (emulated)")
-    assert "but it gains nothing: it saves 0 % of what everything in FP16 would" in told
+    assert (
+        "but it gains nothing: it is predicted to save 0 % of what everything in FP16 would" in told
+    )
     worth = ended.record["worth"]
     assert worth["cost"] == pytest.approx(worth["fp32"])
     assert worth["fp32"] > 1.5
     assert worth["nearest"]["kept"] < 4
     assert worth["nearest"]["error"] > 1
     assert f"keeps {worth['nearest']['kept']} node" in told
+
+
+def test_a_plan_without_a_finite_error_is_not_worth_naming(fix):
+    """Two of three nodes overflow; with Casts around them FP32 itself costs less."""
+    s = Sketch()
+    x = s.input("x", [1, 64])
+    back = s.op("Mul", s.op("Mul", x, 1e5, name="large"), 1e-5, name="back")
+    ill = models.Ill(s.proto(s.op("Relu", back, name="last")), {"x": models.signals(1, 64, seed=9)})
+    ended = fix(ill)
+    assert ended.code == 0
+    assert ended.record["worth"]["fp32"] < 1
+    assert ended.record["worth"]["nearest"] is None
+    told = " ".join(ended.out.split())
+    assert "but it gains nothing: FP32 is predicted to cost 0." in told
 
 
 def test_a_plan_that_is_not_worth_enough_fails(fix, all_kept):

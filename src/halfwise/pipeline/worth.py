@@ -1,6 +1,7 @@
 """What a plan is worth, and which plan that the search saw would be."""
 
 from collections.abc import Callable
+from math import isfinite
 
 from halfwise.backends.shapes import seen_shapes
 from halfwise.case import Case, Settings
@@ -13,7 +14,6 @@ from halfwise.pipeline.engines.table import FP32, MIXED, TF32
 from halfwise.pipeline.planner import Planner
 from halfwise.records import Engines, NearPlan, NodeName, TensorName, Worth
 from halfwise.stages.plan.starting import starting_plan
-from halfwise.stages.trial import Trials
 from halfwise.stages.worth import CostModel
 
 Assignment = frozenset[NodeName]
@@ -40,11 +40,11 @@ def worth_of(planner: Planner, kept: Assignment, engines: Engines | None = None)
 
     predicted = Worth(cost=cost(kept), fp32=model.cost(frozenset(planner.roles)) / low)
     found = _timed(predicted, engines, planner.settings.fmt.name.upper())
-    if found.gains:
+    if found.gains or not found.model_copy(update={"cost": 1.0, "measured": None}).gains:
         return found
     return found.model_copy(
         update={
-            "nearest": _nearest(planner.trials, predicted, cost),
+            "nearest": _nearest(planner, predicted, cost),
             "metric": fitting_metric(case.criterion, planner.trials.references),
         }
     )
@@ -82,15 +82,21 @@ def _model(
 
 
 def _nearest(
-    trials: Trials, predicted: Worth, cost: Callable[[Assignment], float]
+    planner: Planner, predicted: Worth, cost: Callable[[Assignment], float]
 ) -> NearPlan | None:
-    """Return the plan worth having with the smallest error, of those that were tried."""
+    """Return the plan worth having with the smallest error, of those that were tried.
+
+    None that does not hold, and none whose error no tolerance accepts.
+    """
+    trials = planner.trials
     near: list[NearPlan] = []
     for kept in sorted(trials.tried, key=lambda kept: trials.tried[kept].excess):
         price = cost(kept)
-        if not predicted.model_copy(update={"cost": price}).gains:
+        if not (planner.held_nodes <= kept and predicted.model_copy(update={"cost": price}).gains):
             continue
         error = trials.excess(kept) * trials.factor
+        if not isfinite(error):
+            break
         near.append(NearPlan(kept=len(kept), cost=price, error=error))
         if len(near) == _MEASURED:
             break

@@ -13,8 +13,8 @@ class NearPlan(Record):
     Attributes:
         kept: Number of compute nodes in FP32.
         cost: Predicted cost over that of everything low.
-        error: Error on the calibration samples over what is allowed: 1 just passes. With a metric,
-            1 plus what it falls beyond its allowance.
+        error: Error on the calibration samples over what is allowed: 1 just passes, up to it only
+            the margin is missing. With a metric, 1 plus what it falls beyond its allowance. Finite.
     """
 
     kept: int
@@ -29,7 +29,7 @@ class Worth(Record):
         cost: Predicted cost of the plan.
         fp32: Predicted cost of everything in FP32.
         measured: Time of the delivered engine over that of the engine with everything low; None
-            without both.
+            without both, and without the FP32 engine's.
         measured_fp32: Likewise, of the FP32 engine without TF32.
         nearest: The plan with the smallest error, of those that the search evaluated and that are
             worth having; None where this plan is, or where there was none.
@@ -49,14 +49,18 @@ class Worth(Record):
         return self.cost if self.measured is None else self.measured
 
     @property
+    def fp32_ratio(self) -> float:
+        """What `ratio` is for everything in FP32."""
+        return self.fp32 if self.measured_fp32 is None else self.measured_fp32
+
+    @property
     def saved(self) -> float:
-        """Share of what everything low would save that the plan saves, at most 1; by times."""
-        timed = self.measured is not None and self.measured_fp32 is not None
-        fp32 = self.measured_fp32 if timed and self.measured_fp32 else self.fp32
-        ratio = self.ratio if timed else self.cost
-        if ratio <= 1:
-            return 1.0
-        return max(0.0, (fp32 - ratio) / (fp32 - 1)) if fp32 > 1 else 0.0
+        """Share of what everything low would save that the plan saves, in [0, 1].
+
+        Where everything low saves nothing, 1 if the plan costs less than FP32, else 0.
+        """
+        won, possible = self.fp32_ratio - self.ratio, self.fp32_ratio - 1
+        return min(1.0, max(0.0, won / possible)) if possible > 0 else float(won > 0)
 
     @property
     def gains(self) -> bool:

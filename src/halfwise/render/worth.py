@@ -1,7 +1,5 @@
 """Words on what a plan is worth."""
 
-from math import isfinite
-
 from halfwise.records import NearPlan, Run, Worth
 from halfwise.render.wording import count, number
 
@@ -12,10 +10,13 @@ def nothing_gained(run: Run) -> str:
     if worth is None or worth.gains or not run.verdict.passed:
         return ""
     low = "the low format" if run.plan is None else run.plan.low.upper()
-    told = (
-        f", but it gains nothing: it saves {_percent(worth.saved)} of what everything in {low} "
-        "would"
-    )
+    is_predicted = worth.measured is None
+    told = ", but it gains nothing: "
+    if worth.fp32_ratio <= 1:
+        costs = "is predicted to cost" if is_predicted else "takes"
+        return f"{told}FP32 {costs} {worth.fp32_ratio:.2f} × as much as everything in {low}"
+    saves = "is predicted to save" if is_predicted else "saves"
+    told += f"it {saves} {_percent(worth.saved)} of what everything in {low} would"
     if worth.nearest is not None:
         told += f"; {_near(worth.nearest)}"
     if worth.metric is not None:
@@ -24,10 +25,11 @@ def nothing_gained(run: Run) -> str:
 
 
 def _near(near: NearPlan) -> str:
-    error = f"{number(near.error)} × what is allowed" if isfinite(near.error) else "unbounded"
+    margin = ", which --margin 1 accepts" if near.error <= 1 else ""
     return (
         f"the nearest plan worth having keeps {count(near.kept, 'node')}, costs "
-        f"{near.cost:.2f} × as much as all low, and its error is {error}"
+        f"{near.cost:.2f} × as much as all low, and its error is {number(near.error)} × what is "
+        f"allowed{margin}"
     )
 
 

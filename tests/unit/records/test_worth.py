@@ -12,8 +12,10 @@ from halfwise.records import LEAST_SAVED, Worth
         (2.0, 2.0, 0.0),
         (1.5, 2.0, 0.5),
         (2.5, 2.0, 0.0),
-        (0.9, 0.8, 1.0),
-        (1, 1, 1),
+        (0.9, 2.0, 1.0),
+        (0.9, 0.8, 0.0),
+        (0.7, 0.8, 1.0),
+        (1, 1, 0),
     ],
 )
 def test_what_a_plan_saves_of_what_all_low_does(cost, fp32, saved):
@@ -28,4 +30,4 @@ def test_measured_times_count_where_there_are_some():
     assert worth.ratio == 1.1
     assert worth.saved == pytest.approx(0.9)
     assert Worth(cost=1.0, fp32=2.0, measured=2.0, measured_fp32=2.0).saved == 0
-    assert Worth(cost=2.0, fp32=2.0, measured=0.9, measured_fp32=0.9).saved == 1
+    assert Worth(cost=2.0, fp32=2.0, measured=0.9, measured_fp32=0.9).saved == 0

@@ -12,7 +12,7 @@ NOTHING = Worth(cost=2.9, fp32=3.0, nearest=NEAR, metric="mask-iou")
 def test_the_first_line_says_that_nothing_is_gained_and_what_would():
     title = report(run(worth=NOTHING)).title
     assert title.startswith("PASSED (emulated) on 64 held-out samples, but it gains nothing: ")
-    assert "saves 5 % of what everything in FP16 would" in title
+    assert "is predicted to save 5 % of what everything in FP16 would" in title
     assert "keeps 12 nodes, costs 1.20 × as much as all low, and its error is 3.4 ×" in title
     assert "--metric mask-iou" in title
 
@@ -23,9 +23,24 @@ def test_a_gain_is_no_remark_and_a_failure_has_another_reason():
     assert nothing_gained(run(worth=NOTHING, verdict=verdict(passed=False))) == ""
 
 
-def test_an_error_without_bound():
-    near = NOTHING.model_copy(update={"nearest": NEAR.model_copy(update={"error": float("inf")})})
-    assert "its error is unbounded" in nothing_gained(run(worth=near))
+def test_times_are_told_as_measured():
+    timed = NOTHING.model_copy(update={"measured": 2.9, "measured_fp32": 3.0})
+    assert ": it saves 5 % of what" in nothing_gained(run(worth=timed))
+
+
+def test_where_the_low_format_saves_nothing_that_is_what_is_told():
+    told = nothing_gained(run(worth=Worth(cost=1.0, fp32=0.8)))
+    assert told == (
+        ", but it gains nothing: FP32 is predicted to cost 0.80 × as much as everything in FP16"
+    )
+
+
+def test_a_plan_that_only_lacks_the_margin_names_it():
+    near = NOTHING.model_copy(update={"nearest": NEAR.model_copy(update={"error": 0.9})})
+    assert "its error is 0.9 × what is allowed, which --margin 1 accepts" in nothing_gained(
+        run(worth=near)
+    )
+    assert "--margin" not in nothing_gained(run(worth=NOTHING))
 
 
 def test_costs():
