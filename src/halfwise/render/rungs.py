@@ -22,7 +22,6 @@ _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
     "tolerance": "out of tolerance",
     "not-run": "no engine runs",
     "unbuildable": "no engine could be built",
-    "not-tried": "not tried",
 }
 
 

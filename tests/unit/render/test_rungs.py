@@ -25,7 +25,6 @@ def test_a_rung_is_told_with_what_was_tried():
     assert rung_line(tried(rung="tf32", end="delivered", excess=0.75)) == (
         "TF32: delivered (its error is 0.75 of what the search may use)."
     )
-    assert rung_line(tried(rung="fp32", end="not-tried")) == "FP32: not tried."
 
 
 def test_an_engine_that_computes_nothing_low_is_called_so():

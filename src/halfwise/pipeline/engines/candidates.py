@@ -1,6 +1,6 @@
 """Plans as engines: what was tried, what may be tried next, and how often."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,6 +56,16 @@ class Candidate:
             return False
         asked = [n for n in self.proof.nodes if n.asked == "fp32"]
         return all(n.precision in ("fp32", "tf32", "other") for n in asked)
+
+
+def passing_share(builds: Sequence[Candidate]) -> float:
+    """Return which share of the builds of a plan, at least one, passes."""
+    return sum(c.passed for c in builds) / len(builds)
+
+
+def is_steady(builds: Sequence[Candidate]) -> bool:
+    """Return whether a plan passes in more than half of its builds: less may be chance."""
+    return passing_share(builds) > 1 / 2
 
 
 @dataclass

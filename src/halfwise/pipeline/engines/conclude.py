@@ -77,7 +77,6 @@ class Ended:
         search, delivered, keep = self.search, self.delivered, self.keep
         low = delivered if keep is not None else None
         excesses = () if low is None else search.excesses(low.candidate)
-        tried = [*search.tried.values(), *search.relaxed.values()]
         told = rounds(search, trials)
         return {
             "rounds": told,
@@ -87,7 +86,7 @@ class Ended:
             ),
             "delivered": None if delivered is None else delivered.row.build.engine,
             "rung": None if delivered is None else delivered.rung,
-            "rungs": rungs(self.offers, delivered, tried, search.steady),
+            "rungs": rungs(self.offers, delivered, search.groups),
             "causes": self._causes(told),
             "spread": excesses,
             "confirmed": sum(e <= 1 for e in excesses),

@@ -4,10 +4,10 @@ Of all engines that pass, the fastest is delivered. Times have noise: engines ta
 rounds each, and one counts as faster where all of its rounds are.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from halfwise.pipeline.engines.candidates import Assignment, Candidate
+from halfwise.pipeline.engines.candidates import Candidate, is_steady
 from halfwise.pipeline.engines.measure import with_shapes
 from halfwise.records import (
     FULL_RUNGS,
@@ -106,8 +106,7 @@ def _memory(offer: Offer) -> float:
 def rungs(
     offers: Sequence[Offer],
     delivered: Offer | None,
-    tried: Iterable[Sequence[Candidate]],
-    steady: Iterable[Assignment],
+    tried: Sequence[Sequence[Candidate]],
 ) -> tuple[RungTried, ...]:
     """Return what became of every rung of a run, most exact first.
 
@@ -115,14 +114,12 @@ def rungs(
         offers: The rows of the table, most exact rung first.
         delivered: What is delivered; None where nothing is.
         tried: All builds of each plan of the low rung.
-        steady: Plans that pass in more than half of their builds.
     """
-    groups = [list(group) for group in tried]
     told = []
     for rung in dict.fromkeys(offer.rung for offer in offers):
         own = [o for o in offers if o.rung == rung]
-        plans = [[o.candidate] for o in own] if rung in FULL_RUNGS else groups
-        told.append(_rung(rung, own, plans, delivered, frozenset(steady)))
+        plans = [[o.candidate] for o in own] if rung in FULL_RUNGS else tried
+        told.append(_rung(rung, own, plans, delivered))
     return tuple(told)
 
 
@@ -131,7 +128,6 @@ def _rung(
     offers: Sequence[Offer],
     plans: Sequence[Sequence[Candidate]],
     delivered: Offer | None,
-    steady: frozenset[Assignment],
 ) -> RungTried:
     builds = [c for plan in plans for c in plan]
     ran = [c for c in builds if c.excess is not None]
@@ -139,7 +135,7 @@ def _rung(
     shown = delivered.candidate if delivered is not None and delivered.rung == rung else nearest
     return RungTried(
         rung=rung,
-        end=_end(offers, builds, delivered, steady),
+        end=_end(offers, plans, delivered),
         plans=len(plans),
         builds=len(builds),
         built=sum(c.build.engine is not None for c in builds),
@@ -152,9 +148,8 @@ def _rung(
 
 def _end(
     offers: Sequence[Offer],
-    builds: Sequence[Candidate],
+    plans: Sequence[Sequence[Candidate]],
     delivered: Offer | None,
-    steady: frozenset[Assignment],
 ) -> RungEnd:
     passed = [o for o in offers if o.passed]
     if delivered is not None and passed:
@@ -162,11 +157,10 @@ def _end(
             return "delivered"
         slower = all(faster(delivered.row.latency, o.row.latency) for o in passed)
         return "slower" if slower else "not-preferred"
-    if not builds:
-        return "not-tried"
+    builds = [c for plan in plans for c in plan]
     ends: tuple[tuple[RungEnd, bool], ...] = (
         ("held-out", any(o.known for o in offers)),
-        ("unsteady", any(c.passed and c.keep not in steady for c in builds)),
+        ("unsteady", any(c.passed for p in plans if not is_steady(p) for c in p)),
         ("tolerance", any(c.excess is not None for c in builds)),
         ("not-run", any(c.build.engine is not None for c in builds)),
     )

@@ -100,10 +100,7 @@ def rounds(search: EngineSearch, trials: Trials) -> tuple[EngineRound, ...]:
     predicted = {keep: trials.excess(keep) for keep in kept}
     forecast = search.forecast
     fused = {} if forecast is None else {keep: forecast.excess(keep) for keep in kept}
-    candidates = sorted(
-        (c for tried in (search.tried, search.relaxed) for group in tried.values() for c in group),
-        key=lambda c: c.build.number,
-    )
+    candidates = sorted((c for g in search.groups for c in g), key=lambda c: c.build.number)
     return tuple(
         EngineRound(
             step=c.step,

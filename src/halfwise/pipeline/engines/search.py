@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate, Forecast, Moves
+from halfwise.pipeline.engines.candidates import (
+    Assignment,
+    Budget,
+    Candidate,
+    Forecast,
+    Moves,
+    is_steady,
+    passing_share,
+)
 from halfwise.pipeline.engines.causes import idle
 from halfwise.pipeline.engines.shrink import shrink
 from halfwise.records import NodeName
@@ -92,7 +100,9 @@ class EngineSearch:
             groups |= {keep: [measure(c) for c in group] for keep, group in groups.items()}
         plans = {keep: group for keep, group in self.tried.items() if keep >= self.ruled}
         passing = [keep for keep, group in plans.items() if all(c.passed for c in group)]
-        known = start if start in passing else min(passing, key=len, default=start)
+        # What was built with TF32 alone is not among them.
+        failed = start if start in plans else max(plans, key=len)
+        known = start if start in passing else min(passing, key=len, default=failed)
         return self._search(min(self.tried[known], key=lambda c: c.passed))
 
     def _search(self, first: Candidate) -> Chosen:
@@ -132,17 +142,18 @@ class EngineSearch:
         return min(ran, key=lambda c: (c.excess or 0.0, -len(c.keep)), default=None)
 
     @property
-    def steady(self) -> frozenset[Assignment]:
-        """Plans that pass in more than half of their builds: what passes by chance is none."""
-        return frozenset(keep for keep in self.tried if self._share(keep) > 1 / 2)
+    def groups(self) -> list[list[Candidate]]:
+        """All builds of each plan; with TF32 it is another one."""
+        return [*self.tried.values(), *self.relaxed.values()]
 
     def others(self, best: Candidate | None) -> list[Candidate]:
         """Return the fastest engine that passes of each other steady plan, fastest first.
 
-        Plans that do without what the user's rules keep are none.
+        With TF32 it is another plan. Those that do without what the user's rules keep are none.
         """
-        plans = [k for k in self.steady if k >= self.ruled and (best is None or k != best.keep)]
-        found = [self._fastest(self.tried[keep][0]) for keep in plans]
+        chosen = None if best is None else (best.keep, best.tf32)
+        groups = [g for g in self.groups if is_steady(g) and g[0].keep >= self.ruled]
+        found = [self._fastest(g[0]) for g in groups if (g[0].keep, g[0].tf32) != chosen]
         return sorted(found, key=_milliseconds)
 
     def excesses(self, candidate: Candidate) -> tuple[float, ...]:
@@ -277,17 +288,13 @@ class EngineSearch:
                 f"keeping {len(candidate.keep)} nodes passed in "
                 f"{sum(c.passed for c in known)} of {len(known)} builds only"
             )
-        steadiest = max(ladder, key=lambda c: self._share(c.keep))
-        return self._fastest(steadiest) if self._share(steadiest.keep) > 1 / 2 else None
+        steadiest = max(ladder, key=lambda c: passing_share(self.tried[c.keep]))
+        return self._fastest(steadiest) if is_steady(self.tried[steadiest.keep]) else None
 
     def _fastest(self, candidate: Candidate) -> Candidate:
         """Return the fastest engine of a candidate's plan that passes."""
         passed = (c for c in self._group(candidate) if c.passed)
         return min(passed, key=_milliseconds)
-
-    def _share(self, keep: Assignment) -> float:
-        known = self.tried[keep]
-        return sum(c.passed for c in known) / len(known)
 
     def _faster(self, best: Candidate, plain: Candidate) -> Candidate:
         """Return the fastest candidate that passes, where `best` is slow: itself or others.

@@ -123,7 +123,7 @@ def test_every_rung_is_told_with_what_became_of_it():
     lost = Candidate(KEPT, "mixed", none)
     fp32, tf32 = offer("fp32", 8, 8, 8, excess=0.01), offer("tf32", 5, 5, 5, excess=0.75)
     low = replace(offer("fp16", 6, 6, 6, passed=False, excess=14.0), candidate=plain)
-    told = rungs([fp32, tf32, low], tf32, [[plain], [lost]], [])
+    told = rungs([fp32, tf32, low], tf32, [[plain], [lost]])
     assert [(t.rung, t.end) for t in told] == [
         ("fp32", "slower"),
         ("tf32", "delivered"),
@@ -146,9 +146,10 @@ def test_every_rung_is_told_with_what_became_of_it():
 def test_why_nothing_low_was_delivered(candidate, end):
     row = result("mixed", 1, 1.0, verdict=verdict(level="engine", passed=False))
     shown = Offer("fp16", candidate, 1.0, row, allowed=False)
-    assert rungs([shown], None, [[candidate]], [])[0].end == end
+    builds = [candidate, replace(candidate, excess=3.0)] if candidate.passed else [candidate]
+    assert rungs([shown], None, [builds])[0].end == end
 
 
 def test_what_failed_on_held_out_samples_is_told():
     low = offer("fp16", 1, passed=False)
-    assert rungs([low], None, [[low.candidate]], [NOTHING])[0].end == "held-out"
+    assert rungs([low], None, [[low.candidate]])[0].end == "held-out"

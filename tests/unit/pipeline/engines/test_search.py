@@ -445,3 +445,25 @@ def test_a_minimal_plan_with_wider_islands_tells_nothing_of_their_nodes():
     chosen = foretelling(world, forecast).run(names(0))
     assert best(chosen).keep == names(0, 1)
     assert not chosen.minimal
+
+
+def test_after_a_wider_plan_with_tf32_fails_on_further_samples_the_search_goes_on():
+    def speed(keep: Assignment) -> float:
+        return {0: 1.0, 1: 9.0, 2: 2.0}[len(keep)]
+
+    world = World(always(names(0)), speed=speed, islands=(names(1),), tf32=0.9, products=True)
+    search = world.search(builds=1)
+    first = best(search.run(names(0)))
+    assert first.tf32
+    assert first.keep == names(0, 1)
+    gone = search.again(first.keep, lambda c: replace(c, excess=20.0))
+    assert gone.best is None
+
+
+def test_others_hold_plans_with_tf32_and_the_same_without():
+    world = World(always(names(0)), speed=lambda k: 1.0 + 8 * len(k), tf32=0.5, products=True)
+    search = world.search(builds=1)
+    chosen = best(search.run(names(0)))
+    assert chosen.tf32
+    assert [(c.keep, c.tf32) for c in search.others(chosen)] == [(names(0), False)]
+    assert [c.tf32 for c in search.others(None)] == [True, False]
