@@ -209,3 +209,14 @@ class Verdict(Record):
     batch: JudgedBatch | None = None
     axes: tuple[DynamicAxis, ...] = ()
     failure_bound: FailureBound | None = None
+
+    @property
+    def within(self) -> bool:
+        """Whether it passed, or would but that the search had seen the samples."""
+        if self.passed or self.unseen:
+            return self.passed
+        if self.failed_runs or any(o.nonfinite for o in self.outputs.values()):
+            return False
+        if self.metric is not None:
+            return self.metric.passed
+        return bool(self.samples) and all(o.passed for o in self.outputs.values())

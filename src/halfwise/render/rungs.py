@@ -16,7 +16,7 @@ _RUNGS: Mapping[EngineRung, str] = {"fp32": "FP32", "tf32": "TF32", "bf16": "BF1
 _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
     "delivered": "delivered",
     "slower": "passed, and is slower",
-    "not-preferred": "passed, and is as fast within the noise of the times",
+    "not-preferred": "passed, and is not shown to be slower",
     "held-out": "passed the search, and failed on held-out samples or at other shapes",
     "unsteady": "passed in half of the builds of its plan or less",
     "tolerance": "out of tolerance",
@@ -59,7 +59,7 @@ def rung_caution(engines: Engines | None) -> str:
     if low.end == "slower":
         why = f"it is faster than the {name} engines that passed"
     elif low.end == "not-preferred":
-        why = f"{name} engines that passed are as fast within the noise of the times"
+        why = f"{name} engines that passed are not shown to be faster"
     return f"The delivered engine is FP32 {what}: {why}."
 
 

@@ -44,8 +44,8 @@ def causes(
         *_idle(off, plain, predicted),
         *_kernels(off, predicted, departures),
     ]
-    if not found and not passed:
-        nearest = min(ran, key=lambda c: c.excess or 0.0)
+    if off and not found and not passed:
+        nearest = min(off, key=lambda c: c.excess or 0.0)
         number = nearest.build.number
         other = predicted.get(number)
         found = [Cause(kind="unknown", builds=(number,), excess=nearest.excess, other=other)]

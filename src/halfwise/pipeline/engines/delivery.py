@@ -6,6 +6,7 @@ rounds each, and one counts as faster where all of its rounds are.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from halfwise.pipeline.engines.candidates import Candidate, is_steady
 from halfwise.pipeline.engines.measure import with_shapes
@@ -54,14 +55,19 @@ class Offer:
 
     @property
     def passed(self) -> bool:
-        """Whether it may be delivered."""
-        verdict = self.verdict
-        return self.known and verdict is not None and verdict.passed
+        """Whether it may be delivered; where no sample was held out, by those that there are."""
+        verdict, at = self.row.verdict, (s.verdict for s in self.row.shapes)
+        return (
+            self.known
+            and verdict is not None
+            and verdict.within
+            and all(shaped is None or shaped.passed for shaped in at)
+        )
 
     @property
     def milliseconds(self) -> float:
         """Its median time; inf where it was not timed."""
-        return float("inf") if self.row.latency is None else self.row.latency.median_ms
+        return inf if self.row.latency is None else self.row.latency.median_ms
 
 
 def quicker(one: Candidate, other: Candidate) -> bool:
@@ -85,11 +91,13 @@ def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
     """Return the offer to deliver: the fastest that passes; None where none does.
 
     Among those that are not slower than it by more than noise, `prefer` decides; what is equal in
-    that too is told apart by time, then as `offers` has it.
+    that too is told apart by time, then as `offers` has it. What failed while others took turns is
+    not chosen.
     """
     passed = sorted((o for o in offers if o.passed), key=lambda o: o.milliseconds)
     if not passed:
         return None
+    passed = [o for o in passed if o.row.latency is not None and o.row.latency.medians] or passed
     equal = [o for o in passed if not faster(passed[0].row.latency, o.row.latency)]
     if prefer == "memory":
         return min(equal, key=_memory)
@@ -100,7 +108,7 @@ def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
 
 def _memory(offer: Offer) -> float:
     latency = offer.row.latency
-    return float("inf") if latency is None else latency.device_bytes
+    return inf if latency is None else latency.device_bytes
 
 
 def rungs(

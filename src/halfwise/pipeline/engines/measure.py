@@ -166,30 +166,37 @@ class Measure:
         timeout = self.engine_settings.run_timeout
         return self.worker.time(engine, profile, sample, timeout, seconds=seconds, iterations=100)
 
-    def take_turns(self, engines: Mapping[str, EngineFile]) -> dict[str, tuple[float, ...]]:
+    def take_turns(self, engines: Sequence[EngineFile]) -> list[tuple[float, ...]]:
         """Return the median times of engines that run one after another, round by round, ms.
 
-        Engines that fail meanwhile are left out.
+        Of an engine that fails meanwhile there are none.
         """
+        found = [self._round(engine) for engine in engines]
+        for _ in range(ROUNDS - 1):
+            for place, medians in enumerate(found):
+                again = self._round(engines[place]) if medians else ()
+                found[place] = (*medians, *again) if again else ()
+        return found
+
+    def _round(self, engine: EngineFile) -> tuple[float, ...]:
         profile, sample = self._typical
-        found: dict[str, list[float]] = {name: [] for name in engines}
-        for _ in range(ROUNDS):
-            for name in tuple(found):
-                try:
-                    latency = self.worker.time(
-                        engines[name],
-                        profile,
-                        sample,
-                        self.engine_settings.run_timeout,
-                        seconds=ROUND_SECONDS,
-                        iterations=10,
-                        warmup=ROUND_SECONDS / 4,
-                    )
-                except ENGINE_FAULTS:
-                    del found[name]
-                else:
-                    found[name].append(latency.median_ms)
-        return {name: tuple(medians) for name, medians in found.items()}
+        timeout = self.engine_settings.run_timeout
+
+        def timed() -> Latency:
+            return self.worker.time(
+                engine,
+                profile,
+                sample,
+                timeout,
+                seconds=ROUND_SECONDS,
+                iterations=10,
+                warmup=ROUND_SECONDS / 4,
+            )
+
+        try:
+            return (again_if_lost(timed).median_ms,)
+        except ENGINE_FAULTS:
+            return ()
 
     def proof(
         self,

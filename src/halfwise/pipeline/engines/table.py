@@ -67,7 +67,7 @@ class Table:
         for candidate in low:
             known = {o.row.name: o.row for o in found}
             name = MIXED if candidate.keep else self.low
-            name = f"{name}, {len(candidate.keep)} kept" if name in known else name
+            name = f"{name}, build {candidate.build.number}" if name in known else name
             row = self._low_row(name, candidate, found[0].row.verdict)
             if candidate.keep and row.verdict is not None and self.low in known:
                 self.notes.append(ab_remark(row, known[self.low]))
@@ -79,11 +79,11 @@ class Table:
 
         One that passes alone has nothing to be compared with.
         """
-        engines = {o.row.name: o.row.build.engine for o in offers if o.passed}
-        found = self.measure.take_turns(
-            {name: e for name, e in engines.items() if e is not None and len(engines) > 1}
-        )
-        return tuple(replace(o, row=_timed(o, found.get(o.row.name, ()))) for o in offers)
+        passed = [(i, o.row.build.engine) for i, o in enumerate(offers) if o.passed]
+        racing = {i: engine for i, engine in passed if engine is not None and len(passed) > 1}
+        turns = self.measure.take_turns(list(racing.values()))
+        found = dict(zip(racing, turns, strict=True))
+        return tuple(replace(o, row=_timed(o, found.get(i, ()))) for i, o in enumerate(offers))
 
     def _low_row(self, name: str, candidate: Candidate, fp32: Verdict | None) -> EngineResult:
         """Return the row of a plan, and note where its engine is FP32 in truth."""
@@ -121,7 +121,7 @@ class Table:
         latency = measure.latency(engine, thorough=True)
         judged = measure.judge(engine, self.samples, self.references, unseen=self.unseen).verdict
         # What fails on the samples as they are is not delivered, whatever it does at other shapes.
-        at = measure.at_shapes(engine, self.samples) if judged.passed else ()
+        at = measure.at_shapes(engine, self.samples) if judged.within else ()
         as_fp32 = fp32 is not None and same_outputs(judged, fp32)
         proof = measure.proof(row.build, self.roles, asked, as_fp32=as_fp32)
         found = {"verdict": judged, "latency": latency, "shapes": at, "proof": proof}

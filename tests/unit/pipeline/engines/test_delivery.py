@@ -79,6 +79,30 @@ def test_what_is_preferred_decides_where_times_overlap(prefer, chosen):
     assert choose(offers, prefer) == offers[chosen]
 
 
+@pytest.mark.parametrize("prefer", ["speed", "memory", "exact"])
+def test_what_fails_while_others_take_turns_is_not_chosen(prefer):
+    steady = offer("fp32", 2, 2, 2, excess=0.5, memory=5)
+    gone = offer("fp16", 1, excess=0.1, memory=1)
+    assert gone.row.latency is not None
+    latency_ = gone.row.latency.model_copy(update={"medians": ()})
+    gone = replace(gone, row=gone.row.model_copy(update={"latency": latency_}))
+    assert choose([steady, gone], prefer) == steady
+    assert choose([gone], prefer) == gone
+
+
+def test_without_held_out_samples_what_is_within_the_tolerance_may_be_delivered():
+    low = offer("fp16", 1)
+    seen = verdict(level="engine", passed=False).model_copy(update={"unseen": False})
+    row = low.row.model_copy(update={"verdict": seen})
+    assert seen.within == all(o.passed for o in seen.outputs.values())
+    outputs = {n: o.model_copy(update={"passed": True}) for n, o in seen.outputs.items()}
+    good = seen.model_copy(update={"outputs": outputs})
+    assert replace(low, row=row.model_copy(update={"verdict": good})).passed
+    off = {n: o.model_copy(update={"passed": False}) for n, o in seen.outputs.items()}
+    bad = seen.model_copy(update={"outputs": off})
+    assert not replace(low, row=row.model_copy(update={"verdict": bad})).passed
+
+
 @given(
     st.lists(
         st.builds(

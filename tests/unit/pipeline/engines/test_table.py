@@ -12,7 +12,7 @@ KEPT = names(*models.layer_norm().kept)
 NOTHING = names()
 
 
-def rows(ready, keep=KEPT):
+def rows(ready, *keeps):
     """Return rows by name, and what was noted."""
     fixed, attempts, builds = ready.fixed, ready.attempts, ready.run.builds
     table = Table(
@@ -27,7 +27,7 @@ def rows(ready, keep=KEPT):
     )
     fp32 = builds.build(attempts.fp32, FP32)
     plain = attempts.attempt(NOTHING, "plain")
-    low = [plain] if not keep else [plain, attempts.attempt(keep, "mixed")]
+    low = [plain, *(attempts.attempt(keep, "mixed") for keep in keeps)]
     tf32 = builds.build(attempts.fp32, TF32, tf32=True)
     full = [attempts.measured(Candidate(NOTHING, b.purpose, b), b.purpose) for b in (fp32, tf32)]
     offers = table.further((table.exact(full[0]), table.with_tf32(full[1])), low, low)
@@ -36,7 +36,7 @@ def rows(ready, keep=KEPT):
 
 def test_every_engine_is_judged_timed_and_inspected_alike(stage):
     ready = stage(models.layer_norm())
-    found = rows(ready)
+    found = rows(ready, KEPT)
     assert list(found) == [FP32, TF32, "FP16", MIXED]
     assert [row.verdict.passed for row in found.values()] == [True, True, False, True]
     assert {row.verdict.samples for row in found.values()} == {ready.fixed.heldout.ids}
@@ -46,13 +46,25 @@ def test_every_engine_is_judged_timed_and_inspected_alike(stage):
     assert any("With 4 nodes constrained" in note for note in ready.notes)
 
 
+def test_rows_with_as_many_kept_nodes_are_told_apart_and_timed_apart(stage):
+    ready = stage(models.layer_norm(), pace={"fp32": 3.0, "low": 1.0, "border": 0.5})
+    found = rows(ready, *(KEPT | names(n) for n in ("gamma", "divide", "mean")))
+    assert len(found) == 6
+    mixed = [row for row in found.values() if row.kept]
+    times = {row.build.number: row.latency.median_ms for row in mixed}
+    assert len(set(times.values())) > 1
+    for row in mixed:
+        own = ready.run.measure.latency(row.build.engine).median_ms
+        assert row.latency.medians == (own,) * 5
+
+
 def test_where_nothing_is_kept_there_is_no_further_row(stage):
-    assert list(rows(stage(models.small()), NOTHING)) == [FP32, TF32, "FP16"]
+    assert list(rows(stage(models.small()))) == [FP32, TF32, "FP16"]
 
 
 def test_where_no_engine_runs_plain_low_precision_is_told(stage):
     ready = stage(models.layer_norm(), faults=[Fault("run", "abort", when={"low": "fp16"})])
-    found = rows(ready, None)
+    found = rows(ready)
     assert list(found) == [FP32, TF32, "FP16"]
     assert "SIGABRT" in found["FP16"].failure
     assert found["FP16"].verdict is None
@@ -69,7 +81,7 @@ def test_a_connection_lost_once_leaves_every_row(stage, monkeypatch):
 
     ready = stage(models.layer_norm())
     monkeypatch.setattr(ready.run.measure, "at_shapes", partial(at_shapes, ready.run.measure))
-    found = rows(ready)
+    found = rows(ready, KEPT)
     assert not lost
     assert [row.failure for row in found.values()] == [""] * 4
     assert found[MIXED].verdict.passed
@@ -78,13 +90,13 @@ def test_a_connection_lost_once_leaves_every_row(stage, monkeypatch):
 def test_an_engine_that_is_fp32_in_truth_is_told(stage):
     # Every free node FP32, whatever was allowed; and FP32 engines that are not exact.
     ready = stage(models.layer_norm(), vary=(1.0, 1), broken={"gamma": 1.000003})
-    found = rows(ready)
+    found = rows(ready, KEPT)
     assert any("mixed: The engine is as exact as the FP32 engine" in n for n in ready.notes)
     assert any("nothing in FP16" in line for line in found[MIXED].proof.findings)
 
 
 def test_in_strong_typing_every_node_was_asked_for(stage):
-    found = rows(stage(models.layer_norm(), version="10.0.1"))
+    found = rows(stage(models.layer_norm(), version="10.0.1"), KEPT)
     asked = {node.asked for node in found[MIXED].proof.nodes}
     assert {"fp32", "fp16"} <= asked
     assert found[MIXED].proof.findings == ()
