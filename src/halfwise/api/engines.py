@@ -25,7 +25,7 @@ from halfwise.pipeline.engines import FP32_FILE, EngineRun, Proven
 from halfwise.pipeline.engines.beside import beside, one_at_a_time, with_own_network
 from halfwise.pipeline.engines.files import save
 from halfwise.progress import Watcher
-from halfwise.records import FULL_RUNGS, EngineFile, NodeName, Plan, Run, WorkerInfo
+from halfwise.records import EngineFile, NodeName, Plan, Run, WorkerInfo
 from halfwise.render.wording import count
 from halfwise.stages.rewrite import save_checked
 from halfwise.store import MODEL_FILE, new_folder, write_observations, write_run
@@ -156,7 +156,7 @@ def _delivered(fixed: Fixed, proven: Proven, seconds: dict[str, float]) -> Fixed
         stage_seconds=fixed.stage_seconds | seconds,
     )
     keep = proven.keep
-    if proven.engines.rung in FULL_RUNGS:
+    if proven.engines.full:
         note = "The delivered engine is not of this plan: it computes nothing in the low format."
         plan = fixed.plan.model_copy(update={"notes": (note, *fixed.plan.notes)})
         return replace(fixed, plan=plan)

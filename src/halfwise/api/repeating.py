@@ -25,7 +25,6 @@ from halfwise.metrics import Outputs
 from halfwise.pipeline.engines import FP32_FILE, Builds
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
-    FULL_RUNGS,
     BuildOutcome,
     EngineFile,
     Engines,
@@ -205,7 +204,7 @@ class _Repeater:
         config, offered = self.delivered.config, worker.info.typing
         typing = config.typing if config.typing in offered else offered[0]
         builds = Builds(worker, settings, typing, config.profiles, None, self.watcher)
-        if self.engines.rung in FULL_RUNGS:
+        if self.engines.full:
             return builds.build(self.folder / FP32_FILE, "the delivered plan", tf32=config.tf32)
         if typing == "strong":
             return builds.build(self.folder / MODEL_FILE, "the delivered plan", tf32=config.tf32)

@@ -10,7 +10,7 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.metrics import fitting_metric
-from halfwise.pipeline.engines.table import FP32, MIXED, TF32
+from halfwise.pipeline.engines.table import FP32
 from halfwise.pipeline.planner import Planner
 from halfwise.records import Engines, NearPlan, NodeName, TensorName, Worth
 from halfwise.stages.plan.starting import starting_plan
@@ -38,7 +38,9 @@ def worth_of(planner: Planner, kept: Assignment, engines: Engines | None = None)
     def cost(kept: Assignment) -> float:
         return model.cost(planner.resolve(kept)) / low
 
-    predicted = Worth(cost=cost(kept), fp32=model.cost(frozenset(planner.roles)) / low)
+    fp32 = model.cost(frozenset(planner.roles)) / low
+    full = engines is not None and engines.full
+    predicted = Worth(cost=fp32 if full else cost(kept), fp32=fp32)
     found = _timed(predicted, engines, planner.settings.fmt.name.upper())
     if found.gains or not found.model_copy(update={"cost": 1.0, "measured": None}).gains:
         return found
@@ -105,12 +107,11 @@ def _nearest(
 
 def _timed(worth: Worth, engines: Engines | None, low: str) -> Worth:
     """Return it with the times of the delivered engine and of FP32 over that with all low."""
-    if engines is None or engines.delivered is None or engines.rung is None:
+    if engines is None:
         return worth
     times = {r.name: r.latency.median_ms for r in engines.results if r.latency is not None}
-    partly = MIXED if engines.keep else low
-    row = {"fp32": FP32, "tf32": TF32}.get(engines.rung, partly)
-    if not times.keys() >= {row, low, FP32}:
+    if engines.row is None or not times.keys() >= {engines.row.name, low, FP32}:
         return worth
-    ratios = {"measured": times[row] / times[low], "measured_fp32": times[FP32] / times[low]}
+    own, fp32 = times[engines.row.name], times[FP32]
+    ratios = {"measured": own / times[low], "measured_fp32": fp32 / times[low]}
     return worth.model_copy(update=ratios)

@@ -294,3 +294,17 @@ class Engines(Record):
     causes: tuple[Cause, ...] = ()
     timing_cache: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def full(self) -> bool:
+        """Whether the delivered engine computes nothing in the low format."""
+        return self.rung in FULL_RUNGS
+
+    @property
+    def row(self) -> EngineResult | None:
+        """The row of the delivered engine; None without one."""
+        for result in reversed(self.results):
+            built = result.build.engine
+            if built is not None and self.delivered and built.sha256 == self.delivered.sha256:
+                return result
+        return None

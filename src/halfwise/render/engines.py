@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.metrics import usual
 from halfwise.records import (
-    FULL_RUNGS,
     BuildOutcome,
     EngineResult,
     EngineRound,
@@ -83,7 +82,7 @@ def _made(engines: Engines) -> Iterator[str]:
 
 
 def _what(engines: Engines) -> str:
-    if engines.rung in FULL_RUNGS:
+    if engines.full:
         return f"FP32 {'with' if engines.rung == 'tf32' else 'without'} TF32"
     return f"{count(len(engines.keep), 'node')} in FP32"
 
@@ -185,7 +184,8 @@ def _findings(results: Sequence[EngineResult]) -> list[str]:
 def _remarks(engines: Engines) -> Iterator[str]:
     timed = [result for result in engines.results if result.latency is not None]
     if timed:
-        shown = next((r for r in reversed(timed) if _is_delivered(r, engines)), timed[-1])
+        own = engines.row
+        shown = timed[-1] if own is None or own.latency is None else own
         latency = shown.latency
         assert latency is not None
         yield timing_line(latency)
@@ -202,15 +202,6 @@ def _remarks(engines: Engines) -> Iterator[str]:
     remarks = (line for r in engines.results if r.proof for line in r.proof.remarks)
     yield from dict.fromkeys(
         f"{n[:1].upper()}{n[1:]}" for n in (*override, *engines.notes, *remarks)
-    )
-
-
-def _is_delivered(result: EngineResult, engines: Engines) -> bool:
-    file = result.build.engine
-    return (
-        file is not None
-        and engines.delivered is not None
-        and (file.sha256 == engines.delivered.sha256)
     )
 
 

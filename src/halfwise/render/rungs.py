@@ -43,7 +43,7 @@ def rung_line(tried: RungTried) -> str:
 
 def judged_name(engines: Engines | None) -> str:
     """Return what the judged model is called beside the all-low one."""
-    if engines is None or engines.rung is None or engines.rung not in FULL_RUNGS:
+    if engines is None or engines.rung is None or not engines.full:
         return "mixed"
     return _RUNGS[engines.rung]
 
@@ -51,7 +51,7 @@ def judged_name(engines: Engines | None) -> str:
 def rung_caution(engines: Engines | None) -> str:
     """Return that the delivered engine computes nothing low, a sentence; "" where it does."""
     low = engines.rungs[-1] if engines is not None and engines.rungs else None
-    if engines is None or engines.rung not in FULL_RUNGS or low is None:
+    if engines is None or not engines.full or low is None:
         return ""
     what = "with TF32" if engines.rung == "tf32" else "without TF32"
     name = _RUNGS[low.rung]

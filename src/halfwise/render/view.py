@@ -225,7 +225,7 @@ def _metric(run: Run) -> Lines | None:
     if run.plan is not None and run.baseline is not None and run.baseline.metric is not None:
         baseline = usual(name, run.baseline.metric.candidate)
         figures.append(f"{baseline:.6g} {_baseline(run.plan)}")
-    whose = "candidate" if run.plan is None else "mixed"
+    whose = "candidate" if run.plan is None else judged_name(run.engines)
     figures.append(f"{usual(name, result.candidate):.6g} {whose}")
     drop = f"a {'rise' if rises(name) else 'drop'} of {number(result.allowed_drop)} is allowed"
     return Lines("Task metric", (f"{sentence(name)}: {', '.join(figures)}; {drop}.",))
@@ -291,7 +291,8 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
 
 def _minimality(run: Run, plan: Plan) -> str:
     if not plan.keep:
-        return "No node needs FP32." if run.verdict.passed else "No node is kept in FP32."
+        shown = run.verdict.passed and not (run.engines is not None and run.engines.full)
+        return "No node needs FP32." if shown else "No node is kept in FP32."
     ruled = [kept for kept in plan.keep if kept.kept_by == "rule"]
     own = _own(plan)
     who = " or ".join(

@@ -19,7 +19,6 @@ from halfwise.graph.roles import bodies, is_float
 from halfwise.graph.shape_tensors import shape_inputs
 from halfwise.graph.sizes import declared_axes
 from halfwise.records import (
-    FULL_RUNGS,
     BuildConfig,
     BuildOutcome,
     Constraint,
@@ -185,7 +184,7 @@ def delivered(run: Run) -> BuildOutcome | None:
 
 def nothing_low(run: Run) -> bool:
     """Return whether the engine that the run delivers is FP32 or TF32: its plan is not in it."""
-    return run.engines is not None and run.engines.rung in FULL_RUNGS
+    return run.engines is not None and run.engines.full
 
 
 def kept_nodes(run: Run) -> frozenset[NodeName]:

@@ -10,6 +10,7 @@ from halfwise.pipeline import fix
 from halfwise.pipeline.worth import candidate_worth, worth_of
 from halfwise.progress import Silent
 from tests import models
+from tests.unit.render.engine_runs import engines, failed, result
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +48,29 @@ def test_a_candidate_that_is_not_mixed_has_no_worth(fixed):
     assert own is not None
     assert found.cost == pytest.approx(own.cost)
     assert candidate_worth(planner.case, planner.settings, planner.case.network) is None
+
+
+def test_what_nothing_is_low_of_costs_what_fp32_does(fixed):
+    # Its plan is that of the emulation, and is not in the engine.
+    fp32 = result("FP32, TF32 off", 1, 4.0)
+    low = result("FP16", 2, 1.0, build=failed(2), latency=None)
+    found = engines(results=(fp32, low), rung="fp32", keep=())
+    worth = worth_of(fixed.planner, fixed.found.kept, found)
+    assert worth is not None
+    assert (worth.cost, worth.measured) == (worth.fp32, None)
+
+
+def test_the_time_of_the_delivered_row_counts(fixed):
+    rows = [result(name, i, 1.0 + i) for i, name in enumerate(("FP32, TF32 off", "FP16"))]
+    mixed = [result(name, i, 1.0 + i) for i, name in enumerate(("mixed", "mixed, build 3"), 2)]
+    own = mixed[1].build.engine
+    assert own is not None
+    own = own.model_copy(update={"sha256": "cd" * 32})
+    mixed[1] = mixed[1].model_copy(
+        update={"build": mixed[1].build.model_copy(update={"engine": own})}
+    )
+    for shown in (mixed, mixed[::-1]):
+        found = engines(results=(*rows, *shown), rung="fp16", delivered=own)
+        worth = worth_of(fixed.planner, fixed.found.kept, found)
+        assert worth is not None
+        assert worth.measured == 4.0 / 2.0

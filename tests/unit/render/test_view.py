@@ -363,3 +363,12 @@ def test_whatever_names_are_the_report_is_clean_and_short():
         if isinstance(p, Table):
             assert all(len(row) == len(p.columns) for row in p.rows)
         assert all("\x1b" not in s and "\n" not in s and len(s) < 300 for s in strings)
+
+
+def test_an_engine_with_nothing_low_is_not_called_mixed_nor_proof_that_fp16_is_enough():
+    score = MetricResult(name="top1", reference=1.0, candidate=0.9, allowed_drop=0.2, passed=True)
+    judged = verdict(level="engine").model_copy(update={"metric": score})
+    made = run(plan=plan(()), verdict=judged, engines=engines(rung="tf32", keep=()))
+    told = report(made)
+    assert "0.9 TF32" in part(told, "Task metric").lines[0]
+    assert "No node needs FP32." not in part(told, "In figures").lines

@@ -103,9 +103,10 @@ class Ended:
         if self.delivered is not None and self.delivered.verdict is not None:
             return self.delivered.verdict
         verdict, reasons, last = emulated, [], self.last
-        if last is None or not last.known:
+        if not any(o.known for o in self.offers):
             reasons.append(
-                f"no engine of {builds} builds is within the tolerance on the calibration samples"
+                f"no engine of {builds} builds is shown to be within the tolerance on the "
+                "calibration samples"
             )
         reasons += map(cause_line, causes_)
         if last is not None and last.verdict is not None:

@@ -40,7 +40,7 @@ def test_a_kernel_is_blamed_where_the_engine_computes_what_was_asked():
 
 
 def test_no_kernel_is_blamed_where_the_inspector_hides_what_is_kept():
-    for shown in ("unknown", "mixed"):
+    for shown in ("unknown", "mixed", "tf32"):
         kept = tried(2, 30.0, A, shown=shown)
         assert kinds(tried(1, 90.0), kept, predicted={1: 90.0, 2: 0.5}).keys() == {"unknown"}
     blind = Candidate(frozenset((A,)), "", build(2, ""), 30.0)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from halfwise.pipeline.engines.conclude import Ended
 from halfwise.pipeline.engines.delivery import Offer
 from halfwise.pipeline.engines.search import Chosen
@@ -31,11 +33,14 @@ def test_a_plan_of_the_low_format_tells_what_it_keeps():
 def test_where_nothing_passed_what_came_closest_is_told_with_its_cause():
     low = offer("fp16", 2, passed=False, excess=1.4)
     cause = Cause(kind="unknown", builds=(2,), excess=1.4)
-    found = ended(None, offer("fp32", 1, passed=False), low).verdict(verdict(), (cause,), 3)
+    fp32 = offer("fp32", 1, passed=False, excess=1.2)
+    found = ended(None, fp32, low).verdict(verdict(), (cause,), 3)
     assert not found.passed
     assert found.level == "engine"
     assert "no engine of 3 builds" in found.reasons[0]
     assert "is unknown" in found.reasons[1]
+    known = replace(fp32, limit=2.0)
+    assert "is unknown" in ended(None, known, low).verdict(verdict(), (cause,), 3).reasons[0]
     silent = offer("fp16", 2, excess=None)
     emulated = verdict()
     found = ended(None, silent).verdict(emulated, (), 1)
