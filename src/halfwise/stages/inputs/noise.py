@@ -16,6 +16,8 @@ from halfwise.case import MadeUp, Samples
 from halfwise.stages.inputs.spec import InputSpec
 
 _MOST_SAMPLES = 16
+# Weak correlations of tables are only seen in many rows.
+_POOLED_ELEMENTS = 2**16
 _FEWEST_ELEMENTS = 256
 # Per sample; 2^18 take milliseconds.
 _MOST_ELEMENTS = 2**18
@@ -30,12 +32,13 @@ _LATENT = re.compile(r"(?:^|[^a-z])(?:z|eps|epsilon|noises?|latents?)(?:$|[^a-z]
 def judge_inputs(samples: Samples, specs: Sequence[InputSpec]) -> tuple[tuple[MadeUp, ...], bool]:
     """Say which inputs look made up, and whether that makes the whole data noise.
 
-    At most 16 samples, evenly spread, are pooled, at most 2^18 elements of each. Inputs with fewer
-    than 256 elements in all of them are passed over: what is looked for would drown in the
-    standard errors.
+    Samples, evenly spread, are pooled: 16, or more where these have fewer than 2^16 elements; at
+    most 2^18 elements of each. Inputs with fewer than 256 elements in all of them are passed over:
+    what is looked for would drown in the standard errors.
 
     * Constant: all elements of a float input are equal. Integers and Booleans count only where
-      all such inputs are constant, because a mask of ones beside real tokens is usual.
+      all such inputs are constant and no float input looks real, because a mask of ones beside
+      real tokens or features is usual.
     * Standard normal: mean 0, standard deviation 1, skewness 0, kurtosis 3, each within four
       standard errors of n independent draws (1/√n, 1/√2n, √(6/n), √(24/n)), and neighbours along
       no axis, nor the same elements of successive samples, correlate by more than 4/√pairs.
@@ -62,8 +65,11 @@ def judge_inputs(samples: Samples, specs: Sequence[InputSpec]) -> tuple[tuple[Ma
     Raises:
         CaseError: A sample turns out to be bad when it is loaded.
     """
-    spread = np.linspace(0, len(samples) - 1, min(len(samples), _MOST_SAMPLES))
-    chosen = [samples[int(i)] for i in spread]
+    first = samples[0]
+    elements = sum(first[spec.name].size for spec in specs)
+    most = max(_MOST_SAMPLES, _POOLED_ELEMENTS // max(1, elements))
+    spread = np.linspace(0, len(samples) - 1, min(len(samples), most))
+    chosen = [first, *(samples[int(i)] for i in spread[1:])]
     pooled = {spec.name: [sample[spec.name] for sample in chosen] for spec in specs}
     floats = {s.name: pooled[s.name] for s in specs if s.dtype.kind in "fV"}
     floats = {name: arrays for name, arrays in floats.items() if _is_enough(arrays)}
@@ -71,9 +77,9 @@ def judge_inputs(samples: Samples, specs: Sequence[InputSpec]) -> tuple[tuple[Ma
     looks = {name: _look(name, arrays) for name, arrays in floats.items()}
     latent = {n for n, look in looks.items() if look and look.kind != "constant" and _is_latent(n)}
     looks = {name: look for name, look in looks.items() if name not in latent}
-    constant = _constant_integers(discrete)
-    made_up = (*filter(None, looks.values()), *constant)
-    if not all(looks.values()) or not made_up:
+    some_real = not all(looks.values())
+    made_up = (*filter(None, looks.values()), *(() if some_real else _constant_integers(discrete)))
+    if some_real or not made_up:
         return made_up, True
     noise = any(look.kind != "constant" for look in made_up)
     return made_up, not noise and len(made_up) < len(specs)

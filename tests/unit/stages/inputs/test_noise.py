@@ -84,13 +84,24 @@ REAL = {
     "normalised spectra": [normalised(s) for s in SPECTRA],
     "one-hot": [np.eye(21)[RNG.integers(0, 21, 100)]],
     "ragged": [smooth_image(32)[..., :w] for w in (20, 30, 32)],
-    "too few": [RNG.standard_normal(15) for _ in range(30)],
+    "too few": [RNG.standard_normal(15) for _ in range(17)],
 }
 
 
 @pytest.mark.parametrize("name", REAL)
 def test_real_data_is_not_suspected(name):
     assert judged(x=REAL[name]) == ({}, True)
+
+
+def test_a_mask_of_ones_beside_real_features_is_not_suspected():
+    features = [RNG.standard_normal((1, 64)).cumsum(axis=-1) for _ in range(16)]
+    assert judged(x=features, mask=[np.ones((1, 64), np.int64)] * 16) == ({}, True)
+
+
+def test_rows_of_a_standardised_table_that_correlate_weakly_are_not_suspected():
+    shared, own = RNG.standard_normal((300, 1)), RNG.standard_normal((300, 20))
+    rows = normalised(0.4 * shared + own)
+    assert judged(x=rows[:, None].astype(np.float32)) == ({}, True)
 
 
 def test_tokens_with_a_mask_of_ones_are_not_suspected():
