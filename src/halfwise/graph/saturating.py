@@ -3,7 +3,7 @@
 Structure alone. That the reference is at saturation at the very elements is for data to show.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -31,7 +31,7 @@ _MONOTONE = frozenset(
 _SUMS = frozenset(("Add", "Sub", "Sum"))
 _WITH_CONSTANTS = _SUMS | {"Div", "Max", "Min", "Mul", "Pow"}
 _TYPE_BLIND = frozenset(("Shape", "Size"))
-_NO_FACTOR = _SUMS | DATA_MOVEMENT | _SATURATING | _COMPARISONS
+_NO_FACTOR = _SUMS | _SATURATING | _COMPARISONS
 """Readers that make of a difference of 1/65504 no larger one."""
 MASK_SHARE = 0.25
 """A selected constant of this share of the range is a mask; see `stages/attribute/masks.py`."""
@@ -136,7 +136,7 @@ def fates(
         gates: Names of nodes of written-out activations (`activations`).
         masked: Whether the infinities of a tensor come from mask constants.
     """
-    reader = _Reader(frozenset(infinite), frozenset(gates), masked)
+    reader = _Reader(frozenset(infinite), own, frozenset(gates), masked)
     found: dict[TensorName, Fate] = {}
     for node in reversed(graph):
         for value in node.outputs:
@@ -175,16 +175,17 @@ def _add(
     elif reader.may_end(node, value, slot):
         fate.ends[End(name, tensor_name(value), tensor_name(node.outputs[0]))] = None
     else:
-        fate.harmful |= dict.fromkeys(_computing(node, own))
+        fate.harmful |= dict.fromkeys(map(node_name, _computing([node], own)))
 
 
-def _computing(node: ir.Node, own: Collection[NodeName]) -> Iterator[NodeName]:
-    """Yield `node`, or what reads it where it only moves data."""
-    waiting, seen = [node], {node}
+def _computing(nodes: Iterable[ir.Node], own: Collection[NodeName]) -> Iterator[ir.Node]:
+    """Yield `nodes`, for those that only move data what reads them."""
+    waiting = list(nodes)
+    seen = set(waiting)
     while waiting:
         current = waiting.pop()
         if node_name(current) in own and not is_standard(current, *DATA_MOVEMENT):
-            yield node_name(current)
+            yield current
             continue
         readers = [u.node for v in current.outputs for u in v.uses() if u.node not in seen]
         seen |= set(readers)
@@ -196,6 +197,7 @@ class _Reader:
     """What nodes of a mixed model do with infinities."""
 
     infinite: frozenset[TensorName]
+    own: Collection[NodeName]
     gates: frozenset[NodeName]
     masked: Callable[[ir.Value], bool]
 
@@ -225,8 +227,9 @@ class _Reader:
             return self.masked(value)
         divides = node.op_type == "Div" and slot == 1
         if node.op_type == "Reciprocal" or (divides and _is_fixed(node.inputs[0])):
+            readers = dict.fromkeys(use.node for use in node.outputs[0].uses())
             return _grows_exponentially(value) or all(
-                is_standard(u.node, *_NO_FACTOR) for u in node.outputs[0].uses()
+                is_standard(n, *_NO_FACTOR) for n in _computing(readers, self.own)
             )
         return divides and node_name(node) in self.gates
 

@@ -73,3 +73,15 @@ def test_custom_operators_are_not_known_to_end_anything() -> None:
     gate.domain = "custom"
     (fate,) = fate_of(network, "large").values()
     assert list(fate.harmful) == ["gate"]
+
+
+def test_an_inverse_that_something_multiplies_is_not_at_its_limit_wherever_it_is_moved() -> None:
+    for reader, harmless in (("Mul", False), ("Add", True)):
+        s = Sketch()
+        large = s.op("Mul", s.input("x", [1, 4]), f32(1e6), name="large")
+        inverse = s.op("Reciprocal", large, name="inverse")
+        inserted = s.op("Cast", s.op("Transpose", inverse, name="moved"), name="inserted", to=1)
+        network = s.network(s.op(reader, inserted, f32(3e4), name="last"))
+        own = {NodeName(n) for n in ("large", "inverse", "moved", "last")}
+        (fate,) = fate_of(network, "large", own=own).values()
+        assert fate.is_harmless is harmless
