@@ -41,6 +41,32 @@ def test_a_model_against_itself(saved, call):
     assert (output["max_abs"], output["snr_db"], output["cosine"]) == (0, "Infinity", 1)
 
 
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_file_that_decides_otherwise_as_it_runs_fails(saved, call, all_low, renamed):
+    """Whoever made it: with each step rounded the bucket is right, and the file does not do so."""
+    ill = models.position_bucket()
+    model, inputs = saved(ill)
+    candidate = all_low(ill)
+    if renamed:
+        proto = onnx.load(candidate)
+        ends = {v.name for v in (*proto.graph.input, *proto.graph.output)}
+        for node in proto.graph.node:
+            for names in (node.input, node.output):
+                names[:] = [n if n in ends or not n else f"{n}_there" for n in names]
+        for constant in proto.graph.initializer:
+            constant.name += "_there"
+        del proto.graph.value_info[:]
+        onnx.save(proto, candidate)
+    ended = call("verify", model, candidate, "--inputs", inputs, "-o", "run")
+    assert ended.code == 10, ended.err
+    verdict = ended.record["verdict"]
+    assert all(output["passed"] for output in verdict["outputs"].values())
+    assert not verdict["as_file"]["passed"]
+    assert verdict["failure_bound"]["failing"] > 0
+    assert "as ONNX Runtime runs the file" in ended.out
+    assert bool(verdict["as_file"]["flips"]) is not renamed
+
+
 def test_plain_fp16_fails_where_fp16_breaks(saved, call, all_low):
     ill = models.layer_norm()
     model, inputs = saved(ill)

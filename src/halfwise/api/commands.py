@@ -30,6 +30,7 @@ from halfwise.graph.opset import BF16_OPSET
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.pipeline import fix as run_fix
+from halfwise.pipeline.decisions import told_as_file
 from halfwise.pipeline.sizes import judge_sizes, verdict_at_sizes
 from halfwise.pipeline.worth import candidate_worth
 from halfwise.progress import Silent, Watcher
@@ -310,7 +311,7 @@ def _judging(
     check_types(other, device=settings.device, libraries=settings.libraries)
 
     def emulate(references: Sequence[Outputs], nonfinite: frozenset[TensorName]) -> Verdict:
-        verdict = judge(
+        judged = judge(
             other.model,
             samples,
             references,
@@ -320,7 +321,8 @@ def _judging(
             accumulate=settings.accumulate,
             device=settings.device,
             libraries=settings.libraries,
-        ).verdict
-        return judge_sizes(verdict, case, other.model, samples, references, settings)
+        )
+        judged = told_as_file(judged, other.model, case, settings, samples, references)
+        return judge_sizes(judged.verdict, case, other.model, samples, references, settings)
 
     return case, emulate

@@ -1,15 +1,16 @@
 """Whether a plan that passes holds without rounding between nodes, and what decides otherwise."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import onnx_ir as ir
 
 from halfwise.backends.ort import runtime_version
-from halfwise.case import Samples
+from halfwise.case import Case, Samples, Settings
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.decisions import decisions, first_of, leading_to
@@ -59,7 +60,8 @@ class Decisions:
         if excess <= 1:
             return ()
         worst = self._worst(trials.samples, trials.references, results)
-        found = self._flips(rewritten, trials.samples.select(worst))
+        decisions = self._decisions.values()
+        found = _flips(rewritten.model, decisions, trials.samples.select(worst), self._settings)
         nodes = self._repair(kept, found, worst)
         self._hopeless = not nodes
         return tuple(self._guards(found, nodes, excess))
@@ -67,40 +69,15 @@ class Decisions:
     def told(
         self, judged: Judged, rewritten: Rewritten, samples: Samples, references: Sequence[Outputs]
     ) -> Judged:
-        """Return what was judged with how the file does; it fails where the file does.
+        """Return what was judged with how the file does, see `told_as_file`; a hopeless one ends.
 
-        What fails already is not run.
+        Nothing joins the search for what cannot be repaired.
         """
-        verdict, runner = judged.verdict, f"ONNX Runtime {runtime_version()}"
-        if not verdict.passed:
-            return judged
-        try:
-            results = self._run(rewritten, samples, references)
-        except (CaseError, RunFailed) as error:
-            run = FileRun(runner=runner, not_run=error.message, outputs={})
-            return replace(judged, verdict=verdict.model_copy(update={"as_file": run}))
-        case = self.planner.case
-        own = judge_outputs(results, samples, references, case.criterion, case.metric)
-        run = FileRun(
-            runner=runner,
-            passed=own.verdict.passed,
-            outputs=own.verdict.outputs,
-            metric=own.verdict.metric,
-        )
-        if own.verdict.passed:
-            return replace(judged, verdict=verdict.model_copy(update={"as_file": run}))
-        found = self._flips(rewritten, samples.select(own.failing[:FEW]))
-        update = {
-            "passed": False,
-            "reasons": tuple(_reasons(own.verdict.reasons, found)),
-            "as_file": run.model_copy(update={"flips": found}),
-        }
-        repairable = found and not self._hopeless
-        return replace(
-            judged,
-            verdict=verdict.model_copy(update=update),
-            failing=own.failing if repairable else (),
-        )
+        case, settings = self.planner.case, self._settings
+        found = told_as_file(judged, rewritten.model, case, settings, samples, references)
+        run = found.verdict.as_file
+        hopeless = run is not None and run.passed is False and (self._hopeless or not run.flips)
+        return replace(found, failing=()) if hopeless else found
 
     def _run(
         self, rewritten: Rewritten, samples: Samples, references: Sequence[Outputs]
@@ -114,18 +91,6 @@ class Decisions:
         case = self.planner.case
         judged = judge_outputs(results, samples, references, case.criterion, case.metric)
         return judged.failing[:FEW]
-
-    def _flips(self, rewritten: Rewritten, samples: Samples) -> tuple[Flip, ...]:
-        with suppress(RunFailed):
-            return flips(
-                rewritten.model,
-                list(self._decisions.values()),
-                samples,
-                accumulate=self._settings.accumulate,
-                device=self._settings.device,
-                libraries=self._settings.libraries,
-            )
-        return ()
 
     def _repair(self, kept: Assignment, found: Sequence[Flip], worst: Sequence[int]) -> Assignment:
         """Return few nodes that make the plan hold both ways; none where nothing helps."""
@@ -174,6 +139,70 @@ class Decisions:
                 nodes=tuple(own),
                 severity=graded(Band.INEXACT, excess),
             )
+
+
+def told_as_file(
+    judged: Judged,
+    candidate: ir.Model,
+    case: Case,
+    settings: Settings,
+    samples: Samples,
+    references: Sequence[Outputs],
+) -> Judged:
+    """Return what was judged with how the file of the candidate does; it fails where the file does.
+
+    What fails already is not run.
+
+    Args:
+        judged: The emulation of the candidate.
+        candidate: A typed model with the names of the case's.
+        case: The reference, the criterion and the metric.
+        settings: Where to run, and the format of sums.
+        samples: What was judged.
+        references: Reference outputs of each sample.
+    """
+    verdict, runner = judged.verdict, f"ONNX Runtime {runtime_version()}"
+    if not verdict.passed:
+        return judged
+    where: dict[str, Any] = {"device": settings.device, "libraries": settings.libraries}
+    try:
+        results = run_as_file(candidate, samples, references, **where)
+    except (CaseError, RunFailed) as error:
+        run = FileRun(runner=runner, not_run=error.message, outputs={})
+        return replace(judged, verdict=verdict.model_copy(update={"as_file": run}))
+    own = judge_outputs(results, samples, references, case.criterion, case.metric)
+    run = FileRun(
+        runner=runner,
+        passed=own.verdict.passed,
+        outputs=own.verdict.outputs,
+        metric=own.verdict.metric,
+    )
+    if own.verdict.passed:
+        return replace(judged, verdict=verdict.model_copy(update={"as_file": run}))
+    few = samples.select(own.failing[:FEW])
+    found = _flips(candidate, decisions(case.network), few, settings)
+    update = {
+        "passed": False,
+        "reasons": tuple(_reasons(own.verdict.reasons, found)),
+        "as_file": run.model_copy(update={"flips": found}),
+        "failure_bound": own.verdict.failure_bound,
+    }
+    return replace(judged, verdict=verdict.model_copy(update=update), failing=own.failing)
+
+
+def _flips(
+    model: ir.Model, decisions: Iterable[ir.Node], samples: Samples, settings: Settings
+) -> tuple[Flip, ...]:
+    with suppress(RunFailed):
+        return flips(
+            model,
+            list(decisions),
+            samples,
+            accumulate=settings.accumulate,
+            device=settings.device,
+            libraries=settings.libraries,
+        )
+    return ()
 
 
 def _fewer(

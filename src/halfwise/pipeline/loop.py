@@ -156,13 +156,12 @@ class _Fix:
         while True:
             with self._stage("judge"):
                 rewritten, placed = self.planner.rewrite(found.kept)
-                held = holding.holds(found, rewritten)
+                if held := holding.holds(found, rewritten):
+                    judged = self._judge(rewritten, self.planner.evidence)
+                    judged = holding.told(judged, rewritten, self._judged_on(), self.references)
             if not held:
                 found, certify = self._search(found.kept, certify=False), False
                 continue
-            with self._stage("judge"):
-                judged = self._judge(rewritten, self.planner.evidence)
-                judged = holding.told(judged, rewritten, self._judged_on(), self.references)
             if self._may_go_on(judged, found):
                 with self._stage("observe"):
                     self._join(judged, exhausted=found.exhausted)

@@ -84,13 +84,14 @@ def flips(
 
     Args:
         model: The mixed model.
-        decisions: Nodes of the original to look at.
+        decisions: Nodes of the original to look at, as far as the mixed model has their outputs.
         samples: Where to look.
         accumulate: Format of running sums inside low ops.
         device: Where to run.
         libraries: Custom operator libraries.
     """
-    names = {node_name(n): decided(n) for n in decisions}
+    there = {v.name for n in model.graph for v in n.outputs}
+    names = {node_name(n): [t for t in decided(n) if t in there] for n in decisions}
     wanted = [t for tensors in names.values() for t in tensors]
     emulation = emulate_typed(model, accumulate=accumulate)
     sides = (
