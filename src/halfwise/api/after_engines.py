@@ -72,6 +72,9 @@ def lower_next(engines: Engines, case: Case) -> tuple[str, ...]:
         lines.append(f"For an {name} engine, try {_OTHER_BUILDS}.")
     if "kernel" in kinds:
         lines.append("Where kernels may sum in FP16, --accumulate fp16 emulates that.")
+    shown = {number for cause in engines.causes for number in cause.builds}
+    if "unknown" in kinds and any(b.config.tf32 for b in engines.builds if b.number in shown):
+        lines.append("What is kept may compute in TF32: leave --tf32 out.")
     if {"no-effect", "unknown", "ignored"} & set(kinds) or not kinds:
         lines.append("Let the search for a plan use more builds: --max-builds N.")
     return tuple(lines)

@@ -46,7 +46,8 @@ def worth_of(planner: Planner, kept: Assignment, engines: Engines | None = None)
         return found
     return found.model_copy(
         update={
-            "nearest": _nearest(planner, predicted, cost),
+            # Engines have refuted what the emulation says of plans where none is delivered.
+            "nearest": None if full else _nearest(planner, predicted, cost),
             "metric": fitting_metric(case.criterion, planner.trials.references),
         }
     )

@@ -184,7 +184,8 @@ class RungTried(Record):
         builds: Builds of them.
         built: Those that gave an engine.
         ran: Those whose engine ran on the calibration samples.
-        excess: Smallest error over what the search may use (1 is the limit); None where none ran.
+        excess: Smallest error over what the search may use (1 is the limit); None where none ran,
+            and with a metric.
         kept: Number of nodes kept in FP32 by the plan of that engine.
         median_ms: Its latency; None likewise.
     """
@@ -208,7 +209,7 @@ class Cause(Record):
         builds: Numbers of the builds that show it.
         nodes: "ignored": the nodes whose constraints were not honoured. "kernel": where the engine
             departs from the emulation; empty where that was not found.
-        excess: Error of the engine that shows it over what the search may use.
+        excess: Error of the engine that shows it over what the search may use; None with a metric.
         other: "no-effect": the error with nothing kept. "kernel" and "unknown": what the emulation
             predicts.
     """

@@ -76,7 +76,7 @@ def _made(engines: Engines) -> Iterator[str]:
     if engines.spread:
         yield _confirmed(engines)
     if engines.emulated is not None and engines.emulated.outputs:
-        judged = "passed" if engines.emulated.passed else "failed"
+        judged = "passed" if engines.emulated.within else "failed"
         error = number(largest(engines.emulated, "max_abs"))
         yield f"Emulated, the plan that was proposed first {judged}; largest error {error}."
 

@@ -88,10 +88,10 @@ def cause_line(cause: Cause) -> str:
             f"and its error is {excess} of what is allowed, where the emulation predicts {other} "
             f"({builds})"
         )
+    nearest = f"; the nearest has {excess} of what is allowed, {other} by the emulation"
     return (
         "why the engines are off is unknown: none shows a constraint that was not honoured or a "
-        f"kernel at fault; the nearest has {excess} of what is allowed, {other} by the emulation "
-        f"({builds})"
+        f"kernel at fault{nearest if cause.excess is not None else ''} ({builds})"
     )
 
 

@@ -18,7 +18,7 @@ from halfwise.progress import Silent
 from halfwise.records import SCHEMA_VERSION, Cause, RungTried
 from tests import models
 from tests.unit.render import runs
-from tests.unit.render.engine_runs import engines
+from tests.unit.render.engine_runs import build, engines
 
 
 def prepared(inputs=None, **options) -> tuple[Case, Request]:
@@ -113,6 +113,10 @@ def test_a_failure_in_engines_names_the_option_for_more_builds(fixed, tmp_path):
     lines = fix_run(case, request, found, 1.0, (), out, crashed).next_step
     assert "halfwise modernize" in lines[0]
     assert not any("tolerance fits" in line for line in lines)
+    unknown = Cause(kind="unknown", builds=(3,))
+    allowed = build(3, "mixed", config=build(3, "").config.model_copy(update={"tf32": True}))
+    in_tf32 = off.model_copy(update={"causes": (unknown,), "builds": (allowed,)})
+    assert "leave --tf32 out" in fix_run(case, request, found, 1.0, (), out, in_tf32).next_step[0]
     passed = _with(found, verdict=runs.verdict(level="engine"))
     lines = fix_run(case, request, passed, 1.0, (), out).next_step
     assert f"{out}/model.engine" in lines[0]

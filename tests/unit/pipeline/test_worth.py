@@ -57,7 +57,7 @@ def test_what_nothing_is_low_of_costs_what_fp32_does(fixed):
     found = engines(results=(fp32, low), rung="fp32", keep=())
     worth = worth_of(fixed.planner, fixed.found.kept, found)
     assert worth is not None
-    assert (worth.cost, worth.measured) == (worth.fp32, None)
+    assert (worth.cost, worth.measured, worth.nearest) == (worth.fp32, None, None)
 
 
 def test_the_time_of_the_delivered_row_counts(fixed):

@@ -49,4 +49,5 @@ def test_causes_are_told_with_their_builds():
     assert "its error is 9 of what is allowed, 9.5 with" in line("no-effect", excess=9.0, other=9.5)
     kernel = line("kernel", nodes=(NodeName("conv"),), excess=9.0, other=0.5)
     assert kernel.startswith("a kernel or the compiler is to blame in conv: ")
-    assert "unknown" in line("unknown", excess=1.4)
+    assert "the nearest has 1.4 of" in line("unknown", excess=1.4)
+    assert line("unknown").endswith("a kernel at fault (builds 2, 3)")

@@ -61,6 +61,27 @@ class Candidate:
         return all(n.precision in ("fp32", "other") for n in asked)
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """Result of the search.
+
+    Attributes:
+        best: The candidate to deliver; None where no engine passed.
+        plain: The engine with nothing kept.
+        excesses: Errors of all builds of the delivered plan.
+        minimal: Whether no single kept node can be dropped, as builds or predictions show.
+        predicted: Nodes of which a prediction alone shows that they are needed.
+        notes: What to know of it.
+    """
+
+    best: Candidate | None
+    plain: Candidate
+    excesses: tuple[float, ...]
+    minimal: bool
+    predicted: Assignment
+    notes: tuple[str, ...]
+
+
 def passing_share(builds: Sequence[Candidate]) -> float:
     """Return which share of the builds of a plan, at least one, passes."""
     return sum(c.passed for c in builds) / len(builds)

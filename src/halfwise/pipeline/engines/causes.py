@@ -21,6 +21,7 @@ def causes(
     departures: Mapping[int, Departure],
     *,
     passed: bool,
+    relative: bool = True,
 ) -> tuple[Cause, ...]:
     """Return what the engines of the low format show, gravest first.
 
@@ -31,6 +32,8 @@ def causes(
         departures: Where engines depart from the emulation, by the number of their build.
         passed: Whether one of them passed in the end: then there is nothing to explain but what
             was seen on the way.
+        relative: Whether errors are shares of what is allowed. What a metric falls is none, and
+            shows neither that something has no effect nor that a kernel is at fault.
     """
     predicted = {r.build: max(r.predicted or 0.0, r.predicted_fused or 0.0) for r in rounds}
     ran = [c for c in candidates if c.excess is not None]
@@ -39,16 +42,15 @@ def causes(
         built = any(c.build.engine is not None for c in candidates)
         return (Cause(kind="not-run" if built else "no-engine", builds=numbers),)
     off = [c for c in ran if not c.passed]
-    found = [
-        *_ignored(off),
-        *_idle(off, plain, predicted),
-        *_kernels(off, predicted, departures),
-    ]
+    found = [*_ignored(off)]
+    if relative:
+        found += [*_idle(off, plain, predicted), *_kernels(off, predicted, departures)]
     if off and not found and not passed:
         nearest = min(off, key=lambda c: c.excess or 0.0)
         number = nearest.build.number
-        other = predicted.get(number)
-        found = [Cause(kind="unknown", builds=(number,), excess=nearest.excess, other=other)]
+        cause = Cause(kind="unknown", builds=(number,))
+        known = {"excess": nearest.excess, "other": predicted.get(number)}
+        found = [cause.model_copy(update=known) if relative else cause]
     return tuple(found)
 
 

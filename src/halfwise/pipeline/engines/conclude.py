@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from halfwise.pipeline.engines.candidates import Assignment
+from halfwise.pipeline.engines.candidates import Assignment, Chosen
 from halfwise.pipeline.engines.causes import causes
 from halfwise.pipeline.engines.delivery import Offer, rungs
 from halfwise.pipeline.engines.forecast import rounds
 from halfwise.pipeline.engines.localise import Departure
-from halfwise.pipeline.engines.search import Chosen, EngineSearch
+from halfwise.pipeline.engines.search import EngineSearch
 from halfwise.records import FULL_RUNGS, Cause, EngineRound, Engines, Verdict
 from halfwise.render.rungs import cause_line
 from halfwise.stages.trial import Trials
@@ -86,7 +86,7 @@ class Ended:
             ),
             "delivered": None if delivered is None else delivered.row.build.engine,
             "rung": None if delivered is None else delivered.rung,
-            "rungs": rungs(self.offers, delivered, search.groups),
+            "rungs": rungs(self.offers, delivered, search.groups, relative=search.relative),
             "causes": self._causes(told),
             "spread": excesses,
             "confirmed": sum(e <= 1 for e in excesses),
@@ -122,5 +122,11 @@ class Ended:
 
     def _causes(self, told: Sequence[EngineRound]) -> tuple[Cause, ...]:
         candidates = [c for group in self.search.tried.values() for c in group]
-        passed = any(o.passed for o in self._low)
-        return causes(candidates, self.chosen.plain, told, self.departures, passed=passed)
+        return causes(
+            candidates,
+            self.chosen.plain,
+            told,
+            self.departures,
+            passed=any(o.passed for o in self._low),
+            relative=self.search.relative,
+        )

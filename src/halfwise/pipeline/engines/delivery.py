@@ -115,6 +115,8 @@ def rungs(
     offers: Sequence[Offer],
     delivered: Offer | None,
     tried: Sequence[Sequence[Candidate]],
+    *,
+    relative: bool = True,
 ) -> tuple[RungTried, ...]:
     """Return what became of every rung of a run, most exact first.
 
@@ -122,13 +124,15 @@ def rungs(
         offers: The rows of the table, most exact rung first.
         delivered: What is delivered; None where nothing is.
         tried: All builds of each plan of the low rung.
+        relative: Whether errors are shares of what is allowed, and told; not with a metric.
     """
     told = []
     for rung in dict.fromkeys(offer.rung for offer in offers):
         own = [o for o in offers if o.rung == rung]
         plans = [[o.candidate] for o in own] if rung in FULL_RUNGS else tried
         told.append(_rung(rung, own, plans, delivered))
-    return tuple(told)
+    unsaid = {} if relative else {"excess": None}
+    return tuple(t.model_copy(update=unsaid) for t in told)
 
 
 def _rung(

@@ -15,7 +15,7 @@ from halfwise.graph.model import node_name
 from halfwise.graph.roles import Roles
 from halfwise.pipeline.engines.attempts import Attempts
 from halfwise.pipeline.engines.builds import Builds
-from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
+from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate, Chosen
 from halfwise.pipeline.engines.conclude import Ended, Proven
 from halfwise.pipeline.engines.delivery import Offer, choose, quicker
 from halfwise.pipeline.engines.failed import build_failed
@@ -26,7 +26,7 @@ from halfwise.pipeline.engines.heldout import HeldOut
 from halfwise.pipeline.engines.measure import FP32_SNR_DB, Measure, again_if_lost
 from halfwise.pipeline.engines.moves import EngineMoves
 from halfwise.pipeline.engines.regime import regime
-from halfwise.pipeline.engines.search import Chosen, EngineSearch
+from halfwise.pipeline.engines.search import EngineSearch
 from halfwise.pipeline.engines.table import FP32, TF32, Table
 from halfwise.pipeline.loop import Fixed
 from halfwise.progress import Watcher
@@ -247,6 +247,7 @@ class EngineRun:
             # What was seen of fusion was seen in weak typing.
             forecast=Forecast(planner, self._inspected) if weak else None,
             ruled=ruled,
+            relative=planner.trials.metric is None,
         )
         return search, attempts, moves
 

@@ -11,6 +11,7 @@ from halfwise.pipeline.engines.candidates import (
     Assignment,
     Budget,
     Candidate,
+    Chosen,
     Forecast,
     Moves,
     is_steady,
@@ -30,27 +31,6 @@ SLOW = 1.1
 """A mixed engine that takes longer than this many times plain FP16 is worth wider islands."""
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """Result of the search.
-
-    Attributes:
-        best: The candidate to deliver; None where no engine passed.
-        plain: The engine with nothing kept.
-        excesses: Errors of all builds of the delivered plan.
-        minimal: Whether no single kept node can be dropped, as builds or predictions show.
-        predicted: Nodes of which a prediction alone shows that they are needed.
-        notes: What to know of it.
-    """
-
-    best: Candidate | None
-    plain: Candidate
-    excesses: tuple[float, ...]
-    minimal: bool
-    predicted: Assignment
-    notes: tuple[str, ...]
-
-
 @dataclass
 class EngineSearch:
     """Finds the plan whose engine passes with the fewest kept nodes, and no slower than it must be.
@@ -64,6 +44,7 @@ class EngineSearch:
         builds: Builds of a plan before it counts as confirmed.
         forecast: What emulation predicts; None where nothing is known of these engines.
         ruled: Nodes that the user's rules keep: no plan that is delivered is without them.
+        relative: Whether errors are shares of what is allowed; what a metric falls is none.
         tried: Every build of each plan.
         relaxed: The same with TF32 that the settings do not ask for.
         notes: What to know of the result.
@@ -76,6 +57,7 @@ class EngineSearch:
     builds: int
     forecast: Forecast | None = None
     ruled: Assignment = frozenset()
+    relative: bool = True
     tried: dict[Assignment, list[Candidate]] = field(default_factory=dict)
     relaxed: dict[Assignment, list[Candidate]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -198,7 +180,8 @@ class EngineSearch:
         if base.excess is None:
             yield from self.moves.unbuildable(base)
             return
-        for step, added in self.moves.culprits(base, idle=idle(base, self._plain())):
+        useless = self.relative and idle(base, self._plain())
+        for step, added in self.moves.culprits(base, idle=useless):
             yield step, base.keep | added
 
     def _confirmed(self, candidate: Candidate) -> bool:

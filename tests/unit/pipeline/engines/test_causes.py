@@ -26,7 +26,8 @@ def kinds(*candidates: Candidate, predicted: dict[int, float], **more):
         if (p := predicted.get(c.build.number)) is not None
     ]
     departures = more.pop("departures", {})
-    found = causes(candidates, candidates[0], rounds, departures, passed=more.pop("passed", False))
+    passed = more.pop("passed", False)
+    found = causes(candidates, candidates[0], rounds, departures, passed=passed, **more)
     return {cause.kind: cause for cause in found}
 
 
@@ -63,6 +64,16 @@ def test_engines_within_the_tolerance_are_not_called_off():
     assert kinds(tried(1, 0.2), tried(2, 0.1, A), predicted={1: 0.2, 2: 0.1}) == {}
     (found,) = kinds(tried(1, 7.0), tried(2, 0.1, A), predicted={1: 8.0, 2: 0.1}).values()
     assert (found.kind, found.builds, found.excess) == ("unknown", (1,), 7.0)
+
+
+def test_what_a_metric_falls_is_no_share_of_what_is_allowed():
+    # 1 plus what it falls beyond its allowance: from 0.9 too much to 0.2 is an effect.
+    plain, kept = tried(1, 1.9), tried(2, 1.2, A)
+    found = kinds(plain, kept, predicted={1: 1.9, 2: -3.0}, relative=False)
+    assert found.keys() == {"unknown"}
+    assert found["unknown"].excess is None
+    ignored = tried(2, 1.9, A, shown="fp16")
+    assert kinds(plain, ignored, predicted={1: 1.9, 2: 0.9}, relative=False).keys() == {"ignored"}
 
 
 def test_constraints_that_are_not_honoured_are_told():

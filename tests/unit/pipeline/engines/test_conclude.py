@@ -1,8 +1,8 @@
 from dataclasses import replace
 
+from halfwise.pipeline.engines.candidates import Chosen
 from halfwise.pipeline.engines.conclude import Ended
 from halfwise.pipeline.engines.delivery import Offer
-from halfwise.pipeline.engines.search import Chosen
 from halfwise.records import Cause
 from tests.unit.pipeline.engines.test_delivery import KEPT, offer
 from tests.unit.pipeline.engines.test_search import World, always, names

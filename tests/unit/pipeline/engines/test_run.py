@@ -153,6 +153,20 @@ def test_what_is_preferred_decides_within_the_noise_of_times(stage):
     assert ends == {"delivered", "not-preferred"}
 
 
+@pytest.mark.parametrize("crashes", [False, True])
+def test_without_held_out_samples_an_engine_is_left_and_none_is_called_off(stage, crashes):
+    ill = models.layer_norm()
+    faults = [Fault("build", "segv", when={"low": "fp16"})] if crashes else []
+    ready = stage(Ill(ill.proto, {"x": ill.inputs["x"][:1]}), faults=faults)
+    found = proven(ready)
+    assert not found.verdict.passed
+    assert found.verdict.within
+    engines = found.engines
+    assert engines.delivered is not None
+    assert engines.rung == ("fp32" if crashes else "fp16")
+    assert [c.kind for c in engines.causes] == (["no-engine"] if crashes else [])
+
+
 def test_no_low_engine_can_be_built(stage):
     ready = stage(models.layer_norm(), faults=[Fault("build", "segv", when={"low": "fp16"})])
     found = proven(ready)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate
-from halfwise.pipeline.engines.search import Chosen, EngineSearch
+from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate, Chosen
+from halfwise.pipeline.engines.search import EngineSearch
 from halfwise.records import BuildOutcome, NodeName
 from tests.unit.render.engine_runs import build, latency
 
