@@ -186,28 +186,35 @@ def _axes(
     shapes: Sequence[_Shapes],
     tried: _Tried,
 ) -> tuple[DynamicAxis, ...]:
-    """Return the dynamic axes, one for each symbol and one for the batch."""
+    """Return the dynamic axes; one of several inputs is one where a symbol and all samples say so.
+
+    Exporters name what they don't know: '?' on height and on width, and no sample has them equal.
+    """
     groups: dict[object, list[tuple[TensorName, int]]] = {}
     for name, axes in dynamic.items():
+        found_here: Counter[object] = Counter()
         for axis, symbol in enumerate(axes):
             if not isinstance(symbol, int):
                 is_batch = tried.inputs.get(name) == axis
                 key: object = "" if is_batch else symbol or (name, axis)
-                groups.setdefault(key, []).append((name, axis))
+                key = key, tuple(shape[name][axis] for shape in shapes)
+                groups.setdefault((key, found_here[key]), []).append((name, axis))
+                found_here[key] += 1
     found = []
-    for key, places in groups.items():
-        sizes = {shape[name][axis] for shape in shapes for name, axis in places}
-        if key == "" and tried.batch is not None:
-            sizes.add(tried.batch.size)
+    for places in groups.values():
         name, axis = places[0]
+        is_batch = tried.inputs.get(name) == axis
+        sizes = {shape[name][axis] for shape in shapes}
+        if is_batch and tried.batch is not None:
+            sizes.add(tried.batch.size)
         symbol = dynamic[name][axis]
         found.append(
             DynamicAxis(
                 inputs=dict(places),
                 symbol=symbol if isinstance(symbol, str) else None,
                 sizes=tuple(sorted(sizes)),
-                why=tried.why if key == "" else None,
-                detail=tried.detail if key == "" else "",
+                why=tried.why if is_batch else None,
+                detail=tried.detail if is_batch else "",
             )
         )
     return tuple(found)

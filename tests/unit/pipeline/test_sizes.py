@@ -106,3 +106,25 @@ def test_whole_batches_of_a_model_that_mixes_samples():
     assert verdict.batch is not None
     assert (verdict.batch.whole, verdict.batch.passed, verdict.batch.size) == (True, True, 6)
     assert verdict.batch.samples == ("inputs[0] … inputs[1] (2)", "inputs[2] … inputs[3] (2)")
+
+
+def sized(text, **x):
+    request = understand(x, {})
+    case = load_case(parsed(text), request.data, request.criterion, split=False)
+    references, _ = inspected_reference(case.network, case.calibration)
+    model, samples = case.network.model, case.calibration
+    alone = judge(model, samples, references, case.criterion, None).verdict
+    verdict = judge_sizes(alone, case, model, samples, references, request.settings)
+    return [(axis.inputs, axis.sizes) for axis in verdict.axes]
+
+
+def test_a_symbol_that_stands_for_two_sizes_of_a_sample_is_no_one_size():
+    """Exporters write one placeholder on every axis that they do not know."""
+    one = "(float[1, s, s] x) => (float[1, s, s] y) { y = Neg(x) }"
+    x = np.ones((12, 1, 3, 5), np.float32)
+    assert sized(one, x=x) == [({"x": 1}, (3,)), ({"x": 2}, (5,))]
+    two = (
+        "(float[1, s] x, float[1, s] z) => (float[1, s] y, float[1, s] v) { y = Neg(x) v = Neg(z)}"
+    )
+    data = {"x": np.ones((12, 1, 3), np.float32), "z": np.ones((12, 1, 5), np.float32)}
+    assert sized(two, **data) == [({"x": 1}, (3,)), ({"z": 1}, (5,))]
