@@ -7,7 +7,7 @@ from halfwise.records.built import Profile, Typing
 from halfwise.records.record import NodeName, Record
 
 RECIPE_SCHEMA_VERSION = 1
-_VERSION = re.compile(r"v?([0-9]{1,4})(?:\.([0-9]{1,4})(?:\.[0-9a-z]+)*)?")
+_VERSION = re.compile(r"[vV]?([0-9]{1,4})(?:\.([0-9]{1,4})(?:\.[0-9a-z]+)*)?(?:[-+ ][\w.+~-]+)?")
 
 
 class Constraint(Record):
@@ -79,7 +79,8 @@ class Recipe(Record):
 def version_of(text: str) -> tuple[int, int]:
     """Return major and minor of a version of TensorRT, such as 11, v8.6 or 9.0.1.post12.
 
-    Blanks around it do not matter; a minor version that is not given is 0.
+    So are a package's 10.3.0.26-1+cuda12.5 and NVIDIA's 8.6 GA. Blanks around it do not matter; a
+    minor version that is not given is 0.
 
     Raises:
         ValueError: `text` is no such version.

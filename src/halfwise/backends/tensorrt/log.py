@@ -58,7 +58,7 @@ _VERSION = re.compile(
 _COMMAND = re.compile(
     r"RUNNING TensorRT\.trtexec[^#]*# (?P<trtexec>.+)"
     r"|RUNNING \| Command: (?P<polygraphy>.+)"
-    r"|(?:core dumped\)|Killed|Aborted|Segmentation fault)\s+(?P<shell>\S*trtexec\s.+)"
+    r"|(?:[)\uff09]|(?:^|[:\uff1a]\s*)\d+\s+\D+?)\s+(?P<shell>\S*trtexec\s.+)"
 )
 _AT = re.compile(
     r"(?:Computing costs for|Timing Runner:|Autotuning Op|Parsing node:|Building layer:?) "
@@ -86,8 +86,8 @@ def split_line(line: str) -> LogLine:
     """Return severity and text of a line, without colours, timestamps, tags and place in source."""
     text, severity = _COLOUR.sub("", line), ""
     while found := _PREFIX.match(text):
-        words = [word for word in found.groupdict().values() if word]
-        severity = _SEVERITY.get(words[-1].lower(), "error") if words else severity
+        if found.lastgroup:
+            severity = _SEVERITY.get(found[found.lastgroup].lower(), "error")
         text = text[found.end() :]
     return LogLine(severity, _PLACE.sub("", text.strip()))
 

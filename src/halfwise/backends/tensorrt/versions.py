@@ -16,6 +16,8 @@ OLDEST_PARSER: Version = (8, 0)
 FIRST_UNKNOWN: Version = (12, 0)
 FIRST_STRONG: Version = (9, 0)
 FIRST_BF16: Version = (9, 0)
+FIRST_WILD: Version = (9, 0)
+"""The first whose trtexec knows `*` within a name."""
 FIRST_WITHOUT_WEAK: Version = (11, 0)
 
 _OPSETS: tuple[tuple[Version, int, int | None], ...] = (

@@ -7,7 +7,7 @@ quotes go around a name, and no character can be escaped.
 
 from collections.abc import Iterable, Sequence
 
-from halfwise.backends.tensorrt.versions import FIRST_WITHOUT_WEAK
+from halfwise.backends.tensorrt.versions import FIRST_WILD, FIRST_WITHOUT_WEAK
 from halfwise.errors import CaseError
 from halfwise.records import Profile, Recipe, ShapeRange
 from halfwise.render.recipes.shell import facts, shell_script
@@ -100,7 +100,7 @@ def _typing(recipe: Recipe) -> list[str]:
 
 def _key(name: str, recipe: Recipe) -> str:
     """Return a layer's name as trtexec reads it back."""
-    wild = "*" in name if recipe.version >= (9, 0) else name == "*"
+    wild = "*" in name if recipe.version >= FIRST_WILD else name == "*"
     if wild:
         raise CaseError(
             f"trtexec {recipe.tensorrt} takes the * in the layer name {shorten(name)!r} for a "

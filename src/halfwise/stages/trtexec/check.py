@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from types import MappingProxyType
 
+from halfwise.backends.tensorrt.versions import FIRST_WILD
 from halfwise.records import SEVERITIES, Finding
 from halfwise.stages.trtexec.command import check_command, corrected_words
 from halfwise.stages.trtexec.complaint import Complaint, Version
-from halfwise.stages.trtexec.keys import FIRST_WILD, KeyReader, Meant
+from halfwise.stages.trtexec.keys import KeyReader, Meant
 from halfwise.stages.trtexec.kinds import Kinds
 from halfwise.stages.trtexec.layers import Layer
 from halfwise.stages.trtexec.notation import (

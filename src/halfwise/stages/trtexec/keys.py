@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from halfwise.backends.tensorrt.layer_names import names_in
-from halfwise.backends.tensorrt.versions import FIRST_BF16
+from halfwise.backends.tensorrt.versions import FIRST_BF16, FIRST_WILD
 from halfwise.stages.trtexec.complaint import Complaint, Version, text_of
 from halfwise.stages.trtexec.kinds import Kinds, kind_meant
 from halfwise.stages.trtexec.layers import Layer, is_parsers_own, matching, spelt_like
 from halfwise.stages.trtexec.notation import OUTPUT_TYPES, PRECISIONS, Key, unsayable
 
-FIRST_WILD = (9, 0)
-"""The first whose trtexec knows `*` within a name."""
 _FIRST_CAST = (8, 6)
 """The first in which a Cast is a layer with a type of its own (#3618)."""
 _TYPES = ("fp32", "fp16", "int32", "int8")

@@ -152,6 +152,15 @@ def test_a_file_without_line_ends_is_cut():
     assert [len(line) for line in lines] == [LONGEST_LINE] * 3 + [4]
 
 
+@pytest.mark.parametrize(
+    "part", ["a", "1", "a ", "a:1,", "a: ", ": 1 x", ") ", "(a [1", " ", "[E] "]
+)
+def test_a_long_line_takes_no_longer_than_as_many_short_ones(part):
+    # trtexec repeats its command: with the names of many layers it is one word of this length.
+    line = f"[I] x{part * (1 << 17)}"
+    assert explain([line]) == explain([line.replace("[I]", "[V]")])
+
+
 def test_a_long_verbose_log_takes_a_moment():
     verbose = "[11/20/2026-10:00:00] [V] [TRT] Tactic: 0x00000000000003e8 Time: 0.0145\n"
     warning = "[11/20/2026-10:00:00] [W] [TRT] Unknown thing number {}\n"

@@ -25,7 +25,8 @@ BUILDING = (
     Message(
         "no-format",
         "error",
-        r"(?P<layer>[^()]+?): could not find any supported formats consistent with input/output",
+        r"(?<![^()])(?P<layer>[^()]+?): could not find any supported formats consistent with "
+        r"input/output",
         "TensorRT finds no data types and layouts that fit all inputs and outputs of a layer.",
         "Free the types around it, or take another version; of a plugin, check the types that it "
         "declares.",
@@ -94,7 +95,7 @@ BUILDING = (
     Message(
         "not-valid",
         "error",
-        r"Network validation failed|(?P<layer>\S+) failed validation",
+        r"Network validation failed|(?<!\S)(?P<layer>\S+) failed validation",
         "The network contradicts itself.",
         "The errors before it say where.",
         f"{ISSUES}1516",

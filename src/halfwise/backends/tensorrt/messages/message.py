@@ -11,13 +11,14 @@ ISSUES = "https://github.com/NVIDIA/TensorRT/issues/"
 
 @dataclass(frozen=True)
 class Message:
-    """A message, whichever of its wordings.
+    r"""A message, whichever of its wordings.
 
     Attributes:
         kind: Its identifier. Of "a" and "a-b", the former only announces the latter.
         severity: How bad it is.
         pattern: Found in the text of every wording. Its groups `names` (a list) and `layer` (an
-            expression such as `a + b`) name nodes; the other groups fill the sentence.
+            expression such as `a + b`) name nodes; the other groups fill the sentence. Lines may
+            be a mebibyte long: what starts with a repetition starts at its edge (`(?<!\S)\S+`).
         sentence: What it means, with `{group}` where the message varies.
         hint: What to do about it.
         source: Address of what this rests on.

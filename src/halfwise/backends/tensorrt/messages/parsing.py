@@ -26,8 +26,8 @@ PARSING = (
     Message(
         "branch-shapes",
         "error",
-        r"(?P<layer>\S+?)(?:_OutputLayer)?: IIfConditionalOutputLayer inputs must have the same "
-        r"shape",
+        r"(?<!\S)(?P<layer>\S+?)(?:_OutputLayer)?: IIfConditionalOutputLayer inputs must have "
+        r"the same shape",
         "The two branches of an If give different shapes, which this version of TensorRT refuses.",
         "Fold the condition (`polygraphy surgeon sanitize --fold-constants`), or take TensorRT 9 "
         "or later.",
@@ -53,7 +53,7 @@ PARSING = (
     Message(
         "shape-tensor-rank",
         "error",
-        r"(?P<layer>[^\s(]+): IShuffleLayer applied to shape tensor must have",
+        r"(?<![^\s(])(?P<layer>[^\s(]+): IShuffleLayer applied to shape tensor must have",
         "A shape is computed with more than one axis, as exporters do for Pad.",
         "Fold constants (`polygraphy surgeon sanitize --fold-constants`), export with fixed "
         "padding, or take TensorRT 9 or later.",
@@ -63,7 +63,7 @@ PARSING = (
         "constant-input",
         "error",
         r"only supports (?:input )?(?P<what>.+?) as an initializer"
-        r"|(?P<input>\w+) must be an initializer",
+        r"|\b(?P<input>\w+) must be an initializer",
         "This version of TensorRT needs {what}{input} of an operator to be a constant.",
         "Fold constants (`polygraphy surgeon sanitize --fold-constants`), or take a later version.",
         _OPERATORS,

@@ -20,7 +20,7 @@ PRECISION = (
     Message(
         "weights-subnormal",
         "warning",
-        r"(?P<quantity>\d+) weights are affected by this issue: Detected subnormal "
+        r"\b(?P<quantity>\d+) weights are affected by this issue: Detected subnormal "
         r"(?P<low>\w+) values",
         "Weights hold values so small that {low} stores them with fewer digits "
         "(arrays: {quantity}).",
@@ -31,8 +31,8 @@ PRECISION = (
     Message(
         "weights-vanish",
         "warning",
-        r"(?P<quantity>\d+) weights are affected by this issue: Detected values less than smallest "
-        r"positive (?P<low>\w+) subnormal",
+        r"\b(?P<quantity>\d+) weights are affected by this issue: Detected values less than "
+        r"smallest positive (?P<low>\w+) subnormal",
         "Weights below the smallest number of {low} are stored as that number "
         "(arrays: {quantity}).",
         "Mostly harmless, unless it is an eps that guards a division or a logarithm. " + _KEEP,
@@ -41,8 +41,8 @@ PRECISION = (
     Message(
         "weights-overflow",
         "warning",
-        r"(?P<quantity>\d+) weights are affected by this issue: Detected finite FP32 values which "
-        r"would overflow in (?P<low>\w+)",
+        r"\b(?P<quantity>\d+) weights are affected by this issue: Detected finite FP32 values "
+        r"which would overflow in (?P<low>\w+)",
         "Weights beyond the range of {low} are stored as its largest number (arrays: {quantity}).",
         "Masks of -1e9 and the like are meant so; of any other weight the result is wrong. "
         + _KEEP,

@@ -18,7 +18,7 @@ SHAPES = (
     Message(
         "profile-input-missing",
         "error",
-        r"(?P<tensor>\S+): dynamic input is missing dimensions in profile (?P<number>\d+)",
+        r"(?<!\S)(?P<tensor>\S+): dynamic input is missing dimensions in profile (?P<number>\d+)",
         "Profile {number} has no shapes for the dynamic input {tensor}.",
         _SHAPES,
         f"{ISSUES}532",
@@ -34,8 +34,8 @@ SHAPES = (
     Message(
         "profile-static-axis",
         "error",
-        r"(?P<tensor>\S+): for dimension number (?P<axis>\d+) in profile (?P<number>\d+) does not "
-        r"match network definition",
+        r"(?<!\S)(?P<tensor>\S+): for dimension number (?P<axis>\d+) in profile (?P<number>\d+) "
+        r"does not match network definition",
         "Profile {number} gives axis {axis} of {tensor} another size than the model, where it is "
         "fixed.",
         "Give the model's size there, or export with this axis dynamic.",
@@ -44,8 +44,8 @@ SHAPES = (
     Message(
         "profile-rank",
         "error",
-        r"(?P<tensor>\S+): number of dimensions is (?P<rank>\d+) but profile (?P<number>\d+) has "
-        r"(?P<given>\d+)",
+        r"(?<!\S)(?P<tensor>\S+): number of dimensions is (?P<rank>\d+) but profile "
+        r"(?P<number>\d+) has (?P<given>\d+)",
         "{tensor} has {rank} axes, and profile {number} gives sizes for {given}.",
         "Give a size for every axis, the batch included.",
         f"{ISSUES}939",
@@ -94,7 +94,7 @@ SHAPES = (
     Message(
         "shape-broadcast",
         "info",
-        r"(?P<given>\w+Shapes) is being broadcasted to (?P<set>\w+Shapes) for tensor "
+        r"\b(?P<given>\w+Shapes) is being broadcasted to (?P<set>\w+Shapes) for tensor "
         r"(?P<tensor>.+)",
         "{set} of {tensor} are taken from {given}.",
         "",
