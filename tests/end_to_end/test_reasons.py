@@ -38,7 +38,7 @@ def test_a_mean_near_zero_is_not_called_the_origin(fix):
     assert "mean" in followed["tried"]
     assert followed["origin"] is None
     assert "born at" not in words(ended)
-    assert "where it is born is unknown; of" in words(ended)
+    assert "where it is born is unknown; " in words(ended)
     unexplained = [k for k in ended.record["plan"]["keep"] if k["guard"] is None]
     assert unexplained
     assert all(k["reason"].startswith("Cause unknown: ") for k in unexplained)

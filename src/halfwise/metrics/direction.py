@@ -14,6 +14,6 @@ def rises(name: str) -> bool:
 def usual(name: str, value: float) -> float:
     """Return a metric's value as its field writes it: of one that `rises`, minus the value.
 
-    Zero stays 0.0, NaN stays NaN, and infinities change sign with all others.
+    Zero is 0.0, never -0.0, NaN stays NaN, and infinities change sign with all others.
     """
-    return 0.0 - value if rises(name) else value
+    return (0.0 - value if rises(name) else value) + 0.0

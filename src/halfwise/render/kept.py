@@ -111,6 +111,6 @@ def _origin(found: Followed, run: Run) -> str:
         return f"it accumulates with depth (relative RMS: {', '.join(path)})"
     tried = count(len(found.tried), "node")
     return (
-        f"where it is born is unknown; of {tried} that were tried in FP32, each with what it reads "
-        "and what reads it, none halves the error"
+        f"where it is born is unknown; {tried} tried in FP32, each with what it reads and what "
+        "reads it, and none halves the error"
     )

@@ -109,11 +109,11 @@ def _trouble(run: Run) -> Lines | None:
     if run.baseline is None or run.plan is None:
         return None
     title = f"What was wrong with {_lowest(run.plan)}"
-    wrong = tuple(_wrong(run.baseline))
-    if not wrong:
-        return Lines(title, ("Nothing: the outputs are within what is allowed.",))
-    causes = (*non_finite(run.baseline), *_causes(run), *_repairs(run))
-    return Lines(title, wrong + causes)
+    wrong, causes = tuple(_wrong(run.baseline)), (*_causes(run), *_repairs(run))
+    if wrong:
+        return Lines(title, (*wrong, *non_finite(run.baseline), *causes))
+    fine = "The outputs are" if causes else "Nothing: the outputs are"
+    return Lines(title, (f"{fine} within what is allowed.", *causes))
 
 
 def _own(plan: Plan) -> list[KeptNode]:

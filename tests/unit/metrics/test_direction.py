@@ -13,6 +13,7 @@ def test_errors_are_written_without_their_minus(value):
     assert usual("epe", -value) == value
     assert usual("top1", value) == value
     assert math.copysign(1, usual("epe", -0.0)) == 1
+    assert math.copysign(1, usual("file.py:function", -0.0)) == 1
 
 
 def test_what_rises_is_an_error_of_a_worse_flow():

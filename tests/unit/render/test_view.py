@@ -113,6 +113,14 @@ def test_a_cause_that_is_only_possible_is_suspected():
     assert "Suspected cause: mask values beyond the range, at 1 node (1 Pow)." in lines
 
 
+def test_where_the_outputs_pass_what_is_kept_has_its_cause():
+    inside = guard("/a", "decision", severity=1.5)
+    made = run(plan=plan((kept("/a", guard="decision"),)), guards=(inside,), baseline=verdict())
+    lines = part(report(made), "What was wrong").lines
+    assert lines[0] == "The outputs are within what is allowed."
+    assert lines[1].startswith("Cause: decisions that depend on where values are rounded, at 1 no")
+
+
 def test_nothing_kept():
     made = run(plan=plan((), casts=0), baseline=verdict())
     shown = report(made)
