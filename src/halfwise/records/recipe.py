@@ -7,7 +7,9 @@ from halfwise.records.built import Profile, Typing
 from halfwise.records.record import NodeName, Record
 
 RECIPE_SCHEMA_VERSION = 1
-_VERSION = re.compile(r"[vV]?([0-9]{1,4})(?:\.([0-9]{1,4})(?:\.[0-9a-z]+)*)?(?:[-+ ][\w.+~-]+)?")
+_VERSION = re.compile(
+    r"[vV]?([0-9]{1,4})(?:\.([0-9]{1,4})(?:\.[0-9a-z]+)*)?(?:[- ]GA|-\d[\w.+]*|\+\w[\w.]*)?"
+)
 
 
 class Constraint(Record):

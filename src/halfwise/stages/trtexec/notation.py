@@ -19,8 +19,9 @@ OUTPUT_TYPES = "--layerOutputTypes"
 OPTIONS = (PRECISIONS, OUTPUT_TYPES)
 CONSTRAINTS = "--precisionConstraints"
 _PROGRAM = "trtexec"
-_COMMENT = re.compile(r"^\s*#.*\n?", re.MULTILINE)
-_START = re.compile(r"^[ \t]*(?:\S*/)?trtexec(?=\s)", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*#.*\n?|\s# .*$", re.MULTILINE)
+_CONTINUED = re.compile(r"(?:\\|\s[`^])\r?\n")
+"""The end of a line of sh, PowerShell or cmd that goes on in the next."""
 _SHELL = re.compile(r"^(?:\|\|?|&&?|;|\d?>.*|<.*)$")
 
 
@@ -77,8 +78,8 @@ def read(words: Sequence[str]) -> Given:
 
     Args:
         words: The words that a shell made, or the whole text in one. A bare specification, such as
-            `a:fp32,b:fp32`, is one of `--layerPrecisions`. Of a script the first trtexec command
-            counts.
+            `a:fp32,b:fp32`, is one of `--layerPrecisions`. Of a script the first command with
+            constraints counts.
 
     Raises:
         UsageError: quotes that do not pair, or nothing about precision in it.
@@ -109,17 +110,27 @@ def _words(words: Sequence[str]) -> list[str]:
     if len(words) != 1 or not _is_line(words[0]):
         return [word.strip() for word in words]
     try:
-        # A pasted command may go over several lines, with or without backslashes.
-        text = re.sub(r"\\\r?\n", " ", _COMMENT.sub("", words[0]))
-        if (start := _START.search(text)) and text[: start.start()].strip():
-            text = text[start.start() :].lstrip().partition("\n")[0]
-        found = shlex.split(text)
+        found = shlex.split(_command(words[0]))
     except ValueError as error:
         raise UsageError(
             f"A shell could not read the command: {error}.", "Paste it as it was typed."
         ) from error
     # What follows is the shell's, such as `2>&1 | tee build.log`.
     return list(takewhile(lambda word: not _SHELL.match(word), found))
+
+
+def _command(text: str) -> str:
+    """Return the first command of a script that has constraints, in one line.
+
+    A pasted command may go over several lines without saying so: options continue what is before.
+    """
+    commands: list[str] = []
+    for line in _CONTINUED.sub(" ", _COMMENT.sub("", text)).splitlines():
+        if commands and re.match(r"\s*['\"]?-", line):
+            commands[-1] += f" {line}"
+        else:
+            commands.append(line)
+    return next((c for c in commands if any(option in c for option in OPTIONS)), text)
 
 
 def _is_line(text: str) -> bool:

@@ -58,6 +58,17 @@ def test_a_pasted_command():
     )
 
 
+@pytest.mark.parametrize(
+    "end", [" \\\n", "\\\n", " `\r\n", " ^\r\n", "\n", " # this\n", " \\\n # that\n"]
+)
+def test_the_command_of_a_script(end):
+    lines = ("trtexec --onnx=m", "--fp16", "'--layerPrecisions=*:fp32'")
+    script = f"#!/bin/sh\nTRT=trtexec\ntrtexec --help\n{end.join(lines)}\necho --done\n"
+    given = read([script])
+    assert given.words == ("trtexec", "--onnx=m", "--fp16", "--layerPrecisions=*:fp32")
+    assert given.stray == ()
+
+
 def test_what_is_the_shells_is_left_out():
     given = read(["CUDA=0 trtexec --onnx=m --layerPrecisions=a:fp32 2>&1 | tee --append log"])
     assert given.words == ("CUDA=0", "trtexec", "--onnx=m", "--layerPrecisions=a:fp32")
