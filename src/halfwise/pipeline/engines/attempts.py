@@ -7,6 +7,7 @@ from math import inf
 from pathlib import Path
 
 from halfwise.backends.tensorrt.failures import ENGINE_FAULTS, EngineFailed
+from halfwise.errors import HalfwiseError
 from halfwise.graph.roles import Role
 from halfwise.pipeline.engines.builds import Builds
 from halfwise.pipeline.engines.candidates import Assignment, Candidate
@@ -83,13 +84,15 @@ class Attempts:
             )
             latency = self.measure.latency(build.engine)
             self.watcher.note(f"build {build.number} takes {latency.median_ms:.3g} ms a run")
-            found = replace(candidate, excess=excess, latency=latency)
-            self._bring(found, name)
         except ENGINE_FAULTS as failed:
-            self.notes.append(f"the engine of build {build.number} does not run: {failed.message}")
-            self.watcher.note(self.notes[-1])
-            lost = isinstance(failed, EngineFailed) and failed.status == "lost"
-            return replace(candidate, failure=failed.message, lost=lost)
+            self._tell(f"the engine of build {build.number} does not run: {failed.message}")
+            return replace(candidate, failure=failed.message, lost=_is_lost(failed))
+        found = replace(candidate, excess=excess, latency=latency)
+        try:
+            self._bring(found, name)
+        except ENGINE_FAULTS as failed:  # it runs, and may still be there
+            self._tell(f"the engine of build {build.number} is not fetched: {failed.message}")
+            found = replace(found, lost=_is_lost(failed))
         if found.passed or (build.config.low is None and build.config.typing == "weak"):
             return found
         with suppress(*ENGINE_FAULTS):  # it tells less then, and is off all the same
@@ -111,6 +114,10 @@ class Attempts:
         which = count(len(names), "tensor") if names else "what fusion leaves"
         step = f"{which} marked, to see where the engine departs"
         return self._build(keep, step, outputs=names, unfused=not names)
+
+    def _tell(self, note: str) -> None:
+        self.notes.append(note)
+        self.watcher.note(note)
 
     def _bring(self, candidate: Candidate, name: Hashable) -> None:
         """Bring an engine here that may be delivered, or that is a row of the table.
@@ -170,3 +177,7 @@ class Attempts:
         if not (keep or pinned or self.planner.forced.kept):
             return ()
         return constraints(self.planner.case.network, roles, self.planner.resolve(keep) | pinned)
+
+
+def _is_lost(failed: HalfwiseError) -> bool:
+    return isinstance(failed, EngineFailed) and failed.status == "lost"

@@ -24,7 +24,8 @@ class Candidate:
         latency: Its speed; None where it was not measured.
         failure: Why there is an engine that did not run; empty otherwise.
         tf32: Whether the search allowed TF32 for what is kept.
-        lost: Whether the connection was lost while it ran, which tells nothing of the plan.
+        lost: Whether the connection was lost while it ran or was fetched, which tells nothing of
+            the plan.
         proof: What it computes in; looked at where it is off, None otherwise.
     """
 

@@ -2,6 +2,7 @@ import numpy as np
 import onnx
 import pytest
 
+from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.errors import BuildFailed, CaseError, UsageError
 from halfwise.pipeline.engines.fetched import Fetched
 from halfwise.records import Profile, ShapeRange, TensorName
@@ -151,6 +152,23 @@ def test_what_is_preferred_decides_within_the_noise_of_times(stage):
     assert found.engines.rung in ("fp32", "tf32")
     ends = {tried.end for tried in found.engines.rungs}
     assert ends == {"delivered", "not-preferred"}
+
+
+def test_engines_that_cannot_be_fetched_run_all_the_same(stage, tmp_path, monkeypatch):
+    ready = stage(models.layer_norm())
+    lost = EngineFailed("The connection is lost.", status="lost")
+
+    def fetch(*_):
+        raise lost
+
+    monkeypatch.setattr(ready.worker, "fetch", fetch)
+    found = proven(ready)
+    assert found.verdict.passed
+    assert found.engines.rung == "fp16"
+    assert not any("does not run" in note for note in found.engines.notes)
+    gone = ready.run.brought(found, tmp_path / "e")
+    assert not gone.verdict.passed
+    assert "cannot be fetched" in gone.verdict.reasons[-1]
 
 
 @pytest.mark.parametrize("crashes", [False, True])
