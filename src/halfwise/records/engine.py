@@ -31,8 +31,8 @@ RungEnd = Literal[
 ]
 """What became of a rung, by the engine of it that came furthest: the run delivers it; it passed and
 is slower, or equally fast and not preferred; it passed the search and failed on held-out data or at
-other shapes; it passed in half of the builds of its plan or less; it is off; it does not run; no
-build gave an engine."""
+other shapes; it passed in half of the builds of its plan or less; it is off; it does not run to the
+end; no build gave an engine."""
 CauseKind = Literal["no-engine", "not-run", "ignored", "no-effect", "kernel", "unknown"]
 """What engines show about why nothing of the low format passed: no build gave an engine; none of
 them runs; the inspector shows constraints that were not honoured; what is kept changes nothing

@@ -20,7 +20,7 @@ _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
     "held-out": "passed the search, and failed on held-out samples or at other shapes",
     "unsteady": "passed in half of the builds of its plan or less",
     "tolerance": "out of tolerance",
-    "not-run": "no engine runs",
+    "not-run": "no engine runs to the end",
     "unbuildable": "no engine could be built",
 }
 

@@ -108,6 +108,11 @@ class Ended:
                 f"no engine of {builds} builds is shown to be within the tolerance on the "
                 "calibration samples"
             )
+        reasons += [
+            f"the FP32 engine is right, and does not run to the end: {o.row.failure}"
+            for o in self.offers
+            if o.rung == "fp32" and o.row.failure
+        ]
         reasons += map(cause_line, causes_)
         if last is not None and last.verdict is not None:
             verdict = last.verdict

@@ -145,6 +145,9 @@ def _rung(
     ran = [c for c in builds if c.excess is not None]
     nearest = min(ran, key=lambda c: c.excess or 0.0, default=None)
     shown = delivered.candidate if delivered is not None and delivered.rung == rung else nearest
+    # That of the table, where it is in it: it was taken for longer, or in rounds.
+    rows = [o.row.latency for o in offers if o.candidate == shown]
+    timed = next((t for t in rows if t is not None), None if shown is None else shown.latency)
     return RungTried(
         rung=rung,
         end=_end(offers, plans, delivered),
@@ -154,7 +157,7 @@ def _rung(
         ran=len(ran),
         excess=None if shown is None else shown.excess,
         kept=0 if shown is None else len(shown.keep),
-        median_ms=None if shown is None or shown.latency is None else shown.latency.median_ms,
+        median_ms=None if timed is None else timed.median_ms,
     )
 
 
@@ -171,7 +174,8 @@ def _end(
         return "slower" if slower else "not-preferred"
     builds = [c for plan in plans for c in plan]
     ends: tuple[tuple[RungEnd, bool], ...] = (
-        ("held-out", any(o.known for o in offers)),
+        ("held-out", any(o.known and o.verdict is not None for o in offers)),
+        ("not-run", any(o.known for o in offers)),
         ("unsteady", any(c.passed for p in plans if not is_steady(p) for c in p)),
         ("tolerance", any(c.excess is not None for c in builds)),
         ("not-run", any(c.build.engine is not None for c in builds)),

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from halfwise.pipeline.engines.candidates import Chosen
 from halfwise.pipeline.engines.conclude import Ended
-from halfwise.pipeline.engines.delivery import Offer
+from halfwise.pipeline.engines.delivery import Offer, rungs
 from halfwise.records import Cause
 from tests.unit.pipeline.engines.test_delivery import KEPT, offer
 from tests.unit.pipeline.engines.test_search import World, always, names
@@ -45,6 +45,16 @@ def test_where_nothing_passed_what_came_closest_is_told_with_its_cause():
     emulated = verdict()
     found = ended(None, silent).verdict(emulated, (), 1)
     assert (found.passed, found.level) == (False, emulated.level)
+
+
+def test_an_fp32_engine_that_is_lost_is_told():
+    fp32 = offer("fp32", 1)
+    row = fp32.row.model_copy(update={"verdict": None, "failure": "The connection is lost."})
+    found = ended(None, replace(fp32, row=row), offer("fp16", 2, excess=None))
+    reasons = found.verdict(verdict(), (), 1).reasons
+    assert reasons[0].endswith("does not run to the end: The connection is lost.")
+    ends = rungs(found.offers, None, [[found.chosen.plain]])
+    assert [told.end for told in ends] == ["not-run", "not-run"]
 
 
 def test_what_does_not_run_on_held_out_samples_is_told():
