@@ -23,7 +23,7 @@ from halfwise.stages.preprocessing.plain import compare_plain
 from halfwise.stages.preprocessing.program import Program
 from halfwise.stages.preprocessing.resample import Fitted, resampling_differences
 from halfwise.stages.preprocessing.residual import Residual, measure
-from halfwise.stages.preprocessing.tone import Tone, tone_of
+from halfwise.stages.preprocessing.tone import EXPLAINED, Tone, tone_of
 from halfwise.stages.preprocessing.traces import traces
 
 Array = NDArray[np.float64]
@@ -120,6 +120,11 @@ def compare_arrays(
     _write(pair, framed, alignment, tone, right[0].shape[1:])
     ordered = [pair.a[i] for i in pair.order]
     residual = measure(ordered, b, pair.program.function(), _inside(pair, alignment))
+    guessed = [d for d in pair.found if d.kind == "resampling"]
+    if guessed and residual.largest <= EXPLAINED * max(tone.level):
+        pair.found = [d for d in pair.found if d not in guessed]
+        pair.program = Program()
+        _write(pair, framed, alignment, tone, right[0].shape[1:])
     framed_well = bool(framed.value_a) and alignment.exact and tone.explained
     if not framed_well:
         pair.found += _unexplained(pair, residual, tone)

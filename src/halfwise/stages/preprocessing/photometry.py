@@ -17,6 +17,8 @@ _OUTLIERS = 4 * 1.4826
 _ROUNDS = 4
 _PILE = 1e-3
 _FEWEST = 0.1
+_FLAT = 0.1
+"""Part of the variance that pixels must keep: a page's background alone fits every line."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ def _line(x: Array, y: Array) -> tuple[float, float, float]:
         left = np.abs(y - gain * x - offset)
         limit = _OUTLIERS * float(np.median(left[counted]))
         kept = counted & (left <= max(limit, 1e-6 * float(np.ptp(y))))
-        if kept.sum() < 0.5 * counted.sum() or (kept == counted).all():
+        few = kept.sum() < 0.5 * counted.sum() or x[kept].var() < _FLAT * variance
+        if few or (kept == counted).all():
             break
         counted = kept
     return gain, offset, float(np.sqrt(np.mean((y - gain * x - offset)[counted] ** 2)))

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from halfwise.errors import CaseError
-from halfwise.stages.preprocessing import compare_arrays, transformation
+from halfwise.stages.preprocessing import alignment, compare_arrays, transformation
 from tests.unit.stages.preprocessing.conftest import resized
 
 MEAN, DEVIATION = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
@@ -155,3 +155,36 @@ def test_kernels_behind_images_that_are_turned_one_by_one(photos):
     found = compare_arrays(a, b, raws=photos)
     assert [d.kind for d in found.differences] == ["kernel"]
     assert found.pipeline_a is not None
+
+
+def page(seed):
+    """Return a page of one colour with a few coloured words, u8[64, 64, 3]."""
+    rng = np.random.default_rng(seed)
+    image = np.tile(rng.integers(180, 256, 3), (64, 64, 1))
+    for row, column in rng.integers(4, 52, (12, 2)):
+        image[row : row + 3, column : column + 8] = rng.integers(0, 200, (3, 8, 3))
+    return image.astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        (lambda x: x[:, ::-1], {"channels"}),
+        (lambda x: (x - MEAN[:, None, None]) / DEVIATION[:, None, None], {"mean", "deviation"}),
+    ],
+)
+def test_pages_of_one_colour_have_no_other_kernel(change, kinds):
+    """Fits that leave out what is far off must not be left with the background alone."""
+    images = [page(seed) for seed in range(4)]
+    a = [np.ascontiguousarray(x.transpose(2, 0, 1)[None] / 255).astype(np.float32) for x in images]
+    found = compare_arrays(a, [change(x).astype(np.float32) for x in a])
+    assert {d.kind for d in found.differences} == kinds
+    assert found.exact
+    assert "resampling" not in found.code
+
+
+def test_a_guess_that_nothing_needs_is_not_told(photos, monkeypatch):
+    monkeypatch.setattr(alignment, "_gap", lambda *_: 9.0)
+    found = compare_arrays(made(photos, pipeline), made(photos, pipeline, channels=(2, 1, 0)))
+    assert {d.kind for d in found.differences} == {"channels"}
+    assert "nothing brings back" not in found.code
