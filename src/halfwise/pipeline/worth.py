@@ -7,7 +7,7 @@ from halfwise.backends.shapes import seen_shapes
 from halfwise.case import Case, Settings
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import Network
+from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.metrics import fitting_metric
 from halfwise.pipeline.engines.table import FP32
@@ -54,18 +54,26 @@ def worth_of(planner: Planner, kept: Assignment, engines: Engines | None = None)
 
 
 def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth | None:
-    """Return what a mixed model is worth; None where it is not mixed, or not of this model."""
-    roles = roles_of(case.network, low_type(settings.fmt))
+    """Return what a candidate is worth; None where no node of it is low, or it is of another model.
+
+    Args:
+        case: The case.
+        settings: The low format, and where to run.
+        candidate: Typed as its file is; its inputs may be low.
+    """
+    low = low_type(settings.fmt)
+    roles = roles_of(case.network, low)
     free = frozenset(name for name, role in roles.items() if role.free)
     try:
         kept = starting_plan(case.network, roles, candidate).kept
     except CaseError:
         return None
-    model = _model(case, settings, roles, frozenset()) if kept < free else None
-    if not kept or model is None:
+    low_io = frozenset(tensor_name(v) for v in candidate.graph.inputs if v.dtype == low)
+    model = _model(case, settings, roles, low_io) if kept < free else None
+    if model is None:
         return None
-    low = model.cost(frozenset())
-    return Worth(cost=model.cost(kept) / low, fp32=model.cost(frozenset(roles)) / low)
+    least = model.cost(frozenset())
+    return Worth(cost=model.cost(kept) / least, fp32=model.cost(frozenset(roles)) / least)
 
 
 def _model(

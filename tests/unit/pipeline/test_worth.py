@@ -39,7 +39,7 @@ def test_everything_low_costs_one(fixed):
     assert worth.nearest is None
 
 
-def test_a_candidate_that_is_not_mixed_has_no_worth(fixed):
+def test_a_candidate_is_worth_what_its_plan_is_and_fp32_nothing_that_is_known(fixed):
     planner = fixed.planner
     mixed = replace(planner.case.network, model=fixed.rewritten.model)
     found = candidate_worth(planner.case, planner.settings, mixed)
@@ -74,3 +74,17 @@ def test_the_time_of_the_delivered_row_counts(fixed):
         worth = worth_of(fixed.planner, fixed.found.kept, found)
         assert worth is not None
         assert worth.measured == 4.0 / 2.0
+
+
+@pytest.mark.parametrize("io", ["fp32", "fp16"])
+def test_a_candidate_of_which_all_is_low_costs_one(io):
+    ill = models.layer_norm()
+    request = understand(ill.inputs, {"io": io, "rel_max": 1e9})
+    case = load_case(ill.proto, request.data, request.criterion)
+    planner = fix(case, request.settings, Silent()).planner
+    network = replace(case.network, model=planner.rewrite(frozenset())[0].model)
+    found, own = candidate_worth(case, request.settings, network), worth_of(planner, frozenset())
+    assert found is not None
+    assert own is not None
+    assert found.cost == 1
+    assert found.fp32 == pytest.approx(own.fp32)
