@@ -57,9 +57,23 @@ class Infinities:
             planner.evidence.guards,
             planner.held_nodes,
         )
-        found = tuple(g for g in found if not planner.holdable(g) <= planner.held_nodes)
+        found = tuple(g for g in found if self._may_help(g))
         self._left = frozenset() if found else frozenset(harmful)
         return found
+
+    def _may_help(self, guard: Guard) -> bool:
+        """Return whether holding the nodes of a guard changes anything.
+
+        Not where they are held already, and not where a rule lowers one of those around a tensor
+        that is beyond the range itself: it is infinite then, whatever the others are.
+        """
+        planner = self.planner
+        if planner.holdable(guard) <= planner.held_nodes:
+            return False
+        limit = planner.settings.fmt.overflow_threshold
+        seen = {o.tensor: o.absmax for o in planner.evidence.observations.tensors}
+        is_beyond = guard.tensor is not None and seen.get(guard.tensor, 0.0) >= limit
+        return not is_beyond or planner.holdable(guard) == frozenset(guard.nodes)
 
     def told(self, judged: Judged, rewritten: Rewritten, samples: Samples) -> Judged:
         """Return what was judged with the harmless infinities marked; new harmful ones fail.

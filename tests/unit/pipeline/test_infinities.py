@@ -55,6 +55,19 @@ def test_what_a_rule_lowers_stays_infinite():
     assert any(i.harmless is False for i in fixed.verdict.intermediate_nonfinite)
 
 
+def test_what_reads_an_infinity_that_a_rule_makes_is_not_kept_in_vain():
+    s = Sketch()
+    x = s.input("x", [1, 64])
+    inverse = s.op("Reciprocal", s.op("Mul", x, f32(1e6), name="large"), name="inverse")
+    y = s.op("Add", x, s.op("Mul", inverse, f32(3.0), name="little"), name="end")
+    ill = Ill(s.proto(y), {"x": np.abs(models.signals(1, 64, seed=7)) + np.float32(0.5)})
+    assert kept(found(ill)) == {"large", "inverse"}
+    fixed = found(ill, lower=["large"])
+    assert kept(fixed) == set()
+    assert fixed.verdict.passed
+    assert any(i.harmless is False for i in fixed.verdict.intermediate_nonfinite)
+
+
 def test_what_zeros_make_infinite_is_kept_from_it():
     s = Sketch()
     x = s.input("x", [1, 64])
