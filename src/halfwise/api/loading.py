@@ -1,7 +1,10 @@
 """Load what the user named into a case."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,7 +16,7 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import Network, infer_again, load_network, network_from_proto
 from halfwise.graph.sizes import declared_axes
 from halfwise.graph.widen import Stored, widened
-from halfwise.metrics import BUILT_IN, Metric, resolve
+from halfwise.metrics import BUILT_IN, Metric, Outputs, resolve
 from halfwise.records import Criterion, Run
 from halfwise.render.intake import repair_notes
 from halfwise.render.made_up import warning
@@ -163,8 +166,17 @@ def _metric(criterion: Criterion) -> Metric | None:
         )
     function = load_function(criterion.metric)
 
-    def checked(*arguments: object) -> float:
-        value = function(*arguments)
+    def checked(
+        reference: Sequence[Outputs], candidate: Sequence[Outputs], labels: Sequence[Any] | None
+    ) -> float:
+        try:
+            value = function(reference, candidate, labels)
+        except CaseError:
+            if _looks(candidate) == _looks(reference):
+                raise
+            # Not every function is made for outputs of other shapes, or for NaN: they are as bad
+            # as none.
+            return -inf
         try:
             return float(value)
         except (TypeError, ValueError) as error:
@@ -175,6 +187,15 @@ def _metric(criterion: Criterion) -> Metric | None:
             ) from error
 
     return checked
+
+
+def _looks(results: Sequence[Outputs]) -> list[tuple[str, tuple[int, ...], bool]]:
+    """Return name and shape of every output, and whether it is finite."""
+    return [
+        (name, array.shape, array.dtype.kind != "f" or bool(np.isfinite(array).all()))
+        for outputs in results
+        for name, array in outputs.items()
+    ]
 
 
 def input_specs(network: Network) -> list[InputSpec]:

@@ -158,6 +158,22 @@ def test_metrics_are_found(ill, tmp_path):
         text([], [], None)
 
 
+def test_a_metric_that_raises_for_other_shapes_or_nan_has_its_worst_value(ill, tmp_path):
+    (tmp_path / "score.py").write_text(
+        "def score(reference, candidate, labels):\n"
+        "    assert not any((c['y'] != c['y']).any() for c in candidate)\n"
+        "    return -max(abs(r['y'] - c['y']).max() for r, c in zip(reference, candidate))\n"
+    )
+    metric = load(ill, Criterion(metric=f"{tmp_path}/score.py:score")).metric
+    assert metric is not None
+    reference = [{"y": np.zeros(3)}]
+    assert metric(reference, [{"y": np.ones(3)}], None) == -1
+    assert metric(reference, [{"y": np.ones(2)}], None) == -np.inf
+    assert metric(reference, [{"y": np.full(3, np.nan)}], None) == -np.inf
+    with pytest.raises(CaseError, match="KeyError"):
+        metric([{"z": np.zeros(3)}], [{"z": np.zeros(3)}], None)
+
+
 def test_an_unknown_metric_is_refused_with_those_there_are(ill):
     with pytest.raises(UsageError, match="accuracy") as error:
         load(ill, Criterion(metric="accuracy"))
