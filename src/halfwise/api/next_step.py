@@ -63,7 +63,10 @@ def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None)
     names = planned_nodes(plan)
     if any(bodies(node) for node in case.network.nodes() if node_name(node) in names):
         return f"{older}, and layer constraints reach no layer in the bodies of kept nodes."
-    if out is None or case.network.path is None:
+    path = case.network.path
+    if not names:
+        return f"{older}; nothing is kept: {_plain(plan, profiles, path, out)}"
+    if out is None or path is None:
         return f"{older}: halfwise export writes layer constraints for the kept nodes."
     trtexec = _sayable(profiles) and not any(map(unsayable, names)) and "*" not in names
     kind = "trtexec" if trtexec else "python"
@@ -71,6 +74,15 @@ def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None)
     words = ["halfwise", "export", str(out), "--as", kind, "--trt-version", "8.6"]
     words += ["-o", str(out / "tensorrt-8.6")]
     return f"{older}; layer constraints for the kept nodes: {shlex.join(words)}"
+
+
+def _plain(plan: Plan, profiles: Sequence[Profile], path: Path | None, out: Path | None) -> str:
+    """Return what builds the FP32 model where weak typing needs no constraint."""
+    if out is None or path is None or not _sayable(profiles):
+        return f"build the FP32 model with --{plan.low} alone."
+    words = ["trtexec", f"--onnx={path}", f"--{plan.low}"]
+    words += [option for profile in profiles[:1] for option in shape_options(profile)]
+    return shlex.join([*words, f"--saveEngine={out / 'tensorrt-8.6.engine'}"])
 
 
 def _sayable(profiles: Sequence[Profile]) -> bool:

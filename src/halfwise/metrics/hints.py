@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.measures import Outputs, is_default
+from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs, is_default
 from halfwise.records import Criterion
 
 _LOOKED_AT = 8
@@ -21,6 +21,8 @@ _CLASSES = ("logit", "prob", "score", "class", "cls", "softmax", "pred")
 """Words in the names of outputs that are one number per class."""
 _VECTORS = ("embed", "feat", "hidden", "pool", "latent", "vector", "repr", "token", "encod")
 """Words in the names of outputs that are a place in a space."""
+_WEIGHTS = ("attention", "attn", "alignment")
+"""Words in the names of outputs that say how much is taken from where."""
 _SPACE = 32
 """Spaces have dimensions in multiples of it; sets of classes rarely do."""
 _FEWEST_CLASSES = 10
@@ -86,11 +88,13 @@ def fitting_metric(criterion: Criterion, references: Sequence[Outputs]) -> str |
 def _floats(
     seen: Mapping[str, Sequence[NDArray[Any]]],
 ) -> dict[str, list[NDArray[np.float64]]]:
-    """Return the float outputs that have elements, widened."""
+    """Return the float outputs that have elements, widened; but for weights of attention."""
     return {
         name: [array.astype(np.float64) for array in arrays if array.size]
         for name, arrays in seen.items()
-        if not is_discrete(arrays[0].dtype) and any(array.size for array in arrays)
+        if not is_discrete(arrays[0].dtype)
+        and any(array.size for array in arrays)
+        and not any(word in name.lower() for word in _WEIGHTS)
     }
 
 
@@ -113,7 +117,14 @@ def _detection_hint(floats: Mapping[str, Sequence[NDArray[np.float64]]]) -> str 
     )
     for name, arrays in floats.items():
         if all(map(_is_boxes_with_scores, arrays)):
-            return f"Output {name!r} looks like boxes with scores ({_shape(arrays[0])}), {advice}"
+            largest = max(float(np.abs(array).max()) for array in arrays)
+            return (
+                f"Output {name!r} looks like boxes joined with scores ({_shape(arrays[0])}): the "
+                f"default tolerance, {DEFAULT_REL_MAX:.0%} of an output's largest value, goes by "
+                f"the boxes (up to {largest:.4g}), so every score may be off by about "
+                f"{DEFAULT_REL_MAX * largest:.2g}. Judge them by a detection metric of yours with "
+                "--metric file.py:function, or set what both may be off with --max-abs."
+            )
         for other, scores in floats.items():
             if other != name and all(map(_are_boxes_and_scores, arrays, scores)):
                 return f"Outputs {name!r} and {other!r} look like boxes and scores, {advice}"
@@ -167,6 +178,8 @@ def _is_probabilities(array: NDArray[np.float64]) -> bool:
     array = _without_trailing_ones(array)
     if array.ndim == 0 or array.shape[-1] < 2 or not _within_unit(array):
         return False
+    if array.ndim > 2 and array.shape[-1] == array.shape[-2]:
+        return False  # [..., L, L] is what L places take from each other
     return bool(np.all(np.abs(array.sum(axis=-1) - 1) <= _SUM_SLACK))
 
 

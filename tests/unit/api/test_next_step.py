@@ -44,3 +44,18 @@ def test_a_model_in_a_file_has_a_command_for_eight(fixed, tmp_path):
             1
         ]
     )
+
+
+def test_where_nothing_is_kept_eight_needs_no_constraints(fixed, tmp_path):
+    case, plan = fixed
+    none = plan.model_copy(update={"keep": (), "data_movement": (), "unsupported": ()})
+    filed = replace(case, network=replace(case.network, path=tmp_path / "m.onnx"))
+    for one, out in ((filed, tmp_path / "run"), (case, None)):
+        _, weak = building_commands(one, none, (), out)
+        assert "--fp16" in weak
+        assert "constraints" not in weak
+    words = shlex.split(building_commands(filed, none, (), tmp_path / "run")[1].rpartition(": ")[2])
+    assert words == [
+        *("trtexec", f"--onnx={tmp_path}/m.onnx", "--fp16"),
+        f"--saveEngine={tmp_path}/run/tensorrt-8.6.engine",
+    ]

@@ -161,3 +161,18 @@ def test_the_metric_that_fits_is_a_value():
     assert fitting_metric(Criterion(metric="psnr"), references) is None
     assert fitting_metric(Criterion(), [{"boxes": yolo(80)}]) is None
     assert fitting_metric(Criterion(), []) is None
+
+
+def test_boxes_that_are_joined_with_scores_hide_their_errors() -> None:
+    (hint,) = hints(y=np.concatenate([640 * np.ones((1, 300, 4)), unit(1, 300, 3)], axis=-1))
+    assert "(up to 640), so every score may be off by about 6.4" in hint
+    assert "--max-abs" in hint
+    assert "without harm" not in hint
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [("attention", normal(1, 20)), ("attn_weights", softmax(1, 20)), ("y", softmax(1, 8, 20, 20))],
+)
+def test_attention_weights_are_no_class_scores(name: str, array: NDArray[Any]) -> None:
+    assert hints(**{name: array}) == ()
