@@ -28,7 +28,7 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
 from halfwise.graph.opset import BF16_OPSET
 from halfwise.graph.roles import Roles, roles_of
-from halfwise.metrics import Outputs, criterion_hints
+from halfwise.metrics import Outputs, verdict_hints
 from halfwise.pipeline import fix as run_fix
 from halfwise.pipeline.decisions import told_as_file
 from halfwise.pipeline.sizes import judge_sizes, verdict_at_sizes
@@ -85,7 +85,7 @@ def fix(
             return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
         fixed = run_fix(case, request.settings, watcher, start_from=start)
     fixed = replace(fixed, verdict=verdict_at_sizes(fixed, case, request.settings))
-    hints = criterion_hints(case.criterion, fixed.references)
+    hints = verdict_hints(case.criterion, fixed.references)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:
         with new_folder(folder) as partial:
@@ -151,7 +151,7 @@ def verify(
             case.network, case.calibration, device=settings.device, libraries=settings.libraries
         )
     watcher.stage("judge")
-    hints = criterion_hints(case.criterion, references)
+    hints = verdict_hints(case.criterion, references)
     seconds = time.monotonic() - started
     worth = _worth(candidate, case, request)
     run = verify_run(case, request, judged(references, nonfinite), seconds, hints, worth=worth)

@@ -18,7 +18,7 @@ from halfwise.case import Case
 from halfwise.errors import UsageError
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import Network
-from halfwise.metrics import criterion_hints
+from halfwise.metrics import verdict_hints
 from halfwise.pipeline import Fixed
 from halfwise.pipeline import fix as run_fix
 from halfwise.pipeline.engines import FP32_FILE, EngineRun, Proven
@@ -80,7 +80,7 @@ def fix_in_engines(
             if partial is not None:
                 proven = engines.brought(proven, partial / ENGINE_FILE)
             fixed = _delivered(fixed, proven, engines.seconds)
-            hints = criterion_hints(case.criterion, fixed.references)
+            hints = verdict_hints(case.criterion, fixed.references)
             found = proven.engines
             run = fix_run(case, request, fixed, time.monotonic() - started, hints, out, found)
             if partial is not None:

@@ -6,14 +6,15 @@
 - `relative`: the largest error over the largest magnitude, for what should be the same.
 - `task`: built-in task metrics such as top1; `drops`: how far they may fall by default;
   `direction`: which way they move.
-- `hints`: remarks where the default tolerance asks the wrong question.
+- `hints`: remarks where the default tolerance asks the wrong question; `unvarying`: where it passes
+  a constant.
 
 All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
 
 from halfwise.metrics.direction import rises, usual
 from halfwise.metrics.drops import DefaultDrop, default_drop
-from halfwise.metrics.hints import criterion_hints, fitting_metric
+from halfwise.metrics.hints import criterion_hints, fitting_metric, verdict_hints
 from halfwise.metrics.measures import (
     DEFAULT_REL_MAX,
     Computed,
@@ -50,4 +51,5 @@ __all__ = [
     "rises",
     "totals",
     "usual",
+    "verdict_hints",
 ]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs, is_default
+from halfwise.metrics.unvarying import unvarying_hint
 from halfwise.records import Criterion
 
 _LOOKED_AT = 8
@@ -69,6 +70,11 @@ def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tupl
         return (*found, detection)
     hints = map(_float_hint, floats, floats.values())
     return (*found, *(hint.text for hint in hints if hint is not None))
+
+
+def verdict_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
+    """Return `unvarying_hint` and `criterion_hints`."""
+    return (*unvarying_hint(criterion, references), *criterion_hints(criterion, references))
 
 
 def fitting_metric(criterion: Criterion, references: Sequence[Outputs]) -> str | None:

@@ -153,6 +153,8 @@ class InputTrials(Record):
         also: How many others match too.
         shown_by: Samples whose outputs were beyond the limit before, and match.
         numbers: How many independent numbers of outputs became right.
+        beside_spread: Whether errors are over what outputs vary by between samples, taken as at
+            least a hundredth of their size; else over their size.
     """
 
     planned: int
@@ -165,3 +167,4 @@ class InputTrials(Record):
     also: int = 0
     shown_by: int = 0
     numbers: int = 0
+    beside_spread: bool = False

@@ -41,11 +41,13 @@ def change_cause(trials: InputTrials, samples: int) -> str:
     """
     assert trials.best is not None
     what = " ".join(each.sentence for each in trials.best.differences)
+    varying = "(RMS, over what the outputs vary by or a hundredth of their size)"
+    scale = varying if trials.beside_spread else "(relative RMS)"
     return (
         f"The framework had other inputs. With A of --inputs and B of the framework: {what} On A "
         f"changed like this, ONNX Runtime gives what the framework gave on "
         f"{count(samples, 'sample')}: an error of {number(trials.best.error)}, and "
-        f"{number(trials.before)} without (relative RMS)."
+        f"{number(trials.before)} without {scale}."
     )
 
 

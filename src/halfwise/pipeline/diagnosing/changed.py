@@ -15,6 +15,7 @@ from halfwise.errors import RunFailed
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.relative import energies
+from halfwise.pipeline.diagnosing.pairing import ROUNDING
 from halfwise.pipeline.diagnosing.subject import Subject
 from halfwise.pipeline.engines.measure import FP32_SNR_DB
 from halfwise.records import InputTrials, TriedInputs
@@ -50,10 +51,11 @@ def changed_inputs(subject: Subject) -> InputTrials | None:
     written into the run folder.
 
     Returns:
-        None where nothing was tried: the outputs match, or none of them holds floats.
+        None where nothing was tried: the outputs match, or do in another order of the samples, or
+        none of them holds floats.
     """
     verdict = subject.against_framework
-    if verdict is None or verdict.passed:
+    if verdict is None or (verdict.passed and subject.foreign is None) or subject.order:
         return None
     told = _Told(subject)
     if told.worst <= LIMIT or not told.floats:
@@ -66,6 +68,7 @@ def changed_inputs(subject: Subject) -> InputTrials | None:
         "kinds": tuple(dict.fromkeys(d.kind for t in tried for d in t.hypothesis.differences)),
         "limit": LIMIT,
         "before": told.worst,
+        "beside_spread": subject.foreign is not None,
     }
     matching = [each for each in tried if each.matches]
     if not matching:
@@ -127,6 +130,11 @@ class _Told:
         self._given, self._unequal = subject.given, 1 - subject.same_function.agreement
         self.floats = [n for n, a in self._given[0].items() if not is_discrete(a.dtype)]
         self._rms = {name: _rms([given[name] for given in self._given]) for name in self.floats}
+        if subject.foreign is not None:
+            # What outputs have in common says nothing of the inputs. FP32 rounding still passes.
+            self._rms |= {
+                v.name: v.size * max(v.spread, ROUNDING / LIMIT) for v in subject.variations
+            }
         self.references = subject.references
         self.before = [self.error(i, outputs) for i, outputs in enumerate(self.references)]
 
@@ -138,8 +146,9 @@ class _Told:
     def error(self, index: int, outputs: Outputs) -> float:
         """Return the largest error of an output of one sample; inf where something is unlike.
 
-        That of floats is the RMS error over the RMS of the output over all samples. Others are
-        alike where as many elements are equal as the criterion asks for.
+        That of floats is the RMS error over the RMS of the output over all samples, or over what it
+        varies by between them where only that tells the framework's from it. Others are alike where
+        as many elements are equal as the criterion asks for.
         """
         worst = 0.0
         for name, wanted in self._given[index].items():

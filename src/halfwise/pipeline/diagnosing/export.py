@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from halfwise.graph.unchecked import read_unchecked
 from halfwise.pipeline.comparing import reference
 from halfwise.pipeline.diagnosing.subject import Subject, signs_of, skipped
-from halfwise.records import Comparison, Finding, Rung, Severity, Sign
+from halfwise.records import Comparison, Finding, Rung, Severity, Sign, Verdict
+from halfwise.render.pairing import constant_outputs, foreign, reordered
 from halfwise.render.preprocessing import no_change
 from halfwise.render.wording import count, listed
 from halfwise.stages.compare import RecordedSide, Walk, compared
@@ -26,7 +27,13 @@ def exported(subject: Subject) -> Rung:
     verdict = subject.against_framework
     if verdict is None:
         return skipped(2, "export", "What the framework gave holds no output of the model.")
+    if subject.order is not None and not (verdict.passed and subject.foreign is None):
+        return _mispaired(verdict, subject, reordered(subject.order, subject.samples.ids))
+    if verdict.passed and subject.foreign is not None:
+        return _mispaired(verdict, subject, foreign(subject.foreign))
     found = None if verdict.passed else _located(subject)
+    constant = bool(subject.variations) and all(v.constant for v in subject.variations)
+    unshown = [Sign(severity="warning", text=constant_outputs(subject.variations))] * constant
     return Rung(
         rung=2,
         name="export",
@@ -36,8 +43,25 @@ def exported(subject: Subject) -> Rung:
         if verdict.passed
         else f"The ONNX file does not compute what the framework did: {verdict.reasons[0]}.",
         nodes=() if found is None else found.first,
-        evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *_tried(subject)),
+        evidence=(
+            *signs_of(verdict, "ONNX Runtime against the framework"),
+            *unshown,
+            *_tried(subject),
+        ),
         advice=() if found is None else _advice(found, subject),
+        inputs=subject.tried,
+    )
+
+
+def _mispaired(verdict: Verdict, subject: Subject, cause: str) -> Rung:
+    return Rung(
+        rung=2,
+        name="export",
+        passed=False,
+        how="measured",
+        cause=cause,
+        evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *_tried(subject)),
+        advice=("Give as --expected what the framework computes on these inputs, in their order.",),
         inputs=subject.tried,
     )
 

@@ -12,6 +12,7 @@ from halfwise.backends.ort import Session
 from halfwise.case import Case, Samples, Settings
 from halfwise.metrics import Outputs
 from halfwise.pipeline.comparing import EngineMaker
+from halfwise.pipeline.diagnosing.pairing import Variation, order, variations
 from halfwise.pipeline.engines.measure import FP32_SNR_DB
 from halfwise.progress import Watcher
 from halfwise.records import Criterion, InputTrials, Rung, RungName, Sign, Verdict
@@ -84,6 +85,27 @@ class Subject:
             self.case.metric,
             level="recorded",
         ).verdict
+
+    @cached_property
+    def variations(self) -> list[Variation]:
+        """How the outputs vary between samples, beside their distance from the framework's."""
+        return variations(self.given, self.references) if self.given else []
+
+    @property
+    def foreign(self) -> Variation | None:
+        """The output that says most clearly that the framework's are those of other inputs.
+
+        None where a metric decides, or where the error is small beside what outputs vary by.
+        """
+        found = [each for each in self.variations if each.foreign]
+        if self.case.metric is not None or not found:
+            return None
+        return max(found, key=lambda each: each.error / (each.spread or each.error))
+
+    @cached_property
+    def order(self) -> tuple[int, ...] | None:
+        """Of which sample the framework's outputs are, where another order of them fits."""
+        return order(self.given, self.references) if self.given else None
 
     @property
     def same_function(self) -> Criterion:

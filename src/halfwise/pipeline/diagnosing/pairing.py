@@ -1,0 +1,117 @@
+"""Rung 2: do the framework's outputs belong to these samples, in this order?
+
+Outputs that hardly vary between samples are alike within any tolerance on their size, whichever
+samples they are of.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.metrics import Outputs
+from halfwise.metrics.difference import is_discrete
+
+SHARE = 0.25
+"""Error, in units of what an output varies by between samples, from which it says nothing of these
+samples: outputs of other samples come to about √2."""
+ROUNDING = 1e-5
+"""Error, in units of an output's size, that FP32 rounding in other kernels explains."""
+_LONGEST = 4096
+
+
+@dataclass(frozen=True)
+class Variation:
+    """How an output varies between samples; RMS values, over the RMS of the output.
+
+    Attributes:
+        name: The output.
+        size: RMS of the output over all samples.
+        spread: That of its deviation from its mean over the samples, ≥ 0.
+        error: That of the difference from what was given, ≥ 0.
+    """
+
+    name: str
+    size: float
+    spread: float
+    error: float
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the error is of the order of the spread, and no rounding."""
+        return self.error > max(ROUNDING, SHARE * self.spread)
+
+    @property
+    def constant(self) -> bool:
+        """Whether it varies by no more than rounding does."""
+        return self.spread <= ROUNDING
+
+
+def variations(given: Sequence[Outputs], computed: Sequence[Outputs]) -> list[Variation]:
+    """Return how each output varies; of those in `given` that hold finite floats of one shape.
+
+    Args:
+        given: What the framework gave, by sample.
+        computed: What the model gives, by sample; at least these outputs.
+
+    Returns:
+        Nothing of fewer than two samples.
+    """
+    found = []
+    for name in given[0] if len(given) > 1 else ():
+        rows = _rows(name, given, computed)
+        if rows is None or not (size := _rms(rows[1])):
+            continue
+        wanted, actual = rows
+        spread, error = _rms(actual - actual.mean(axis=0)), _rms(wanted - actual)
+        found.append(Variation(name, size, spread / size, error / size))
+    return found
+
+
+def order(given: Sequence[Outputs], computed: Sequence[Outputs]) -> tuple[int, ...] | None:
+    """Return of which sample each given output is, where another order of the samples fits.
+
+    Each is matched with the computed outputs that are nearest; outputs that are alike in all
+    samples say nothing.
+
+    Returns:
+        An index for each sample; None where the nearest are no other order, or do not fit.
+    """
+    parts = []
+    for each in variations(given, computed):
+        rows = _rows(each.name, given, computed)
+        if rows is not None and not each.constant:
+            step = -(-rows[0].shape[1] // _LONGEST)
+            parts.append(
+                [
+                    (r[:, ::step] - rows[1][:, ::step].mean(axis=0)) / each.spread / each.size
+                    for r in rows
+                ]
+            )
+    if not parts:
+        return None
+    wanted, actual = (np.concatenate(side, axis=1) for side in zip(*parts, strict=True))
+    squares = (wanted**2).sum(axis=1)[:, None] + (actual**2).sum(axis=1) - 2 * wanted @ actual.T
+    nearest = squares.argmin(axis=1)
+    if len(set(nearest)) < len(nearest) or (nearest == np.arange(len(nearest))).all():
+        return None
+    fits = _rms(wanted - actual[nearest]) <= min(SHARE, SHARE * _rms(wanted - actual))
+    return tuple(map(int, nearest)) if fits else None
+
+
+def _rows(
+    name: str, given: Sequence[Outputs], computed: Sequence[Outputs]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Return an output of both sides, a row for each sample; None of others than finite floats."""
+    arrays: list[NDArray[Any]] = [side[name] for both in (given, computed) for side in both]
+    if len({a.shape for a in arrays}) > 1 or any(is_discrete(a.dtype) for a in arrays):
+        return None
+    rows = np.stack([np.ravel(a) for a in arrays]).astype(np.float64)
+    return (rows[: len(given)], rows[len(given) :]) if np.isfinite(rows).all() else None
+
+
+def _rms(array: NDArray[np.float64]) -> float:
+    return sqrt(float(np.square(array).mean())) if array.size else 0.0
