@@ -112,3 +112,34 @@ def test_the_whole_node_is_kept_where_its_body_does_not_fit(fix, call, ill, kept
     assert_sound(ended, ill, call)
     for entry in ended.record["plan"]["keep"]:
         assert "inside" in entry["reason"]
+
+
+def captured_squares() -> Ill:
+    """Squares beyond FP16's range, which only the branches read; the large addend hides it."""
+    s = Sketch()
+    x, flag = s.input("x", [4, 8]), s.input("flag", [], TensorProto.BOOL)
+    square = s.op("Mul", x, x, name="square")
+    branches = {}
+    for b in ("then_branch", "else_branch"):
+        nodes = [
+            node("ReduceMean", square, f"{b}_mean", axes=[-1]),
+            node("Sqrt", f"{b}_mean", f"{b}_root"),
+            node("Div", f"{x} {b}_root", f"{b}_normal"),
+            node("Add", f"{b}_normal {b}_big", f"{b}_y"),
+        ]
+        branches[b] = graph(b, nodes, (), [(f"{b}_y", MATRIX)], {f"{b}_big": 1e3})
+    s.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **branches))
+    data = {"x": signals(4, 8, seed=4, peak=3e3), "flag": np.full(COUNT, True)}
+    return Ill(s.proto("chosen"), data)
+
+
+def test_an_infinity_that_only_a_body_reads_is_not_harmless(fix, call):
+    ill = captured_squares()
+    ended = fix(ill)
+    assert ended.code == 0, ended.err
+    assert ended.kept == {"square", "choose"}
+    assert "do no harm" not in ended.out
+    baseline = ended.record["baseline"]["intermediate_nonfinite"]
+    assert {t["producer"]: t["harmless"] for t in baseline} == {"square": False}
+    assert ended.record["verdict"]["intermediate_nonfinite"] == []
+    assert_sound(ended, ill, call)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
+from halfwise.graph.captured import operands
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.records import NodeName, TensorName
 
@@ -86,13 +87,7 @@ class Ancestry:
 
 def read_by(node: ir.Node) -> tuple[TensorName, ...]:
     """Return the tensors that a node reads, those that its bodies take from outside included."""
-    names = [tensor_name(v) for v in node.inputs if v is not None and v.name]
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            names += _captured(attribute.as_graph())
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            names += [name for body in attribute.as_graphs() for name in _captured(body)]
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(tensor_name(v) for v in operands(node)))
 
 
 def varying_tensors(network: Network) -> frozenset[TensorName]:
@@ -102,11 +97,3 @@ def varying_tensors(network: Network) -> frozenset[TensorName]:
         if found.intersection(read_by(node)):
             found.update(tensor_name(v) for v in node.outputs if v.name)
     return frozenset(found)
-
-
-def _captured(body: ir.Graph) -> list[TensorName]:
-    own = {*body.inputs, *body.initializers.values(), *(v for n in body for v in n.outputs)}
-    names = [name for node in body for name in read_by(node)]
-    names += [tensor_name(v) for v in body.outputs if v.name]
-    inside = {v.name for v in own}
-    return [name for name in names if name not in inside]

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
+from halfwise.graph.captured import operands, uses_in
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.records import NodeName, TensorName
@@ -19,7 +20,7 @@ FARTHEST = 24
 def decisions(network: Network) -> Iterator[ir.Node]:
     """Yield the nodes of the main graph that make whole numbers or Booleans of computed floats."""
     for node in network.nodes():
-        floats = [v for v in node.inputs if is_float(v) and not (v and v.is_initializer())]
+        floats = [v for v in operands(node) if is_float(v) and not v.is_initializer()]
         if floats and not is_standard(node, *_BLIND) and _decided(node):
             yield node
 
@@ -41,13 +42,14 @@ def _decided(node: ir.Node) -> list[ir.Value]:
 
 
 def first_of(nodes: Iterable[ir.Node]) -> list[ir.Node]:
-    """Return those of `nodes` that nothing among them leads to."""
+    """Return those of `nodes`, of one graph, that nothing among them leads to."""
     every = list(nodes)
+    uses = uses_in(every[0].graph or ()) if every else {}
     behind: set[ir.Node] = set()
     waiting = list(every)
     while waiting:
         for value in waiting.pop().outputs:
-            readers = {use.node for use in value.uses()} - behind
+            readers = {node for node, _ in uses.get(value, ())} - behind
             behind |= readers
             waiting += readers
     return [node for node in every if node not in behind]
@@ -66,7 +68,7 @@ def leading_to(decision: ir.Node, roles: Roles) -> list[NodeName]:
         node = waiting.popleft()
         if roles[node_name(node)].role is Role.COMPUTE:
             found[node_name(node)] = None
-        producers = [v.producer() for v in node.inputs if v is not None and is_float(v)]
+        producers = [v.producer() for v in operands(node) if is_float(v)]
         for producer in producers:
             if producer is not None and producer not in seen:
                 seen.add(producer)

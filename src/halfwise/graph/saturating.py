@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from halfwise.graph.captured import Uses, uses_in
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.patterns.activations import gelus, hard_swishes, mishes, swishes
 from halfwise.graph.patterns.reading import is_constant, scalar
@@ -129,6 +130,8 @@ def fates(
 ) -> dict[TensorName, Fate]:
     """Return what becomes of each infinite tensor of a mixed model.
 
+    What a body (of an If, a Loop, a Scan) computes with one is not looked at: harm, to its node.
+
     Args:
         graph: Main graph of the mixed model.
         infinite: Its tensors with NaN or infinities that the reference lacks.
@@ -136,14 +139,14 @@ def fates(
         gates: Names of nodes of written-out activations (`activations`).
         masked: Whether the infinities of a tensor come from mask constants.
     """
-    reader = _Reader(frozenset(infinite), own, frozenset(gates), masked)
+    reader = _Reader(frozenset(infinite), own, frozenset(gates), masked, uses_in(graph))
     found: dict[TensorName, Fate] = {}
     for node in reversed(graph):
         for value in node.outputs:
             if value.name in reader.infinite:
                 fate = found[tensor_name(value)] = Fate(given_out=value.is_graph_output())
-                for use in value.uses():
-                    _add(fate, reader, found, value, use.node, use.idx, own)
+                for user, slot in reader.uses.get(value, ()):
+                    _add(fate, reader, found, value, user, slot)
     return {name: found[name] for name in infinite if name in found}
 
 
@@ -154,13 +157,12 @@ def _add(
     value: ir.Value,
     node: ir.Node,
     slot: int,
-    own: Collection[NodeName],
 ) -> None:
     """Add to the fate of `value` what one of its readers does with it."""
     name = node_name(node)
     onward = [found[tensor_name(v)] for v in node.outputs if v.name in found]
     if onward:
-        moves = name not in own or is_standard(node, *DATA_MOVEMENT)
+        moves = name not in reader.own or is_standard(node, *DATA_MOVEMENT)
         for behind in onward:
             fate.ends |= behind.ends
             fate.given_out |= behind.given_out
@@ -175,21 +177,7 @@ def _add(
     elif reader.may_end(node, value, slot):
         fate.ends[End(name, tensor_name(value), tensor_name(node.outputs[0]))] = None
     else:
-        fate.harmful |= dict.fromkeys(map(node_name, _computing([node], own)))
-
-
-def _computing(nodes: Iterable[ir.Node], own: Collection[NodeName]) -> Iterator[ir.Node]:
-    """Yield `nodes`, for those that only move data what reads them."""
-    waiting = list(nodes)
-    seen = set(waiting)
-    while waiting:
-        current = waiting.pop()
-        if node_name(current) in own and not is_standard(current, *DATA_MOVEMENT):
-            yield current
-            continue
-        readers = [u.node for v in current.outputs for u in v.uses() if u.node not in seen]
-        seen |= set(readers)
-        waiting += readers
+        fate.harmful |= dict.fromkeys(map(node_name, reader.computing([node])))
 
 
 @dataclass(frozen=True)
@@ -200,6 +188,21 @@ class _Reader:
     own: Collection[NodeName]
     gates: frozenset[NodeName]
     masked: Callable[[ir.Value], bool]
+    uses: Uses
+
+    def computing(self, nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+        """Yield `nodes`, for those that only move data what reads them."""
+        waiting = list(nodes)
+        seen = set(waiting)
+        while waiting:
+            current = waiting.pop()
+            if node_name(current) in self.own and not is_standard(current, *DATA_MOVEMENT):
+                yield current
+                continue
+            uses = (use for v in current.outputs for use in self.uses.get(v, ()))
+            readers = [node for node, _ in uses if node not in seen]
+            seen |= set(readers)
+            waiting += readers
 
     def hands_on(self, node: ir.Node, value: ir.Value, slot: int) -> bool:
         """Return whether larger elements of `value` make larger ones of the result, or masks."""
@@ -227,9 +230,9 @@ class _Reader:
             return self.masked(value)
         divides = node.op_type == "Div" and slot == 1
         if node.op_type == "Reciprocal" or (divides and _is_fixed(node.inputs[0])):
-            readers = dict.fromkeys(use.node for use in node.outputs[0].uses())
+            readers = dict.fromkeys(n for n, _ in self.uses.get(node.outputs[0], ()))
             return _grows_exponentially(value) or all(
-                is_standard(n, *_NO_FACTOR) for n in _computing(readers, self.own)
+                is_standard(n, *_NO_FACTOR) for n in self.computing(readers)
             )
         return divides and node_name(node) in self.gates
 

@@ -38,7 +38,10 @@ def producers(value: ir.Value | None, roles: Roles) -> list[ir.Node]:
 
 
 def consumers(value: ir.Value, roles: Roles) -> Iterator[tuple[ir.Node, int]]:
-    """Yield node and input slot wherever elements of `value` are computed with."""
+    """Yield node and input slot wherever elements of `value` are computed with.
+
+    What a body does is yielded as its own nodes, also where they only hand elements out of it.
+    """
     seen = {value}
     waiting = [value]
     while waiting:
@@ -47,6 +50,8 @@ def consumers(value: ir.Value, roles: Roles) -> Iterator[tuple[ir.Node, int]]:
                 yield use.node, use.idx
                 continue
             for output in use.node.outputs:
+                if output.is_graph_output() and roles.part(use.node).decider != use.node.name:
+                    yield use.node, use.idx
                 if output not in seen:
                     seen.add(output)
                     waiting.append(output)

@@ -1,11 +1,12 @@
 """Try whether an error that no guard explains is born at one node: does FP32 there undo it?"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from math import inf, isinf, isnan
 
 import onnx_ir as ir
 
+from halfwise.graph.captured import operands
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.walk import consumers, producers
@@ -54,7 +55,7 @@ def follow(
         return left(group) < inf and left(group) <= MOST * error
 
     def undone(name: NodeName) -> Nodes | None:
-        *smaller, whole = _around(nodes[name], roles)
+        *smaller, whole = _around(nodes[name], nodes, roles)
         if not undoes(whole):
             return None
         group = next(filter(undoes, sorted(smaller, key=len)), whole)
@@ -76,11 +77,11 @@ def follow(
     )
 
 
-def _around(node: ir.Node, roles: Roles) -> list[Nodes]:
+def _around(node: ir.Node, nodes: Mapping[NodeName, ir.Node], roles: Roles) -> list[Nodes]:
     """Return the node alone, with its readers, with theirs, with what it reads, and with all."""
-    before = [n for v in node.inputs if is_float(v) for n in producers(v, roles)]
-    after = _readers([node], roles)
-    behind = _readers(after, roles)
+    before = [n for v in operands(node) if is_float(v) for n in producers(v, roles)]
+    after = _readers([node], nodes, roles)
+    behind = _readers(after, nodes, roles)
     every = [*before, *after, *behind]
     groups: list[list[ir.Node]] = [[], after, [*after, *behind], before, every]
     return [
@@ -89,9 +90,12 @@ def _around(node: ir.Node, roles: Roles) -> list[Nodes]:
     ]
 
 
-def _readers(nodes: Sequence[ir.Node], roles: Roles) -> list[ir.Node]:
-    made = (v for n in nodes for v in n.outputs if is_float(v))
-    return [n for v in made for n, _ in consumers(v, roles)]
+def _readers(
+    group: Sequence[ir.Node], nodes: Mapping[NodeName, ir.Node], roles: Roles
+) -> list[ir.Node]:
+    """Return what reads the outputs of a group; for a node in a body, the one that has the body."""
+    made = (v for n in group for v in n.outputs if is_float(v))
+    return [nodes[roles.part(n).decider] for v in made for n, _ in consumers(v, roles)]
 
 
 def _number(error: float) -> float:

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from halfwise.backends.tensors import ModelTensors
 from halfwise.case import Sample, Samples
+from halfwise.graph.captured import operands
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.model import node_name as name_of
 from halfwise.graph.roles import Role, Roles, is_float
@@ -84,12 +85,10 @@ def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth,
     reached: dict[TensorName, float] = dict(errors)
     records = []
     for node in network.nodes():
-        producers = [v.producer() for v in node.inputs if v is not None]
+        read = operands(node)
+        producers = [v.producer() for v in read]
         depth[name_of(node)] = 1 + max((depth[name_of(p)] for p in producers if p), default=0)
-        inherited = max(
-            (reached.get(tensor_name(v), 0.0) for v in node.inputs if v is not None and v.name),
-            default=0.0,
-        )
+        inherited = max((reached.get(tensor_name(v), 0.0) for v in read), default=0.0)
         found = [errors[tensor_name(v)] for v in node.outputs if v.name in errors]
         for value in node.outputs:
             if value.name:

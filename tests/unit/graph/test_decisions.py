@@ -1,8 +1,9 @@
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from halfwise.graph.decisions import FARTHEST, decided, decisions, first_of, leading_to
 from halfwise.graph.roles import roles_of
 from tests import models
+from tests.control import BOOL, MATRIX, graph
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.stages.casing import prepare
 
@@ -43,3 +44,29 @@ def test_the_way_is_not_followed_through_a_whole_network() -> None:
     names = leading_to(choose, roles_of(network))
     assert len(names) == FARTHEST
     assert names[:2] == ["choose", f"tanh{2 * FARTHEST - 1}"]
+
+
+def chosen():
+    """Two roundings, and between them an If whose bodies alone read the first."""
+    s = Sketch()
+    x, flag = s.input("x", [2, 2]), s.input("flag", [], BOOL)
+    first = s.op("Round", s.op("Tanh", x, name="tanh"), name="first")
+    branches = {
+        branch: graph(
+            branch,
+            [helper.make_node(op, [first], [f"{branch}_y"])],
+            (),
+            [(f"{branch}_y", MATRIX)],
+        )
+        for branch, op in (("then_branch", "Sin"), ("else_branch", "Cos"))
+    }
+    s.nodes.append(helper.make_node("If", [flag], ["picked"], "pick", **branches))
+    return s.network(s.op("Round", "picked", name="second"))
+
+
+def test_the_way_to_a_decision_leads_through_bodies() -> None:
+    network = chosen()
+    found = list(decisions(network))
+    assert [n.name for n in found] == ["first", "second"]
+    assert [n.name for n in first_of(found)] == ["first"]
+    assert leading_to(found[1], roles_of(network)) == ["second", "pick", "first", "tanh"]

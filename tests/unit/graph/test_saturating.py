@@ -1,8 +1,10 @@
 import onnx_ir as ir
+from onnx import helper
 
 from halfwise.graph.model import node_name
 from halfwise.graph.saturating import activations, fates, original
 from halfwise.records import NodeName, TensorName
+from tests.control import BOOL, MATRIX, graph
 from tests.unit.graph.sketch import Sketch, f32
 
 
@@ -85,3 +87,18 @@ def test_an_inverse_that_something_multiplies_is_not_at_its_limit_wherever_it_is
         own = {NodeName(n) for n in ("large", "inverse", "moved", "last")}
         (fate,) = fate_of(network, "large", own=own).values()
         assert fate.is_harmless is harmless
+
+
+def test_what_a_body_does_with_an_infinity_is_unknown_and_so_harm() -> None:
+    """Its Tanh would end it; but a body may run at any time, and what it gives is not looked at."""
+    for last in ("Tanh", "Sqrt"):
+        s = Sketch()
+        large = s.op("Exp", s.input("x", [2, 2]), name="large")
+        then = graph("then", [helper.make_node(last, [large], ["t"], "inner")], (), [("t", MATRIX)])
+        other = graph("other", [helper.make_node("Neg", ["x"], ["e"])], (), [("e", MATRIX)])
+        branches = {"then_branch": then, "else_branch": other}
+        flag = s.input("flag", [], BOOL)
+        s.nodes.append(helper.make_node("If", [flag], ["y"], "choose", **branches))
+        (fate,) = fate_of(s.network("y"), "large").values()
+        assert list(fate.harmful) == ["choose"]
+        assert not fate.ends

@@ -3,6 +3,7 @@ from math import inf
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.formats import FP16
@@ -10,6 +11,7 @@ from halfwise.graph.casts import rewrite
 from halfwise.stages import growth as stage
 from halfwise.stages.growth import growth
 from tests import models
+from tests.control import BOOL, MATRIX, graph
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.stages.casing import names, prepare
 
@@ -123,3 +125,18 @@ def test_behind_a_node_that_fails_the_error_is_infinite():
     assert errors["head"] == inf
     kept = names("square", "energy", "norm")
     assert max(step.error for step in followed(models.detector(), kept)) < 0.01
+
+
+def test_what_a_body_reads_from_outside_is_inherited():
+    s = Sketch()
+    scaled = s.op("Mul", s.input("x", [2, 4]), f32(1 / 3), name="scale")
+    branches = {}
+    for name in ("then_branch", "else_branch"):
+        inner = helper.make_node("Abs", [scaled], [f"{name}_y"])
+        branches[name] = graph(name, [inner], (), [(f"{name}_y", MATRIX)])
+    flag = s.input("flag", [], BOOL)
+    s.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **branches))
+    data = {"x": models.signals(2, 4, seed=1), "flag": np.full(models.COUNT, True)}
+    path = followed(models.Ill(s.proto("chosen"), data))
+    assert [(step.node, step.depth) for step in path] == [("scale", 1), ("choose", 2)]
+    assert path[1].inherited == path[0].error > 0

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from halfwise.graph.captured import operands
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import is_float
 from halfwise.graph.walk import moves, producers, upstream
@@ -112,9 +113,9 @@ def _born(
     held: Collection[NodeName],
 ) -> list[Guard]:
     named = [n for g in guards if node_name(node) in g.nodes for n in g.nodes]
-    near = [p for v in node.inputs if is_float(v) for p in producers(v, evidence.roles)]
+    near = [p for v in operands(node) if is_float(v) for p in producers(v, evidence.roles)]
     # Nearest first, as far as a guard goes anywhere.
-    far = upstream(value, evidence.roles, lambda n: n.inputs)
+    far = upstream(value, evidence.roles, operands)
     attempts = ([evidence.nodes[n] for n in named], [node, *near], far)
     for nodes in attempts:
         found = evidence.guard(
