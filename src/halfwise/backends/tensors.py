@@ -11,6 +11,7 @@ from halfwise.backends.ort import Session
 from halfwise.case import Sample, Samples
 from halfwise.errors import RunFailed
 from halfwise.graph.cut import giving_out
+from halfwise.graph.roles import bodies
 from halfwise.metrics import Outputs
 from halfwise.records import TensorName
 
@@ -90,7 +91,7 @@ class ModelTensors:
         """Return those of `names` that can be computed on `sample` without a node that fails."""
         lost = _behind(self._model, node)
         left = [name for name in names if name not in lost]
-        # A node in a body is none of the graph: nothing is known of what needs it.
+        # ONNX Runtime may name a node that it has made: nothing is known of what needs it.
         if not left or len(left) == len(names):
             return {}
         try:
@@ -100,10 +101,13 @@ class ModelTensors:
 
 
 def _behind(model: ir.Model, node: str) -> frozenset[str | None]:
-    """Return the values that cannot be computed without the node of that name."""
+    """Return the values that cannot be computed without the node of that name, maybe of a body."""
     lost: set[ir.Value] = set()
     for one in model.graph:
-        if one.name == node or not lost.isdisjoint(v for v in one.inputs if v is not None):
+        inside = (n.name for body in bodies(one) for n in body.all_nodes())
+        if node in (one.name, *inside) or not lost.isdisjoint(
+            v for v in one.inputs if v is not None
+        ):
             lost.update(one.outputs)
     return frozenset(v.name for v in lost)
 

@@ -1,6 +1,7 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
+from onnx import TensorProto, helper
 
 from halfwise.backends import tensors
 from halfwise.backends.ort import Session
@@ -89,6 +90,22 @@ def test_what_a_failing_node_leaves_is_given_on_request():
     assert set(even) == {"a_out", "b_out", "c_out", "d_out"}
     assert set(odd) == {"a_out", "c_out"}
     assert {name: f.node for name, f in given.failures.items()} == {"odd": "b"}
+
+
+def test_a_node_that_fails_in_a_body_takes_what_holds_it():
+    sketch = Sketch()
+    x = sketch.input("x", ["n"])
+    sketch.op("Relu", x, name="a")
+    flag = sketch.input("flag", [], TensorProto.BOOL)
+    reshape = helper.make_node("Reshape", ["a_out", sketch.constant([2, 2])], ["inner"], "b")
+    output = helper.make_tensor_value_info("inner", TensorProto.FLOAT, None)
+    body = helper.make_graph([reshape], "body", [], [output])
+    branches = {"then_branch": body, "else_branch": body}
+    sketch.nodes.append(helper.make_node("If", [flag], ["if_out"], "if", **branches))
+    samples = Samples(("odd",), lambda _: {"x": f32(np.ones(3)), "flag": np.array(True)})
+    given = ModelTensors(sketch.network("if_out").model, samples, partial=True)
+    (odd,) = given.get([TensorName("a_out"), TensorName("if_out")])
+    assert set(odd) == {"a_out"}
 
 
 def test_a_failing_node_is_an_error_otherwise():
