@@ -80,7 +80,7 @@ def forget_sizes(graphs: Iterable[onnx.GraphProto]) -> None:
     Its If does not: it takes the size of an output for certain.
     """
     for graph in graphs:
-        for info in (*graph.value_info, *graph.output):
+        for info in _declared(graph):
             for dimension in info.type.tensor_type.shape.dim:
                 dimension.ClearField("dim_value")
 
@@ -88,9 +88,15 @@ def forget_sizes(graphs: Iterable[onnx.GraphProto]) -> None:
 def forget_shapes(graphs: Iterable[onnx.GraphProto]) -> None:
     """Drop declared shapes of computed values, in place."""
     for graph in graphs:
-        for info in (*graph.value_info, *graph.output):
+        for info in _declared(graph):
             if info.type.HasField("tensor_type"):
                 info.type.tensor_type.ClearField("shape")
+
+
+def _declared(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """Return what is declared of computed values: sizes of inputs and constants are known."""
+    known = {value.name for value in (*graph.input, *graph.initializer)}
+    return [info for info in (*graph.value_info, *graph.output) if info.name not in known]
 
 
 def is_long_vector(info: onnx.ValueInfoProto) -> bool:
