@@ -16,7 +16,7 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import Network, infer_again, load_network, network_from_proto
 from halfwise.graph.sizes import declared_axes
 from halfwise.graph.widen import Stored, widened
-from halfwise.metrics import BUILT_IN, Metric, Outputs, resolve
+from halfwise.metrics import BUILT_IN, Metric, Outputs, check_labels, resolve
 from halfwise.records import Criterion, Run
 from halfwise.render.intake import repair_notes
 from halfwise.render.made_up import warning
@@ -62,13 +62,13 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
     specs = input_specs(network)
     metric = _metric(criterion)
     loaded = load_inputs(data.inputs, specs, data)
-    samples = _labelled(loaded.samples, data.labels)
+    samples = _labelled(loaded.samples, data.labels, criterion.metric)
     ranked = rank_inputs(network, samples)
     notes = [*repair_notes(network.repairs), *_storage_notes(stored), *loaded.notes, *ranked]
     heldout, made_up, real = samples.select(()), loaded.made_up, loaded.real
     if data.heldout is not None:
         separate = load_inputs(data.heldout, specs, data)
-        heldout = _labelled(separate.samples, data.heldout_labels)
+        heldout = _labelled(separate.samples, data.heldout_labels, criterion.metric)
         made_up, real = tuple(dict.fromkeys((*made_up, *separate.made_up))), real and separate.real
         notes += [f"held out: {note}" for note in separate.notes]
     elif split:
@@ -148,10 +148,12 @@ def load_inputs(inputs: Inputs, specs: list[InputSpec], data: Data) -> LoadedSam
     return replace(loaded, notes=notes, made_up=made_up, real=real)
 
 
-def _labelled(samples: Samples, labels: Path | None) -> Samples:
+def _labelled(samples: Samples, labels: Path | None, metric: str | None) -> Samples:
     if labels is None:
         return samples
-    return Samples(samples.ids, samples.load, load_labels(labels, len(samples)))
+    loaded = load_labels(labels, len(samples))
+    check_labels(metric, loaded)
+    return Samples(samples.ids, samples.load, loaded)
 
 
 def _metric(criterion: Criterion) -> Metric | None:

@@ -27,7 +27,7 @@ from halfwise.metrics.measures import (
     totals,
 )
 from halfwise.metrics.relative import finite_relative_rms, relative_error
-from halfwise.metrics.task import BUILT_IN, Metric, metric_loss, resolve
+from halfwise.metrics.task import BUILT_IN, Metric, check_labels, metric_loss, resolve
 
 __all__ = [
     "BUILT_IN",
@@ -39,6 +39,7 @@ __all__ = [
     "OutputMeasure",
     "OutputTotals",
     "Outputs",
+    "check_labels",
     "criterion_hints",
     "default_drop",
     "effective",

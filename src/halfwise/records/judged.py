@@ -72,13 +72,23 @@ class OutputError(Record):
 
 
 class MetricResult(Record):
-    """A task metric on reference and candidate outputs; higher is better."""
+    """A task metric on reference and candidate outputs; higher is better.
+
+    Attributes:
+        name: Built-in name or `file.py:function`.
+        reference: Its value for the reference's own outputs.
+        candidate: For the candidate's.
+        allowed_drop: How far the latter may be below.
+        passed: Whether it is not.
+        labelled: Whether there were labels; None where that was not recorded.
+    """
 
     name: str
     reference: float
     candidate: float
     allowed_drop: float
     passed: bool
+    labelled: bool | None = None
 
 
 class IntermediateNonfinite(Record):

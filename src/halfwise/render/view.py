@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from halfwise.metrics import rises, usual
+from halfwise.metrics import BUILT_IN, rises, usual
 from halfwise.records import (
     AdjustedConstant,
     Guard,
@@ -228,7 +228,9 @@ def _metric(run: Run) -> Lines | None:
     whose = "candidate" if run.plan is None else judged_name(run.engines)
     figures.append(f"{usual(name, result.candidate):.6g} {whose}")
     drop = f"a {'rise' if rises(name) else 'drop'} of {number(result.allowed_drop)} is allowed"
-    return Lines("Task metric", (f"{sentence(name)}: {', '.join(figures)}; {drop}.",))
+    own = result.labelled is False and name in BUILT_IN
+    against = " against FP32's own outputs, as there are no labels" if own else ""
+    return Lines("Task metric", (f"{sentence(name)}{against}: {', '.join(figures)}; {drop}.",))
 
 
 def _figures(run: Run) -> Lines:

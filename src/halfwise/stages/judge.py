@@ -253,6 +253,7 @@ def _score(
         candidate=candidate,
         allowed_drop=criterion.metric_drop,
         passed=bool(candidate >= reference - criterion.metric_drop),
+        labelled=labels is not None,
     )
 
 

@@ -176,6 +176,9 @@ def test_a_metric_is_shown_before_and_after():
     assert part(shown, "Task metric").lines == (
         "top1: 0.984 in FP32, 0.125 all FP16, 0.98 mixed; a drop of 0.01 is allowed.",
     )
+    bare = verdict(metric=metric(0.98, passed=True).model_copy(update={"labelled": False}))
+    (line,) = part(report(made.model_copy(update={"verdict": bare})), "Task metric").lines
+    assert line.startswith("top1 against FP32's own outputs, as there are no labels: 0.984 in FP32")
     assert part(shown, "What was wrong").lines[0] == "top1 falls from 0.984 to 0.125."
     alone = verification(verdict=verdict(metric=metric(0.98, passed=True)))
     assert "0.98 candidate" in part(report(alone), "Task metric").lines[0]

@@ -48,7 +48,11 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
     places: list[tuple[Block, Mapping[str, Layout], int]] = []
     notes: dict[tuple[str, str, str], str] = {}
     for block in blocks:
-        arrays = match_names(block.read(), specs, block.where)
+        given = block.read()
+        arrays = match_names(given, specs, block.where)
+        for name in given.keys() - arrays.keys():
+            told = f"array '{name}' of {block.where} is taken for input '{specs[0].name}'"
+            notes.setdefault((name, "", ""), told)
         layouts = {s.name: understand(arrays[s.name].shape, s, block.where) for s in specs}
         count = agree(layouts, block.where)
         ids += [block.where] if count == 1 else [f"{block.where}[{i}]" for i in range(count)]

@@ -62,7 +62,7 @@ def load_array_files(
         return load_stacks([Block(f.name, functools.partial(read, f)) for f in files], specs)
     if len(specs) > 1:
         return load_stacks([_joint_block({file.stem: file for file in files}, where)], specs)
-    return load_stacks([_joint_block({file.stem: file}, file.name) for file in files], specs)
+    return load_stacks([_joint_block({specs[0].name: file}, file.name) for file in files], specs)
 
 
 def load_paired_arrays(

@@ -167,3 +167,14 @@ def test_nan_names_file_and_sample(tmp_path):
     samples = load_array_files([path], [X], path.name).samples
     with pytest.raises(CaseError, match=r"a.npy\[1\]: input 'x' holds 1 NaN and 0 inf"):
         samples[1]
+
+
+def test_an_array_of_another_name_is_told_and_a_file_of_one_array_is_none(tmp_path):
+    x = np.ones((3, 2), np.float32)
+    np.savez(tmp_path / "a.npz", image=x)
+    np.save(tmp_path / "b.npy", x)
+    notes = load_array_files([tmp_path / "a.npz"], [X], "a.npz").notes
+    assert "array 'image' of a.npz is taken for input 'x'" in notes
+    for own in (tmp_path / "b.npy", tmp_path / "x.npz"):
+        np.savez(tmp_path / "x.npz", x=x)
+        assert "taken" not in " ".join(load_array_files([own], [X], own.name).notes)
