@@ -152,7 +152,8 @@ def final_verdict(
     if case.real or request.data.allow_random:
         return verdict
     reasons = (*verdict.reasons, not_real(case.made_up))
-    return verdict.model_copy(update={"passed": False, "reasons": reasons})
+    failed = {"passed": False, "on_real_data": False, "reasons": reasons}
+    return verdict.model_copy(update=failed)
 
 
 def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Verdict:

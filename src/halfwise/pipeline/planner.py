@@ -204,6 +204,7 @@ class Planner:
             headroom=self.settings.headroom,
             metric=self.case.criterion.metric,
             held=self.held,
+            hopeless=None if found.passed else dict.fromkeys(self.forced.lowered.values()),
         )
         return plan_record(
             self.case.network,

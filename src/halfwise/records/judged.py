@@ -199,6 +199,7 @@ class Verdict(Record):
         as_file: How the file does as ONNX Runtime runs it; None where nobody asked.
         batch: How batches of the samples did, where they can be put together.
         axes: The model's dynamic axes, and at which sizes they were judged.
+        on_real_data: False where the inputs look made up, and were not to be; that fails.
         failure_bound: What the samples show of all inputs; None where nothing was judged, where the
             search had seen them, and where a metric judges them all together.
     """
@@ -219,6 +220,7 @@ class Verdict(Record):
     batch: JudgedBatch | None = None
     axes: tuple[DynamicAxis, ...] = ()
     failure_bound: FailureBound | None = None
+    on_real_data: bool = True
 
     @property
     def within(self) -> bool:

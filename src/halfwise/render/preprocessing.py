@@ -11,7 +11,7 @@ from halfwise.records import (
     Sign,
 )
 from halfwise.render.parts import Column, Lines, Report, Table
-from halfwise.render.wording import count, number, sentence, shorten
+from halfwise.render.wording import count, number, sentence, shorten, verb
 
 _WIDEST = 60
 
@@ -64,7 +64,8 @@ def change_signs(trials: InputTrials, samples: int) -> list[Sign]:
     signs.append(
         Sign(
             severity="info",
-            text=f"{trials.tried} changes were tried; outputs that were wrong became right on "
+            text=f"{count(trials.tried, 'change')} "
+            f"{verb(trials.tried, 'was', 'were')} tried; outputs that were wrong became right on "
             f"{trials.shown_by} of {count(samples, 'sample')}, at least "
             f"{count(trials.numbers, 'independent number')}.",
         )
@@ -84,7 +85,7 @@ def no_change(trials: InputTrials) -> str:
     """Return that no change of the inputs explains the outputs, and how close the best came."""
     left = trials.planned - trials.tried
     text = f"{count(trials.tried, 'change')} of the inputs ({', '.join(trials.kinds)}) "
-    text += f"{'were' if trials.tried != 1 else 'was'} tried"
+    text += f"{verb(trials.tried, 'was', 'were')} tried"
     text += f", {left} more not for want of time" if left else ""
     text += "; with none of them ONNX Runtime gives what the framework gave"
     if trials.best is None:
@@ -92,7 +93,8 @@ def no_change(trials: InputTrials) -> str:
     what = " ".join(each.sentence for each in trials.best.differences)
     if trials.best.error <= trials.limit:
         return (
-            f"{count(trials.tried, 'change')} of the inputs were tried. With one of them ONNX "
+            f"{count(trials.tried, 'change')} of the inputs {verb(trials.tried, 'was', 'were')} "
+            "tried. With one of them ONNX "
             f"Runtime gives what the framework gave, which may be chance: only "
             f"{count(trials.numbers, 'independent number')} became right. Give more samples to "
             f"know. {what}"

@@ -33,6 +33,7 @@ from halfwise.render.wording import (
     number,
     sentence,
     shorten,
+    verb,
 )
 from halfwise.render.worth import cost_line, nothing_gained
 
@@ -87,7 +88,8 @@ def _title(run: Run) -> str:
     else:
         where = f"on {count(len(verdict.samples), 'sample')} that the search had seen"
     whose = "" if verdict.runner is None else f" outputs of {shorten(verdict.runner)}"
-    return f"{'PASSED' if verdict.passed else 'FAILED'} ({verdict.level}{whose}) {where}"
+    made_up = "" if verdict.on_real_data else ": the inputs are noise or made up"
+    return f"{'PASSED' if verdict.passed else 'FAILED'} ({verdict.level}{whose}) {where}{made_up}"
 
 
 def _caution(plan: Plan | None) -> str:
@@ -113,7 +115,9 @@ def _trouble(run: Run) -> Lines | None:
     if wrong:
         return Lines(title, (*wrong, *non_finite(run.baseline), *causes))
     fine = "The outputs are" if causes else "Nothing: the outputs are"
-    return Lines(title, (f"{fine} within what is allowed.", *causes))
+    held = any(kept.guard == "infinite" for kept in run.plan.keep)
+    but = ", but values inside become infinite" if held else ""
+    return Lines(title, (f"{fine} within what is allowed{but}.", *causes))
 
 
 def _own(plan: Plan) -> list[KeptNode]:
@@ -268,7 +272,8 @@ def _constant_line(constant: AdjustedConstant, low: str) -> str:
 def _plan_lines(plan: Plan) -> Iterator[str]:
     low = plan.low.upper()
     moved = len(plan.data_movement)
-    carried = f"; {count(moved, 'node')} that only move data are FP32 with them" if moved else ""
+    carry = f"that only {verb(moved, 'moves data is', 'move data are')} FP32 with them"
+    carried = f"; {count(moved, 'node')} {carry}" if moved else ""
     yield (
         f"{len(plan.keep)} of {count(plan.candidates, 'compute node')} in FP32, the rest in {low}; "
         f"{count(plan.casts, 'Cast')}{carried}."

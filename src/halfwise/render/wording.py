@@ -74,6 +74,11 @@ def count(quantity: int, noun: str) -> str:
     return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
 
 
+def verb(quantity: int, one: str, more: str) -> str:
+    """Return the form of a verb that goes with so many, such as `was` or `were`."""
+    return one if quantity == 1 else more
+
+
 def everything_low(fmt: str, own: int, pinned: int, explained: int = 0) -> str:
     """Return what is low, such as `everything in FP16 but 2 nodes that must be FP32`.
 

@@ -59,6 +59,10 @@ def metric(candidate, *, passed):
         (run(), "PASSED (emulated) on 64 held-out samples"),
         (run(verdict=verdict(passed=False)), "FAILED (emulated) on 64 held-out samples"),
         (
+            run(verdict=verdict(passed=False, on_real_data=False)),
+            "FAILED (emulated) on 64 held-out samples: the inputs are noise or made up",
+        ),
+        (
             run(verdict=verdict(passed=False, unseen=False, samples=HELDOUT[:1])),
             "FAILED (emulated) on 1 sample that the search had seen",
         ),
@@ -119,6 +123,19 @@ def test_where_the_outputs_pass_what_is_kept_has_its_cause():
     lines = part(report(made), "What was wrong").lines
     assert lines[0] == "The outputs are within what is allowed."
     assert lines[1].startswith("Cause: decisions that depend on where values are rounded, at 1 no")
+
+
+def test_infinities_inside_are_told_beside_outputs_that_pass():
+    inside = guard("/a", "infinite", severity=1.5)
+    made = run(plan=plan((kept("/a", guard="infinite"),)), guards=(inside,), baseline=verdict())
+    first = part(report(made), "What was wrong").lines[0]
+    assert first == "The outputs are within what is allowed, but values inside become infinite."
+
+
+def test_one_node_that_moves_data():
+    made = run(plan=plan((kept("/a"),), data_movement=(NodeName("/t"),)))
+    lines = part(report(made), "In figures").lines
+    assert lines[0].endswith("; 1 node that only moves data is FP32 with them.")
 
 
 def test_nothing_kept():

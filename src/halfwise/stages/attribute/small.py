@@ -119,7 +119,8 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
     vanishes = eps <= fmt.flush_threshold
     root = constant_behind(constant, evidence.roles)
     single = vanishes and root is not None and fmt.vanishes(constant_array(root))
-    becomes = f"{fmt.smallest_subnormal:.2g}" if single else "zero" if vanishes else "subnormal"
+    becomes = "zero" if vanishes else "subnormal"
+    stored = f" by plain conversion ({fmt.smallest_subnormal:.2g} as stored here)" if single else ""
     lost = 0.0 if smallest is None else evidence.relative_error(smallest)
     if lost > SIGNIFICANT:
         severity = _severity(evidence, lost, demands)
@@ -138,7 +139,7 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
         node,
         constant,
         message=f"the eps {eps:.2g} before {demands[0].name} ({demands[0].op_type}) becomes "
-        f"{becomes} in {evidence.format_name}, {extent}",
+        f"{becomes} in {evidence.format_name}{stored}, {extent}",
         fix=evidence.norm_fix(
             node,
             f"An eps of {evidence.format_name}'s smallest normal number {fmt.smallest_normal:.2g} "

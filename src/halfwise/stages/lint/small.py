@@ -19,9 +19,11 @@ def vanishing(subject: Subject) -> Iterator[Found]:
     """An eps below FP16's smallest number, 6e-8, keeps no divisor or logarithm from zero there."""
     for node, eps, reader, name in _eps(subject):
         if eps < FP16.smallest_subnormal:
-            stored = "zero" if eps <= FP16.flush_threshold else f"{FP16.smallest_subnormal:.2g}"
+            tiny = f"{FP16.smallest_subnormal:.2g}"
+            zero = f"zero in FP16 by plain conversion ({tiny} in what halfwise fix stores)"
+            stored = zero if eps <= FP16.flush_threshold else f"{tiny} in FP16"
             yield Found(
-                f"the eps {eps:.3g} before {reader} becomes {stored} in FP16",
+                f"the eps {eps:.3g} before {reader} becomes {stored}",
                 f"Use an eps of at least {FP16.smallest_normal:.2g}, or keep this node and the "
                 f"{reader} in FP32.",
                 node,

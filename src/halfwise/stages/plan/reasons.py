@@ -1,6 +1,6 @@
 """Put a plan on record: each kept node with its reason, in one sentence with numbers."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -44,6 +44,7 @@ def kept_nodes(
     headroom: float = 1.0,
     metric: str | None = None,
     held: Sequence[Guard] = (),
+    hopeless: Collection[str] | None = None,
 ) -> tuple[KeptNode, ...]:
     """Return a record for each kept node, in graph order.
 
@@ -59,6 +60,8 @@ def kept_nodes(
         near: Tensors that were emulated with a smaller range, for the headroom.
         headroom: Factor on observed ranges within which overflow counts.
         metric: Name of the task metric, where one decides.
+        hopeless: Where everything free in FP32 fails, the rules that lower the rest (none where it
+            is the types of inputs and outputs); None where it passes.
         held: What keeps nodes although the outputs pass; it names the cause of those without
             excess.
     """
@@ -83,7 +86,7 @@ def kept_nodes(
                 KeptNode(
                     node=name,
                     op=node.op_type,
-                    reason=_reason(node, cause, rule, effect),
+                    reason=_reason(node, cause, rule, effect, hopeless),
                     kept_by=_kept_by(rule),
                     guard=cause.kind if cause is not None else None,
                     error_without=excess,
@@ -119,10 +122,19 @@ def _kept_by(rule: str | None) -> KeptBy:
     return "search" if rule is None else "model" if rule == ISLAND else "rule"
 
 
-def _reason(node: ir.Node, guard: Guard | None, rule: str | None, effect: str) -> str:
+def _reason(
+    node: ir.Node,
+    guard: Guard | None,
+    rule: str | None,
+    effect: str,
+    hopeless: Collection[str] | None,
+) -> str:
     if rule is not None:
         return rule if rule == ISLAND else f"Kept by the rule {rule}."
     if guard is None:
+        if not effect and hopeless is not None:
+            way = " and ".join(hopeless) or "low inputs and outputs"
+            return f"Not lowered: with all that is free in FP32 it fails; in the way: {way}."
         if not effect:
             return "Not lowered before the search ended; nothing is known of it."
         beyond = " around it, and those inside its bodies are not observed" if bodies(node) else ""

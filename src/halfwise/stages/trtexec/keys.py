@@ -177,9 +177,9 @@ class KeyReader:
             yield Complaint(
                 "untouchable",
                 "error",
-                f"{key.name} in {key.option} matches {len(casts)} Casts to another type, such as "
-                f"{casts[0].name}, and a Cast with an output type that is not its own ends the "
-                "build with an assertion of castLayer.cpp",
+                f"{key.name} in {key.option} matches {_casts_named(casts)}, and a Cast with "
+                "an output type that is not its own ends the build with an assertion of "
+                "castLayer.cpp",
                 below,
                 casts[0].place,
                 _CAST,
@@ -273,3 +273,9 @@ class KeyReader:
         """Return whether one output type is for outputs of which some are no floats."""
         one = meant.key.option == OUTPUT_TYPES and len(meant.key.types) == 1
         return one and layer.computes_floats and "" in layer.outputs
+
+
+def _casts_named(casts: Sequence[Layer]) -> str:
+    if len(casts) == 1:
+        return f"{casts[0].name}, a Cast to another type"
+    return f"{len(casts)} Casts to another type, such as {casts[0].name}"

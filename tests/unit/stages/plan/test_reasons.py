@@ -91,6 +91,12 @@ def test_without_a_certificate_the_contribution_is_told():
     assert "contributes 2.5 ×" in found["gamma"].reason
 
 
+def test_rules_that_are_in_the_way_are_named():
+    found = recorded("gamma", hopeless=["--lower /c"])
+    assert found["gamma"].reason.endswith("it fails; in the way: --lower /c.")
+    assert "low inputs and outputs" in recorded("gamma", hopeless=[])["gamma"].reason
+
+
 def test_a_node_without_a_cause_says_so():
     found = recorded("gamma", without={NodeName("gamma"): 1.5})
     assert found["gamma"].reason == (

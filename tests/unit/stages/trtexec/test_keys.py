@@ -91,7 +91,7 @@ def test_casts_end_the_build(tmp_path):
 def test_a_wildcard_over_casts_is_written_out(tmp_path):
     (finding,), corrected = checked(tmp_path, (8, 6), "--layerOutputTypes=*:fp32")
     assert finding.rule == "untouchable"
-    assert "1 Casts to another type, such as /b/Cast" in finding.message
+    assert "matches /b/Cast, a Cast to another type" in finding.message
     assert "/b/Cast" not in corrected
     assert "/c/Shape" not in corrected
     assert "/a/MatMul:fp32" in corrected
