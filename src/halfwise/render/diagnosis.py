@@ -41,7 +41,7 @@ def _ladder(run: Run) -> Table:
             str(rung.rung),
             QUESTIONS[rung.name],
             _answer(rung),
-            "see below" if rung.passed is False else sentence(rung.cause),
+            "see above" if rung.passed is False else sentence(rung.cause),
         )
         for rung in run.diagnosis
     )
@@ -60,7 +60,7 @@ def _failed(rung: Rung) -> list[Lines | Table]:
     lines = [f"{_MARKS[sign.severity]} {sentence(sign.text)}{_at(sign.nodes)}" for sign in signs]
     if len(rung.evidence) > len(signs):
         lines.append(f"and {len(rung.evidence) - len(signs)} more in run.json")
-    parts: list[Lines | Table] = [Lines("What is wrong", (sentence(rung.cause),))]
+    parts: list[Lines | Table] = []
     if rung.nodes:
         parts.append(Lines("Where", (listed(rung.nodes, most=MOST_ROWS),)))
     parts.append(Lines("Evidence", tuple(lines)))

@@ -12,6 +12,7 @@ def test_the_rung_that_fails_is_the_title():
     report = diagnosed(diagnosis())
     assert report.title == "Rung 4 (fp32) fails: A kernel is wrong, at b."
     assert report.passed is False
+    assert "A kernel is wrong" not in str(report.parts)
 
 
 def test_every_rung_has_a_line():

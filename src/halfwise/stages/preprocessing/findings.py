@@ -55,21 +55,29 @@ def normalisation_differences(
     evidence = f"B = {_row(gain)} · A + {_row(offset)}"
     if recognised is not None:
         a, b = recognised.a, recognised.b
+        first = recognised.parts[0] if recognised.parts else None
+        has = f": B has {b.name}"  # all parts of it, so once
         words = {
             "scale": (f"B is {b.name}, A {a.name}", f"pixels × {a.scale:.4g}", f"× {b.scale:.4g}"),
             "mean": (
-                f"The mean that is taken off differs: B has {b.name}",
+                f"The mean that is taken off differs{has * (first == 'mean')}",
                 _row(a.mean),
                 _row(b.mean),
             ),
             "deviation": (
-                f"What is divided by differs: B has {b.name}",
+                f"What is divided by differs{has * (first == 'deviation')}",
                 _row(a.deviation),
                 _row(b.deviation),
             ),
         }
         return [
-            difference(part, f"{words[part][0]}.", words[part][1], words[part][2], evidence)
+            difference(
+                part,
+                f"{words[part][0]}.",
+                words[part][1],
+                words[part][2],
+                evidence * (part == first),
+            )
             for part in recognised.parts
         ]
     level = max(abs(g) for g in gain)

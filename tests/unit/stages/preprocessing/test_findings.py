@@ -26,6 +26,14 @@ def test_known_normalisations_are_named():
     assert "scaled by 1/255" in found[0].sentence
 
 
+def test_a_normalisation_of_several_parts_is_named_once():
+    whole = next(n for n in KNOWN if n.name.endswith("ImageNet's mean, ImageNet's deviation"))
+    found = normalisation_differences((1.0,), (0.0,), Recognised(KNOWN[0], whole, (), (), ()))
+    assert [d.kind for d in found] == ["scale", "mean", "deviation"]
+    assert [whole.name in d.sentence for d in found] == [True, False, False]
+    assert [bool(d.evidence) for d in found] == [True, False, False]
+
+
 @pytest.mark.parametrize(
     ("gain", "offset", "kinds"),
     [
