@@ -15,14 +15,14 @@ INSIDE: Mapping[GuardKind | None, str] = {
 
 
 def kept_table(run: Run) -> Table | None:
-    """Return a row for each kept node, or for each group of like ones where they are many."""
+    """Return a row for all kept nodes of one reason, or for like ones where they are many."""
     if run.plan is None or not run.plan.keep:
         return None
     keep = run.plan.keep
     grouped = len(keep) > MOST_ROWS
     groups: dict[object, list[KeptNode]] = {}
     for kept in keep:
-        key = _likeness(kept) if grouped else kept.node
+        key = _likeness(kept) if grouped else _same(kept, run.guards)
         groups.setdefault(key, []).append(kept)
     shown = sorted(groups.values(), key=lambda group: grouped and group[0].guard is None)
     rows = [_kept_row(group, run) for group in shown[:MOST_ROWS]]
@@ -43,28 +43,52 @@ def _likeness(kept: KeptNode) -> tuple[str | None, ...]:
     return kept.op, kept.guard, kept.reason if general else None
 
 
+def _same(kept: KeptNode, guards: Sequence[Guard]) -> tuple[object, ...]:
+    """Return what nodes have in common that share a sentence."""
+    measured = kept.error_without is not None
+    if kept.guard is None and kept.kept_by == "search" and measured:
+        return kept.op, measured
+    return _message(kept, guards), measured
+
+
+def _message(kept: KeptNode, guards: Sequence[Guard]) -> str:
+    found = _guard_of([kept], guards)
+    return kept.reason if found is None else found.message
+
+
 def _kept_row(group: Sequence[KeptNode], run: Run) -> tuple[str, str, str]:
-    names, op = listed([kept.node for kept in group], most=3, width=40), shorten(group[0].op, 20)
+    ops: dict[str, list[str]] = {}
+    for kept in group:
+        ops.setdefault(kept.op, []).append(kept.node)
     excesses = [kept.error_without for kept in group if kept.error_without is not None]
     why = _why(group, run.guards)
-    same = len({kept.reason for kept in group}) == 1
+    same = len({_message(kept, run.guards) for kept in group}) == 1
     why = why if same else f"For example: {why}"
-    nodes = f"{names} ({op})" if len(group) == 1 else f"{len(group)} × {op}: {names}"
+    nodes = "; ".join(_of_op(op, names) for op, names in ops.items())
     without = _without(excesses, run.criterion) if excesses else INSIDE.get(group[0].guard, "–")
     return nodes, why, without
 
 
+def _of_op(op: str, nodes: Sequence[str]) -> str:
+    names, op = listed(nodes, most=3, width=40), shorten(op, 20)
+    return f"{names} ({op})" if len(nodes) == 1 else f"{len(nodes)} × {op}: {names}"
+
+
 def _why(group: Sequence[KeptNode], guards: Sequence[Guard]) -> str:
     """Return the message of the gravest guard of a group; effect and fix are told elsewhere."""
+    found = _guard_of(group, guards)
+    if found is None:
+        return sentence(group[0].reason)
+    own = any(kept.node == found.node for kept in group)
+    return sentence(found.message if own else f"needed by {found.node}: {found.message}")
+
+
+def _guard_of(group: Sequence[KeptNode], guards: Sequence[Guard]) -> Guard | None:
+    """Return the gravest guard on a node of a group, else on what needs one of them."""
     kind, names = group[0].guard, {kept.node for kept in group}
     alike = [guard for guard in guards if guard.kind == kind]
     own = next((guard for guard in alike if guard.node in names), None)
-    if own is not None:
-        return sentence(own.message)
-    other = next((guard for guard in alike if not names.isdisjoint(guard.nodes)), None)
-    if other is not None:
-        return sentence(f"needed by {other.node}: {other.message}")
-    return sentence(group[0].reason)
+    return own or next((guard for guard in alike if not names.isdisjoint(guard.nodes)), None)
 
 
 def _without(excesses: Sequence[float], criterion: Criterion) -> str:

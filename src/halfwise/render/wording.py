@@ -33,12 +33,17 @@ def _is_hidden(character: str) -> bool:
 def shorten(name: str, width: int = WIDEST_NAME) -> str:
     """Return `name`, clean, cut in the middle where it is longer than `width` (≥ 3) characters.
 
-    The end is worth most, since exporters put what a node does there.
+    The end is worth most, since exporters put what a node does there. Of names that TensorFlow
+    joined with `;` the last is left, of the others parts between slashes where they fit.
     """
     if len(name) <= width:
         return clean(name)
+    last = name.rstrip(";").rpartition(";")[2]
+    if len(last) < len(name) and "/" in last:
+        return clean(f"…;{last}") if len(last) <= width - 2 else shorten(last, width)
     head = (width - 1) // 2
-    return clean(f"{name[:head]}…{name[head + 1 - width :]}")
+    start, end = name[:head], name[head + 1 - width :]
+    return clean(f"{start[: start.rfind('/') + 1] or start}…{end[max(end.find('/'), 0) :]}")
 
 
 def sentence(text: str) -> str:

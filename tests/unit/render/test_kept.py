@@ -44,6 +44,20 @@ def test_few_kept_nodes_have_a_row_each():
     )
 
 
+def test_few_kept_nodes_of_one_reason_share_a_row():
+    told = guard("/n/Pow", nodes=("/n/Pow", "/n/Mean"))
+    keep = (kept("/n/Pow", error_without=3.0), kept("/n/Mean", "ReduceMean", error_without=2.0))
+    table = kept_table(run(plan=plan(keep), guards=(told,)))
+    assert table is not None
+    assert table.rows == (
+        (
+            "/n/Pow (Pow); /n/Mean (ReduceMean)",
+            "the square of /n/Pow_input reaches 2.8e+07, beyond FP16's 65504",
+            "≥ 2 × limit",
+        ),
+    )
+
+
 def test_rules_have_rows_of_their_own_and_named_causes_come_first():
     ruled = tuple(
         kept(f"/a.{i}", "Add", guard=None, error_without=None, reason="Kept by the rule --keep /a")

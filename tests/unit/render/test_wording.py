@@ -47,7 +47,17 @@ def test_shortened_names_fit(name, width):
 
 
 def test_names_are_cut_in_the_middle():
-    assert shorten("/encoder/layers.11/norm/Pow", 11) == "/enco…m/Pow"
+    assert shorten("/encoder/layers.11/norm/Pow", 11) == "/…/Pow"
+    assert shorten("/encoder/layers.11/norm/Pow", 22) == "/encoder/…/norm/Pow"
+    assert shorten("encoder_layers_11_norm_Pow", 11) == "encod…m_Pow"
+
+
+def test_of_joined_names_the_last_is_left():
+    name = "model_1/flatten_1/Reshape;model_1/conv2d_1/BiasAdd"
+    assert shorten(name, 40) == "…;model_1/conv2d_1/BiasAdd"
+    assert shorten(name) == name
+    assert shorten(name, 20) == "model_1/…/BiasAdd"
+    assert len(shorten("a" * 30 + ";" + "b" * 30, 20)) == 20
 
 
 def test_sentences_keep_their_words_but_not_endless_ones():

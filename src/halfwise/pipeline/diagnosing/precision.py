@@ -1,5 +1,6 @@
 """Rung 6: which nodes does the low format break, and why?"""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from halfwise.case import Case
@@ -7,7 +8,7 @@ from halfwise.formats import BF16
 from halfwise.pipeline.comparing import all_low
 from halfwise.pipeline.diagnosing.subject import Subject, signs_of
 from halfwise.pipeline.loop import Fixed, fix
-from halfwise.records import Rung, Sign
+from halfwise.records import KeptNode, NodeName, Rung, Sign
 from halfwise.render.wording import count, listed
 from halfwise.stages.attribute.severity import Band
 from halfwise.stages.inputs import split_heldout
@@ -54,7 +55,8 @@ def precision(subject: Subject) -> Rung:
     kept = fixed.plan.keep
     nodes = tuple(k.node for k in kept)
     guards = [g for g in fixed.guards if set(nodes).intersection(g.nodes)]
-    signs += [Sign(severity="error", text=k.reason, nodes=(k.node,)) for k in kept[:_MOST]]
+    fixes = tuple(dict.fromkeys(guard.fix for guard in guards if guard.fix))
+    signs += _reasons(kept, fixes)
     signs += [
         Sign(severity="warning", text=guard.message, nodes=guard.nodes) for guard in guards[:_MOST]
     ]
@@ -72,9 +74,23 @@ def precision(subject: Subject) -> Rung:
         overflows=any(guard.severity >= Band.OVERFLOW for guard in guards),
         advice=(
             *(_FIX for _ in range(fixed.found.passed)),
-            *dict.fromkeys(guard.fix for guard in guards[:_MOST] if guard.fix),
+            *fixes[:_MOST],
         ),
     )
+
+
+def _reasons(kept: Sequence[KeptNode], fixes: Sequence[str]) -> list[Sign]:
+    """Return why nodes are kept, each reason once and without the fixes, which are advice."""
+    told: dict[str, list[NodeName]] = {}
+    for each in kept:
+        text = each.reason
+        for fix_ in fixes:
+            text = text.removesuffix(f" Usual fix: {fix_}")
+        told.setdefault(text, []).append(each.node)
+    return [
+        Sign(severity="error", text=text, nodes=tuple(nodes))
+        for text, nodes in list(told.items())[:_MOST]
+    ]
 
 
 def _cause(fixed: Fixed, low: str) -> str:

@@ -21,6 +21,7 @@ def test_what_fix_attributes(subject):
     assert rung.cause.startswith("FP16 breaks ")
     assert any(sign.nodes and sign.severity == "warning" for sign in rung.evidence)
     assert "halfwise fix" in rung.advice[0]
+    assert not any("Usual fix" in sign.text for sign in rung.evidence)
 
 
 def test_suspicions_that_turned_out_harmless_are_counted(subject):
