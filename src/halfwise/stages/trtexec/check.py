@@ -14,6 +14,7 @@ from halfwise.stages.trtexec.layers import Layer
 from halfwise.stages.trtexec.notation import (
     OPTIONS,
     OUTPUT_TYPES,
+    PRECISIONS,
     Given,
     command_line,
     unsayable,
@@ -64,7 +65,10 @@ def check(
         complaints += [complaint for item in meant for complaint in reader.complaints(item)]
         # Of two wildcards the longer one is written out: names count before wildcards.
         spelt = {id(max(one, other, key=_length)) for one, other, _ in clashes}
-        values[option] = written(_entries(meant, reader, spelt).items())
+        entries = _entries(meant, reader, spelt)
+        values[option] = written(entries.items())
+        if clashes and option == PRECISIONS and _all_fp32(meant, entries, layers):
+            complaints.append(_no_fp16())
     complaints.sort(key=lambda c: SEVERITIES.index(c.severity))
     words = corrected_words(given, values, version)
     return tuple(c.finding() for c in complaints), command_line(words)
@@ -106,6 +110,24 @@ def _two_types(one: Meant, other: Meant, layer: Layer) -> Complaint:
         f"{one.key.option}: {how}",
         f"Leave one of them out; below, {below}.",
         layer.place,
+    )
+
+
+def _all_fp32(meant: Sequence[Meant], entries: Entries, layers: Sequence[Layer]) -> bool:
+    """Return whether every layer that takes a precision gets FP32 by the corrected items."""
+    reached = {n.name for item in meant if item.key.name in entries for n in item.layers}
+    able = [layer for layer in layers if layer.computes_floats and not layer.own_type]
+    named = all(layer.name in reached or layer.name in entries for layer in able)
+    return bool(able) and named and set(entries.values()) == {("fp32",)}
+
+
+def _no_fp16() -> Complaint:
+    return Complaint(
+        "all-fp32",
+        "warning",
+        f"corrected like this, {PRECISIONS} asks for FP32 in all layers: the same as no --fp16",
+        "Say which is meant: without --fp16 all is FP32; for FP16, leave the item that says FP32 "
+        "for all layers out, or name the layers that are to be FP32.",
     )
 
 

@@ -1,5 +1,7 @@
 import shlex
 
+import pytest
+
 from halfwise.stages.trtexec import read
 from tests.unit.stages.trtexec.wired import checked
 
@@ -53,3 +55,19 @@ def test_the_corrected_command_is_clean(tmp_path):
         wrong = [f for f in again if f.rule != "type-count"]
         assert wrong == [], version
         assert read([same]).words == read([corrected]).words
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("*:fp16,*:fp32", True),
+        ("*:fp32,*:fp16", False),
+        ("*:fp16,*:fp32,/a/Relu:fp16", False),
+        ("/a/Relu:fp16,/a/Relu:fp32", False),
+    ],
+)
+def test_fp32_in_all_layers_is_no_fp16(tmp_path, spec, told):
+    rules = {f.rule: f.message for f in checked(tmp_path, (10, 3), spec)[0]}
+    assert "two-types" in rules
+    assert ("all-fp32" in rules) == told
+    assert not told or rules["all-fp32"].endswith("the same as no --fp16")
