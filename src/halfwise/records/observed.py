@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from halfwise.records.planned import AdjustedConstant
 from halfwise.records.record import GuardKind, NodeName, Record, TensorName
 
 
@@ -43,6 +44,7 @@ class Observation(Record):
         nonfinite: Number of NaN and infinite elements over all samples.
         worst_sample: Index, among the observed samples, of the one that holds `absmax`.
         detail: Element statistics, None where they were not taken.
+        op: Operator type of the producer; empty for a graph input, and in old records.
     """
 
     tensor: TensorName
@@ -51,6 +53,7 @@ class Observation(Record):
     nonfinite: int
     worst_sample: int
     detail: Detail | None = None
+    op: str = ""
 
 
 class InnerObservation(Record):
@@ -88,11 +91,14 @@ class Observations(Record):
             graph order.
         inner: Numbers about the inside of ops, in graph order.
         samples: Identifiers of the observed samples; `worst_sample` indexes them.
+        constants: Those beyond the low format's range, and single ones that it makes zero, where
+            something that may be low reads them.
     """
 
     tensors: tuple[Observation, ...]
     inner: tuple[InnerObservation, ...]
     samples: tuple[str, ...]
+    constants: tuple[AdjustedConstant, ...] = ()
 
 
 class Guard(Record):

@@ -231,7 +231,7 @@ def observations(**changed: Any) -> Observations:
             observation("images", None, 1.0),
             observation("/norm/Sub_output_0", "/norm/Sub", 5.3e3),
             observation("/norm/Add_output_0", "/norm/Add", 5.4e6, detail=None),
-            observation("variance", "/norm/Pow", 2.8e7),
+            observation("variance", "/norm/Pow", 2.8e7, op="Pow"),
             observation("/head/Log_output_0", "/head/Log", 3.0, nonfinite=7, worst_sample=0),
         ),
         "inner": (

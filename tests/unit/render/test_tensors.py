@@ -1,3 +1,4 @@
+from halfwise.records import AdjustedConstant, NodeName, TensorName
 from halfwise.render.tensors import observed
 from tests.unit.render.runs import observation, observations
 
@@ -68,3 +69,21 @@ def test_hostile_names_and_an_index_beyond_the_samples():
     assert found[0]["absmax"] == "inf"
     assert found[1]["node"] == "(graph input)"
     assert all(len(cell) <= 40 for row in found for cell in row.values())
+
+
+def test_constants_beyond_the_range_are_listed():
+    big = AdjustedConstant(
+        name=TensorName("variance"),
+        minimum=0,
+        maximum=9.8e7,
+        elements=3,
+        consumers=(NodeName("/norm/BN"),),
+    )
+    tiny = AdjustedConstant(
+        name=TensorName("eps"), minimum=1e-12, maximum=1e-12, elements=1, consumers=()
+    )
+    report = observed(observations(tensors=(), inner=(), constants=(tiny, big)), 10_000)
+    (row,) = rows(report)
+    assert (row["node"], row["tensor"], row["op"]) == ("/norm/BN", "variance", "(constant)")
+    assert row["absmax"] == "9.8e7"
+    assert "constants beyond the low format's range: 1" in report.about

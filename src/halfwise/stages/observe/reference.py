@@ -15,6 +15,7 @@ from halfwise.backends.probe import ElementProbe, ExtremaProbe, View, observable
 from halfwise.case import Samples
 from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import Format
+from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Roles
 from halfwise.records import Detail, Observation, Observations, TensorName
@@ -223,14 +224,13 @@ class _Observer:
 
     def records(self, details: Mapping[TensorName, Detail]) -> Observations:
         """Return what was observed."""
-        producers = {
-            tensor_name(v): node_name(n) for n in self.network.nodes() for v in n.outputs if v.name
-        }
+        producers = {tensor_name(v): n for n in self.network.nodes() for v in n.outputs if v.name}
         return Observations(
             tensors=tuple(
                 Observation(
                     tensor=name,
-                    producer=producers.get(name),
+                    producer=node_name(producers[name]) if name in producers else None,
+                    op=producers[name].op_type if name in producers else "",
                     absmax=reach.absmax,
                     nonfinite=reach.nonfinite,
                     worst_sample=reach.worst_sample,
@@ -240,6 +240,7 @@ class _Observer:
             ),
             inner=self.inner.records(self.network),
             samples=self.samples.ids,
+            constants=adjusted_constants(self.network, self.roles, frozenset(), self.fmt),
         )
 
     def _tick(self) -> None:

@@ -71,6 +71,8 @@ def test_every_float_tensor_is_observed_over_all_samples():
     tensors = by_name(found)
     assert list(tensors) == ["x", "s", "e", "f", "d", "q", "y"]
     assert tensors["x"].producer is None
+    assert (tensors["x"].op, tensors["e"].op) == ("", "Exp")
+    assert found.constants == ()
     assert tensors["e"].producer == next(n.name for n in net.nodes() if n.op_type == "Exp")
     peaks = [float(np.abs(x).max()) for x in xs]
     assert tensors["x"].absmax == max(peaks)
