@@ -99,7 +99,7 @@ def _pairs(name: str, bench: Workbench) -> Iterator[Pair]:
     }
     roles = roles_of(network, low_type(FP16))
     model = CostModel(network, roles, seen_shapes(network, sample))
-    base = model.cost(frozenset())
+    base = model.cost(carried(network, roles, frozenset()))
     yield Pair(name, "FP32", model.cost(frozenset(roles)) / base, fp32 / low, fp32)
     rounds = found["rounds"]
     plain = [float(r["median_ms"]) for r in rounds if not r["kept"] and r["median_ms"]]

@@ -53,7 +53,41 @@ def test_a_plan_that_is_not_worth_enough_fails(fix, all_kept):
     assert ended.code == 10
     (reason,) = ended.record["verdict"]["reasons"]
     assert "1.5 × is required" in reason
+    told = " ".join(ended.out.split())
+    assert told.startswith("FAILED (emulated) on")
+    assert "for its cost alone: the outputs pass, but it is predicted to cost" in told
+    assert ended.record["verdict"]["required_worth"] == 1.5
+    near, *rest = ended.record["next_step"]
+    assert ended.record["worth"]["nearest"]["cost"] <= 1.5
+    assert "are predicted to cost at most 1.5 ×, the nearest keeps" in near
+    assert not any("--rel-max" in line for line in rest)
     assert fix(models.small(), "--require-worth", "1.5", "-o", "other").code == 0
+
+
+def test_what_fails_for_more_than_its_cost_says_so(fix, all_kept):
+    arguments = ("--rel-max", "1e-7", "--keep-above", "1e9", "--require-worth", "0.5")
+    ended = fix(all_kept, *arguments)
+    assert ended.code == 10
+    assert len(ended.record["verdict"]["reasons"]) > 1
+    assert ended.record["verdict"]["required_worth"] is None
+    assert "for its cost alone" not in ended.out
+
+
+@pytest.mark.parametrize("io", ["fp16", "fp32"])
+def test_what_keeps_nothing_is_everything_low(fix, io):
+    """A state that moves from an input to an output is FP32 whatever is kept, where these are."""
+    s = Sketch()
+    x, state = s.input("x", [1, 64]), s.input("state", [1, 4096])
+    y = s.op("Relu", x, name="relu")
+    moved = s.op("Concat", state, s.op("Transpose", state, name="turned", perm=[0, 1]), axis=1)
+    ill = models.Ill(
+        s.proto(y, moved),
+        {"x": models.signals(1, 64, seed=9), "state": models.signals(1, 4096, seed=8)},
+    )
+    ended = fix(ill, "--keep-above", "1e9", "--io", io)
+    assert ended.record["plan"]["keep"] == []
+    assert bool(ended.record["plan"]["data_movement"]) is (io == "fp32")
+    assert ended.record["worth"]["cost"] == 1
 
 
 def test_a_mixed_candidate_has_its_worth_too(call, saved, fix):

@@ -28,6 +28,7 @@ from halfwise.records import (
 )
 from halfwise.render.made_up import not_real
 from halfwise.render.wording import count
+from halfwise.render.worth import cheaper
 
 PACKAGES = ("halfwise", "onnx", "onnx-ir", "numpy", "ml-dtypes", "scipy")
 
@@ -54,7 +55,8 @@ def fix_run(
     """
     verdict = counting_joined(fixed.verdict, fixed.search.joined)
     verdict = final_verdict(verdict, case, request, hints)
-    worth = worth_of(fixed.planner, frozenset(k.node for k in fixed.plan.keep), engines)
+    kept = frozenset(k.node for k in fixed.plan.keep)
+    worth = worth_of(fixed.planner, kept, engines, request.require_worth)
     verdict = worth_enough(verdict, worth, request)
     profiles = sample_profiles(case) if engines is None else ()
     return Run(
@@ -75,7 +77,7 @@ def fix_run(
         engines=engines,
         profiles=profiles,
         worth=worth,
-        next_step=_next_step(verdict, case, fixed, profiles, out, engines),
+        next_step=_next_step(verdict, case, fixed, profiles, out, engines, worth),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),
     )
@@ -166,7 +168,9 @@ def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Ver
         if worth is None
         else f"it costs {worth.ratio:.3g} × as much as everything low, {limit:g} × is required"
     )
-    return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, reason)})
+    alone = limit if verdict.passed else None
+    reasons = (*verdict.reasons, reason)
+    return verdict.model_copy(update={"passed": False, "reasons": reasons, "required_worth": alone})
 
 
 def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
@@ -243,8 +247,11 @@ def _next_step(
     profiles: tuple[Profile, ...],
     out: Path | None,
     engines: Engines | None,
+    worth: Worth | None,
 ) -> tuple[str, ...]:
     lower = () if engines is None else lower_next(engines, case)
+    if verdict.required_worth is not None:
+        return (*lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
     if not verdict.passed:
         return (*lower, *_after_failure(verdict, case, fixed, engines))
     if verdict.level == "engine":
@@ -274,6 +281,16 @@ def _after_failure(
         )
     lines.append("The best model found and the reasons are in the run folder.")
     return tuple(lines)
+
+
+def _after_cost(
+    required: float, fixed: Fixed, worth: Worth | None, engines: Engines | None
+) -> Iterator[str]:
+    # Engines that refuted all plans but FP32 say more than what is predicted of plans.
+    if engines is None or not engines.full:
+        yield from cheaper(worth, required)
+    if fixed.search.exhausted and required >= 1 and fixed.plan.keep:
+        yield "The search was not finished; --time-budget SECONDS may find a plan that keeps less."
 
 
 def _rules_in_the_way(verdict: Verdict, fixed: Fixed) -> Iterator[str]:

@@ -164,11 +164,22 @@ class Planner:
         values = (v for node in network.nodes() for v in node.outputs if v.name and is_float(v))
         return self.trials.on(*self._emulation(fused=frozenset(map(tensor_name, values))))
 
-    def resolve(self, kept: Assignment) -> Assignment:
-        """Return all FP32 nodes: kept ones, what moves data between them, and what rules say."""
+    def resolve(
+        self, kept: Assignment, *, low_io: frozenset[TensorName] = frozenset()
+    ) -> Assignment:
+        """Return all FP32 nodes: kept ones, what moves data between them, and what rules say.
+
+        With `low_io`, without those that only the ends of the graph ask for and which are low: of
+        them no value depends.
+        """
         moves = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.MOVEMENT)
-        full = kept | moves | carried(self.case.network, self.roles, kept)
+        full = kept | moves | carried(self.case.network, self.roles, kept, low_io=low_io)
         return full - frozenset(self.forced.lowered)
+
+    def all_low(self) -> Assignment:
+        """Return all FP32 nodes of the model where neither rule nor search keeps any."""
+        moves = carried(self.case.network, self.roles, frozenset(), low_io=self.low_io)
+        return moves - frozenset(self.forced.lowered)
 
     def rewrite(self, kept: Assignment) -> tuple[Rewritten, Assignment]:
         """Return the mixed model that keeps `kept`, and all its FP32 nodes."""

@@ -8,7 +8,8 @@ from halfwise.case import Case, Settings
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, tensor_name
-from halfwise.graph.roles import Roles, roles_of
+from halfwise.graph.movement import carried
+from halfwise.graph.roles import Roles, float_io, roles_of
 from halfwise.metrics import fitting_metric
 from halfwise.pipeline.engines.table import FP32
 from halfwise.pipeline.planner import Planner
@@ -21,33 +22,46 @@ _MEASURED = 3
 """How many plans are measured on all samples; a trial that failed told a lower bound alone."""
 
 
-def worth_of(planner: Planner, kept: Assignment, engines: Engines | None = None) -> Worth | None:
+def worth_of(
+    planner: Planner,
+    kept: Assignment,
+    engines: Engines | None = None,
+    required: float | None = None,
+) -> Worth | None:
     """Return what the plan that keeps `kept` is worth; None where the shapes cannot be seen.
 
     Args:
         planner: The planner, after its search.
         kept: Compute nodes in FP32.
         engines: What real engines showed, whose times count where they were measured.
+        required: The most that it may cost, if anything. Where it costs more, `nearest` is a plan
+            that is predicted to cost no more than that.
     """
     case = planner.case
     model = _model(case, planner.settings, planner.roles, planner.low_io)
     if model is None:
         return None
-    low = model.cost(frozenset())
+    low = model.cost(planner.all_low())
 
     def cost(kept: Assignment) -> float:
-        return model.cost(planner.resolve(kept)) / low
+        return model.cost(planner.resolve(kept, low_io=planner.low_io)) / low
 
     fp32 = model.cost(frozenset(planner.roles)) / low
     full = engines is not None and engines.full
     predicted = Worth(cost=fp32 if full else cost(kept), fp32=fp32)
     found = _timed(predicted, engines, planner.settings.fmt.name.upper())
-    if found.gains or not found.model_copy(update={"cost": 1.0, "measured": None}).gains:
+    fits: Callable[[float], bool]
+    if required is not None and found.ratio > required:
+        # Of an engine that took longer than predicted, only plans that cost less are any help.
+        fits = lambda price: price <= required and price < predicted.cost  # noqa: E731
+    elif found.gains or not found.model_copy(update={"cost": 1.0, "measured": None}).gains:
         return found
+    else:
+        fits = lambda price: predicted.model_copy(update={"cost": price}).gains  # noqa: E731
     return found.model_copy(
         update={
             # Engines have refuted what the emulation says of plans where none is delivered.
-            "nearest": None if full else _nearest(planner, predicted, cost),
+            "nearest": None if full else _nearest(planner, fits, cost),
             "metric": fitting_metric(case.criterion, planner.trials.references),
         }
     )
@@ -68,12 +82,17 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
         kept = starting_plan(case.network, roles, candidate).kept
     except CaseError:
         return None
-    low_io = frozenset(tensor_name(v) for v in candidate.graph.inputs if v.dtype == low)
+    ends = (*candidate.graph.inputs, *candidate.graph.outputs)
+    low_io = frozenset(tensor_name(v) for v in ends if v.dtype == low) & float_io(case.network)
     model = _model(case, settings, roles, low_io) if kept < free else None
     if model is None:
         return None
-    least = model.cost(frozenset())
-    return Worth(cost=model.cost(kept) / least, fp32=model.cost(frozenset(roles)) / least)
+    none: Assignment = frozenset()
+    least, own = (
+        model.cost(some | carried(case.network, roles, some, low_io=low_io))
+        for some in (none, kept)
+    )
+    return Worth(cost=own / least, fp32=model.cost(frozenset(roles)) / least)
 
 
 def _model(
@@ -93,23 +112,24 @@ def _model(
 
 
 def _nearest(
-    planner: Planner, predicted: Worth, cost: Callable[[Assignment], float]
+    planner: Planner, fits: Callable[[float], bool], cost: Callable[[Assignment], float]
 ) -> NearPlan | None:
-    """Return the plan worth having with the smallest error, of those that were tried.
+    """Return the plan whose cost fits with the smallest error, of those that were tried.
 
     None that does not hold, and none whose error no tolerance accepts.
     """
     trials = planner.trials
     near: list[NearPlan] = []
+    looked = 0
     for kept in sorted(trials.tried, key=lambda kept: trials.tried[kept].excess):
         price = cost(kept)
-        if not (planner.held_nodes <= kept and predicted.model_copy(update={"cost": price}).gains):
+        if not (planner.held_nodes <= kept and fits(price)):
             continue
         error = trials.excess(kept) * trials.factor
-        if not isfinite(error):
-            break
-        near.append(NearPlan(kept=len(kept), cost=price, error=error))
-        if len(near) == _MEASURED:
+        if isfinite(error):
+            near.append(NearPlan(kept=len(kept), cost=price, error=error))
+        looked += 1
+        if looked == _MEASURED:
             break
     return min(near, key=lambda plan: (plan.error, plan.cost), default=None)
 

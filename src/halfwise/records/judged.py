@@ -195,6 +195,8 @@ class Verdict(Record):
         metric: The task metric, where one was given.
         failed_runs: Samples that the candidate could not be run on.
         reasons: Why it failed, one sentence each; empty where it passed.
+        required_worth: The cost over that of everything low that --require-worth allows, where that
+            alone made it fail: all else passed.
         hints: Remarks about the criterion or the data.
         as_file: How the file does as ONNX Runtime runs it; None where nobody asked.
         batch: How batches of the samples did, where they can be put together.
@@ -215,6 +217,7 @@ class Verdict(Record):
     metric: MetricResult | None = None
     failed_runs: tuple[FailedRun, ...] = ()
     reasons: tuple[str, ...] = ()
+    required_worth: float | None = None
     hints: tuple[str, ...] = ()
     as_file: FileRun | None = None
     batch: JudgedBatch | None = None

@@ -1,9 +1,13 @@
-"""What a plan is worth: its cost against that of everything low, and of everything FP32."""
+"""What a plan is worth: its cost against that of everything low, and of everything FP32.
+
+Everything low is the mixed model that keeps nothing: what takes no low type is FP32 in it too, and
+so is what moves data from an FP32 input to an FP32 output.
+"""
 
 from halfwise.records.record import Record
 
 LEAST_SAVED = 0.25
-"""A plan that saves less than this share of what everything low would save gains nothing: a
+"""A plan that saves less than this share of what everything low would save gains little: a
 convention. Such a plan costs more work than it brings; nodes that are few and small keep 0.9."""
 
 
@@ -32,7 +36,8 @@ class Worth(Record):
             without both, and without the FP32 engine's.
         measured_fp32: Likewise, of the FP32 engine without TF32.
         nearest: The plan with the smallest error, of those that the search evaluated and that are
-            worth having; None where this plan is, or where there was none.
+            worth having; None where this plan is, or where there was none. Where this one costs
+            more than is required, of those that are predicted to cost no more than that.
         metric: A built-in metric that the outputs look made for; None where none does.
     """
 

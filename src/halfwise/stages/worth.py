@@ -73,12 +73,14 @@ class CostModel:
             network: The FP32 model.
             roles: Roles of its nodes.
             shapes: Shapes of float tensors; those that are missing cost nothing.
-            low_io: Float graph inputs that have the low type.
+            low_io: Float graph inputs and outputs that have the low type.
         """
         self._low_io, self._roles = low_io, roles
         touching = [n for n in network.nodes() if roles[node_name(n)].role is not Role.BLIND]
         self._nodes = [_described(n, roles, shapes) for n in touching]
         self._inner = {tensor_name(v): r for n in touching for v, r in _fused(n)}
+        outputs = frozenset(tensor_name(v) for v in network.graph.outputs if is_float(v))
+        self._outputs = [(name, prod(shapes.get(name, (0,)))) for name in outputs]
 
     def cost(self, fp32: frozenset[NodeName]) -> float:
         """Return the cost where the nodes `fp32` are FP32, moved data included, in bytes."""
@@ -103,6 +105,10 @@ class CostModel:
             if not node.is_free:
                 per_byte = FLOPS_PER_BYTE_LOW if is_low else FLOPS_PER_BYTE_FP32
                 total += max(node.flops / per_byte, moved)
+        for name, elements in self._outputs:
+            wanted = name in self._low_io
+            if computed.get(name, wanted) != wanted and (name, wanted) not in cast:
+                total += elements * (LOW_BYTES + FP32_BYTES)
         return total
 
     def _is_low(self, name: NodeName, fp32: frozenset[NodeName]) -> bool:

@@ -1,15 +1,24 @@
 """What a plan is worth, and which plan that the search saw would be."""
 
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from halfwise.api.loading import load_case
 from halfwise.api.options import understand
+from halfwise.case import Rules
+from halfwise.graph.casts import low_type
+from halfwise.graph.roles import roles_of
 from halfwise.pipeline import fix
+from halfwise.pipeline.planner import Planner
 from halfwise.pipeline.worth import candidate_worth, worth_of
 from halfwise.progress import Silent
 from tests import models
+from tests.graphs import Drawn, graphs
 from tests.unit.render.engine_runs import engines, failed, result
 
 
@@ -37,6 +46,35 @@ def test_everything_low_costs_one(fixed):
     assert worth is not None
     assert worth.cost == 1
     assert worth.nearest is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(graphs(), st.sampled_from(("fp16", "fp32")), st.booleans())
+def test_keeping_nothing_costs_one_in_any_graph(drawn: Drawn, io, lower):
+    inputs = {name: np.stack([array] * 2) for name, array in drawn.sample.items()}
+    request = understand(inputs, {"io": io})
+    case = load_case(drawn.proto, request.data, request.criterion)
+    roles = roles_of(case.network, low_type(request.settings.fmt))
+    lowered = tuple(re.escape(n) for n, role in roles.items() if role.free) if lower else ()
+    asked = replace(request.settings, rules=Rules(lower=lowered))
+    worth = worth_of(Planner(case, asked, roles, Silent()), frozenset())
+    assume(worth is not None)
+    assert worth.cost == 1
+
+
+def test_where_less_is_asked_for_the_nearest_plan_is_one_that_costs_as_little(fixed):
+    planner = fixed.planner
+    own = worth_of(planner, fixed.found.kept)
+    near = worth_of(planner, fixed.found.kept, required=1.0)
+    assert own is not None
+    assert near is not None
+    assert own.cost > 1
+    assert near.nearest is not None
+    assert near.nearest.cost <= 1
+    assert worth_of(planner, fixed.found.kept, required=own.cost) == own
+    none = worth_of(planner, fixed.found.kept, required=0.1)
+    assert none is not None
+    assert none.nearest is None
 
 
 def test_a_candidate_is_worth_what_its_plan_is_and_fp32_nothing_that_is_known(fixed):

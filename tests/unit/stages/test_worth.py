@@ -2,14 +2,16 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from halfwise.backends.shapes import seen_shapes
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
-from halfwise.graph.roles import roles_of
+from halfwise.graph.model import network_from_proto
+from halfwise.graph.roles import Role, float_io, is_float, roles_of
 from halfwise.stages.worth import FLOPS_PER_BYTE_FP32, CostModel
+from tests.graphs import Drawn, graphs
 from tests.unit.graph.sketch import Sketch, f32
 
 CONVS = frozenset(("first", "second", "third"))
@@ -33,8 +35,8 @@ def test_what_memory_bounds_costs_twice_as_much_in_fp32():
     model = chain(1, 64)
     moved = 3 * (64 * 64 + 2 * 64)
     assert model.cost(CONVS) == 4 * moved
-    # Low, the input is converted first: 4 bytes read, 2 written.
-    assert model.cost(frozenset()) == 2 * moved + 6 * 64
+    # Low, the input is converted first, 4 bytes read and 2 written, and the output last.
+    assert model.cost(frozenset()) == 2 * moved + 2 * 6 * 64
 
 
 def test_what_arithmetic_bounds_is_its_operations():
@@ -57,7 +59,23 @@ def test_what_a_kernel_hands_on_inside_is_never_stored():
 @given(st.integers(1, 40), st.integers(1, 40))
 def test_low_costs_no_more_than_fp32_but_for_the_casts_at_the_ends(rows, width):
     model = chain(rows, width)
-    assert model.cost(frozenset()) <= model.cost(CONVS) + 6 * rows * width
+    assert model.cost(frozenset()) <= model.cost(CONVS) + 2 * 6 * rows * width
+
+
+@given(graphs())
+def test_where_all_may_be_low_and_the_ends_are_no_plan_costs_less(drawn: Drawn):
+    network = network_from_proto(drawn.proto)
+    roles = roles_of(network, low_type(FP16))
+    touching = [n for n in network.nodes() if roles[n.name].role is not Role.BLIND]
+    assume(
+        all(
+            roles[n.name].inputs == tuple(map(is_float, n.inputs))
+            and roles[n.name].outputs == tuple(map(is_float, n.outputs))
+            for n in touching
+        )
+    )
+    model = CostModel(network, roles, seen_shapes(network, drawn.sample), low_io=float_io(network))
+    assert model.cost(frozenset()) <= model.cost(frozenset(roles))
 
 
 def test_products_count_their_operations():
