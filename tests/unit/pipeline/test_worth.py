@@ -59,6 +59,7 @@ def test_keeping_nothing_costs_one_in_any_graph(drawn: Drawn, io, lower):
     asked = replace(request.settings, rules=Rules(lower=lowered))
     worth = worth_of(Planner(case, asked, roles, Silent()), frozenset())
     assume(worth is not None)
+    assert worth is not None
     assert worth.cost == 1
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from halfwise.backends.shapes import seen_shapes
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.model import network_from_proto, node_name
 from halfwise.graph.roles import Role, float_io, is_float, roles_of
 from halfwise.stages.worth import FLOPS_PER_BYTE_FP32, CostModel
 from tests.graphs import Drawn, graphs
@@ -66,11 +66,11 @@ def test_low_costs_no_more_than_fp32_but_for_the_casts_at_the_ends(rows, width):
 def test_where_all_may_be_low_and_the_ends_are_no_plan_costs_less(drawn: Drawn):
     network = network_from_proto(drawn.proto)
     roles = roles_of(network, low_type(FP16))
-    touching = [n for n in network.nodes() if roles[n.name].role is not Role.BLIND]
+    touching = [n for n in network.nodes() if roles[node_name(n)].role is not Role.BLIND]
     assume(
         all(
-            roles[n.name].inputs == tuple(map(is_float, n.inputs))
-            and roles[n.name].outputs == tuple(map(is_float, n.outputs))
+            roles[node_name(n)].inputs == tuple(map(is_float, n.inputs))
+            and roles[node_name(n)].outputs == tuple(map(is_float, n.outputs))
             for n in touching
         )
     )
