@@ -5,6 +5,9 @@ from halfwise.records import Criterion, FailureBound, Run
 from halfwise.render.parts import Lines
 from halfwise.render.wording import count, sentence
 
+WEAK = 0.1
+"""Share of failing inputs that samples must exclude, not to be too few: 29 that all pass do."""
+
 
 def bound_part(run: Run) -> Lines | None:
     """Return what the verdict's samples show of inputs like them; None where that is not known."""
@@ -19,6 +22,13 @@ def bound_part(run: Run) -> Lines | None:
     else:
         return None
     return Lines("What the samples can show", (sentence(line),))
+
+
+def weak_bound(bound: FailureBound | None) -> str:
+    """Return what a result's title adds where few samples bound little; else nothing."""
+    if bound is None or bound.upper <= WEAK:
+        return ""
+    return f", at most {_share(bound.upper)} of inputs fail ({100 * bound.confidence:g} %)"
 
 
 def _bounded(bound: FailureBound, criterion: Criterion) -> str:

@@ -4,6 +4,7 @@ import pytest
 
 from halfwise.records import Criterion, FailureBound
 from halfwise.render.bound import bound_part
+from halfwise.render.view import report
 from tests.unit.render.runs import run, verdict
 
 
@@ -48,3 +49,14 @@ def test_samples_that_joined_the_search_are_told():
     told = line(of(20, 0, 0.5).model_copy(update={"joined": 10}))
     assert told.startswith("None of 20 samples is out of tolerance; with the 10 that joined the ")
     assert "as failing too, with 95 % confidence at most 50 % of all inputs are" in told
+
+
+def test_the_first_line_says_how_little_few_samples_show():
+    def title(bound, **more):
+        return report(run(verdict=verdict(failure_bound=bound, **more))).title
+
+    told = title(of(10, 0, 0.2589))
+    assert told.endswith(" held-out samples, at most 26 % of inputs fail (95 %)")
+    assert "at most" not in title(of(29, 0, 0.0982))
+    assert "at most" not in title(of(10, 2, 0.5), passed=False)
+    assert "at most" not in title(None)
