@@ -71,9 +71,7 @@ def test_keep_above_keeps_what_reads_an_overflow(fix):
     assert ended.kept == {"conv_b", "relu", "conv_c"}
     reasons = {k["node"]: k["reason"] for k in ended.record["plan"]["keep"]}
     assert reasons["relu"] == "Kept by the rule --keep-above 10000."
-    assert reasons["conv_c"] == (
-        "Kept by the rule --keep-above 10000: it reads what FP16 may not hold."
-    )
+    assert reasons["conv_c"] == ("Kept by the rule --keep-above 10000: it reads what may overflow.")
     assert {k["kept_by"] for k in ended.record["plan"]["keep"]} == {"rule"}
 
 
@@ -136,3 +134,24 @@ def test_a_rule_that_breaks_the_outputs_is_named_in_place_of_the_tolerance(fix):
     assert ended.code == 10
     assert ended.record["next_step"][0].startswith("Leave --lower out: it decides about 1 node.")
     assert "tolerance fits" not in words(ended)
+
+
+def test_an_overflow_that_a_node_reads_is_its_reason_ahead_of_small_weights(fix):
+    """Read as infinity, 5e5 makes 5 of 2.5: finite, but much more than small weights explain."""
+    s = Sketch()
+    large = s.op("Mul", s.input("x", [1, 8, 16]), f32(1e5), name="enlarge")
+    little = s.op("MatMul", large, f32(np.full((16, 4), 4e-7)), name="weigh")
+    y = s.op("Clip", little, f32(0), f32(5), name="clip")
+    data = np.random.default_rng(14).uniform(1, 5, (24, 1, 8, 16)).astype(np.float32)
+    ended = fix(models.Ill(s.proto(y), {"x": data}))
+    assert ended.code == 0, ended.out
+    kinds = {g["kind"] for g in ended.record["guards"] if g["node"] == "weigh"}
+    assert "constant-subnormal" in kinds
+    (weigh,) = (k for k in ended.record["plan"]["keep"] if k["node"] == "weigh")
+    assert weigh["guard"] == "overflow"
+    assert weigh["reason"].startswith(
+        "It reads what may overflow: enlarge_out reaches 5e+05, beyond FP16's 65504"
+    )
+    assert "enlarge_out reaches 5e+05, beyond FP16's 65504" in words(ended)
+    assert "smallest normal number" not in words(ended)
+    assert "Scale it by a power of two, and the result before" not in words(ended)

@@ -17,7 +17,7 @@ from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence
 from halfwise.progress import Watcher
-from halfwise.records import Followed, Guard, NodeName, Plan, TensorName
+from halfwise.records import READS_BEYOND, Followed, Guard, NodeName, Plan, TensorName
 from halfwise.render.wording import count
 from halfwise.stages.plan.ranges import kept_above
 from halfwise.stages.plan.reasons import kept_nodes, plan_record
@@ -324,5 +324,5 @@ class Planner:
             settings.fmt,
             settings.headroom,
         )
-        reads = f"{limit:g}: it reads what {settings.fmt.name.upper()} may not hold"
+        reads = f"{limit:g}: {READS_BEYOND}"
         return dict.fromkeys(producers, f"{limit:g}") | dict.fromkeys(readers, reads)

@@ -56,6 +56,7 @@ from halfwise.records.judged import (
 )
 from halfwise.records.modernized import LeftAlone, Modernized, Rewriting
 from halfwise.records.observed import (
+    READS_BEYOND,
     Detail,
     Growth,
     Guard,
@@ -108,6 +109,7 @@ from halfwise.records.worth import LEAST_SAVED, NearPlan, Worth
 __all__ = [
     "FULL_RUNGS",
     "LEAST_SAVED",
+    "READS_BEYOND",
     "SCHEMA_VERSION",
     "SEVERITIES",
     "AdjustedConstant",

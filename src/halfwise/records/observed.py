@@ -101,6 +101,14 @@ class Observations(Record):
     constants: tuple[AdjustedConstant, ...] = ()
 
 
+_OF_A_TENSOR: frozenset[GuardKind] = frozenset(("overflow", "square", "headroom"))
+"""Guards on the range of a tensor: all nodes of one but its producer read the tensor."""
+
+
+READS_BEYOND = "it reads what may overflow"
+"""Why a node is kept that reads a tensor beyond the range, or close to its end."""
+
+
 class Guard(Record):
     """A suspicion with numbers: something in the low format that may go wrong. The output decides.
 
@@ -122,6 +130,18 @@ class Guard(Record):
     fix: str
     nodes: tuple[NodeName, ...]
     severity: float
+
+    def is_read_by(self, node: NodeName) -> bool:
+        """Return whether it is about the range of a tensor that `node` reads and did not make."""
+        about = self.kind in _OF_A_TENSOR and self.tensor is not None
+        return about and node != self.node and node in self.nodes
+
+    def told_of(self, node: NodeName) -> str:
+        """Return its message as the reason why `node` is kept."""
+        if node == self.node:
+            return self.message
+        why = READS_BEYOND if self.is_read_by(node) else f"needed by {self.node}"
+        return f"{why}: {self.message}"
 
 
 class Growth(Record):

@@ -79,8 +79,8 @@ def _why(group: Sequence[KeptNode], guards: Sequence[Guard]) -> str:
     found = _guard_of(group, guards)
     if found is None:
         return sentence(group[0].reason)
-    own = any(kept.node == found.node for kept in group)
-    return sentence(found.message if own else f"needed by {found.node}: {found.message}")
+    names = [kept.node for kept in group]
+    return sentence(found.told_of(found.node if found.node in names else names[0]))
 
 
 def _guard_of(group: Sequence[KeptNode], guards: Sequence[Guard]) -> Guard | None:

@@ -1,6 +1,7 @@
 """Put a plan on record: each kept node with its reason, in one sentence with numbers."""
 
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from math import floor
 
 import onnx_ir as ir
 
@@ -21,12 +22,13 @@ from halfwise.records import (
 from halfwise.stages.plan.rules import ISLAND
 
 # A sentence that begins with a tensor's name leaves the name as it is.
-_ENGLISH = ("the ", "a ", "needed ", "inside ", "operands ", "storing ", "suspected")
+_ENGLISH = ("the ", "a ", "needed ", "it ", "inside ", "operands ", "storing ", "suspected")
 
 LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
     ("overflow", "square", "sum", "mask", "underflow", "eps", "constant-range", "headroom")
 )
 """Suspicions that may make something infinite; subnormal weights, say, do not."""
+_LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul"))
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 """Guards on what was seen inside a plan that passes; the outputs say nothing of them."""
 
@@ -55,25 +57,23 @@ def kept_nodes(
         forced: Nodes that a user rule or the model itself keeps → the rule, or `ISLAND`.
         excess_without: Excess over what the search allows when the node alone is lowered.
         nonfinite_without: Nodes that give new NaN or infinities when lowered.
-        contributions: What a node or its group contributes to the error alone, over what the
-            search allows.
+        contributions: What a node or its group adds to the error alone, over what is allowed.
         near: Tensors that were emulated with a smaller range, for the headroom.
         headroom: Factor on observed ranges within which overflow counts.
         metric: Name of the task metric, where one decides.
-        hopeless: Where everything free in FP32 fails, the rules that lower the rest (none where it
-            is the types of inputs and outputs); None where it passes.
-        held: What keeps nodes although the outputs pass; it names the cause of those without
-            excess.
+        hopeless: Where everything free in FP32 fails, the rules that lower the rest (none if types
+            of inputs and outputs do); None where it passes.
+        held: What keeps nodes although the outputs pass; it explains those without excess.
     """
-    causes = _causes(guards, held, excess_without) | _causes_of_infinity(guards, nonfinite_without)
+    causes = _causes(guards, held, excess_without)
+    causes = _explained(network, causes, guards, kept, nonfinite_without)
     records = []
     for node in network.nodes():
         name = node_name(node)
         if name in kept:
             rule, excess = forced.get(name), excess_without.get(name)
             cause = causes.get(name) if rule is None else None
-            share = (contributions or {}).get(name)
-            effect = ""
+            share, effect = (contributions or {}).get(name), ""
             scaled = near and any(v and v.name in near for v in (*node.inputs, *node.outputs))
             low = f"low, at a headroom of {headroom:g}," if scaled else "low,"
             if name in nonfinite_without:
@@ -118,6 +118,47 @@ def _causes_of_infinity(
     return {n: g for n, g in _causes(tuple(leading), (), ()).items() if n in nonfinite}
 
 
+def _reads_beyond(guards: Sequence[Guard], kept: Container[NodeName]) -> dict[NodeName, Guard]:
+    """Return the gravest overflow of a kept node that each node reads: low, it reads infinities."""
+    found: dict[NodeName, Guard] = {}
+    for guard in guards:
+        if guard.severity >= 1 and guard.node in kept:
+            for name in guard.nodes:
+                if guard.is_read_by(name):
+                    found.setdefault(name, guard)
+    return found
+
+
+def _explained(
+    network: Network,
+    causes: Mapping[NodeName, Guard],
+    guards: Sequence[Guard],
+    kept: Container[NodeName],
+    nonfinite: Container[NodeName],
+) -> dict[NodeName, Guard]:
+    """Return the guard that explains each node: its cause, or what it reads if that is graver.
+
+    Small weights change a product by as much as itself at most. So they explain nothing beside an
+    overflow that the node reads, and no infinity where the operator is linear in them.
+    """
+    reads = _reads_beyond(guards, kept)
+    causes = {**causes, **_causes_of_infinity(guards, nonfinite)}
+    found = {**reads, **causes}
+    for node in network.nodes():
+        name = node_name(node)
+        cause, read = causes.get(name), reads.get(name)
+        if cause is None:
+            continue
+        small = cause.kind == "constant-subnormal"
+        if read is not None:
+            milder = floor(cause.severity) < floor(read.severity)
+            if small or (milder and name in nonfinite):
+                found[name] = read
+        elif small and name in nonfinite and node.op_type in _LINEAR:
+            del found[name]
+    return found
+
+
 def _kept_by(rule: str | None) -> KeptBy:
     return "search" if rule is None else "model" if rule == ISLAND else "rule"
 
@@ -139,7 +180,7 @@ def _reason(
             return "Not lowered before the search ended; nothing is known of it."
         beyond = " around it, and those inside its bodies are not observed" if bodies(node) else ""
         return f"Cause unknown: no single number stands out{beyond or ' here'}{effect}."
-    cause = guard.message if guard.node == node.name else f"needed by {guard.node}: {guard.message}"
+    cause = guard.told_of(node_name(node))
     fix = f" Usual fix: {guard.fix}" if guard.fix else ""
     if not effect and guard.kind not in _SEEN_INSIDE:
         cause = f"suspected, not tried alone: {cause}"

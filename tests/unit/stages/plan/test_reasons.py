@@ -3,7 +3,7 @@ import math
 from onnx import TensorProto, helper
 
 from halfwise.formats import FP16
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.model import network_from_proto, node_name
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
 from halfwise.stages.plan.reasons import kept_nodes, plan_record
@@ -202,3 +202,30 @@ def test_nodes_in_bodies_that_must_be_fp32_are_listed():
     plan = plan_record(network, roles_of(network), FP16, names(), 0, keep=(), minimal=True)
     assert [u.op for u in plan.unsupported] == ["SequenceConstruct", "SequenceAt"]
     assert plan.candidates == 2
+
+
+def test_small_weights_explain_nothing_beside_an_overflow_that_is_read():
+    large = guard(
+        "square", "overflow", tensor="t", nodes=names("square", "variance"), message="t is large"
+    )
+    small = guard("variance", "constant-subnormal", message="weights are small", severity=1.1)
+    without = {NodeName("variance"): 2.0}
+    found = recorded("square", "variance", guards=(large, small), without=without)
+    assert found["variance"].guard == "overflow"
+    assert found["variance"].reason.startswith("It reads what may overflow: t is large; low,")
+    alone = recorded("variance", guards=(large, small), without=without)
+    assert alone["variance"].guard == "constant-subnormal"
+
+
+def test_what_is_graver_explains_an_infinity_and_small_factors_none():
+    large = guard("square", "overflow", tensor="t", nodes=names("square", "variance"))
+    eps = guard("variance", "eps", severity=2.5)
+    without = {NodeName("variance"): math.inf}
+    more = {"without": without, "nonfinite_without": set(without)}
+    found = recorded("square", "variance", guards=(large, eps), **more)
+    assert found["variance"].guard == "overflow"
+    assert recorded("variance", guards=(eps,), **more)["variance"].guard == "eps"
+    name = next(node_name(n) for n in NORM.nodes() if n.op_type == "Mul")
+    more = {"without": {name: math.inf}, "nonfinite_without": {name}}
+    small = guard(name, "constant-subnormal", severity=1.1)
+    assert recorded(name, guards=(small,), **more)[name].reason.startswith("Cause unknown")
