@@ -51,6 +51,18 @@ def test_error_that_accumulates_is_said_to_with_what_was_low(fix):
     assert "it accumulates with depth (relative RMS:" in words(ended)
 
 
+def test_what_the_time_budget_left_is_one_row(fix):
+    ended = fix(models.deep(layers=20), "--rel-max", "5e-4", "--time-budget", "0")
+    assert len(ended.record["plan"]["keep"]) == 20
+    assert all(k["unknown"] for k in ended.record["plan"]["keep"])
+    assert words(ended).count("before the search ended") == 1
+    assert "Not lowered before the search ended: nothing is known of them." in words(ended)
+    assert ended.record["followed"] is None
+    assert ended.record["growth"] == []
+    assert "was not followed: the time budget was spent" in words(ended)
+    assert "Not shown to be minimal: the search's 0 s were spent." in words(ended)
+
+
 def test_everything_low_means_everything(fix):
     s = Sketch()
     x = s.input("x", [1, 4, 8])

@@ -1,6 +1,5 @@
 """Whether a plan that passes holds without rounding between nodes, and what decides otherwise."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -117,7 +116,7 @@ class Decisions:
 
         if not chain or not holds(chain):
             return frozenset()
-        return frozenset(_fewer(chain, holds, lambda: time.monotonic() > planner.deadline))
+        return frozenset(_fewer(chain, holds, planner.is_out_of_time))
 
     def _guards(self, found: Sequence[Flip], nodes: Assignment, excess: float) -> Iterator[Guard]:
         planner = self.planner

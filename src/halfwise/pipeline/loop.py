@@ -13,7 +13,7 @@ from halfwise.graph.roles import roles_of
 from halfwise.metrics import Outputs
 from halfwise.pipeline.evidence import Evidence, gather
 from halfwise.pipeline.holding import Holding
-from halfwise.pipeline.origin import follow
+from halfwise.pipeline.origin import errors_of, follow
 from halfwise.pipeline.planner import Planner
 from halfwise.progress import Watcher
 from halfwise.records import (
@@ -34,7 +34,7 @@ from halfwise.stages.judge import Judged, judge
 from halfwise.stages.opset import with_opset_for
 from halfwise.stages.plan.custom import custom_roles
 from halfwise.stages.plan.reasons import unsupported
-from halfwise.stages.plan.search import Found
+from halfwise.stages.plan.search import Found, OutOfTime
 from halfwise.stages.plan.starting import starting_plan
 from halfwise.stages.reference import inspected_reference
 
@@ -183,7 +183,7 @@ class _Fix:
         verdict: Verdict,
         baseline: Verdict,
     ) -> Fixed:
-        path, followed = self._growth(found)
+        path, followed = self._follow(found)
         trials = self.planner.trials
         remarks = [*self.notes, *self._remarks(found, baseline)]
         if note := self.planner.tolerance_note(found, followed):
@@ -275,23 +275,37 @@ class _Fix:
         self.references = [self.references[i] for i in rest]
         self.heldout = self.heldout.select(rest)
 
-    def _growth(self, found: Found) -> tuple[tuple[Growth, ...], Followed | None]:
+    def _follow(self, found: Found) -> tuple[tuple[Growth, ...], Followed | None]:
         """Follow the error where guards do not explain it, with what they explain kept."""
-        planner, network = self.planner, self.case.network
-        explained = found.kept & planner.explained
+        explained = found.kept & self.planner.explained
         if found.kept == explained or self.settings.keep_above is not None:
             return (), None
+        try:
+            return self._followed(explained)
+        except OutOfTime:
+            self.notes.append(
+                "Where the error comes from that no guard explains was not followed: the time "
+                "budget was spent."
+            )
+            return (), None
+
+    def _followed(self, explained: Assignment) -> tuple[tuple[Growth, ...], Followed]:
+        planner, network = self.planner, self.case.network
+        trials = planner.trials
         with self._stage("growth"):
+            errors = errors_of(trials, explained, planner.step)
             low, _ = planner.rewrite(explained)
             path = growth(
                 network,
                 emulate_typed(low.model, accumulate=self.settings.accumulate),
                 self.roles,
-                planner.trials.worst_sample(),
+                trials.samples[errors.index(max(errors))],
                 device=self.settings.device,
                 libraries=self.settings.libraries,
+                progress=planner.step,
             )
-            return path, follow(network, self.roles, planner.trials, explained, path)
+        with self._stage("origin"):
+            return path, follow(network, self.roles, trials, explained, errors, path, planner.step)
 
     def _remarks(self, found: Found, baseline: Verdict) -> list[str]:
         remarks = self.planner.remarks()

@@ -1,8 +1,9 @@
 """Try whether an error that no guard explains is born at one node: does FP32 there undo it?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
-from math import inf, isinf, isnan
+from math import inf, isinf
 
 import onnx_ir as ir
 
@@ -12,18 +13,47 @@ from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.walk import consumers, producers
 from halfwise.records import Followed, Growth, NodeName, Origin
 from halfwise.stages.growth import accumulates, born
+from halfwise.stages.plan.search import OutOfTime
 from halfwise.stages.trial import Trials
 
 MOST_TRIED = 8
-"""Nodes tried of those where the error is infinite, and of all others: one run of a sample each."""
+"""Nodes tried of those where the error is infinite, and of all others; one run of a sample refuses
+most of them."""
 MOST = 0.5
 """The origin of an error is a node without which no more than this part of it is left."""
 
 Nodes = frozenset[NodeName]
+Progress = Callable[[int, int], None]
+
+
+def errors_of(trials: Trials, kept: Nodes, progress: Progress) -> list[float]:
+    """Return the error of the outputs with `kept` in FP32 on each calibration sample.
+
+    Over what the search allows, inf with new NaN or infinities.
+
+    Args:
+        trials: On the switched emulation, headroom included.
+        kept: What is FP32.
+        progress: Called with samples done, and of how many, before each; what it raises ends the
+            work.
+    """
+    count = len(trials.samples)
+    found = trials.contributions(kept, range(count))
+    errors = []
+    for done in range(count):
+        progress(done, count)
+        errors.append(next(found))
+    return errors
 
 
 def follow(
-    network: Network, roles: Roles, trials: Trials, kept: Nodes, growth: Sequence[Growth]
+    network: Network,
+    roles: Roles,
+    trials: Trials,
+    kept: Nodes,
+    errors: Sequence[float],
+    growth: Sequence[Growth],
+    progress: Progress,
 ) -> Followed:
     """Return where most of the error is born with `kept` in FP32, if trials show a node.
 
@@ -32,27 +62,42 @@ def follow(
     is, or less, once the node is FP32 together with the compute nodes around it (an edge is FP32
     only between kept nodes). Of these no more are taken than that needs, and none where that is
     more than half of what is low: the node alone, with its readers, with theirs, with what it
-    reads. All on the worst sample.
+    reads.
+
+    That has to hold on all calibration samples, since in some models other roundings anywhere give
+    other errors everywhere: the largest error falls to `MOST`, that of each sample that fails too
+    unless it passes then, and no sample that passes fails then.
 
     Args:
         network: The model.
         roles: Roles of its nodes.
         trials: On the switched emulation, headroom included.
         kept: What is FP32 beside; the compute nodes that guards and rules explain.
-        growth: Relative errors in the model with `kept` in FP32, in graph order.
+        errors: What `errors_of` returns for `kept`.
+        growth: Relative errors in the model with `kept` in FP32, in graph order; on one sample.
+        progress: Called with nodes tried, and of how many, before each run of a sample. It may
+            raise `OutOfTime`: what was tried until then is returned.
     """
     nodes = {node_name(n): n for n in network.nodes()}
-    error = _number(trials.contribution(kept))
-    places = sorted(born(growth), key=lambda g: -g.error)
-    infinite = [g.node for g in places if isinf(g.error)][:MOST_TRIED]
-    tried = infinite + [g.node for g in places if 0 < g.error < inf][:MOST_TRIED]
+    error = max(errors)
+    worst_first = sorted(range(len(errors)), key=lambda i: -errors[i])
+    to_try = _places(growth) if error > 0 else []
+    tried: list[NodeName] = []
 
     @cache
     def left(group: Nodes) -> float:
-        return _number(trials.contribution(kept | group))
+        """Return the largest error; inf where a sample shows that the group undoes too little."""
+        largest, found = 0.0, trials.contributions(kept | group, worst_first)
+        for i in worst_first:
+            progress(len(tried), len(to_try))
+            own = next(found)
+            if own > min(MOST * error, max(MOST * errors[i], 1.0)):
+                return inf
+            largest = max(largest, own)
+        return largest
 
     def undoes(group: Nodes) -> bool:
-        return left(group) < inf and left(group) <= MOST * error
+        return left(group) < inf
 
     def undone(name: NodeName) -> Nodes | None:
         *smaller, whole = _around(nodes[name], nodes, roles)
@@ -62,19 +107,33 @@ def follow(
         return group if len(group - kept) <= few else None
 
     few = sum(r.role is Role.COMPUTE for n, r in roles.items() if n not in kept) / 2
-    origin = None
-    for name in tried if error > 0 else ():
-        if (group := undone(name)) is not None:
-            in_order = tuple(n for n in nodes if n in group)
-            origin = Origin(node=name, kept=in_order, error=left(group))
-            break
+    origin, out_of_time = None, False
+    with suppress(OutOfTime):
+        out_of_time = True
+        for name in to_try:
+            group = undone(name)
+            tried.append(name)
+            if group is not None:
+                in_order = tuple(n for n in nodes if n in group)
+                origin = Origin(node=name, kept=in_order, error=left(group))
+                break
+        out_of_time = False
     return Followed(
         kept=tuple(n for n in nodes if n in kept),
         error=error,
         tried=tuple(tried),
         origin=origin,
-        accumulates=origin is None and accumulates(growth),
+        accumulates=origin is None and not out_of_time and accumulates(growth),
+        samples=len(errors),
+        out_of_time=out_of_time,
     )
+
+
+def _places(growth: Sequence[Growth]) -> list[NodeName]:
+    """Return the nodes to try: where the error is infinite, then where it is largest."""
+    places = sorted(born(growth), key=lambda g: -g.error)
+    infinite = [g.node for g in places if isinf(g.error)][:MOST_TRIED]
+    return infinite + [g.node for g in places if 0 < g.error < inf][:MOST_TRIED]
 
 
 def _around(node: ir.Node, nodes: Mapping[NodeName, ir.Node], roles: Roles) -> list[Nodes]:
@@ -96,7 +155,3 @@ def _readers(
     """Return what reads the outputs of a group; for a node in a body, the one that has the body."""
     made = (v for n in group for v in n.outputs if is_float(v))
     return [nodes[roles.part(n).decider] for v in made for n, _ in consumers(v, roles)]
-
-
-def _number(error: float) -> float:
-    return inf if isnan(error) else error

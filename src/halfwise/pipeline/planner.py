@@ -22,7 +22,7 @@ from halfwise.render.wording import count
 from halfwise.stages.plan.ranges import kept_above
 from halfwise.stages.plan.reasons import kept_nodes, plan_record
 from halfwise.stages.plan.rules import apply_rules
-from halfwise.stages.plan.search import Found, Search
+from halfwise.stages.plan.search import Found, OutOfTime, Search
 from halfwise.stages.plan.starting import Start
 from halfwise.stages.plan.tolerance import NOTABLE, tolerance_note
 from halfwise.stages.rewrite import rewrite
@@ -33,6 +33,8 @@ Assignment = frozenset[NodeName]
 
 class Planner:
     """Finds plans for one case; takes further samples as they join the calibration."""
+
+    clock = staticmethod(time.monotonic)
 
     def __init__(self, case: Case, settings: Settings, roles: Roles, watcher: Watcher) -> None:
         """Apply the rules; `begin` makes the emulation."""
@@ -88,8 +90,22 @@ class Planner:
         started = time.monotonic()
         self.trials.survey(self.islands)
         run_seconds = (time.monotonic() - started) / len(self.trials.samples)
-        self.deadline = time.monotonic() + self.settings.time_budget
+        self.deadline = self.clock() + self.settings.time_budget
         self._announce(run_seconds)
+
+    def is_out_of_time(self) -> bool:
+        """Return whether the time budget, which began with the search, is spent."""
+        return self.clock() > self.deadline
+
+    def step(self, done: int, total: int) -> None:
+        """Tell the watcher how far work is that the time budget bounds.
+
+        Raises:
+            OutOfTime: The time budget is spent.
+        """
+        if self.is_out_of_time():
+            raise OutOfTime
+        self.watcher.step(done, total)
 
     def start_from(self, start: Start) -> None:
         """Start the search from a plan, and tell whether it passes; call it after `begin`."""
@@ -129,6 +145,7 @@ class Planner:
             contribution=self.trials.contribution,
             harmless=None if self.case.metric else 0.5,
             deadline=self.deadline,
+            clock=self.clock,
             start=self.start.kept,
             safe=not self.forced.lowered and not self.low_io,
             progress=self.watcher.note,
@@ -139,9 +156,11 @@ class Planner:
         return self._with_held(found) if certify and not found.exhausted else found
 
     def _with_held(self, found: Found) -> Found:
-        """Add what the outputs say of the held nodes, each lowered alone."""
+        """Add what the outputs say of the held nodes, each lowered alone, while there is time."""
         without, nonfinite = dict(found.excess_without), set(found.nonfinite_without)
         for node in found.kept & self.held_nodes - frozenset(self.forced.kept):
+            if self.is_out_of_time():
+                break
             trial = self.trials.evaluate(found.kept - {node}, confirm=True)
             if not trial.passed:
                 without[node] = trial.excess
@@ -233,14 +252,16 @@ class Planner:
     def tolerance_note(self, found: Found, followed: Followed | None) -> str | None:
         """Return which tolerance the explained nodes alone would meet, where most are not.
 
-        None where few nodes lack an explanation, and where most of the error is born at one node:
-        that is a fault, although no guard knows it.
+        None where few nodes lack an explanation, where most of the error is born at one node (that
+        is a fault, although no guard knows it), and where there was no time to find that out.
         """
         named = self.explained
         few = len(found.kept - named) <= NOTABLE * sum(
             role.role is Role.COMPUTE for role in self.roles.values()
         )
-        if few or followed is None or followed.origin or self.case.metric is not None:
+        if few or followed is None or followed.origin or followed.out_of_time:
+            return None
+        if self.case.metric is not None:
             return None
         explained = found.kept & named
         errors = self.trials.errors(explained)

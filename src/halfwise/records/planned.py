@@ -28,6 +28,8 @@ class KeptNode(Record):
             format: 1 is the tolerance itself, and a lower bound, since the first failing sample
             ends the trial. With a metric, 1 plus what it falls beyond its allowance. None where
             it was not measured.
+        unknown: Whether nothing is known of it: no guard, no rule, and not lowered before the
+            search ended. False in records before this field.
     """
 
     node: NodeName
@@ -37,6 +39,7 @@ class KeptNode(Record):
     kept_by: KeptBy = "search"
     guard: GuardKind | None = None
     error_without: float | None = None
+    unknown: bool = False
 
 
 class Origin(Record):
@@ -45,8 +48,8 @@ class Origin(Record):
     Attributes:
         node: The node at which the error appears.
         kept: What was FP32 in that trial: the node, and what it needed of its neighbours.
-        error: Error of the outputs with `kept` in FP32 too, over what the search allows, on the
-            sample on which the error was followed.
+        error: Error of the outputs with `kept` in FP32 too, over what the search allows: the
+            largest on any of the samples that `Followed.samples` counts.
     """
 
     node: NodeName
@@ -60,10 +63,13 @@ class Followed(Record):
     Attributes:
         kept: What was FP32 while it was followed: the kept nodes that guards or rules explain.
         error: Error of the outputs then, over what the search allows (with a metric: over what the
-            default tolerance allows), on one sample; inf with new NaN or infinities.
+            default tolerance allows), on the worst of the samples; inf with new NaN or infinities.
         tried: Nodes that were tried as the origin, those first where the relative error is largest.
-        origin: The first of them that halves `error` when it is FP32; None where none does.
+        origin: The first of them that halves the error when it is FP32, on all samples (see
+            `halfwise.pipeline.origin`); None where none does.
         accumulates: Whether no node makes most of what reaches the outputs by relative errors.
+        samples: On how many samples the errors are the largest; 1 in records before this field.
+        out_of_time: Whether the time budget ended the trials.
     """
 
     kept: tuple[NodeName, ...]
@@ -71,6 +77,8 @@ class Followed(Record):
     tried: tuple[NodeName, ...]
     origin: Origin | None
     accumulates: bool
+    samples: int = 1
+    out_of_time: bool = False
 
 
 class AdjustedConstant(Record):

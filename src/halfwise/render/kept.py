@@ -15,13 +15,20 @@ INSIDE: Mapping[GuardKind | None, str] = {
 
 
 def kept_table(run: Run) -> Table | None:
-    """Return a row for all kept nodes of one reason, or for like ones where they are many."""
+    """Return a row for all kept nodes of one reason, or for like ones where they are many.
+
+    Those of which nothing is known share a row.
+    """
     if run.plan is None or not run.plan.keep:
         return None
     keep = run.plan.keep
-    grouped = len(keep) > MOST_ROWS
+    known = [kept for kept in keep if not kept.unknown]
+    unknown = len(keep) - len(known)
+    if unknown == 1:
+        known, unknown = list(keep), 0
+    grouped = len(known) > MOST_ROWS
     groups: dict[object, list[KeptNode]] = {}
-    for kept in keep:
+    for kept in known:
         key = _likeness(kept) if grouped else _same(kept, run.guards)
         groups.setdefault(key, []).append(kept)
     shown = sorted(groups.values(), key=lambda group: grouped and group[0].guard is None)
@@ -29,6 +36,10 @@ def kept_table(run: Run) -> Table | None:
     left_out = sum(len(group) for group in shown[MOST_ROWS:])
     if left_out:
         rows.append((f"and {left_out} more", "see run.json", ""))
+    if unknown:
+        which = f"{unknown} {'more ' if known else ''}nodes"
+        why = "Not lowered before the search ended: nothing is known of them."
+        rows.append((which, why, "–"))
     title = f"Kept in FP32: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
     if run.search is not None and run.search.tolerance_factor != 1:
         title += f"; the limit is {run.search.tolerance_factor:g} of what is allowed"
@@ -115,9 +126,10 @@ def followed_lines(run: Run) -> Iterator[str]:
     start = everything_low(run.plan.low, own, len(run.plan.unsupported), len(found.kept) - own)
     lacking = sum(k.guard is None and k.kept_by == "search" for k in keep)
     allowed = "the default tolerance" if run.criterion.metric else "what the search allows"
+    on = "one sample" if found.samples == 1 else f"the worst of {found.samples} samples"
     yield (
         f"No guard explains {lacking} of {count(len(keep), 'kept node')}. With {start}, the error "
-        f"is {number(found.error)} × {allowed} on the worst sample: {_origin(found, run)}."
+        f"is {number(found.error)} × {allowed} on {on}: {_origin(found, run)}."
     )
 
 
@@ -125,16 +137,19 @@ def _origin(found: Followed, run: Run) -> str:
     if (origin := found.origin) is not None:
         rest = [name for name in origin.kept if name != origin.node]
         beside = f" with {listed(rest)}" if rest else ""
+        most = " at most, on any of them" if found.samples > 1 else ""
         return (
             f"most of it is born at {shorten(origin.node)}, since FP32 there{beside} leaves "
-            f"{number(origin.error)} ×"
+            f"{number(origin.error)} ×{most}"
         )
     if found.accumulates:
         places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))
         path = (f"{number(run.growth[i].error)} at {shorten(run.growth[i].node)}" for i in places)
         return f"it accumulates with depth (relative RMS: {', '.join(path)})"
     tried = count(len(found.tried), "node")
+    ended = " before the time budget was spent" if found.out_of_time else ""
+    undone = " on all samples that fail, and lets the others pass" if found.samples > 1 else ""
     return (
-        f"where it is born is unknown; {tried} tried in FP32, each with what it reads and what "
-        "reads it, and none halves the error"
+        f"where it is born is unknown; {tried} tried in FP32{ended}, each with what it reads and "
+        f"what reads it, and none halves the error{undone}"
     )

@@ -1,6 +1,6 @@
 """Follow the error through a mixed model: where it seems to be born, where it is inherited."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf, isfinite
 from pathlib import Path
 
@@ -32,6 +32,7 @@ def growth(
     *,
     device: str = "cpu",
     libraries: Sequence[Path] = (),
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> tuple[Growth, ...]:
     """Return the relative RMS error after each compute node on one sample, in graph order.
 
@@ -44,6 +45,8 @@ def growth(
         sample: One sample.
         device: Where to run.
         libraries: Custom operator libraries.
+        progress: Called with how many tensors are done, and of how many, before each session; what
+            it raises ends the work.
     """
     names = [
         tensor_name(v)
@@ -59,6 +62,7 @@ def growth(
     )
     errors: dict[TensorName, float] = {}
     for start in range(0, len(names), TENSORS_AT_ONCE):
+        progress(start, len(names))
         chunk = names[start : start + TENSORS_AT_ONCE]
         expected, actual = next(reference.get(chunk)), next(candidate.get(chunk))
         errors |= {n: relative_rms(expected[n], actual[n]) if n in actual else inf for n in chunk}

@@ -1,6 +1,6 @@
 """Try an assignment: emulate it on samples, worst first, and stop at the first that fails."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isnan, nan
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from halfwise.backends.emulation.switched import SWITCH_INPUT, Switched
 from halfwise.backends.ort import Session
-from halfwise.case import Sample, Samples
+from halfwise.case import Samples
 from halfwise.errors import CaseError, RunFailed
 from halfwise.metrics import Computed, Excess, Metric, OutputMeasure, Outputs, metric_loss, totals
 from halfwise.records import Criterion, NodeName, OutputError
@@ -102,20 +102,23 @@ class Trials:
             _excesses={},
         )
 
-    def worst_sample(self) -> Sample:
-        """Return the sample that trials look at first."""
-        return self.samples[self._order[0]]
-
     def contribution(self, kept: Assignment) -> float:
         """Return the error of `kept` on the worst sample over what is allowed.
 
         Where a metric decides, it is relative to the default tolerance.
         """
-        criterion = Criterion() if self.metric else self.criterion
-        worst = self._order[0]
+        return next(self.contributions(kept, self._order))
+
+    def contributions(self, kept: Assignment, indices: Iterable[int]) -> Iterator[float]:
+        """Yield the error of `kept` on each of some samples, one by one, as `contribution` does.
+
+        It is ≥ 0, inf with new NaN or infinities and where the run fails.
+        """
         self.evaluations += 1
-        excess = Excess(criterion, self._totals)
-        return excess.update(self.references[worst], self._run(kept, worst)) / self.factor
+        criterion = Criterion() if self.metric else self.criterion
+        for i in indices:
+            own = Excess(criterion, self._totals).update(self.references[i], self._run(kept, i))
+            yield inf if isnan(own) else own / self.factor
 
     def excess(self, kept: Assignment) -> float:
         """Return the error of `kept` over what a trial may use, on all samples."""

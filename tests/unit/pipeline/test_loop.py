@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,9 +11,9 @@ from halfwise.api.options import understand
 from halfwise.errors import CaseError
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
-from halfwise.pipeline import Fixed, fix, planner
+from halfwise.pipeline import Fixed, fix
+from halfwise.pipeline.planner import Planner
 from halfwise.progress import Silent
-from halfwise.stages.plan.search import Search
 from tests import models
 
 
@@ -160,12 +159,16 @@ def test_no_time_leaves_the_best_passing_plan():
 
 
 class Clock(Listener):
-    """Stands still until a note has some words; then the time budget is over."""
+    """Stands still until a stage of that name, or a note with some words; then time is over."""
 
     def __init__(self, monkeypatch, words: str) -> None:
         super().__init__()
         self._words, self._time = words, -math.inf
-        monkeypatch.setattr(planner, "Search", partial(Search, clock=lambda: self._time))
+        monkeypatch.setattr(Planner, "clock", lambda _: self._time)
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        del total
+        self._time = math.inf if name == self._words else self._time
 
     def note(self, line: str) -> None:
         super().note(line)
@@ -251,6 +254,53 @@ def test_the_error_is_followed_where_guards_do_not_explain():
     assert fixed.followed is not None
     assert fixed.followed.kept == ()
     assert fixed.followed.accumulates
+
+
+def test_without_time_the_error_is_not_followed(monkeypatch):
+    fixed = found(models.deep(), Clock(monkeypatch, "growth"), rel_max=5e-4)
+    assert not fixed.search.exhausted
+    assert (fixed.growth, fixed.followed) == ((), None)
+    assert any("was not followed: the time budget was spent" in n for n in fixed.plan.notes)
+    assert not any("No single fault" in n for n in fixed.plan.notes)
+
+
+def test_without_time_no_origin_is_sought(monkeypatch):
+    fixed = found(models.deep(), Clock(monkeypatch, "origin"), rel_max=5e-4)
+    assert len(fixed.growth) == 10
+    assert fixed.followed is not None
+    assert fixed.followed.out_of_time
+    assert (fixed.followed.tried, fixed.followed.origin) == ((), None)
+    assert not any("No single fault" in n for n in fixed.plan.notes)
+
+
+def test_an_unfinished_certificate_is_not_called_minimal(monkeypatch):
+    fixed = found(models.layer_norm(), Clock(monkeypatch, "certify"))
+    assert fixed.search.exhausted
+    assert not fixed.plan.minimal
+    assert fixed.verdict.passed
+
+
+class Steps(Silent):
+    """Remembers the stages that told steps."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        del total
+        self._stage = name
+
+    def step(self, done: int, total: int | None = None) -> None:
+        assert total is not None
+        assert done <= total
+        self.told.append(self._stage)
+
+
+def test_following_the_error_tells_how_far_it_is():
+    watcher = Steps()
+    fixed = found(models.deep(), watcher, rel_max=5e-4)
+    assert {"growth", "origin"} <= set(watcher.told)
+    assert {"growth", "origin"} <= fixed.stage_seconds.keys()
 
 
 def test_the_tolerance_that_rounding_needs_is_told_and_is_enough():

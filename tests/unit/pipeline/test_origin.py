@@ -1,5 +1,7 @@
 """Origins that were planted: the one that is named is it, or none is."""
 
+from typing import cast
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,14 +12,20 @@ from halfwise.backends.ort import Session
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.movement import carried
-from halfwise.pipeline.origin import MOST, follow
-from halfwise.records import Followed
+from halfwise.pipeline.origin import MOST, errors_of, follow
+from halfwise.records import Followed, Growth, NodeName
 from halfwise.stages.growth import growth
+from halfwise.stages.plan.search import OutOfTime
+from halfwise.stages.trial import Trials
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.stages.casing import Prepared, names, prepare
 
 PLANT = names("shift", "back")
+
+
+def silent(_done: int, _of: int) -> None:
+    """Tell nothing."""
 
 
 def rotation(generator):
@@ -68,10 +76,14 @@ def low_model(prepared: Prepared, kept):
 def followed(prepared: Prepared, *fp32: str) -> Followed:
     kept = names(*fp32)
     trials = prepared.trials()
+    errors = errors_of(trials, kept, silent)
     path = growth(
-        prepared.network, low_model(prepared, kept), prepared.roles, trials.worst_sample()
+        prepared.network,
+        low_model(prepared, kept),
+        prepared.roles,
+        prepared.samples[errors.index(max(errors))],
     )
-    return follow(prepared.network, prepared.roles, trials, kept, path)
+    return follow(prepared.network, prepared.roles, trials, kept, errors, path, silent)
 
 
 def error(prepared: Prepared, kept) -> float:
@@ -157,3 +169,101 @@ def test_nothing_wrong_has_no_origin():
     found = followed(prepare(ill), "rotate_0", "rotate_1", "rotate_2")
     assert (found.error, found.origin, found.accumulates) == (0, None, False)
     assert found.kept == ("rotate_0", "rotate_1", "rotate_2")
+
+
+def gated(*gates: tuple[float, float]) -> models.Ill:
+    """A sample for each pair of gates: they let in what is added and taken away at two places."""
+    generator, s = np.random.default_rng(11), Sketch()
+    value, gate = s.input("x", [1, 8, 16]), s.input("gate", [1, 2, 1])
+    for i, size in enumerate((3000.0, 3900.0)):
+        own = s.op("Slice", gate, [i], [i + 1], [1], name=f"own_{i}")
+        large = s.op("Mul", own, size, name=f"large_{i}")
+        value = s.op("MatMul", value, rotation(generator), name=f"rotate_{i}")
+        value = s.op("Add", value, large, name=f"add_{i}")
+        value = s.op("Sub", value, large, name=f"sub_{i}")
+    y = s.op("MatMul", value, rotation(generator), name="end")
+    x = models.signals(1, 8, 16, seed=12, count=len(gates))
+    return models.Ill(s.proto(y), {"x": x, "gate": f32(gates).reshape(-1, 1, 2, 1)})
+
+
+def test_an_origin_on_the_worst_sample_alone_is_none():
+    """Each sample has its own place; what undoes one error leaves the other as it is."""
+    for gates in (((1, 0), (0, 1)), ((0, 1), (1, 0))):
+        alone = followed(prepare(gated(gates[0])))
+        assert alone.origin is not None
+        found = followed(prepare(gated(*gates)))
+        assert found.tried
+        assert found.origin is None
+        assert found.samples == 2
+
+
+def test_an_origin_on_all_samples_is_named_with_the_largest_errors():
+    prepared = prepare(gated((1, 0), (0.5, 0), (0, 0), (1, 0)))
+    found = followed(prepared)
+    assert found.samples == 4
+    assert found.origin is not None
+    assert found.origin.node in names("add_0", "sub_0")
+    trials = prepared.trials()
+    assert found.error == max(errors_of(trials, names(), silent)) > 1
+    left = errors_of(trials, frozenset(found.origin.kept), silent)
+    assert found.origin.error == max(left) <= MOST * found.error
+
+
+class Drawn:
+    """Trials of a model in which other roundings anywhere give other errors everywhere."""
+
+    def __init__(self, seed: int, samples: int, scale: float) -> None:
+        self.seed, self.samples, self.scale = seed, range(samples), scale
+
+    def contributions(self, kept, indices):
+        drawn = np.random.default_rng([self.seed, *(ord(c) for c in "".join(sorted(kept)))])
+        errors = self.scale * drawn.lognormal(size=len(self.samples))
+        return (float(errors[i]) for i in indices)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**16), st.integers(1, 4), st.floats(0.1, 10))
+def test_whatever_is_named_undoes_the_error_on_all_samples(seed, samples, scale):
+    prepared = prepare(models.deep(layers=8))
+    trials = cast("Trials", Drawn(seed, samples, scale))
+    before = errors_of(trials, names(), silent)
+    path = [
+        Growth(node=NodeName(f"rotate_{i}"), depth=i + 1, error=1.0 + i, inherited=0.0)
+        for i in range(8)
+    ]
+    found = follow(prepared.network, prepared.roles, trials, names(), before, path, silent)
+    assert found.error == max(before)
+    if found.origin is None:
+        assert len(found.tried) == 8
+        return
+    after = errors_of(trials, frozenset(found.origin.kept), silent)
+    assert found.origin.error == max(after) <= MOST * max(before)
+    for was, remains in zip(before, after, strict=True):
+        assert remains <= max(MOST * was, 1)
+
+
+@pytest.mark.parametrize("runs", [0, 1, 3])
+def test_without_time_what_was_tried_is_told(runs):
+    left = iter(range(runs))
+
+    def progress(_done: int, _of: int) -> None:
+        if next(left, None) is None:
+            raise OutOfTime
+
+    prepared = prepare(gated((1, 0), (0, 1)))
+    places = [f"{kind}_{i}" for kind in ("add", "sub", "rotate") for i in range(2)]
+    path = [Growth(node=NodeName(n), depth=1, error=1, inherited=0) for n in places]
+    trials = prepared.trials()
+    errors = errors_of(trials, names(), silent)
+
+    def under(progress) -> Followed:
+        return follow(prepared.network, prepared.roles, trials, names(), errors, path, progress)
+
+    whole, found = under(silent), under(progress)
+    assert whole.tried == tuple(places)
+    assert not whole.out_of_time
+    assert found.out_of_time
+    assert found.tried == whole.tried[: len(found.tried)]
+    assert len(found.tried) <= runs
+    assert found.origin is None
+    assert not found.accumulates

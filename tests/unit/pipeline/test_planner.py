@@ -124,3 +124,20 @@ def test_trials_with_fusion_have_no_headroom_and_the_same_samples():
     assert fused.excess(names()) < 1 < made.trials.excess(names())
     assert fused.samples is made.trials.samples
     assert fused.evaluations == 1
+
+
+def test_held_nodes_are_tried_alone_only_while_there_is_time():
+    """A metric that anything meets: what is infinite inside alone is kept."""
+    made = planner(models.layer_norm(), metric="psnr", metric_drop=1000)
+    made.hold(made.evidence.guards)
+    found = made.find(frozenset())
+    assert not found.exhausted
+    assert found.kept
+    tried, made.clock = made.trials.runs, lambda: 1.0
+    made.trials._known.clear()
+    made.deadline = 0.0
+    assert made._with_held(found) == found
+    assert made.trials.runs == tried
+    made.deadline = 2.0
+    made._with_held(found)
+    assert made.trials.runs > tried

@@ -1,7 +1,7 @@
 import pytest
 
-from halfwise.records import Criterion
-from halfwise.render.kept import kept_table
+from halfwise.records import Criterion, Followed
+from halfwise.render.kept import followed_lines, kept_table
 from halfwise.render.parts import MOST_ROWS
 from tests.unit.render.runs import guard, kept, plan, run, verification
 
@@ -84,6 +84,75 @@ def test_more_groups_than_rows_are_counted():
     assert table is not None
     assert len(table.rows) == MOST_ROWS + 1
     assert table.rows[-1][0] == "and 18 more"
+
+
+def unknown(count: int, *ops: str):
+    reason = "Not lowered before the search ended; nothing is known of it."
+    return tuple(
+        kept(
+            f"/u{i}",
+            ops[i % len(ops)],
+            guard=None,
+            error_without=None,
+            reason=reason,
+            unknown=True,
+        )
+        for i in range(count)
+    )
+
+
+@pytest.mark.parametrize(("known", "more"), [(0, ""), (3, "more "), (30, "more ")])
+def test_nodes_of_which_nothing_is_known_share_a_row(known, more):
+    keep = tuple(kept(f"/n{i}", f"Op{'x' * i}") for i in range(known))
+    table = kept_table(run(plan=plan((*unknown(43, *"abcdefghijklmnop"), *keep))))
+    assert table is not None
+    assert len(table.rows) == min(known, MOST_ROWS) + (known > MOST_ROWS) + 1
+    assert table.rows[-1] == (
+        f"43 {more}nodes",
+        "Not lowered before the search ended: nothing is known of them.",
+        "–",
+    )
+
+
+def test_a_single_node_of_which_nothing_is_known_is_named():
+    table = kept_table(run(plan=plan(unknown(1, "Add"))))
+    assert table is not None
+    assert table.rows[0][0] == "/u0 (Add)"
+
+
+def followed(**changed) -> str:
+    values = {
+        "kept": (),
+        "error": 10.5,
+        "tried": ("/a", "/b"),
+        "origin": None,
+        "accumulates": False,
+        "samples": 6,
+    }
+    found = Followed.model_validate(values | changed)
+    (line,) = followed_lines(run(followed=found))
+    return line
+
+
+ORIGIN = {"node": "/a", "kept": ("/a",), "error": 4.28}
+
+
+def test_over_how_many_samples_an_origin_was_seen_is_told():
+    line = followed(origin=ORIGIN)
+    assert "error is 10.5 × what the search allows on the worst of 6 samples: most of it" in line
+    assert line.endswith("born at /a, since FP32 there leaves 4.28 × at most, on any of them.")
+    line = followed(origin=ORIGIN, samples=1)
+    assert "what the search allows on one sample: most of it" in line
+    assert line.endswith("FP32 there leaves 4.28 ×.")
+
+
+def test_an_unknown_origin_says_what_was_tried():
+    assert followed().endswith(
+        "unknown; 2 nodes tried in FP32, each with what it reads and what reads it, and none "
+        "halves the error on all samples that fail, and lets the others pass."
+    )
+    assert followed(samples=1).endswith("and none halves the error.")
+    assert "tried in FP32 before the time budget was spent, each" in followed(out_of_time=True)
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ def kept_nodes(
                     kept_by=_kept_by(rule),
                     guard=cause.kind if cause is not None else None,
                     error_without=excess,
+                    unknown=not effect and rule is None and cause is None,
                 )
             )
     return tuple(records)

@@ -229,3 +229,16 @@ def test_what_is_graver_explains_an_infinity_and_small_factors_none():
     more = {"without": {name: math.inf}, "nonfinite_without": {name}}
     small = guard(name, "constant-subnormal", severity=1.1)
     assert recorded(name, guards=(small,), **more)[name].reason.startswith("Cause unknown")
+
+
+def test_nothing_is_known_of_what_was_not_lowered_and_no_guard_names():
+    guards = (guard("square", "square", message="s is too large"),)
+    found = recorded(
+        *("mean", "square", "variance", "eps", "root"),
+        guards=guards,
+        forced={NodeName("root"): "--keep root"},
+        without={NodeName("variance"): 3.0},
+        contributions={NodeName("eps"): 0.5},
+    )
+    assert {n for n, k in found.items() if k.unknown} == {"mean"}
+    assert found["mean"].reason == "Not lowered before the search ended; nothing is known of it."
