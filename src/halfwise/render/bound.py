@@ -1,7 +1,7 @@
 """Words on what the judged samples can show of all inputs."""
 
 from halfwise.metrics import is_default
-from halfwise.records import Criterion, FailureBound, Run
+from halfwise.records import Criterion, FailureBound, Run, Verdict
 from halfwise.render.parts import Lines
 from halfwise.render.wording import count, sentence
 
@@ -24,9 +24,12 @@ def bound_part(run: Run) -> Lines | None:
     return Lines("What the samples can show", (sentence(line),))
 
 
-def weak_bound(bound: FailureBound | None) -> str:
-    """Return what a result's title adds where few samples bound little; else nothing."""
-    if bound is None or bound.upper <= WEAK:
+def doubt(verdict: Verdict) -> str:
+    """Return what a result's title adds: that inputs are no real ones, or few and bound little."""
+    bound = verdict.failure_bound
+    if not verdict.on_real_data:
+        return ": the inputs are noise or made up"
+    if not verdict.passed or bound is None or bound.upper <= WEAK:
         return ""
     return f", at most {_share(bound.upper)} of inputs fail ({100 * bound.confidence:g} %)"
 

@@ -16,7 +16,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.render.allowed import allowed
-from halfwise.render.bound import bound_part, weak_bound
+from halfwise.render.bound import bound_part, doubt
 from halfwise.render.engines import engine_parts
 from halfwise.render.inside import file_lines, inside, non_finite
 from halfwise.render.kept import followed_lines, kept_table
@@ -88,10 +88,7 @@ def _title(run: Run) -> str:
     else:
         where = f"on {count(len(verdict.samples), 'sample')} that the search had seen"
     whose = "" if verdict.runner is None else f" outputs of {shorten(verdict.runner)}"
-    end = "" if verdict.on_real_data else ": the inputs are noise or made up"
-    if verdict.passed:
-        end = weak_bound(verdict.failure_bound)
-    return f"{'PASSED' if verdict.passed else 'FAILED'} ({verdict.level}{whose}) {where}{end}"
+    return f"{'PASSED' if verdict.passed else 'FAILED'} ({verdict.level}{whose}) {where}{doubt(verdict)}"
 
 
 def _caution(plan: Plan | None) -> str:
