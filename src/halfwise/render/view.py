@@ -88,7 +88,8 @@ def _title(run: Run) -> str:
     else:
         where = f"on {count(len(verdict.samples), 'sample')} that the search had seen"
     whose = "" if verdict.runner is None else f" outputs of {shorten(verdict.runner)}"
-    return f"{'PASSED' if verdict.passed else 'FAILED'} ({verdict.level}{whose}) {where}{doubt(verdict)}"
+    result = "PASSED" if verdict.passed else "FAILED"
+    return f"{result} ({verdict.level}{whose}) {where}{doubt(verdict)}"
 
 
 def _caution(plan: Plan | None) -> str:
