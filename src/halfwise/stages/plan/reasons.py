@@ -61,8 +61,7 @@ def kept_nodes(
         near: Tensors that were emulated with a smaller range, for the headroom.
         headroom: Factor on observed ranges within which overflow counts.
         metric: Name of the task metric, where one decides.
-        hopeless: Where everything free in FP32 fails, the rules that lower the rest (none if types
-            of inputs and outputs do); None where it passes.
+        hopeless: Rules that lower the rest, where all that is free in FP32 fails; else None.
         held: What keeps nodes although the outputs pass; it explains those without excess.
     """
     causes = _causes(guards, held, excess_without)
