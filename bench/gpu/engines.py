@@ -237,7 +237,7 @@ def results_by_kind(engines: Engines) -> dict[str, EngineResult]:
         else:
             kind = "mixed" if config.keep else "fp16"
         found.setdefault(kind, result)
-    if not engines.keep and "fp16" in found:
+    if not engines.keep and not engines.full and "fp16" in found:
         found["mixed"] = found["fp16"]
     return found
 

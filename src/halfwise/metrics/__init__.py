@@ -15,6 +15,7 @@ All of it is arithmetic on arrays: nothing here reads files or runs a model.
 from halfwise.metrics.direction import rises, usual
 from halfwise.metrics.drops import DefaultDrop, default_drop
 from halfwise.metrics.hints import criterion_hints, fitting_metric, verdict_hints
+from halfwise.metrics.labels import check_labels
 from halfwise.metrics.measures import (
     DEFAULT_REL_MAX,
     Computed,
@@ -27,7 +28,7 @@ from halfwise.metrics.measures import (
     totals,
 )
 from halfwise.metrics.relative import finite_relative_rms, relative_error
-from halfwise.metrics.task import BUILT_IN, Metric, check_labels, metric_loss, resolve
+from halfwise.metrics.task import BUILT_IN, Metric, metric_loss, resolve
 
 __all__ = [
     "BUILT_IN",

@@ -344,6 +344,5 @@ def _remarks(run: Run) -> Lines | None:
 
 
 def _reasons(verdict: Verdict) -> Lines | None:
-    if not verdict.reasons:
-        return None
-    return Lines("Why it failed", tuple(map(sentence, verdict.reasons)))
+    lines = tuple(map(sentence, verdict.reasons))
+    return Lines("Why it failed", lines) if lines else None

@@ -120,15 +120,21 @@ def compare_arrays(
     _write(pair, framed, alignment, tone, right[0].shape[1:])
     ordered = [pair.a[i] for i in pair.order]
     residual = measure(ordered, b, pair.program.function(), _inside(pair, alignment))
-    guessed = [d for d in pair.found if d.kind == "resampling"]
-    if guessed and residual.largest <= EXPLAINED * max(tone.level):
-        pair.found = [d for d in pair.found if d not in guessed]
-        pair.program = Program()
+    if residual.largest <= EXPLAINED * max(tone.level) and _without_guesses(pair):
         _write(pair, framed, alignment, tone, right[0].shape[1:])
     framed_well = bool(framed.value_a) and alignment.exact and tone.explained
     if not framed_well:
         pair.found += _unexplained(pair, residual, tone)
     return _conclude(pair, (name, name_b or name), tone, fitted, residual)
+
+
+def _without_guesses(pair: Pair) -> bool:
+    """Drop differences of kernels, which are guessed, with the program; return whether any was."""
+    sure = [d for d in pair.found if d.kind != "resampling"]
+    guessed = len(sure) < len(pair.found)
+    if guessed:
+        pair.found, pair.program = sure, Program()
+    return guessed
 
 
 def _sizes(a: Array, b: Array) -> list[InputDifference]:

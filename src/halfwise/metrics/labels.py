@@ -1,0 +1,29 @@
+"""Labels that no built-in metric can be meant for, before anything runs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from halfwise.errors import CaseError
+from halfwise.metrics.task import BUILT_IN
+
+
+def check_labels(metric: str | None, labels: Sequence[Any]) -> None:
+    """Check that labels are numbers where the metric is built in; shapes show with the outputs.
+
+    Args:
+        metric: Its name; any other than a built-in one takes what it likes.
+        labels: One per sample.
+
+    Raises:
+        CaseError: a label is text or nothing.
+    """
+    if metric not in BUILT_IN:
+        return
+    for index, label in enumerate(labels):
+        for value in label.values() if isinstance(label, Mapping) else (label,):
+            if isinstance(value, str) or value is None:
+                raise CaseError(
+                    f"The metric {metric} takes numbers as labels, and label {index} is {value!r}.",
+                    "For top1, give the number of the class, counted from 0; for other metrics, "
+                    "arrays of the output's shape.",
+                )
