@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from dataclasses import dataclass, field
 from math import inf, isinf
 
 import onnx_ir as ir
@@ -79,54 +79,82 @@ def follow(
             raise `OutOfTime`: what was tried until then is returned.
     """
     nodes = {node_name(n): n for n in network.nodes()}
-    error = max(errors)
-    worst_first = sorted(range(len(errors)), key=lambda i: -errors[i])
-    to_try = _places(growth) if error > 0 else []
-    tried: list[NodeName] = []
-
-    @cache
-    def left(group: Nodes) -> float:
-        """Return the largest error; inf where a sample shows that the group undoes too little."""
-        largest, found = 0.0, trials.contributions(kept | group, worst_first)
-        for i in worst_first:
-            progress(len(tried), len(to_try))
-            own = next(found)
-            if own > min(MOST * error, max(MOST * errors[i], 1.0)):
-                return inf
-            largest = max(largest, own)
-        return largest
-
-    def undoes(group: Nodes) -> bool:
-        return left(group) < inf
-
-    def undone(name: NodeName) -> Nodes | None:
-        *smaller, whole = _around(nodes[name], nodes, roles)
-        if not undoes(whole):
-            return None
-        group = next(filter(undoes, sorted(smaller, key=len)), whole)
-        return group if len(group - kept) <= few else None
-
-    few = sum(r.role is Role.COMPUTE for n, r in roles.items() if n not in kept) / 2
+    to_try = _places(growth) if max(errors) > 0 else []
+    counterfactual = _Counterfactual(nodes, roles, trials, kept, errors, progress, len(to_try))
     origin, out_of_time = None, False
     with suppress(OutOfTime):
         out_of_time = True
         for name in to_try:
-            group = undone(name)
-            tried.append(name)
-            if group is not None:
-                in_order = tuple(n for n in nodes if n in group)
-                origin = Origin(node=name, kept=in_order, error=left(group))
+            origin = counterfactual.origin(name)
+            if origin is not None:
                 break
         out_of_time = False
     return Followed(
         kept=tuple(n for n in nodes if n in kept),
-        error=error,
-        tried=tuple(tried),
+        error=max(errors),
+        tried=tuple(counterfactual.tried),
         origin=origin,
         accumulates=origin is None and not out_of_time and accumulates(growth),
         samples=len(errors),
         out_of_time=out_of_time,
     )
+
+
+@dataclass
+class _Counterfactual:
+    """What is left of the error with further nodes in FP32; the attributes are those of `follow`.
+
+    Attributes:
+        most: How many nodes will be tried.
+        tried: Those that were.
+    """
+
+    nodes: Mapping[NodeName, ir.Node]
+    roles: Roles
+    trials: Trials
+    kept: Nodes
+    errors: Sequence[float]
+    progress: Progress
+    most: int
+    tried: list[NodeName] = field(default_factory=list)
+    _known: dict[Nodes, float] = field(default_factory=dict)
+
+    def origin(self, name: NodeName) -> Origin | None:
+        """Return the node as origin, with the fewest nodes around it that undo the error."""
+        group = self._undone(name)
+        self.tried.append(name)
+        if group is None:
+            return None
+        in_order = tuple(n for n in self.nodes if n in group)
+        return Origin(node=name, kept=in_order, error=self._left(group))
+
+    def _undone(self, name: NodeName) -> Nodes | None:
+        *smaller, whole = _around(self.nodes[name], self.nodes, self.roles)
+        if not self._undoes(whole):
+            return None
+        group = next(filter(self._undoes, sorted(smaller, key=len)), whole)
+        low = sum(r.role is Role.COMPUTE for n, r in self.roles.items() if n not in self.kept)
+        return group if len(group - self.kept) <= low / 2 else None
+
+    def _undoes(self, group: Nodes) -> bool:
+        return self._left(group) < inf
+
+    def _left(self, group: Nodes) -> float:
+        """Return the largest error; inf where a sample shows that the group undoes too little."""
+        if group not in self._known:
+            self._known[group] = self._largest(group)
+        return self._known[group]
+
+    def _largest(self, group: Nodes) -> float:
+        worst_first = sorted(range(len(self.errors)), key=lambda i: -self.errors[i])
+        largest, found = 0.0, self.trials.contributions(self.kept | group, worst_first)
+        for i in worst_first:
+            self.progress(len(self.tried), self.most)
+            own = next(found)
+            if own > min(MOST * max(self.errors), max(MOST * self.errors[i], 1.0)):
+                return inf
+            largest = max(largest, own)
+        return largest
 
 
 def _places(growth: Sequence[Growth]) -> list[NodeName]:

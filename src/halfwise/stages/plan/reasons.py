@@ -64,9 +64,8 @@ def kept_nodes(
         hopeless: Rules that lower the rest, where all that is free in FP32 fails; else None.
         held: What keeps nodes although the outputs pass; it explains those without excess.
     """
-    causes = _causes(guards, held, excess_without)
-    causes = _explained(network, causes, guards, kept, nonfinite_without)
-    records = []
+    own = _causes(guards, held, excess_without)
+    causes, records = _explained(network, own, guards, kept, nonfinite_without), []
     for node in network.nodes():
         name = node_name(node)
         if name in kept:
