@@ -28,7 +28,9 @@ def worth_of(
     engines: Engines | None = None,
     required: float | None = None,
 ) -> Worth | None:
-    """Return what the plan that keeps `kept` is worth; None where the shapes cannot be seen.
+    """Return what the plan that keeps `kept` is worth.
+
+    None where the shapes cannot be seen, and where the model only moves data, which costs nothing.
 
     Args:
         planner: The planner, after its search.
@@ -42,6 +44,8 @@ def worth_of(
     if model is None:
         return None
     low = model.cost(planner.all_low())
+    if low == 0:
+        return None
 
     def cost(kept: Assignment) -> float:
         return model.cost(planner.resolve(kept, low_io=planner.low_io)) / low
@@ -92,6 +96,8 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
         model.cost(some | carried(case.network, roles, some, low_io=low_io))
         for some in (none, kept)
     )
+    if least == 0:
+        return None
     return Worth(cost=own / least, fp32=model.cost(frozenset(roles)) / least)
 
 
