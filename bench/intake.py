@@ -58,7 +58,8 @@ def examine(path: Path) -> Outcome:
     except (*FAILURES, StopIteration) as error:
         return Outcome(path.name, None, message=str(error))
     code, message = fixed(path, samples)
-    return Outcome(path.name, code, message=message)
+    # Equal reasons count together, and results name no folder of this machine.
+    return Outcome(path.name, code, message=message.replace(str(path), "the model"))
 
 
 def _runnable(session: onnxruntime.InferenceSession) -> Iterator[list[dict[str, Array]]]:
