@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import (
     agreement,
+    attack,
     coverage,
     cuda,
     demo,
@@ -76,6 +77,7 @@ BENCHES: Mapping[str, Measure] = {
     "coverage": coverage.measure,
     "worth": worth.measure,
     "expected": expected.measure,
+    "attack": attack.measure,
     "cuda": cuda.measure,
     "peers": peers.measure,
 }

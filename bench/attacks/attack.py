@@ -1,0 +1,145 @@
+"""What an attack is, what came of it, and when halfwise has withstood it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from halfwise.errors import PASSED, VERDICT_FAILED, HalfwiseError
+
+INTERRUPTED = 130
+DOCUMENTED = frozenset(
+    {PASSED, VERDICT_FAILED, INTERRUPTED}
+    | {kind.exit_code for kind in HalfwiseError.__subclasses__()}
+)
+"""Exit codes that docs and `halfwise --help` know."""
+REFUSED = (2, 3)
+"""Exit codes of what cannot be used."""
+MESSAGE_BYTES = 2048
+"""Longest standard error."""
+SECONDS = 60.0
+MEMORY = 1 << 30
+_TRACEBACKS = ("Traceback (most recent call last)", "Fatal Python error", "Exception ignored in")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line and its surroundings.
+
+    Attributes:
+        arguments: What comes after `halfwise`; text as the operating system gives it
+            (`os.fsdecode`).
+        folder: The working directory; None is the attack's own folder.
+        environment: Variables that are set, or with None removed. HOME and TMPDIR are folders of
+            the attack's own.
+        before: Runs in the attacked process just before the command: limits, signals that come
+            later, closed streams, a folder that goes away.
+        fresh: Starts a new interpreter, which takes seconds, in place of a forked one that has
+            the library already: for what breaks the start of Python or an import.
+    """
+
+    arguments: Sequence[str]
+    folder: Path | None = None
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    before: Callable[[], None] | None = None
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One case.
+
+    Attributes:
+        name: Unlike the others of its family.
+        make: Writes its files into an empty folder and returns the command.
+        codes: The exit codes that may come.
+        broken: Whether "passed" would be a lie.
+        says: What standard output and error together must hold.
+        quick: Whether it is among those that `make test` runs.
+        seconds: Time limit.
+        memory: Limit of resident memory in bytes; the library alone takes 150 MB.
+        noise: Bytes on standard error that are not halfwise's: a user's function prints.
+    """
+
+    name: str
+    make: Callable[[Path], Command]
+    codes: tuple[int, ...]
+    broken: bool = False
+    says: tuple[str, ...] = ()
+    quick: bool = True
+    seconds: float = SECONDS
+    memory: int = MEMORY
+    noise: int = 0
+
+    def __post_init__(self) -> None:
+        unknown = set(self.codes) - DOCUMENTED
+        assert not unknown, f"{self.name}: exit codes {unknown} are not documented"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an attack.
+
+    Attributes:
+        code: Exit code; None where a signal ended it.
+        signal: The signal, also the one that the harness sends beyond a limit.
+        over: The limit that it went over: "time", "memory" or None.
+        seconds: Wall time.
+        memory: Peak of its resident memory in bytes, or of a process that it started.
+        out: Standard output, its beginning and end.
+        err: Standard error, likewise.
+        out_bytes: Size of all standard output.
+        err_bytes: Size of all standard error.
+        left: What it left behind: files in TMPDIR, and processes.
+        json: Whether `--json` was asked for; then `out_json` tells whether standard output is JSON.
+        out_json: See `json`.
+    """
+
+    code: int | None
+    signal: int | None
+    over: str | None
+    seconds: float
+    memory: int
+    out: str
+    err: str
+    out_bytes: int
+    err_bytes: int
+    left: tuple[str, ...] = ()
+    json: bool = False
+    out_json: bool = False
+
+
+def faults(attack: Attack, outcome: Outcome) -> list[str]:
+    """Return what halfwise did wrong; nothing where it withstood."""
+    wrong = []
+    if outcome.over:
+        wrong.append(f"over its limit of {outcome.over}")
+    elif outcome.signal is not None:
+        wrong.append(f"ended by signal {outcome.signal}")
+    said = outcome.err + outcome.out
+    wrong += [f"printed '{mark}'" for mark in _TRACEBACKS if mark in said]
+    code = outcome.code
+    if code == PASSED and attack.broken:
+        wrong.append("passed, and is broken")
+    elif code is not None and code not in attack.codes:
+        wrong.append(f"exit code {code}, expected {' or '.join(map(str, attack.codes))}")
+    if outcome.err_bytes > MESSAGE_BYTES + attack.noise:
+        wrong.append(f"{outcome.err_bytes} bytes on standard error")
+    if code in DOCUMENTED - {PASSED, VERDICT_FAILED} and not outcome.err.strip():
+        wrong.append("no word on standard error")
+    if outcome.json and code in (PASSED, VERDICT_FAILED) and not outcome.out_json:
+        wrong.append("standard output is no JSON")
+    wrong += [f"does not say '{text}'" for text in attack.says if text not in said]
+    wrong += [f"left {name}" for name in outcome.left]
+    return wrong
+
+
+def is_json(text: str) -> bool:
+    """Return whether a text is one JSON document."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
