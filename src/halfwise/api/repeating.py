@@ -40,8 +40,14 @@ from halfwise.store import MODEL_FILE, read_run
 
 
 class RepeatOptions(TypedDict, total=False):
-    """Options of `verify_run`, with the meanings that they have in `Options`."""
+    """Options of `verify_run`, with the meanings that they have in `Options`.
 
+    Attributes:
+        metric: That of the run, named again where it is a function: what only a run folder names is
+            not run.
+    """
+
+    metric: str | None
     preprocess: str | None
     labels: str | Path | None
     allow_random: bool
@@ -75,7 +81,7 @@ def verify_run(
         trt_worker: Names of workers in halfwise.toml; all of them where no worker is named.
         watcher: Is told about progress.
         options: How samples are read, the session of the reference, and the time-outs. The
-            criterion is the run's.
+            criterion is the run's; a metric of the user's own has to be named again.
 
     Raises:
         HalfwiseError: the run, the inputs or an option cannot be used.
@@ -85,9 +91,10 @@ def verify_run(
     limits: dict[str, float | None] = {
         name: given.pop(name) for name in ("build_timeout", "run_timeout") if name in given
     }
+    named = given.pop("metric", None)
     request = understand(inputs, given)
     folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
-    record = read_run(folder)
+    record = _with_metric_named(read_run(folder), named)
     delivered = _delivered(record, folder)
     watcher.stage("load")
     case = _load(folder / FP32_FILE, request, record)
@@ -236,6 +243,34 @@ class _Repeater:
                 "Take the engine that was rebuilt, or make the run again.",
             )
         return path
+
+
+def _with_metric_named(run: Run, named: str | None) -> Run:
+    """Return the run with its metric as the user named it.
+
+    Raises:
+        UsageError: the run's metric is a function and nobody named it, or another one is named.
+    """
+    own = run.criterion.metric
+    if own is None or ":" not in own:
+        if named not in (None, own):
+            raise UsageError(
+                f"--metric is {named}, and the run was judged {f'by {own}' if own else 'without'}.",
+                "Leave it out: what is acceptable is the run's.",
+            )
+        return run
+    if named is None:
+        raise UsageError(
+            f"The run was judged by {own}, and code that only a run folder names is not run.",
+            f"Name it yourself, where you trust it: --metric {shlex.quote(own)}.",
+        )
+    if Path(named).name != Path(own).name:
+        raise UsageError(
+            f"--metric is {named}, and the run was judged by {own}.",
+            "Name the same function; its file may lie elsewhere.",
+        )
+    criterion = run.criterion.model_copy(update={"metric": named})
+    return run.model_copy(update={"criterion": criterion})
 
 
 def _load(model: Path, request: Request, run: Run) -> Case:

@@ -2,15 +2,17 @@
 
 import json
 import shlex
+from functools import partial
 
 import numpy as np
 import pytest
 
 from halfwise import fix, verify_run
 from halfwise.api.repeating import _workers
-from halfwise.errors import CaseError, RecordMismatch
+from halfwise.errors import CaseError, RecordMismatch, UsageError
 from tests.engines import SQUARES
 
+METRIC = "open('ran', 'w').close()\n\ndef same(reference, candidate, labels):\n    return 1.0\n"
 X = {"x": np.random.default_rng(1).uniform(1, 2, (12, 4)).astype(np.float32)}
 
 
@@ -58,6 +60,26 @@ def test_a_run_folder_loads_no_plugins_and_joined_samples_are_not_judged(
     record.write_text(json.dumps(told))
     (row,) = verify_run(tmp_path / "run", X, trt_command=[command]).rows
     assert "worker tensorrt names none" in row.failure
+    with pytest.raises(UsageError, match="--metric is top1, and the run was judged without"):
+        verify_run(tmp_path / "run", X, metric="top1")
+    demand_that_no_metric_of_the_folder_runs(tmp_path, told, command)
+
+
+def demand_that_no_metric_of_the_folder_runs(folder, told, command):
+    again = partial(verify_run, folder / "run", X, trt_command=[command])
+    told["criterion"] |= {"rel_max": None, "metric": "my metric.py:same", "metric_drop": 0.1}
+    for built in told["engines"]["builds"]:
+        built["config"]["plugins"] = []
+    (folder / "run" / "run.json").write_text(json.dumps(told))
+    (folder / "my metric.py").write_text(METRIC)
+    with pytest.raises(UsageError, match="not run") as refused:
+        again()
+    assert "--metric 'my metric.py:same'" in refused.value.hint
+    with pytest.raises(UsageError, match=r"--metric is other.py:same"):
+        again(metric="other.py:same")
+    assert not (folder / "ran").exists()
+    (folder / "my metric.py").rename(folder / "run" / "my metric.py")
+    assert again(metric="run/my metric.py:same").passed
 
 
 def test_runs_without_an_engine(tmp_path):
