@@ -2,20 +2,45 @@
 
 import json
 import os
-import shutil
-import tempfile
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from halfwise.errors import RecordMismatch, UsageError
 from halfwise.records import SCHEMA_VERSION, Observations, Run
+from halfwise.scratch import scratch
 
 RUN_FILE = "run.json"
 OBSERVATIONS_FILE = "observations.json"
 MODEL_FILE = "model.onnx"
+_PARTIAL = ".halfwise."
+
+
+def refuse_irregular(path: Path, what: str) -> None:
+    """Raise UsageError unless `path`, which is to be replaced, is a regular file or nothing.
+
+    Writing to a device, a pipe or a link would be another thing than the user meant: renaming puts
+    a file in its place.
+
+    Args:
+        path: What is to be replaced.
+        what: Names it in the message, such as an option.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"{what} {path}: {error.strerror}.", "Name another file.") from error
+    if not stat.S_ISREG(mode):
+        kind = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "no file"
+        raise UsageError(
+            f"{what} {path} is {kind}, and only regular files are replaced.",
+            "Name a file in a folder that exists.",
+        )
 
 
 def refuse_existing(folder: Path, what: str = "folder") -> None:
@@ -48,26 +73,21 @@ def new_folder(folder: Path) -> Iterator[Path]:
         UsageError: `folder` exists, or its parent cannot be written to.
     """
     refuse_existing(folder)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=".halfwise.", dir=folder.parent))
-    except OSError as error:
-        raise _not_writable(folder, error.strerror) from error
-    try:
+    with ExitStack() as stack:
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            partial = stack.enter_context(scratch(folder.parent, _PARTIAL))
+        except OSError as error:
+            raise _not_writable(folder, error.strerror) from error
         yield partial
         refuse_existing(folder)
-        partial.chmod(0o777 & ~_umask())
         partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def refuse_existing_file(path: Path, *beside: str) -> None:
     """Raise UsageError when `path`, or it with an ending of `beside`, exists or cannot be made."""
     for file in (path, *(path.with_name(path.name + ending) for ending in beside)):
-        if file.exists() or file.is_symlink():
-            hint = "Name another with -o, or remove it; halfwise overwrites nothing."
-            raise UsageError(f"{file} exists.", hint)
+        refuse_existing(file, "file")
     if not path.parent.is_dir():
         raise UsageError(f"There is no folder {path.parent}.", "Make it, or name another with -o.")
 
@@ -84,13 +104,11 @@ def new_file(path: Path, *beside: str) -> Iterator[Path]:
         UsageError: something of it exists, or cannot be written.
     """
     refuse_existing_file(path, *beside)
-    try:
-        partial = Path(tempfile.mkdtemp(prefix=".halfwise.", dir=path.parent))
-    except OSError as error:
-        raise UsageError(
-            f"Cannot write to {path.parent}: {error.strerror}.", "Name another place with -o."
-        ) from error
-    try:
+    with ExitStack() as stack:
+        try:
+            partial = stack.enter_context(scratch(path.parent, _PARTIAL))
+        except OSError as error:
+            raise _not_writable(path, error.strerror, "file") from error
         yield partial / path.name
         made = sorted(partial.iterdir(), key=lambda file: file.name == path.name)
         for file in made:
@@ -98,8 +116,6 @@ def new_file(path: Path, *beside: str) -> Iterator[Path]:
         # The model comes last: where it is, the rest is too.
         for file in made:
             file.rename(path.parent / file.name)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_run(folder: Path, run: Run) -> None:
@@ -156,9 +172,3 @@ def _not_writable(folder: Path, reason: str | None, what: str = "folder") -> Usa
     return UsageError(
         f"Cannot make the output {what} {folder}: {reason}.", f"Name another {what} with -o."
     )
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

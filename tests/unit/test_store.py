@@ -13,6 +13,7 @@ from halfwise.store import (
     new_folder,
     read_run,
     refuse_existing,
+    refuse_irregular,
     run_json,
     write_observations,
     write_run,
@@ -33,8 +34,8 @@ def test_a_folder_appears_when_it_is_whole(folder, tmp_path):
     with new_folder(folder) as partial:
         (partial / "a").write_text("content")
         assert not folder.exists()
-        assert partial.parent == folder.parent
-        assert partial.name.startswith(".")
+        assert partial.parent.parent == folder.parent
+        assert partial.parent.name.startswith(".")
     assert (folder / "a").read_text() == "content"
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["a", "deep", "run"]
 
@@ -211,3 +212,23 @@ def test_a_truncated_run(tmp_path):
     (tmp_path / "run.json").write_text(text[: len(text) // 2])
     with pytest.raises(RecordMismatch, match="damaged"):
         read_run(tmp_path)
+
+
+IRREGULAR = {
+    "a FIFO": os.mkfifo,
+    "a folder": os.mkdir,
+    "a link": lambda path: (path.with_name("target").touch(), path.symlink_to("target")),
+    "a link to nothing": lambda path: path.symlink_to("nothing"),
+}
+
+
+@pytest.mark.parametrize("make", IRREGULAR.values(), ids=IRREGULAR)
+def test_only_regular_files_are_replaced(tmp_path, make):
+    path = tmp_path / "timing.cache"
+    refuse_irregular(path, "--timing-cache")
+    path.touch()
+    refuse_irregular(path, "--timing-cache")
+    path.unlink()
+    make(path)
+    with pytest.raises(UsageError, match=r"--timing-cache .* only regular files are replaced"):
+        refuse_irregular(path, "--timing-cache")

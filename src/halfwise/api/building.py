@@ -1,6 +1,5 @@
 """Build an engine of a model as it is asked for, and say what came out."""
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +24,11 @@ from halfwise.pipeline.engines import Builds, build_failed, inspect_engine, regi
 from halfwise.pipeline.engines.files import save
 from halfwise.progress import Silent, Watcher
 from halfwise.records import EngineBuild, NetworkLayer, NodeName, Precision, Profile, Typing
+from halfwise.scratch import scratch
 from halfwise.stages.constrain import constraints, layer_types, unmatched
 from halfwise.stages.plan.rules import apply_rules
 from halfwise.stages.profiles import check_covered, profiles_from_data, profiles_from_options
-from halfwise.store import refuse_existing
+from halfwise.store import new_file, refuse_existing
 
 To = Literal["fp32", "fp16", "bf16"]
 
@@ -89,9 +89,9 @@ def build(
     profiles = _profiles(network, samples, target)
     with (
         usable(target.workers[0], watcher, exact=not target.settings.tf32) as worker,
-        tempfile.TemporaryDirectory(prefix="halfwise.") as folder,
+        scratch() as folder,
     ):
-        file = Path(folder) / "model.onnx"
+        file = folder / "model.onnx"
         save(network.model, file)
         return asked.build(worker, target.settings, profiles, samples, file, path, watcher)
 
@@ -147,7 +147,9 @@ class _Asked:
             timeout=settings.run_timeout,
         )
         out.parent.mkdir(parents=True, exist_ok=True)
-        here = worker.fetch(outcome.engine, out)
+        with new_file(out) as partial:
+            here = worker.fetch(outcome.engine, partial)
+        here = here.model_copy(update={"path": str(out)})
         return EngineBuild(
             model=str(self.network.path or "in memory"),
             build=outcome.model_copy(update={"engine": here}),

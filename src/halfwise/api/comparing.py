@@ -1,6 +1,5 @@
 """`compare`: two computations of one model, tensor by tensor."""
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from halfwise.formats import BF16
 from halfwise.pipeline.comparing import EngineMaker, emulated, look, reference
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Comparison
+from halfwise.scratch import scratch
 from halfwise.stages.check import check, check_types
 from halfwise.stages.compare import Arithmetic, ModelSide, RecordedSide, Side, Walk, compared
 from halfwise.stages.inputs import holds_outputs, load_recorded
@@ -84,7 +84,7 @@ def compare(
         if engines:
             assert request.target is not None
             worker = stack.enter_context(usable(request.target.workers[0], watcher))
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfwise.")))
+            folder = stack.enter_context(scratch())
             settings = request.target.profiled(case)
             maker = EngineMaker(case, request.settings, settings, worker, folder, watcher)
             stack.enter_context(maker)

@@ -1,6 +1,5 @@
 """`diagnose`: the first thing that is wrong, from the inputs up to the kernels."""
 
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from halfwise.pipeline.comparing import EngineMaker
 from halfwise.pipeline.diagnosing import LADDER, Subject, climb
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Run, Rung, Sign, Verdict
+from halfwise.scratch import scratch
 from halfwise.stages.check import check
 from halfwise.store import new_folder, refuse_existing, write_run
 
@@ -162,17 +162,17 @@ def _engines(
     if request.target is None:
         return None
     worker = stack.enter_context(usable(request.target.workers[0], watcher))
-    scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfwise.")))
+    folder = stack.enter_context(scratch())
     settings = request.target.profiled(case)
-    maker = EngineMaker(case, request.settings, settings, worker, scratch, watcher)
+    maker = EngineMaker(case, request.settings, settings, worker, folder, watcher)
     return stack.enter_context(maker)
 
 
 @contextmanager
 def _place(folder: Path | None) -> Iterator[Path]:
     if folder is None:
-        with tempfile.TemporaryDirectory(prefix="halfwise.") as scratch:
-            yield Path(scratch)
+        with scratch() as temporary:
+            yield temporary
     else:
         with new_folder(folder) as partial:
             yield partial

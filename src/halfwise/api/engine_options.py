@@ -12,6 +12,7 @@ from halfwise.case import Case, EngineSettings
 from halfwise.errors import UsageError
 from halfwise.records import Prefer
 from halfwise.stages.profiles import profiles_from_options
+from halfwise.store import refuse_irregular
 
 TENSORRT = "tensorrt"
 _HELP = "`halfwise COMMAND --help` explains the options."
@@ -159,10 +160,13 @@ def engine_target(given: Mapping[str, Any]) -> Target:
 
 def _writable(path: Path, option: str) -> Path:
     """Return `path`, a file that can be written: that is known before a build takes minutes."""
+    refuse_irregular(path, option)
     folder = path.absolute().parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        what = "is a folder" if path.is_dir() else f"cannot be written in {folder}"
-        raise UsageError(f"{option} {path} {what}.", "Name a file in a folder that exists.")
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UsageError(
+            f"{option} {path} cannot be written in {folder}.",
+            "Name a file in a folder that exists.",
+        )
     return path
 
 

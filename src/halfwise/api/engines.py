@@ -1,6 +1,5 @@
 """`fix` with engines: the emulation finds a plan, engines decide, and one is delivered."""
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -27,8 +26,15 @@ from halfwise.pipeline.engines.files import save
 from halfwise.progress import Watcher
 from halfwise.records import EngineFile, NodeName, Plan, Run, WorkerInfo
 from halfwise.render.wording import count
+from halfwise.scratch import scratch
 from halfwise.stages.rewrite import save_checked
-from halfwise.store import MODEL_FILE, new_folder, write_observations, write_run
+from halfwise.store import (
+    MODEL_FILE,
+    new_folder,
+    refuse_irregular,
+    write_observations,
+    write_run,
+)
 
 ENGINE_FILE = "model.engine"
 JOURNAL_FILE = "journal.jsonl"
@@ -65,9 +71,9 @@ def fix_in_engines(
         _searching(case, request, start, watcher) as searched,
         usable(request.target.workers[0], watcher, exact=True) as worker,
         _journal(out, worker.info, resume=request.target.resume) as journal,
-        _scratch() as scratch,
+        scratch() as folder,
     ):
-        engines = EngineRun(own, request.settings, settings, worker, scratch, watcher, journal)
+        engines = EngineRun(own, request.settings, settings, worker, folder, watcher, journal)
         fp32 = engines.reference()
         if fp32.verdict is None or not fp32.verdict.passed:
             engines.builds.forget(None)
@@ -235,6 +241,7 @@ def _journal(out: Path | None, worker: WorkerInfo, *, resume: bool) -> Iterator[
         yield None
         return
     path = out.with_name(f"{out.name}.{JOURNAL_FILE}")
+    refuse_irregular(path, "The journal")
     if path.exists() and not resume:
         raise UsageError(
             f"{path} is the journal of a run that ended early, or that still goes on.",
@@ -255,9 +262,3 @@ def _journal(out: Path | None, worker: WorkerInfo, *, resume: bool) -> Iterator[
     finally:
         if finished or not journal.remembers:
             path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="halfwise.") as folder:
-        yield Path(folder)

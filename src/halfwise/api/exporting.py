@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from halfwise.pipeline.engines import FP32_FILE
 from halfwise.records import NodeName, Recipe, Run, Typing
 from halfwise.render.recipes import KINDS
 from halfwise.render.wording import count
+from halfwise.scratch import scratch
 from halfwise.stages.profiles import profiles_from_options
 from halfwise.stages.recipe import Source, choose, kept_nodes, make_recipe, nothing_low
 from halfwise.stages.rewrite import save_checked
@@ -87,8 +87,8 @@ def export(
     record = read_run(Path(run))
     folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
     version, regime = choose(record, trt_version, typing)
-    with tempfile.TemporaryDirectory() as partial:
-        source = _source(folder, record, regime, place, model, Path(partial))
+    with scratch() as partial:
+        source = _source(folder, record, regime, place, model, partial)
         recipe = make_recipe(
             record,
             source,
@@ -102,7 +102,7 @@ def export(
             timing_cache=_timing_cache(folder, record, place),
         )
         texts = KINDS[kind](recipe)
-        written = place.write(texts, sorted(Path(partial).iterdir())) if out is not None else ()
+        written = place.write(texts, sorted(partial.iterdir())) if out is not None else ()
     return Exported(recipe, texts, written)
 
 
@@ -139,7 +139,8 @@ class _Place:
             for path, model in moves.items():
                 shutil.move(model, path)
             for path, text in paths.items():
-                path.write_text(text, encoding="utf-8")
+                with path.open("x", encoding="utf-8") as file:
+                    file.write(text)
                 if path.suffix == ".sh":
                     path.chmod(path.stat().st_mode | 0o111)
         except OSError as error:

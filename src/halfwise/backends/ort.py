@@ -2,7 +2,6 @@
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from halfwise.formats import BF16
 from halfwise.graph.model import is_standard
 from halfwise.graph.slim import STAND_IN, weightless
 from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
+from halfwise.scratch import scratch
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 # TF32 is on by default there, and would make the reference itself a rounded one.
@@ -189,10 +189,10 @@ def _lent(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> It
     for name, value in values.items():
         options.add_initializer(name, value)
     options.add_session_config_entry("session.disable_prepacking", "1")
-    with tempfile.TemporaryDirectory(prefix="halfwise-") as folder:
-        (Path(folder) / STAND_IN).touch()
+    with scratch() as folder:
+        (folder / STAND_IN).touch()
         options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", folder
+            "session.model_external_initializers_file_folder_path", str(folder)
         )
         yield
 

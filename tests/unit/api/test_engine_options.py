@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -131,3 +132,11 @@ def case_of_any_batch():
 def test_a_timing_cache_that_cannot_be_written_is_refused_at_once(place):
     with pytest.raises(UsageError, match="--timing-cache"):
         engine_target({**TARGET, "timing_cache": place})
+
+
+def test_a_timing_cache_that_is_no_regular_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "device")
+    (tmp_path / "link").symlink_to("device")
+    for name in ("device", "link"):
+        with pytest.raises(UsageError, match="only regular files are replaced"):
+            engine_target({**TARGET, "timing_cache": name})

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.external import external_files
 from halfwise.records import BuildConfig
+from halfwise.store import refuse_irregular
 
 CHUNK = 8 << 20
 """Bytes that travel in one frame."""
@@ -123,6 +124,7 @@ def get(ask: Ask, sha256: str, path: Path) -> int:
             size = _receive(ask, sha256, file)
         # `mkstemp` lets nobody else read.
         partial.chmod(0o666 & ~_umask())
+        refuse_irregular(path, "The file")
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
