@@ -127,7 +127,7 @@ def files(saved):
 
 
 @pytest.fixture
-def engines(call, saved, fake_worker, quick_timing):  # noqa: ARG001 - it patches
+def engines(call, saved, fake_worker):
     """Fix a model in engines of the stand-in for TensorRT: `engines(ill, *options, **knobs)`.
 
     `version` and knobs are those of `fake_worker`. Few builds, unless options ask for more.

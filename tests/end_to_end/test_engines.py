@@ -29,7 +29,6 @@ def told(ended):
     return " ".join(ended.out.split())
 
 
-@pytest.mark.usefixtures("quick_timing")
 def test_digits(call, fake_worker):
     command = shlex.join(fake_worker())
     ended = call(
@@ -131,7 +130,6 @@ LAST = {"tf32": True, "low": None}
         (Fault("deserialise", "disconnect", when=LAST), [], ["FP32, TF32 on"]),
     ],
 )
-@pytest.mark.usefixtures("quick_timing")
 def test_a_container_that_ends_takes_no_engine_along_that_passed(
     call, saved, fake_worker, tmp_path, fault, lost, without
 ):
@@ -244,7 +242,6 @@ def test_a_run_that_delivers_fp32_is_built_again_as_fp32(engines, call, fake_wor
     assert again.code == 0, again.out + again.err
 
 
-@pytest.mark.usefixtures("quick_timing")
 def test_a_machine_that_is_gone_for_good_leaves_the_exact_engine(
     call, saved, fake_worker, tmp_path
 ):

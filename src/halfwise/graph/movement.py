@@ -9,8 +9,6 @@ from collections.abc import Iterable
 
 import numpy as np
 import onnx_ir as ir
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
 
 from halfwise.formats import Format
 from halfwise.graph.casts import fill_of
@@ -199,6 +197,10 @@ class _CastProgram:
 
     def solve(self) -> frozenset[NodeName]:
         """Return the free nodes that are FP32 in an optimal solution."""
+        # Here: a third of a second to import, and many a model moves nothing.
+        from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
+        from scipy.sparse import coo_array  # noqa: PLC0415
+
         entries = [(r, c, f) for r, (terms, _) in enumerate(self.rows) for c, f in terms]
         row, column, factor = zip(*entries, strict=True) if entries else ((), (), ())
         matrix = coo_array((factor, (row, column)), shape=(len(self.rows), len(self.costs)))

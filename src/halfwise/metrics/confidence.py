@@ -1,6 +1,6 @@
 """What a number of judged samples can show of all inputs."""
 
-from scipy.special import betaincinv
+import math
 
 from halfwise.records import FailureBound
 
@@ -26,6 +26,10 @@ def upper_bound(failing: int, judged: int) -> float:
     """
     if failing == judged:
         return 1.0
+    if failing == 0:
+        return -math.expm1(math.log1p(-CONFIDENCE) / judged)
+    from scipy.special import betaincinv  # noqa: PLC0415 - a quarter of a second, and seldom needed
+
     return float(betaincinv(failing + 1, judged - failing, CONFIDENCE))
 
 

@@ -17,7 +17,7 @@ BLOCK = ("square", "variance", "eps", "root", "divide")
 
 
 @pytest.fixture
-def fix(fake_worker, quick_timing):  # noqa: ARG001 - it patches
+def fix(fake_worker):
     def fix(ill, out=None, *, options=None, version="8.6.1", **knobs):
         given = {"builds": 1, "max_builds": 1, **(options or {})}
         command = shlex.join(fake_worker(version, **knobs))

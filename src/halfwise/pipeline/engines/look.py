@@ -13,6 +13,7 @@ from halfwise.case import Sample, Samples
 from halfwise.errors import CaseError
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
+from halfwise.pipeline.engines import measure
 from halfwise.records import (
     BuildOutcome,
     EngineFile,
@@ -73,7 +74,8 @@ def inspect_engine(
             built=() if build is None else build.layers,
         )
         proof = prove(layers, network, roles, asked or {}, milliseconds, config)
-        latency = worker.time(engine, profile, feeds, timeout, seconds=0.5, iterations=100)
+        seconds, runs = measure.QUICK_SECONDS, measure.TIMED_RUNS
+        latency = worker.time(engine, profile, feeds, timeout, seconds=seconds, iterations=runs)
     except (EngineFailed, CaseError) as failed:
         if samples is not None:
             raise

@@ -43,6 +43,8 @@ QUICK_SECONDS = 0.5
 """For which a candidate of the search is timed."""
 THOROUGH_SECONDS = 1.0
 """For which a row of the final table is timed, one after another: a GPU's clock drifts."""
+TIMED_RUNS = 100
+"""Runs of an engine that is timed, at least: fewer have no 99th percentile."""
 ROUNDS = 5
 """Rounds in which engines that passed take turns. Of two equal ones, all five of the first are
 faster than all five of the second in 1 of 252 orders (the extreme of the rank-sum test, Mann and
@@ -158,13 +160,14 @@ class Measure:
     def latency(self, engine: EngineFile, *, thorough: bool = False) -> Latency:
         """Return the speed of an engine, at the first profile's opt shapes where data have them.
 
-        All engines of a case are timed on the same sample. 100 runs at least: fewer have no 99th
-        percentile.
+        All engines of a case are timed on the same sample.
         """
         seconds = THOROUGH_SECONDS if thorough else QUICK_SECONDS
         profile, sample = self._typical
         timeout = self.engine_settings.run_timeout
-        return self.worker.time(engine, profile, sample, timeout, seconds=seconds, iterations=100)
+        return self.worker.time(
+            engine, profile, sample, timeout, seconds=seconds, iterations=TIMED_RUNS
+        )
 
     def take_turns(self, engines: Sequence[EngineFile]) -> list[tuple[float, ...]]:
         """Return the median times of engines that run one after another, round by round, ms.

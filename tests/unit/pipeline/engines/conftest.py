@@ -62,7 +62,6 @@ class Stage:
 def stage(
     fake_worker: Callable[..., list[str]],
     tmp_path: Path,
-    quick_timing: None,  # noqa: ARG001 - it patches
 ) -> Iterator[Callable[..., Stage]]:
     """Makes stages: `stage(ill, heldout=None, options={}, engine={}, version="8.6.1", **knobs)`."""
     with ExitStack() as stack:
