@@ -36,6 +36,7 @@ HINTS = {
     name: hint
     for group in GROUPS
     for name, hint in get_type_hints(group, include_extras=True).items()
+    if name != "trust_config"  # it acts on the command line alone
 }
 KINDS = (Settings, LoadOptions, EngineSettings)
 GIVEN = {

@@ -123,7 +123,13 @@ def test_workers_of_the_file(call, tmp_path, fake_worker, eight):
         for name, version in (("old", "8.6.1"), ("new", "11.4.0"))
     ]
     (tmp_path / "halfwise.toml").write_text("".join(lines))
-    ended = call("verify", "run", "--target", "tensorrt", "--inputs", "x.npz", "--json")
+    again = ("verify", "run", "--target", "tensorrt", "--inputs", "x.npz", "--json")
+    ended = call(*again)
+    assert (ended.code, ended.out) == (2, "")
+    assert f"{tmp_path / 'halfwise.toml'} lies outside your configuration folder" in ended.err
+    assert "hint: Give --trust-config once" in ended.err
+    ended = call(*again, "--trust-config")
+    assert f"{tmp_path / 'halfwise.toml'} runs: " in ended.err
     rows = json.loads(ended.out)["rows"]
     assert [(r["name"], r["what"]) for r in rows] == [
         ("old", "rebuilt"),

@@ -21,5 +21,7 @@ def worker_ahead(options: Mapping[str, Any]) -> Iterator[None]:
         specs = resolve(**{name: options[name] for name in _NAMES if name in options})
     except UsageError:
         specs = []
+    for spec in specs[:1]:
+        spec.announce()
     with started(specs[0].command) if specs else nullcontext():
         yield

@@ -96,6 +96,7 @@ def _version_of_worker(options: Options, watcher: Watcher) -> tuple[tuple[int, i
     )[0]
     if spec.source != "default":
         watcher.stage("worker")
+        spec.announce()
         try:
             with Worker(spec.name, spec.command, limit=ANSWER_SECONDS) as worker:
                 found = worker.info.tensorrt

@@ -20,6 +20,8 @@ def worker_facts(specs: Sequence[WorkerSpec]) -> dict[str, str]:
         "tensorrt": f"run: {', '.join(RUN_VERSIONS)}; only checked against the bindings: "
         f"{', '.join(CHECKED_VERSIONS)}"
     }
+    for spec in specs:
+        spec.announce()
     with ThreadPoolExecutor(len(specs)) as pool:
         for found in pool.map(_facts, specs):
             facts |= found

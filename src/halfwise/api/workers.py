@@ -12,12 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from halfwise.api.trust import announce, configuration, demand_trust, remember
 from halfwise.errors import UsageError
 
 FILE = "halfwise.toml"
 UNNAMED = "tensorrt"
 """Name of a worker that has no other."""
 
+_TOO_LARGE = 1 << 60
+"""1 EiB. TensorRT takes a 64-bit number (`size_t`), of which no GPU has the upper bits."""
 _UNITS = {"": 1 << 20, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SAY_HOW = "docs/tensorrt.md shows how workers are named."
 
@@ -52,12 +55,19 @@ class WorkerSpec:
         command: Words that end in an interpreter.
         source: Who named it: an option, an environment variable, a file, or "default".
         defaults: Its settings.
+        file: The file that names the command; None where the user does.
     """
 
     name: str
     command: tuple[str, ...]
     source: str
     defaults: WorkerDefaults = field(default_factory=WorkerDefaults)
+    file: Path | None = None
+
+    def announce(self) -> None:
+        """Tell what is about to be run where a file has named it."""
+        if self.file is not None:
+            announce(self.command, self.file)
 
 
 def resolve(
@@ -71,8 +81,8 @@ def resolve(
     """Return the workers that were named, best first; never none.
 
     Options beat the environment (`HALFWISE_TRT_PYTHON`, `HALFWISE_TRT_COMMAND`), which beats
-    `halfwise.toml` in `folder` or the nearest folder above it, which beats this interpreter. The
-    settings in `[tensorrt]` hold in every case.
+    `halfwise.toml` in `folder` or the nearest folder above it, else in the user's configuration
+    folder, which beats this interpreter. The settings in `[tensorrt]` hold in every case.
 
     Args:
         trt_python: Path of an interpreter.
@@ -82,21 +92,50 @@ def resolve(
         folder: The working directory by default.
 
     Raises:
-        UsageError: two workers are named at once, a command is empty or cannot be parsed, or the
-            file has something else than is known.
+        UsageError: two workers are named at once, a command is empty or cannot be parsed, the
+            file has something else than is known, or names what it is not trusted to run.
     """
     given = {"--trt-python": trt_python, "--trt-command": trt_command, "--trt-worker": trt_worker}
     _demand_one(given)
     path = _nearest(folder or Path.cwd())
-    file = _File(path, {} if path is None else _read(path))
+    content = b"" if path is None else _content(path)
+    file = _File(path, {} if path is None else _parse(path, content))
+    found = _resolved(file, trt_python, trt_command, trt_worker, environment)
+    if path is not None:
+        runs = [shlex.join(spec.command) for spec in found if spec.file]
+        if runs := [*runs, *dict.fromkeys(p for spec in found for p in spec.defaults.plugins)]:
+            demand_trust(path, content, runs)
+    return found
+
+
+def trust_nearest() -> None:
+    """Trust the file that `resolve` would read, as it is now.
+
+    Raises:
+        UsageError: there is none, or that cannot be written down.
+    """
+    path = _nearest(Path.cwd())
+    if path is None:
+        raise UsageError(f"There is no {FILE} here or above to trust.", "Leave --trust-config out.")
+    remember(path, _content(path))
+
+
+def _resolved(
+    file: "_File",
+    trt_python: str | Path | None,
+    trt_command: str | None,
+    trt_worker: str | None,
+    environment: Mapping[str, str],
+) -> list[WorkerSpec]:
     if trt_worker is not None:
         return [file.worker(trt_worker)]
+    options = {"--trt-python": trt_python, "--trt-command": trt_command}
     variables = ("HALFWISE_TRT_PYTHON", "HALFWISE_TRT_COMMAND")
     found = {name: environment.get(name) or None for name in variables}
     if trt_python is None and trt_command is None:
         _demand_one(found)
     for (python_name, python), (command_name, command) in (
-        tuple(given.items())[:2],
+        tuple(options.items()),
         tuple(found.items()),
     ):
         if python is not None:
@@ -114,12 +153,14 @@ def memory_bytes(text: str | int, where: str) -> int:
     Raises:
         UsageError: it is something else; `where` says what has it.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([BKMG]?)", str(text).strip())
-    if match is None or isinstance(text, bool) or not float(match[1]):
+    match = re.fullmatch(r"(\d{1,20}(?:\.\d{1,20})?)\s*([BKMG]?)", str(text).strip(), re.ASCII)
+    size = float(match[1]) * _UNITS[match[2]] if match and not isinstance(text, bool) else 0.0
+    if not 1 <= size < _TOO_LARGE:
         raise UsageError(
-            f"{where} is {text!r}; expected a size.", "Give MiB, or a number with B, K, M or G: 4G."
+            f"{where} is {str(text)[:40]!r}; expected a size, at least 1B and below 1 EiB.",
+            "Give MiB, or a number with B, K, M or G: 4G.",
         )
-    return int(float(match[1]) * _UNITS[match[2]])
+    return int(size)
 
 
 class _File:
@@ -137,7 +178,7 @@ class _File:
     def workers(self) -> list[WorkerSpec]:
         """Return the workers that have a command, that of `[tensorrt]` itself first."""
         own = self._command("[tensorrt]", self._table)
-        first = [WorkerSpec(UNNAMED, own, str(self._path), self.shared)] if own else []
+        first = [self._spec(UNNAMED, own, self.shared)] if own else []
         return first + [self.worker(name) for name in self._named]
 
     def worker(self, name: str) -> WorkerSpec:
@@ -153,7 +194,10 @@ class _File:
         if not words:
             raise UsageError(f"{place} in {self._path} has no python and no command.", _SAY_HOW)
         defaults = self._defaults(place, table, self.shared)
-        return WorkerSpec(name, words, str(self._path), defaults)
+        return self._spec(name, words, defaults)
+
+    def _spec(self, name: str, command: tuple[str, ...], defaults: WorkerDefaults) -> WorkerSpec:
+        return WorkerSpec(name, command, str(self._path), defaults, self._path)
 
     def _command(self, place: str, table: dict[str, Any]) -> tuple[str, ...]:
         assert self._path is not None or not table
@@ -235,14 +279,16 @@ def _demand_one(given: Mapping[str, object]) -> None:
 
 
 def _nearest(folder: Path) -> Path | None:
-    """Return the nearest file in `folder` or above it.
+    """Return the nearest file in `folder` or above it, else the user's own.
 
     Raises:
         UsageError: it belongs to somebody else, who could have any command run by it.
     """
-    for parent in (folder.absolute(), *folder.absolute().parents):
-        path = parent / FILE
-        if path.is_file():
+    own = configuration()
+    places: list[Path] = [folder.absolute(), *folder.absolute().parents, *([own] if own else ())]
+    for place in places:
+        path = place / FILE
+        if _is_file(path):
             if path.stat().st_uid not in (os.getuid(), 0):
                 raise UsageError(
                     f"{path} belongs to another user, and could name any command.",
@@ -252,10 +298,25 @@ def _nearest(folder: Path) -> Path | None:
     return None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _is_file(path: Path) -> bool:
+    """Return whether there is a file; where one may not look, there is none."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", _SAY_HOW) from error
+
+
+def _parse(path: Path, content: bytes) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{path} cannot be read: {error}.", "Expected TOML; " + _SAY_HOW
         ) from error

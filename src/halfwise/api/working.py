@@ -25,6 +25,7 @@ def usable(spec: WorkerSpec, watcher: Watcher, *, exact: bool = False) -> Iterat
         UsageError: its environment may put TF32 into every engine, and it has to be `exact`.
     """
     watcher.stage("worker")
+    spec.announce()
     with Worker(spec.name, spec.command) as worker:
         worker.demand_usable()
         info = worker.info

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from halfwise.cli.trust import Trust
+
 _data = partial(typer.Option, rich_help_panel="Data")
 _acceptance = partial(typer.Option, rich_help_panel="Acceptance")
 _plan = partial(typer.Option, rich_help_panel="Plan")
@@ -186,7 +188,7 @@ class Running:
     ]
 
 
-class Worker:
+class Worker(Trust):
     """Where TensorRT is."""
 
     trt_python: Annotated[
@@ -206,7 +208,7 @@ class Worker:
     ]
 
 
-class Workers:
+class Workers(Trust):
     """Where TensorRT is, in several places."""
 
     trt_python: Annotated[

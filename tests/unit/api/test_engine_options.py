@@ -7,6 +7,7 @@ import pytest
 from halfwise.api.engine_options import EngineOptions, engine_target, understand_target
 from halfwise.api.loading import load_case
 from halfwise.api.options import understand
+from halfwise.api.workers import trust_nearest
 from halfwise.case import EngineSettings
 from halfwise.errors import CaseError, UsageError
 from halfwise.records import TensorName
@@ -78,6 +79,7 @@ def test_the_file_of_workers_gives_defaults_that_options_override(tmp_path):
         '[tensorrt.workers.orin]\ncommand = "ssh orin python3"\nbuild_timeout = 7200\n'
         'workspace = "1G"\n'
     )
+    trust_nearest()
     given = {"target": "tensorrt", "trt_worker": "orin"}
     settings = engine_target(given).settings
     assert (settings.build_timeout, settings.workspace_bytes) == (7200, 1 << 30)

@@ -9,6 +9,7 @@ import pytest
 
 from halfwise import fix, verify_run
 from halfwise.api.repeating import _workers
+from halfwise.api.workers import trust_nearest
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from tests.engines import SQUARES
 
@@ -22,6 +23,7 @@ def test_names_of_workers(tmp_path, monkeypatch):
     (tmp_path / "halfwise.toml").write_text(
         '[tensorrt.workers.a]\npython = "pa"\n[tensorrt.workers.b]\npython = "pb"\n'
     )
+    trust_nearest()
     assert [spec.name for spec in _workers((), (), ())] == ["a", "b"]
     assert [spec.name for spec in _workers((), (), ("b",))] == ["b"]
     assert [spec.name for spec in _workers(("p",), (), ("b",))] == ["tensorrt", "b"]

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from halfwise.api.trust import remember
 from halfwise.api.workers import WorkerDefaults, WorkerSpec, memory_bytes, resolve
 from halfwise.errors import UsageError
 
@@ -14,6 +15,7 @@ def asked(tmp_path):
     def asked(text=None, environment=None, **options):
         if text is not None:
             (tmp_path / "halfwise.toml").write_text(text)
+            remember(tmp_path / "halfwise.toml", text.encode())
         below = tmp_path / "a" / "b"
         below.mkdir(parents=True, exist_ok=True)
         return resolve(folder=below, environment=environment or {}, **options)
@@ -163,7 +165,7 @@ def test_sizes_are_those_of_trtexec(text, expected):
     assert memory_bytes(text, "--workspace") == expected
 
 
-@pytest.mark.parametrize("text", ["", "-1", "4GB", "0", "1e3", True])
+@pytest.mark.parametrize("text", ["", "-1", "4GB", "0", "1e3", True, "9" * 20, "9" * 999, "0.1B"])
 def test_sizes_that_are_none(text):
     with pytest.raises(UsageError, match="--workspace is"):
         memory_bytes(text, "--workspace")
