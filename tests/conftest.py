@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from halfwise.pipeline.engines import measure
 from tests import leftovers
-from tests.fake_tensorrt.start import build_cuda_library, worker_command
+from tests.fake_tensorrt.start import build_cuda_library, forked_interpreters, worker_command
 from tests.processes import adopt_orphans
 
 # A shared machine stalls now and then, so no clock; a failure must come back on the next run, so
@@ -68,13 +68,21 @@ def cuda_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_cuda_library(tmp_path_factory.mktemp("cuda"))
 
 
+@pytest.fixture(scope="session")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An interpreter that has loaded what the stand-in for TensorRT needs."""
+    with forked_interpreters(tmp_path_factory.mktemp("forks")) as command:
+        yield command
+
+
 @pytest.fixture
-def fake_worker(tmp_path: Path, cuda_library: Path) -> Callable[..., list[str]]:
+def fake_worker(tmp_path: Path, cuda_library: Path, interpreter: str) -> Callable[..., list[str]]:
     """Makes commands for `--trt-command`: `fake_worker("10.0.1", faults=[…])`, as `worker_command`.
 
-    They share a cache and the counts of faults, in the test's own folder.
+    They share a cache and the counts of faults, in the test's own folder. `interpreter` forks their
+    processes; with `interpreter=sys.executable` they start anew.
     """
-    return partial(worker_command, tmp_path, cuda_library)
+    return partial(worker_command, tmp_path, cuda_library, interpreter=interpreter)
 
 
 @pytest.fixture(autouse=True)

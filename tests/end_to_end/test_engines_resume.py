@@ -50,7 +50,9 @@ def arguments(saved, fake_worker):
 
     def arguments(*hanging):
         model, inputs = saved(models.layer_norm())
-        worker = shlex.join(fake_worker(faults=[Fault("build", "hang", on=hanging)]))
+        # One that is forked elsewhere would be no child of halfwise.
+        faults = [Fault("build", "hang", on=hanging)]
+        worker = shlex.join(fake_worker(faults=faults, interpreter=sys.executable))
         return [
             *("fix", str(model), "--inputs", str(inputs), "-o", "run", "--target", "tensorrt"),
             *("--trt-command", worker, "--builds", "1", "--max-builds", "1"),

@@ -1,10 +1,13 @@
 """Commands that start a worker with the fake: what `--trt-command` takes."""
 
 import json
+import os
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,7 +15,9 @@ from tests.fake_tensorrt.faults import Fault
 
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parents[1]
-_PATHS = (_HERE, _ROOT, _ROOT / "src")
+_PYTHONPATH = ":".join(map(str, (_HERE, _ROOT, _ROOT / "src")))
+_LONGEST_ADDRESS = 108
+"""Bytes that the address of a socket has room for, with the one that ends it (unix(7))."""
 
 
 def build_cuda_library(folder: Path) -> Path:
@@ -21,18 +26,47 @@ def build_cuda_library(folder: Path) -> Path:
     Raises:
         RuntimeError: there is no C compiler, or it fails; the message tells what to do.
     """
+    return _compile("libcuda.c", folder / "libcuda.so.1", "-shared", "-fPIC", "-O1")
+
+
+def _compile(source: str, out: Path, *options: str) -> Path:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise RuntimeError(
             "The stand-in for libcuda is written in C, and there is no C compiler here. "
             "`make test` installs one where it may; else install gcc and libc6-dev."
         )
-    library = folder / "libcuda.so.1"
-    command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(_HERE / "libcuda.c")]
+    command = [compiler, *options, "-o", str(out), str(_HERE / source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{compiler} cannot compile the stand-in for libcuda: {done.stderr}")
-    return library
+        raise RuntimeError(f"{compiler} cannot compile {source}: {done.stderr}")
+    return out
+
+
+@contextmanager
+def forked_interpreters(folder: Path) -> Iterator[str]:
+    """Give an interpreter that has loaded what the fake needs; `folder` takes its files.
+
+    It ends with the block. Raises RuntimeError as `build_cuda_library` does.
+    """
+    client, place = _compile("interpreter.c", folder / "python"), folder / "socket"
+    if len(os.fsencode(place)) >= _LONGEST_ADDRESS:
+        yield sys.executable
+        return
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.fspath(place))
+        listening.listen()
+        number = listening.fileno()
+        server = subprocess.Popen(
+            [sys.executable, "-m", "tests.fake_tensorrt.forks", str(number)],
+            stdin=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": _PYTHONPATH},
+            pass_fds=[number],
+        )
+    try:
+        yield str(client)
+    finally:
+        server.communicate()
 
 
 def worker_command(
@@ -50,6 +84,7 @@ def worker_command(
     gpus: int = 1,
     memory: int | None = None,
     environment: Mapping[str, str] | None = None,
+    interpreter: str = sys.executable,
 ) -> list[str]:
     """Return the words of a command that ends in an interpreter with the fake.
 
@@ -67,6 +102,7 @@ def worker_command(
         gpus: Number of GPUs.
         memory: Bytes of each; None for 8 GiB.
         environment: Further variables.
+        interpreter: The last word.
     """
     folders = {name: folder / f"worker-{name}" for name in ("cache", "counts", "tmp")}
     for made in folders.values():
@@ -80,7 +116,7 @@ def worker_command(
         "PACE": pace,
     }
     variables = {
-        "PYTHONPATH": ":".join(map(str, _PATHS)),
+        "PYTHONPATH": _PYTHONPATH,
         "HALFWISE_CACHE": str(folders["cache"]),
         "TMPDIR": str(folders["tmp"]),
         "HALFWISE_CUDA_LIBRARY": str(cuda_library or "libcuda-that-is-not-there.so"),
@@ -94,4 +130,4 @@ def worker_command(
     if memory is not None:
         variables["HALFWISE_FAKE_CUDA_MEMORY"] = str(memory)
     variables.update(environment or {})
-    return ["env", *(f"{name}={value}" for name, value in variables.items()), sys.executable]
+    return ["env", *(f"{name}={value}" for name, value in variables.items()), interpreter]

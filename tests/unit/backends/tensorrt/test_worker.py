@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,7 +49,7 @@ PROFILE = profile(x=((1, 4), (2, 4), (3, 4)))
 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory, cuda_library: Path) -> Iterator[Pipe]:
-    """A worker of 8.6.1 without faults, one for all tests: to start one takes a second or two."""
+    """A worker of 8.6.1 without faults, one for all tests, in an interpreter that starts anew."""
     with Pipe(worker_command(tmp_path_factory.mktemp("worker"), cuda_library)) as pipe:
         yield pipe
 
@@ -636,7 +637,7 @@ def test_a_death_between_requests_goes_unnoticed(worker: Pipe) -> None:
 
 
 def test_the_end_of_input_ends_a_build(fake_worker: Command, tmp_path: Path) -> None:
-    pipe = Pipe(fake_worker(faults=[Fault("build", "hang")]))
+    pipe = Pipe(fake_worker(faults=[Fault("build", "hang")], interpreter=sys.executable))
     pipe.send("build", **pipe.build_request(SQUARES, profiles=PROFILE))
     wait_for((tmp_path / "worker-counts" / "build").exists)
     children = children_of(pipe.process.pid)
