@@ -36,6 +36,7 @@ from halfwise.stages.inputs import (
 )
 from halfwise.stages.inputs.spec import WARNING
 from halfwise.store import read_run
+from halfwise.user_code import RAISED, described
 
 RANDOM = "random"
 """The inputs that are made up on request."""
@@ -181,9 +182,10 @@ def _metric(criterion: Criterion) -> Metric | None:
             return -inf
         try:
             return float(value)
-        except (TypeError, ValueError) as error:
+        except RAISED as error:
             raise CaseError(
-                f"The metric {criterion.metric} returned {type(value).__name__}, not one number.",
+                f"The metric {criterion.metric} returned {type(value).__name__}, not one number "
+                f"({described(error)}).",
                 "It is called as function(reference, candidate, labels); return a float, higher "
                 "is better.",
             ) from error

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.stages.inputs.spec import InputSpec, format_inputs, format_shape
+from halfwise.user_code import RAISED, described
 
 # A change of type within these pairs keeps the numbers as far as the model's own precision goes;
 # whether each value fits is checked when a sample is loaded.
@@ -30,20 +31,27 @@ def as_arrays(given: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
         CaseError: A key is not a string, or a value cannot be read as an array.
     """
     arrays = {}
-    for name, value in given.items():
+    try:
+        pairs = list(given.items())
+    # The mapping, and what it holds, are the user's and may raise anything.
+    except RAISED as error:
+        raise CaseError(
+            f"{where}: reading the dictionary raised {described(error)}.",
+            "Use a plain dictionary {input name: array}.",
+        ) from error
+    for name, value in pairs:
         if not isinstance(name, str):
             raise CaseError(
-                f"{where}: found the key {name!r} of type {type(name).__name__}, expected the "
-                "name of an input as a string.",
+                f"{where}: found a key of type {type(name).__name__}, expected the name of an "
+                "input as a string.",
                 "Use the model's input names as keys.",
             )
         try:
             arrays[name] = np.asarray(value)
-        # RuntimeError: a PyTorch tensor that requires gradients.
-        except (TypeError, ValueError, RuntimeError) as error:
+        except RAISED as error:
             raise CaseError(
-                f"{where}: input '{name}' is a {type(value).__name__} that is no array ({error}), "
-                "expected a NumPy array.",
+                f"{where}: input '{name}' is a {type(value).__name__} that is no array "
+                f"({described(error)}), expected a NumPy array.",
                 "Convert it with np.asarray(...) in a rectangular shape first.",
             ) from error
     return arrays

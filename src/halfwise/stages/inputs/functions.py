@@ -1,12 +1,11 @@
-"""Loads functions from the user's Python files and reports their errors as the user's."""
+"""Loads functions from the user's Python files."""
 
 import inspect
 import itertools
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
@@ -14,9 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from halfwise.errors import CaseError, HalfwiseError, UsageError
+from halfwise.errors import CaseError, UsageError
+from halfwise.user_code import guarded
 
 _numbers = itertools.count()
+_END = object()
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class UserFunction:
             CaseError: It takes other arguments, or raised: with type, message and line.
         """
         self._check_arguments(arguments)
-        with reported(self.spec, self.path):
+        with guarded(self.spec):
             return self.function(*arguments)
 
     def stream(self) -> Iterator[Any]:
@@ -57,14 +58,20 @@ class UserFunction:
                 "of dictionaries.",
                 "Yield one dictionary {input name: array} for each sample.",
             )
-        with reported(self.spec, self.path):
-            yield from result
+        with guarded(self.spec):
+            items = iter(result)
+        while True:
+            with guarded(self.spec):
+                item = next(items, _END)
+            if item is _END:
+                return
+            yield item
 
     def _check_arguments(self, arguments: tuple[object, ...]) -> None:
         try:
             signature = inspect.signature(self.function)
-        # Some callables written in C have no signature.
-        except ValueError:
+        # Some callables written in C have no signature, others a wrong one.
+        except (TypeError, ValueError):
             return
         try:
             signature.bind(*arguments)
@@ -101,7 +108,9 @@ def load_function(spec: str) -> UserFunction:
             f"{spec}: found no file {path}, expected a Python file.",
             f"Check the path; relative ones start at {Path.cwd()}.",
         )
-    function = getattr(_import(path, spec), name, None)
+    module = _import(path, spec)
+    with guarded(spec):
+        function = getattr(module, name, None)
     if not callable(function):
         what = "no function" if function is None else f"a {type(function).__name__}"
         raise CaseError(
@@ -109,23 +118,6 @@ def load_function(spec: str) -> UserFunction:
             f"Define it at the top level of {path.name}.",
         )
     return UserFunction(spec, path, function)
-
-
-@contextmanager
-def reported(spec: str, path: Path) -> Iterator[None]:
-    """Turn whatever the user's code raises into a CaseError that names type, message and line."""
-    try:
-        yield
-    except HalfwiseError:
-        raise
-    # The code in here is the user's and may raise anything, a script's sys.exit() included.
-    except (Exception, SystemExit) as error:
-        message = str(error).strip().split("\n")[0]
-        raised = f"{type(error).__name__}: {message}" if message else type(error).__name__
-        raise CaseError(
-            f"{spec} raised {raised} ({_place(error, path)}).",
-            "Correct the function; it can be tried on its own in Python.",
-        ) from error
 
 
 def _import(path: Path, spec: str) -> ModuleType:
@@ -138,22 +130,13 @@ def _import(path: Path, spec: str) -> ModuleType:
     folder = os.fspath(path.resolve().parent)
     sys.path.insert(0, folder)
     try:
-        with reported(spec, path):
+        with guarded(spec):
             loader.exec_module(module)
     except CaseError:
-        del sys.modules[name]
+        sys.modules.pop(name, None)
         raise
     finally:
         # The file may have changed the path itself.
         with suppress(ValueError):
             sys.path.remove(folder)
     return module
-
-
-def _place(error: BaseException, path: Path) -> str:
-    """Name the last line of the user's own file that led to the error."""
-    if isinstance(error, SyntaxError) and error.lineno is not None:
-        return f"{Path(error.filename or path).name}, line {error.lineno}"
-    own = os.fspath(path.resolve())
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == own]
-    return f"{path.name}, line {lines[-1]}" if lines else path.name

@@ -20,7 +20,7 @@ def hash_each(samples: Samples) -> tuple[str, ...]:
     Raises:
         CaseError: A sample turns out to be bad when it is loaded.
     """
-    return tuple(map(_hash, samples))
+    return tuple(map(hash_sample, samples))
 
 
 def hash_together(hashes: Sequence[str]) -> str:
@@ -28,7 +28,8 @@ def hash_together(hashes: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
-def _hash(sample: Sample) -> str:
+def hash_sample(sample: Sample) -> str:
+    """Return the SHA-256 of one sample, see `hash_each`."""
     digest = hashlib.sha256(f"{len(sample)} inputs\n".encode())
     for name, array in sorted(sample.items()):
         # The length keeps a name from running into what follows it.

@@ -13,6 +13,7 @@ from halfwise.stages.inputs.blocks import Block, load_singles
 from halfwise.stages.inputs.fitting import as_arrays
 from halfwise.stages.inputs.functions import UserFunction, load_function
 from halfwise.stages.inputs.pairs import pair_files
+from halfwise.stages.inputs.repeatable import repeatable
 from halfwise.stages.inputs.spec import InputSpec, LoadedSamples, format_inputs
 
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
@@ -25,7 +26,7 @@ def load_images(
 
     The function returns a dictionary of inputs, or the array alone where the model has one input;
     arrays have the model's rank, or lack its batch axis. It runs each time a sample is asked for,
-    so it must return the same each time.
+    and must return the same each time, see `repeatable`.
 
     Args:
         files: The images, in the order of their samples.
@@ -74,7 +75,10 @@ def _load(
         for name, argument in named
     ]
     loaded = load_singles(blocks, specs)
-    return replace(loaded, notes=(f"each image goes through {preprocess}", *loaded.notes))
+    samples = repeatable(loaded.samples.load, loaded.samples.ids, preprocess)
+    return replace(
+        loaded, samples=samples, notes=(f"each image goes through {preprocess}", *loaded.notes)
+    )
 
 
 def _apply(

@@ -16,6 +16,7 @@ from halfwise.stages.inputs.folders import data_files
 from halfwise.stages.inputs.functions import load_function
 from halfwise.stages.inputs.loading import load_samples
 from halfwise.stages.inputs.raw import RawSamples
+from halfwise.stages.inputs.repeatable import repeatable
 from halfwise.stages.inputs.spec import WARNING, InputSpec, LoadedSamples
 
 ONLY = "input"
@@ -71,7 +72,6 @@ def _called(function: Callable[[Any], Any], raw: RawSamples | None, where: str) 
             "Add --samples with a folder of images, or raw arrays in a .npz.",
         )
 
-    @functools.lru_cache(maxsize=_KEPT)
     def load(index: int) -> Sample:
         place = f"{where} on {raw.ids[index]}"
         result = function(raw.argument(index))
@@ -85,10 +85,16 @@ def _called(function: Callable[[Any], Any], raw: RawSamples | None, where: str) 
         found = {name: np.array(array) for name, array in as_arrays(named, place).items()}
         for name, array in found.items():
             _check(name, array, place)
+        if not found:
+            raise CaseError(
+                f"{place}: it returned an empty dictionary, expected an array or several.",
+                "Return what the model gets.",
+            )
         return found
 
-    load(0)
-    return LoadedSamples(Samples(raw.ids, load), ())
+    samples = repeatable(load, raw.ids, where)
+    kept = functools.lru_cache(maxsize=_KEPT)(samples.load)
+    return LoadedSamples(Samples(raw.ids, kept), ())
 
 
 def _check(name: str, array: NDArray[Any], where: str) -> None:

@@ -12,6 +12,11 @@ from halfwise.stages.inputs.fitting import as_arrays
 from halfwise.stages.inputs.functions import load_function
 from halfwise.stages.inputs.spec import InputSpec, LoadedSamples
 
+_MOST = 100_000
+"""Samples that a function may yield. They are kept in memory, where each takes half a kilobyte at
+least, and hundreds are enough for a verdict; beyond, a generator most likely has no end.
+"""
+
 
 def load_mapping(given: Mapping[str, Any], specs: Sequence[InputSpec], where: str) -> LoadedSamples:
     """Load samples from input name → array, understood like the content of a `.npz` file.
@@ -59,11 +64,16 @@ def load_stream(source: str, specs: Sequence[InputSpec]) -> LoadedSamples:
     """
     items: Iterator[Any] = load_function(source).stream()
     where = source.rpartition("/")[2]
-    # Copied one by one: generators often fill the same array again for the next sample.
-    copies = [
-        {name: np.array(array) for name, array in _arrays(item, f"{where}[{i}]").items()}
-        for i, item in enumerate(items)
-    ]
+    copies: list[dict[str, NDArray[Any]]] = []
+    for i, item in enumerate(items):
+        if i == _MOST:
+            raise CaseError(
+                f"{where} has yielded {_MOST:,} samples and goes on, expected it to end.",
+                "Let it end after some hundred samples.",
+            )
+        # Copied one by one: generators often fill the same array again for the next sample.
+        given = _arrays(item, f"{where}[{i}]")
+        copies.append({name: np.array(array) for name, array in given.items()})
     return _load_arrays(copies, specs, where)
 
 

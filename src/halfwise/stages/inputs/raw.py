@@ -109,4 +109,5 @@ def _arrays(files: Sequence[Path]) -> RawSamples:
         raise CaseError(
             f"{files[0].name} holds no sample, expected at least one.", "Export the data again."
         )
-    return RawSamples(tuple(ids), lambda i: arrays[i], lambda i: arrays[i])
+    # Copies, because functions may work in place.
+    return RawSamples(tuple(ids), lambda i: arrays[i].copy(), lambda i: arrays[i])

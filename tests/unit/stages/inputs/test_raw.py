@@ -56,3 +56,10 @@ def test_nothing_usable(tmp_path):
             load_raw(source)
     with pytest.raises(CaseError, match="holds no sample"):
         load_raw(tmp_path / "empty.npz")
+
+
+def test_functions_may_work_in_place(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((2, 4, 4, 3), np.float32))
+    raw = load_raw(tmp_path / "a.npy")
+    np.asarray(raw.argument(1))[:] = 2
+    assert np.array_equal(np.asarray(raw.argument(1)), np.ones((4, 4, 3)))

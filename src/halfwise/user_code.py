@@ -1,0 +1,147 @@
+"""Runs code of the user's, so that whatever it raises, prints or closes stays its own."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+import numpy as np
+
+from halfwise.errors import CaseError
+
+RAISED = (Exception, SystemExit, GeneratorExit)
+"""What an object of the user's may raise when it is read; KeyboardInterrupt may be Ctrl-C."""
+_LONGEST = 300
+"""Characters of a message that are shown."""
+
+
+@contextlib.contextmanager
+def guarded(spec: str, what: str = "", when: str = "") -> Iterator[None]:
+    """Turn whatever the user's code raises into a CaseError that names type, message and line.
+
+    What it prints goes to standard error, since standard output is for results. It may close the
+    standard streams, or change how NumPy takes infinities: afterwards all is as before.
+
+    Args:
+        spec: `file.py:function`; the line that is named is one of that file.
+        what: What raised, in place of `spec`.
+        when: On what it did, "" or words that follow the message.
+
+    Raises:
+        CaseError: It raised anything, also what ends a script; not where Ctrl-C was pressed.
+    """
+    with _noted_interrupts() as interrupts:
+        try:
+            with _lent_streams(), np.errstate():
+                yield
+        # The code in here is the user's and may raise anything, a script's sys.exit() included.
+        except BaseException as error:
+            if interrupts and isinstance(error, KeyboardInterrupt):
+                raise
+            raise CaseError(
+                f"{what or spec} raised {described(error)}{when} ({_place(error, spec)}).",
+                "Correct the function; it can be tried on its own in Python.",
+            ) from error
+
+
+def described(error: BaseException) -> str:
+    """Return type and first line of the message of an error; its own `__str__` may fail."""
+    try:
+        lines = str(error).strip().splitlines()
+    except BaseException:  # noqa: BLE001 - the user's, too
+        lines = ["its message cannot be read"]
+    name = type(error).__name__[:_LONGEST]
+    return f"{name}: {lines[0][:_LONGEST]}" if lines else name
+
+
+def _place(error: BaseException, spec: str) -> str:
+    """Name the last line of the user's own file that led to the error."""
+    path = Path(spec.rpartition(":")[0])
+    if isinstance(error, SyntaxError) and isinstance(error.filename, str) and error.lineno:
+        return f"{Path(error.filename).name}, line {error.lineno}"
+    frames = traceback.walk_tb(error.__traceback__)
+    # By name alone: the code may have changed the working directory.
+    lines = [line for f, line in frames if Path(f.f_code.co_filename).name == path.name]
+    return f"{path.name}, line {lines[-1]}" if lines else path.name
+
+
+@contextlib.contextmanager
+def _noted_interrupts() -> Iterator[list[int]]:
+    """Collect the SIGINTs that come meanwhile: a function may raise KeyboardInterrupt by itself."""
+    noted: list[int] = []
+    # What is no function ignores them, and other threads get none.
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield noted
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _lent_streams() -> Iterator[None]:
+    """Give other streams in place of the standard ones, both on standard error.
+
+    The descriptors are exchanged too: libraries print past Python, and streams may be closed below.
+    Where the streams are a notebook's or a test's, only Python's standard output is exchanged.
+    """
+    kept = _kept() if (_number(sys.stdout), _number(sys.stderr)) == (1, 2) else None
+    if kept is None:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+        return
+    os.dup2(2, 1)
+    ours = sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__
+    out, err = (
+        open(  # noqa: SIM115 - logging of the user's may hold it longer
+            2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+        )
+        for _ in range(2)
+    )
+    sys.stdout = sys.__stdout__ = out  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = err  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        for lent in (out, err):
+            with contextlib.suppress(OSError, ValueError):
+                lent.flush()
+        sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__ = ours  # type: ignore[misc]
+        for descriptor, copy in enumerate(kept, start=1):
+            os.dup2(copy, descriptor)
+            os.close(copy)
+
+
+def _kept() -> tuple[int, int] | None:
+    """Return copies of the descriptors 1 and 2, None where one is closed or no more may be open."""
+    try:
+        out = os.dup(1)
+    except OSError:
+        return None
+    try:
+        return out, os.dup(2)
+    except OSError:
+        os.close(out)
+        return None
+
+
+def _number(stream: TextIO | None) -> int | None:
+    """Return the descriptor of a stream, None where it has none."""
+    try:
+        return None if stream is None else stream.fileno()
+    except (OSError, ValueError, AttributeError):
+        return None
