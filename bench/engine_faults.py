@@ -1,4 +1,4 @@
-"""A hundred runs with engines in each of which something goes wrong.
+"""More than a hundred runs with engines in each of which something goes wrong.
 
 TensorRT and libcuda are those of `tests/fake_tensorrt`; the command, worker and client are the real
 ones. Each fault has to be told for what it is: its builds by status and signal, what engines show
@@ -15,25 +15,31 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import halfwise
 from bench.figures import Figure, equal, reported
 from bench.runs import Workbench
+from halfwise.backends.tensorrt.client import Worker
+from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.errors import HalfwiseError
 from halfwise.pipeline.engines import measure as timing
-from halfwise.records import FULL_RUNGS, CauseKind, EngineRung, Engines, Run
+from halfwise.records import FULL_RUNGS, CauseKind, EngineFile, EngineRung, Engines, Run
 from tests import models
 from tests.fake_tensorrt.faults import Fault
-from tests.fake_tensorrt.start import build_cuda_library, worker_command
+from tests.fake_tensorrt.start import build_cuda_library, once_only, worker_command
 from tests.models import Factory
 
 KEPT = ("square", "variance", "eps", "root")
 """What the model's LayerNorm needs in FP32."""
 TIMEOUT = 12
 """Seconds for what hangs: a fresh process imports the fake in two on an idle machine."""
+HELD_OUT = 2
+"""Samples of the models that are held out."""
 AT_ONCE = 2
 """Runs beside each other; each has a worker, a folder and a GPU's lock of its own."""
 STATUS = {
@@ -48,6 +54,7 @@ STATUS = {
 }
 LOW, MIXED = {"low": "fp16"}, {"low": "fp16", "kept": KEPT}
 TF32, EXACT = {"low": None, "tf32": True}, {"low": None, "tf32": False}
+_fetches: ContextVar[int | None] = ContextVar("fetches", default=None)
 _SLOW_FP32 = {"fp32": 2.0, "tf32": 1.5, "low": 1.0, "border": 0.0}
 
 
@@ -65,6 +72,8 @@ class Trial:
         error: Exit code of the command that ends early; None where it comes to a verdict.
         max_builds: Builds that the search may use.
         model: The model.
+        gone: Whether the worker does not come up again once it is lost.
+        fetches: How many engines can be fetched; None for all.
     """
 
     name: str
@@ -76,6 +85,8 @@ class Trial:
     error: int | None = None
     max_builds: int = 2
     model: Factory = models.layer_norm
+    gone: bool = False
+    fetches: int | None = None
 
 
 def _faults(*faults: Fault, **more: Any) -> dict[str, Any]:
@@ -90,7 +101,8 @@ def _builds() -> Iterator[Trial]:
             yield Trial(f"{do} in every {name} build", knobs, status=status)
         knobs = _faults(Fault("build", do, when=LOW), pace=_SLOW_FP32)
         name = f"{do} in every FP16 build"
-        yield Trial(name, knobs, "fp32", frozenset({"no-engine"}), status=status)
+        none = frozenset[CauseKind]({"lost" if status[0] == "lost" else "no-engine"})
+        yield Trial(name, knobs, "fp32", none, status=status)
         for number in (2, 3) if do != "hang" else ():
             # Build 2 is of the plan of the emulation, which is not tried again where it died.
             rung = "fp16" if number == 3 or status[0] == "lost" else "any"
@@ -99,7 +111,7 @@ def _builds() -> Iterator[Trial]:
         fault = Fault("save", do, when=LOW)
         if do in ("segv", "memory", "disconnect"):
             name = f"{do} when FP16 engines are saved"
-            yield Trial(name, _faults(fault), "fp32", frozenset({"no-engine"}), status=status)
+            yield Trial(name, _faults(fault), "fp32", none, status=status)
     for do in ("segv", "kill", "abort", "memory"):
         fault = Fault("build", do, when=EXACT)
         yield Trial(f"{do} in every FP32 build", _faults(fault), None, error=5)
@@ -123,7 +135,8 @@ def _runs() -> Iterator[Trial]:
     for do in ("segv", "device", "disconnect"):
         fault = Fault("deserialise", do, when=LOW)
         name = f"{do} when FP16 engines are read"
-        yield Trial(name, _faults(fault), "fp32", frozenset({"not-run"}))
+        kind: CauseKind = "lost" if do == "disconnect" else "not-run"
+        yield Trial(name, _faults(fault), "fp32", frozenset({kind}))
         fault = Fault("deserialise", do, when=TF32)
         yield Trial(f"{do} when TF32 engines are read", _faults(fault), "fp16")
     for place in ("run", "deserialise"):
@@ -173,9 +186,29 @@ def _combined() -> Iterator[Trial]:
     yield Trial("ignored, TF32 fast", knobs, "tf32", ignored, model=models.conv_chain)
 
 
+def _left() -> Iterator[Trial]:
+    """Yield what leaves an FP32 engine that is right, and little more."""
+    lost = frozenset[CauseKind]({"lost"})
+    for place, number in (("again", 1), ("run", HELD_OUT + 1), ("build", 2)):
+        knobs = _faults(Fault(place, "disconnect", on=(number,)))
+        yield Trial(f"gone for good at {place} {number}", knobs, "fp32", lost, gone=True)
+    for place, error in (("run", 6), ("deserialise", 6), ("build", 5)):
+        knobs = _faults(Fault(place, "disconnect", on=(1,)))
+        yield Trial(f"gone for good at {place} 1", knobs, None, error=error, gone=True)
+    knobs = _faults(Fault("again", "disconnect", on=(1,)))
+    yield Trial("gone with its engines", knobs, None, error=6, gone=True, fetches=0)
+    low = [Fault("build", "memory", when=when) for when in (TF32, LOW)]
+    for do in ("segv", "abort", "memory", "address", "disconnect"):
+        fault, none = Fault("again", do, when=EXACT), frozenset[CauseKind]({"no-engine"})
+        yield Trial(f"{do} when FP32 is timed", _faults(fault), "fp16")
+        yield Trial(f"{do} when FP32, alone, is timed", _faults(fault, *low), "fp32", none)
+    yield Trial("one engine can be fetched", {}, "fp32", fetches=1)
+    yield Trial("two engines can be fetched", {"pace": _SLOW_FP32}, "any", fetches=2)
+
+
 def trials() -> list[Trial]:
     """Return all faults."""
-    return [*_builds(), *_runs(), *_engines(), *_combined()]
+    return [*_left(), *_builds(), *_runs(), *_engines(), *_combined()]
 
 
 @dataclass(frozen=True)
@@ -192,6 +225,9 @@ def fixed(trial: Trial, folder: Path, library: Path) -> Ended:
     folder.mkdir()
     ill = trial.model()
     command = worker_command(folder, library, **trial.knobs)
+    if trial.gone:
+        command = once_only(command, folder / "started")
+    _fetches.set(trial.fetches)
     hangs = any(f.do == "hang" for f in trial.knobs.get("faults", ()))
     try:
         found = halfwise.fix(
@@ -252,6 +288,23 @@ def _told(trial: Trial, run: Run, engines: Engines) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def few_fetches() -> Iterator[None]:
+    """Let engines be fetched no more often than the trial of the thread says."""
+    fetch = Worker.fetch
+
+    def fetch_if_left(worker: Worker, engine: EngineFile, path: Path) -> EngineFile:
+        left = _fetches.get()
+        if left is not None and left <= 0:
+            raise EngineFailed("A file arrived damaged from the worker.")
+        found = fetch(worker, engine, path)
+        _fetches.set(None if left is None else left - 1)
+        return found
+
+    with mock.patch.object(Worker, "fetch", fetch_if_left):
+        yield
+
+
+@contextlib.contextmanager
 def quick_times() -> Iterator[None]:
     """Time engines as briefly as can be: the stand-in's times are said, not measured."""
     names = ("QUICK_SECONDS", "THOROUGH_SECONDS", "ROUND_SECONDS")
@@ -282,7 +335,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         print(f"{number + 1} {trial.name}: {problems or 'right'}", file=sys.stderr, flush=True)
         return ended, problems
 
-    with quick_times(), ThreadPoolExecutor(AT_ONCE) as pool:
+    with quick_times(), few_fetches(), ThreadPoolExecutor(AT_ONCE) as pool:
         seen = list(pool.map(tried, range(len(planned))))
     count = len(planned)
     found = {t.name: problems for t, (_, problems) in zip(planned, seen, strict=True) if problems}

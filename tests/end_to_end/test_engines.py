@@ -14,6 +14,7 @@ from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.pipeline.engines.fetched import Fetched
 from tests import models
 from tests.fake_tensorrt.faults import Fault
+from tests.fake_tensorrt.start import once_only
 from tests.models import Ill
 from tests.unit.graph.sketch import Sketch
 
@@ -245,12 +246,11 @@ def test_a_run_that_delivers_fp32_is_built_again_as_fp32(engines, call, fake_wor
 def test_a_machine_that_is_gone_for_good_leaves_the_exact_engine(
     call, saved, fake_worker, tmp_path
 ):
-    once = 'if [ -e "$0" ]; then exit 1; fi; : > "$0"; exec "$@"'
     worker = fake_worker(faults=[Fault("build", "disconnect", on=(2,))])
     model, inputs = saved(models.layer_norm())
     ended = call(
         *("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt"),
-        *("--trt-command", shlex.join(["sh", "-c", once, str(tmp_path / "started"), *worker])),
+        *("--trt-command", shlex.join(once_only(worker, tmp_path / "started"))),
         *("--builds", 1, "--max-builds", 2),
     )
     assert ended.code == 0, ended.err

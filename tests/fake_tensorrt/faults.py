@@ -21,7 +21,7 @@ class Fault:
 
     Attributes:
         at: Where: "import", "parse", "build", "save" (at the end of a build), "deserialise",
-            "context" or "run".
+            "context", "run", or "again": a run of a context that has run before.
         do: What: "segv", "abort", "kill", "hang", "close" (the process closes its pipes and stays),
             "exit", "disconnect" (the worker's supervisor is killed, as a lost connection does),
             "garbage" (bytes on standard output, then all goes on), "memory" (out of memory),

@@ -131,3 +131,12 @@ def worker_command(
         variables["HALFWISE_FAKE_CUDA_MEMORY"] = str(memory)
     variables.update(environment or {})
     return ["env", *(f"{name}={value}" for name, value in variables.items()), interpreter]
+
+
+def once_only(command: Sequence[str], started: Path) -> list[str]:
+    """Return a command that starts once and never again: a machine that is gone for good.
+
+    `started` is a file that is made then.
+    """
+    words = 'if [ -e "$0" ]; then exit 1; fi; : > "$0"; exec "$@"'
+    return ["sh", "-c", words, str(started), *command]

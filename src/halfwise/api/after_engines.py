@@ -55,6 +55,12 @@ def lower_next(engines: Engines, case: Case) -> tuple[str, ...]:
     kinds: tuple[CauseKind, ...] = tuple(cause.kind for cause in engines.causes)
     name = low.rung.upper()
     lines = []
+    if "lost" in kinds:
+        lines.append(
+            f"The worker was lost, which tells nothing of {name} engines: when it answers, run the "
+            "command again with -o of another folder; --start-from this one spares the search "
+            "without engines."
+        )
     if "no-engine" in kinds:
         model = case.network.path
         words = ["halfwise", "modernize", str(model or "MODEL")]

@@ -28,13 +28,17 @@ RungEnd = Literal[
     "tolerance",
     "not-run",
     "unbuildable",
+    "unfetched",
+    "lost",
 ]
 """What became of a rung, by the engine of it that came furthest: the run delivers it; it passed and
 is slower, or equally fast and not preferred; it passed the search and failed on held-out data or at
 other shapes; it passed in half of the builds of its plan or less; it is off; it does not run to the
-end; no build gave an engine."""
-CauseKind = Literal["no-engine", "not-run", "ignored", "no-effect", "kernel", "unknown"]
-"""What engines show about why nothing of the low format passed: no build gave an engine; none of
+end; no build gave an engine; it passed and could not be fetched; the connection was lost in all of
+its builds and runs, which tells nothing of it."""
+CauseKind = Literal["lost", "no-engine", "not-run", "ignored", "no-effect", "kernel", "unknown"]
+"""What engines show about why nothing of the low format passed: the connection was lost in every
+build and run, so none shows anything; no build gave an engine; none of
 them runs; the inspector shows constraints that were not honoured; what is kept changes nothing
 in the engine; the engine computes what was asked, and is wrong where the emulation is right;
 nothing of all this."""
@@ -160,6 +164,8 @@ class EngineResult(Record):
         failure: Why it has no verdict; empty otherwise.
         rung: The lowest type that it may compute in; None in records that know no rungs.
         excess: Its error on the calibration samples over what the search may use; None without.
+        untimed: Why it has no times although it has a verdict; empty otherwise.
+        lost: Whether the connection was lost since it was judged, or while it was.
     """
 
     name: str
@@ -172,6 +178,8 @@ class EngineResult(Record):
     failure: str = ""
     rung: EngineRung | None = None
     excess: float | None = None
+    untimed: str = ""
+    lost: bool = False
 
 
 class RungTried(Record):

@@ -198,6 +198,8 @@ def _remarks(engines: Engines) -> Iterator[str]:
     for result in engines.results:
         if result.failure:
             yield f"{result.name} has no result: {result.failure.rstrip('.')}."
+        if result.untimed:
+            yield f"{result.name} has no times: {result.untimed.rstrip('.')}."
     override = (engines.worker.tf32_remark,) if engines.worker.tf32_remark else ()
     remarks = (line for r in engines.results if r.proof for line in r.proof.remarks)
     yield from dict.fromkeys(

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from halfwise.records import (
     FULL_RUNGS,
     Cause,
+    CauseKind,
     EngineRung,
     Engines,
     RungEnd,
@@ -22,6 +23,15 @@ _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
     "tolerance": "out of tolerance",
     "not-run": "no engine runs to the end",
     "unbuildable": "no engine could be built",
+    "unfetched": "passed, and could not be fetched",
+    "lost": "the worker was lost, which tells nothing of it",
+}
+
+_NO_RESULT: Mapping[CauseKind, str] = {
+    "lost": "nothing is known of engines of the low format: the connection to the worker was lost "
+    "in all of",
+    "no-engine": "no engine of the low format could be built, in",
+    "not-run": "no engine of the low format runs, of",
 }
 
 
@@ -60,16 +70,28 @@ def rung_caution(engines: Engines | None) -> str:
         why = f"it is faster than the {name} engines that passed"
     elif low.end == "not-preferred":
         why = f"{name} engines that passed are not shown to be faster"
-    return f"The delivered engine is FP32 {what}: {why}."
+    elif low.end == "unfetched":
+        why = f"the {name} engine that passed could not be fetched"
+    elif low.end == "lost":
+        why = f"the worker was lost before an {name} engine was judged"
+    return f"The delivered engine is FP32 {what}: {why}.{_untimed(engines)}"
+
+
+def _untimed(engines: Engines) -> str:
+    """Return what is not known of the delivered engine, a sentence; "" where it was timed."""
+    row = engines.row
+    if row is None or not row.untimed:
+        return ""
+    if row.lost:
+        return " It is right on the samples below, and was neither timed nor inspected."
+    return f" It could not be timed: {row.untimed.rstrip('.')}."
 
 
 def cause_line(cause: Cause) -> str:
     """Return what engines show about why nothing low passed, as a sentence without its stop."""
     builds = _builds(cause.builds)
-    if cause.kind == "no-engine":
-        return f"no engine of the low format could be built, in {builds}"
-    if cause.kind == "not-run":
-        return f"no engine of the low format runs, of {builds}"
+    if cause.kind in _NO_RESULT:
+        return f"{_NO_RESULT[cause.kind]} {builds}"
     if cause.kind == "ignored":
         return (
             f"the builder did not honour constraints: the inspector shows {listed(cause.nodes)} in "

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
-from halfwise.backends.tensorrt.failures import ENGINE_FAULTS, EngineFailed
-from halfwise.errors import HalfwiseError
+from halfwise.backends.tensorrt.failures import ENGINE_FAULTS
 from halfwise.graph.roles import Role
 from halfwise.pipeline.engines.builds import Builds
 from halfwise.pipeline.engines.candidates import Assignment, Candidate
 from halfwise.pipeline.engines.fetched import Fetched
 from halfwise.pipeline.engines.files import ModelFiles
-from halfwise.pipeline.engines.measure import Measure
+from halfwise.pipeline.engines.measure import Measure, is_lost
 from halfwise.pipeline.engines.regime import low_format
 from halfwise.pipeline.planner import Planner
 from halfwise.progress import Watcher
@@ -67,32 +66,38 @@ class Attempts:
         build = self._build(keep, step, tf32=tf32, fresh=fresh)
         return self.measured(Candidate(keep, step, build, tf32=tf32), (keep, tf32))
 
-    def measured(self, candidate: Candidate, name: Hashable) -> Candidate:
+    def measured(self, candidate: Candidate, name: Hashable, *, untimed: bool = False) -> Candidate:
         """Return what was built with its error on the calibration samples and its speed.
 
         What it computes in is looked at where it is off. It is brought here as `name` where it may
-        be delivered.
+        be delivered. One that runs and cannot be timed counts as one that does not run, unless
+        `untimed`.
         """
         build = candidate.build
         if build.engine is None:
             return candidate
+        found = candidate
         try:
-            excess = self._excess(build)
+            found = replace(found, excess=self._excess(build))
             self.watcher.note(
-                f"build {build.number} keeps {len(candidate.keep)}: error {excess:.3g} of what is "
-                "allowed"
+                f"build {build.number} keeps {len(candidate.keep)}: error {found.excess:.3g} of "
+                "what is allowed"
             )
             latency = self.measure.latency(build.engine)
             self.watcher.note(f"build {build.number} takes {latency.median_ms:.3g} ms a run")
+            found = replace(found, latency=latency)
         except ENGINE_FAULTS as failed:
-            self._tell(f"the engine of build {build.number} does not run: {failed.message}")
-            return replace(candidate, failure=failed.message, lost=_is_lost(failed))
-        found = replace(candidate, excess=excess, latency=latency)
+            why, lost = failed.message, is_lost(failed)
+            if found.excess is None or not untimed:
+                self._tell(f"the engine of build {build.number} does not run: {why}")
+                return replace(candidate, failure=why, lost=lost)
+            self._tell(f"the engine of build {build.number} runs, and cannot be timed: {why}")
+            found = replace(found, untimed=why, lost=lost)
         try:
             self._bring(found, name)
         except ENGINE_FAULTS as failed:  # it runs, and may still be there
             self._tell(f"the engine of build {build.number} is not fetched: {failed.message}")
-            found = replace(found, lost=_is_lost(failed))
+            found = replace(found, lost=is_lost(failed))
         if found.passed or (build.config.low is None and build.config.typing == "weak"):
             return found
         with suppress(*ENGINE_FAULTS):  # it tells less then, and is off all the same
@@ -125,10 +130,9 @@ class Attempts:
         Of a plan's engines the fastest is delivered; the others stay on the worker's side.
         """
         assert candidate.build.engine is not None
-        assert candidate.latency is not None
-        milliseconds = candidate.latency.median_ms
+        milliseconds = inf if candidate.latency is None else candidate.latency.median_ms
         wanted = candidate.passed or not candidate.keep
-        if not wanted or milliseconds >= self._fastest.get(name, inf):
+        if not wanted or (name in self._fastest and milliseconds >= self._fastest[name]):
             return
         self.watcher.note(f"the engine of build {candidate.build.number} is fetched")
         self.fetched.keep(name, candidate.build.engine)
@@ -177,7 +181,3 @@ class Attempts:
         if not (keep or pinned or self.planner.forced.kept):
             return ()
         return constraints(self.planner.case.network, roles, self.planner.resolve(keep) | pinned)
-
-
-def _is_lost(failed: HalfwiseError) -> bool:
-    return isinstance(failed, EngineFailed) and failed.status == "lost"

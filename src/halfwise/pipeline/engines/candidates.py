@@ -23,9 +23,10 @@ class Candidate:
         excess: Error over what the search may use; 1 is the limit. None without an engine that ran.
         latency: Its speed; None where it was not measured.
         failure: Why there is an engine that did not run; empty otherwise.
+        untimed: Why one that runs could not be timed; empty otherwise.
         tf32: Whether the search allowed TF32 for what is kept.
-        lost: Whether the connection was lost while it ran or was fetched, which tells nothing of
-            the plan.
+        lost: Whether the connection was lost while it ran, was timed or was fetched, which tells
+            nothing of the plan.
         proof: What it computes in; looked at where it is off, None otherwise.
     """
 
@@ -35,6 +36,7 @@ class Candidate:
     excess: float | None = None
     latency: Latency | None = None
     failure: str = ""
+    untimed: str = ""
     tf32: bool = False
     lost: bool = False
     proof: PrecisionProof | None = None
@@ -43,6 +45,11 @@ class Candidate:
     def passed(self) -> bool:
         """Whether there is an engine that is within what the search may use."""
         return self.excess is not None and self.excess <= 1
+
+    @property
+    def untold(self) -> bool:
+        """Whether a lost connection is all that is known of it."""
+        return self.excess is None and (self.lost or self.build.status == "lost")
 
     @property
     def ignored(self) -> tuple[NodeName, ...]:

@@ -39,6 +39,8 @@ def causes(
     ran = [c for c in candidates if c.excess is not None]
     if not ran and not passed:
         numbers = tuple(c.build.number for c in candidates)
+        if candidates and all(c.untold for c in candidates):
+            return (Cause(kind="lost", builds=numbers),)
         built = any(c.build.engine is not None for c in candidates)
         return (Cause(kind="not-run" if built else "no-engine", builds=numbers),)
     off = [c for c in ran if not c.passed]

@@ -1,16 +1,16 @@
 """What a run with engines comes to: its record, its verdict, and why nothing lower passed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from halfwise.pipeline.engines.candidates import Assignment, Chosen
 from halfwise.pipeline.engines.causes import causes
-from halfwise.pipeline.engines.delivery import Offer, rungs
+from halfwise.pipeline.engines.delivery import Offer, choose, rungs
 from halfwise.pipeline.engines.forecast import rounds
 from halfwise.pipeline.engines.localise import Departure
 from halfwise.pipeline.engines.search import EngineSearch
-from halfwise.records import FULL_RUNGS, Cause, EngineRound, Engines, Verdict
+from halfwise.records import FULL_RUNGS, Cause, EngineRound, Engines, Prefer, Verdict
 from halfwise.render.rungs import cause_line
 from halfwise.stages.trial import Trials
 
@@ -26,6 +26,7 @@ class Proven:
         keep: Compute nodes of the delivered plan; None where none passed.
         minimal: Whether no kept node can be dropped, as engines or predictions show.
         joined: Held-out samples that joined the calibration.
+        ended: What it was concluded from; None where the FP32 engine is wrong.
     """
 
     engines: Engines
@@ -33,6 +34,7 @@ class Proven:
     keep: Assignment | None = None
     minimal: bool = False
     joined: tuple[str, ...] = ()
+    ended: "Ended | None" = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,13 @@ class Ended:
     offers: Sequence[Offer]
     delivered: Offer | None
     departures: Mapping[int, Departure]
+
+    def unfetched(self, prefer: Prefer) -> "Ended":
+        """Return it with what is delivered instead, since that cannot be fetched."""
+        assert self.delivered is not None
+        gone = replace(self.delivered, unfetched=True)
+        offers = tuple(gone if o is self.delivered else o for o in self.offers)
+        return replace(self, offers=offers, delivered=choose(offers, prefer))
 
     @property
     def last(self) -> Offer | None:
@@ -112,6 +121,12 @@ class Ended:
             f"the FP32 engine is right, and does not run to the end: {o.row.failure}"
             for o in self.offers
             if o.rung == "fp32" and o.row.failure
+        ]
+        reasons += [
+            f"the FP32 engine, which was judged before the worker was lost, fails: {reason}"
+            for o in self.offers
+            if o.checked and o.verdict is not None
+            for reason in o.verdict.reasons
         ]
         reasons += map(cause_line, causes_)
         if last is not None and last.verdict is not None:

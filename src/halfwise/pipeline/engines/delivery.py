@@ -33,6 +33,8 @@ class Offer:
         row: Verdicts and times.
         allowed: Whether it may be delivered at all: not what the user's rules forbid, nor what
             passes by chance.
+        checked: Whether its verdict is the one before the search, since the worker was lost then.
+        unfetched: Whether it was to be delivered, and could not be fetched.
     """
 
     rung: EngineRung
@@ -40,6 +42,8 @@ class Offer:
     limit: float
     row: EngineResult
     allowed: bool = True
+    checked: bool = False
+    unfetched: bool = False
 
     @property
     def verdict(self) -> Verdict | None:
@@ -49,9 +53,12 @@ class Offer:
 
     @property
     def known(self) -> bool:
-        """Whether it is allowed, and within its limit on the samples that the search knows."""
+        """Whether it is allowed, and within its limit on the samples that the search knows.
+
+        The FP32 engine, that no search has chosen, was judged on the held-out ones before.
+        """
         excess = self.candidate.excess
-        return self.allowed and excess is not None and excess <= self.limit
+        return self.allowed and (self.checked if excess is None else excess <= self.limit)
 
     @property
     def passed(self) -> bool:
@@ -92,11 +99,13 @@ def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
 
     Among those that are not slower than it by more than noise, `prefer` decides; what is equal in
     that too is told apart by time, then as `offers` has it. What failed while others took turns is
-    not chosen.
+    not chosen, nor what was not timed where something else was.
     """
-    passed = sorted((o for o in offers if o.passed), key=lambda o: o.milliseconds)
+    passed = [o for o in offers if o.passed and not o.unfetched]
+    passed = sorted(passed, key=lambda o: o.milliseconds)
     if not passed:
         return None
+    passed = [o for o in passed if o.row.latency is not None] or passed
     passed = [o for o in passed if o.row.latency is not None and o.row.latency.medians] or passed
     equal = [o for o in passed if not faster(passed[0].row.latency, o.row.latency)]
     if prefer == "memory":
@@ -166,18 +175,22 @@ def _end(
     plans: Sequence[Sequence[Candidate]],
     delivered: Offer | None,
 ) -> RungEnd:
-    passed = [o for o in offers if o.passed]
+    passed = [o for o in offers if o.passed and not o.unfetched]
     if delivered is not None and passed:
         if delivered in passed:
             return "delivered"
         slower = all(faster(delivered.row.latency, o.row.latency) for o in passed)
         return "slower" if slower else "not-preferred"
+    if any(o.unfetched for o in offers):
+        return "unfetched"
     builds = [c for plan in plans for c in plan]
     ends: tuple[tuple[RungEnd, bool], ...] = (
         ("held-out", any(o.known and o.verdict is not None for o in offers)),
+        ("lost", any(o.known and o.row.lost for o in offers)),
         ("not-run", any(o.known for o in offers)),
         ("unsteady", any(c.passed for p in plans if not is_steady(p) for c in p)),
         ("tolerance", any(c.excess is not None for c in builds)),
+        ("lost", bool(builds) and all(c.untold for c in builds)),
         ("not-run", any(c.build.engine is not None for c in builds)),
     )
     return next((end for end, came in ends if came), "unbuildable")

@@ -1,7 +1,12 @@
-"""What to say of a build that gave no engine."""
+"""What to say of a build that gave no engine, and of a worker that took it along."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.backends.tensorrt.log import explain
 from halfwise.errors import BuildFailed
+from halfwise.pipeline.engines.measure import is_lost
 from halfwise.records import BuildOutcome, LogFinding
 
 _MOST = 12
@@ -13,6 +18,27 @@ _ADVICE = {
     "lost": "Try again (`halfwise fix` with --resume). A connection through ssh lasts longer with "
     "ServerAliveInterval.",
 }
+
+
+def nothing_judged(why: str) -> EngineFailed:
+    """Return the error of a worker that is gone before an engine of it can be delivered."""
+    return EngineFailed(
+        "The worker was lost before an engine that is right was brought here, so there is none to "
+        f"deliver: {why}",
+        _ADVICE["lost"],
+        status="lost",
+    )
+
+
+@contextmanager
+def judging() -> Iterator[None]:
+    """Say that no engine can be delivered where the connection is lost in the block."""
+    try:
+        yield
+    except EngineFailed as failed:
+        if not is_lost(failed):
+            raise
+        raise nothing_judged(failed.message) from failed
 
 
 def build_failed(build: BuildOutcome, what: str) -> BuildFailed:

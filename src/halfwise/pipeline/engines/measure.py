@@ -12,6 +12,7 @@ from halfwise.backends.tensorrt.feeds import input_ports
 from halfwise.backends.tensorrt.fitting import fit_inputs, fit_outputs, model_ports
 from halfwise.backends.tensorrt.inspector import engine_layers
 from halfwise.case import Case, EngineSettings, Sample, Samples, Settings
+from halfwise.errors import HalfwiseError
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
 from halfwise.metrics import Outputs
@@ -143,8 +144,21 @@ class Measure:
         unseen: bool = True,
     ) -> Judged:
         """Return the verdict on an engine; `criterion` None is the user's, metric included."""
+        outputs = self.outputs(engine, samples)
+        return self.judged(outputs, samples, references, criterion, unseen=unseen)
+
+    def judged(
+        self,
+        outputs: Sequence[Outputs],
+        samples: Samples,
+        references: Sequence[Outputs],
+        criterion: Criterion | None = None,
+        *,
+        unseen: bool = True,
+    ) -> Judged:
+        """Return what `judge` does, of outputs that an engine gave before."""
         return judge_outputs(
-            self.outputs(engine, samples),
+            outputs,
             samples,
             references,
             criterion or self.case.criterion,
@@ -156,6 +170,13 @@ class Measure:
     def at_shapes(self, engine: EngineFile, samples: Samples) -> tuple[ShapeVerdict, ...]:
         """Return verdicts at min, opt and max shapes of every profile."""
         return tuple(self._at(engine, batches) for batches in self._plan(samples))
+
+    def not_at_shapes(self, samples: Samples, why: str) -> tuple[ShapeVerdict, ...]:
+        """Return what `at_shapes` does where no engine is there to be judged."""
+        return tuple(
+            ShapeVerdict(shapes=dict(b.shapes), at=self._where(b), verdict=None, reason=why)
+            for b in self._plan(samples)
+        )
 
     def latency(self, engine: EngineFile, *, thorough: bool = False) -> Latency:
         """Return the speed of an engine, at the first profile's opt shapes where data have them.
@@ -240,8 +261,11 @@ class Measure:
             self._batches[samples.ids] = planned
         return self._batches[samples.ids]
 
+    def _where(self, batches: Batches) -> str:
+        return batches.at if len(self.profiles) == 1 else f"{batches.at} of {batches.profile + 1}"
+
     def _at(self, engine: EngineFile, batches: Batches) -> ShapeVerdict:
-        at = batches.at if len(self.profiles) == 1 else f"{batches.at} of {batches.profile + 1}"
+        at = self._where(batches)
         shapes: dict[TensorName, tuple[int, ...]] = dict(batches.shapes)
         if batches.samples is None or batches.judged is None:
             return ShapeVerdict(shapes=shapes, at=at, verdict=None, reason=batches.reason)
@@ -266,12 +290,17 @@ def again_if_lost(measured: Callable[[], _Found]) -> _Found:
     try:
         return measured()
     except EngineFailed as lost:
-        if lost.status != "lost":
+        if not is_lost(lost):
             raise
         try:
             return measured()
         except ENGINE_FAULTS:
             raise lost from None
+
+
+def is_lost(failed: HalfwiseError) -> bool:
+    """Return whether the connection was lost, which tells nothing of the engine."""
+    return isinstance(failed, EngineFailed) and failed.status == "lost"
 
 
 def with_shapes(verdict: Verdict, shapes: Iterable[ShapeVerdict]) -> Verdict:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from halfwise.backends.tensorrt.client import Worker
@@ -18,7 +19,7 @@ from halfwise.pipeline.engines.builds import Builds
 from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate, Chosen
 from halfwise.pipeline.engines.conclude import Ended, Proven
 from halfwise.pipeline.engines.delivery import Offer, choose, quicker
-from halfwise.pipeline.engines.failed import build_failed
+from halfwise.pipeline.engines.failed import build_failed, judging, nothing_judged
 from halfwise.pipeline.engines.fetched import Fetched
 from halfwise.pipeline.engines.files import ModelFiles
 from halfwise.pipeline.engines.forecast import Forecast
@@ -97,7 +98,7 @@ class EngineRun:
             RunFailed: it does not run.
             CaseError: samples, those of the calibration included, do not fit: they fit no engine.
         """
-        with self._stage("FP32 engine"):
+        with self._stage("FP32 engine"), judging():
             build = self.builds.build(self._fp32_file, FP32)
             if build.engine is None:
                 raise build_failed(build, "no FP32 engine of this model")
@@ -110,9 +111,11 @@ class EngineRun:
             if self.case.metric is None:
                 criterion = Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
             references = self.measure.references(samples)
-            verdict = again_if_lost(
-                lambda: self.measure.judge(engine, samples, references, criterion).verdict
-            )
+            outputs = again_if_lost(lambda: self.measure.outputs(engine, samples))
+            verdict = self.measure.judged(outputs, samples, references, criterion).verdict
+            unseen = len(self.case.heldout) > 0
+            checked = self.measure.judged(outputs, samples, references, unseen=unseen)
+            self._checked = checked.verdict
             self._fp32 = EngineResult(name=FP32, build=build, verdict=verdict)
             self.notes.append(_own_criterion(verdict))
             return self._fp32
@@ -143,24 +146,29 @@ class EngineRun:
             tf32 = attempts.measured(Candidate(frozenset(), TF32, build, tf32=True), TF32)
         with self._stage("verdict"):
             table = self._table(fixed, heldout)
-            if heldout.joined or not exact.passed:
+            if heldout.joined or exact.checked or not exact.passed:
                 again = self._exact(attempts, table)
-                exact = again if again.verdict is not None else exact
+                exact = again if exact.checked or again.verdict is not None else exact
             full = (exact, table.with_tf32(tf32))
             offers = self._offers(table, full, search, chosen)
             delivered = choose(offers, self.engine_settings.prefer)
         self.notes += chosen.notes
         ended = Ended(search, chosen, offers, delivered, moves.departures)
+        self._conclude = partial(self._concluded, fixed=fixed, joined=tuple(heldout.joined))
+        return self._conclude(ended)
+
+    def _concluded(self, ended: Ended, *, fixed: Fixed, joined: tuple[str, ...]) -> Proven:
         if (last := ended.last) is not None:
             self.notes += unmatched(fixed.planner.case.network, last.row.build.unconstrained)
         found = ended.found(fixed.planner.trials) | {
             "emulated": fixed.verdict,
             "prefer": self.engine_settings.prefer,
         }
-        engines = self._record(tuple(o.row for o in offers), last).model_copy(update=found)
+        rows = tuple(o.row for o in ended.offers)
+        engines = self._record(rows, last).model_copy(update=found)
         verdict = ended.verdict(fixed.verdict, engines.causes, len(engines.builds))
-        keep, joined = ended.keep, tuple(heldout.joined)
-        return Proven(engines, verdict, keep, ended.as_searched and chosen.minimal, joined)
+        minimal = ended.as_searched and ended.chosen.minimal
+        return Proven(engines, verdict, ended.keep, minimal, joined, ended)
 
     def _table(self, fixed: Fixed, heldout: HeldOut) -> Table:
         return Table(
@@ -177,7 +185,10 @@ class EngineRun:
     def _exact(self, attempts: Attempts, table: Table) -> Offer:
         """Judge the FP32 engine as all others are, by the criterion of the run."""
         candidate = Candidate(frozenset(), FP32, self._fp32.build)
-        return table.exact(attempts.measured(candidate, FP32))
+        measured = attempts.measured(candidate, FP32, untimed=True)
+        if measured.lost:
+            measured = attempts.measured(candidate, FP32, untimed=True)
+        return table.exact(measured, self._checked)
 
     def _offers(
         self, table: Table, full: Sequence[Offer], search: EngineSearch, chosen: Chosen
@@ -202,19 +213,37 @@ class EngineRun:
     def brought(self, proven: Proven, path: Path) -> Proven:
         """Return the result with its engine here, at `path` where it was not here before.
 
-        The verdict fails where it cannot be fetched: whoever runs the command expects the
-        file; that it may still lie there is told.
+        Where it cannot be fetched, it is the one with the best of those that can. The verdict fails
+        where none can: whoever runs the command expects the file; that it may still lie there is
+        told.
+
+        Raises:
+            EngineFailed: the worker was lost before it judged any engine by the run's criterion,
+                and has the FP32 engine with it.
         """
-        engine = proven.engines.delivered
-        if engine is None:
+        reason, other = "", proven
+        while (engine := other.engines.delivered) is not None:
+            try:
+                here = self.fetched.deliver(engine, path)
+                found = other.engines.model_copy(update={"delivered": here})
+                return replace(other, engines=found)
+            except (RunFailed, OSError) as failed:
+                why = failed.message if isinstance(failed, RunFailed) else f"{failed}."
+            ended = other.ended
+            assert ended is not None
+            assert ended.delivered is not None
+            if ended.delivered.checked:
+                raise nothing_judged(why)
+            gone = f"cannot be fetched from {engine.path} on the worker's side: {why}"
+            reason = reason or gone
+            number = ended.delivered.row.build.number
+            self.notes.append(
+                f"the engine of build {number} passed, was to be delivered, and {gone}"
+            )
+            other = self._conclude(ended.unfetched(self.engine_settings.prefer))
+        if not reason:
             return proven
-        try:
-            here = self.fetched.deliver(engine, path)
-            return replace(proven, engines=proven.engines.model_copy(update={"delivered": here}))
-        except (RunFailed, OSError) as failed:
-            why = failed.message if isinstance(failed, RunFailed) else f"{failed}."
-        reason = f"the engine passed, and cannot be fetched from {engine.path} on the worker's side"
-        reasons = (*proven.verdict.reasons, f"{reason}: {why}")
+        reasons = (*proven.verdict.reasons, f"the engine passed, and {reason}")
         update = {"passed": False, "reasons": reasons}
         return replace(
             proven,

@@ -10,7 +10,7 @@ from halfwise.graph.roles import Role, Roles
 from halfwise.metrics import Outputs
 from halfwise.pipeline.engines.candidates import Assignment, Candidate
 from halfwise.pipeline.engines.delivery import Offer
-from halfwise.pipeline.engines.measure import Measure, again_if_lost
+from halfwise.pipeline.engines.measure import Measure, again_if_lost, is_lost
 from halfwise.records import EngineResult, EngineRung, NodeName, Precision, Verdict
 from halfwise.stages.contrast import ab_remark, fp32_remark, same_outputs
 
@@ -44,9 +44,21 @@ class Table:
     limit: float
     notes: list[str]
 
-    def exact(self, fp32: Candidate) -> Offer:
-        """Return the FP32 engine without TF32."""
-        return Offer("fp32", fp32, self.limit, self._row(FP32, fp32))
+    def exact(self, fp32: Candidate, checked: Verdict) -> Offer:
+        """Return the FP32 engine without TF32.
+
+        What all others are measured by is judged also where it cannot be timed. Where it is lost
+        with its worker, `checked` stands: its verdict on held-out samples before all else.
+        """
+        row = self._row(FP32, fp32)
+        if row.failure and fp32.excess is not None:
+            row = self._untimed(row)
+        if row.verdict is not None or not (fp32.lost or row.lost):
+            return Offer("fp32", fp32, self.limit, row)
+        shapes = self.measure.not_at_shapes(self.samples, "the connection to the worker was lost")
+        found = {"verdict": checked, "shapes": shapes, "lost": True}
+        row = row.model_copy(update=found | {"untimed": row.failure, "failure": ""})
+        return Offer("fp32", fp32, self.limit, row, checked=True)
 
     def with_tf32(self, tf32: Candidate) -> Offer:
         """Return the FP32 engine with TF32."""
@@ -79,7 +91,11 @@ class Table:
 
         One that passes alone has nothing to be compared with.
         """
-        passed = [(i, o.row.build.engine) for i, o in enumerate(offers) if o.passed]
+        passed = [
+            (i, o.row.build.engine)
+            for i, o in enumerate(offers)
+            if o.passed and o.row.latency is not None
+        ]
         racing = {i: engine for i, engine in passed if engine is not None and len(passed) > 1}
         turns = self.measure.take_turns(list(racing.values()))
         found = dict(zip(racing, turns, strict=True))
@@ -105,13 +121,30 @@ class Table:
         row = EngineResult(
             name=name, build=build, kept=len(candidate.keep), excess=candidate.excess
         )
-        if build.engine is None or candidate.failure:
-            failure = candidate.failure or build.message
-            return row.model_copy(update={"failure": failure, "latency": candidate.latency})
+        known = candidate.failure or candidate.untimed
+        if build.engine is None or known:
+            found = {"failure": known or build.message, "latency": candidate.latency}
+            return row.model_copy(update=found | {"lost": candidate.untold})
         try:
             return again_if_lost(lambda: self._measured(row, asked or {}, fp32))
         except ENGINE_FAULTS as failed:
-            return row.model_copy(update={"failure": failed.message})
+            return row.model_copy(update={"failure": failed.message, "lost": is_lost(failed)})
+
+    def _untimed(self, row: EngineResult) -> EngineResult:
+        """Return a row that has failed with its verdict alone, where that can be had."""
+        judged = row.model_copy(update={"failure": "", "untimed": row.failure})
+        try:
+            return again_if_lost(lambda: self._judged(judged))
+        except ENGINE_FAULTS as failed:
+            return row.model_copy(update={"failure": failed.message, "lost": is_lost(failed)})
+
+    def _judged(self, row: EngineResult) -> EngineResult:
+        measure, engine = self.measure, row.build.engine
+        assert engine is not None
+        judged = measure.judge(engine, self.samples, self.references, unseen=self.unseen).verdict
+        # What fails on the samples as they are is not delivered, whatever it does at other shapes.
+        at = measure.at_shapes(engine, self.samples) if judged.within else ()
+        return row.model_copy(update={"verdict": judged, "shapes": at})
 
     def _measured(
         self, row: EngineResult, asked: dict[NodeName, Precision], fp32: Verdict | None
@@ -119,13 +152,11 @@ class Table:
         measure, engine = self.measure, row.build.engine
         assert engine is not None
         latency = measure.latency(engine, thorough=True)
-        judged = measure.judge(engine, self.samples, self.references, unseen=self.unseen).verdict
-        # What fails on the samples as they are is not delivered, whatever it does at other shapes.
-        at = measure.at_shapes(engine, self.samples) if judged.within else ()
-        as_fp32 = fp32 is not None and same_outputs(judged, fp32)
+        row = self._judged(row)
+        assert row.verdict is not None
+        as_fp32 = fp32 is not None and same_outputs(row.verdict, fp32)
         proof = measure.proof(row.build, self.roles, asked, as_fp32=as_fp32)
-        found = {"verdict": judged, "latency": latency, "shapes": at, "proof": proof}
-        return row.model_copy(update=found)
+        return row.model_copy(update={"latency": latency, "proof": proof})
 
     def _asked(self, candidate: Candidate) -> dict[NodeName, Precision]:
         """Return what nodes were asked to be; in weak typing the builder is free with the rest."""

@@ -6,6 +6,7 @@ from halfwise.pipeline.engines.measure import Measure
 from halfwise.pipeline.engines.table import FP32, MIXED, TF32, Table
 from tests import models
 from tests.fake_tensorrt.faults import Fault
+from tests.unit.render.runs import verdict
 from tests.unit.stages.casing import names
 
 KEPT = names(*models.layer_norm().kept)
@@ -30,7 +31,7 @@ def rows(ready, *keeps):
     low = [plain, *(attempts.attempt(keep, "mixed") for keep in keeps)]
     tf32 = builds.build(attempts.fp32, TF32, tf32=True)
     full = [attempts.measured(Candidate(NOTHING, b.purpose, b), b.purpose) for b in (fp32, tf32)]
-    offers = table.further((table.exact(full[0]), table.with_tf32(full[1])), low, low)
+    offers = table.further((table.exact(full[0], verdict()), table.with_tf32(full[1])), low, low)
     return {o.row.name: o.row for o in table.raced(offers)}
 
 

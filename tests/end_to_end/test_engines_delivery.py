@@ -1,0 +1,147 @@
+"""A run whose FP32 engine is right ends with an engine, whatever becomes of its worker."""
+
+import hashlib
+import json
+import shlex
+
+import numpy as np
+import pytest
+
+from halfwise.backends.tensorrt.client import Worker
+from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.pipeline.engines.fetched import Fetched
+from tests import models
+from tests.fake_tensorrt.faults import Fault
+from tests.fake_tensorrt.start import once_only
+
+EXACT, TF32, LOW = ({"low": None, "tf32": False}, {"low": None, "tf32": True}, {"low": "fp16"})
+pytestmark = pytest.mark.usefixtures("quick_timing")
+
+
+@pytest.fixture
+def asked(saved, tmp_path):
+    """What to call with a worker: `asked(command, *options, out="run")`."""
+    ill = models.layer_norm()
+    model, inputs = saved(ill)
+    np.savez(tmp_path / "held.npz", x=ill.inputs["x"][:2])
+    np.savez(inputs, x=ill.inputs["x"][2:])
+
+    def asked(command, *options, out="run"):
+        return (
+            *("fix", model, "--inputs", inputs, "--heldout", "held.npz", "-o", out, *options),
+            *("--target", "tensorrt", "--trt-command", shlex.join(command)),
+            *("--builds", 1, "--max-builds", 2),
+        )
+
+    return asked
+
+
+def told(ended):
+    return " ".join(ended.out.split())
+
+
+def delivered(ended):
+    """Return the row of the engine in the run folder, which is the file that was judged."""
+    found = ended.record["engines"]
+    sha256 = hashlib.sha256((ended.folder / "model.engine").read_bytes()).hexdigest()
+    assert found["delivered"]["sha256"] == sha256
+    built = [r for r in found["results"] if r["build"]["engine"]]
+    (row,) = [r for r in built if r["build"]["engine"]["sha256"] == sha256]
+    assert row["rung"] == found["rung"]
+    assert row["verdict"]["passed"]
+    return row
+
+
+@pytest.mark.parametrize("fault", [("run", 3), ("again", 1)])  # two samples are held out
+def test_a_worker_that_is_gone_after_the_first_verdict_leaves_its_fp32_engine(
+    call, asked, fake_worker, tmp_path, fault
+):
+    place, number = fault
+    worker = fake_worker(faults=[Fault(place, "disconnect", on=(number,))])
+    ended = call(*asked(once_only(worker, tmp_path / "started")))
+    assert ended.code == 0, ended.err + ended.out
+    row = delivered(ended)
+    assert (row["rung"], row["latency"], row["lost"]) == ("fp32", None, True)
+    assert "is lost" in row["untimed"]
+    found = ended.record["engines"]
+    assert [cause["kind"] for cause in found["causes"]] == ["lost"]
+    assert [tried["end"] for tried in found["rungs"]] == ["delivered", "lost", "lost"]
+    said = told(ended)
+    assert "the worker was lost before an FP16 engine was judged" in said
+    assert "neither timed nor inspected" in said
+    for wrong in ("within the tolerance", "could be built", "modernize", "plan passed"):
+        assert wrong not in said
+    assert call("report", "run").out == ended.out
+    again = call(*asked(fake_worker(), "--start-from", "run", out="again"), folder="again")
+    assert again.code == 0, again.err
+    assert again.record["engines"]["rung"] == "fp16"
+
+
+def test_a_worker_that_is_gone_before_any_verdict_is_told_as_lost(
+    call, asked, fake_worker, tmp_path
+):
+    worker = fake_worker(faults=[Fault("run", "disconnect", on=(1,))])
+    ended = call(*asked(once_only(worker, tmp_path / "started")))
+    assert (ended.code, ended.out) == (6, "")
+    said = " ".join(ended.err.split())
+    assert "lost before an engine that is right was brought here" in said
+    assert "--resume" in said
+    assert call(*asked(fake_worker(), "--resume")).code == 0
+
+
+def test_a_worker_that_is_gone_with_its_engines_leaves_the_journal(
+    call, asked, fake_worker, tmp_path, monkeypatch
+):
+    worker = fake_worker(faults=[Fault("run", "disconnect", on=(3,))])
+    with monkeypatch.context() as patched:
+        patched.setattr(Fetched, "keep", lambda *_: None)
+        ended = call(*asked(once_only(worker, tmp_path / "started")))
+    assert (ended.code, ended.out) == (6, "")
+    assert "so there is none to deliver" in " ".join(ended.err.split())
+    assert not ended.folder.exists()
+    assert (tmp_path / "run.journal.jsonl").exists()
+    assert call(*asked(fake_worker(), "--resume")).code == 0
+    assert not (tmp_path / "run.journal.jsonl").exists()
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_an_fp32_engine_that_crashes_when_it_is_timed_is_judged(call, asked, fake_worker, alone):
+    faults = [Fault("again", "segv", when=EXACT)]
+    if alone:
+        faults += [Fault("build", "memory", when=when) for when in (TF32, LOW)]
+    ended = call(*asked(fake_worker(faults=faults)))
+    assert ended.code == 0, ended.err + ended.out
+    exact = ended.record["engines"]["results"][0]
+    assert (exact["latency"], exact["lost"], exact["failure"]) == (None, False, "")
+    assert "SIGSEGV" in exact["untimed"]
+    assert exact["verdict"]["passed"]
+    assert ended.record["engines"]["rung"] == ("fp32" if alone else "fp16")
+    assert delivered(ended)["untimed"] == (exact["untimed"] if alone else "")
+    assert ("It could not be timed: Timing ended with SIGSEGV" in told(ended)) == alone
+    assert "has no times: Timing ended with SIGSEGV" in told(ended)
+
+
+def test_an_engine_that_cannot_be_fetched_leaves_the_next_one(
+    call, asked, fake_worker, monkeypatch
+):
+    fetch, fetched = Worker.fetch, set()
+
+    def first_alone(worker, engine, path):
+        if fetched:
+            raise EngineFailed("A file arrived damaged from the worker.")
+        fetched.add(engine.sha256)
+        return fetch(worker, engine, path)
+
+    monkeypatch.setattr(Worker, "fetch", first_alone)
+    ended = call(*asked(fake_worker()))
+    assert ended.code == 0, ended.err + ended.out
+    assert delivered(ended)["rung"] == "fp32"
+    found = ended.record["engines"]
+    assert [tried["end"] for tried in found["rungs"]][::2] == ["delivered", "unfetched"]
+    assert found["keep"] == []
+    said = told(ended)
+    assert "the FP16 engine that passed could not be fetched" in said
+    assert "passed, was to be delivered, and cannot be fetched from" in said
+    assert "arrived damaged" in said
+    recipe = json.loads(call("export", "run", "--as", "json").out)
+    assert recipe["low"] is None
