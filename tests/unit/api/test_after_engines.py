@@ -44,6 +44,7 @@ def test_the_command_of_diagnose_has_the_options_that_fit():
     [
         ("no-engine", ("halfwise modernize 'my model.onnx'", "--optimization-level", "version")),
         ("not-run", ("--optimization-level",)),
+        ("lost", ("worker was lost", "--start-from")),
         ("kernel", ("--optimization-level", "--accumulate fp16")),
         ("ignored", ("--typing strong", "--max-builds")),
         ("no-effect", ("--max-builds",)),

@@ -45,9 +45,26 @@ def test_causes_are_told_with_their_builds():
 
     assert line("no-engine") == "no engine of the low format could be built, in builds 2, 3"
     assert line("not-run").endswith("runs, of builds 2, 3")
+    assert line("lost").startswith("nothing is known of engines of the low format")
     assert "shows square in the low format" in line("ignored", nodes=(NodeName("square"),))
     assert "its error is 9 of what is allowed, 9.5 with" in line("no-effect", excess=9.0, other=9.5)
     kernel = line("kernel", nodes=(NodeName("conv"),), excess=9.0, other=0.5)
     assert kernel.startswith("a kernel or the compiler is to blame in conv: ")
     assert "the nearest has 1.4 of" in line("unknown", excess=1.4)
     assert line("unknown").endswith("a kernel at fault (builds 2, 3)")
+
+
+def test_what_is_not_known_of_the_delivered_engine_is_told():
+    def told(end, **changed):
+        found = engines()
+        assert found.row is not None
+        row = found.row.model_copy(update=changed)
+        rows = tuple(row if r == found.row else r for r in found.results)
+        update = {"rung": "fp32", "rungs": (tried(end=end),), "results": rows}
+        return rung_caution(found.model_copy(update=update))
+
+    gone = told("lost", untimed="The connection is lost.", lost=True)
+    assert "the worker was lost before an FP16 engine was judged" in gone
+    assert gone.endswith("was neither timed nor inspected.")
+    assert told("unfetched").endswith("the FP16 engine that passed could not be fetched.")
+    assert told("tolerance", untimed="It crashed.").endswith("It could not be timed: It crashed.")

@@ -103,6 +103,13 @@ def test_engines_that_are_not_there_blame_nobody():
     assert kinds(tried(1, None), none[1], predicted={}).keys() == {"not-run"}
 
 
+def test_engines_that_were_lost_show_nothing():
+    unbuilt = build(1, "").model_copy(update={"engine": None, "status": "lost"})
+    lost = [Candidate(NOTHING, "", unbuilt), Candidate(NOTHING, "", build(2, ""), lost=True)]
+    assert kinds(*lost, predicted={}).keys() == {"lost"}
+    assert kinds(*lost, tried(3, None), predicted={}).keys() == {"not-run"}
+
+
 def test_where_a_plan_passed_only_what_was_seen_on_the_way_is_told():
     plain, kept = tried(1, 90.0), tried(2, 0.4, A)
     assert kinds(plain, kept, predicted={1: 90.0, 2: 0.5}, passed=True) == {}

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from halfwise.pipeline.engines.candidates import Candidate
 from halfwise.pipeline.engines.delivery import Offer, choose, faster, quicker, rungs
 from halfwise.pipeline.engines.measure import ROUNDS
-from halfwise.records import EngineResult, EngineRung, NodeName
+from halfwise.records import EngineResult, EngineRung, NodeName, Prefer
 from tests.unit.render.engine_runs import build, latency, result
 from tests.unit.render.runs import verdict
 
 NOTHING: frozenset[NodeName] = frozenset()
+PREFERRED: tuple[Prefer, ...] = ("speed", "memory", "exact")
 KEPT = frozenset((NodeName("a"),))
 
 
@@ -124,6 +125,30 @@ def test_what_is_chosen_passed_and_nothing_that_passed_is_faster(offers, prefer)
         assert chosen.passed
         quickest = min(passed, key=lambda o: o.milliseconds)
         assert not faster(quickest.row.latency, chosen.row.latency)
+
+
+def test_what_was_not_timed_or_fetched_comes_last():
+    untimed = offer("fp32", 1, excess=0.1)
+    untimed = replace(untimed, row=untimed.row.model_copy(update={"latency": None}))
+    alone = offer("tf32", 5)
+    assert alone.row.latency is not None
+    found = alone.row.latency.model_copy(update={"medians": ()})
+    alone = replace(alone, row=alone.row.model_copy(update={"latency": found}))
+    for prefer in PREFERRED:
+        assert choose([untimed, alone], prefer) == alone
+        assert choose([untimed, replace(alone, unfetched=True)], prefer) == untimed
+    ends = [t.end for t in rungs([untimed, replace(alone, unfetched=True)], untimed, [])]
+    assert ends == ["delivered", "unfetched"]
+
+
+def test_what_was_judged_before_the_worker_was_lost_may_be_delivered():
+    gone = offer("fp32", 1, excess=None)
+    assert not gone.known
+    assert replace(gone, checked=True).passed
+    assert not replace(offer("fp32", 1, excess=1.2), checked=True).passed
+    row = gone.row.model_copy(update={"verdict": None, "lost": True})
+    lost = replace(gone, row=row, candidate=replace(gone.candidate, lost=True))
+    assert [t.end for t in rungs([lost], None, [])] == ["lost"]
 
 
 def test_what_the_search_knows_to_be_off_is_not_delivered():
