@@ -17,12 +17,13 @@ from halfwise.errors import CaseError
 
 RAISED = (Exception, SystemExit, GeneratorExit)
 """What an object of the user's may raise when it is read; KeyboardInterrupt may be Ctrl-C."""
+_CORRECT = "Correct the function; it can be tried on its own in Python."
 _LONGEST = 300
 """Characters of a message that are shown."""
 
 
 @contextlib.contextmanager
-def guarded(spec: str, what: str = "", when: str = "") -> Iterator[None]:
+def guarded(spec: str, what: str = "", when: str = "", hint: str = _CORRECT) -> Iterator[None]:
     """Turn whatever the user's code raises into a CaseError that names type, message and line.
 
     What it prints goes to standard error, since standard output is for results. It may close the
@@ -32,6 +33,7 @@ def guarded(spec: str, what: str = "", when: str = "") -> Iterator[None]:
         spec: `file.py:function`; the line that is named is one of that file.
         what: What raised, in place of `spec`.
         when: On what it did, "" or words that follow the message.
+        hint: What to do about it.
 
     Raises:
         CaseError: It raised anything, also what ends a script; not where Ctrl-C was pressed.
@@ -46,7 +48,7 @@ def guarded(spec: str, what: str = "", when: str = "") -> Iterator[None]:
                 raise
             raise CaseError(
                 f"{what or spec} raised {described(error)}{when} ({_place(error, spec)}).",
-                "Correct the function; it can be tried on its own in Python.",
+                hint,
             ) from error
 
 

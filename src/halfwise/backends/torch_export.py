@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import BackendMissing, BuildFailed, CaseError
 from halfwise.graph.weights import LARGE_MODEL_BYTES
+from halfwise.user_code import RAISED, guarded
 
 Exporter = Literal["dynamo", "torchscript"]
 Arrays = Mapping[str, NDArray[Any]]
@@ -146,18 +147,17 @@ class Module:
         """Return the outputs in order, and by key where the module returns a dictionary."""
         import torch
 
-        try:
-            with torch.no_grad():
-                result = self.module(**_tensors(arrays))
+        called = guarded(
+            self.source,
+            f"The module of {self.source}",
+            f" on inputs of shape {_shapes(arrays)}",
+            "Check the inputs against forward; sizes that it takes are given with --sizes.",
+        )
+        with called, torch.no_grad():
+            result = self.module(**_tensors(arrays))
             pairs = result.items() if isinstance(result, Mapping) else ()
             keyed = {k: v.detach().numpy() for k, v in pairs if isinstance(v, torch.Tensor)}
             flat = [leaf.numpy() for leaf in _leaves(result)]
-        except Exception as error:
-            raise CaseError(
-                f"The module of {self.source} raised {type(error).__name__} on inputs of shape "
-                f"{_shapes(arrays)}: {_first_line(error)}",
-                "Check the inputs against forward; sizes that it takes are given with --sizes.",
-            ) from error
         if not flat:
             raise CaseError(
                 f"The module of {self.source} returns no tensor.",
@@ -228,7 +228,7 @@ def export(
     try:
         with _quiet() as caught:
             torch.onnx.export(module.module, (), str(path), kwargs=_tensors(arrays), **options)
-    except Exception as error:
+    except RAISED as error:
         other = "torchscript" if exporter == "dynamo" else "dynamo"
         raise BuildFailed(
             f"PyTorch's {exporter} exporter failed: {type(error).__name__}: {_first_line(error)}",
@@ -294,6 +294,6 @@ def _shapes(arrays: Arrays) -> str:
     return ", ".join(f"{name} {'×'.join(map(str, a.shape))}" for name, a in arrays.items())
 
 
-def _first_line(error: Exception | str) -> str:
+def _first_line(error: BaseException | str) -> str:
     plain = _COLOURS.sub("", str(error)).strip()
     return (plain or "no message").splitlines()[0][:300]
