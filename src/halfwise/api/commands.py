@@ -17,6 +17,7 @@ from halfwise.api.loading import load_case, load_model, load_start
 from halfwise.api.options import Inputs, Model, Options, Request, understand
 from halfwise.api.outcome import fix_run, verify_run, versions
 from halfwise.api.result import Result
+from halfwise.api.unjudged import with_unjudged
 from halfwise.api.worker_facts import worker_facts
 from halfwise.api.workers import resolve
 from halfwise.backends.ort import devices
@@ -295,7 +296,8 @@ def _judging(
                 level="recorded",
                 runner=recorded.runner,
             ).verdict
-            return judge_sizes(verdict, case, None, samples, references, settings)
+            verdict = judge_sizes(verdict, case, None, samples, references, settings)
+            return with_unjudged(verdict, case, request, None, samples, references)
 
         return case, compare
     if runner is not None:
@@ -323,6 +325,7 @@ def _judging(
             libraries=settings.libraries,
         )
         judged = told_as_file(judged, other.model, case, settings, samples, references)
-        return judge_sizes(judged.verdict, case, other.model, samples, references, settings)
+        verdict = judge_sizes(judged.verdict, case, other.model, samples, references, settings)
+        return with_unjudged(verdict, case, request, other.model, samples, references)
 
     return case, emulate

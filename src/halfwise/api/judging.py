@@ -8,6 +8,7 @@ from typing import Any
 from halfwise.api.engine_options import Target, WorkerOptions, engine_target
 from halfwise.api.options import Inputs, Request, understand
 from halfwise.api.outcome import verify_run
+from halfwise.api.unjudged import with_unjudged
 from halfwise.api.working import usable
 from halfwise.backends.tensorrt.client import Worker
 from halfwise.backends.tensorrt.described import profiles_of
@@ -65,6 +66,7 @@ def verify_engine(
         references: list[Outputs] = [session.run(sample) for sample in case.calibration]
         watcher.stage("judge")
         verdict, given = judged(measure, file, references)
+        verdict = with_unjudged(verdict, case, request, None, case.calibration, references)
         here = file.model_copy(update={"side": "here", "path": str(path)})
     return verify_run(
         case,

@@ -24,13 +24,13 @@ from halfwise.render.wording import count
 from halfwise.stages.inputs import (
     InputSpec,
     LoadedSamples,
-    hash_each,
     hash_together,
     judge_inputs,
     load_function,
     load_labels,
     load_samples,
     random_samples,
+    sketch_each,
     split_heldout,
     unseen,
 )
@@ -78,8 +78,8 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
             notes.append(f"{count(len(samples), 'sample')} to search on, {len(heldout)} held out")
         else:
             notes.append("warning: there is a single sample, so nothing can be held out")
-    searched, judged = hash_each(samples), hash_each(heldout)
-    chosen = unseen(searched, judged)
+    searched, judged = sketch_each(samples), sketch_each(heldout)
+    chosen = unseen(samples, searched, heldout, judged)
     if len(chosen) < len(heldout):
         notes.append(_copies_note(len(heldout) - len(chosen), len(heldout)))
     return Case(
@@ -89,7 +89,7 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
         criterion=criterion,
         metric=metric,
         notes=tuple(dict.fromkeys(notes)),
-        data_sha256=hash_together((*searched, *(judged[i] for i in chosen))),
+        data_sha256=hash_together([s.sha256 for s in (*searched, *(judged[i] for i in chosen))]),
         real=real,
         made_up=made_up,
         stored=stored,
@@ -131,7 +131,8 @@ def _copies_note(copies: int, heldout: int) -> str:
     left = "" if copies < heldout else "; none is left to judge on"
     return (
         f"warning: left out {copies} of {count(heldout, 'held-out sample')}: each is a copy of one "
-        f"that the search uses, or of another one that is held out{left}"
+        "that the search uses, or of another one that is held out, but for the last digits"
+        f"{left}"
     )
 
 
@@ -173,7 +174,7 @@ def _metric(criterion: Criterion) -> Metric | None:
         reference: Sequence[Outputs], candidate: Sequence[Outputs], labels: Sequence[Any] | None
     ) -> float:
         try:
-            value = function(reference, candidate, labels)
+            value = function(_read_only(reference), _read_only(candidate), labels)
         except CaseError:
             if _looks(candidate) == _looks(reference):
                 raise
@@ -181,6 +182,8 @@ def _metric(criterion: Criterion) -> Metric | None:
             # as none.
             return -inf
         try:
+            if isinstance(value, str | bytes):
+                raise TypeError("text is no number")
             return float(value)
         except RAISED as error:
             raise CaseError(
@@ -191,6 +194,17 @@ def _metric(criterion: Criterion) -> Metric | None:
             ) from error
 
     return checked
+
+
+def _read_only(results: Sequence[Outputs]) -> list[Outputs]:
+    """Return the outputs such that a function that writes into them fails, and changes nothing."""
+    shown: list[Outputs] = []
+    for outputs in results:
+        views = {name: array.view() for name, array in outputs.items()}
+        for view in views.values():
+            view.flags.writeable = False
+        shown.append(views)
+    return shown
 
 
 def _looks(results: Sequence[Outputs]) -> list[tuple[str, tuple[int, ...], bool]]:

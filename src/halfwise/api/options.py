@@ -13,7 +13,7 @@ from halfwise.api.engine_options import EngineOptions, Target, understand_target
 from halfwise.case import Rules, Settings
 from halfwise.errors import UsageError
 from halfwise.formats import LOW_FORMATS
-from halfwise.metrics import default_drop
+from halfwise.metrics import SHARES, default_drop
 from halfwise.records import Criterion
 
 Model = str | Path | onnx.ModelProto
@@ -37,6 +37,7 @@ class Options(EngineOptions, total=False):
         labels: File with one label per sample of the inputs.
         heldout_labels: File with one label per held-out sample.
         allow_random: Accept random inputs.
+        allow_unjudged: Accept a verdict although no sample tests an output, a body or the metric.
         seed: Seed of random inputs.
         max_abs: Largest absolute error.
         rel_max: Largest error over the largest reference value; 1e-2 where nothing is given.
@@ -69,6 +70,7 @@ class Options(EngineOptions, total=False):
     labels: str | Path | None
     heldout_labels: str | Path | None
     allow_random: bool
+    allow_unjudged: bool
     seed: int
     max_abs: float | None
     rel_max: float | None
@@ -103,6 +105,7 @@ class Data:
     labels: Path | None = None
     heldout_labels: Path | None = None
     allow_random: bool = False
+    allow_unjudged: bool = False
     seed: int = 0
 
 
@@ -151,6 +154,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         if isinstance(given[name], str | Path):
             given[name] = (given[name],)
     _check_numbers(given)
+    _check_means_something(given)
     _check_choices(given)
     _check_company(given)
 
@@ -164,7 +168,11 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         **{name: tuple(value) for name, value in among("keep", "keep_op", "lower").items()}
     )
     return Request(
-        data=Data(inputs, **among("heldout", "preprocess", "allow_random", "seed"), **paths),
+        data=Data(
+            inputs,
+            **among("heldout", "preprocess", "allow_random", "allow_unjudged", "seed"),
+            **paths,
+        ),
         criterion=_criterion(given),
         settings=Settings(
             rules=rules,
@@ -228,6 +236,30 @@ def _check_numbers(given: Mapping[str, Any]) -> None:
         if value is not None and not (isfinite(value) and low <= value <= high):
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} is {value}; expected {expected}.", HELP)
+
+
+def _check_means_something(given: Mapping[str, Any]) -> None:
+    """Refuse what an output of zeros would pass, whatever the model: then nothing is asked for."""
+    zeros = {
+        "rel_max": ("≥ 1", 1.0, 1, "an output of zeros is off by 1"),
+        "snr_db": ("≤ 0", 0.0, -1, "an output of zeros has 0 dB"),
+        "cosine": ("≤ 0", 0.0, -1, "an output of zeros has a cosine of 0"),
+        "agreement": ("≤ 0", 0.0, -1, "an output that agrees nowhere passes"),
+    }
+    for name, (beyond, limit, sign, why) in zeros.items():
+        if name in given and sign * given[name] >= sign * limit:
+            raise UsageError(
+                f"--{name.replace('_', '-')} is {given[name]}, and with {beyond} nothing is asked "
+                f"for: {why}.",
+                HELP,
+            )
+    shares = [metric for metric in SHARES if metric == given.get("metric")]
+    if shares and given.get("metric_drop", 0) >= 1:
+        raise UsageError(
+            f"--metric-drop is {given['metric_drop']}, and {shares[0]} is never above 1: it may "
+            "fall to nothing.",
+            "Give less than 1; 0.01 is usual.",
+        )
 
 
 def _check_choices(given: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from halfwise.api.after_engines import delivered_next, lower_next
 from halfwise.api.next_step import building_commands, sample_profiles
 from halfwise.api.options import Request
+from halfwise.api.unjudged import with_unjudged
 from halfwise.backends.ort import runtime_version
 from halfwise.case import Case
 from halfwise.metrics.confidence import failure_bound
@@ -54,6 +55,9 @@ def fix_run(
         engines: What real engines showed.
     """
     verdict = counting_joined(fixed.verdict, fixed.search.joined)
+    model = None if verdict.level == "engine" else fixed.rewritten.model
+    heldout = fixed.heldout, fixed.heldout_references
+    verdict = with_unjudged(verdict, case, request, model, *heldout)
     verdict = final_verdict(verdict, case, request, hints)
     kept = frozenset(k.node for k in fixed.plan.keep)
     worth = worth_of(fixed.planner, kept, engines, request.require_worth)
@@ -150,7 +154,7 @@ def final_verdict(
     verdict: Verdict, case: Case, request: Request, hints: tuple[str, ...]
 ) -> Verdict:
     """Return the verdict with hints; one on inputs that are not real fails unless allowed."""
-    verdict = verdict.model_copy(update={"hints": (*hints, *_weak_pass(verdict))})
+    verdict = verdict.model_copy(update={"hints": (*verdict.hints, *hints, *_weak_pass(verdict))})
     if case.real or request.data.allow_random:
         return verdict
     reasons = (*verdict.reasons, not_real(case.made_up))
@@ -271,6 +275,10 @@ def _after_failure(
         lines.append("Give the search more time: --time-budget SECONDS.")
     if not verdict.unseen:
         lines.append("Give more samples, or a second set with --heldout DATA.")
+    if verdict.unjudged:
+        lines.append(
+            "Give samples that test what is not judged; --allow-unjudged accepts a verdict without."
+        )
     if not case.real:
         lines.append("Give real inputs; --allow-random accepts a verdict without.")
     ran = engines is None or any(tried.ran for tried in engines.rungs)

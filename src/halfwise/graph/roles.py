@@ -44,7 +44,7 @@ _STASHED = {"LayerNormalization": (1, 2)}
 """Outputs in the type that `stash_type` names, FP32 here, whatever the input has."""
 FIRST_BF16_OPSET = 13
 """The first whose Cast knows BF16."""
-_TYPE_BLIND = frozenset(("Shape", "Size"))
+TYPE_BLIND = frozenset(("Shape", "Size"))
 RANDOM = frozenset(("Bernoulli", "Multinomial"))
 RANDOM_PREFIX = ("RandomNormal", "RandomUniform")
 
@@ -199,7 +199,7 @@ def _role(node: ir.Node, opset: int, low: ir.DataType) -> NodeRole:
     floats_in = [is_float(v) for v in node.inputs]
     floats_out = [is_float(v) for v in node.outputs]
     touches = any(floats_in + floats_out) or any(r.role is not Role.BLIND for r in inside.values())
-    if node.op_type in _TYPE_BLIND or not touches:
+    if node.op_type in TYPE_BLIND or not touches:
         return NodeRole(Role.BLIND, inside=inside)
     schema = onnx.defs.get_schema(node.op_type, opset, "")
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}

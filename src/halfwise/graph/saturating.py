@@ -12,7 +12,7 @@ from halfwise.graph.captured import Uses, uses_in
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.patterns.activations import gelus, hard_swishes, mishes, swishes
 from halfwise.graph.patterns.reading import is_constant, scalar
-from halfwise.graph.roles import DATA_MOVEMENT, Roles
+from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Roles
 from halfwise.graph.selection import selects_constants
 from halfwise.records import NodeName, Observation, TensorName
 
@@ -31,7 +31,6 @@ _MONOTONE = frozenset(
 """Operators that hand on an infinity of one operand, and larger inputs as larger results."""
 _SUMS = frozenset(("Add", "Sub", "Sum"))
 _WITH_CONSTANTS = _SUMS | {"Div", "Max", "Min", "Mul", "Pow"}
-_TYPE_BLIND = frozenset(("Shape", "Size"))
 _NO_FACTOR = _SUMS | _SATURATING | _COMPARISONS
 """Readers that make of a difference of 1/65504 no larger one."""
 MASK_SHARE = 0.25
@@ -172,7 +171,7 @@ def _add(
             reader.hands_on(node, value, slot) and all(f.is_harmless for f in onward)
         ):
             fate.harmful[name] = None
-    elif is_standard(node, *_TYPE_BLIND):
+    elif is_standard(node, *TYPE_BLIND):
         return
     elif reader.may_end(node, value, slot):
         fate.ends[End(name, tensor_name(value), tensor_name(node.outputs[0]))] = None

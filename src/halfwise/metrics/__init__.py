@@ -4,10 +4,10 @@
 - `measures`: error measures over samples, for the verdict (`OutputMeasure`) and the search
   (`Excess`).
 - `relative`: the largest error over the largest magnitude, for what should be the same.
-- `task`: built-in task metrics such as top1; `drops`: how far they may fall by default;
-  `direction`: which way they move.
+- `task`: built-in task metrics such as top1; `targets`: outputs and labels that they take; `drops`:
+  how far they may fall by default; `direction`: which way they move.
 - `hints`: remarks where the default tolerance asks the wrong question; `unvarying`: where it passes
-  a constant.
+  a constant; `untested`: outputs and metrics that nothing tests.
 
 All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
@@ -28,11 +28,13 @@ from halfwise.metrics.measures import (
     totals,
 )
 from halfwise.metrics.relative import finite_relative_rms, relative_error
-from halfwise.metrics.task import BUILT_IN, Metric, metric_loss, resolve
+from halfwise.metrics.task import BUILT_IN, SHARES, Metric, metric_loss, resolve
+from halfwise.metrics.untested import takes_any_sample, untested_metric, untested_outputs
 
 __all__ = [
     "BUILT_IN",
     "DEFAULT_REL_MAX",
+    "SHARES",
     "Computed",
     "DefaultDrop",
     "Excess",
@@ -51,7 +53,10 @@ __all__ = [
     "relative_error",
     "resolve",
     "rises",
+    "takes_any_sample",
     "totals",
+    "untested_metric",
+    "untested_outputs",
     "usual",
     "verdict_hints",
 ]

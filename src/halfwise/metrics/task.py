@@ -8,15 +8,23 @@ A candidate that went wrong (NaN, infinite, another shape) lowers the value and 
 or labels that a metric cannot be meant for raise `CaseError`. Arithmetic is float64.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.measures import Outputs
+from halfwise.metrics.targets import (
+    at_least_one,
+    class_labels,
+    class_output,
+    class_rows,
+    float_outputs,
+    flow_outputs,
+    target_of,
+)
 
 Metric = Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[Any] | None], float]
 
@@ -33,10 +41,6 @@ def metric_loss(
     """Return how far `metric` falls from the reference's own value; NaN where it has none."""
     own = metric(references, references, labels)
     return own - metric(references, candidates, labels)
-
-
-_CLASS_OUTPUTS = ("logits", "prob", "score", "output")
-_OWN_METRIC = "Write a metric of your own and give it as --metric file.py:function."
 
 
 def top1(
@@ -63,15 +67,15 @@ def top1(
     """
     right = rows = 0
     for expected, found, label in _samples(reference, candidate, labels):
-        name = _class_output(expected)
-        scores = _class_rows(name, expected[name])
-        truth = np.argmax(scores, axis=-1) if label is None else _classes(label, len(scores), name)
+        name = class_output(expected)
+        scores = class_rows(name, expected[name])
+        truth = np.argmax(scores, axis=-1) if label is None else class_labels(label, scores, name)
         rows += len(scores)
         if found[name].shape == expected[name].shape:
-            guess = _class_rows(name, found[name])
+            guess = class_rows(name, found[name])
             wrong = np.isnan(guess).any(axis=-1)
             right += int(np.count_nonzero((np.argmax(guess, axis=-1) == truth) & ~wrong))
-    return right / _at_least_one("top1", rows)
+    return right / at_least_one("top1", rows)
 
 
 def mask_iou(
@@ -96,9 +100,9 @@ def mask_iou(
     """
     intersection = union = 0
     for expected, found, label in _samples(reference, candidate, labels):
-        names = _float_outputs(expected)
+        names = float_outputs(expected)
         for name in names:
-            truth = _truth(expected[name], label, name, names) > 0.5
+            truth = target_of(expected[name], label, name, names) > 0.5
             guess = found[name] > 0.5
             if guess.shape != truth.shape:
                 union += int(truth.sum()) + int(guess.sum())
@@ -118,7 +122,8 @@ def psnr(
     Over all samples of one float output; of several outputs the worst counts. The peak is max - min
     of the target (the labels, or else the reference) over its finite elements. Non-finite elements
     of the target are left out. A candidate that is not finite where the target is, or that has
-    another shape, gives -inf; so does an error against a constant target.
+    another shape, gives -inf. A target that is constant has no peak, and is left out: where all
+    are, the value is the cap.
 
     Without labels `psnr(reference, reference, None)` is the cap, 100 dB: to ask for "PSNR ≥ 40 dB"
     allow a drop of 60 (`--metric psnr --metric-drop 60`).
@@ -133,22 +138,37 @@ def psnr(
     """
     noise: dict[str, float] = {}
     count: dict[str, int] = {}
-    lowest: dict[str, float] = {}
-    highest: dict[str, float] = {}
+    peaks = target_peaks(reference, labels)
     for expected, found, label in _samples(reference, candidate, labels):
-        names = _float_outputs(expected)
+        names = float_outputs(expected)
         for name in names:
-            target = _truth(expected[name], label, name, names)
+            target = target_of(expected[name], label, name, names)
             known = np.isfinite(target)
             values = target[known]
             if not values.size:
                 continue
             noise[name] = noise.get(name, 0.0) + _squared_error(values, found[name], known)
             count[name] = count.get(name, 0) + values.size
-            lowest[name] = min(lowest.get(name, np.inf), float(values.min()))
-            highest[name] = max(highest.get(name, -np.inf), float(values.max()))
-    _at_least_one("psnr", sum(count.values()))
-    return min(_psnr(highest[name] - lowest[name], noise[name] / count[name]) for name in count)
+    at_least_one("psnr", sum(count.values()))
+    return min(_psnr(peaks[name], noise[name] / count[name]) for name in count)
+
+
+def target_peaks(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> dict[str, float]:
+    """Return the peak that `psnr` takes of every float output, as it is called.
+
+    0 of a constant target; outputs without a finite target element are left out.
+    """
+    lowest: dict[str, float] = {}
+    highest: dict[str, float] = {}
+    for expected, _, label in _samples(reference, reference, labels):
+        names = float_outputs(expected)
+        for name in names:
+            target = target_of(expected[name], label, name, names)
+            values = target[np.isfinite(target)]
+            if values.size:
+                lowest[name] = min(lowest.get(name, np.inf), float(values.min()))
+                highest[name] = max(highest.get(name, -np.inf), float(values.max()))
+    return {name: highest[name] - low for name, low in lowest.items()}
 
 
 def epe(
@@ -174,13 +194,13 @@ def epe(
     distance: dict[str, float] = {}
     pixels: dict[str, int] = {}
     for expected, found, label in _samples(reference, candidate, labels):
-        names = _flow_outputs(expected)
+        names = flow_outputs(expected)
         for name in names:
-            target = _truth(expected[name], label, name, names)
+            target = target_of(expected[name], label, name, names)
             known = np.asarray(np.isfinite(target).all(axis=-3))
             pixels[name] = pixels.get(name, 0) + int(known.sum())
             distance[name] = distance.get(name, 0.0) + _distance(target, found[name], known)
-    _at_least_one("epe", sum(pixels.values()))
+    at_least_one("epe", sum(pixels.values()))
     return min(-distance[name] / pixels[name] for name in pixels if pixels[name])
 
 
@@ -188,11 +208,39 @@ _METRICS: dict[str, Metric] = {"top1": top1, "mask-iou": mask_iou, "psnr": psnr,
 
 BUILT_IN: tuple[str, ...] = tuple(_METRICS)
 """Names that `resolve` knows."""
+SHARES = ("top1", "mask-iou")
+"""Those of them within [0, 1]."""
 
 
 def resolve(name: str) -> Metric | None:
     """Return the built-in metric of that name, None where there is none."""
     return _METRICS.get(name)
+
+
+class Guessing(NamedTuple):
+    """What guessing classes comes to.
+
+    Attributes:
+        share: How many are right on average, in (0, 0.5].
+        rows: How many were guessed.
+    """
+
+    share: float
+    rows: int
+
+
+def guessing(name: str | None, references: Sequence[Outputs]) -> Guessing | None:
+    """Return what guessing gives for `top1`; None for any other metric.
+
+    Args:
+        name: The metric.
+        references: FP32 outputs by sample, at least one; as for `top1`.
+    """
+    if name != "top1":
+        return None
+    output = class_output(references[0])
+    rows = [class_rows(output, outputs[output]) for outputs in references]
+    return Guessing(1 / rows[0].shape[1], sum(map(len, rows)))
 
 
 def _samples(
@@ -207,103 +255,6 @@ def _samples(
         )
     known = [None] * len(reference) if labels is None else labels
     return zip(reference, candidate, known, strict=True)
-
-
-def _at_least_one(metric: str, count: int) -> int:
-    if not count:
-        raise CaseError(f"The metric {metric} has nothing to compare: the outputs are empty.")
-    return count
-
-
-def _float_outputs(outputs: Outputs) -> tuple[str, ...]:
-    names = tuple(name for name, array in outputs.items() if not is_discrete(array.dtype))
-    if not names:
-        raise CaseError(
-            f"The metric needs a float output, but the model has only {_listed(outputs)}.",
-            _OWN_METRIC,
-        )
-    return names
-
-
-def _flow_outputs(outputs: Outputs) -> tuple[str, ...]:
-    names = tuple(
-        name
-        for name in _float_outputs(outputs)
-        if outputs[name].ndim >= 3 and outputs[name].shape[-3] == 2
-    )
-    if not names:
-        raise CaseError(
-            f"The metric epe needs a flow output [..., 2, height, width], but the model has only "
-            f"{_listed(outputs)}.",
-            _OWN_METRIC,
-        )
-    return names
-
-
-def _class_output(outputs: Outputs) -> str:
-    names = _float_outputs(outputs)
-    if len(names) == 1:
-        return names[0]
-    for word in _CLASS_OUTPUTS:
-        exact = [name for name in names if name.lower() == word]
-        matches = exact or [name for name in names if word in name.lower()]
-        if len(matches) == 1:
-            return matches[0]
-    raise CaseError(
-        f"The metric top1 cannot tell which output holds the classes: {_listed(outputs)}.",
-        _OWN_METRIC,
-    )
-
-
-def _class_rows(name: str, array: NDArray[Any]) -> NDArray[np.float64]:
-    """Return f64[rows, classes] of a class output [*rows, classes, 1, …]."""
-    shape = array.shape
-    while len(shape) > 2 and shape[-1] == 1:
-        shape = shape[:-1]
-    if not shape or shape[-1] < 2:
-        raise CaseError(
-            f"The metric top1 needs at least two classes along the last axis, but output {name!r} "
-            f"has shape {list(array.shape)}.",
-            _OWN_METRIC,
-        )
-    return array.reshape(-1, shape[-1]).astype(np.float64)
-
-
-def _classes(label: object, rows: int, name: str) -> NDArray[Any]:
-    classes = np.ravel(np.asarray(label))
-    if classes.size != rows or classes.dtype.kind not in "iuf":
-        raise CaseError(
-            f"The metric top1 needs {rows} class numbers for a sample of output {name!r}, but the "
-            f"label holds {classes.size} of type {classes.dtype}.",
-            "Give one integer class per row of the class output.",
-        )
-    return classes
-
-
-def _truth(
-    output: NDArray[Any], label: object, name: str, names: Sequence[str]
-) -> NDArray[np.float64]:
-    """Return the label of output `name`, in the output's shape, or the output without a label."""
-    if label is None:
-        return output.astype(np.float64)
-    if isinstance(label, Mapping) and name in label:
-        label = label[name]
-    elif isinstance(label, Mapping) or len(names) > 1:
-        raise CaseError(
-            f"A label has to say what each of the outputs {', '.join(names)} should be.",
-            "Give one array for a single output, a mapping from output name to array for several.",
-        )
-    array = np.asarray(label)
-    if array.dtype.kind not in "biuf" or _lengths(array.shape) != _lengths(output.shape):
-        raise CaseError(
-            f"The label for output {name!r} has shape {list(array.shape)} and type {array.dtype}, "
-            f"but the output has shape {list(output.shape)}."
-        )
-    return array.reshape(output.shape).astype(np.float64)
-
-
-def _lengths(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(length for length in shape if length != 1)
 
 
 def _squared_error(
@@ -327,14 +278,8 @@ def _distance(target: NDArray[np.float64], found: NDArray[Any], known: NDArray[n
 
 
 def _psnr(peak: float, mean_square: float) -> float:
-    if mean_square == 0:
-        return PSNR_CAP_DB
-    if peak == 0 or mean_square == np.inf:
+    if mean_square == np.inf:
         return -np.inf
+    if peak == 0 or mean_square == 0:
+        return PSNR_CAP_DB
     return float(min(PSNR_CAP_DB, 10 * np.log10(peak * peak / mean_square)))
-
-
-def _listed(outputs: Outputs) -> str:
-    return ", ".join(
-        f"{name} ({array.dtype} {list(array.shape)})" for name, array in outputs.items()
-    )

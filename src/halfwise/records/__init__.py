@@ -104,6 +104,7 @@ from halfwise.records.record import (
 )
 from halfwise.records.run import Cost, Provenance, Run, RunKind
 from halfwise.records.sizes import DynamicAxis, JudgedBatch, NotBatched
+from halfwise.records.unjudged import Unjudged, UnjudgedKind
 from halfwise.records.worth import LEAST_SAVED, NearPlan, Worth
 
 __all__ = [
@@ -204,6 +205,8 @@ __all__ = [
     "TensorStatus",
     "TriedInputs",
     "Typing",
+    "Unjudged",
+    "UnjudgedKind",
     "Unsupported",
     "Verdict",
     "WorkerInfo",

@@ -2,6 +2,7 @@
 
 from halfwise.records.record import Level, NodeName, Record, TensorName
 from halfwise.records.sizes import DynamicAxis, JudgedBatch
+from halfwise.records.unjudged import Unjudged
 
 
 class Criterion(Record):
@@ -204,6 +205,8 @@ class Verdict(Record):
         on_real_data: False where the inputs look made up, and were not to be; that fails.
         failure_bound: What the samples show of all inputs; None where nothing was judged, where the
             search had seen them, and where a metric judges them all together.
+        unjudged: What no sample tests; empty where nobody looked.
+        judged: False where that alone makes it fail: nothing that was tested is wrong.
     """
 
     passed: bool
@@ -224,6 +227,8 @@ class Verdict(Record):
     axes: tuple[DynamicAxis, ...] = ()
     failure_bound: FailureBound | None = None
     on_real_data: bool = True
+    unjudged: tuple[Unjudged, ...] = ()
+    judged: bool = True
 
     @property
     def within(self) -> bool:

@@ -88,7 +88,7 @@ def _title(run: Run) -> str:
     else:
         where = f"on {count(len(verdict.samples), 'sample')} that the search had seen"
     whose = "" if verdict.runner is None else f" outputs of {shorten(verdict.runner)}"
-    result = "PASSED" if verdict.passed else "FAILED"
+    result = "PASSED" if verdict.passed else "FAILED" if verdict.judged else "NOT JUDGED"
     return f"{result} ({verdict.level}{whose}) {where}{doubt(verdict)}"
 
 

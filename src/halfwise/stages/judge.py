@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isnan
+from math import inf, isfinite, isnan
 from pathlib import Path
 
 import onnx_ir as ir
@@ -241,18 +241,25 @@ def _score(
         return None
     labels = None if samples.labels is None else list(samples.labels)
     reference = metric(references, references, labels)
-    if isnan(reference):
+    if not isfinite(reference):
         raise CaseError(
-            f"The metric {criterion.metric} gives NaN for the reference's own outputs.",
-            "A verdict needs a number: check the metric, the labels and the samples.",
+            f"The metric {criterion.metric} gives {reference} for the reference's own outputs.",
+            "A verdict needs a finite number: check the metric, the labels and the samples.",
         )
     candidate = metric(references, computed, labels)
+    again = metric(references, references, labels)
+    if again != reference:
+        raise CaseError(
+            f"The metric {criterion.metric} gives {reference:.6g} for the reference's own outputs, "
+            f"and {again:.6g} when it is asked again.",
+            "Let it keep nothing between calls, and draw nothing at random.",
+        )
     return MetricResult(
         name=criterion.metric or "metric",
         reference=reference,
         candidate=candidate,
         allowed_drop=criterion.metric_drop,
-        passed=bool(candidate >= reference - criterion.metric_drop),
+        passed=isfinite(candidate) and candidate >= reference - criterion.metric_drop,
         labelled=labels is not None,
     )
 

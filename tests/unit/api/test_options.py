@@ -93,7 +93,7 @@ def test_an_unknown_option_is_refused():
         understand("x.npz", {"tolerance": 1})
 
 
-@pytest.mark.parametrize("name", ["max_abs", "rel_max", "keep_above", "time_budget"])
+@pytest.mark.parametrize("name", ["max_abs", "keep_above", "time_budget"])
 @given(value=st.floats())
 def test_numbers_that_are_none_or_below_zero_are_refused(name, value):
     if 0 <= value < float("inf"):
@@ -135,9 +135,12 @@ def test_values_outside_their_domain_are_refused(given_options):
     [
         {"headroom": 1},
         {"margin": 1},
-        {"cosine": -1},
+        {"cosine": 0.01},
         {"cosine": 1},
-        {"snr_db": -20},
+        {"snr_db": 0.1},
+        {"rel_max": 0.99},
+        {"agreement": 0.01},
+        {"metric": "psnr", "metric_drop": 60},
         {"rel_max": 0},
         {"metric": "top1", "metric_drop": 0},
     ],
@@ -145,6 +148,25 @@ def test_values_outside_their_domain_are_refused(given_options):
 def test_values_at_the_edge_are_taken(given_options):
     request = understand("x.npz", given_options)
     assert request.given == {name: str(value) for name, value in given_options.items()}
+
+
+@pytest.mark.parametrize(
+    "given_options",
+    [
+        {"rel_max": 1},
+        {"rel_max": 1e308},
+        {"snr_db": 0},
+        {"snr_db": -1000},
+        {"cosine": -1},
+        {"cosine": 0},
+        {"agreement": 0},
+        {"metric": "top1", "metric_drop": 1},
+        {"metric": "mask-iou", "metric_drop": 1e9},
+    ],
+)
+def test_what_zeros_would_pass_is_refused(given_options):
+    with pytest.raises(UsageError, match=r"nothing is asked for|may fall to nothing"):
+        understand("x.npz", given_options)
 
 
 @pytest.mark.parametrize(

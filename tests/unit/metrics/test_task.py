@@ -165,7 +165,13 @@ class TestPsnr:
         assert psnr(one(reference), one(floats([0, np.nan])), None) == -math.inf
         assert psnr(one(reference), one(floats([0, np.inf])), None) == -math.inf
         assert psnr(one(reference), one(floats([0, 1], [0, 1])), None) == -math.inf
-        assert psnr(one(floats([1, 1])), one(floats([1, 2])), None) == -math.inf
+        assert psnr(one(floats([1, 1])), one(floats([1, np.nan])), None) == -math.inf
+
+    def test_a_constant_target_is_left_out(self):
+        flat, moved = floats([1, 1]), floats([1, 2])
+        assert psnr(one(flat), one(moved), None) == 100
+        both = [{"flat": flat, "y": floats([0, 2])}]
+        assert psnr(both, [{"flat": moved, "y": floats([0, 1])}], None) < 10
         assert psnr(one(floats([1, 1])), one(floats([1, 1])), None) == PSNR_CAP_DB
 
     def test_unknown_target_elements_are_left_out(self) -> None:

@@ -8,22 +8,24 @@
 * `load_recorded` reads outputs that something else computed on the samples.
 * `load_raw` and `load_made` read raw samples, and what a pipeline made of them, without a model.
 * `judge_inputs` tells made-up data from real data.
-* `split_heldout`, `unseen`, `hash_each`, `load_labels` and `random_samples` do the rest.
+* `unseen` tells what the search has not seen, nor anything near to it.
+* `split_heldout`, `load_labels` and `random_samples` do the rest.
 
 User data is untrusted: nothing is unpickled. A `file.py:function` runs, as the user asked.
 """
 
 from halfwise.stages.inputs.fitting import fit_to
 from halfwise.stages.inputs.functions import UserFunction, load_function
-from halfwise.stages.inputs.hashing import hash_each, hash_together
+from halfwise.stages.inputs.hashing import hash_together
 from halfwise.stages.inputs.labels import load_labels
 from halfwise.stages.inputs.loading import load_samples
 from halfwise.stages.inputs.made import load_made
+from halfwise.stages.inputs.near import sketch_each, unseen
 from halfwise.stages.inputs.noise import judge_inputs
 from halfwise.stages.inputs.raw import RawSamples, load_raw
 from halfwise.stages.inputs.recorded import fit_recorded, holds_outputs, load_recorded
 from halfwise.stages.inputs.spec import InputSpec, LoadedSamples
-from halfwise.stages.inputs.split import split_heldout, unseen
+from halfwise.stages.inputs.split import split_heldout
 from halfwise.stages.inputs.synthetic import random_samples
 
 __all__ = [
@@ -33,7 +35,6 @@ __all__ = [
     "UserFunction",
     "fit_recorded",
     "fit_to",
-    "hash_each",
     "hash_together",
     "holds_outputs",
     "judge_inputs",
@@ -44,6 +45,7 @@ __all__ = [
     "load_recorded",
     "load_samples",
     "random_samples",
+    "sketch_each",
     "split_heldout",
     "unseen",
 ]

@@ -1,41 +1,36 @@
 """Identifies data by hashes."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.case import Sample, Samples
+from halfwise.case import Sample
 
 
-def hash_each(samples: Samples) -> tuple[str, ...]:
-    """Return the SHA-256 of each sample, in hexadecimal.
+def hash_sample(
+    sample: Sample, *, leave_out: Callable[[NDArray[Any]], bool] = lambda _: False
+) -> str:
+    """Return the SHA-256 of a sample, in hexadecimal.
 
-    It covers each input's name, dtype, shape and bytes (so -0.0 differs from 0.0). It covers
-    neither identifiers nor labels, nor the order of the inputs or the layout in memory: the same
-    data from another file has the same hash. Loads every sample once.
-
-    Raises:
-        CaseError: A sample turns out to be bad when it is loaded.
+    It covers each input's name, dtype, shape and bytes (so -0.0 differs from 0.0); no bytes of
+    those that `leave_out` says. It covers neither identifiers nor labels, nor the order of the
+    inputs or the layout in memory: the same data from another file has the same hash.
     """
-    return tuple(map(hash_sample, samples))
+    digest = hashlib.sha256(f"{len(sample)} inputs\n".encode())
+    for name, array in sorted(sample.items()):
+        # The length keeps a name from running into what follows it.
+        digest.update(f"{len(name)}:{name} {array.dtype.name} {array.shape}\n".encode())
+        if not leave_out(array):
+            digest.update(_content(array))
+    return digest.hexdigest()
 
 
 def hash_together(hashes: Sequence[str]) -> str:
     """Return one SHA-256, in hexadecimal, of the hashes of samples and of their order."""
     return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
-
-
-def hash_sample(sample: Sample) -> str:
-    """Return the SHA-256 of one sample, see `hash_each`."""
-    digest = hashlib.sha256(f"{len(sample)} inputs\n".encode())
-    for name, array in sorted(sample.items()):
-        # The length keeps a name from running into what follows it.
-        digest.update(f"{len(name)}:{name} {array.dtype.name} {array.shape}\n".encode())
-        digest.update(_content(array))
-    return digest.hexdigest()
 
 
 def _content(array: NDArray[Any]) -> bytes | memoryview:

@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from halfwise.case import Samples
-from halfwise.stages.inputs.hashing import hash_each, hash_together
+from halfwise.stages.inputs.hashing import hash_sample, hash_together
 
 arrays = hnp.arrays(
     st.sampled_from([np.float32, np.int64, np.bool_]),
@@ -18,7 +17,7 @@ def digest(samples):
 
 
 def each(samples):
-    return hash_each(Samples(tuple(str(i) for i in range(len(samples))), samples.__getitem__))
+    return tuple(map(hash_sample, samples))
 
 
 def content(samples):

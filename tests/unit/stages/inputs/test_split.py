@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from halfwise.case import Samples
-from halfwise.stages.inputs.split import split_heldout, unseen
+from halfwise.stages.inputs.split import split_heldout
 
 
 def numbered(count, labels=None):
@@ -33,11 +33,3 @@ def test_nothing_is_loaded():
 
     calibration, rest = split_heldout(Samples(("a", "b"), load))
     assert (len(calibration), len(rest)) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    ("heldout", "chosen"),
-    [("", []), ("xyz", [0, 1, 2]), ("axb", [1]), ("ab", []), ("xxyx", [0, 2])],
-)
-def test_copies_are_no_held_out_samples(heldout, chosen):
-    assert unseen("abc", heldout) == chosen

@@ -1,0 +1,166 @@
+"""Which bodies of If, Loop and Scan run: counted by the model itself, and which compute at all."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.graph.model import node_name
+from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND
+from halfwise.records import NodeName
+
+_RUNS = "halfwise::runs"
+_FLOATS = frozenset((ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16))
+_LOW = _FLOATS - {ir.DataType.FLOAT}
+_BRANCHES = ("then_branch", "else_branch")
+
+
+Key = tuple[NodeName, str]
+"""A body by the name of its node and the attribute that holds it."""
+
+
+class Body(NamedTuple):
+    """A body of an If, Loop or Scan.
+
+    Attributes:
+        node: Name of the node that has it.
+        attribute: "then_branch", "else_branch" or "body".
+        op: Operator type of the node.
+        around: The bodies around it, outermost first, each by node and attribute.
+    """
+
+    node: NodeName
+    attribute: str
+    op: str
+    around: tuple[Key, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """What no other body has."""
+        return self.node, self.attribute
+
+
+def computing_bodies(graph: ir.Graph, *, low: bool) -> dict[Key, Body]:
+    """Return the bodies, at any depth, that hold a node that computes with floats, outermost first.
+
+    What only moves data, tells shapes or is constant loses no precision. A branch that no input can
+    lead to is left out: its condition is constant, or depends on shapes alone that are fixed.
+
+    Args:
+        graph: The main graph; its values have types.
+        low: Count only what computes in FP16 or BF16.
+    """
+    return {b.key: b for b in _computing(graph, _LOW if low else _FLOATS, ())}
+
+
+def _computing(
+    graph: ir.Graph, types: frozenset[ir.DataType], around: tuple[Key, ...]
+) -> Iterator[Body]:
+    for node in graph:
+        for attribute, body in _bodies(node):
+            found = Body(node_name(node), attribute, node.op_type, around)
+            computes = any(_computes(inner, types) for inner in body.all_nodes())
+            if computes and not (attribute in _BRANCHES and is_fixed(node.inputs[0])):
+                yield found
+                yield from _computing(body, types, (*around, found.key))
+
+
+def count_runs(model: ir.Model, wanted: Sequence[Key]) -> list[str]:
+    """Give a model an output for each body, in place; return their names.
+
+    Each is int64[], above 0 where the body ran at least once. A body's count leaves the bodies
+    around it as one more output of each; other branches give 0, and of iterations it is the sum.
+
+    Args:
+        model: Any; names of nodes are unique.
+        wanted: Bodies by node and attribute.
+    """
+    found = _counted(model.graph)
+    values = [found[key] for key in wanted]
+    model.graph.outputs.extend(values)
+    return [value.name or "" for value in values]
+
+
+def _counted(graph: ir.Graph) -> dict[Key, ir.Value]:
+    """Return for every body inside a graph a value of the graph that counts its runs."""
+    return {key: value for node in list(graph) for key, value in _handed_out(node, graph).items()}
+
+
+def _handed_out(node: ir.Node, graph: ir.Graph) -> dict[Key, ir.Value]:
+    bodies = _bodies(node)
+    inner: dict[str, dict[Key, ir.Value]] = {}
+    for attribute, body in bodies:
+        own = (node_name(node), attribute)
+        inner[attribute] = {own: _constant(1, body, own, own), **_counted(body)}
+    keys = [key for found in inner.values() for key in found]
+    for attribute, body in bodies:
+        found, own = inner[attribute], (node_name(node), attribute)
+        body.outputs.extend(found.get(key) or _constant(0, body, own, key) for key in keys)
+    first = len(node.outputs)
+    node.resize_outputs(first + len(keys))
+    counts = {
+        key: _called(v, node_name(node), *key)
+        for key, v in zip(keys, node.outputs[first:], strict=True)
+    }
+    if node.op_type == "If":
+        return counts
+    _lengthen(node, len(keys))
+    return {key: _total(value, node, key, graph) for key, value in counts.items()}
+
+
+def _constant(number: int, body: ir.Graph, where: Key, key: Key) -> ir.Value:
+    node = ir.node("Constant", [], {"value": ir.tensor(np.array(number, np.int64))})
+    body.append(node)
+    return _called(node.outputs[0], *where, *key)
+
+
+def _total(value: ir.Value, node: ir.Node, key: Key, graph: ir.Graph) -> ir.Value:
+    total = ir.node("ReduceSum", [value], {"keepdims": 0})
+    graph.insert_after(node, total)
+    return _called(total.outputs[0], node_name(node), *key, "total")
+
+
+def _called(value: ir.Value, *names: str) -> ir.Value:
+    value.name = "::".join((_RUNS, *names))
+    value.type = ir.TensorType(ir.DataType.INT64)
+    return value
+
+
+def _lengthen(node: ir.Node, by: int) -> None:
+    """Give a Scan's lists about its outputs an entry for each of the new ones."""
+    for name in ("scan_output_axes", "scan_output_directions"):
+        if (known := node.attributes.get(name)) is not None:
+            node.attributes[name] = ir.AttrInt64s(name, [*known.as_ints(), *[0] * by])
+
+
+def _bodies(node: ir.Node) -> list[tuple[str, ir.Graph]]:
+    if node.op_type not in ("If", "Loop", "Scan") or node.domain:
+        return []
+    graphs = (a for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH)
+    return [(attribute.name, attribute.as_graph()) for attribute in graphs]
+
+
+def _computes(node: ir.Node, types: frozenset[ir.DataType]) -> bool:
+    if node.op_type in DATA_MOVEMENT | TYPE_BLIND | {"Constant"} or _bodies(node):
+        return False
+    return any(v is not None and v.dtype in types for v in (*node.inputs, *node.outputs))
+
+
+def is_fixed(value: ir.Value | None) -> bool:
+    """Return whether a value is the same for all inputs: it reads none, or fixed shapes alone."""
+    waiting, seen = [value], set()
+    while waiting:
+        one = waiting.pop()
+        if one is None or one in seen or one.const_value is not None:
+            continue
+        seen.add(one)
+        node = one.producer()
+        if node is None or _bodies(node):
+            return False
+        if node.op_type in TYPE_BLIND:
+            shape = node.inputs[0].shape if node.inputs[0] is not None else None
+            if shape is not None and all(isinstance(size, int) for size in shape):
+                continue
+        waiting += node.inputs
+    return True

@@ -1,0 +1,156 @@
+"""What would be accepted although it is no result: where that is so, the samples test nothing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.metrics.difference import Spread, is_discrete
+from halfwise.metrics.measures import Excess, Outputs, totals
+from halfwise.metrics.task import Metric, guessing, target_peaks
+from halfwise.records import Criterion, Unjudged
+
+_NEXT_TO_NOTHING = 1e-6
+"""Of an output's largest value: less than FP16 could resolve of it."""
+_FEWEST_ROWS = 10
+"""Of fewer, a sound classifier may well have no more right than guessing would."""
+
+
+def untested_outputs(criterion: Criterion, references: Sequence[Outputs]) -> tuple[Unjudged, ...]:
+    """Return the outputs that nothing tests: without a finite element, or where zeros would pass.
+
+    An integer or Boolean output may be all zeros by right, beside others that are not. Where zeros
+    would pass for all outputs, it is told too.
+
+    Args:
+        criterion: What is acceptable.
+        references: FP32 outputs by sample; may be empty.
+
+    Returns:
+        In the order of the outputs; nothing with a metric, which may look at some of them only.
+    """
+    if criterion.metric is not None or not references:
+        return ()
+    found: dict[str, Unjudged] = {}
+    discrete = []
+    for name, first in references[0].items():
+        arrays = [outputs[name] for outputs in references]
+        floats = not is_discrete(first.dtype)
+        if not any(array.size for array in arrays):
+            found[name] = Unjudged(kind="empty", name=name)
+        elif floats and not any(np.isfinite(array).any() for array in arrays):
+            found[name] = Unjudged(kind="non-finite", name=name)
+        elif _zeros_pass(criterion, arrays):
+            found[name] = Unjudged(kind="zeros", name=name, reference=_absmax(arrays))
+            discrete += [] if floats else [name]
+    told = found if len(found) == len(references[0]) else found.keys() - set(discrete)
+    return tuple(found[name] for name in references[0] if name in told)
+
+
+def untested_metric(
+    criterion: Criterion,
+    metric: Metric | None,
+    references: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> tuple[Unjudged, ...]:
+    """Return the metric where it tests nothing, with the numbers that show it.
+
+    That is so where it accepts, in the place of all outputs, values next to zero that rise, and
+    those that fall as well: among equal ones, a metric of classes would choose the first. It is
+    also so where FP32 itself has no more classes right than guessing has. Of psnr, the outputs are
+    returned that it leaves out.
+
+    Args:
+        criterion: What is acceptable.
+        metric: The metric; None for none.
+        references: FP32 outputs by sample; may be empty.
+        labels: One label per sample, or None.
+    """
+    if metric is None or not references:
+        return ()
+    if flat := _constant_targets(criterion, references, labels):
+        return flat
+    own = metric(references, references, labels)
+    ramps = ([_small(outputs, end) for outputs in references] for end in (1, -1))
+    try:
+        other = min(metric(references, ramp, labels) for ramp in ramps)
+    except CaseError:
+        return ()  # it looks at them, or it could not refuse them
+    found = Unjudged(
+        kind="metric",
+        name=criterion.metric or "metric",
+        reference=own,
+        other=other,
+        allowed=criterion.metric_drop,
+        labelled=labels is not None,
+    )
+    if other >= own - criterion.metric_drop:
+        return (found,)
+    chance = None if labels is None else guessing(criterion.metric, references)
+    if chance is not None and chance.rows >= _FEWEST_ROWS and own <= chance.share:
+        return (found.model_copy(update={"kind": "guessing", "other": chance.share}),)
+    return ()
+
+
+def takes_any_sample(
+    criterion: Criterion,
+    metric: Metric | None,
+    references: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> bool:
+    """Return whether the metric accepts for every sample the outputs of the one before it.
+
+    False without a metric, of a single sample, and where shapes differ.
+    """
+    if metric is None or len(references) < 2:
+        return False
+    swapped = [references[-1], *references[:-1]]
+    try:
+        value = metric(references, swapped, labels)
+    except CaseError:
+        return False
+    return value >= metric(references, references, labels) - criterion.metric_drop
+
+
+def _constant_targets(
+    criterion: Criterion, references: Sequence[Outputs], labels: Sequence[Any] | None
+) -> tuple[Unjudged, ...]:
+    if criterion.metric != "psnr":
+        return ()
+    peaks = target_peaks(references, labels).items()
+    return tuple(Unjudged(kind="constant", name=name) for name, peak in peaks if peak == 0)
+
+
+def _zeros_pass(criterion: Criterion, arrays: Sequence[NDArray[Any]]) -> bool:
+    """Return whether zeros would pass for one output; what is not finite stays as it is."""
+    excess = Excess(criterion, totals([{"": array} for array in arrays]))
+    for array in arrays:
+        zeros = np.zeros_like(array)
+        if not is_discrete(array.dtype):
+            bad = ~np.isfinite(array)
+            zeros[bad] = array[bad]
+        excess.update({"": array}, {"": zeros})
+    return excess.final() <= 1
+
+
+def _small(outputs: Outputs, end: int) -> Outputs:
+    """Return outputs next to zero that rise (`end` 1) or fall (-1); of integers and such, zeros."""
+    return {
+        name: np.zeros_like(array) if is_discrete(array.dtype) else _ramp(array, end)
+        for name, array in outputs.items()
+    }
+
+
+def _ramp(array: NDArray[Any], end: int) -> NDArray[Any]:
+    last = end * _NEXT_TO_NOTHING * (_absmax([array]) or 1.0)
+    # A single element has the start alone.
+    return np.linspace(-last, last, array.size).reshape(array.shape).astype(array.dtype)
+
+
+def _absmax(arrays: Sequence[NDArray[Any]]) -> float:
+    spread = Spread()
+    for array in arrays:
+        spread.add(array)
+    return spread.absmax

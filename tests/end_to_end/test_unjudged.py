@@ -1,0 +1,148 @@
+"""What no sample tests never passes, and says so by name."""
+
+import json
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from tests.control import MATRIX, graph
+from tests.models import Ill, signals, small
+from tests.unit.graph.sketch import Sketch, f32
+
+COUNT = 8
+
+
+def choice(flags) -> Ill:
+    s = Sketch()
+    x, flag = s.input("x", [4, 8]), s.input("flag", [], TensorProto.BOOL)
+    bodies = {
+        f"{side}_branch": graph(
+            side, [helper.make_node("Tanh", [x], [f"{side}_y"])], (), [(f"{side}_y", MATRIX)]
+        )
+        for side in ("then", "else")
+    }
+    s.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **bodies))
+    data = {"x": signals(4, 8, seed=2, count=COUNT), "flag": np.array(flags)}
+    return Ill(s.proto(s.op("Relu", "chosen", name="relu")), data)
+
+
+def test_a_branch_that_never_runs_is_not_judged(fix, call):
+    ended = fix(choice([True] * COUNT))
+    assert ended.code == 10
+    assert ended.out.startswith("NOT JUDGED (emulated) on 2 held-out samples")
+    told = "If node choose: else_branch never ran, on any sample"
+    assert told in ended.out
+    assert "--allow-unjudged" in ended.out
+    verdict = ended.record["verdict"]
+    assert (verdict["passed"], verdict["judged"]) == (False, False)
+    assert [(u["kind"], u["name"], u["body"]) for u in verdict["unjudged"]] == [
+        ("never-ran", "choose", "else_branch")
+    ]
+    judge = ("verify", "model.onnx", ended.model, "--inputs", "model.npz")
+    judged = call(*judge)
+    assert judged.code == 10
+    assert told in judged.out
+    assert call(*judge, "--allow-unjudged").code == 0
+    # As the FP32 model has it, nothing in it can be wrong.
+    assert call("verify", "model.onnx", "model.onnx", "--inputs", "model.npz").code == 0
+
+
+def test_what_runs_on_some_sample_is_judged(fix):
+    ended = fix(choice([True, False] * (COUNT // 2)))
+    assert ended.code == 0, ended.out
+    assert ended.record["verdict"]["unjudged"] == []
+
+
+@pytest.fixture
+def verified(call, saved):
+    """Verify a model, one node, against itself."""
+
+    def verified(op, *operands, options=()):
+        s = Sketch()
+        y = s.op(op, s.input("x", [4, 8]), *operands, name="y")
+        model, inputs = saved(Ill(s.proto(y), {"x": signals(4, 8, seed=3, count=COUNT)}))
+        return call("verify", model, model, "--inputs", inputs, *options)
+
+    return verified
+
+
+@pytest.mark.parametrize(
+    ("operands", "options", "why"),
+    [
+        (("Add", f32(np.nan)), (), "output y_out: FP32 itself gives nothing finite"),
+        (("Mul", f32(0)), (), "output y_out: zeros would pass in place of its values"),
+        (("Mul", f32(1e-3)), ("--max-abs", "1"), "zeros would pass"),
+        (("Sub", f32(9)), ("--metric", "mask-iou"), "mask-iou: FP32's own outputs have 1"),
+        (("Mul", f32(0)), ("--metric", "psnr"), "psnr has no peak"),
+    ],
+)
+def test_outputs_that_nothing_tests_are_not_judged(verified, operands, options, why):
+    ended = verified(*operands, options=options)
+    assert ended.code == 10
+    assert why in " ".join(ended.out.split())
+    assert verified(*operands, options=(*options, "--allow-unjudged")).code == 0
+
+
+METRIC = """
+import numpy as np
+calls = []
+
+def score(references, candidates, labels):
+    calls.append(None)
+    print("looking at", len(candidates))
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "why"),
+    [
+        ("return 0.5", 10, "score: FP32's own outputs have 0.5"),
+        ("return float('inf')", 3, "gives inf for the reference's own outputs"),
+        ("return 1.0 + len(calls)", 3, "when it is asked again"),
+        ("return '0.5'", 3, "returned str, not one number"),
+        ("candidates[0]['y_out'][:] = 0; return 1.0", 3, "read-only"),
+        ("return float(np.mean([(c['y_out'] > 0).mean() for c in candidates]))", 0, ""),
+    ],
+    ids=["constant", "infinite", "state", "text", "writes", "sound"],
+)
+def test_a_metric_that_cannot_decide_does_not(verified, tmp_path, body, code, why):
+    (tmp_path / "score.py").write_text(METRIC.format(body))
+    options = ("--metric", "score.py:score", "--metric-drop", "0.01", "--json")
+    ended = verified("Tanh", options=options)
+    assert ended.code == code, ended.out + ended.err
+    assert why in " ".join((ended.out + ended.err).split())
+    if ended.out:
+        assert json.loads(ended.out)["verdict"]["passed"] == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("shift", "code", "why"),
+    [
+        (0, 0, ""),
+        (1, 3, "8 classes: 0 to 7"),
+        (-1, 3, "holds -1"),
+        (None, 10, "Do the labels fit?"),
+    ],
+    ids=["sound", "from-1", "below-0", "wrong"],
+)
+def test_labels_that_do_not_fit_decide_nothing(verified, tmp_path, shift, code, why):
+    classes = signals(4, 8, seed=3, count=COUNT).argmax(-1)
+    labels = (classes + 4) % 8 if shift is None else classes + shift
+    labels[0, 0], labels[1, 0] = (
+        (labels[0, 0], labels[1, 0]) if shift is None else (shift, 7 + shift)
+    )
+    np.save(tmp_path / "labels.npy", labels)
+    ended = verified("Tanh", options=("--metric", "top1", "--labels", "labels.npy"))
+    assert ended.code == code, ended.out + ended.err
+    assert why in " ".join((ended.out + ended.err).split())
+
+
+def test_held_out_data_that_are_nearly_the_calibration_are_left_out(call, saved, tmp_path):
+    model, inputs = saved(small())
+    data = dict(np.load(inputs))
+    np.savez(tmp_path / "near.npz", **{n: np.nextafter(a, np.float32(9)) for n, a in data.items()})
+    ended = call("fix", model, "--inputs", inputs, "--heldout", "near.npz", "-o", "run")
+    assert ended.code == 10
+    assert "but for the last digits" in ended.err

@@ -1,0 +1,132 @@
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from halfwise.backends.ort import Session
+from halfwise.graph.running import computing_bodies, count_runs
+from tests.control import BOOL, GO, MATRIX, ROW, STEP, graph
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def node(op_type, inputs, outputs, **attributes):
+    name = f"{outputs.split()[0]}_node"
+    return helper.make_node(op_type, inputs.split(), outputs.split(), name, **attributes)
+
+
+def choice(prefix, operand, flag, op="Tanh"):
+    bodies = {
+        f"{side}_branch": graph(
+            f"{prefix}_{side}",
+            [node(op, operand, f"{prefix}_{side}_y")],
+            (),
+            [(f"{prefix}_{side}_y", MATRIX)],
+        )
+        for side in ("then", "else")
+    }
+    return helper.make_node("If", [flag], [f"{prefix}_out"], prefix, **bodies)
+
+
+def nested(opset=17):
+    """An If in a Loop in the branch of an If; the other branch scans rows."""
+    s = Sketch(opset)
+    x, trips = s.input("x", [2, 3]), s.input("trips", [], TensorProto.INT64)
+    outside, inside = (s.input(n, [], BOOL) for n in ("outside", "inside"))
+    loop = graph(
+        "loop_body",
+        [node("Identity", "go", "on"), choice("inner", "state", inside)],
+        [("step", STEP), ("go", GO), ("state", MATRIX)],
+        [("on", GO), ("inner_out", MATRIX)],
+    )
+    then = graph(
+        "then",
+        [helper.make_node("Loop", [trips, "", x], ["last"], "loop", body=loop)],
+        (),
+        [("last", MATRIX)],
+    )
+    scan = graph(
+        "scan_body",
+        [node("Sqrt", "row", "root"), node("Identity", "root", "seen")],
+        [("row", ROW)],
+        [("seen", ROW)],
+    )
+    other = graph(
+        "other",
+        [
+            helper.make_node(
+                "Scan",
+                [x],
+                ["rows"],
+                "scan",
+                body=scan,
+                num_scan_inputs=1,
+                scan_output_axes=[0],
+                scan_output_directions=[1],
+            )
+        ],
+        (),
+        [("rows", MATRIX)],
+    )
+    branches = {"then_branch": then, "else_branch": other}
+    s.nodes.append(helper.make_node("If", [outside], ["chosen"], "outer", **branches))
+    return s.network(s.op("Neg", "chosen", name="neg"))
+
+
+THEN, ELSE = ("outer", "then_branch"), ("outer", "else_branch")
+LOOP, SCAN = ("loop", "body"), ("scan", "body")
+INNER = ("inner", "then_branch"), ("inner", "else_branch")
+
+
+@pytest.mark.parametrize("opset", [11, 17, 21])
+@pytest.mark.parametrize(
+    ("outside", "trips", "inside", "ran"),
+    [
+        (True, 3, True, {THEN: 1, LOOP: 3, INNER[0]: 3}),
+        (True, 2, False, {THEN: 1, LOOP: 2, INNER[1]: 2}),
+        (True, 0, True, {THEN: 1}),
+        (False, 3, True, {ELSE: 1, SCAN: 2}),
+    ],
+)
+def test_every_body_counts_its_runs_and_changes_nothing(opset, outside, trips, inside, ran):
+    network = nested(opset)
+    bodies = computing_bodies(network.graph, low=False)
+    assert set(bodies) == {THEN, ELSE, LOOP, SCAN, *INNER}
+    assert bodies[INNER[0]].around == (THEN, LOOP)
+    sample = {
+        "x": np.abs(f32(np.arange(6).reshape(2, 3))),
+        "trips": np.array(trips),
+        "outside": np.array(outside),
+        "inside": np.array(inside),
+    }
+    counting = network.copy()
+    names = count_runs(counting, list(bodies))
+    session = Session(counting)
+    found = session.run(sample)
+    assert {key: found[n] for key, n in zip(bodies, names, strict=True) if found[n]} == ran
+    plain = Session(network.model).run(sample)
+    for name, array in plain.items():
+        assert np.array_equal(found[name], array, equal_nan=True)
+
+
+@pytest.mark.parametrize(("op", "counts"), [("Tanh", True), ("Identity", False), ("Shape", False)])
+def test_only_what_computes_with_floats_counts(op, counts):
+    s = Sketch()
+    x, flag = s.input("x", [2, 3]), s.input("flag", [], BOOL)
+    s.nodes.append(choice("choose", x, flag, op))
+    bodies = computing_bodies(s.network("choose_out").graph, low=False)
+    assert bool(bodies) == counts
+
+
+@pytest.mark.parametrize(("rows", "counts"), [(2, False), ("rows", True)])
+def test_a_branch_that_no_input_can_lead_to_is_left_out(rows, counts):
+    s = Sketch()
+    x = s.input("x", [rows, 3])
+    first = s.op("Gather", s.op("Shape", x), s.constant(np.array(0)))
+    flag = s.op("Equal", first, s.constant(np.array(2)))
+    s.nodes.append(choice("choose", x, flag))
+    assert bool(computing_bodies(s.network("choose_out").graph, low=False)) == counts
+    s.nodes[-1] = choice("choose", x, s.constant(np.array(True), "always"))
+    assert not computing_bodies(s.network("choose_out").graph, low=False)
+
+
+def test_a_body_that_stays_fp32_is_not_low():
+    assert not computing_bodies(nested().graph, low=True)

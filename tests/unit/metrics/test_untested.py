@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+
+from halfwise.metrics import resolve, takes_any_sample, untested_metric, untested_outputs
+from halfwise.records import Criterion, Unjudged
+
+DRAWN = np.random.default_rng(3)
+
+
+def rows(count=4, size=10):
+    return DRAWN.normal(size=(count, size)).astype(np.float32)
+
+
+def outputs(arrays, name="y"):
+    return [{name: np.asarray(array)} for array in arrays]
+
+
+def kinds(found):
+    return {one.name: one.kind for one in found}
+
+
+NAN, INF = np.full((3, 4), np.nan, np.float32), np.full((3, 4), np.inf, np.float32)
+NOTHING = np.zeros((3, 0, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "kind"),
+    [
+        (NAN, "non-finite"),
+        (INF, "non-finite"),
+        (NOTHING, "empty"),
+        (np.zeros((3, 4), np.float32), "zeros"),
+        (np.zeros((3, 4), bool), "zeros"),
+        (np.zeros((3, 0), np.int64), "empty"),
+    ],
+    ids=["nan", "inf", "nothing", "zeros", "false", "no-classes"],
+)
+def test_an_output_that_nothing_tests_is_named(arrays, kind):
+    (found,) = untested_outputs(Criterion(), outputs(arrays))
+    assert found == Unjudged(kind=kind, name="y")
+    beside = [{"y": a, "other": b} for a, b in zip(arrays, rows(3), strict=True)]
+    # Beside an output that is tested, integers may all be 0 by right: a detector of one class.
+    by_right = kind == "zeros" and np.asarray(arrays).dtype.kind in "bi"
+    assert kinds(untested_outputs(Criterion(), beside)) == ({} if by_right else {"y": kind})
+
+
+def test_one_finite_element_and_one_row_are_tested():
+    some = NAN.copy()
+    some[1, 2] = 1
+    assert untested_outputs(Criterion(), outputs(some)) == ()
+    assert untested_outputs(Criterion(), outputs([np.zeros((0, 4)), np.ones((1, 4))])) == ()
+    assert untested_outputs(Criterion(), []) == ()
+
+
+@pytest.mark.parametrize(
+    ("criterion", "told"),
+    [
+        (Criterion(), False),
+        (Criterion(max_abs=0.1), False),
+        (Criterion(max_abs=100.0), True),
+        (Criterion(max_abs=100.0, snr_db=20), False),
+        (Criterion(rel_max=1.0), True),
+        (Criterion(snr_db=-1.0), True),
+        (Criterion(cosine=0.0), True),
+        (Criterion(agreement=0.0), False),
+        (Criterion(metric="psnr"), False),
+    ],
+)
+def test_thresholds_that_zeros_pass_test_nothing(criterion, told):
+    references = outputs(rows())
+    found = untested_outputs(criterion, references)
+    assert kinds(found) == ({"y": "zeros"} if told else {})
+    if told:
+        assert found[0].reference == max(np.abs(r["y"]).max() for r in references)
+
+
+def fitting(references):
+    return [int(outputs["y"].argmax()) for outputs in references]
+
+
+@pytest.mark.parametrize("name", ["top1", "mask-iou", "psnr"])
+def test_a_metric_of_outputs_that_vary_tests_them(name):
+    references = outputs(rows(8))
+    for drop in (0.01, 0.3):
+        criterion = Criterion(metric=name, metric_drop=drop)
+        assert untested_metric(criterion, resolve(name), references, None) == ()
+
+
+def test_classes_that_are_all_the_first_are_no_zeros():
+    references = outputs(np.eye(1, 10, dtype=np.float32)[[0, 0, 0]])
+    criterion = Criterion(metric="top1", metric_drop=0.01)
+    assert untested_metric(criterion, resolve("top1"), references, None) == ()
+    assert takes_any_sample(criterion, resolve("top1"), references, None)
+    assert not takes_any_sample(criterion, resolve("top1"), outputs(np.eye(10)), None)
+
+
+def test_masks_that_never_cross_the_threshold_are_not_judged():
+    criterion = Criterion(metric="mask-iou", metric_drop=0.01)
+    references = outputs(-1 - np.abs(rows()))
+    (found,) = untested_metric(criterion, resolve("mask-iou"), references, None)
+    assert (found.kind, found.name, found.reference, found.other) == ("metric", "mask-iou", 1, 1)
+
+
+def test_outputs_of_psnr_without_a_peak_are_named():
+    criterion = Criterion(metric="psnr", metric_drop=60)
+    flat = np.full(10, 0.5, np.float32)
+    references = [{"y": row, "flat": flat} for row in rows()]
+    assert untested_metric(criterion, resolve("psnr"), references, None) == (
+        Unjudged(kind="constant", name="flat"),
+    )
+
+
+@pytest.mark.parametrize("shift", [1, -1, 5])
+def test_labels_with_which_fp32_has_nothing_right_judge_nothing(shift):
+    references = outputs(rows(12))
+    criterion = Criterion(metric="top1", metric_drop=0.01)
+    labels = fitting(references)
+    assert untested_metric(criterion, resolve("top1"), references, labels) == ()
+    (found,) = untested_metric(
+        criterion, resolve("top1"), references, [(label + shift) % 10 for label in labels]
+    )
+    assert (found.kind, found.reference, found.labelled) == ("metric", 0, True)
+
+
+def test_labels_with_which_fp32_guesses_judge_nothing():
+    references = outputs(np.eye(4, dtype=np.float32)[[1, 2, 3, 0] * 4])
+    criterion = Criterion(metric="top1", metric_drop=0.01)
+    labels = [1, 2, 3, 0] + [3, 3, 1, 1] * 3
+    (found,) = untested_metric(criterion, resolve("top1"), references, labels)
+    assert (found.kind, found.reference, found.other) == ("guessing", 0.25, 0.25)
+    assert untested_metric(criterion, resolve("top1"), references[:4], labels[:4]) == ()
+
+
+def test_metrics_that_see_nothing_are_not_judged():
+    references = outputs(rows())
+
+    def blind(*_):
+        return 0.5
+
+    def anything(_, candidate, __):
+        return float(any(outputs["y"].any() for outputs in candidate))
+
+    for function in (blind, anything):
+        assert kinds(untested_metric(Criterion(metric="m.py:f"), function, references, None)) == {
+            "m.py:f": "metric"
+        }
+    assert untested_metric(Criterion(metric="m.py:f"), None, references, None) == ()
+    assert takes_any_sample(Criterion(metric="m.py:f"), blind, references, None)
+    assert not takes_any_sample(Criterion(metric="m.py:f"), blind, references[:1], None)
