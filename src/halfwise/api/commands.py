@@ -274,32 +274,9 @@ def _judging(
 
     It is loaded first, since running the reference may take minutes.
     """
-    settings, samples = request.settings, case.calibration
     if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
-        if "accumulate" in request.given:
-            raise UsageError(
-                "--accumulate has no meaning for recorded outputs: nothing is emulated.",
-                "Leave it out, or give the model that computed them.",
-            )
-        own = {str(v.name) for v in case.network.graph.outputs}
-        recorded = load_recorded(Path(candidate), len(samples), runner, wanted=own)
-        case = shared_outputs(case, recorded.names, watcher)
-
-        def compare(references: Sequence[Outputs], _: frozenset[TensorName]) -> Verdict:
-            results = fit_recorded(recorded, references, samples.ids)
-            verdict = judge_outputs(
-                results,
-                samples,
-                references,
-                case.criterion,
-                case.metric,
-                level="recorded",
-                runner=recorded.runner,
-            ).verdict
-            verdict = judge_sizes(verdict, case, None, samples, references, settings)
-            return with_unjudged(verdict, case, request, None, samples, references)
-
-        return case, compare
+        return _judging_recorded(Path(candidate), case, request, watcher, runner)
+    settings, samples = request.settings, case.calibration
     if runner is not None:
         raise UsageError(
             f"--runner {runner} has no meaning for a model: it tells whose recorded outputs to "
@@ -329,3 +306,34 @@ def _judging(
         return with_unjudged(verdict, case, request, other.model, samples, references)
 
     return case, emulate
+
+
+def _judging_recorded(
+    path: Path, case: Case, request: Request, watcher: Watcher, runner: str | None
+) -> tuple[Case, Callable[[Sequence[Outputs], frozenset[TensorName]], Verdict]]:
+    """Do what `_judging` does for outputs on record."""
+    settings, samples = request.settings, case.calibration
+    if "accumulate" in request.given:
+        raise UsageError(
+            "--accumulate has no meaning for recorded outputs: nothing is emulated.",
+            "Leave it out, or give the model that computed them.",
+        )
+    own = {str(v.name) for v in case.network.graph.outputs}
+    recorded = load_recorded(path, len(samples), runner, wanted=own)
+    case = shared_outputs(case, recorded.names, watcher)
+
+    def compare(references: Sequence[Outputs], _: frozenset[TensorName]) -> Verdict:
+        results = fit_recorded(recorded, references, samples.ids)
+        verdict = judge_outputs(
+            results,
+            samples,
+            references,
+            case.criterion,
+            case.metric,
+            level="recorded",
+            runner=recorded.runner,
+        ).verdict
+        verdict = judge_sizes(verdict, case, None, samples, references, settings)
+        return with_unjudged(verdict, case, request, None, samples, references)
+
+    return case, compare
