@@ -16,7 +16,7 @@ def marked(verdict, scale=1.0, **options):
     case = load_case(ill.proto, request.data, request.criterion)
     session = Session(case.network.model)
     references = [
-        {n: np.asarray(a * np.float32(scale)) for n, a in session.run(s).items()}
+        {n: np.asarray(a, np.float32) * np.float32(scale) for n, a in session.run(s).items()}
         for s in case.heldout
     ]
     return with_unjudged(verdict, case, request, None, case.heldout, references)

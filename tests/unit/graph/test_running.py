@@ -3,7 +3,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from halfwise.backends.ort import Session
-from halfwise.graph.running import computing_bodies, count_runs
+from halfwise.graph.running import Key, computing_bodies, count_runs
+from halfwise.records import NodeName
 from tests.control import BOOL, GO, MATRIX, ROW, STEP, graph
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -71,9 +72,13 @@ def nested(opset=17):
     return s.network(s.op("Neg", "chosen", name="neg"))
 
 
-THEN, ELSE = ("outer", "then_branch"), ("outer", "else_branch")
-LOOP, SCAN = ("loop", "body"), ("scan", "body")
-INNER = ("inner", "then_branch"), ("inner", "else_branch")
+def key(name: str, attribute: str = "body") -> Key:
+    return NodeName(name), attribute
+
+
+THEN, ELSE = key("outer", "then_branch"), key("outer", "else_branch")
+LOOP, SCAN = key("loop"), key("scan")
+INNER = key("inner", "then_branch"), key("inner", "else_branch")
 
 
 @pytest.mark.parametrize("opset", [11, 17, 21])
