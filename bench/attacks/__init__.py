@@ -1,4 +1,4 @@
 """Attacks on the command line: one module per family, each with a list `ATTACKS`."""
 
-FAMILIES = ("functions",)
+FAMILIES = ("functions", "surroundings")
 """Modules of this package that hold attacks, in the order in which they are run."""

@@ -10,8 +10,10 @@ from pathlib import Path
 from halfwise.errors import PASSED, VERDICT_FAILED, HalfwiseError
 
 INTERRUPTED = 130
+ENDED = (129, 143)
+"""After SIGHUP and SIGTERM."""
 DOCUMENTED = frozenset(
-    {PASSED, VERDICT_FAILED, INTERRUPTED}
+    {PASSED, VERDICT_FAILED, INTERRUPTED, *ENDED}
     | {kind.exit_code for kind in HalfwiseError.__subclasses__()}
 )
 """Exit codes that docs and `halfwise --help` know."""

@@ -51,10 +51,13 @@ def refuse_existing(folder: Path, what: str = "folder") -> None:
     try:
         folder.lstat()
     except FileNotFoundError:
-        parent = next(p for p in folder.absolute().parents if p.exists())
+        # Not of the absolute path: folders above the working directory may be closed to the user.
+        parent = next(p for p in folder.parents if p.exists())
         if os.access(parent, os.W_OK | os.X_OK):
             return
-        raise _not_writable(folder, f"no permission to write to {parent}", what) from None
+        raise _not_writable(
+            folder, f"no permission to write to {parent.absolute()}", what
+        ) from None
     except OSError as error:
         raise _not_writable(folder, error.strerror, what) from error
     raise UsageError(

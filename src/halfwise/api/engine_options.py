@@ -161,10 +161,10 @@ def engine_target(given: Mapping[str, Any]) -> Target:
 def _writable(path: Path, option: str) -> Path:
     """Return `path`, a file that can be written: that is known before a build takes minutes."""
     refuse_irregular(path, option)
-    folder = path.absolute().parent
+    folder = path.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise UsageError(
-            f"{option} {path} cannot be written in {folder}.",
+            f"{option} {path} cannot be written in {folder.absolute()}.",
             "Name a file in a folder that exists.",
         )
     return path

@@ -139,7 +139,7 @@ class _Place:
             for path, model in moves.items():
                 shutil.move(model, path)
             for path, text in paths.items():
-                with path.open("x", encoding="utf-8") as file:
+                with path.open("x", encoding="utf-8", errors="surrogateescape") as file:
                     file.write(text)
                 if path.suffix == ".sh":
                     path.chmod(path.stat().st_mode | 0o111)

@@ -5,11 +5,11 @@ Command functions import the library when they run, so that `halfwise --help` do
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
-import errno
 import gc
 import io
 import sys
 from importlib.metadata import version
+from signal import SIGINT
 from typing import Annotated
 
 import typer
@@ -32,9 +32,8 @@ from halfwise.cli import (
     report,
     verify,
 )
-from halfwise.errors import HalfwiseError, UsageError
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+from halfwise.cli.surroundings import Ended, demand_folder, surroundings, told
+from halfwise.errors import HalfwiseError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells report it."""
@@ -58,7 +57,8 @@ app = typer.Typer(
     epilog="Exit codes: 0 passed, 10 verdict failed or something found, 2 usage, "
     "3 model or inputs unusable, "
     "4 library or device missing, 5 build failed, 6 run failed, "
-    "7 a run folder or record that is damaged or of another version or model.",
+    "7 a run folder or record that is damaged or of another version or model; 128 and its number "
+    "after a signal.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -86,24 +86,35 @@ def main() -> None:
     """Run the command line; always ends with `SystemExit` or a traceback."""
     _write_any_name()
     gc.set_threshold(OBJECTS_PER_COLLECTION, *COLLECTIONS)
+    with surroundings() as ended:
+        _run(ended)
+
+
+def _run(ended: Ended) -> None:
     try:
-        app(prog_name="halfwise")
+        demand_folder()
+        try:
+            app(prog_name="halfwise")
+        finally:
+            # Now, while it can be told that it fails.
+            sys.stdout.flush()
     except HalfwiseError as error:
         _complain(error)
         sys.exit(error.exit_code)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        message = told(error)
+        if message is None:
             raise
-        where = f" for {error.filename}" if error.filename else ""
-        _complain(UsageError(f"There is no room left{where}.", "Free some, or write elsewhere."))
-        sys.exit(UsageError.exit_code)
+        _complain(message)
+        sys.exit(message.exit_code)
     except KeyboardInterrupt:
-        _say_interrupted()
-        sys.exit(INTERRUPTED)
+        _say(ended)
+        sys.exit(ended.exit_code)
     except SystemExit as end:
         # Typer turns Ctrl-C into this exit code without a word.
         if end.code == INTERRUPTED:
-            _say_interrupted()
+            _say(ended)
+            sys.exit(ended.exit_code)
         raise
 
 
@@ -124,8 +135,8 @@ def _complain(error: HalfwiseError) -> None:
             typer.echo(f"{title}: {lines}", err=True)
 
 
-def _say_interrupted() -> None:
-    typer.echo("interrupted", err=True)
+def _say(ended: Ended) -> None:
+    typer.echo("interrupted" if ended.by == SIGINT else f"ended by {ended.by.name}", err=True)
 
 
 def _show_version(asked: bool) -> None:

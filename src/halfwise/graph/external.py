@@ -1,5 +1,6 @@
 """External data: the files beside a model that hold its weights."""
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -9,19 +10,26 @@ import onnx_ir as ir
 from halfwise.errors import CaseError
 
 
-def external_files(proto: onnx.ModelProto, path: Path) -> list[Path]:
-    """Return the files that hold weights of the model at `path`, each once.
+def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
+    """Return the files that hold weights of the model at `path`, by the names that it has for them.
+
+    They lie in its folder. In a cache such as Hugging Face's, the model is itself a symbolic link,
+    and the links beside it lead to where its own content lies: such a file lies there, or deeper.
+    What the model names is never outside of its folder; only links may lead there, which are the
+    user's, and only to the neighbours of the file that the user chose to read.
 
     Raises:
-        CaseError: a file is missing, truncated, or lies outside the model's folder.
+        CaseError: a file is missing, truncated, or lies elsewhere.
     """
-    folder = path.parent.resolve()
-    files: dict[Path, None] = {}
+    folder, store = path.parent.resolve(), path.resolve().parent
+    files: dict[str, Path] = {}
     for tensor in _outside(proto):
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
         file = (folder / location).resolve()
-        if not file.is_relative_to(folder):
+        name = os.path.normpath(location)
+        stored = file.is_relative_to(store) and not name.startswith(("..", "/"))
+        if not stored and not file.is_relative_to(folder):
             raise CaseError(
                 f"{path} asks for external data outside its own folder: {location!r}.",
                 "External data must lie beside the model; copy it there and save the model again.",
@@ -44,8 +52,33 @@ def external_files(proto: onnx.ModelProto, path: Path) -> list[Path]:
                 f"bytes, {end} expected.",
                 "Copy it again.",
             )
-        files[file] = None
-    return list(files)
+        files[name] = file
+    return files
+
+
+def weights_folder(proto: onnx.ModelProto, path: Path) -> Path:
+    """Return the folder that the names of external data in `proto` are relative to.
+
+    Where they are links out of the model's folder, the real names take their place, in `proto`:
+    what reads the data later follows no links.
+
+    Raises:
+        CaseError: see `external_files`; or some of the data is such a link, and some is not.
+    """
+    files, store = external_files(proto, path), path.resolve().parent
+    if all(file.is_relative_to(path.parent.resolve()) for file in files.values()):
+        return path.parent
+    for tensor in _outside(proto):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                file = files[os.path.normpath(entry.value)]
+                if not file.is_relative_to(store):
+                    raise CaseError(
+                        f"{path} and {entry.value!r} beside it lie in different folders.",
+                        "Copy the model and its external data into one folder.",
+                    )
+                entry.value = str(file.relative_to(store))
+    return store
 
 
 def refuse_files(proto: onnx.ModelProto) -> None:

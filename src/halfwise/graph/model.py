@@ -21,7 +21,7 @@ from onnx_ir.passes import common as passes
 from halfwise.errors import CaseError
 from halfwise.graph.castlike import name_cast_types
 from halfwise.graph.constants import check_constants, drop_unused_constants
-from halfwise.graph.external import external_files, find_beside, refuse_files
+from halfwise.graph.external import external_files, find_beside, refuse_files, weights_folder
 from halfwise.graph.functions import inline_functions
 from halfwise.graph.inference import checked, take_types
 from halfwise.graph.intake import Flaw, Repair, repair
@@ -140,14 +140,15 @@ def load_network(path: Path) -> Network:
     """
     proto = read_proto(path)
     digest = hashlib.sha256()
-    for file in (path, *external_files(proto, path)):
+    for file in dict.fromkeys((path, *external_files(proto, path).values())):
         with file.open("rb") as stream:
             while block := stream.read(1 << 24):
                 digest.update(block)
+    folder = weights_folder(proto, path)
     repairs, model = _deserialise(proto, str(path))
     # With it goes the memory of a large one, once its weights lie in a file.
     del proto
-    find_beside(model, path.parent)
+    find_beside(model, folder)
     return normalise(model, path=path, sha256=digest.hexdigest(), repairs=repairs)
 
 

@@ -17,8 +17,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common as passes
 
+from halfwise.errors import CaseError
 from halfwise.graph.castlike import name_cast_types
-from halfwise.graph.external import find_beside
+from halfwise.graph.external import find_beside, weights_folder
 from halfwise.graph.functions import inline_functions
 from halfwise.graph.inference import infer_shapes, take_types
 from halfwise.graph.intake import checkable, repair
@@ -112,8 +113,9 @@ def read_unchecked(path: Path) -> Unchecked:
     with _silent():
         try:
             repair(proto)
+            folder = _folder(proto, path)
             model = ir.serde.deserialize_model(proto)
-            unread, broken, names = _normalise(model, path)
+            unread, broken, names = _normalise(model, folder)
         except _UNREADABLE as error:
             why = f"the graph cannot be read: {_line(error)}"
             return Unchecked(proto, path, None, tuple(nodes), refusal, (why,))
@@ -134,6 +136,13 @@ def _silent() -> Iterator[None]:
         logger.propagate = propagate
 
 
+def _folder(proto: onnx.ModelProto, path: Path) -> Path:
+    try:
+        return weights_folder(proto, path)
+    except CaseError:  # told where the data is read
+        return path.parent
+
+
 def _refusal(path: Path) -> str:
     try:
         # By its path: a model may be larger than a protobuf in memory may be.
@@ -144,7 +153,7 @@ def _refusal(path: Path) -> str:
 
 
 def _normalise(
-    model: ir.Model, path: Path
+    model: ir.Model, folder: Path
 ) -> tuple[tuple[str, ...], dict[TensorName, str], dict[NodeName, str]]:
     broken: dict[TensorName, str] = {}
     names: dict[NodeName, str] = {}
@@ -154,7 +163,7 @@ def _normalise(
 
     lift = passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)
     steps: Mapping[str, Callable[[], object]] = {
-        "find external data": lambda: find_beside(model, path.parent),
+        "find external data": lambda: find_beside(model, folder),
         "inline functions": lambda: inline_functions(model),
         "open negative sizes": lambda: open_negative_sizes(graphs_of(model)),
         "tell constants from inputs": partial(passes.RemoveInitializersFromInputsPass(), model),

@@ -1,8 +1,9 @@
 """What every record is, and the names and words that records share."""
 
-from typing import Literal, NewType
+from typing import Any, Literal, NewType
 
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import PydanticSerializationError
 
 SCHEMA_VERSION = 1
 
@@ -41,3 +42,25 @@ class Record(BaseModel):
     """Base of every record: immutable, no unknown fields, non-finite numbers as strings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    # Any: what pydantic takes.
+    def model_dump_json(self, **options: Any) -> str:
+        """Return the record as JSON; bytes of file names that are no UTF-8 are escaped in it.
+
+        Python has them as lone surrogates (PEP 383), which JSON readers refuse.
+        """
+        try:
+            return super().model_dump_json(**options)
+        except PydanticSerializationError:
+            readable = type(self).model_validate(_readable(self.model_dump()))
+            return BaseModel.model_dump_json(readable, **options)
+
+
+def _readable(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_readable(key): _readable(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(map(_readable, value))
+    return value

@@ -7,9 +7,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from halfwise.backends.ort import Session
+from halfwise.backends.tensorrt.transfer import model_files
 from halfwise.errors import CaseError
 from halfwise.graph.external import external_files
 from halfwise.graph.model import load_network, network_from_proto
+from halfwise.graph.unchecked import read_unchecked
 
 F32 = TensorProto.FLOAT
 
@@ -109,8 +111,9 @@ def test_each_file_is_named_once_and_those_of_bodies_too(folder):
     proto.graph.node.append(
         helper.make_node("If", ["flag"], ["z"], then_branch=body, else_branch=body)
     )
-    assert external_files(proto, path) == [folder / "w.bin", folder / "body.bin"]
-    assert external_files(add(shared), path) == [folder / "w.bin"]
+    files = {name: folder / name for name in ("w.bin", "body.bin")}
+    assert external_files(proto, path) == files
+    assert external_files(add(shared), path) == {"w.bin": folder / "w.bin"}
 
 
 def external_tensor(location: str) -> TensorProto:
@@ -201,3 +204,64 @@ def test_data_of_attributes_is_taken_into_memory(folder):
     (node,) = network.nodes()
     held = (*node.attributes["tensors"].as_tensors(), node.attributes["one"].as_tensor())
     assert [t.numpy().tolist() for t in held] == [[0, 1, 2, 3], [1], [0, 1, 2, 3]]
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """A model and its weights as links in a snapshot; their content lies among blobs."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "abc" / "onnx"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    external(blobs, location="w.data", length="16").rename(blobs / "h1")
+    (blobs / "h2").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    (snapshot / "m.onnx").symlink_to("../../../blobs/h1")
+    (snapshot / "w.data").symlink_to("../../../blobs/h2")
+    return snapshot / "m.onnx"
+
+
+def test_a_model_of_links_into_one_cache_is_an_ordinary_one(hub, tmp_path):
+    network = load_network(hub)
+    np.testing.assert_array_equal(network.graph.initializers["w"].const_value, [0, 1, 2, 3])
+    files = model_files(hub)
+    assert files.hashes.keys() == {"m.onnx", "w.data"}
+    assert files.sha256 == network.sha256
+    unchecked = read_unchecked(hub)
+    assert (unchecked.unread, unchecked.broken) == ((), {})
+    (tmp_path / "blobs" / "h2").unlink()
+    with pytest.raises(CaseError, match="which is missing"):
+        load_network(hub)
+
+
+def test_links_beside_a_model_lead_nowhere_else(hub, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(bytes(16))
+    (hub.parent / "w.data").unlink()
+    (hub.parent / "w.data").symlink_to(secret)
+    with pytest.raises(CaseError, match="outside its own folder"):
+        load_network(hub)
+    (hub.parent / "w.data").unlink()
+    (hub.parent / "w.data").write_bytes(bytes(16))
+    assert load_network(hub).graph.initializers["w"].const_value is not None
+
+
+def test_a_model_of_links_names_nothing_outside_its_folder(hub, tmp_path):
+    # The blobs are where its own content lies, but only a link may lead there.
+    for location in ("../../../blobs/h2", str(tmp_path / "blobs" / "h2")):
+        external(tmp_path / "blobs", location=location, length="16").rename(
+            tmp_path / "blobs" / "h1"
+        )
+        with pytest.raises(CaseError, match="outside its own folder"):
+            load_network(hub)
+
+
+def test_weights_half_of_which_are_links_are_refused(hub, tmp_path):
+    blobs = tmp_path / "blobs"
+    weights = []
+    for name in ("w", "w2"):
+        weight = TensorProto(name=name, data_type=F32, dims=[4], data_location=TensorProto.EXTERNAL)
+        weight.external_data.add(key="location", value=f"{name}.data")
+        weights.append(weight)
+    (blobs / "h1").write_bytes(add(*weights).SerializeToString())
+    (hub.parent / "w2.data").write_bytes(bytes(16))
+    with pytest.raises(CaseError, match="lie in different folders"):
+        load_network(hub)

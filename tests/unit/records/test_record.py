@@ -1,11 +1,13 @@
+import json
 import math
+import os
 from typing import get_args
 
 import pytest
 from pydantic import ValidationError
 
 from halfwise import records
-from halfwise.records import GuardKind, Histogram, Level, Record, Side
+from halfwise.records import Exported, GuardKind, Histogram, Level, Record, Side
 
 KINDS = [k for k in vars(records).values() if isinstance(k, type) and issubclass(k, Record)]
 
@@ -40,3 +42,22 @@ def test_numbers_that_json_lacks_are_strings(value, text):
 def test_every_level_and_guard_has_a_word():
     assert set(get_args(Level)) == {"emulated", "recorded", "engine"}
     assert len(get_args(GuardKind)) == 17
+
+
+def test_bytes_of_names_that_are_no_text_are_escaped():
+    exported = Exported(
+        module="m.py:f",
+        model=os.fsdecode(b"caf\xe9 \xe2\x82\xac"),
+        exporter="dynamo",
+        opset=18,
+        nodes=1,
+        inputs=(os.fsdecode(b"\xff"),),
+        outputs=(),
+        tolerance=math.inf,
+        checks=(),
+        passed=True,
+    )
+    text = exported.model_dump_json(indent=1)
+    assert json.loads(text)["model"] == "caf\\udce9 €"
+    again = Exported.model_validate_json(text)
+    assert (again.tolerance, again.inputs) == (math.inf, ("\\udcff",))

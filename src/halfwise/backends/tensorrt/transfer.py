@@ -29,7 +29,8 @@ class ModelFiles:
 
     Attributes:
         main: Name of the ONNX file.
-        paths: Every file by its name relative to the model's folder, the ONNX file first.
+        paths: Every file by its name relative to the model's folder, the ONNX file first; at the
+            end of symbolic links.
         hashes: SHA-256 of every file, likewise.
         sha256: SHA-256 of all of them, one after another, as `graph.model.Network` has it.
     """
@@ -50,9 +51,7 @@ def model_files(path: Path) -> ModelFiles:
         proto = onnx.load(path, load_external_data=False)
     except (OSError, DecodeError) as error:
         raise CaseError(f"{path} cannot be read as ONNX: {error}.", "Give an ONNX file.") from error
-    folder = path.parent.resolve()
-    paths = {path.name: path}
-    paths |= {str(f.relative_to(folder)): f for f in external_files(proto, path)}
+    paths = {path.name: path, **external_files(proto, path)}
     whole, hashes = hashlib.sha256(), {}
     for name, file in paths.items():
         single = hashlib.sha256()

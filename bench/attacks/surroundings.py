@@ -1,0 +1,231 @@
+"""Surroundings: folders that are gone or locked, streams that fail, signals, names of no text."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import resource
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from bench.attacks.attack import REFUSED, Attack, Command
+from bench.attacks.models import drawn, save, small
+
+NOBODY = 65534
+for _encoding in ("ascii", "cp437"):
+    codecs.lookup(_encoding)  # Python loads them when they are needed; nobody may not read them
+MODEL, INPUTS = "model.onnx", "x.npz"
+VERIFY = ("verify", MODEL, MODEL, "--inputs", INPUTS)
+FIX = ("fix", MODEL, "--inputs", INPUTS, "-o", "run")
+ENDED = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+NO_TEXT = os.fsdecode(b"caf\xe9")
+
+
+def _files(folder: Path) -> None:
+    small(folder)
+    np.savez(folder / INPUTS, x=drawn(8, 1, 4))
+
+
+def _attack(
+    name: str,
+    arguments: tuple[str, ...],
+    codes: tuple[int, ...],
+    before: Callable[[], None] | None = None,
+    environment: Mapping[str, str | None] | None = None,
+    says: tuple[str, ...] = (),
+) -> Attack:
+    def make(folder: Path) -> Command:
+        _files(folder)
+        return Command(arguments, before=before, environment=environment or {})
+
+    return Attack(name, make, codes, says=says)
+
+
+def _leave() -> None:
+    Path("gone").mkdir()
+    os.chdir("gone")
+    Path("../gone").rmdir()
+
+
+def _drop() -> None:
+    """Become a user who may not do everything."""
+    if os.geteuid() == 0:
+        os.chown(os.environ["TMPDIR"], NOBODY, NOBODY)
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+
+def _locked(name: str, *arguments: str) -> Attack:
+    """Use what lies in the folder `locked`, which may not be entered."""
+
+    def make(folder: Path) -> Command:
+        _files(folder)
+        (folder / "locked").mkdir()
+        shutil.copy(folder / MODEL, folder / "locked")
+        (folder / "locked").chmod(0)
+        return Command(arguments, before=_drop)
+
+    return Attack(f"a folder that may not be entered: {name}", make, (2, 3, 7))
+
+
+def _stream(number: int, path: str | None) -> Callable[[], None]:
+    def before() -> None:
+        if path is None:
+            os.close(number)
+        else:
+            os.dup2(os.open(path, os.O_WRONLY), number)
+
+    return before
+
+
+def _pipe_without_reader() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.dup2(writer, 1)
+
+
+def _signalled(number: signal.Signals, seconds: float) -> Attack:
+    """Send a signal while a Loop runs in ONNX Runtime that would take hours."""
+
+    def make(folder: Path) -> Command:
+        text = """g (float[n, 4] x, int64 t) => (float[n, 4] y)
+            { c = Constant<value = bool {1}>()
+              y = Loop(t, c, x) <body = b (int64 i, bool ci, float[n, 4] s)
+              => (bool co, float[n, 4] so) { co = Identity(ci)  so = Add(s, s) }> }"""
+        save(folder / MODEL, text)
+        np.savez(folder / INPUTS, x=drawn(8, 1, 4), t=np.full(8, 10**12, np.int64))
+        return Command(VERIFY, before=lambda: _send(number, seconds))
+
+    return Attack(f"{number.name} while ONNX Runtime computes", make, (ENDED[number],))
+
+
+def _send(number: signal.Signals, seconds: float) -> None:
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), number))
+    timer.daemon = True
+    timer.start()
+
+
+def _during(number: signal.Signals, seconds: float) -> Attack:
+    return _attack(
+        f"{number.name} after {seconds:g} s of fix",
+        FIX,
+        (0, ENDED[number]),
+        before=lambda: _send(number, seconds),
+    )
+
+
+def _few_files(most: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _no_text(what: str) -> Attack:
+    """Name something by bytes that are no UTF-8."""
+
+    def make(folder: Path) -> Command:
+        place = folder / NO_TEXT if what == "the working directory" else folder
+        place.mkdir(exist_ok=True)
+        _files(place)
+        model, inputs, out = MODEL, INPUTS, "run"
+        if what == "the model":
+            model = f"{NO_TEXT}.onnx"
+            (place / MODEL).rename(place / model)
+        elif what == "the inputs":
+            inputs = f"{NO_TEXT}.npz"
+            (place / INPUTS).rename(place / inputs)
+        elif what == "files of inputs":
+            inputs = "samples"
+            (place / inputs).mkdir()
+            for index in range(4):
+                np.save(place / inputs / f"{NO_TEXT}{index}.npy", drawn(1, 4, seed=index))
+        elif what == "the run folder":
+            out = f"{NO_TEXT}run"
+        return Command(("fix", model, "--inputs", inputs, "-o", out, "--json"), folder=place)
+
+    return Attack(f"no UTF-8: {what}", make, (0,))
+
+
+def _hub(name: str, target: str, codes: tuple[int, ...]) -> Attack:
+    """Lay a model with external data out as the Hugging Face cache does; its data is a link."""
+
+    def make(folder: Path) -> Command:
+        import onnx  # noqa: PLC0415
+
+        _files(folder)
+        blobs, snapshot = folder / "blobs", folder / "snapshots" / "abc"
+        blobs.mkdir()
+        snapshot.mkdir(parents=True)
+        onnx.save(
+            onnx.load(folder / MODEL),
+            blobs / "1",
+            save_as_external_data=True,
+            location="w.data",
+            size_threshold=0,
+        )
+        (blobs / "w.data").rename(blobs / "2")
+        shutil.copy(blobs / "2", folder / "elsewhere")
+        (snapshot / MODEL).symlink_to("../../blobs/1")
+        (snapshot / "w.data").symlink_to(target)
+        model = str(snapshot / MODEL)
+        return Command(("verify", model, model, "--inputs", INPUTS))
+
+    return Attack(f"a model of links: {name}", make, codes)
+
+
+ATTACKS = [
+    _attack("the working directory is gone", VERIFY, (2,), _leave),
+    _attack("the working directory is gone: doctor", ("doctor",), (2,), _leave),
+    _locked("model", "verify", f"locked/{MODEL}", MODEL, "--inputs", INPUTS),
+    _locked("candidate", "verify", MODEL, f"locked/{MODEL}", "--inputs", INPUTS),
+    _locked("engine", "verify", MODEL, "locked/e.engine", "--inputs", INPUTS),
+    _locked("inputs", "verify", MODEL, MODEL, "--inputs", "locked/x.npz"),
+    _locked("folder of inputs", "verify", MODEL, MODEL, "--inputs", "locked"),
+    _locked("function", "verify", MODEL, MODEL, "--inputs", "locked/f.py:f"),
+    _locked("labels", *VERIFY, "--metric", "top1", "--labels", "locked/l.json"),
+    _locked("library", *VERIFY, "--ort-library", "locked/l.so"),
+    _locked("start", *FIX, "--start-from", "locked/run"),
+    _locked("output", "fix", MODEL, "--inputs", INPUTS, "-o", "locked/run"),
+    _locked("run", "report", "locked/run"),
+    _locked("run to export", "export", "locked/run", "--as", "json"),
+    _locked("log", "explain-log", "locked/log.txt"),
+    _locked("linted model", "lint", f"locked/{MODEL}"),
+    _locked("model to rewrite", "modernize", MODEL, "-o", "locked/new.onnx"),
+    _attack("nobody's home", VERIFY, (0,), _drop, {"HOME": None}),
+    _attack("no home", ("doctor",), (0,), None, {"HOME": None}),
+    *(
+        _attack(f"{most} open files", VERIFY, (0, *REFUSED), _few_files(most))
+        for most in (4, 8, 32)
+    ),
+    _attack(
+        "a workspace of 10^20 MiB",
+        ("build", MODEL, "-o", "e.engine", "--workspace", "9" * 20),
+        (2,),
+        says=("--workspace",),
+    ),
+    _attack("standard error is full", FIX, (0,), _stream(2, "/dev/full")),
+    _attack("standard output is full", FIX, (2,), _stream(1, "/dev/full")),
+    _attack("standard output is full: --json", (*FIX, "--json"), (2,), _stream(1, "/dev/full")),
+    _attack("standard output is closed", FIX, (0,), _stream(1, None)),
+    _attack("standard error is closed", FIX, (0,), _stream(2, None)),
+    _attack("standard input is closed", FIX, (0,), _stream(0, None)),
+    _attack("nobody reads standard output", FIX, (0,), _pipe_without_reader),
+    _attack("no folder for temporary files", FIX, (0, *REFUSED), None, {"TMPDIR": "/nonexistent"}),
+    *(_during(number, seconds) for number in ENDED for seconds in (0.05, 0.3)),
+    *(
+        _no_text(what)
+        for what in (
+            "the model",
+            "the inputs",
+            "files of inputs",
+            "the run folder",
+            "the working directory",
+        )
+    ),
+    _hub("data beside its blob", "../../blobs/2", (0,)),
+    _hub("data of elsewhere", "../../elsewhere", (3,)),
+]

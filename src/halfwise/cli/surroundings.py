@@ -1,0 +1,176 @@
+"""What a process finds around it: streams that fail, signals, a working directory, few files."""
+
+import errno
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+from halfwise.errors import UsageError
+
+_FILES = 1024
+"""How many files may be open, where that can be had: what Linux gives by default."""
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_TOO_MANY = (errno.EMFILE, errno.ENFILE)
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
+_ELSEWHERE = "Check it, or name another."
+
+
+@dataclass
+class Ended:
+    """Whether a signal ends the run.
+
+    Attributes:
+        by: The signal; SIGINT, Ctrl-C, where no other came.
+    """
+
+    by: signal.Signals = signal.SIGINT
+
+    @property
+    def exit_code(self) -> int:
+        """128 and the number of the signal, as shells report it."""
+        return 128 + self.by
+
+
+@contextmanager
+def surroundings() -> Iterator[Ended]:
+    """Make the process fit for a command; undo it.
+
+    Raises:
+        UsageError: the working directory is gone.
+    """
+    _open_closed_streams()
+    _allow_files()
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr, whatever=True)
+    try:
+        with _interrupting() as ended:
+            yield ended
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def demand_folder() -> None:
+    """Raise UsageError where the working directory is gone: every relative path would fail."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UsageError(
+            f"The working directory cannot be used: {error.strerror}.", "Change to another one."
+        ) from error
+
+
+def told(error: OSError) -> UsageError | None:
+    """Return what to tell of an error of the system; None where that could be a fault of halfwise.
+
+    Args:
+        error: What reached the command line.
+    """
+    name = error.filename
+    what = os.fsdecode(name) if isinstance(name, str | bytes) else None
+    if error.errno in _FULL:
+        where = f" for {what}" if what else ""
+        return UsageError(f"There is no room left{where}.", "Free some, or write elsewhere.")
+    if error.errno in _TOO_MANY:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return UsageError(
+            f"More files are needed than may be open, {limit}.", f"Allow more: ulimit -n {_FILES}."
+        )
+    if what is None:
+        return None
+    if error.errno in _FORBIDDEN:
+        return UsageError(
+            f"There is no permission for {what}, or for a folder above it.", _ELSEWHERE
+        )
+    return UsageError(f"{what} cannot be used: {error.strerror}.", _ELSEWHERE)
+
+
+class _Stream:
+    """A standard stream; once it fails, what is written to it is dropped.
+
+    A reader that is gone (`| head`) ends nothing: the exit code is that of the verdict.
+    """
+
+    def __init__(self, stream: TextIO, *, whatever: bool = False) -> None:
+        """Wrap `stream`; errors but that of a missing reader are raised unless `whatever`."""
+        self._stream, self._whatever = stream, whatever
+
+    def write(self, text: str) -> int:
+        # Click asks by writing nothing whether a stream takes bytes, and drops what is raised.
+        if not isinstance(text, str):
+            raise TypeError("a text stream")
+        if text:
+            with self._failing():
+                self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._failing():
+            self._stream.flush()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            # What it still holds would fail again when Python ends.
+            with suppress(OSError), Path(os.devnull).open("wb") as null:
+                os.dup2(null.fileno(), self._stream.fileno())
+            if not self._whatever and error.errno != errno.EPIPE:
+                raise
+
+    # Whatever else a text stream has.
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._stream, name)
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null as each standard stream that is closed: the next file would become it."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def _allow_files() -> None:
+    """Raise the number of open files that is allowed, where it is low and may be raised."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@contextmanager
+def _interrupting() -> Iterator[Ended]:
+    """Let signals that end a process do what Ctrl-C does: everything temporary is removed."""
+    ended = Ended()
+
+    def end(number: int, _: FrameType | None) -> None:
+        ended.by = signal.Signals(number)
+        # Not KeyboardInterrupt: who handles Ctrl-C at this moment handles this, too.
+        signal.raise_signal(signal.SIGINT)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield ended
+        return
+    # Some start a command so that these do not end it: nohup.
+    own = [s for s in _ENDING if signal.getsignal(s) == signal.SIG_DFL]
+    for number in own:
+        signal.signal(number, end)
+    try:
+        yield ended
+    finally:
+        for number in own:
+            signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,110 @@
+"""Whole commands in bad surroundings are bench/attacks/surroundings.py."""
+
+import errno
+import io
+import os
+import resource
+import signal
+import sys
+
+import pytest
+
+from halfwise.cli.surroundings import demand_folder, surroundings, told
+from halfwise.errors import UsageError
+
+
+class Failing(io.StringIO):
+    """A stream on a disk that is full, or a pipe that nobody reads."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def write(self, _):
+        raise OSError(self.number, "no")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EPIPE, errno.EIO])
+def test_a_standard_error_that_fails_ends_nothing(monkeypatch, number):
+    monkeypatch.setattr(sys, "stderr", Failing(number))
+    with surroundings():
+        sys.stderr.write("lost")
+        sys.stderr.flush()
+
+
+def test_a_reader_that_is_gone_ends_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Failing(errno.EPIPE))
+    with surroundings():
+        sys.stdout.write("lost")
+
+
+def test_a_result_that_cannot_be_written_is_an_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Failing(errno.ENOSPC))
+    with surroundings(), pytest.raises(OSError, match="no"):
+        sys.stdout.write("lost")
+
+
+def test_asking_whether_a_stream_takes_bytes_writes_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Failing(errno.ENOSPC))
+    with surroundings():
+        assert sys.stdout.write("") == 0
+        with pytest.raises(TypeError):
+            sys.stdout.write(b"")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_ends_a_process_does_what_ctrl_c_does(number):
+    with surroundings() as ended:
+        assert ended.exit_code == 130
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+        assert ended.exit_code == 128 + number
+    assert signal.getsignal(number) == signal.SIG_DFL
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with surroundings():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_few_open_files_become_as_many_as_may_be():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, before[1]))
+        with surroundings():
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 100
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_working_directory_that_is_gone(tmp_path, monkeypatch):
+    demand_folder()
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(UsageError, match="The working directory cannot be used"):
+        demand_folder()
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "words"),
+    [
+        (errno.ENOSPC, None, "no room left."),
+        (errno.EDQUOT, "a/b", "no room left for a/b"),
+        (errno.EMFILE, "a/b", "More files are needed than may be open"),
+        (errno.EACCES, b"a\xff", "no permission for a\udcff, or for a folder above"),
+        (errno.EROFS, "a/b", "a/b cannot be used: Read-only file system"),
+    ],
+)
+def test_errors_of_the_system_are_one_sentence(number, name, words):
+    error = told(OSError(number, os.strerror(number), name))
+    assert error is not None
+    assert words in error.message
+
+
+def test_an_error_about_no_file_may_be_a_fault_of_halfwise():
+    assert told(OSError(errno.EBADF, "Bad file descriptor")) is None
