@@ -13,6 +13,9 @@ UV_FLAGS ?=
 # Twice the cores of a small machine: many tests wait for processes of their own.
 TEST_PROCESSES ?= 4
 
+# Tests start hundreds of processes: none of them compiles what another has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo readme test test-busy check check-format check-lint check-types check-imports bench comparison lock clean
 

@@ -4,14 +4,14 @@ import faulthandler
 import os
 import tempfile
 from collections.abc import Callable, Generator, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
+import typer.main
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
-from halfwise.pipeline.engines import measure
 from tests import leftovers
 from tests.fake_tensorrt.start import build_cuda_library, forked_interpreters, worker_command
 from tests.processes import adopt_orphans
@@ -62,6 +62,14 @@ def _no_files_left(scratch: Path) -> Iterator[None]:
     assert not left, f"The test has left temporary files: {left}"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _commands_made_once() -> Iterator[None]:
+    """Make the parser of the command line once, not for each of its many calls in one process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
+
+
 @pytest.fixture(scope="session")
 def cuda_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The stand-in for libcuda.so.1, compiled."""
@@ -76,21 +84,24 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def fake_worker(tmp_path: Path, cuda_library: Path, interpreter: str) -> Callable[..., list[str]]:
+def _quick_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times engines for as long as few runs take: the stand-in's clock is its own."""
+    times = {"QUICK_SECONDS": 0.01, "THOROUGH_SECONDS": 0.01, "ROUND_SECONDS": 0.001}
+    for name, value in {**times, "TIMED_RUNS": 10}.items():
+        # By name: what these are of takes a second to import.
+        monkeypatch.setattr(f"halfwise.pipeline.engines.measure.{name}", value)
+
+
+@pytest.fixture
+def fake_worker(
+    tmp_path: Path,
+    cuda_library: Path,
+    interpreter: str,
+    _quick_timing: None,
+) -> Callable[..., list[str]]:
     """Makes commands for `--trt-command`: `fake_worker("10.0.1", faults=[…])`, as `worker_command`.
 
     They share a cache and the counts of faults, in the test's own folder. `interpreter` forks their
     processes; with `interpreter=sys.executable` they start anew.
     """
     return partial(worker_command, tmp_path, cuda_library, interpreter=interpreter)
-
-
-@pytest.fixture(autouse=True)
-def _quick_timing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times engines for as long as few runs take: the stand-in's clock is its own."""
-    if "gpu" in request.keywords:
-        return
-    monkeypatch.setattr(measure, "QUICK_SECONDS", 0.01)
-    monkeypatch.setattr(measure, "THOROUGH_SECONDS", 0.01)
-    monkeypatch.setattr(measure, "ROUND_SECONDS", 0.001)
-    monkeypatch.setattr(measure, "TIMED_RUNS", 10)
