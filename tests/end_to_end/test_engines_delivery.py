@@ -63,6 +63,7 @@ def test_a_worker_that_is_gone_after_the_first_verdict_leaves_its_fp32_engine(
     found = ended.record["engines"]
     assert [cause["kind"] for cause in found["causes"]] == ["lost"]
     assert [tried["end"] for tried in found["rungs"]] == ["delivered", "lost", "lost"]
+    assert len(found["rounds"]) == 2
     said = told(ended)
     assert "the worker was lost before an FP16 engine was judged" in said
     assert "neither timed nor inspected" in said

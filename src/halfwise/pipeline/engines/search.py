@@ -161,9 +161,12 @@ class EngineSearch:
         return known[0] if known else self._attempt(frozenset(), "plain low precision")
 
     def _repair(self, failed: Candidate) -> Candidate | None:
-        """Return a candidate that passes, from one that does not; None when the budget ends."""
+        """Return a candidate that passes, from one that does not; None when the budget ends.
+
+        None too where all that is known of every build is a lost connection: the worker is gone.
+        """
         queue = self._next_moves(failed)
-        while self.budget.left > 0:
+        while self.budget.left > 0 and any(not c.untold for group in self.groups for c in group):
             # Looking for the next move may take builds of its own.
             move = next((m for m in queue if m[1] not in self.tried), None)
             if move is None or self.budget.left <= 0:
@@ -178,7 +181,9 @@ class EngineSearch:
 
     def _next_moves(self, base: Candidate) -> Iterator[tuple[str, Assignment]]:
         if base.excess is None:
-            yield from self.moves.unbuildable(base)
+            for step, keep in self.moves.unbuildable(base):
+                # Of a kernel that is missing nothing is known then.
+                yield "instead of a plan that was lost" if base.untold else step, keep
             return
         useless = self.relative and idle(base, self._plain())
         for step, added in self.moves.culprits(base, idle=useless):

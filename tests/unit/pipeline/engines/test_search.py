@@ -61,6 +61,9 @@ class World:
         speed = self.speed(keep) * (self.tf32 if tf32 else 1.0)
         return Candidate(keep, step, made, excess, latency(speed), tf32=tf32)
 
+    def lose(self, keep: Assignment, step: str, tf32: bool) -> Candidate:
+        return replace(self.attempt(keep, step, tf32), excess=None, lost=True)
+
     def culprits(self, failed: Candidate, *, idle: bool = False):
         self.idle[failed.keep] = idle
         return [("add", nodes) for nodes in self.added]
@@ -467,3 +470,22 @@ def test_others_hold_plans_with_tf32_and_the_same_without():
     assert chosen.tf32
     assert [(c.keep, c.tf32) for c in search.others(chosen)] == [(names(0), False)]
     assert [c.tf32 for c in search.others(None)] == [True, False]
+
+
+def test_where_every_build_was_lost_the_search_ends():
+    world = World(always(names(0)), others=(names(1), names(2)))
+    search = world.search()
+    search.attempt = world.lose
+    assert search.run(names(0)).best is None
+    assert world.attempts.total() == 2
+
+
+def test_a_plan_that_was_lost_is_not_said_to_lack_a_kernel():
+    world = World(always(names(1)), others=(names(1),))
+    search = world.search()
+    search.attempt = lambda keep, *how: (
+        world.lose(keep, *how) if keep == names(0) else world.attempt(keep, *how)
+    )
+    best = search.run(names(0)).best
+    assert best is not None
+    assert (best.keep, best.step) == (names(1), "instead of a plan that was lost")
