@@ -9,6 +9,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,9 @@ for _encoding in ("ascii", "cp437"):
     codecs.lookup(_encoding)  # Python loads them when they are needed; nobody may not read them
 MODEL, INPUTS = "model.onnx", "x.npz"
 VERIFY = ("verify", MODEL, MODEL, "--inputs", INPUTS)
+SAVED = (*VERIFY, "-o", "run")
 FIX = ("fix", MODEL, "--inputs", INPUTS, "-o", "run")
+BUILD = ("build", MODEL, "-o", "e.engine")
 ENDED = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 NO_TEXT = os.fsdecode(b"caf\xe9")
 
@@ -88,6 +91,29 @@ def _pipe_without_reader() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     os.dup2(writer, 1)
+
+
+def _output(name: str, *arguments: str) -> Attack:
+    """Write to what is no regular file."""
+
+    def make(folder: Path) -> Command:
+        _files(folder)
+        os.mkfifo(folder / "pipe.sh")
+        (folder / "link").symlink_to(MODEL)
+        return Command(arguments)
+
+    return Attack(f"an output that is no regular file: {name}", make, (2,))
+
+
+def _cloned(what: str, *arguments: str) -> Attack:
+    """Find a halfwise.toml that came with the folder."""
+
+    def make(folder: Path) -> Command:
+        _files(folder)
+        (folder / "halfwise.toml").write_text(f"[tensorrt]\n{what}\n", encoding="utf-8")
+        return Command(arguments)
+
+    return Attack(f"a file that names programs: {what}, {arguments[0]}", make, (2,))
 
 
 def _signalled(number: signal.Signals, seconds: float) -> Attack:
@@ -207,13 +233,13 @@ ATTACKS = [
         (2,),
         says=("--workspace",),
     ),
-    _attack("standard error is full", FIX, (0,), _stream(2, "/dev/full")),
-    _attack("standard output is full", FIX, (2,), _stream(1, "/dev/full")),
-    _attack("standard output is full: --json", (*FIX, "--json"), (2,), _stream(1, "/dev/full")),
-    _attack("standard output is closed", FIX, (0,), _stream(1, None)),
-    _attack("standard error is closed", FIX, (0,), _stream(2, None)),
-    _attack("standard input is closed", FIX, (0,), _stream(0, None)),
-    _attack("nobody reads standard output", FIX, (0,), _pipe_without_reader),
+    _attack("standard error is full", SAVED, (0,), _stream(2, "/dev/full")),
+    _attack("standard output is full", SAVED, (2,), _stream(1, "/dev/full")),
+    _attack("standard output is full: --json", (*SAVED, "--json"), (2,), _stream(1, "/dev/full")),
+    _attack("standard output is closed", SAVED, (0,), _stream(1, None)),
+    _attack("standard error is closed", SAVED, (0,), _stream(2, None)),
+    _attack("standard input is closed", SAVED, (0,), _stream(0, None)),
+    _attack("nobody reads standard output", SAVED, (0,), _pipe_without_reader),
     _attack("no folder for temporary files", FIX, (0, *REFUSED), None, {"TMPDIR": "/nonexistent"}),
     *(_during(number, seconds) for number in ENDED for seconds in (0.05, 0.3)),
     *(
@@ -226,6 +252,23 @@ ATTACKS = [
             "the working directory",
         )
     ),
+    _output("a run to standard output", *FIX[:-1], "/dev/stdout"),
+    _output("an engine through a link", "build", MODEL, "-o", "link"),
+    _output("a timing cache to a pipe", *BUILD, "--timing-cache", "pipe.sh"),
+    _output("a timing cache through a link", *BUILD, "--timing-cache", "link"),
+    _output("a model to a pipe", "modernize", MODEL, "-o", "pipe.sh"),
+    _cloned("command = 'sleep 100'", *BUILD),
+    _cloned("command = 'sleep 100'", "doctor"),
+    _cloned("command = 'sleep 100'", "modernize", MODEL, "-o", "new.onnx"),
+    _cloned("plugins = ['/tmp/evil.so']", *BUILD),
     _hub("data beside its blob", "../../blobs/2", (0,)),
     _hub("data of elsewhere", "../../elsewhere", (3,)),
 ]
+
+SLOWER = (
+    *("engine", "labels", "library", "start", "run to export", "linted model", "inputs"),
+    *("32 open files", "0.3 s of fix", "standard input", "SIGHUP after", "files of inputs"),
+    *("--json", "no home", "doctor", "modernize"),
+)
+"""Parts of names of attacks that `make test` leaves out, since it runs others like them."""
+ATTACKS = [replace(a, quick=not any(part in a.name for part in SLOWER)) for a in ATTACKS]

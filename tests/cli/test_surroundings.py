@@ -40,8 +40,11 @@ def test_a_reader_that_is_gone_ends_nothing(monkeypatch):
 
 def test_a_result_that_cannot_be_written_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", Failing(errno.ENOSPC))
-    with surroundings(), pytest.raises(OSError, match="no"):
+    with surroundings(), pytest.raises(OSError, match="no") as failed:
         sys.stdout.write("lost")
+    error = told(failed.value)
+    assert error is not None
+    assert error.message == "There is no room left for standard output."
 
 
 def test_asking_whether_a_stream_takes_bytes_writes_nothing(monkeypatch):

@@ -125,6 +125,7 @@ class _Stream:
             with suppress(OSError), Path(os.devnull).open("wb") as null:
                 os.dup2(null.fileno(), self._stream.fileno())
             if not self._whatever and error.errno != errno.EPIPE:
+                error.filename = "standard output"
                 raise
 
     # Whatever else a text stream has.

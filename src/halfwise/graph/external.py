@@ -1,13 +1,16 @@
 """External data: the files beside a model that hold its weights."""
 
 import os
+import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
 from halfwise.errors import CaseError
+from halfwise.scratch import scratch
 
 
 def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
@@ -79,6 +82,29 @@ def weights_folder(proto: onnx.ModelProto, path: Path) -> Path:
                     )
                 entry.value = str(file.relative_to(store))
     return store
+
+
+@contextmanager
+def without_links(proto: onnx.ModelProto, path: Path) -> Iterator[Path]:
+    """Give a path of the model whose external data are no links: files of zeros are in their place.
+
+    ONNX's checker refuses links, and reads no data. The files are sparse: they take no space.
+
+    Raises:
+        CaseError: see `external_files`.
+        OSError: the files cannot be made.
+    """
+    files = external_files(proto, path)
+    if all(file.is_relative_to(path.parent.resolve()) for file in files.values()):
+        yield path
+        return
+    with scratch() as folder:
+        shutil.copyfile(path, folder / path.name)
+        for name, file in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+            os.truncate(folder / name, file.stat().st_size)
+        yield folder / path.name
 
 
 def refuse_files(proto: onnx.ModelProto) -> None:

@@ -6,7 +6,7 @@ normal form is taken where it can be, and where it cannot the graph stays as it 
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
 from halfwise.graph.castlike import name_cast_types
-from halfwise.graph.external import find_beside, weights_folder
+from halfwise.graph.external import find_beside, weights_folder, without_links
 from halfwise.graph.functions import inline_functions
 from halfwise.graph.inference import infer_shapes, take_types
 from halfwise.graph.intake import checkable, repair
@@ -109,7 +109,7 @@ def read_unchecked(path: Path) -> Unchecked:
         nodes.append((Place(NodeName(node.name), node.op_type, number), node))
         # Inlining hands metadata on, so that what comes of a call knows where that stands.
         node.metadata_props.add(key=_PLACE, value=str(number))
-    refusal = _refusal(path)
+    refusal = _refusal(proto, path)
     with _silent():
         try:
             repair(proto)
@@ -143,12 +143,15 @@ def _folder(proto: onnx.ModelProto, path: Path) -> Path:
         return path.parent
 
 
-def _refusal(path: Path) -> str:
-    try:
-        # By its path: a model may be larger than a protobuf in memory may be.
-        onnx.checker.check_model(path)
-    except _UNREADABLE as error:
-        return _line(error)
+def _refusal(proto: onnx.ModelProto, path: Path) -> str:
+    with ExitStack() as stack:
+        with suppress(CaseError, OSError):  # told where the data is read
+            path = stack.enter_context(without_links(proto, path))
+        try:
+            # By its path: a model may be larger than a protobuf in memory may be.
+            onnx.checker.check_model(path)
+        except _UNREADABLE as error:
+            return _line(error)
     return ""
 
 

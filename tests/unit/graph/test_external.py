@@ -226,7 +226,7 @@ def test_a_model_of_links_into_one_cache_is_an_ordinary_one(hub, tmp_path):
     assert files.hashes.keys() == {"m.onnx", "w.data"}
     assert files.sha256 == network.sha256
     unchecked = read_unchecked(hub)
-    assert (unchecked.unread, unchecked.broken) == ((), {})
+    assert (unchecked.unread, unchecked.broken, unchecked.refusal) == ((), {}, "")
     (tmp_path / "blobs" / "h2").unlink()
     with pytest.raises(CaseError, match="which is missing"):
         load_network(hub)
