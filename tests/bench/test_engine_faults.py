@@ -1,5 +1,6 @@
 """A few of the hundred faults; `bench/engine_faults.py` has all."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,11 @@ def test_there_are_a_hundred_faults() -> None:
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_fault_is_told_rightly(name: str, tmp_path: Path, cuda_library: Path) -> None:
+def test_a_fault_is_told_rightly(
+    name: str, tmp_path: Path, cuda_library: Path, interpreter: str
+) -> None:
     trial = TRIALS[name]
+    trial = replace(trial, knobs={**trial.knobs, "interpreter": interpreter})
     with quick_times():
         ended = fixed(trial, tmp_path / "fault", cuda_library)
     assert wrong(trial, ended) == []
