@@ -39,7 +39,7 @@ def refuse_irregular(path: Path, what: str) -> None:
         kind = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "no file"
         raise UsageError(
             f"{what} {path} is {kind}, and only regular files are replaced.",
-            "Name a file in a folder that exists.",
+            "Move it away, or name another.",
         )
 
 
