@@ -24,8 +24,8 @@ from halfwise import api
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.ort import Session
 from halfwise.graph.model import network_from_proto
-from halfwise.metrics import OutputMeasure
-from halfwise.records import Criterion, Verdict
+from halfwise.metrics import OutputMeasure, totals
+from halfwise.records import Criterion
 
 DRAWS, FURTHER = 100, 10_000
 WIDTH = 8
@@ -125,7 +125,11 @@ def draw(seed: int, further: int = FURTHER) -> Draw:
     assert run.plan is not None
     assert result.mixed is not None
     rows = data.take(further)
-    expected = Session(network_from_proto(model).model).run({"x": rows})["y"]
+    reference = Session(network_from_proto(model).model)
+    known = [i for i in range(len(heldout)) if f"inputs[{i}]" in run.verdict.samples]
+    assert len(known) == len(run.verdict.samples)
+    judged = reference.run({"x": heldout[known]})["y"]
+    expected = reference.run({"x": rows})["y"]
     found = Session(emulate_typed(result.mixed)).run({"x": rows})["y"]
     return Draw(
         seed=seed,
@@ -134,20 +138,19 @@ def draw(seed: int, further: int = FURTHER) -> Draw:
         failing=run.verdict.failure_bound.failing,
         joined=len(run.search.joined),
         bound=run.verdict.failure_bound.upper,
-        true=_failing(expected, found, run.verdict, run.criterion),
+        true=_failing(expected, found, judged, run.criterion),
         passed=run.verdict.passed,
         kept=len(run.plan.keep),
     )
 
 
 def _failing(
-    expected: NDArray[Any], found: NDArray[Any], verdict: Verdict, criterion: Criterion
+    expected: NDArray[Any], found: NDArray[Any], judged: NDArray[Any], criterion: Criterion
 ) -> float:
-    """Return the share of rows that fail by themselves, at the scale of the judged samples."""
-    side = verdict.outputs["y"].reference
-    measure = OutputMeasure(scale=max(abs(side.minimum), abs(side.maximum)))
+    """Return the share of rows that fail by themselves, at the scales of the judged samples."""
+    measure = OutputMeasure(totals([{"y": row[None]} for row in judged])["y"])
     for i, (reference, candidate) in enumerate(zip(expected, found, strict=True)):
-        measure.update(reference, candidate, str(i))
+        measure.update(reference[None], candidate[None], str(i))
     return sum(measure.failing(criterion)) / len(expected)
 
 

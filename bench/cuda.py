@@ -28,7 +28,7 @@ from halfwise.case import Case
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.roles import roles_of
-from halfwise.metrics import OutputMeasure, Outputs
+from halfwise.metrics import OutputMeasure, Outputs, totals
 from halfwise.records import Criterion
 
 SAMPLES = 8
@@ -142,8 +142,8 @@ def _on_gpu(model: Path, case: Case, count: int, *, fuse: bool) -> list[Outputs]
 
 def _worst_snr(references: Sequence[Outputs], candidates: Sequence[Outputs]) -> float:
     worst = float("inf")
-    for name in references[0]:
-        measure = OutputMeasure()
+    for name, total in totals(references).items():
+        measure = OutputMeasure(total)
         for reference, candidate in zip(references, candidates, strict=True):
             measure.update(reference[name], candidate[name], "")
         worst = min(worst, measure.result(Criterion()).snr_db)

@@ -13,7 +13,7 @@ from halfwise.backends.ort import Session
 from halfwise.case import Column, Sample, Samples
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.widen import widened
-from halfwise.metrics import OutputMeasure
+from halfwise.metrics import OutputMeasure, totals
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, InputComparison, OutputError, PreprocessingReport
 from halfwise.stages.inputs import (
@@ -214,7 +214,7 @@ def _errors(
     candidates: Sequence[Mapping[str, NDArray[Any]]],
     ids: Sequence[str],
 ) -> dict[str, OutputError]:
-    measures = {name: OutputMeasure() for name in references[0]}
+    measures = {name: OutputMeasure(total) for name, total in totals(references).items()}
     for reference, candidate, identifier in zip(references, candidates, ids, strict=True):
         for name, measure in measures.items():
             measure.update(reference[name], candidate[name], identifier)

@@ -1,8 +1,9 @@
 """How far outputs are from their reference, and whether that is acceptable.
 
 - `difference`: the error of every pair of elements, non-finite values included.
-- `measures`: error measures over samples, for the verdict (`OutputMeasure`) and the search
-  (`Excess`).
+- `measures`: error measures over samples, for the verdict (`OutputMeasure`); `excess`: one number
+  for the search (`Excess`).
+- `slices`: the parts of one output that have scales of their own.
 - `relative`: the largest error over the largest magnitude, for what should be the same.
 - `task`: built-in task metrics such as top1; `targets`: outputs and labels that they take; `drops`:
   how far they may fall by default; `direction`: which way they move.
@@ -14,12 +15,12 @@ All of it is arithmetic on arrays: nothing here reads files or runs a model.
 
 from halfwise.metrics.direction import rises, usual
 from halfwise.metrics.drops import DefaultDrop, default_drop
+from halfwise.metrics.excess import Excess
 from halfwise.metrics.hints import criterion_hints, fitting_metric, verdict_hints
 from halfwise.metrics.labels import check_labels
 from halfwise.metrics.measures import (
     DEFAULT_REL_MAX,
     Computed,
-    Excess,
     OutputMeasure,
     Outputs,
     OutputTotals,

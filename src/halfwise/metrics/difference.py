@@ -189,6 +189,8 @@ class Difference:
         mismatched: Pairs that are not equal (discrete outputs only).
         nonfinite: Pairs that are NaN or infinite on one side and something else on the other.
         misshapen: Samples in which the two shapes differ; their elements enter no sum.
+        by_group: Largest error in each of the output's groups of slices (`slices`); empty where it
+            has none, or nobody asked.
     """
 
     discrete: bool = False
@@ -201,6 +203,7 @@ class Difference:
     mismatched: int = 0
     nonfinite: int = 0
     misshapen: int = 0
+    by_group: tuple[float, ...] = ()
 
     def add_chunk(self, chunk: Chunk, *, cosine: bool) -> None:
         """Add the pairs of one chunk, with the terms of the cosine only if asked for."""
@@ -232,6 +235,9 @@ class Difference:
         self.mismatched += other.mismatched
         self.nonfinite += other.nonfinite
         self.misshapen += other.misshapen
+        if other.by_group:
+            mine = self.by_group or other.by_group
+            self.by_group = tuple(map(max, mine, other.by_group))
 
     @property
     def cosine(self) -> float:

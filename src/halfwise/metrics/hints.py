@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs, is_default
+from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs, is_default, totals
+from halfwise.metrics.slices import Group
 from halfwise.metrics.unvarying import unvarying_hint
 from halfwise.records import Criterion
 
@@ -57,10 +58,13 @@ def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tupl
         references: FP32 outputs by sample; the first eight are looked at. May be empty.
 
     Returns:
-        Sentences in the order of the outputs; none where the user set a threshold or a metric.
+        Sentences in the order of the outputs. With a metric there are none; with thresholds but
+        `rel_max` one for each output whose slices have several scales.
     """
-    if not is_default(criterion) or not len(references):
+    if not len(references):
         return ()
+    if not is_default(criterion):
+        return _scale_hints(criterion, references)
     seen = {name: _looked_at(references, name) for name in references[0]}
     integers = [name for name, arrays in seen.items() if is_discrete(arrays[0].dtype)]
     floats = _floats(seen)
@@ -124,17 +128,54 @@ def _detection_hint(floats: Mapping[str, Sequence[NDArray[np.float64]]]) -> str 
     for name, arrays in floats.items():
         if all(map(_is_boxes_with_scores, arrays)):
             largest = max(float(np.abs(array).max()) for array in arrays)
+            boxes = f"Output {name!r} looks like boxes joined with scores ({_shape(arrays[0])})"
+            ((_, total),) = totals([{name: array} for array in arrays]).items()
+            apart = [group for group in total.groups if group.axis is not None]
+            if not apart:
+                return (
+                    f"{boxes}: the default tolerance, {DEFAULT_REL_MAX:.0%} of an output's largest "
+                    f"value, goes by the boxes (up to {largest:.4g}), so every score may be off by "
+                    f"about {DEFAULT_REL_MAX * largest:.2g}. Judge them by a detection metric of "
+                    "yours with --metric file.py:function, or set what both may be off with "
+                    "--max-abs."
+                )
             return (
-                f"Output {name!r} looks like boxes joined with scores ({_shape(arrays[0])}): the "
-                f"default tolerance, {DEFAULT_REL_MAX:.0%} of an output's largest value, goes by "
-                f"the boxes (up to {largest:.4g}), so every score may be off by about "
-                f"{DEFAULT_REL_MAX * largest:.2g}. Judge them by a detection metric of yours with "
-                "--metric file.py:function, or set what both may be off with --max-abs."
+                f"{boxes}: the default tolerance, {DEFAULT_REL_MAX:.0%} of the largest value, goes "
+                f"by the scores (up to {apart[0].scale:.2g}) for scores and by the boxes (up to "
+                f"{largest:.4g}) for boxes, {advice}"
             )
         for other, scores in floats.items():
             if other != name and all(map(_are_boxes_and_scores, arrays, scores)):
                 return f"Outputs {name!r} and {other!r} look like boxes and scores, {advice}"
     return None
+
+
+def _scale_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
+    """Return a sentence for each output whose small values the thresholds do not see."""
+    if criterion.metric is not None or criterion.rel_max is not None:
+        return ()
+    options = {"--snr-db": criterion.snr_db, "--cosine": criterion.cosine}
+    given = [option for option, value in options.items() if value is not None]
+    if not given:
+        return ()
+    looked_at = [references[index] for index in range(min(_LOOKED_AT, len(references)))]
+    found = []
+    for name, total in totals(looked_at).items():
+        small = [g for g in total.groups if g.axis is not None and g.scale < total.absmax]
+        if small:
+            least = min(small, key=lambda group: group.scale)
+            found.append(
+                f"Output {name!r} has values of several scales ({_runs(least)} of axis {least.axis}"
+                f" up to {least.scale:.2g}, others up to {total.absmax:.4g}), and "
+                f"{' and '.join(given)} by the largest: give --rel-max, too, which holds each to "
+                "its own."
+            )
+    return tuple(found)
+
+
+def _runs(group: Group) -> str:
+    runs = [str(a) if a == b else f"{a}-{b}" for a, b in group.ranges()]
+    return f"slices {', '.join(runs[:4])}{' …' if len(runs) > 4 else ''}"
 
 
 def _float_hint(name: str, arrays: Sequence[NDArray[np.float64]]) -> _Hint | None:

@@ -1,9 +1,9 @@
 """Error measures of model outputs over samples, taken one sample at a time.
 
-`OutputMeasure` gives every measure of one output, for the verdict. `Excess` gives one number for
-all outputs, for the search: how much worse than allowed, with a lower bound that holds before all
-samples have been seen. Both take their sums from `difference` and judge them by one function, so
-they never disagree about pass or fail.
+`OutputMeasure` gives every measure of one output, for the verdict. `Excess` (in `excess`) gives one
+number for all outputs, for the search: how much worse than allowed, with a lower bound that holds
+before all samples have been seen. Both take their sums from `difference` and judge them by
+`lower_bound` and `full_excess`, so they never disagree about pass or fail.
 
 All sums are float64. What counts as an error, NaN and infinities included, is told in `difference`.
 A shape that differs from the reference's (data-dependent shapes) makes every error measure of the
@@ -12,15 +12,16 @@ output infinite and its agreement 0.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.errors import CaseError, RunFailed
-from halfwise.metrics.difference import Difference, Spread, chunks, compare, decibel, is_discrete
-from halfwise.records import Criterion, OutputError, Side
+from halfwise.errors import RunFailed
+from halfwise.metrics.difference import Difference, Spread, chunks, decibel, is_discrete
+from halfwise.metrics.slices import Group, Slices, group_errors
+from halfwise.records import Criterion, OutputError, Side, SliceGroup
 
 Outputs = Mapping[str, NDArray[Any]]
 """Outputs of one sample: output name → array of any shape and ONNX dtype."""
@@ -33,6 +34,9 @@ DEFAULT_REL_MAX = 1e-2
 
 _COSINE_ROUNDING = 1e-12
 """More than float64 sums can be off in 1 - cosine; a bound lowered by it stays a bound."""
+
+_MOST_RANGES = 8
+"""Runs of slices that a record holds of a group; their number is told besides."""
 
 
 def is_default(criterion: Criterion) -> bool:
@@ -56,23 +60,27 @@ class OutputTotals:
         absmax: Largest finite magnitude; 0 where there is none.
         energy: Σ reference² over finite elements.
         elements: Number of elements, non-finite ones included.
+        groups: Slices with scales of their own; empty where all have one.
     """
 
     absmax: float
     energy: float
     elements: int
+    groups: tuple[Group, ...] = ()
 
 
 def totals(references: Sequence[Outputs]) -> dict[str, OutputTotals]:
     """Return the totals of every output in `references`; these may be empty, the arrays too."""
     spreads: dict[str, Spread] = {}
+    slices: dict[str, Slices] = {}
     elements: dict[str, int] = {}
     for outputs in references:
         for name, array in outputs.items():
             spreads.setdefault(name, Spread()).add(array)
+            slices.setdefault(name, Slices()).add(array)
             elements[name] = elements.get(name, 0) + array.size
     return {
-        name: OutputTotals(spread.absmax, spread.energy, elements[name])
+        name: OutputTotals(spread.absmax, spread.energy, elements[name], slices[name].groups())
         for name, spread in spreads.items()
     }
 
@@ -102,7 +110,7 @@ def _cosine_bound(total: OutputTotals, seen: Difference) -> float:
     return math.sqrt(max(0.0, 1.0 - missed))
 
 
-def _bound(criterion: Criterion, total: OutputTotals, seen: Difference) -> float:
+def lower_bound(criterion: Criterion, total: OutputTotals, seen: Difference) -> float:
     """Return a lower bound of one output's final excess, known from the pairs seen so far.
 
     Args:
@@ -125,6 +133,8 @@ def _bound(criterion: Criterion, total: OutputTotals, seen: Difference) -> float
         bounds.append(_ratio(seen.max_abs, criterion.max_abs))
     if criterion.rel_max is not None:
         bounds.append(_ratio(_ratio(seen.max_abs, total.absmax), criterion.rel_max))
+        for group, error in zip(total.groups, seen.by_group, strict=False):
+            bounds.append(_group_ratio(group, error, criterion.rel_max))
     if criterion.snr_db is not None:
         allowed = total.energy * 10.0 ** (-criterion.snr_db / 10)
         bounds.append(math.sqrt(_ratio(seen.noise, allowed)))
@@ -134,14 +144,18 @@ def _bound(criterion: Criterion, total: OutputTotals, seen: Difference) -> float
     return max(bounds)
 
 
+def _group_ratio(group: Group, error: float, rel_max: float) -> float:
+    return _ratio(_ratio(error, group.scale), rel_max) / group.room
+
+
 def _angle_ratio(missing: float, required: float) -> float:
     # 1 - cos θ ≈ θ²/2: the root grows with the error's amplitude, as the other ratios do.
     return math.sqrt(_ratio(missing, 1 - required))
 
 
-def _excess(criterion: Criterion, total: OutputTotals, seen: Difference) -> float:
+def full_excess(criterion: Criterion, total: OutputTotals, seen: Difference) -> float:
     """Return the excess of one output of which every sample has been seen; ≤ 1 passes."""
-    bound = _bound(criterion, total, seen)
+    bound = lower_bound(criterion, total, seen)
     if criterion.cosine is None or criterion.metric is not None or seen.discrete:
         return bound
     return max(bound, _angle_ratio(1 - seen.cosine, criterion.cosine))
@@ -155,14 +169,13 @@ class OutputMeasure:
     NaN. A string output is measured as the Boolean "equal to the reference" against all true.
     """
 
-    def __init__(self, scale: float | None = None) -> None:
+    def __init__(self, total: OutputTotals) -> None:
         """Start with no samples.
 
         Args:
-            scale: Denominator of `rel_max`, in the output's unit, where it is to be the largest
-                |reference| over more samples than this measure sees; None takes those it sees.
+            total: Of the output, over all samples to be judged: these, in their order, or more.
         """
-        self._scale = scale
+        self._total = total
         self._seen = Difference()
         self._each: list[Difference] = []
         self._reference = Spread()
@@ -171,6 +184,7 @@ class OutputMeasure:
         self._errors: list[NDArray[np.float32]] = []
         self._worst: tuple[float, float] = (-1.0, -1.0)
         self._worst_sample = ""
+        self._ids: list[str] = []
 
     def update(self, reference: NDArray[Any], candidate: NDArray[Any] | None, sample: str) -> None:
         """Add one sample.
@@ -192,12 +206,14 @@ class OutputMeasure:
                 self._error_sum += float(chunk.error.sum())
                 with np.errstate(over="ignore"):
                     self._errors.append(chunk.error.astype(np.float32))
+            here.by_group = group_errors(self._total.groups, reference, candidate)
         else:
             here.misshapen, here.max_abs, here.noise = 1, math.inf, math.inf
             self._reference.add(reference)
             self._candidate.add(np.zeros(0) if candidate is None else candidate)
         self._seen.merge(here)
         self._each.append(here)
+        self._ids.append(sample)
         # A distance between class numbers means nothing, so discrete outputs count first.
         faults = here.mismatched + here.nonfinite
         rank = (float(faults), here.max_abs) if here.discrete else (here.max_abs, float(faults))
@@ -214,12 +230,12 @@ class OutputMeasure:
         error of a non-finite mismatch; the median is that of the errors rounded to float32.
         `worst_sample` is the first of the largest error (of the most mismatches, if discrete).
         """
-        seen, absmax = self._seen, self._absmax
-        total = OutputTotals(absmax, self._reference.energy, seen.elements)
+        seen, holds = self._seen, effective(criterion)
+        total = replace(self._total, energy=self._reference.energy, elements=seen.elements)
         mean, median = self._averages()
         return OutputError(
             max_abs=seen.max_abs,
-            rel_max=_ratio(seen.max_abs, absmax),
+            rel_max=_ratio(seen.max_abs, total.absmax),
             mean_abs=mean,
             median_abs=median,
             snr_db=decibel(total.energy, seen.noise),
@@ -230,18 +246,41 @@ class OutputMeasure:
             reference=_side(self._reference),
             candidate=_side(self._candidate),
             worst_sample=self._worst_sample,
-            passed=_excess(effective(criterion), total, seen) <= 1,
+            passed=full_excess(holds, total, seen) <= 1,
+            groups=self._groups(holds),
         )
 
     def failing(self, criterion: Criterion) -> list[bool]:
         """Return which samples fail by themselves, `rel_max` being of the scale of them all."""
-        one = effective(criterion)
-        totals = (OutputTotals(self._absmax, d.reference_energy, d.elements) for d in self._each)
-        return [_excess(one, t, d) > 1 for t, d in zip(totals, self._each, strict=True)]
+        one, whole = effective(criterion), self._total
+        each = (
+            (replace(whole, energy=d.reference_energy, elements=d.elements), d) for d in self._each
+        )
+        return [full_excess(one, total, difference) > 1 for total, difference in each]
 
-    @property
-    def _absmax(self) -> float:
-        return self._reference.absmax if self._scale is None else self._scale
+    def _groups(self, criterion: Criterion) -> tuple[SliceGroup, ...]:
+        """Return what is told of the groups of slices; nothing where they are not judged."""
+        if criterion.rel_max is None or criterion.metric is not None:
+            return ()
+        found = []
+        for index, group in enumerate(self._total.groups):
+            errors = [d.by_group[index] if d.by_group else 0.0 for d in self._each]
+            worst = max(range(len(errors)), key=errors.__getitem__, default=None)
+            error = 0.0 if worst is None else errors[worst]
+            found.append(
+                SliceGroup(
+                    axis=group.axis,
+                    ranges=group.ranges()[:_MOST_RANGES],
+                    slices=group.slices.size,
+                    scale=group.scale,
+                    room=group.room,
+                    max_abs=error,
+                    allowed=criterion.rel_max * group.scale * group.room,
+                    worst_sample="" if worst is None else self._ids[worst],
+                    passed=_group_ratio(group, error, criterion.rel_max) <= 1,
+                )
+            )
+        return tuple(found)
 
     def _averages(self) -> tuple[float, float]:
         if self._seen.misshapen:
@@ -269,79 +308,3 @@ def _side(spread: Spread) -> Side:
         mean=spread.mean,
         deviation=spread.deviation,
     )
-
-
-class Excess:
-    """Worst measure over all outputs divided by what the criterion allows; > 1 is a failure.
-
-    - max_abs, rel_max: largest error against the one allowed (`rel_max` of `OutputTotals.absmax`);
-    - snr_db: 10^((required - actual) / 20), a ratio of amplitudes;
-    - cosine: √((1 - actual) / (1 - required)), about a ratio of angles;
-    - agreement: fraction of mismatches against the fraction allowed.
-
-    0 means no error at all. inf means a non-finite value that the reference does not have, a
-    differing shape, or an error where the criterion allows none. With a metric in the criterion
-    no threshold counts: 0, or inf for a new non-finite value.
-    """
-
-    def __init__(self, criterion: Criterion, totals: Mapping[str, OutputTotals]) -> None:
-        """Start with no samples.
-
-        Args:
-            criterion: What is acceptable; the default tolerance is filled in here.
-            totals: Of every output, over all the samples to be judged, from `totals`.
-        """
-        self._criterion = effective(criterion)
-        self._totals = totals
-        self._seen = {name: Difference() for name in totals}
-        self._value = 0.0
-
-    def update(self, reference: Outputs, candidate: Computed) -> float:
-        """Add one sample and return the excess that it reaches on its own.
-
-        That is `value` as if the other samples had no error: where it exceeds 1, this sample alone
-        makes the result fail. Costs one pass over the elements, two with a cosine.
-
-        Args:
-            reference: Its outputs, all of them among the totals.
-            candidate: Its outputs; those that the reference lacks are ignored. A failed run is inf.
-
-        Raises:
-            CaseError: The candidate lacks an output, or an output is complex.
-            KeyError: The totals lack an output.
-        """
-        wants_cosine, own = self._criterion.cosine is not None, 0.0
-        if isinstance(candidate, RunFailed):
-            self._value = math.inf
-            return math.inf
-        for name, expected in reference.items():
-            if name not in candidate:
-                raise CaseError(f"The candidate has no output {name!r}, the reference does.")
-            part = compare(expected, candidate[name], cosine=wants_cosine)
-            seen, total = self._seen[name], self._totals[name]
-            seen.merge(part)
-            own = max(own, _bound(self._criterion, total, part))
-            self._value = max(self._value, _bound(self._criterion, total, seen))
-        # Rounding alone could leave one sample's bound above that of all so far.
-        self._value = max(self._value, own)
-        return own
-
-    @property
-    def value(self) -> float:
-        """Lower bound of the final excess over all samples, ≥ 0; never falls.
-
-        Above 1 the final result fails, whatever the remaining samples are, given that the totals
-        are those of all samples.
-        """
-        return self._value
-
-    def final(self) -> float:
-        """Return the excess, ≥ `value`, once every sample of the totals has been added."""
-        return max(
-            self._value,
-            *(
-                _excess(self._criterion, self._totals[name], seen)
-                for name, seen in self._seen.items()
-            ),
-            0.0,
-        )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.measures import OutputMeasure, Outputs, is_default
+from halfwise.metrics.measures import OutputMeasure, Outputs, is_default, totals
 from halfwise.records import Criterion
 
 
@@ -32,7 +32,7 @@ def unvarying_hint(criterion: Criterion, references: Sequence[Outputs]) -> tuple
         for name in sums:
             sums[name] += outputs[name]
     constant = {n: sums[n] / len(references) if n in sums else a for n, a in first.items()}
-    measures = {name: OutputMeasure() for name in first}
+    measures = {name: OutputMeasure(total) for name, total in totals(references).items()}
     for outputs in references:
         for name, measure in measures.items():
             measure.update(outputs[name], constant[name], "")

@@ -52,6 +52,7 @@ from halfwise.records.judged import (
     MetricResult,
     OutputError,
     Side,
+    SliceGroup,
     Verdict,
 )
 from halfwise.records.modernized import LeftAlone, Modernized, Rewriting
@@ -201,6 +202,7 @@ __all__ = [
     "Side",
     "SideName",
     "Sign",
+    "SliceGroup",
     "TensorName",
     "TensorStatus",
     "TriedInputs",

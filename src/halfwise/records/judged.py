@@ -10,7 +10,8 @@ class Criterion(Record):
 
     Attributes:
         max_abs: Largest allowed absolute error, per output.
-        rel_max: Largest allowed max |error| / max |reference|, both over the judged samples.
+        rel_max: Largest allowed max |error| / max |reference|, both over the judged samples; also
+            within each group of slices that has a scale of its own.
         snr_db: Smallest allowed signal-to-noise ratio in dB, pooled over the judged samples.
         cosine: Smallest allowed cosine similarity, pooled over the judged samples.
         agreement: Smallest allowed fraction of equal elements in integer and Boolean outputs.
@@ -38,6 +39,33 @@ class Side(Record):
     deviation: float
 
 
+class SliceGroup(Record):
+    """Slices of one output that have a scale of their own, and how far they are off.
+
+    Attributes:
+        axis: The axis that they are slices of; None where they are samples.
+        ranges: Runs of slices, first and last index of each; the first few of many. Of samples,
+            places in `Verdict.samples`.
+        slices: Their number.
+        scale: Their largest |reference|.
+        room: Times the tolerance that they have: more than 1 where they are few among many.
+        max_abs: Their largest error.
+        allowed: What it may be: rel_max · scale · room.
+        worst_sample: Identifier of the sample that has it.
+        passed: Whether it is not more.
+    """
+
+    axis: int | None
+    ranges: tuple[tuple[int, int], ...]
+    slices: int
+    scale: float
+    room: float = 1.0
+    max_abs: float
+    allowed: float
+    worst_sample: str
+    passed: bool
+
+
 class OutputError(Record):
     """How far one output is from the reference, over all judged samples.
 
@@ -55,6 +83,8 @@ class OutputError(Record):
         candidate: Summary of the candidate.
         worst_sample: Identifier of the sample with the largest error.
         passed: Whether the criterion holds for this output.
+        groups: Slices that are held to scales of their own under `rel_max`, axis by axis; empty
+            where all have one scale, and where `rel_max` does not count.
     """
 
     max_abs: float
@@ -70,6 +100,12 @@ class OutputError(Record):
     candidate: Side
     worst_sample: str
     passed: bool
+    groups: tuple[SliceGroup, ...] = ()
+
+    @property
+    def rel_max_needed(self) -> float:
+        """The smallest `rel_max` that this output would pass."""
+        return max(self.rel_max, *(g.max_abs / (g.scale * g.room) for g in self.groups), 0.0)
 
 
 class MetricResult(Record):

@@ -23,6 +23,7 @@ from halfwise.render.kept import followed_lines, kept_table
 from halfwise.render.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.render.pieces import given_parts
 from halfwise.render.rungs import judged_name, rung_caution
+from halfwise.render.scales import scale_lines
 from halfwise.render.sizes import size_lines
 from halfwise.render.wording import (
     clean,
@@ -60,7 +61,8 @@ CAUSES: dict[GuardKind, str] = {
 
 def report(run: Run) -> Report:
     """Return the report on a run, whichever command made it."""
-    parts = [_trouble(run), kept_table(run), _errors(run), _metric(run), _figures(run)]
+    parts = [_trouble(run), kept_table(run), _errors(run), scale_lines(run.verdict), _metric(run)]
+    parts.append(_figures(run))
     parts += [inside(run.verdict), bound_part(run), _remarks(run)]
     parts += engine_parts(run.engines) if run.engines is not None else ()
     parts += given_parts(run.given_engine) if run.given_engine is not None else ()

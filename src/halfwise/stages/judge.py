@@ -19,12 +19,14 @@ from halfwise.metrics import (
     Metric,
     OutputMeasure,
     Outputs,
+    OutputTotals,
     metric_loss,
     rises,
     totals,
     usual,
 )
 from halfwise.metrics.confidence import failure_bound
+from halfwise.metrics.slices import place
 from halfwise.records import (
     Criterion,
     FailedRun,
@@ -149,7 +151,8 @@ def judge_outputs(
         runner: Who, where they were recorded.
         unseen: Whether no search has used these samples; without that the verdict fails.
     """
-    measures = {name: OutputMeasure() for name in (references[0] if references else ())}
+    scales = totals(references)
+    measures = {name: OutputMeasure(total) for name, total in scales.items()}
     for result, reference, identifier in zip(results, references, samples.ids, strict=True):
         outputs = {} if isinstance(result, RunFailed) else result
         for output, measure in measures.items():
@@ -157,7 +160,7 @@ def judge_outputs(
     errors = {name: measure.result(criterion) for name, measure in measures.items()}
     score = _score(criterion, metric, samples, references, results)
     failed = _failed_runs(samples, results)
-    reasons = _reasons(errors, score, failed, len(samples), unseen=unseen)
+    reasons = _reasons(errors, score, failed, samples.ids, unseen=unseen)
     verdict = Verdict(
         passed=not reasons,
         level=level,
@@ -172,7 +175,9 @@ def judge_outputs(
         reasons=reasons,
         failure_bound=_bound(measures, criterion, len(samples)) if unseen else None,
     )
-    failing = () if verdict.passed else _failing(criterion, metric, samples, references, results)
+    failing = (
+        () if verdict.passed else _failing(criterion, metric, samples, references, results, scales)
+    )
     return Judged(verdict, failing)
 
 
@@ -200,9 +205,10 @@ def _failing(
     samples: Samples,
     references: Sequence[Outputs],
     results: Sequence[Computed],
+    scales: Mapping[str, OutputTotals],
 ) -> tuple[int, ...]:
     # A metric decides alone: for it the default tolerance sets the order among equals.
-    excess = Excess(criterion if metric is None else Criterion(), totals(references))
+    excess = Excess(criterion if metric is None else Criterion(), scales)
     each = [excess.update(r, c) for r, c in zip(references, results, strict=True)]
     if metric is None:
         failing = [i for i, e in enumerate(each) if e > 1]
@@ -268,12 +274,12 @@ def _reasons(
     errors: dict[str, OutputError],
     score: MetricResult | None,
     failed: Sequence[FailedRun],
-    samples: int,
+    samples: Sequence[str],
     *,
     unseen: bool,
 ) -> tuple[str, ...]:
     reasons: list[str] = []
-    if samples == 0:
+    if not samples:
         reasons.append("there was no sample to judge on that the search had not seen")
     elif not unseen:
         reasons.append("the search had seen every sample, so this is no held-out result")
@@ -294,13 +300,13 @@ def _reasons(
         elif error.misshapen:
             reasons.append(
                 f"output {name} has another shape than the reference's on {error.misshapen} of "
-                f"{samples} samples"
+                f"{len(samples)} samples"
             )
         else:
             reasons.append(
-                f"output {name} is out of tolerance: max error {error.max_abs:.3g}, "
-                f"{error.rel_max:.3g} of the largest reference value, SNR {error.snr_db:.1f} dB "
-                f"(worst sample {error.worst_sample})"
+                f"output {name} is out of tolerance: {_slices(error, samples)}max error "
+                f"{error.max_abs:.3g}, {error.rel_max:.3g} of the largest reference value, SNR "
+                f"{error.snr_db:.1f} dB (worst sample {error.worst_sample})"
             )
     if score is not None and not score.passed:
         name = score.name
@@ -311,6 +317,18 @@ def _reasons(
             f"{score.allowed_drop:.3g} is allowed"
         )
     return tuple(reasons)
+
+
+def _slices(error: OutputError, samples: Sequence[str]) -> str:
+    """Return a clause on the worst slices that are out of the tolerance of their own scale."""
+    failed = [group for group in error.groups if not group.passed]
+    if not failed:
+        return ""
+    worst = max(failed, key=lambda group: group.max_abs / group.allowed if group.allowed else inf)
+    return (
+        f"{place(worst, samples)}, with values up to {worst.scale:.3g}, off by {worst.max_abs:.3g} "
+        f"(sample {worst.worst_sample}) where {worst.allowed:.2g} is allowed; in all "
+    )
 
 
 def _worst_sample(errors: dict[str, OutputError]) -> str | None:

@@ -149,7 +149,7 @@ class Trials:
 
     def errors(self, kept: Assignment) -> dict[str, OutputError]:
         """Return the measures of each output with `kept` in FP32, over all samples."""
-        measures = {name: OutputMeasure() for name in self._totals}
+        measures = {name: OutputMeasure(total) for name, total in self._totals.items()}
         for i, identifier in enumerate(self.samples.ids):
             candidate = self._run(kept, i)
             outputs = {} if isinstance(candidate, RunFailed) else candidate

@@ -163,9 +163,15 @@ def test_the_metric_that_fits_is_a_value():
     assert fitting_metric(Criterion(), []) is None
 
 
-def test_boxes_that_are_joined_with_scores_hide_their_errors() -> None:
+def test_boxes_that_are_joined_with_scores_have_each_their_scale() -> None:
     (hint,) = hints(y=np.concatenate([640 * np.ones((1, 300, 4)), unit(1, 300, 3)], axis=-1))
-    assert "(up to 640), so every score may be off by about 6.4" in hint
+    assert "goes by the scores (up to 1) for scores and by the boxes (up to 640) for boxes" in hint
+    assert "--max-abs" not in hint
+
+
+def test_boxes_near_the_scores_hide_their_errors() -> None:
+    (hint,) = hints(y=np.concatenate([3 * np.ones((1, 300, 4)), unit(1, 300, 3)], axis=-1))
+    assert "(up to 3), so every score may be off by about 0.03" in hint
     assert "--max-abs" in hint
     assert "without harm" not in hint
 
@@ -176,3 +182,22 @@ def test_boxes_that_are_joined_with_scores_hide_their_errors() -> None:
 )
 def test_attention_weights_are_no_class_scores(name: str, array: NDArray[Any]) -> None:
     assert hints(**{name: array}) == ()
+
+
+@pytest.mark.parametrize(
+    ("criterion", "told"),
+    [
+        (Criterion(snr_db=40), "--snr-db"),
+        (Criterion(cosine=0.999, snr_db=40), "--snr-db and --cosine"),
+        (Criterion(snr_db=40, rel_max=0.01), ""),
+        (Criterion(max_abs=0.1), ""),
+        (Criterion(metric="top1"), ""),
+    ],
+)
+def test_pooled_thresholds_go_by_the_largest_scale(criterion: Criterion, told: str) -> None:
+    joined = np.concatenate([640 * np.ones((1, 4, 300)), unit(1, 3, 300)], axis=1)
+    found = criterion_hints(criterion, [{"y": joined, "flat": unit(1, 300)}])
+    assert len(found) == bool(told)
+    assert all(
+        f"slices 4-6 of axis 1 up to 1, others up to 640), and {told} by" in h for h in found
+    )

@@ -8,7 +8,7 @@ from halfwise.backends.ort import Session
 from halfwise.case import Samples
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.metrics import OutputMeasure
+from halfwise.metrics import OutputMeasure, totals
 from halfwise.records import Criterion, TensorName
 from halfwise.stages.judge import judge, judge_outputs
 from tests import models
@@ -35,7 +35,8 @@ def judged(ill, *kept, criterion=None, metric=None, labels=None, **more):
 def test_numbers_are_those_of_the_measures_on_the_emulated_outputs():
     prepared = prepare(models.small())
     model = mixed(prepared)
-    session, measure = Session(emulate_typed(model)), OutputMeasure()
+    session = Session(emulate_typed(model))
+    measure = OutputMeasure(totals(prepared.references)["relu_out"])
     for sample, reference, name in zip(
         prepared.samples, prepared.references, prepared.samples.ids, strict=True
     ):
@@ -78,7 +79,7 @@ def test_samples_that_fail_by_themselves_bound_how_many_inputs_do():
             results, samples, references, criterion, more.pop("metric", None), **more
         ).verdict.failure_bound
 
-    # 1 % of 100, the largest value of them all.
+    # 1 % of 100, the largest value of them all: two values make no scale of their own.
     assert (bound(Criterion()).judged, bound(Criterion()).failing) == (3, 0)
     assert bound(Criterion()).upper == pytest.approx(1 - 0.05 ** (1 / 3))
     assert bound(Criterion(max_abs=0.6)).failing == 1

@@ -55,8 +55,11 @@ def _options(
     outputs: Sequence[OutputError], limits: Criterion, factor: float
 ) -> Iterator[tuple[str, float]]:
     """Yield each option that needs another value, and how many times its limit is exceeded."""
-    for name, limit in (("rel_max", limits.rel_max), ("max_abs", limits.max_abs)):
-        needed = max((getattr(o, name) for o in outputs), default=0.0) / factor
+    for name, measure, limit in (
+        ("rel_max", "rel_max_needed", limits.rel_max),
+        ("max_abs", "max_abs", limits.max_abs),
+    ):
+        needed = max((getattr(o, measure) for o in outputs), default=0.0) / factor
         if limit is not None and needed > limit:
             times = needed / limit if limit > 0 else inf
             yield f"--{name.replace('_', '-')} {_rounded_up(needed)}", times

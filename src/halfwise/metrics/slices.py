@@ -1,0 +1,249 @@
+"""Slices of one output that have scales of their own: boxes up to 640 beside scores up to 1.
+
+Every axis is looked at by itself, the samples as one more. The scale of a slice is its largest
+finite |reference| over all samples; slices are sorted by it and parted where a scale is more than
+`GAP` times the one before it. So a continuum (channels of features, rows of an image, bins of a
+spectrum) is one group, and boxes beside scores are two. An element is held to the tightest of its
+groups. The thresholds are from 2,020 inner tensors of 14 models (docs/decisions/0019).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.metrics.difference import is_discrete
+from halfwise.records import SliceGroup
+
+GAP = 4.0
+"""How many times larger the next scale is where slices of an axis part."""
+SAMPLE_GAP = 10.0
+"""The same for samples: loud and quiet ones are of one kind, and few of them leave gaps by chance.
+An error of a tenth of a sample's own scale is the most that a neighbour can then hide."""
+FEWEST = 8
+"""Values that a slice needs before its largest says anything: of 8 that are even around 0, the
+largest is below a quarter of the range with probability 4^-8."""
+FILLED = 0.25
+"""Of the fullest slice's share of nonzero values, what a slice needs to have a scale: a channel
+behind a Relu that hardly ever fires has none."""
+FLOOR = 1e-4
+"""Of the output's largest value, the smallest scale of a group: -80 dB."""
+SHARE = 0.1
+"""Of the slices of an axis: groups that are fewer have `ROOM`; a tenth of it is no group."""
+ROOM = 10.0
+"""Times the tolerance that a group of few slices has: enough to see what is plainly wrong, and not
+what FP16 makes of one faint channel among many."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Slices of one scale.
+
+    Attributes:
+        axis: The axis that they are slices of; None where they are samples.
+        slices: Their indices, ascending; of samples, their places among the references.
+        scale: Largest finite |reference| in them, at least `FLOOR` of the output's; > 0.
+        room: Times the tolerance that they have, ≥ 1.
+    """
+
+    axis: int | None
+    slices: NDArray[np.intp]
+    scale: float
+    room: float
+
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """Return the slices as runs: first and last index of each."""
+        breaks = np.flatnonzero(np.diff(self.slices) > 1) + 1
+        runs = np.split(self.slices, breaks)
+        return tuple((int(run[0]), int(run[-1])) for run in runs)
+
+
+class _Extents:
+    """Extents of the slices of one axis: [size] each."""
+
+    def __init__(self, size: int) -> None:
+        self.largest = np.zeros(size)
+        self.smallest = np.zeros(size)
+        self.filled = np.zeros(size)
+        self.values = 0
+
+    def add(self, values: NDArray[Any], axis: int) -> None:
+        others = tuple(i for i in range(values.ndim) if i != axis)
+        np.maximum(self.largest, values.max(axis=others), out=self.largest)
+        np.minimum(self.smallest, values.min(axis=others), out=self.smallest)
+        self.filled += np.count_nonzero(values, axis=others)
+        self.values += values.size // values.shape[axis]
+
+
+class Slices:
+    """Gathers the scales of one output, sample by sample."""
+
+    def __init__(self) -> None:
+        self._common: tuple[int | None, ...] | None = None
+        self._axes: dict[int, _Extents] = {}
+        self._samples: list[tuple[float, float, float]] = []
+
+    def add(self, array: NDArray[Any]) -> None:
+        """Add a sample's reference: any shape and dtype; discrete ones have no scale."""
+        if is_discrete(array.dtype):
+            return
+        common = self._common = _common(self._common, array.shape)
+        if not array.size:
+            self._samples.append((0.0, 0.0, 0.0))
+            return
+        values = _finite(array)
+        for axis, size in enumerate(array.shape):
+            if size > 1 and common[axis : axis + 1] == (size,):
+                self._axes.setdefault(axis, _Extents(size)).add(values, axis)
+        few = array.size < FEWEST
+        filled = 0.0 if few else np.count_nonzero(values) / array.size
+        self._samples.append((float(values.max()), float(values.min()), filled))
+
+    def groups(self) -> tuple[Group, ...]:
+        """Return the groups of every axis that has more than one; ascending scales in each."""
+        found: list[Group] = []
+        for axis, size in enumerate(self._common or ()):
+            extents = self._axes.get(axis)
+            if size is not None and extents is not None and extents.values >= FEWEST:
+                one = extents.largest, extents.smallest, extents.filled
+                found += _grouped(axis, *one, gap=GAP)
+        if self._samples:
+            largest, smallest, filled = np.array(self._samples).T
+            if not np.all((smallest >= 0) & (largest <= 1)):
+                found += _grouped(None, largest, smallest, filled, gap=SAMPLE_GAP)
+        return tuple(found)
+
+
+def _common(
+    before: tuple[int | None, ...] | None, shape: tuple[int, ...]
+) -> tuple[int | None, ...]:
+    """Return the sizes that all samples have; nothing where their ranks differ."""
+    if before is None:
+        return shape
+    if len(before) != len(shape):
+        return ()
+    return tuple(a if a == b else None for a, b in zip(before, shape, strict=True))
+
+
+def _finite(array: NDArray[Any]) -> NDArray[Any]:
+    """Return float32 or float64 with 0 in the place of NaN and infinities."""
+    wide = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+    finite = np.isfinite(wide)
+    return wide if finite.all() else np.where(finite, wide, 0)
+
+
+def _grouped(
+    axis: int | None,
+    largest: NDArray[np.float64],
+    smallest: NDArray[np.float64],
+    filled: NDArray[np.float64],
+    *,
+    gap: float,
+) -> list[Group]:
+    """Return the groups of one axis, in ascending order of scale; none where there is but one."""
+    own = np.maximum(largest, -smallest)
+    known = np.flatnonzero((own > 0) & (filled > 0) & (filled >= FILLED * filled.max()))
+    if known.size < 2:
+        return []
+    scale = np.maximum(own, FLOOR * own.max())
+    order = known[np.argsort(scale[known], kind="stable")]
+    ascending = scale[order]
+    parts = np.split(order, np.flatnonzero(ascending[1:] > gap * ascending[:-1]) + 1)
+    if axis is not None:
+        parts = _units_joined(parts, (smallest >= 0) & (largest <= 1), scale)
+    tops = np.array([scale[part].max() for part in parts])
+    # What is nearly all zeros has no scale: it joins the smallest group that holds its values.
+    label = np.full(own.size, -1)
+    for index, part in enumerate(parts):
+        label[part] = index
+    rest = np.flatnonzero(label < 0)
+    label[rest] = np.minimum(np.searchsorted(tops, own[rest]), len(parts) - 1)
+    tops[-1] = scale.max()
+    return _roomy(axis, label, tops)
+
+
+def _units_joined(
+    parts: list[NDArray[np.intp]], unit: NDArray[np.bool_], scale: NDArray[np.float64]
+) -> list[NDArray[np.intp]]:
+    """Return the parts with those joined whose values are all in [0, 1]: they are one kind.
+
+    A class that never occurs, at 1e-4, is a score as the others are.
+    """
+    units = [part for part in parts if unit[part].all()]
+    others = [part for part in parts if not unit[part].all()]
+    joined = [*others, np.concatenate(units)] if units else others
+    return sorted(joined, key=lambda part: float(scale[part].max()))
+
+
+def _roomy(axis: int | None, label: NDArray[np.intp], tops: NDArray[np.float64]) -> list[Group]:
+    """Return the groups by their labels; those of few slices have room, or join the next."""
+    found: list[Group] = []
+    waiting = np.zeros(0, np.intp)
+    for index, top in enumerate(tops):
+        slices = np.concatenate([waiting, np.flatnonzero(label == index)])
+        share, last = slices.size / label.size, index == len(tops) - 1
+        if share < SHARE / 10 and not last:
+            waiting = slices
+            continue
+        waiting = waiting[:0]
+        room = ROOM if share < SHARE and not last else 1.0
+        found.append(Group(axis, np.sort(slices), float(top), room))
+    return found if len(found) > 1 else []
+
+
+def group_errors(
+    groups: Sequence[Group], reference: NDArray[Any], candidate: NDArray[Any]
+) -> tuple[float, ...]:
+    """Return the largest error of one sample in each of the output's groups.
+
+    A sample belongs to the smallest group of samples that holds its largest value, so one that was
+    not among the references has its place too.
+
+    Args:
+        groups: Of the output, from `Slices`.
+        reference: [*shape], floats.
+        candidate: [*shape], numbers; what is not finite on either side counts for nothing here.
+    """
+    if not groups:
+        return ()
+    # The difference of two arrays of rank 0 is no array.
+    with np.errstate(all="ignore"):
+        error = np.asarray(np.abs(reference.astype(np.float64) - candidate.astype(np.float64)))
+    error[~np.isfinite(error)] = 0
+    by_axis: dict[int, NDArray[np.float64]] = {}
+    found = []
+    tops = [group.scale for group in groups if group.axis is None]
+    place = np.searchsorted(tops, _absmax(reference)) if tops else 0
+    for group in groups:
+        if group.axis is None:
+            here = min(int(place), len(tops) - 1) == tops.index(group.scale)
+            found.append(float(error.max(initial=0)) if here else 0.0)
+            continue
+        if group.axis not in by_axis:
+            others = tuple(i for i in range(error.ndim) if i != group.axis)
+            by_axis[group.axis] = error.max(axis=others, initial=0)
+        found.append(float(by_axis[group.axis][group.slices].max()))
+    return tuple(found)
+
+
+def _absmax(array: NDArray[Any]) -> float:
+    return float(np.abs(_finite(array)).max(initial=0))
+
+
+def place(group: SliceGroup, samples: Sequence[str]) -> str:
+    """Return which slices a group is, in words, such as `slices 4-83 of axis 1`.
+
+    Args:
+        group: The group.
+        samples: Identifiers of the judged samples.
+    """
+    shown = sum(last - first + 1 for first, last in group.ranges)
+    rest = f" and {group.slices - shown} more" if shown < group.slices else ""
+    if group.axis is None and group.slices == 1:
+        return f"sample {samples[group.ranges[0][0]]}"
+    runs = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in group.ranges)
+    if group.axis is None:
+        return f"samples {runs}{rest} (from 0)"
+    return f"{'slice' if group.slices == 1 else 'slices'} {runs}{rest} of axis {group.axis}"
