@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.metrics.difference import Spread, is_discrete
-from halfwise.metrics.measures import Excess, Outputs, totals
+from halfwise.metrics.excess import Excess
+from halfwise.metrics.measures import Outputs, totals
 from halfwise.metrics.task import Metric, guessing, target_peaks
 from halfwise.records import Criterion, Unjudged
 
