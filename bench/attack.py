@@ -31,8 +31,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.attacks import FAMILIES
 from bench.attacks.attack import Attack, Outcome, faults
 from bench.attacks.server import Server
-from bench.figures import Figure, equal, reported
+from bench.figures import Figure, at_most, equal, reported
 from bench.runs import Workbench
+from halfwise.errors import PASSED, VERDICT_FAILED
 
 SERVERS = 2
 
@@ -119,20 +120,43 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
             for family in FAMILIES
         },
     }
-    figures = [reported("seconds of all attacks", time.monotonic() - started)]
+    figures = [
+        reported("seconds of all attacks", time.monotonic() - started),
+        *_lies([t for t in found if t.attack.broken], [t for t in found if t.attack.sound]),
+    ]
     for family in FAMILIES:
         own = [t for t in found if t.family == family]
         figures += [
             reported(f"{family}: attacks", len(own)),
-            equal(f"{family}: attacks that failed", sum(bool(t.faults) for t in own), 0),
+            equal(f"{family}: attacks that failed", sum(_counts(t) for t in own), 0),
             reported(f"{family}: longest, seconds", max(t.outcome.seconds for t in own)),
             reported(f"{family}: most memory, MB", max(t.outcome.memory for t in own) / 1e6),
         ]
     return figures, None
 
 
+def _lies(broken: Sequence[Tried], sound: Sequence[Tried]) -> list[Figure]:
+    """Return the figures about verdicts: how often "passed" is wrong, and "failed"."""
+    passed = [t.attack.name for t in broken if t.outcome.code == PASSED]
+    alarms = [t.attack.name for t in sound if t.outcome.code != PASSED]
+    return [
+        equal(f'false "passed" in {len(broken)} lies', len(passed), 0, "; ".join(passed)),
+        at_most(
+            f"share of {len(sound)} sound twins that do not pass",
+            len(alarms) / len(sound),
+            0.01,
+            "; ".join(alarms),
+        ),
+    ]
+
+
 def _codes(found: Iterable[Tried]) -> Counter[str]:
     return Counter(str(t.outcome.code) for t in found)
+
+
+def _counts(one: Tried) -> bool:
+    """Return whether it failed, a false alarm on a sound twin apart: those have a figure."""
+    return bool(one.faults) and not (one.attack.sound and one.outcome.code == VERDICT_FAILED)
 
 
 def _told(one: Tried, *, whole: bool) -> str:

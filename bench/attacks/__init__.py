@@ -1,4 +1,9 @@
 """Attacks on the command line: one module per family, each with a list `ATTACKS`."""
 
-FAMILIES = ("functions", "surroundings")
+FAMILIES = (
+    "functions",
+    "surroundings",
+    "lies",
+    "unjudged",
+)
 """Modules of this package that hold attacks, in the order in which they are run."""

@@ -58,6 +58,7 @@ class Attack:
         make: Writes its files into an empty folder and returns the command.
         codes: The exit codes that may come.
         broken: Whether "passed" would be a lie.
+        sound: Whether "failed" would be a false alarm.
         says: What standard output and error together must hold.
         quick: Whether it is among those that `make test` runs.
         seconds: Time limit.
@@ -69,6 +70,7 @@ class Attack:
     make: Callable[[Path], Command]
     codes: tuple[int, ...]
     broken: bool = False
+    sound: bool = False
     says: tuple[str, ...] = ()
     quick: bool = True
     seconds: float = SECONDS

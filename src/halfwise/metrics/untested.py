@@ -61,7 +61,7 @@ def untested_metric(
     That is so where it accepts, in the place of all outputs, values next to zero that rise, and
     those that fall as well: among equal ones, a metric of classes would choose the first. It is
     also so where FP32 itself has no more classes right than guessing has. Of psnr, the outputs are
-    returned that it leaves out.
+    returned that it leaves out; where FP32 gives nothing but zeros, all of them.
 
     Args:
         criterion: What is acceptable.
@@ -71,7 +71,7 @@ def untested_metric(
     """
     if metric is None or not references:
         return ()
-    if flat := _constant_targets(criterion, references, labels):
+    if flat := _constant_targets(criterion, references, labels) or _only_zeros(references):
         return flat
     own = metric(references, references, labels)
     ramps = ([_small(outputs, end) for outputs in references] for end in (1, -1))
@@ -122,6 +122,13 @@ def _constant_targets(
         return ()
     peaks = target_peaks(references, labels).items()
     return tuple(Unjudged(kind="constant", name=name) for name, peak in peaks if peak == 0)
+
+
+def _only_zeros(references: Sequence[Outputs]) -> tuple[Unjudged, ...]:
+    names = tuple(references[0])
+    if any(_absmax([outputs[name] for outputs in references]) for name in names):
+        return ()
+    return tuple(Unjudged(kind="zeros", name=name) for name in names)
 
 
 def _zeros_pass(criterion: Criterion, arrays: Sequence[NDArray[Any]]) -> bool:

@@ -147,3 +147,10 @@ def test_metrics_that_see_nothing_are_not_judged():
     assert untested_metric(Criterion(metric="m.py:f"), None, references, None) == ()
     assert takes_any_sample(Criterion(metric="m.py:f"), blind, references, None)
     assert not takes_any_sample(Criterion(metric="m.py:f"), blind, references[:1], None)
+
+
+@pytest.mark.parametrize("labels", [None, [0, 0, 0]])
+def test_a_metric_of_zeros_alone_tests_nothing(labels):
+    references = outputs(np.zeros((3, 4), np.float32))
+    found = untested_metric(Criterion(metric="top1"), resolve("top1"), references, labels)
+    assert found == (Unjudged(kind="zeros", name="y"),)
