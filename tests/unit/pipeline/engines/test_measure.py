@@ -59,7 +59,8 @@ def test_every_shape_of_the_profiles_is_judged_or_named(stage):
     assert found["opt of 1"].shapes == {"x": (2, 3)}
 
 
-def test_all_engines_are_timed_on_the_same_shapes(stage):
+def test_all_engines_are_timed_on_the_same_shapes(stage, monkeypatch):
+    monkeypatch.undo()  # the number of runs is that of users
     ready = stage(dynamic(), engine={"profiles": (limits(1, 2, 4, 3),)})
     builds, fp32 = ready.run.builds, ready.attempts.fp32
     measure = ready.run.measure
