@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from halfwise.errors import RecordMismatch, UsageError
+from halfwise.files import read_text
 from halfwise.records import SCHEMA_VERSION, Observations, Run
 from halfwise.scratch import scratch
 
@@ -145,10 +146,11 @@ def read_run(folder: Path) -> Run:
     """
     path = folder if folder.suffix == ".json" else folder / RUN_FILE
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
         raise RecordMismatch(
-            f"{folder} is no run folder: {path.name} cannot be read.",
+            f"{folder} is no run folder: {path.name} cannot be read ({why}).",
             "Give the folder that was named with -o.",
         ) from error
     try:
@@ -158,7 +160,7 @@ def read_run(folder: Path) -> Run:
         raise RecordMismatch(f"{path} is damaged: {error}.", "Make the run again.") from error
     if found != SCHEMA_VERSION:
         raise RecordMismatch(
-            f"{path} has schema version {found}; this halfwise reads {SCHEMA_VERSION}.",
+            f"{path} has schema version {str(found)[:20]}; this halfwise reads {SCHEMA_VERSION}.",
             "Use the halfwise that made it, or make the run again.",
         )
     try:

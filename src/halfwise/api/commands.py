@@ -12,6 +12,7 @@ from halfwise.api.engine_options import WorkerOptions
 from halfwise.api.engines import fix_in_engines
 from halfwise.api.frozen import frozen_named
 from halfwise.api.judging import understand_verify, verify_engine
+from halfwise.api.limits import bounded
 from halfwise.api.linting import precision_remarks
 from halfwise.api.loading import load_case, load_model, load_start
 from halfwise.api.options import Inputs, Model, Options, Request, understand
@@ -52,6 +53,7 @@ from halfwise.store import (
 )
 
 
+@bounded
 def fix(
     model: Model,
     inputs: Inputs,
@@ -101,6 +103,7 @@ def fix(
     return Result(run, folder, fixed.rewritten.model)
 
 
+@bounded
 def verify(
     model: Model,
     candidate: Model,
@@ -138,7 +141,7 @@ def verify(
         with frozen_named(case, settings):
             run = verify_engine(engine, case, request, target, watcher, started)
         return _written(run, folder)
-    if options.keys() & WorkerOptions.__annotations__.keys():
+    if options.keys() & WorkerOptions.__annotations__.keys() - {"run_timeout"}:
         raise UsageError(
             "What names a worker has no meaning here: the candidate is no engine.",
             "Give an engine file (.engine, .plan or .trt), or leave the TensorRT options out.",
@@ -159,6 +162,7 @@ def verify(
     return _written(run, folder)
 
 
+@bounded
 def observe(
     model: Model,
     inputs: Inputs,

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.api.engine_options import TENSORRT
+from halfwise.api.limits import bounded
 from halfwise.api.loading import load_case, load_model
 from halfwise.api.options import Inputs, Model, Options, Request, understand
 from halfwise.api.working import usable
@@ -39,6 +40,7 @@ _NEEDS = "Give one of: " + SOURCES + "."
 _SHOWN_ENGINE = "engine"
 
 
+@bounded
 def compare(
     model: Model,
     inputs: Inputs,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Unpack
 
 from halfwise.api.framework import expected_tensors
+from halfwise.api.limits import bounded
 from halfwise.api.loading import load_case, load_model
 from halfwise.api.options import Inputs, Model, Options, Request, understand
 from halfwise.api.outcome import cost, unsearched_run
@@ -25,6 +26,7 @@ from halfwise.stages.check import check
 from halfwise.store import new_folder, refuse_existing, write_run
 
 
+@bounded
 def diagnose(
     model: Model,
     inputs: Inputs,

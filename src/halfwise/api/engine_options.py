@@ -25,7 +25,7 @@ class WorkerOptions(TypedDict, total=False):
         trt_python: Interpreter that can import tensorrt.
         trt_command: Command that ends in one.
         trt_worker: Name of a worker in halfwise.toml.
-        run_timeout: Seconds for one inference.
+        run_timeout: Seconds for one inference, and for one evaluation by ONNX Runtime.
     """
 
     trt_python: str | Path | None
@@ -111,9 +111,10 @@ def understand_target(given: Mapping[str, Any]) -> Target | None:
     Raises:
         UsageError: an option without --target, or a value outside its domain.
     """
+    _check(given)
     names = given.keys() & EngineOptions.__annotations__.keys()
     if given.get("target") is None:
-        if names:
+        if names := names - {"run_timeout"}:
             option = "--" + min(names).replace("_", "-")
             raise UsageError(f"{option} has no meaning without --target tensorrt.", "Give both.")
         return None

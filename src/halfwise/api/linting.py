@@ -8,6 +8,7 @@ from pathlib import Path
 
 from halfwise.backends.tensorrt.versions import known_version
 from halfwise.errors import CaseError, UsageError
+from halfwise.files import is_regular, read_text
 from halfwise.graph.model import Network
 from halfwise.graph.unchecked import read_unchecked
 from halfwise.graph.weights import is_large
@@ -111,7 +112,7 @@ def check_constraints(
     version = known_version(trt_version)
     words = [spec] if isinstance(spec, str) else list(spec)
     script = _script(words)
-    given = read([script.read_text(encoding="utf-8")] if script else words)
+    given = read([_text(script)] if script else words)
     source = model or given.value("--onnx")
     if source and script and not model:
         # It is read, as it runs, from its own folder.
@@ -140,6 +141,14 @@ def _script(words: Sequence[str]) -> Path | None:
     if len(words) != 1 or not words[0].endswith(".sh"):
         return None
     path = Path(words[0])
-    if not path.is_file():
+    if not is_regular(path):
         raise CaseError(f"{path} is not a file.", "Give the path of a shell script, or a command.")
     return path
+
+
+def _text(script: Path) -> str:
+    try:
+        return read_text(script)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        raise CaseError(f"{script} cannot be read: {why}.", "Give a shell script.") from error

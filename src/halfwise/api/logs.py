@@ -5,6 +5,7 @@ from typing import BinaryIO
 
 from halfwise.backends.tensorrt.log import Explainer, read_lines
 from halfwise.errors import CaseError
+from halfwise.files import open_regular
 from halfwise.graph.places import NodePlaces
 from halfwise.records import LogReport
 
@@ -24,7 +25,7 @@ def explain_log(log: str | Path | BinaryIO, *, model: str | Path | None = None) 
     if isinstance(log, str | Path):
         path = Path(log)
         try:
-            with path.open("rb") as stream:
+            with open_regular(path) as stream:
                 return _explained(stream, str(path), places)
         except OSError as error:
             raise CaseError(

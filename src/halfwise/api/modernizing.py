@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Unpack
 
+from halfwise.api.limits import bounded
 from halfwise.api.loading import RANDOM, load_case
 from halfwise.api.options import Inputs, Model, Options, understand
 from halfwise.api.worker_facts import ANSWER_SECONDS
@@ -28,6 +29,7 @@ from halfwise.store import new_file, refuse_existing_file
 MAP_SUFFIX = ".map.json"
 
 
+@bounded
 def modernize(
     model: Model,
     out: str | Path,

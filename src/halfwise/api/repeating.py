@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from halfwise.api.engine_options import Target
 from halfwise.api.judging import judged, measured
+from halfwise.api.limits import bounded
 from halfwise.api.loading import load_case
 from halfwise.api.options import Inputs, Request, understand
 from halfwise.api.outcome import counting_joined, final_verdict
@@ -58,6 +59,7 @@ class RepeatOptions(TypedDict, total=False):
     run_timeout: float
 
 
+@bounded
 def verify_run(
     run: str | Path,
     inputs: Inputs,

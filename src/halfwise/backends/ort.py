@@ -12,6 +12,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
+from halfwise import memory
+from halfwise.backends import bounded
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16
 from halfwise.graph.model import is_standard
@@ -34,6 +36,9 @@ What follows the last is what it says of the innermost (onnxruntime, sequential_
 
 _SOURCE = re.compile(r"^/\S+:\d+ [^)]*\) ")
 """A place in ONNX Runtime's own source, with the signature of the function."""
+
+_NOT_ALLOCATED = re.compile(r"Failed to allocate memory for requested buffer of size (\d+)")
+"""How ONNX Runtime says what it could not get (onnxruntime, bfc_arena.cc)."""
 
 OrtFailure = (
     ort_errors.Fail,
@@ -79,6 +84,7 @@ class Session:
 
         Raises:
             BackendMissing: `device` is not available.
+            RunFailed: loading takes more memory than there is, or too long (see `bounded`).
             CaseError: ONNX Runtime cannot load the model, such as for a custom operator, or one of
                 `libraries`; a `KernelMissing` where it only lacks an operator for some type, or
                 expands one whose types its expansion does not take.
@@ -90,6 +96,7 @@ class Session:
                 "Install onnxruntime-gpu (`pip install 'halfwise[cuda]'`), or use --device cpu.",
             )
         if device == "cuda":
+            memory.uncap()
             ort.preload_dlls()
         options = _options(optimise=optimise)
         _register(options, libraries)
@@ -100,11 +107,15 @@ class Session:
         hand_over = _lent if in_place else _given
         try:
             with hand_over(options, self._values):
-                self._session = ort.InferenceSession(
-                    proto.SerializeToString(), options, providers=_CHAINS[device]
+                self._session = bounded.call(
+                    lambda: ort.InferenceSession(
+                        proto.SerializeToString(), options, providers=_CHAINS[device]
+                    ),
+                    lambda: options.set_load_cancellation_flag(True),
+                    "Loading the model in ONNX Runtime",
                 )
-        except OrtFailure as error:
-            raise _not_loadable(model, error) from error
+        except (*OrtFailure, MemoryError) as error:
+            raise _too_large(error) or _not_loadable(model, error) from error
         if provider not in self._session.get_providers():
             raise BackendMissing(
                 f"ONNX Runtime has {provider}, but it does not start.",
@@ -119,14 +130,21 @@ class Session:
         """Return the outputs by name (all, or those asked for).
 
         Raises:
-            RunFailed: ONNX Runtime failed on this sample.
+            RunFailed: ONNX Runtime failed on this sample, or took too long (see `bounded`).
         """
         names = list(outputs) if outputs is not None else list(self.outputs)
+        options = ort.RunOptions()
         try:
-            results = self._session.run(names, dict(sample))
+            results = bounded.call(
+                lambda: self._session.run(names, dict(sample), options),
+                lambda: setattr(options, "terminate", True),
+                "An evaluation of the model",
+            )
         # A ValueError tells of an input that is missing, a RuntimeError of an element type that it
         # does not take from NumPy.
-        except (*OrtFailure, ValueError, RuntimeError) as error:
+        except (*OrtFailure, ValueError, RuntimeError, MemoryError) as error:
+            if too_large := _too_large(error):
+                raise too_large from error
             told = _FAILED_NODE.split(str(error))
             node, why = told[-2:] if len(told) > 1 else ("", "")
             raise RunFailed(
@@ -223,6 +241,23 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
     return kind(
         f"ONNX Runtime cannot run the model: {_first_line(error)}",
         "Check it with `python -m onnx.checker`, or export it again.",
+    )
+
+
+def _too_large(error: Exception) -> RunFailed | None:
+    """Return the failure that tells what was asked for; None where memory is not the reason."""
+    asked = _NOT_ALLOCATED.search(str(error))
+    if not asked and not isinstance(error, MemoryError) and "bad_alloc" not in str(error):
+        return None
+    what = memory.gigabytes(int(asked[1])) if asked else "more"
+    node = _FAILED_NODE.search(str(error))
+    where = f" for node {node[1]!r}" if node else ""
+    free = memory.available()
+    left = f", and {memory.gigabytes(free)} are available" if free is not None else ""
+    return RunFailed(
+        f"ONNX Runtime asked for {what} of memory{where}{left}.",
+        "Give smaller inputs, or check the sizes that the model computes.",
+        node=node[1] if node else "",
     )
 
 

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from halfwise import memory
 from halfwise.cli import (
     build,
     compare,
@@ -33,10 +34,13 @@ from halfwise.cli import (
     verify,
 )
 from halfwise.cli.surroundings import Ended, demand_folder, surroundings, told
-from halfwise.errors import HalfwiseError
+from halfwise.errors import CaseError, HalfwiseError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells report it."""
+
+LONGEST_MESSAGE = 800
+"""Characters of an error or hint."""
 
 OBJECTS_PER_COLLECTION = 100_000
 """Objects that Python makes between two searches for unreachable ones, in place of 700.
@@ -86,6 +90,7 @@ def main() -> None:
     """Run the command line; always ends with `SystemExit` or a traceback."""
     _write_any_name()
     gc.set_threshold(OBJECTS_PER_COLLECTION, *COLLECTIONS)
+    memory.cap()
     with surroundings() as ended:
         _run(ended)
 
@@ -107,6 +112,9 @@ def _run(ended: Ended) -> None:
             raise
         _complain(message)
         sys.exit(message.exit_code)
+    except MemoryError as error:
+        _complain(_out_of_memory(error))
+        sys.exit(CaseError.exit_code)
     except KeyboardInterrupt:
         _say(ended)
         sys.exit(ended.exit_code)
@@ -131,8 +139,23 @@ def _complain(error: HalfwiseError) -> None:
     for title, text in (("error", error.message), ("hint", error.hint)):
         if text:
             # ONNX Runtime's messages have several lines; further ones are indented.
-            lines = "\n  ".join(clean(line) for line in text.splitlines())
+            lines = "\n  ".join(clean(line) for line in _readable(text).splitlines())
             typer.echo(f"{title}: {lines}", err=True)
+
+
+def _readable(text: str) -> str:
+    """Return a text cut in the middle where it is longer than anybody reads: names may be."""
+    half = LONGEST_MESSAGE // 2
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} … {text[-half:]}"
+
+
+def _out_of_memory(error: MemoryError) -> CaseError:
+    free = memory.available()
+    left = "" if free is None else f" ({memory.gigabytes(free)} are available)"
+    return CaseError(
+        f"There is not enough memory{left}: {str(error) or 'an allocation failed'}.",
+        "Give smaller files, or check the sizes that they declare.",
+    )
 
 
 def _say(ended: Ended) -> None:

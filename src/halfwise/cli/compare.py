@@ -13,6 +13,7 @@ from halfwise.cli.options import (
     InputsOption,
     JsonOption,
     ModelArgument,
+    RunLimit,
     Running,
     Worker,
     accepts,
@@ -33,7 +34,7 @@ class Budget:
     ]
 
 
-@accepts(Data, Arithmetic, Running, Worker, Building, Budget)
+@accepts(Data, Arithmetic, Running, RunLimit, Worker, Building, Budget)
 def command(
     model: ModelArgument,
     inputs: InputsOption,

@@ -18,6 +18,7 @@ from halfwise.cli.options import (
     Labels,
     Low,
     ModelArgument,
+    RunLimit,
     Running,
     Target,
     Worker,
@@ -38,7 +39,7 @@ class SearchTime:
 
 
 @accepts(
-    *(Labels, Data, Acceptance, Low, SearchTime, Arithmetic, Running),
+    *(Labels, Data, Acceptance, Low, SearchTime, Arithmetic, Running, RunLimit),
     *(Target, Worker, Building),
 )
 def command(

@@ -13,13 +13,14 @@ from halfwise.cli.options import (
     JsonOption,
     Labels,
     ModelArgument,
+    RunLimit,
     Running,
     Worker,
     accepts,
 )
 
 
-@accepts(Labels, Data, Acceptance, Running, Worker)
+@accepts(Labels, Data, Acceptance, Running, RunLimit, Worker)
 def command(
     model: ModelArgument,
     out: Annotated[

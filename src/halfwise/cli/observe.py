@@ -12,12 +12,13 @@ from halfwise.cli.options import (
     JsonOption,
     Low,
     ModelArgument,
+    RunLimit,
     Running,
     accepts,
 )
 
 
-@accepts(Data, Low, Running)
+@accepts(Data, Low, Running, RunLimit)
 def command(
     model: ModelArgument,
     inputs: InputsOption,

@@ -237,7 +237,8 @@ class RunLimit:
     """How long an inference may take."""
 
     run_timeout: Annotated[
-        float | None, _engine(metavar="S", help="Seconds for one inference. Default 300.")
+        float | None,
+        _running(metavar="S", help="Seconds for one run of a model or an engine. Default 300."),
     ]
 
 

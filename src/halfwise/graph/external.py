@@ -10,7 +10,11 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.errors import CaseError
+from halfwise.files import is_regular, is_special
 from halfwise.scratch import scratch
+
+_SHOWN = 100
+"""Characters of a file's own words that a message quotes."""
 
 
 def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
@@ -29,29 +33,37 @@ def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
     for tensor in _outside(proto):
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
-        file = (folder / location).resolve()
+        try:
+            file = (folder / location).resolve()
+        except (OSError, ValueError, RuntimeError) as error:  # a NUL, or links in a circle
+            raise CaseError(
+                f"{path} names external data by what is no path: {_short(location)}.",
+                "Save the model again.",
+            ) from error
         name = os.path.normpath(location)
         stored = file.is_relative_to(store) and not name.startswith(("..", "/"))
         if not stored and not file.is_relative_to(folder):
             raise CaseError(
-                f"{path} asks for external data outside its own folder: {location!r}.",
+                f"{path} asks for external data outside its own folder: {_short(location)}.",
                 "External data must lie beside the model; copy it there and save the model again.",
             )
-        if not file.is_file():
+        if not is_regular(file):
             raise CaseError(
-                f"{path} needs the external data file {location!r}, which is missing.",
+                f"{path} needs the external data file {_short(location)}, which is missing or no "
+                "regular file.",
                 f"Copy it into {folder}.",
             )
         offset, length = (entries.get(key, "0") for key in ("offset", "length"))
-        if not (offset.isdecimal() and length.isdecimal()):
+        if not (_is_size(offset) and _is_size(length)):
             raise CaseError(
-                f"{path} gives external data {location!r} at {offset!r} of {length!r} bytes.",
+                f"{path} gives external data {_short(location)} at {_short(offset)} of "
+                f"{_short(length)} bytes.",
                 "Expected numbers of bytes; save the model again.",
             )
         end = int(offset) + int(length)
         if file.stat().st_size < end:
             raise CaseError(
-                f"External data file {location!r} is truncated: {file.stat().st_size} "
+                f"External data file {_short(location)} is truncated: {file.stat().st_size} "
                 f"bytes, {end} expected.",
                 "Copy it again.",
             )
@@ -105,6 +117,31 @@ def without_links(proto: onnx.ModelProto, path: Path) -> Iterator[Path]:
             (folder / name).touch()
             os.truncate(folder / name, file.stat().st_size)
         yield folder / path.name
+
+
+def _is_size(text: str) -> bool:
+    """Return whether a text is a number that a file's size may be (off_t has 63 bits)."""
+    return text.isdecimal() and len(text) <= len(str(1 << 63)) and int(text) < 1 << 63
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
+
+
+def refuse_special_files(proto: onnx.ModelProto, path: Path) -> None:
+    """Raise a CaseError if weights lie in a pipe or device; ONNX's checker would open it and wait.
+
+    What is missing or wrong otherwise passes.
+    """
+    for tensor in _outside(proto):
+        location = next((e.value for e in tensor.external_data if e.key == "location"), "")
+        file = path.parent / location
+        if is_special(file):
+            raise CaseError(
+                f"{path} needs the external data file {_short(location)}, which is no regular "
+                "file.",
+                "Copy the data to a file beside the model.",
+            )
 
 
 def refuse_files(proto: onnx.ModelProto) -> None:

@@ -1,12 +1,21 @@
 """Inline model-local functions, and name what comes of them after the calls that lead there."""
 
+from collections import Counter
+from graphlib import CycleError, TopologicalSorter
+
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
 
+MOST_NODES = 1_000_000
+"""A hundred times a large model. Forty functions that call the next twice would be 10^12 nodes."""
+MOST_CALLS = 200
+"""How deep functions may call each other: names of nodes grow with it, and so does the time."""
+
 _CALL = "halfwise.call."
 _OWN = "halfwise.name"
+_UNCOUNTED = 10**15
 
 
 def inline_functions(model: ir.Model) -> None:
@@ -16,13 +25,15 @@ def inline_functions(model: ir.Model) -> None:
     `/encoder/block/gelu/Mul`. Operator types stand in for names that are missing.
 
     Raises:
-        CaseError: a function is written for another version of an operator set than the model.
+        CaseError: a function is written for another version of an operator set than the model, or
+            the calls expand to more than `MOST_NODES` nodes, or `MOST_CALLS` deep.
         ValueError, ir.passes.PreconditionError: a function calls itself, is given a graph, or more
             inputs than it takes.
     """
     if not model.functions:
         return
     _check_versions(model)
+    _check_growth(model)
     _mark(model)
     passes.InlinePass()(model)
     for node in model.graph.all_nodes():
@@ -45,6 +56,39 @@ def _mark(model: ir.Model) -> None:
                 node.metadata_props[f"{_CALL}{owner}"] = name
             elif owner:
                 node.metadata_props[_OWN] = name
+
+
+def _check_growth(model: ir.Model) -> None:
+    """Refuse functions that call themselves, or expand to more nodes than any model has."""
+    graphs = {"": model.graph, **{str(name): f.graph for name, f in model.functions.items()}}
+    names = {id_: str(id_) for id_ in model.functions}
+    calls = {
+        owner: Counter(names.get(node.op_identifier(), "") for node in graph.all_nodes())
+        for owner, graph in graphs.items()
+    }
+    nodes: dict[str, int] = {}
+    depth: dict[str, int] = {}
+    called = {owner: counts.keys() - {""} for owner, counts in calls.items()}
+    try:
+        for owner in TopologicalSorter(called).static_order():
+            depth[owner] = 1 + max((depth[callee] for callee in called[owner]), default=0)
+            # What is no call is one node; a call counts as often as it is made.
+            own = sum(nodes.get(callee, 1) * n for callee, n in calls[owner].items())
+            nodes[owner] = min(own, _UNCOUNTED)
+    except CycleError as error:
+        raise ValueError(f"functions call themselves: {' → '.join(error.args[1][:5])}") from error
+    if depth[""] > MOST_CALLS:
+        raise CaseError(
+            f"The model's functions call each other {depth['']:,} deep; at most {MOST_CALLS} is "
+            "taken.",
+            "Inline them first: onnx.inliner.inline_local_functions(model).",
+        )
+    if nodes[""] > MOST_NODES:
+        raise CaseError(
+            f"The model's functions expand to {'at least ' * (nodes[''] == _UNCOUNTED)}"
+            f"{nodes['']:,} nodes; at most {MOST_NODES:,} are taken.",
+            "Check the functions: they may call each other more often than was meant.",
+        )
 
 
 def _check_versions(model: ir.Model) -> None:

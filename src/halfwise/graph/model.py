@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
+from halfwise.files import is_regular, open_regular
 from halfwise.graph.castlike import name_cast_types
 from halfwise.graph.constants import check_constants, drop_unused_constants
 from halfwise.graph.external import external_files, find_beside, refuse_files, weights_folder
@@ -28,7 +29,7 @@ from halfwise.graph.intake import Flaw, Repair, repair
 from halfwise.graph.naming import name_uniquely
 from halfwise.graph.sizes import contradicted, declared_shapes, open_negative_sizes
 from halfwise.graph.slim import graphs_in, skeleton
-from halfwise.graph.weights import map_files, map_weights
+from halfwise.graph.weights import PROTOBUF_BYTES, map_files, map_weights
 from halfwise.records import NodeName, TensorName
 
 _FIRST_IR_VERSION = 4
@@ -141,7 +142,7 @@ def load_network(path: Path) -> Network:
     proto = read_proto(path)
     digest = hashlib.sha256()
     for file in dict.fromkeys((path, *external_files(proto, path).values())):
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             while block := stream.read(1 << 24):
                 digest.update(block)
     folder = weights_folder(proto, path)
@@ -234,19 +235,28 @@ def read_proto(path: Path) -> onnx.ModelProto:
     Raises:
         CaseError: not a file, not ONNX, or truncated.
     """
-    if not path.is_file():
+    hint = "Expected a binary ONNX file as written by onnx.save or an exporter."
+    if not is_regular(path):
         raise CaseError(f"{path} is not a file.", "Give the path of an ONNX model.")
-    try:
-        proto = onnx.load_model(path, format="protobuf", load_external_data=False)
-    except (DecodeError, ValueError, OSError) as error:
+    if (size := path.stat().st_size) > PROTOBUF_BYTES:
         raise CaseError(
-            f"{path} is not an ONNX model, or it is truncated: {error}",
-            "Expected a binary ONNX file as written by onnx.save or an exporter.",
+            f"{path} is not an ONNX model: it has {size:,} bytes, and a protobuf at most "
+            f"{PROTOBUF_BYTES:,}.",
+            "Save a larger model with its weights in a file beside it (external data).",
+        )
+    try:
+        with open_regular(path) as stream:
+            proto = onnx.load_model(stream, format="protobuf", load_external_data=False)
+    except OSError as error:
+        raise CaseError(f"{path} cannot be read: {error.strerror}.", hint) from error
+    except (DecodeError, ValueError) as error:
+        raise CaseError(
+            f"{path} is not an ONNX model, or it is truncated: {error}", hint
         ) from error
     if not proto.graph.node and not proto.graph.output:
         raise CaseError(
             f"{path} is not an ONNX model: it holds no graph.",
-            "Expected a binary ONNX file as written by onnx.save or an exporter.",
+            hint,
         )
     return proto
 

@@ -19,7 +19,12 @@ from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
 from halfwise.graph.castlike import name_cast_types
-from halfwise.graph.external import find_beside, weights_folder, without_links
+from halfwise.graph.external import (
+    find_beside,
+    refuse_special_files,
+    weights_folder,
+    without_links,
+)
 from halfwise.graph.functions import inline_functions
 from halfwise.graph.inference import infer_shapes, take_types
 from halfwise.graph.intake import checkable, repair
@@ -40,7 +45,15 @@ from halfwise.records import NodeName, TensorName
 
 _PLACE = "halfwise.place"
 _SORT = "sort nodes"
-_UNREADABLE = (*REFUSALS, OSError, NotImplementedError, AttributeError, IndexError)
+_UNREADABLE = (
+    *REFUSALS,
+    OSError,
+    NotImplementedError,
+    AttributeError,
+    IndexError,
+    OverflowError,
+    MemoryError,
+)
 """What onnx-ir raises on files that nobody checked, beyond what it says of checked ones."""
 
 
@@ -101,9 +114,10 @@ def read_unchecked(path: Path) -> Unchecked:
     """Return the model of an ONNX file, whatever is wrong with it.
 
     Raises:
-        CaseError: not a file, or no ONNX model at all.
+        CaseError: not a file, no ONNX model at all, or external data that is no regular file.
     """
     proto = read_proto(path)
+    refuse_special_files(proto, path)
     nodes = []
     for number, (_, node) in enumerate(nodes_in(proto.graph), 1):
         nodes.append((Place(NodeName(node.name), node.op_type, number), node))

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
+from halfwise.files import is_regular
 from halfwise.formats import Format
 
 LARGE_MODEL_BYTES = 1 << 30
@@ -263,7 +264,7 @@ def _owned(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 def _is_own(file: Path, folder: Path) -> bool:
     """Return whether a resolved `file` lies in `folder` and under no other name elsewhere."""
-    return file.is_relative_to(folder.resolve()) and file.is_file() and file.stat().st_nlink == 1
+    return file.is_relative_to(folder.resolve()) and is_regular(file) and file.stat().st_nlink == 1
 
 
 def _folder() -> str:

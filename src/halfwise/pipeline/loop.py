@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from halfwise.backends.bounded import OutOfTime
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.graph.casts import Rewritten, low_type
@@ -34,7 +35,7 @@ from halfwise.stages.judge import Judged, judge
 from halfwise.stages.opset import with_opset_for
 from halfwise.stages.plan.custom import custom_roles
 from halfwise.stages.plan.reasons import unsupported
-from halfwise.stages.plan.search import Found, OutOfTime
+from halfwise.stages.plan.search import Found
 from halfwise.stages.plan.starting import starting_plan
 from halfwise.stages.reference import inspected_reference
 

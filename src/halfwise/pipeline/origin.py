@@ -7,13 +7,13 @@ from math import inf, isinf
 
 import onnx_ir as ir
 
+from halfwise.backends.bounded import OutOfTime
 from halfwise.graph.captured import operands
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.walk import consumers, producers
 from halfwise.records import Followed, Growth, NodeName, Origin
 from halfwise.stages.growth import accumulates, born
-from halfwise.stages.plan.search import OutOfTime
 from halfwise.stages.trial import Trials
 
 MOST_TRIED = 8

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from halfwise.backends.bounded import OutOfTime
 from halfwise.backends.emulation.fusion import fused_tensors
 from halfwise.backends.emulation.switched import Switched, emulate_switched
 from halfwise.backends.ort import Session
@@ -22,7 +23,7 @@ from halfwise.render.wording import count
 from halfwise.stages.plan.ranges import kept_above
 from halfwise.stages.plan.reasons import kept_nodes, plan_record
 from halfwise.stages.plan.rules import apply_rules
-from halfwise.stages.plan.search import Found, OutOfTime, Search
+from halfwise.stages.plan.search import Found, Search
 from halfwise.stages.plan.starting import Start
 from halfwise.stages.plan.tolerance import NOTABLE, tolerance_note
 from halfwise.stages.rewrite import rewrite

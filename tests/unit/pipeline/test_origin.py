@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from halfwise.backends.bounded import OutOfTime
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.backends.ort import Session
 from halfwise.formats import FP16
@@ -15,7 +16,6 @@ from halfwise.graph.movement import carried
 from halfwise.pipeline.origin import MOST, errors_of, follow
 from halfwise.records import Followed, Growth, NodeName
 from halfwise.stages.growth import growth
-from halfwise.stages.plan.search import OutOfTime
 from halfwise.stages.trial import Trials
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32

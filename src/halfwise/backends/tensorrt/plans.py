@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from halfwise.errors import CaseError
+from halfwise.files import open_regular
 
 MAGIC = b"ftrt"
 """What a serialised engine begins with, in TensorRT 8 to 10 (torch_tensorrt relies on it too)."""
@@ -12,7 +13,7 @@ SUFFIXES = (".engine", ".plan", ".trt")
 def is_engine(path: Path) -> bool:
     """Return whether `path` is an engine, by its first bytes, else by its name."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             if file.read(len(MAGIC)) == MAGIC:
                 return True
     except OSError:
@@ -27,7 +28,7 @@ def demand_engine(path: Path) -> Path:
         CaseError: there is no such file, it is empty, or it has Ultralytics' own header.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(5)
     except OSError as error:
         raise CaseError(

@@ -13,11 +13,15 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
+from halfwise.files import open_regular
+from halfwise.memory import refuse_beyond
 from halfwise.stages.inputs.blocks import Block, load_stacks
 from halfwise.stages.inputs.pairs import pair_files
 from halfwise.stages.inputs.spec import InputSpec, LoadedSamples
 
 ARRAY_SUFFIXES = (".npz", ".npy")
+
+_LARGE = "Save a large array as .npy, which is read in parts; if it is small, the file is broken."
 
 BROKEN = (
     ValueError,
@@ -90,7 +94,8 @@ def read_npy(path: Path) -> NDArray[Any]:
         CaseError: The file is broken, is no `.npy` file, or holds Python objects.
     """
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        with open_regular(path):
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
     except BROKEN as error:
         raise _unreadable(path.name, path, error) from error
     if not isinstance(array, np.ndarray):
@@ -110,9 +115,10 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     """
     try:
         # Opened here, because NumPy leaves a broken archive open.
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             archive = np.load(stream, allow_pickle=False)
             if not isinstance(archive, np.ndarray):
+                refuse_too_large(archive, path.name)
                 return {name: _read_member(archive, name, path) for name in archive.files}
     except BROKEN as error:
         raise _unreadable(path.name, path, error) from error
@@ -120,6 +126,16 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         f"{path.name} holds a single array, expected a .npz archive.",
         "Give the file the suffix .npy.",
     )
+
+
+def refuse_too_large(archive: NpzFile, where: str) -> None:
+    """Raise a CaseError where the arrays, unpacked, do not fit into memory.
+
+    An archive may be a thousand times smaller than what it holds. No more comes out of a member
+    than its entry says.
+    """
+    unpacked = sum(member.file_size for member in archive.zip.infolist()) if archive.zip else 0
+    refuse_beyond(unpacked, f"{where}, unpacked,", _LARGE)
 
 
 def _joint_block(files: Mapping[str, Path], where: str) -> Block:
@@ -145,8 +161,7 @@ def _unreadable(where: str, path: Path, error: Exception) -> CaseError:
     if isinstance(error, MemoryError):
         return CaseError(
             f"{where} does not fit into memory ({error}), expected arrays that do.",
-            "Save a large array as .npy, which is read in parts; if it is small, the file is "
-            "broken.",
+            _LARGE,
         )
     # NumPy has no error class of its own for these two; the wording is pinned by tests.
     if "Object arrays" in str(error) or "Python objects" in str(error):

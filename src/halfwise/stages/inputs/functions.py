@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from halfwise.errors import CaseError, UsageError
+from halfwise.files import is_regular
 from halfwise.user_code import guarded
 
 _numbers = itertools.count()
@@ -103,7 +104,7 @@ def load_function(spec: str) -> UserFunction:
             "For example prep.py:load, for the function load in prep.py.",
         )
     path = Path(file)
-    if not path.is_file():
+    if not is_regular(path):
         raise CaseError(
             f"{spec}: found no file {path}, expected a Python file.",
             f"Check the path; relative ones start at {Path.cwd()}.",

@@ -2,13 +2,15 @@
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
+from halfwise.files import is_regular, read_text
 from halfwise.stages.inputs.files import read_npy, read_npz
 
 
@@ -29,7 +31,7 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
         CaseError: The file does not exist, is broken or of another kind, or its length is not
             `count`.
     """
-    readers: dict[str, Callable[[Path], tuple[Any, ...]]] = {
+    readers: dict[str, Callable[[Path], Sequence[Any]]] = {
         ".json": _read_json,
         ".npy": _read_array,
         ".npz": _read_array,
@@ -43,7 +45,7 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
             f"{', '.join(readers)}.",
             "Write the labels to a .txt file, one per line.",
         )
-    if not path.is_file():
+    if not is_regular(path):
         raise CaseError(f"Labels: found no file {path}, expected one.", "Check the path.")
     labels = reader(path)
     if len(labels) != count:
@@ -51,14 +53,14 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
             f"Labels {path.name}: found {len(labels)} labels, expected {count}, one per sample.",
             "Give them in the order of the samples; a header line counts as a label.",
         )
-    return labels
+    return tuple(labels)
 
 
 def _read_json(path: Path) -> tuple[Any, ...]:
     try:
         content = json.loads(_read_text(path))
-    # RecursionError: brackets nested thousands deep.
-    except (json.JSONDecodeError, RecursionError) as error:
+    # ValueError: no JSON, or a number of thousands of digits; RecursionError: nested as deeply.
+    except (ValueError, RecursionError) as error:
         raise CaseError(
             f"Labels {path.name}: found broken JSON ({error}), expected a list.",
             "Write it with json.dump(list, file).",
@@ -71,7 +73,7 @@ def _read_json(path: Path) -> tuple[Any, ...]:
     return tuple(content)
 
 
-def _read_array(path: Path) -> tuple[Any, ...]:
+def _read_array(path: Path) -> Sequence[Any]:
     arrays = read_npz(path) if path.suffix.lower() == ".npz" else {path.stem: read_npy(path)}
     if len(arrays) != 1:
         raise CaseError(
@@ -85,7 +87,24 @@ def _read_array(path: Path) -> tuple[Any, ...]:
             f"Labels {path.name}: found a scalar, expected an axis that counts the samples.",
             "Save a one-dimensional array.",
         )
-    return tuple(array.tolist() if array.ndim == 1 else np.array(array))
+    # As many Python objects are made of it as there are samples, no more: see `_Rows`.
+    return _Rows(array)
+
+
+class _Rows(Sequence[Any]):
+    """Labels in an array: Python numbers of one with one axis, else its rows."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+
+    def __len__(self) -> int:
+        """Return the number of labels."""
+        return len(self._array)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - as of a sequence
+        """Return label `index`."""
+        row = self._array[index]
+        return row.item() if self._array.ndim == 1 else np.array(row)
 
 
 def _read_lines(path: Path) -> tuple[Any, ...]:
@@ -109,7 +128,13 @@ def _read_lines(path: Path) -> tuple[Any, ...]:
 
 
 def _only_cell(line: str, number: int, path: Path) -> str:
-    row = next(csv.reader([line]), [])
+    try:
+        row = next(csv.reader([line]), [])
+    except csv.Error as error:
+        raise CaseError(
+            f"Labels {path.name}: line {number} cannot be read ({error}), expected one label.",
+            "Keep only the column with the labels.",
+        ) from error
     if len(row) > 1:
         raise CaseError(
             f"Labels {path.name}: line {number} has {len(row)} columns, expected one.",
@@ -120,7 +145,7 @@ def _only_cell(line: str, number: int, path: Path) -> str:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_text(path, encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise CaseError(
             f"Labels {path.name}: found bytes that are no UTF-8 ({error.reason} at byte "

@@ -10,6 +10,9 @@ from halfwise.errors import CaseError
 from halfwise.stages.inputs.fitting import check_fixed_axes
 from halfwise.stages.inputs.spec import InputSpec, count_samples, format_shape
 
+MOST_SAMPLES = 1_000_000
+"""More than any run would get through; what holds more is no list of samples, or a trap."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -64,6 +67,12 @@ def understand(shape: tuple[int, ...], spec: InputSpec, where: str) -> Layout:
             f"{where}: input '{spec.name}' has rank {len(shape)} ({format_shape(shape)}), "
             f"expected rank {rank} ({format_shape(spec.shape)}) or one above.",
             "Give one sample with the model's own axes, or N samples behind an axis of length N.",
+        )
+    if layout.count > MOST_SAMPLES:
+        raise CaseError(
+            f"{where}: input '{spec.name}' holds {layout.count:,} samples "
+            f"({format_shape(shape)}), expected at most {MOST_SAMPLES:,}.",
+            "Give fewer, or check the shape in the file.",
         )
     if layout.count == 0:
         raise CaseError(

@@ -12,6 +12,7 @@ import base64
 import functools
 import io
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
+from halfwise.files import read_text
+from halfwise.memory import available
 from halfwise.stages.inputs.blocks import Block, load_singles
-from halfwise.stages.inputs.files import BROKEN
+from halfwise.stages.inputs.files import BROKEN, refuse_too_large
 from halfwise.stages.inputs.spec import InputSpec, LoadedSamples
 
 SUFFIX = ".json"
@@ -121,15 +124,21 @@ def _no_outputs(file: Path) -> CaseError:
 
 def _read(file: Path) -> object:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file, at_most=_largest())
         return json.loads(text, object_hook=functools.partial(_decode, file=file))
-    except BROKEN as error:
+    except (*BROKEN, RecursionError) as error:
         # It may quote the array, which can be megabytes.
         reason = str(error)[:200] or type(error).__name__
         raise CaseError(
             f"{file.name} is not a readable {SUFFIX} file of Polygraphy ({reason}).",
             "Write it again with `polygraphy run … --save-inputs` or `--save-outputs`.",
         ) from error
+
+
+def _largest() -> int:
+    """Return how long a file may be: it lies in memory as text, as Base64 and as arrays."""
+    free = available()
+    return sys.maxsize if free is None else free // 4
 
 
 def _decode(found: dict[str, Any], *, file: Path) -> object:
@@ -157,4 +166,7 @@ def _decode_array(text: str) -> object:
     if not content.startswith(_ARRAY_STARTS):
         raise ValueError("an array does not start like one")
     array = np.load(io.BytesIO(content), allow_pickle=False)
-    return array if isinstance(array, np.ndarray) else next(iter(array.values()), None)
+    if isinstance(array, np.ndarray):
+        return array
+    refuse_too_large(array, "an array")
+    return next(iter(array.values()), None)

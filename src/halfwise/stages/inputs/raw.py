@@ -12,6 +12,7 @@ from halfwise.errors import CaseError
 from halfwise.stages.inputs.files import ARRAY_SUFFIXES, read_npy, read_npz
 from halfwise.stages.inputs.folders import data_files
 from halfwise.stages.inputs.images import IMAGE_SUFFIXES
+from halfwise.stages.inputs.layout import MOST_SAMPLES
 
 _STACKED = 4
 """Axes from which on the first counts samples: an image has at most three."""
@@ -89,7 +90,7 @@ def _decoder() -> Callable[[Path], NDArray[np.uint8] | None] | None:
             with Image.open(path) as image:
                 return np.asarray(image.convert("RGB"))
         # Whether the functions can read it is theirs to say.
-        except (OSError, ValueError, Image.DecompressionBombError):
+        except (OSError, ValueError, MemoryError, Image.DecompressionBombError):
             return None
 
     return decode
@@ -102,6 +103,11 @@ def _arrays(files: Sequence[Path]) -> RawSamples:
         named = read_npz(file) if file.suffix.lower() == ".npz" else {"": read_npy(file)}
         for name, array in named.items():
             where = f"{file.name}:{name}" if name else file.name
+            if array.ndim >= _STACKED and len(array) > MOST_SAMPLES:
+                raise CaseError(
+                    f"{where} holds {len(array):,} samples, expected at most {MOST_SAMPLES:,}.",
+                    "Give fewer, or check the shape in the file.",
+                )
             parts = list(array) if array.ndim >= _STACKED else [array]
             ids += [where] if len(parts) == 1 else [f"{where}[{i}]" for i in range(len(parts))]
             arrays += parts

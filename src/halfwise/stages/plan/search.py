@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Protocol
 
+from halfwise.backends.bounded import OutOfTime
 from halfwise.records import NodeName
 from halfwise.stages.plan.contribution import lowerable, rankings
 
@@ -70,10 +71,6 @@ class Found:
     contributions: Mapping[NodeName, float]
     exhausted: bool
     steps: tuple[str, ...]
-
-
-class OutOfTime(Exception):
-    """The time budget is spent."""
 
 
 @dataclass

@@ -1,0 +1,83 @@
+"""Files that users name: only regular ones are read, and no more of them than there should be.
+
+A named pipe would be waited for, a device never ends. Everything that opens a file by itself goes
+through here; what hands a path to a library asks `is_regular` before.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+TEXT_BYTES = 1 << 28
+"""The largest text that is read whole: records, labels, settings. They are megabytes at most."""
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+}
+
+
+def is_regular(path: Path) -> bool:
+    """Return whether there is a regular file at `path`, or at the end of its symbolic links.
+
+    Any path will do, also one that is too long or holds a NUL.
+    """
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def is_special(path: Path) -> bool:
+    """Return whether there is something at `path` that is neither a regular file nor a folder."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to be read.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file; `strerror` tells which.
+    """
+    try:
+        _demand(path.stat().st_mode, path)
+        # It may have become a pipe since; opening one without a writer would wait.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, "its name holds a NUL", str(path)) from error
+    try:
+        _demand(os.fstat(descriptor).st_mode, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
+
+
+def read_text(path: Path, *, encoding: str = "utf-8", at_most: int = TEXT_BYTES) -> str:
+    """Return the text of a regular file of at most `at_most` bytes.
+
+    Raises:
+        OSError: as for `open_regular`, or it is larger.
+        UnicodeDecodeError: it is no text of that encoding.
+    """
+    with open_regular(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > at_most:
+            why = f"it has {size:,} bytes, and at most {at_most:,} are read"
+            raise OSError(errno.EFBIG, why, str(path))
+        return stream.read(at_most).decode(encoding)
+
+
+def _demand(mode: int, path: Path) -> None:
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "no file")
+        raise OSError(errno.EINVAL, f"it is {kind}; only regular files are read", str(path))
