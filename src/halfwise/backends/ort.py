@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
@@ -107,13 +108,7 @@ class Session:
         hand_over = _lent if in_place else _given
         try:
             with hand_over(options, self._values):
-                self._session = bounded.call(
-                    lambda: ort.InferenceSession(
-                        proto.SerializeToString(), options, providers=_CHAINS[device]
-                    ),
-                    lambda: options.set_load_cancellation_flag(True),
-                    "Loading the model in ONNX Runtime",
-                )
+                self._session = _loaded(proto, options, device)
         except (*OrtFailure, MemoryError) as error:
             raise _too_large(error) or _not_loadable(model, error) from error
         if provider not in self._session.get_providers():
@@ -165,6 +160,16 @@ def devices() -> dict[str, bool]:
     """Return which devices this ONNX Runtime can use."""
     available = ort.get_available_providers()
     return {device: provider in available for device, provider in _PROVIDERS.items()}
+
+
+def _loaded(
+    proto: onnx.ModelProto, options: ort.SessionOptions, device: str
+) -> ort.InferenceSession:
+    return bounded.call(
+        lambda: ort.InferenceSession(proto.SerializeToString(), options, providers=_CHAINS[device]),
+        lambda: options.set_load_cancellation_flag(True),
+        "Loading the model in ONNX Runtime",
+    )
 
 
 def _options(*, optimise: bool) -> ort.SessionOptions:

@@ -16,6 +16,7 @@ MOST_CALLS = 200
 _CALL = "halfwise.call."
 _OWN = "halfwise.name"
 _UNCOUNTED = 10**15
+_SHOWN = 5
 
 
 def inline_functions(model: ir.Model) -> None:
@@ -60,8 +61,8 @@ def _mark(model: ir.Model) -> None:
 
 def _check_growth(model: ir.Model) -> None:
     """Refuse functions that call themselves, or expand to more nodes than any model has."""
-    graphs = {"": model.graph, **{str(name): f.graph for name, f in model.functions.items()}}
-    names = {id_: str(id_) for id_ in model.functions}
+    names = {key: f"{key[0]}::{key[1]}{f':{key[2]}' if key[2] else ''}" for key in model.functions}
+    graphs = {"": model.graph, **{names[key]: f.graph for key, f in model.functions.items()}}
     calls = {
         owner: Counter(names.get(node.op_identifier(), "") for node in graph.all_nodes())
         for owner, graph in graphs.items()
@@ -76,7 +77,8 @@ def _check_growth(model: ir.Model) -> None:
             own = sum(nodes.get(callee, 1) * n for callee, n in calls[owner].items())
             nodes[owner] = min(own, _UNCOUNTED)
     except CycleError as error:
-        raise ValueError(f"functions call themselves: {' → '.join(error.args[1][:5])}") from error
+        circle = " -> ".join(error.args[1][:_SHOWN])
+        raise ValueError(f"functions call themselves: {circle}") from None
     if depth[""] > MOST_CALLS:
         raise CaseError(
             f"The model's functions call each other {depth['']:,} deep; at most {MOST_CALLS} is "

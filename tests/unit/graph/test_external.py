@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -92,10 +93,29 @@ def test_external_data_without_a_length_is_still_seen_to_be_short(folder):
         load_network(external(folder, location="w.bin"))
 
 
-@pytest.mark.parametrize("entries", [{"offset": "x"}, {"offset": "-8"}, {"length": "1e3"}])
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"offset": "x"},
+        {"offset": "-8"},
+        {"length": "1e3"},
+        {"offset": "9" * 5000},
+        {"length": "9" * 5000},
+        {"offset": str(1 << 63)},
+    ],
+)
 def test_external_data_at_no_number_is_refused(folder, entries):
     with pytest.raises(CaseError, match="Expected numbers of bytes"):
         load_network(external(folder, location="w.bin", **entries))
+
+
+@pytest.mark.parametrize("location", ["a\0b", "w" * 5000, "circle", "pipe"])
+def test_external_data_that_is_no_regular_file_is_refused(folder, location):
+    os.mkfifo(folder / "pipe")
+    (folder / "circle").symlink_to("circle")
+    with pytest.raises(CaseError, match=r"what is no path|no regular file") as caught:
+        load_network(external(folder, location=location))
+    assert len(caught.value.message) < 1000
 
 
 def test_each_file_is_named_once_and_those_of_bodies_too(folder):

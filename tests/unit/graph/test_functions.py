@@ -114,6 +114,23 @@ def test_a_function_that_calls_itself():
         loaded([function("R", call("R", "a", "b"))], call("R", "x", "y"))
 
 
+def test_functions_that_expand_without_end_are_refused_before_they_are_expanded():
+    doubling = [
+        function(f"F{i}", call(f"F{i + 1}", "a", "c"), call(f"F{i + 1}", "c", "b"))
+        for i in range(40)
+    ]
+    last = function("F40", helper.make_node("Neg", ["a"], ["b"]))
+    with pytest.raises(CaseError, match=r"expand to 1,099,511,627,776 nodes; at most 1,000,000"):
+        loaded([*doubling, last], call("F0", "x", "y"))
+
+
+def test_functions_that_call_each_other_too_deep_are_refused():
+    deep = [function(f"F{i}", call(f"F{i + 1}", "a", "b")) for i in range(300)]
+    last = function("F300", helper.make_node("Neg", ["a"], ["b"]))
+    with pytest.raises(CaseError, match="302 deep; at most 200"):
+        loaded([*deep, last], call("F0", "x", "y"))
+
+
 def test_a_function_of_another_opset_is_told_with_what_helps():
     old = function(
         "Old", helper.make_node("Neg", ["a"], ["b"]), opsets=[helper.make_opsetid("", 13)]

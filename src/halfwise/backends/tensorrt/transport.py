@@ -22,6 +22,7 @@ from typing import IO, Any, NoReturn
 from halfwise.backends.tensorrt import worker
 from halfwise.backends.tensorrt.shells import remote_shells
 from halfwise.backends.tensorrt.worker import Unpacker, pack
+from halfwise.memory import uncap
 
 GRACE = 30.0
 """Seconds beyond a request's own time-out, which the worker enforces, before the connection counts
@@ -108,6 +109,8 @@ class Connection:
             start_new_session=True,
         )
         process = self._process
+        # Builders map more than they use.
+        uncap(process.pid)
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None

@@ -40,6 +40,8 @@ def test_array_labels(tmp_path):
         ("l.json", b"[1, 2]", "found 2 labels, expected 3, one per sample"),
         ("l.json", b"[1, 2", "found broken JSON"),
         ("l.json", b"[" * 100_000, "found broken JSON"),
+        ("l.json", b"[" + b"9" * 10_000 + b"]", "found broken JSON"),
+        ("l.csv", b"a" * 200_000, "line 1 cannot be read"),
         ("l.json", json.dumps({"a": 1}).encode(), "found a dict, expected a list"),
         ("l.txt", b"label\n1\n2\n3\n", "found 4 labels, expected 3"),
         ("l.txt", b"1\n\n3\n", "line 2 is empty"),

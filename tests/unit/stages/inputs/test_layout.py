@@ -98,3 +98,8 @@ def test_notes_say_what_was_understood():
     )
     assert "1 sample of 4 (it has" in layout_note(Layout("single", 1), (4,), spec(4))
     assert "2 samples of scalar (the axis" in layout_note(Layout("stacked", 2), (2,), spec())
+
+
+def test_more_samples_than_any_run_gets_through_are_an_error():
+    with pytest.raises(CaseError, match=r"holds 1,000,001 samples .* at most 1,000,000"):
+        understand((1_000_001, 2, 3), spec(2, 3), "a.npy")
