@@ -25,17 +25,20 @@ class Block:
     Attributes:
         where: Name of the block for identifiers and errors.
         read: Returns name → array; called for every sample that is loaded.
+        peek: Returns the same names, shapes and types without the content, where that is cheaper.
     """
 
     where: str
     read: Callable[[], Mapping[str, NDArray[Any]]]
+    peek: Callable[[], Mapping[str, NDArray[Any]]] | None = None
 
 
 def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSamples:
     """Make samples of blocks whose arrays hold one or several samples each.
 
-    Each block is read once here for its shapes and again for every sample; values are checked
-    when a sample is loaded. Identifiers are `where` for one sample and `where[i]` for several.
+    Each block is read, or peeked into, once here for its shapes, and read for every sample; values
+    are checked when a sample is loaded. Identifiers are `where` for one sample and `where[i]` for
+    several.
 
     Args:
         blocks: At least one.
@@ -48,7 +51,7 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
     places: list[tuple[Block, Mapping[str, Layout], int]] = []
     notes: dict[tuple[str, str, str], str] = {}
     for block in blocks:
-        given = block.read()
+        given = (block.peek or block.read)()
         arrays = match_names(given, specs, block.where)
         for name in given.keys() - arrays.keys():
             told = f"array '{name}' of {block.where} is taken for input '{specs[0].name}'"

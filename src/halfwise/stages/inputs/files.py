@@ -1,10 +1,11 @@
 """Reads `.npz` and `.npy` files and folders of them. Nothing is ever unpickled."""
 
-import functools
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from halfwise.stages.inputs.spec import InputSpec, LoadedSamples
 
 ARRAY_SUFFIXES = (".npz", ".npy")
 
+_LENGTH_AT = 8
+"""Where a `.npy` file tells the length of its header (numpy.lib.format)."""
+_HEADER_BYTES = 1 << 20
+"""NumPy itself refuses headers of more than 10,000 bytes, but after it has read them."""
 _LARGE = "Save a large array as .npy, which is read in parts; if it is small, the file is broken."
 
 BROKEN = (
@@ -62,8 +67,10 @@ def load_array_files(
     """
     if files[0].suffix.lower() == ".npz":
         # An archive cannot be mapped, so the one in use stays in memory: its samples come in a row.
-        read = functools.lru_cache(maxsize=1)(read_npz)
-        return load_stacks([Block(f.name, functools.partial(read, f)) for f in files], specs)
+        read = lru_cache(maxsize=1)(read_npz)
+        return load_stacks(
+            [Block(f.name, partial(read, f), partial(peek_npz, f)) for f in files], specs
+        )
     if len(specs) > 1:
         return load_stacks([_joint_block({file.stem: file for file in files}, where)], specs)
     return load_stacks([_joint_block({specs[0].name: file}, file.name) for file in files], specs)
@@ -107,19 +114,40 @@ def read_npy(path: Path) -> NDArray[Any]:
     return array
 
 
-def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Read all arrays of a `.npz` file into memory.
+def read_npz(path: Path, wanted: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a `.npz` file into memory, all or those that are wanted.
 
     Raises:
-        CaseError: The file is broken, is no `.npz` file, or holds anything but plain arrays.
+        CaseError: The file is broken, is no `.npz` file, or holds anything but plain arrays; or
+            they do not fit into memory.
     """
+    with _archive(path) as archive:
+        chosen = [n for n in archive.files if wanted is None or n in wanted]
+        refuse_too_large(archive, path.name, chosen)
+        return {name: _read_member(archive, name, path) for name in chosen}
+
+
+def peek_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Return arrays of zeros in place of those of a `.npz` file, of their shapes and types.
+
+    They take no memory, whatever the shape: what does not fit a model is refused before it is read.
+
+    Raises:
+        CaseError: As for `read_npz`.
+    """
+    with _archive(path) as archive:
+        return {name: _stand_in(archive, name, path) for name in archive.files}
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[NpzFile]:
     try:
         # Opened here, because NumPy leaves a broken archive open.
         with open_regular(path) as stream:
             archive = np.load(stream, allow_pickle=False)
             if not isinstance(archive, np.ndarray):
-                refuse_too_large(archive, path.name)
-                return {name: _read_member(archive, name, path) for name in archive.files}
+                yield archive
+                return
     except BROKEN as error:
         raise _unreadable(path.name, path, error) from error
     raise CaseError(
@@ -128,13 +156,36 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     )
 
 
-def refuse_too_large(archive: NpzFile, where: str) -> None:
-    """Raise a CaseError where the arrays, unpacked, do not fit into memory.
+def _stand_in(archive: NpzFile, name: str, path: Path) -> NDArray[Any]:
+    assert archive.zip is not None
+    entry = name if name in archive.zip.namelist() else f"{name}.npy"
+    try:
+        with archive.zip.open(entry) as member:
+            major = np.lib.format.read_magic(member)[0]
+            member.seek(0)
+            head = member.read(_LENGTH_AT + 4)
+            if major > 1 and int.from_bytes(head[_LENGTH_AT:], "little") > _HEADER_BYTES:
+                raise ValueError("its header is longer than any")
+            member.seek(_LENGTH_AT)
+            read = np.lib.format.read_array_header_1_0
+            if major > 1:
+                read = np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(member)
+        if dtype.hasobject:
+            raise ValueError("Object arrays")
+        return np.broadcast_to(np.zeros((), dtype), shape)
+    except BROKEN as error:
+        raise _unreadable(f"{path.name}, array '{name}'", path, error) from error
+
+
+def refuse_too_large(archive: NpzFile, where: str, names: Collection[str]) -> None:
+    """Raise a CaseError where the arrays of these names, unpacked, do not fit into memory.
 
     An archive may be a thousand times smaller than what it holds. No more comes out of a member
     than its entry says.
     """
-    unpacked = sum(member.file_size for member in archive.zip.infolist()) if archive.zip else 0
+    members = archive.zip.infolist() if archive.zip else []
+    unpacked = sum(m.file_size for m in members if m.filename.removesuffix(".npy") in names)
     refuse_beyond(unpacked, f"{where}, unpacked,", _LARGE)
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.files import is_regular, read_text
-from halfwise.stages.inputs.files import read_npy, read_npz
+from halfwise.stages.inputs.files import peek_npz, read_npy, read_npz
 
 
 def load_labels(path: Path, count: int) -> tuple[Any, ...]:
@@ -74,11 +75,12 @@ def _read_json(path: Path) -> tuple[Any, ...]:
 
 
 def _read_array(path: Path) -> Sequence[Any]:
-    arrays = read_npz(path) if path.suffix.lower() == ".npz" else {path.stem: read_npy(path)}
+    packed = path.suffix.lower() == ".npz"
+    arrays = peek_npz(path) if packed else {path.stem: read_npy(path)}
     if len(arrays) != 1:
+        names = ", ".join(list(arrays)[:5]) or "none"
         raise CaseError(
-            f"Labels {path.name}: found {len(arrays)} arrays ({', '.join(arrays) or 'none'}), "
-            "expected one.",
+            f"Labels {path.name}: found {len(arrays)} arrays ({names}), expected one.",
             "Save the labels alone with np.save(path, labels).",
         )
     array = next(iter(arrays.values()))
@@ -87,24 +89,27 @@ def _read_array(path: Path) -> Sequence[Any]:
             f"Labels {path.name}: found a scalar, expected an axis that counts the samples.",
             "Save a one-dimensional array.",
         )
-    # As many Python objects are made of it as there are samples, no more: see `_Rows`.
-    return _Rows(array)
+    return _Rows(array, lambda: next(iter(read_npz(path).values())) if packed else array)
 
 
 class _Rows(Sequence[Any]):
-    """Labels in an array: Python numbers of one with one axis, else its rows."""
+    """Labels in an array: Python numbers of one with one axis, else its rows.
 
-    def __init__(self, array: NDArray[Any]) -> None:
-        self._array = array
+    Nothing is read before one is asked for: there may be more than there should be.
+    """
+
+    def __init__(self, shaped: NDArray[Any], read: Callable[[], NDArray[Any]]) -> None:
+        self._shape = shaped.shape
+        self._array = cache(read)
 
     def __len__(self) -> int:
         """Return the number of labels."""
-        return len(self._array)
+        return int(self._shape[0])
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - as of a sequence
         """Return label `index`."""
-        row = self._array[index]
-        return row.item() if self._array.ndim == 1 else np.array(row)
+        row = self._array()[index]
+        return row.item() if len(self._shape) == 1 else np.array(row)
 
 
 def _read_lines(path: Path) -> tuple[Any, ...]:

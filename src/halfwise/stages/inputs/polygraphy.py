@@ -168,5 +168,5 @@ def _decode_array(text: str) -> object:
     array = np.load(io.BytesIO(content), allow_pickle=False)
     if isinstance(array, np.ndarray):
         return array
-    refuse_too_large(array, "an array")
+    refuse_too_large(array, "an array", array.files)
     return next(iter(array.values()), None)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.stages.inputs.files import read_npz
+from halfwise.stages.inputs.files import peek_npz, read_npz
 from halfwise.stages.inputs.polygraphy import SUFFIX, Arrays, read_runners
 from halfwise.stages.inputs.spec import count_samples, format_shape
 
@@ -66,8 +66,9 @@ def load_recorded(
                 "Leave --runner out: a .npz holds the outputs of one.",
             )
         _demand_file(path)
-        arrays, left = _chosen(read_npz(path), wanted)
-        return Recorded(path.name, _parts(arrays, samples, path), left)
+        shaped, left = _chosen(peek_npz(path), wanted)
+        _demand_parts(shaped, samples, path)
+        return Recorded(path.name, _parts(read_npz(path, shaped), samples), left)
     if not path.is_dir():
         _demand_file(path)
     files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
@@ -142,7 +143,7 @@ def _chosen(arrays: Arrays, wanted: Collection[str] | None) -> tuple[Arrays, tup
     return kept, tuple(name for name in arrays if name not in wanted)
 
 
-def _parts(arrays: Arrays, samples: int, path: Path) -> tuple[Arrays, ...]:
+def _demand_parts(arrays: Arrays, samples: int, path: Path) -> None:
     for name, array in arrays.items():
         if not array.ndim or array.shape[0] % samples or not array.shape[0]:
             raise CaseError(
@@ -150,6 +151,9 @@ def _parts(arrays: Arrays, samples: int, path: Path) -> tuple[Arrays, ...]:
                 f"{count_samples(samples)}; expected a first axis that counts the samples.",
                 "Stack the outputs of all samples along a first axis: np.stack(outputs).",
             )
+
+
+def _parts(arrays: Arrays, samples: int) -> tuple[Arrays, ...]:
     parts = {name: np.split(array, samples) for name, array in arrays.items()}
     return tuple({name: part[i] for name, part in parts.items()} for i in range(samples))
 

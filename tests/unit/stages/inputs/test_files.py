@@ -1,4 +1,5 @@
 import io
+import os
 import zipfile
 from contextlib import suppress
 
@@ -7,8 +8,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from halfwise import memory
 from halfwise.errors import CaseError
-from halfwise.stages.inputs.files import load_array_files, load_paired_arrays, read_npy, read_npz
+from halfwise.stages.inputs.files import (
+    load_array_files,
+    load_paired_arrays,
+    peek_npz,
+    read_npy,
+    read_npz,
+)
 from halfwise.stages.inputs.spec import InputSpec
 
 X = InputSpec("x", np.dtype(np.float32), ("n", 2))
@@ -178,3 +186,48 @@ def test_an_array_of_another_name_is_told_and_a_file_of_one_array_is_none(tmp_pa
     for own in (tmp_path / "b.npy", tmp_path / "x.npz"):
         np.savez(tmp_path / "x.npz", x=x)
         assert "taken" not in " ".join(load_array_files([own], [X], own.name).notes)
+
+
+def test_a_peek_tells_shapes_and_types_and_reads_nothing(tmp_path):
+    path = tmp_path / "d.npz"
+    np.savez_compressed(path, x=np.zeros((3, 1 << 20), np.float64), y=np.array(["a", "bc"]))
+    peeked = peek_npz(path)
+    assert {n: (a.shape, a.dtype) for n, a in peeked.items()} == {
+        "x": ((3, 1 << 20), np.dtype(np.float64)),
+        "y": ((2,), np.dtype("<U2")),
+    }
+    assert peeked["x"].strides == (0, 0)
+    assert read_npz(path, {"y"}).keys() == {"y"}
+
+
+def bomb(path, shape, header=b""):
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        start = b"\x93NUMPY\x01\0" + len(text).to_bytes(2, "little") + text
+        archive.writestr("x.npy", header or start)
+    return path
+
+
+def test_what_an_archive_holds_is_known_before_it_is_unpacked(tmp_path, monkeypatch):
+    specs = [InputSpec("x", np.dtype(np.float32), (1, 8))]
+    path = bomb(tmp_path / "d.npz", (1 << 40, 1, 8))
+    with pytest.raises(CaseError, match=r"holds 1,099,511,627,776 samples"):
+        load_array_files([path], specs, "d")
+    bomb(path, (1 << 70, 1, 8))
+    with pytest.raises(CaseError, match="not a readable"):
+        load_array_files([path], specs, "d")
+    bomb(path, (), b"\x93NUMPY\x02\0" + b"\xff" * 4)
+    with pytest.raises(CaseError, match="its header is longer than any"):
+        load_array_files([path], specs, "d")
+    np.savez_compressed(path, x=np.zeros((4, 1, 8), np.float32))
+    monkeypatch.setattr(memory, "available", lambda: 100)
+    with pytest.raises(CaseError, match=r"unpacked, needs 0\.0 GB of memory, and 0\.0 GB"):
+        load_array_files([path], specs, "d").samples[0]
+
+
+def test_a_pipe_is_no_array_file(tmp_path):
+    path = tmp_path / "d.npz"
+    os.mkfifo(path)
+    for read in (read_npz, peek_npz, read_npy):
+        with pytest.raises(CaseError, match="a named pipe; only regular files are read"):
+            read(path)
