@@ -12,6 +12,7 @@ from halfwise.api.limits import bounded
 from halfwise.api.loading import load_case
 from halfwise.api.options import Inputs, Request, understand
 from halfwise.api.outcome import counting_joined, final_verdict
+from halfwise.api.unjudged import with_unjudged
 from halfwise.api.workers import WorkerSpec, resolve
 from halfwise.api.working import usable
 from halfwise.backends.tensorrt.client import Worker
@@ -52,6 +53,7 @@ class RepeatOptions(TypedDict, total=False):
     preprocess: str | None
     labels: str | Path | None
     allow_random: bool
+    allow_unjudged: bool
     seed: int
     device: Literal["cpu", "cuda"]
     ort_library: Sequence[str | Path]
@@ -174,6 +176,8 @@ class _Repeater:
         verdict, given = judged(measure, engine, self.references)
         if self.run.search and self.case.data_sha256 == self.run.provenance.inputs_sha256:
             verdict = counting_joined(verdict, self.run.search.joined)
+        samples = self.case.calibration
+        verdict = with_unjudged(verdict, self.case, self.request, None, samples, self.references)
         own = [r.latency for r in self.engines.results if r.build.engine == self.delivered.engine]
         usual = next((latency.median_ms for latency in own if latency is not None), None)
         return row.model_copy(
@@ -286,7 +290,10 @@ def _load(model: Path, request: Request, run: Run) -> Case:
     if unseen and split.data_sha256 == run.provenance.inputs_sha256:
         note = "these are the inputs of the run, so only what it held out is judged"
         heldout = split.heldout.select(unseen)
-        return replace(split, calibration=heldout, notes=(*split.notes, note))
+        # A body that ran in the search is not one that never ran.
+        searched = split.calibration
+        notes = (*split.notes, note)
+        return replace(split, calibration=heldout, heldout=searched, notes=notes)
     return load_case(model, request.data, run.criterion, split=False)
 
 

@@ -81,7 +81,11 @@ def demand_that_no_metric_of_the_folder_runs(folder, told, command):
         again(metric="other.py:same")
     assert not (folder / "ran").exists()
     (folder / "my metric.py").rename(folder / "run" / "my metric.py")
-    assert again(metric="run/my metric.py:same").passed
+    row = again(metric="run/my metric.py:same").rows[0]
+    assert row.verdict.metric.passed
+    # It gives the same for all outputs.
+    assert [u.kind for u in row.verdict.unjudged] == ["metric"]
+    assert not row.verdict.passed
 
 
 def test_runs_without_an_engine(tmp_path):
