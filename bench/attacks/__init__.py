@@ -5,5 +5,6 @@ FAMILIES = (
     "surroundings",
     "lies",
     "unjudged",
+    "untested",
 )
 """Modules of this package that hold attacks, in the order in which they are run."""

@@ -1,7 +1,7 @@
 """Which bodies of If, Loop and Scan run: counted by the model itself, and which compute at all."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -13,57 +13,51 @@ from halfwise.records import NodeName
 _RUNS = "halfwise::runs"
 _FLOATS = frozenset((ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16))
 _LOW = _FLOATS - {ir.DataType.FLOAT}
-_BRANCHES = ("then_branch", "else_branch")
 
 
 Key = tuple[NodeName, str]
 """A body by the name of its node and the attribute that holds it."""
 
 
-class Body(NamedTuple):
+@dataclass(frozen=True)
+class Body:
     """A body of an If, Loop or Scan.
 
     Attributes:
-        node: Name of the node that has it.
-        attribute: "then_branch", "else_branch" or "body".
-        op: Operator type of the node.
-        around: The bodies around it, outermost first, each by node and attribute.
+        key: Which.
+        node: The node that has it.
+        graph: The body.
+        around: The bodies around it, outermost first.
     """
 
-    node: NodeName
-    attribute: str
-    op: str
-    around: tuple[Key, ...] = ()
+    key: Key
+    node: ir.Node
+    graph: ir.Graph
+    around: tuple[Key, ...]
+
+    def computes(self, *, low: bool) -> bool:
+        """Return whether a node in it, at any depth, computes with floats: FP16 or BF16 if `low`.
+
+        What only moves data, tells shapes or is constant loses no precision.
+        """
+        types = _LOW if low else _FLOATS
+        return any(_computes(node, types) for node in self.graph.all_nodes())
 
     @property
-    def key(self) -> Key:
-        """What no other body has."""
-        return self.node, self.attribute
+    def can_run(self) -> bool:
+        """Whether some input may lead to it: not where a condition is the same for all."""
+        return self.node.op_type != "If" or not is_fixed(self.node.inputs[0])
 
 
-def computing_bodies(graph: ir.Graph, *, low: bool) -> dict[Key, Body]:
-    """Return the bodies, at any depth, that hold a node that computes with floats, outermost first.
-
-    What only moves data, tells shapes or is constant loses no precision. A branch that no input can
-    lead to is left out: its condition is constant, or depends on shapes alone that are fixed.
-
-    Args:
-        graph: The main graph; its values have types.
-        low: Count only what computes in FP16 or BF16.
-    """
-    return {b.key: b for b in _computing(graph, _LOW if low else _FLOATS, ())}
-
-
-def _computing(
-    graph: ir.Graph, types: frozenset[ir.DataType], around: tuple[Key, ...]
-) -> Iterator[Body]:
+def bodies_in(graph: ir.Graph, around: tuple[Key, ...] = ()) -> dict[Key, Body]:
+    """Return the bodies in a graph whose values have types, at any depth, outermost first."""
+    found: dict[Key, Body] = {}
     for node in graph:
         for attribute, body in _bodies(node):
-            found = Body(node_name(node), attribute, node.op_type, around)
-            computes = any(_computes(inner, types) for inner in body.all_nodes())
-            if computes and not (attribute in _BRANCHES and is_fixed(node.inputs[0])):
-                yield found
-                yield from _computing(body, types, (*around, found.key))
+            key = node_name(node), attribute
+            found[key] = Body(key, node, body, around)
+            found |= bodies_in(body, (*around, key))
+    return found
 
 
 def count_runs(model: ir.Model, wanted: Sequence[Key]) -> list[str]:

@@ -7,8 +7,8 @@ import onnx_ir as ir
 
 from halfwise.backends.ort import Session
 from halfwise.case import Case, Samples
-from halfwise.graph.model import node_name
-from halfwise.graph.running import Body, computing_bodies, count_runs
+from halfwise.graph.alike import alike
+from halfwise.graph.running import Body, bodies_in, count_runs
 from halfwise.metrics import Outputs, untested_metric, untested_outputs
 from halfwise.records import Unjudged
 
@@ -27,8 +27,8 @@ def find_unjudged(
     Args:
         case: The FP32 model, all samples, and what is acceptable. A body that ran on any of the
             samples, those of the search included, was tested at least there.
-        candidate: The judged model in its types: only what is low in it has to be tested. None for
-            an engine and for outputs on record, of which all has.
+        candidate: The judged model in its types: a body that it has in FP32, as the reference has
+            it, needs no test. None for an engine and for outputs on record, of which all do.
         samples: What was judged.
         references: FP32 outputs of each.
         device: Where to run.
@@ -45,13 +45,17 @@ def find_unjudged(
 
 
 def _to_be_tested(case: Case, candidate: ir.Model | None) -> list[Body]:
-    """Return the bodies of the reference that are low in the candidate; all floats without one."""
-    bodies = computing_bodies(case.network.graph, low=False)
-    if candidate is None or not bodies:
-        return list(bodies.values())
-    low = computing_bodies(candidate.graph, low=True)
-    known = {node_name(node) for node in candidate.graph.all_nodes()}
-    return [body for key, body in bodies.items() if key in low or body.node not in known]
+    """Return the reference's bodies that compute, but those that a candidate has just as they are.
+
+    Those that no input leads to are left out.
+    """
+    own = {} if candidate is None else bodies_in(candidate.graph)
+    wanted = (b for b in bodies_in(case.network.graph).values() if b.computes(low=False))
+    return [b for b in wanted if b.can_run and not (b.key in own and _kept(b, own[b.key]))]
+
+
+def _kept(body: Body, candidate: Body) -> bool:
+    return not candidate.computes(low=True) and alike(body.graph, candidate.graph)
 
 
 def _never_run(
@@ -72,4 +76,5 @@ def _never_run(
 
 
 def _untested(body: Body) -> Unjudged:
-    return Unjudged(kind="never-ran", name=body.node, body=body.attribute, op=body.op)
+    node, attribute = body.key
+    return Unjudged(kind="never-ran", name=node, body=attribute, op=body.node.op_type)

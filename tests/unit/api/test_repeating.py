@@ -82,6 +82,8 @@ def demand_that_no_metric_of_the_folder_runs(folder, told, command):
     assert not (folder / "ran").exists()
     (folder / "my metric.py").rename(folder / "run" / "my metric.py")
     row = again(metric="run/my metric.py:same").rows[0]
+    assert row.verdict is not None
+    assert row.verdict.metric is not None
     assert row.verdict.metric.passed
     # It gives the same for all outputs.
     assert [u.kind for u in row.verdict.unjudged] == ["metric"]

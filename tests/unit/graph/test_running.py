@@ -3,7 +3,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from halfwise.backends.ort import Session
-from halfwise.graph.running import Key, computing_bodies, count_runs
+from halfwise.graph.running import Key, bodies_in, count_runs
 from halfwise.records import NodeName
 from tests.control import BOOL, GO, MATRIX, ROW, STEP, graph
 from tests.unit.graph.sketch import Sketch, f32
@@ -93,7 +93,8 @@ INNER = key("inner", "then_branch"), key("inner", "else_branch")
 )
 def test_every_body_counts_its_runs_and_changes_nothing(opset, outside, trips, inside, ran):
     network = nested(opset)
-    bodies = computing_bodies(network.graph, low=False)
+    bodies = bodies_in(network.graph)
+    assert all(body.computes(low=False) and not body.computes(low=True) for body in bodies.values())
     assert set(bodies) == {THEN, ELSE, LOOP, SCAN, *INNER}
     assert bodies[INNER[0]].around == (THEN, LOOP)
     sample = {
@@ -117,8 +118,8 @@ def test_only_what_computes_with_floats_counts(op, counts):
     s = Sketch()
     x, flag = s.input("x", [2, 3]), s.input("flag", [], BOOL)
     s.nodes.append(choice("choose", x, flag, op))
-    bodies = computing_bodies(s.network("choose_out").graph, low=False)
-    assert bool(bodies) == counts
+    (one, other) = bodies_in(s.network("choose_out").graph).values()
+    assert one.computes(low=False) == other.computes(low=False) == counts
 
 
 @pytest.mark.parametrize(("rows", "counts"), [(2, False), ("rows", True)])
@@ -128,10 +129,6 @@ def test_a_branch_that_no_input_can_lead_to_is_left_out(rows, counts):
     first = s.op("Gather", s.op("Shape", x), s.constant(np.array(0)))
     flag = s.op("Equal", first, s.constant(np.array(2)))
     s.nodes.append(choice("choose", x, flag))
-    assert bool(computing_bodies(s.network("choose_out").graph, low=False)) == counts
+    assert [b.can_run for b in bodies_in(s.network("choose_out").graph).values()] == [counts] * 2
     s.nodes[-1] = choice("choose", x, s.constant(np.array(True), "always"))
-    assert not computing_bodies(s.network("choose_out").graph, low=False)
-
-
-def test_a_body_that_stays_fp32_is_not_low():
-    assert not computing_bodies(nested().graph, low=True)
+    assert not any(b.can_run for b in bodies_in(s.network("choose_out").graph).values())
