@@ -21,6 +21,8 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
+_OURS = (None, errno.EBADF, errno.EFAULT, errno.EINVAL, errno.ENOTSOCK)
+"""What the system says where a program calls it wrongly."""
 _ELSEWHERE = "Check it, or name another."
 
 
@@ -85,7 +87,10 @@ def told(error: OSError) -> UsageError | None:
             f"More files are needed than may be open, {limit}.", f"Allow more: ulimit -n {_FILES}."
         )
     if what is None:
-        return None
+        if error.errno in _OURS:
+            return None
+        # Such as that there is no folder for temporary files, with those that were tried.
+        return UsageError(f"The system says: {error.strerror}.", "Check what is around halfwise.")
     if error.errno in _FORBIDDEN:
         return UsageError(
             f"There is no permission for {what}, or for a folder above it.", _ELSEWHERE
