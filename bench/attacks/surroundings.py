@@ -242,6 +242,7 @@ ATTACKS = [
     _attack("nobody reads standard output", SAVED, (0,), _pipe_without_reader),
     _attack("no folder for temporary files", FIX, (0, *REFUSED), None, {"TMPDIR": "/nonexistent"}),
     *(_during(number, seconds) for number in ENDED for seconds in (0.05, 0.3)),
+    *(_signalled(number, 1.0) for number in ENDED),
     *(
         _no_text(what)
         for what in (
@@ -267,7 +268,7 @@ ATTACKS = [
 
 SLOWER = (
     *("engine", "labels", "library", "start", "run to export", "linted model", "inputs"),
-    *("32 open files", "0.3 s of fix", "standard input", "SIGHUP after", "files of inputs"),
+    *("32 open files", "0.3 s of fix", "standard input", "SIGHUP", "files of inputs"),
     *("--json", "no home", "doctor", "modernize"),
 )
 """Parts of names of attacks that `make test` leaves out, since it runs others like them."""

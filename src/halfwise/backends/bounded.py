@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from halfwise.errors import RunFailed
@@ -29,6 +29,41 @@ class OutOfTime(Exception):
     """The time budget is spent."""
 
 
+class Stopped(BaseException):
+    """Ends a thread whose work nobody waits for; no handler of errors takes it for one."""
+
+
+class Stop:
+    """Ends the calls of another thread: the one that runs, and those that would come."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: Callable[[], None] | None = None
+        self.asked = False
+
+    def ask(self) -> None:
+        """End them; the thread itself goes on with `Stopped`."""
+        with self._lock:
+            self.asked = True
+            if self._running is not None:
+                self._running()
+
+    @contextmanager
+    def around(self, stop: Callable[[], None]) -> Iterator[None]:
+        """Have `stop` called where an end is asked for in the block, which then raises `Stopped`."""
+        with self._lock:
+            if self.asked:
+                raise Stopped
+            self._running = stop
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running = None
+            if self.asked:
+                raise Stopped
+
+
 @dataclass(frozen=True)
 class Limits:
     """How long calls may take.
@@ -37,11 +72,13 @@ class Limits:
         seconds: Of one call.
         until: Value of `time.monotonic()` at which all work has to end; None for never.
         tell: Is told of a call that takes long.
+        stop: Ends them.
     """
 
     seconds: float = RUN_SECONDS
     until: float | None = None
     tell: Callable[[str], None] | None = None
+    stop: Stop = field(default_factory=Stop)
 
 
 _limits: ContextVar[Limits] = ContextVar("limits")
@@ -58,6 +95,16 @@ def limited(
         outer, seconds=outer.seconds if seconds is None else seconds, tell=tell or outer.tell
     )
     token = _limits.set(inner)
+    try:
+        yield
+    finally:
+        _limits.reset(token)
+
+
+@contextmanager
+def stopped_by(stop: Stop) -> Iterator[None]:
+    """Let `stop`, which another thread has, end the calls within the block."""
+    token = _limits.set(replace(_limits.get(_USUAL), stop=stop))
     try:
         yield
     finally:
@@ -88,8 +135,15 @@ def call(work: Callable[[], Any], stop: Callable[[], None], what: str) -> Any:  
     Raises:
         RunFailed: it took longer than one call may.
         OutOfTime: the time budget ended before it did.
+        Stopped: another thread ended it.
     """
-    limits, started = _limits.get(_USUAL), time.monotonic()
+    limits = _limits.get(_USUAL)
+    with limits.stop.around(stop):
+        return _bounded(work, stop, what, limits)
+
+
+def _bounded(work: Callable[[], Any], stop: Callable[[], None], what: str, limits: Limits) -> Any:  # noqa: ANN401 - of anything
+    started = time.monotonic()
     end = started + limits.seconds
     if limits.until is not None:
         if started >= limits.until:
@@ -98,12 +152,12 @@ def call(work: Callable[[], Any], stop: Callable[[], None], what: str) -> Any:  
     runner = _idle.pop() if _idle else _Runner()
     runner.tasks.put(work)
     try:
-        done = runner.wait(min(_PATIENCE, end - started))
+        done = runner.wait_until(min(started + _PATIENCE, end), limits.stop)
         if not done and end - started > _PATIENCE and limits.tell:
             limits.tell(
                 f"{what} takes longer than {_PATIENCE:g} s; it is ended at {end - started:g} s"
             )
-        done = done or runner.wait(end - time.monotonic())
+        done = done or runner.wait_until(end, limits.stop)
     except BaseException:
         _end(runner, stop)
         raise
@@ -137,6 +191,12 @@ class _Runner:
             self._answers.put(answer)
             # Or the last results would live until the next task.
             del task, answer
+
+    def wait_until(self, end: float, stop: Stop) -> bool:
+        while not (done := self.wait(min(_GRACE, end - time.monotonic()))):
+            if stop.asked or time.monotonic() >= end:
+                break
+        return done
 
     def wait(self, seconds: float) -> bool:
         try:

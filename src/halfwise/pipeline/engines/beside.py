@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import copy_context
 from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
+from halfwise.backends.bounded import Stop, Stopped, stopped_by
 from halfwise.case import Case, Samples
 from halfwise.progress import Watcher
 
@@ -17,24 +19,26 @@ _Found = TypeVar("_Found")
 _Given = ParamSpec("_Given")
 
 
-class _Stopped(BaseException):
-    """Ends the search's thread; no handler of errors takes it for one."""
-
-
 @contextmanager
 def beside(search: Callable[[Watcher], _Found], watcher: Watcher) -> Iterator[Callable[[], _Found]]:
     """Run `search` in a thread while the block runs; give what waits for its result.
 
     What it tells is shown when it is waited for, so that `watcher` is used by one thread at a time.
-    However the block is left, the search ends when it next tells something, and is waited for.
+    However the block is left, the search ends when it next tells something or evaluates the model,
+    or in that evaluation, and is waited for.
 
     Args:
         search: Takes the watcher to tell; its errors are raised where the result is asked for.
         watcher: Is told about progress.
     """
-    told = _Held(watcher)
+    told, stop, context = _Held(watcher), Stop(), copy_context()
+
+    def stoppable() -> _Found:
+        with stopped_by(stop):
+            return search(told)
+
     with ThreadPoolExecutor(1, "search") as pool:
-        future: Future[_Found] = pool.submit(search, told)
+        future: Future[_Found] = pool.submit(context.run, stoppable)
 
         def result() -> _Found:
             told.release()
@@ -44,6 +48,7 @@ def beside(search: Callable[[Watcher], _Found], watcher: Watcher) -> Iterator[Ca
             yield result
         finally:
             told.stop()
+            stop.ask()
 
 
 def one_at_a_time(case: Case) -> Case:
@@ -110,7 +115,7 @@ class _Held:
 
     def _tell(self, tell: Callable[[], None], *, hold: bool = True) -> None:
         if self._stopped:
-            raise _Stopped
+            raise Stopped
         with self._lock:
             if self._held is None:
                 tell()

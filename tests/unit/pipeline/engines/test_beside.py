@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from halfwise.backends import bounded
 from halfwise.case import Case, Samples
-from halfwise.errors import CaseError
+from halfwise.errors import CaseError, RunFailed
 from halfwise.pipeline.engines.beside import beside, one_at_a_time
 from halfwise.records import Criterion
 
@@ -113,3 +114,50 @@ def test_the_users_code_runs_one_at_a_time():
     assert len(most) == 12
     np.testing.assert_array_equal(locked.calibration[1]["x"], [1])
     assert one_at_a_time(replace(case, metric=None)).metric is None
+
+
+def test_an_evaluation_ends_when_the_block_is_left():
+    begun, stopped = threading.Event(), threading.Event()
+
+    def search(_):
+        def work():
+            begun.set()
+            stopped.wait()
+
+        bounded.call(work, stopped.set, "An evaluation")
+        pytest.fail("the search goes on")
+
+    def leave():
+        with beside(search, Told()):
+            begun.wait()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        leave()
+    assert stopped.is_set()
+
+
+def test_a_search_that_is_no_longer_wanted_begins_no_evaluation():
+    left = threading.Event()
+
+    def search(_):
+        left.wait()
+        bounded.call(lambda: pytest.fail("begun"), lambda: None, "An evaluation")
+
+    def leave():
+        with beside(search, Told()):
+            threading.Timer(0.05, left.set).start()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        leave()
+
+
+def test_what_holds_for_evaluations_holds_beside():
+    stopped = threading.Event()
+    with (
+        bounded.limited(0.05),
+        beside(lambda _: bounded.call(stopped.wait, stopped.set, "An evaluation"), Told()) as found,
+        pytest.raises(RunFailed, match=r"longer than 0\.05 s"),
+    ):
+        found()
