@@ -50,7 +50,7 @@ class Stop:
 
     @contextmanager
     def around(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Have `stop` called where an end is asked for in the block, which then raises `Stopped`."""
+        """Have `stop` called where an end is asked for within the block; raise `Stopped` then."""
         with self._lock:
             if self.asked:
                 raise Stopped
