@@ -39,14 +39,15 @@ def tolerance_note(
     options = dict(_options(floats, limits, factor))
     if not options or max(options.values()) > MODERATE:
         return None
-    worst = max(floats, key=lambda e: e.rel_max)
+    worst = max(floats, key=lambda e: e.rel_max_needed)
+    whose = " of some slices" if worst.rel_max_needed > worst.rel_max else ""
     snr = min(e.snr_db for e in floats)
     low = f"all but {kept} of the nodes" if kept else "every node"
     others = "no others" if kept else "none"
     return (
         f"No single fault was found: with {low} low, {fmt.name.upper()}'s rounding adds up to "
-        f"{worst.rel_max:.2g} of the largest reference value (SNR {snr:.0f} dB) on the calibration "
-        f"samples. To keep {others} in FP32, give {' '.join(options)} if the task can bear it, or "
+        f"{worst.rel_max_needed:.2g} of the largest reference value{whose} (SNR {snr:.0f} dB) on the "
+        f"calibration samples. To keep {others} in FP32, give {' '.join(options)} if the task can bear it, or "
         "judge the task itself with --metric."
     )
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from halfwise.formats import BF16, FP16
-from halfwise.records import Criterion
+from halfwise.records import Criterion, SliceGroup
 from halfwise.stages.plan.tolerance import tolerance_note
 from tests.unit.render.runs import output_error
 
@@ -38,6 +38,22 @@ def test_the_value_accepts_the_error(value):
     told = note(None, output_error(rel_max=value, snr_db=40.0))
     given = float(told.split("--rel-max ")[1].split()[0])
     assert value / 0.8 <= given <= value / 0.8 * 1.11
+
+
+def test_slices_of_another_scale_need_more_than_the_whole():
+    scores = SliceGroup(
+        axis=1,
+        ranges=((4, 83),),
+        slices=80,
+        scale=1.0,
+        max_abs=0.03,
+        allowed=0.01,
+        worst_sample="",
+        passed=False,
+    )
+    told = note(None, output_error(rel_max=5e-5, groups=(scores,)), factor=1.0)
+    assert "adds up to 0.03 of the largest reference value of some slices (SNR" in told
+    assert "--rel-max 0.03 " in told
 
 
 def test_what_passes_needs_nothing():
