@@ -106,13 +106,16 @@ def near_the_edge(peak: float = 40_000) -> Ill:
 
 @illness("Beyond the calibrated range")
 def small_token() -> Ill:
-    """RMSNorm of tokens of which the one with an outlier hardly counts: infinite, and it passes."""
+    """RMSNorm of tokens of which the one with an outlier hardly counts: infinite, and it passes.
+
+    Each counts a little less than the one before, so all are of one scale.
+    """
     s = Sketch()
-    x = s.input("x", [1, 4, 16])
+    x = s.input("x", [1, 8, 16])
     mean = s.op("ReduceMean", s.op("Pow", x, f32(2.0), name="square"), name="mean", axes=[-1])
     root = s.op("Sqrt", s.op("Add", mean, f32(1e-5), name="eps"), name="root")
     normal = s.op("Div", x, root, name="divide")
-    y = s.op("Mul", normal, f32([[1.0], [1.0], [1.0], [1e-3]]), name="count")
-    inputs = {"x": signals(1, 4, 16, seed=150)}
-    inputs["x"][:, :, 3, 5] = 3000
+    y = s.op("Mul", normal, f32(2.5 ** -np.arange(8.0)[:, None]), name="count")
+    inputs = {"x": signals(1, 8, 16, seed=150)}
+    inputs["x"][:, :, 7, 5] = 3000
     return Ill(s.proto(y), inputs, {"square", "mean", "eps", "root"}, {"infinite"})

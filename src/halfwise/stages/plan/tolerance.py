@@ -46,9 +46,9 @@ def tolerance_note(
     others = "no others" if kept else "none"
     return (
         f"No single fault was found: with {low} low, {fmt.name.upper()}'s rounding adds up to "
-        f"{worst.rel_max_needed:.2g} of the largest reference value{whose} (SNR {snr:.0f} dB) on the "
-        f"calibration samples. To keep {others} in FP32, give {' '.join(options)} if the task can bear it, or "
-        "judge the task itself with --metric."
+        f"{worst.rel_max_needed:.2g} of the largest reference value{whose} (SNR {snr:.0f} dB) on "
+        f"the calibration samples. To keep {others} in FP32, give {' '.join(options)} if the task "
+        "can bear it, or judge the task itself with --metric."
     )
 
 
