@@ -1,5 +1,8 @@
 """A worker without TensorRT: the real source, with a service that does as the test says."""
 
+from pydantic import BaseModel, ConfigDict
+
+from halfwise.backends.tensorrt.answers import Expected
 from halfwise.backends.tensorrt.transport import worker_source
 
 _SERVICE = b'''
@@ -40,7 +43,8 @@ class _Told(Service):
             "timing_cache_fits": not old.startswith(b"of another GPU"),
             "seconds": 0.25,
             "layers": [["conv_1", "CONVOLUTION", ["conv"], True]],
-            "unconstrained": {"gone": "no layer of the network names it"},
+            "unconstrained": dict.fromkeys(request["config"]["keep"],
+                                           "no layer of the network names it"),
         }, b""
 
     def _misbehave(self, how):
@@ -58,10 +62,11 @@ class _Told(Service):
 
     def op_describe(self, request, payload):
         self.store.read(request["engine"])
-        io = {"mode": "input", "location": "device", "shape_tensor": False, "profiles": []}
-        inputs = [dict(io, name="x", dtype="float32", shape=[-1, 2]),
-                  dict(io, name="n", dtype="int32", shape=[1])]
-        return {"io": inputs, "profiles": 1, "layers": 3, "device_bytes": 7}, b""
+        base = {"location": "device", "shape_tensor": False, "linear": True, "profiles": []}
+        io = [dict(base, name=name, mode=mode, dtype=dtype, shape=shape)
+              for mode, names in (("input", "xn"), ("output", "ym"))
+              for name, dtype, shape in zip(names, ("float32", "int32"), ([-1, 2], [1]))]
+        return {"io": io, "profiles": 1, "layers": 3, "device_bytes": 7}, b""
 
     def op_run(self, request, payload):
         self.store.read(request["engine"])
@@ -75,7 +80,9 @@ class _Told(Service):
             raise Refused("shape", "Input x has shape [9, 2]", "Build with another profile.")
         if request["profile"] == 5:
             raise Refused("engine", "TensorRT cannot read the engine", "Build it again.")
-        return {"outputs": request["inputs"]}, payload
+        outputs = [dict(given, name=name, debug=False)
+                   for name, given in zip("ym", request["inputs"])]
+        return {"outputs": outputs, "seen": []}, payload
 
     def op_time(self, request, payload):
         found = dict.fromkeys(("median_ms", "p99_ms", "transfer_median_ms", "transfer_p99_ms"), 1.5)
@@ -100,6 +107,16 @@ Service = _Told
 
 if __name__ == "__main__":
 '''
+
+
+class Anything(BaseModel):
+    """A result of any form."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+ANYTHING = Expected(Anything, lambda _, __: "")
+"""What may answer operations that the test's service alone has."""
 
 
 def told_source() -> bytes:

@@ -2,6 +2,7 @@ import shlex
 
 from halfwise.api.ahead import worker_ahead
 from halfwise.backends.tensorrt.ahead import taken
+from halfwise.backends.tensorrt.answers import BY_OP
 
 
 def test_the_worker_that_the_options_name_is_started(fake_worker):
@@ -9,7 +10,7 @@ def test_the_worker_that_the_options_name_is_started(fake_worker):
     with worker_ahead({"trt_command": shlex.join(command), "target": "tensorrt"}):
         connection = taken(command)
         assert connection is not None
-        answer, _ = connection.ask({"op": "hello"}, limit=30)
+        answer, _ = connection.ask({"op": "hello"}, expected=BY_OP["hello"], limit=30)
         connection.close()
     assert answer["tensorrt"] == "8.6.1"
 

@@ -12,19 +12,24 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from halfwise.backends.tensorrt import failures, transfer
-from halfwise.backends.tensorrt.described import Description, check_tactic_sources, described
+from halfwise.backends.tensorrt.answers import Expected, built_of, crowded, ran_of
+from halfwise.backends.tensorrt.described import (
+    Description,
+    check_tactic_sources,
+    described,
+    network_layers,
+)
 from halfwise.backends.tensorrt.feeds import Feeds, packed, unpacked
 from halfwise.backends.tensorrt.link import Died, Link, Log, LogListener, ProgressListener, Refused
 from halfwise.backends.tensorrt.refused_models import named
 from halfwise.backends.tensorrt.timing_cache import keep_aside
-from halfwise.backends.tensorrt.transport import Lost
+from halfwise.backends.tensorrt.transport import WAIT_SECONDS, Lost
 from halfwise.errors import BackendMissing
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,
     EngineFile,
     Latency,
-    NetworkLayer,
     TensorName,
     WorkerInfo,
 )
@@ -32,21 +37,27 @@ from halfwise.records import (
 HELLO_SECONDS = 120.0
 """For a worker to come up: a container may start, and TensorRT's libraries are gigabytes."""
 
-_LATENCY = (
-    *("iterations", "median_ms", "p99_ms", "transfer_median_ms", "transfer_p99_ms"),
-    *("per_second", "device_bytes"),
-)
-
 
 class Worker:
-    """A worker that runs while the `with` block does."""
+    """A worker that runs while the `with` block does.
 
-    def __init__(self, name: str, command: Sequence[str], *, limit: float = HELLO_SECONDS) -> None:
+    What may not come from one, in answer to whatever, ends its process and raises `WorkerEnded`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        limit: float = HELLO_SECONDS,
+        wait: float = WAIT_SECONDS,
+    ) -> None:
         """Take the name that messages use, and the command that ends in an interpreter.
 
-        `limit` is how many seconds it may take to come up.
+        `limit` is how many seconds it may take to come up, and to answer what takes no work;
+        `wait` how many for its GPU, where another build has it.
         """
-        self._link = Link(name, command, limit)
+        self._link = Link(name, command, limit, wait)
         self._here: dict[str, Path] = {}
         self._caches: set[Path] = set()  # timing caches that were written here
         self._described: dict[str, Description] = {}
@@ -148,11 +159,13 @@ class Worker:
         """Build; return the fields of the outcome that tell how it ended."""
         try:
             self._link.need(needed)
-            answer, _ = self._link.ask(request, timeout=timeout, heard=heard.hear)
+            expected = built_of(request["config"]["keep"], lambda: self._link.cache)
+            answer, _ = self._link.ask(request, b"", expected, timeout=timeout, heard=heard.hear)
             if timing_cache is not None:
                 if not answer["timing_cache_fits"] and timing_cache not in self._caches:
                     heard.remark(keep_aside(timing_cache))
-                self._link.fetch(answer["timing_cache"]["sha256"], timing_cache)
+                written = answer["timing_cache"]
+                self._link.fetch(written["sha256"], written["bytes"], timing_cache)
                 self._caches.add(timing_cache)
         except Lost as lost:
             heard.last.extend(line for line in lost.printed if f"noise: {line}" not in heard.last)
@@ -171,7 +184,7 @@ class Worker:
             "status": "built",
             "seconds": answer["seconds"],
             "engine": EngineFile(side="worker", **answer["engine"]),
-            "layers": tuple(_layer(*entry) for entry in answer["layers"]),
+            "layers": network_layers(answer["layers"]),
             "unconstrained": answer["unconstrained"],
         }
 
@@ -180,18 +193,19 @@ class Worker:
 
         Raises:
             EngineFailed: the connection is lost, or the worker no longer has it.
-            RunFailed: it arrives damaged.
+            RunFailed: there is no room for it.
+            WorkerEnded: it arrives damaged, twice.
         """
         with self._link.translating("Fetching the engine"):
             try:
-                size = self._link.fetch(engine.sha256, path)
+                self._link.fetch(engine.sha256, engine.bytes, path)
             except Lost as lost:  # a whole run depends on it, so it is tried twice
                 try:
-                    size = self._link.fetch(engine.sha256, path)
+                    self._link.fetch(engine.sha256, engine.bytes, path)
                 except Refused:  # its files went with the connection
                     raise lost from None
         self._here[engine.sha256] = path
-        return EngineFile(sha256=engine.sha256, bytes=size, side="here", path=str(path))
+        return engine.model_copy(update={"side": "here", "path": str(path)})
 
     def drop(self, engine: EngineFile) -> None:
         """Remove an engine that `fetch` brought here; the worker's own stays."""
@@ -274,7 +288,7 @@ class Worker:
         how = {"seconds": seconds, "iterations": iterations, "warmup": warmup}
         answer, _ = self._ask_bound("time", engine, profile, feeds, "Timing", timeout, how)
         shapes = {TensorName(name): array.shape for name, array in feeds.items()}
-        return Latency(shapes=shapes, **{key: answer[key] for key in _LATENCY})
+        return Latency(shapes=shapes, **answer)
 
     def inspect(
         self,
@@ -293,7 +307,9 @@ class Worker:
         answer, data = self._ask_bound(
             "inspect", engine, profile, feeds, "Inspecting", timeout, how
         )
-        return data.decode(errors="replace"), answer["milliseconds"]
+        if too_many := crowded(data):
+            raise self._link.ended(op="inspect", what=too_many)
+        return bytes(data).decode(errors="replace"), answer["milliseconds"]
 
     def forget(self, engine: EngineFile) -> None:
         """Remove an engine on the worker's side."""
@@ -308,11 +324,14 @@ class Worker:
         feeds: Feeds,
         what: str,
         timeout: float | None,
-        how: Mapping[str, Any] | None = None,
-    ) -> tuple[dict[str, Any], bytes]:
-        inputs, payload = packed(feeds, self.describe(engine, timeout))
+        how: Mapping[str, Any],
+    ) -> tuple[dict[str, Any], memoryview]:
+        there = self.describe(engine, timeout)
+        inputs, payload = packed(feeds, there)
+        elements = sum(array.size for array in feeds.values())
+        expected = ran_of(there, how.get("watch"), elements) if op == "run" else None
         request = {"op": op, "engine": engine.sha256, "profile": profile, "inputs": inputs}
-        return self._ask(engine, request | dict(how or {}), what, timeout, payload)
+        return self._ask(engine, request | dict(how), what, timeout, payload, expected)
 
     def _ask(
         self,
@@ -321,13 +340,10 @@ class Worker:
         what: str,
         timeout: float | None,
         payload: bytes = b"",
-    ) -> tuple[dict[str, Any], bytes]:
+        expected: Expected | None = None,
+    ) -> tuple[dict[str, Any], memoryview]:
         with self._link.translating(what, timeout) as log:
             path = Path(engine.path) if engine.side == "here" else self._here.get(engine.sha256)
             if path is not None:
                 self._link.need({engine.sha256: path})
-            return self._link.ask(request, payload, timeout=timeout, heard=log.hear)
-
-
-def _layer(name: str, kind: str, nodes: Sequence[Any], constrained: bool) -> NetworkLayer:
-    return NetworkLayer(name=name, type=kind, nodes=tuple(nodes), constrained=constrained)
+            return self._link.ask(request, payload, expected, timeout=timeout, heard=log.hear)

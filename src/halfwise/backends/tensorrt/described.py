@@ -9,6 +9,7 @@ from halfwise.backends.tensorrt.worker import NEWEST_CHECKED
 from halfwise.errors import UsageError
 from halfwise.records import (
     EngineTensor,
+    NetworkLayer,
     Profile,
     ShapeRange,
     TensorName,
@@ -22,6 +23,8 @@ FIRST_UNFUSED = (10, 12)
 """The first TensorRT with `mark_unfused_tensors_as_debug_tensors`."""
 CHECKED_VERSIONS = ("8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
 """Versions whose Python bindings the worker's calls are checked against (tests/bindings)."""
+_LONGEST = 500
+"""Characters of what keeps a worker from building."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,14 @@ def described(answer: Mapping[str, Any]) -> Description:
         for io in answer["io"]
     )
     return Description(tensors, answer["profiles"], answer["layers"], answer["device_bytes"])
+
+
+def network_layers(entries: Sequence[Sequence[Any]]) -> tuple[NetworkLayer, ...]:
+    """Return the layers before fusion that a `build` answer tells."""
+    return tuple(
+        NetworkLayer(name=name, type=kind, nodes=tuple(nodes), constrained=constrained)
+        for name, kind, nodes, constrained in entries
+    )
 
 
 def profiles_of(engine: Description) -> tuple[Profile, ...]:
@@ -112,7 +123,9 @@ def check_tactic_sources(info: WorkerInfo, names: Sequence[str]) -> None:
 
 
 def _trouble(answer: Mapping[str, Any]) -> str:
-    found = [answer[key]["message"] for key in ("import_error", "cuda_error") if key in answer]
+    found = [
+        answer[key]["message"][:_LONGEST] for key in ("import_error", "cuda_error") if key in answer
+    ]
     return " ".join(text if text.endswith(".") else f"{text}." for text in found)
 
 

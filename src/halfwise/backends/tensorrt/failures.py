@@ -46,6 +46,10 @@ _UNREADABLE = {
 """What messages about any file mean where the file is an engine, by their kind."""
 
 
+_MOST_SAID = 500
+"""Characters of a worker's own words in a message."""
+
+
 class EngineFailed(RunFailed):
     """An engine, or the worker that has it, failed while it ran, was timed or was inspected.
 
@@ -71,6 +75,15 @@ class EngineFailed(RunFailed):
         self.log = tuple(log)
 
 
+class WorkerEnded(HalfwiseError):
+    """A worker was ended, since nothing that it says can be relied on or nothing comes of it.
+
+    That tells nothing of an engine or a plan, and another try changes nothing: it ends the command.
+    """
+
+    exit_code = RunFailed.exit_code
+
+
 ENGINE_FAULTS = (RunFailed, CaseError, RecordMismatch)
 """What an engine raises that cannot be read or run. Where the FP32 engine of the same model took
 the same samples, it is that engine's own failure, and no mistake of the user's."""
@@ -78,7 +91,11 @@ the same samples, it is that engine's own failure, and no mistake of the user's.
 
 def refusal(answer: Mapping[str, Any], log: Sequence[str]) -> HalfwiseError:
     """Return the exception for an `error` answer."""
-    code, message, hint = answer.get("code", ""), _sentence(answer), str(answer.get("hint", ""))
+    code, message, hint = (
+        answer.get("code", ""),
+        _sentence(answer),
+        _cut(str(answer.get("hint", ""))),
+    )
     if code == "engine" and (told := explain(map(str, answer.get("log", ())))):
         why, what = _UNREADABLE.get(told[0].kind, (told[0].sentence, told[0].hint))
         message, hint = f"{message} {why}", f"{what} {hint}".strip()
@@ -132,6 +149,30 @@ def lost_connection(name: str, lost: Lost) -> str:
     return f"The connection to worker {name} is lost: {lost.reason}."
 
 
+def unfit(name: str, op: str, what: str) -> tuple[str, str]:
+    """Return message and hint where worker `name` answers a request by what may not come."""
+    return (
+        f"Worker {name} does not keep to the protocol: in answer to {op!r} it {_cut(what)}.",
+        "Its process was ended. Look at its command, and at what stands between it and the worker.",
+    )
+
+
+def damaged(name: str, sha256: str) -> WorkerEnded:
+    """Return the error where a file arrived damaged, twice."""
+    return WorkerEnded(
+        f"Worker {name} sent a damaged file, twice: its SHA-256 is not {sha256}.",
+        "Check the connection, and the disk on the worker's side.",
+    )
+
+
+def gpu_taken(name: str, seconds: float) -> WorkerEnded:
+    """Return the error where another build has had the GPU of worker `name` for so long."""
+    return WorkerEnded(
+        f"Another build has had the GPU of worker {name} for {seconds:g} s.",
+        "Try again when it is done, or wait longer: --wait-timeout SECONDS.",
+    )
+
+
 def no_answer(
     name: str, command: Sequence[str], reason: str, printed: Sequence[str]
 ) -> HalfwiseError:
@@ -146,7 +187,7 @@ def no_answer(
 def _telling(printed: Sequence[str]) -> str:
     """Return the lines that tell the most: the last of a traceback, else the last three."""
     tail = printed[-1:] if any(line.startswith("Traceback") for line in printed) else printed[-3:]
-    return " / ".join(tail)
+    return _cut(" / ".join(tail))
 
 
 _ADVICE = {
@@ -168,7 +209,12 @@ def _advice(printed: str) -> str:
 
 
 def _sentence(answer: Mapping[str, Any]) -> str:
-    message = str(answer.get("message", "The worker refuses, and does not say why."))
+    message = _cut(str(answer.get("message", "The worker refuses, and does not say why.")))
     if (errors := len(answer.get("errors", ()))) > 1:
         message = f"{message.rstrip('.')} (the first of {errors} errors of the parser)."
     return message if message.endswith(".") else f"{message}."
+
+
+def _cut(text: str) -> str:
+    """Return what a worker says no longer than one can read; the log has all of it."""
+    return text if len(text) <= _MOST_SAID else f"{text[: _MOST_SAID - 1]}…"

@@ -34,7 +34,9 @@ def packed(feeds: Feeds, engine: Description) -> tuple[list[dict[str, Any]], byt
     return entries, b"".join(parts)
 
 
-def unpacked(entries: Sequence[Mapping[str, Any]], data: bytes) -> dict[str, NDArray[Any]]:
+def unpacked(
+    entries: Sequence[Mapping[str, Any]], data: bytes | memoryview
+) -> dict[str, NDArray[Any]]:
     """Return the arrays that an answer holds, read-only, by name.
 
     Raises:

@@ -9,14 +9,25 @@ from typing import Any
 
 from halfwise.backends.tensorrt import failures, transfer
 from halfwise.backends.tensorrt.ahead import taken
+from halfwise.backends.tensorrt.answers import BY_OP, Expected, missing_of
 from halfwise.backends.tensorrt.described import worker_info
 from halfwise.backends.tensorrt.failures import EngineFailed
-from halfwise.backends.tensorrt.transport import LAST_LINES, Connection, Heard, Lost, worker_source
+from halfwise.backends.tensorrt.frames import Unfit
+from halfwise.backends.tensorrt.transport import (
+    LAST_LINES,
+    WAIT_SECONDS,
+    Connection,
+    Heard,
+    Lost,
+    Waited,
+    worker_source,
+)
 from halfwise.errors import BackendMissing
 from halfwise.records import WorkerInfo
 
 _TRANSFER_SECONDS = 300.0
 """For one chunk of a file: 8 MiB take 1.5 minutes at 100 kB/s."""
+_LONGEST_LINE = 1 << 14
 _COMPLAINTS = 200
 _BUILDER_SECONDS = 180.0
 
@@ -76,7 +87,7 @@ class Log:
         self._line("remark", text)
 
     def _line(self, severity: str, text: str) -> None:
-        line = f"{severity}: {text}"
+        line = f"{severity}: {text[:_LONGEST_LINE]}"
         self.last.append(line)
         serious = severity in ("warning", "error", "internal_error", "remark")
         if serious and len(self.complaints) < _COMPLAINTS:
@@ -102,9 +113,19 @@ class Link:
     info: WorkerInfo
     cache: str
 
-    def __init__(self, name: str, command: Sequence[str], limit: float) -> None:
-        """Start nothing yet; `limit` is how many seconds it may take to come up."""
+    def __init__(
+        self, name: str, command: Sequence[str], limit: float, wait: float = WAIT_SECONDS
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            name: As messages call it.
+            command: What starts it.
+            limit: Seconds for it to come up, and to answer what takes no work.
+            wait: Seconds for its GPU, where another build has it.
+        """
         self.name, self._command, self._limit = name, tuple(command), limit
+        self._wait = wait
         self._connection: Connection | None = None
         self._there: set[str] = set()
 
@@ -112,7 +133,7 @@ class Link:
         """Start the process and ask what is there.
 
         Raises:
-            BackendMissing: it does not answer.
+            BackendMissing: it does not answer, or not as a worker does.
         """
         self._there.clear()  # a container takes its cache along when it ends
         try:
@@ -124,10 +145,12 @@ class Link:
         try:
             # One that was started ahead answers once it has loaded the builder.
             limit = self._limit + (_BUILDER_SECONDS if ahead else 0.0)
-            answer, _ = self._connection.ask({"op": "hello"}, limit=limit)
+            answer, _ = self._connection.ask({"op": "hello"}, expected=BY_OP["hello"], limit=limit)
         except Lost as lost:
             reason = lost.reason
             raise failures.no_answer(self.name, self._command, reason, lost.printed) from lost
+        except Unfit as unfit:
+            raise BackendMissing(*failures.unfit(self.name, "hello", str(unfit))) from unfit
         except BaseException:
             self.close(patience=0.0)
             raise
@@ -154,15 +177,19 @@ class Link:
         self,
         request: Mapping[str, Any],
         payload: bytes = b"",
+        expected: Expected | None = None,
         *,
         timeout: float | None = None,
         limit: float | None = None,
         heard: Heard = lambda _: None,
-    ) -> tuple[dict[str, Any], bytes]:
+    ) -> tuple[dict[str, Any], memoryview]:
         """Return header and payload of the result, from a fresh process where the last is lost.
+
+        It is as `expected`, or as `answers.BY_OP` has it.
 
         Raises:
             Refused, Died, Lost: there is no result.
+            WorkerEnded: it sends what may not come, or its GPU does not get free.
         """
         if self._connection is None or self._connection.closed:
             try:
@@ -170,14 +197,30 @@ class Link:
             except BackendMissing as error:
                 raise Lost(error.message.rstrip("."), ()) from error
         assert self._connection is not None
-        answer, data = self._connection.ask(
-            request, payload, timeout=timeout, limit=limit, heard=heard
-        )
+        try:
+            answer, data = self._connection.ask(
+                request,
+                payload,
+                expected=expected or BY_OP[request["op"]],
+                timeout=timeout,
+                limit=limit,
+                wait=self._wait,
+                heard=heard,
+            )
+        except Unfit as unfit:
+            raise self.ended(request["op"], str(unfit)) from unfit
+        except Waited as waited:
+            raise failures.gpu_taken(self.name, waited.seconds) from waited
         if answer["kind"] == "died":
             raise Died(answer)
         if answer["kind"] == "error":
             raise Refused(answer)
-        return answer, data
+        return {key: answer[key] for key in answer if key not in ("id", "kind")}, data
+
+    def ended(self, op: str, what: str) -> failures.WorkerEnded:
+        """End the process; return the error for what it sent in answer to `op`, a clause."""
+        self.close(patience=0.0)
+        return failures.WorkerEnded(*failures.unfit(self.name, op, what))
 
     def need(self, files: Mapping[str, Path]) -> None:
         """Bring files there, by their SHA-256, that are missing; each travels once."""
@@ -187,22 +230,38 @@ class Link:
         unknown = [sha256 for sha256 in files if sha256 not in self._there]
         if not unknown:
             return
-        for sha256 in self.exchange({"op": "have", "hashes": unknown}, b"")[0]["missing"]:
+        request = {"op": "have", "hashes": unknown}
+        for sha256 in self.exchange(request, b"", missing_of(unknown))[0]["missing"]:
             transfer.put(self.exchange, sha256, files[sha256])
         self._there.update(unknown)
 
-    def fetch(self, sha256: str, path: Path) -> int:
-        """Bring a file from there to `path`; return its bytes."""
-        return transfer.get(self.exchange, sha256, path)
+    def fetch(self, sha256: str, size: int, path: Path) -> None:
+        """Bring a file there of `size` bytes to `path`; one that arrives damaged comes again.
+
+        Raises:
+            Refused, Died, Lost: there is no result.
+            WorkerEnded: it is damaged again.
+        """
+        try:
+            transfer.get(self.exchange, sha256, size, path)
+        except transfer.Damaged:
+            try:
+                transfer.get(self.exchange, sha256, size, path)
+            except transfer.Damaged as damaged:
+                self.close(patience=0.0)
+                raise failures.damaged(self.name, sha256) from damaged
 
     def forget(self, sha256: str) -> None:
         """Remove a file there."""
         self.exchange({"op": "forget", "sha256": sha256}, b"")
         self._there.discard(sha256)
 
-    def exchange(self, request: Mapping[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+    def exchange(
+        self, request: Mapping[str, Any], data: bytes, expected: Expected | None = None
+    ) -> tuple[dict[str, Any], memoryview]:
         """Ask for something that takes no work."""
-        return self.ask(request, data, limit=_TRANSFER_SECONDS)
+        limit = _TRANSFER_SECONDS if data or request["op"] == "get" else self._limit
+        return self.ask(request, data, expected, limit=limit)
 
     @contextmanager
     def translating(self, what: str, timeout: float | None = None) -> Iterator[Log]:

@@ -6,11 +6,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any, BinaryIO
 
 import onnx
 from google.protobuf.message import DecodeError
 
+from halfwise.backends.tensorrt.answers import Expected, chunk_of
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.external import external_files
 from halfwise.records import BuildConfig
@@ -19,8 +21,14 @@ from halfwise.store import refuse_irregular
 CHUNK = 8 << 20
 """Bytes that travel in one frame."""
 
-Ask = Callable[[Mapping[str, Any], bytes], tuple[dict[str, Any], bytes]]
-"""Sends a request; returns header and payload of its result."""
+Ask = Callable[[Mapping[str, Any], bytes, Expected | None], tuple[dict[str, Any], memoryview]]
+"""Sends a request; returns header and payload of its result, which is as expected.
+
+Without that, as all results of the operation are."""
+
+
+class Damaged(Exception):
+    """A file arrived with another hash than it has."""
 
 
 @dataclass(frozen=True)
@@ -105,45 +113,46 @@ def put(ask: Ask, sha256: str, path: Path) -> None:
     total, offset = path.stat().st_size, 0
     for chunk in _chunks(path):
         last = offset + len(chunk) >= total
-        ask({"op": "put", "sha256": sha256, "offset": offset, "last": last}, chunk)
+        ask({"op": "put", "sha256": sha256, "offset": offset, "last": last}, chunk, None)
         offset += len(chunk)
 
 
-def get(ask: Ask, sha256: str, path: Path) -> int:
-    """Fetch a file to `path`: written beside it, then renamed. Return its bytes.
+def get(ask: Ask, sha256: str, size: int, path: Path) -> None:
+    """Fetch a file of `size` bytes to `path`: written beside it, then renamed.
 
     Raises:
-        RunFailed: it arrives damaged.
+        Damaged: it arrives with another hash; nothing is left of it.
+        RunFailed: there is no room for it.
         OSError: it cannot be written.
     """
+    free = disk_usage(path.parent).free
+    if size > free:
+        raise RunFailed(
+            f"A file of {size} bytes comes from the worker, and {path.parent} has room for {free}.",
+            "Free some, or name another folder.",
+        )
     descriptor, name = tempfile.mkstemp(prefix=".halfwise.", dir=path.parent)
     partial = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            size = _receive(ask, sha256, file)
+            _receive(ask, sha256, size, file)
         # `mkstemp` lets nobody else read.
         partial.chmod(0o666 & ~_umask())
         refuse_irregular(path, "The file")
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    return size
 
 
-def _receive(ask: Ask, sha256: str, file: BinaryIO) -> int:
-    digest, offset, total = hashlib.sha256(), 0, 1
-    while offset < total:
+def _receive(ask: Ask, sha256: str, size: int, file: BinaryIO) -> None:
+    digest = hashlib.sha256()
+    for offset in range(0, max(1, size), CHUNK):
         request = {"op": "get", "sha256": sha256, "offset": offset, "length": CHUNK}
-        header, chunk = ask(request, b"")
-        total = header["total"]
-        if not chunk:
-            break
+        _, chunk = ask(request, b"", chunk_of(size, offset, CHUNK))
         digest.update(chunk)
         file.write(chunk)
-        offset += len(chunk)
     if digest.hexdigest() != sha256:
-        raise RunFailed("A file arrived damaged from the worker.", "Try again.")
-    return offset
+        raise Damaged
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

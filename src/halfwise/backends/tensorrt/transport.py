@@ -20,16 +20,21 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from halfwise.backends.tensorrt import worker
+from halfwise.backends.tensorrt.answers import ENDS, Conversation, Expected
+from halfwise.backends.tensorrt.frames import Lines, Reader, Unfit
 from halfwise.backends.tensorrt.shells import remote_shells
-from halfwise.backends.tensorrt.worker import Unpacker, pack
+from halfwise.backends.tensorrt.worker import pack
 from halfwise.memory import uncap
 
-GRACE = 30.0
+GRACE = 7.0
 """Seconds beyond a request's own time-out, which the worker enforces, before the connection counts
-as lost: a process that waits in the driver is slow to kill."""
+as lost: the worker gives a process that waits in the driver five to end."""
+WAIT_SECONDS = 3600.0
+"""For a GPU that another build has: as long as two builds may take."""
+MOST_NOISE = 1 << 24
+"""Bytes outside of frames during one request."""
 LAST_LINES = 30
 """Lines of what the command printed that are kept."""
-_LONGEST_LINE = 2000
 _CHUNK = 1 << 20
 _LOOK_SECONDS = 1.0
 _SECONDS_TO_EXPLAIN = 1.0
@@ -66,6 +71,14 @@ class Lost(Exception):
         super().__init__(reason)
         self.reason = reason
         self.printed = tuple(printed)
+
+
+class Waited(Exception):
+    """Another build has had the GPU for as long as a request may wait; `seconds` is how long."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
 
 
 def worker_source() -> bytes:
@@ -117,8 +130,9 @@ class Connection:
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
         for pipe in (self._stdin, self._stdout, self._stderr):
             os.set_blocking(pipe.fileno(), False)
-        self._unpacker = Unpacker()
-        self._noise, self._errors = _Lines(), _Lines()
+        self._reader = Reader()
+        self._noisy = 0
+        self._noise, self._errors = Lines(), Lines()
         self._printed: deque[str] = deque(maxlen=LAST_LINES)
         self._unsent = deque([memoryview(source)])
         # The source goes into the pipe at once, whether or not anybody reads it yet.
@@ -144,19 +158,22 @@ class Connection:
         header: Mapping[str, Any],
         payload: bytes = b"",
         *,
+        expected: Expected,
         timeout: float | None = None,
         limit: float | None = None,
+        wait: float = WAIT_SECONDS,
         heard: Heard = lambda _: None,
-    ) -> tuple[dict[str, Any], bytes]:
+    ) -> tuple[dict[str, Any], memoryview]:
         """Send a request; return header and payload of the frame that ends it.
 
         Args:
             header: `op` and what belongs to it.
             payload: Its bytes.
+            expected: What its result may be.
             timeout: Seconds for the work, which the worker enforces. It starts anew when the
                 worker has waited for the GPU.
-            limit: Seconds for the connection to answer; by default `timeout` + `GRACE`, and none
-                while the worker waits for the GPU.
+            limit: Seconds for the connection to answer; by default `timeout` + `GRACE`.
+            wait: Seconds for the GPU where another build has it, in the place of `limit`.
             heard: Takes the frames before.
 
         Returns:
@@ -164,6 +181,8 @@ class Connection:
 
         Raises:
             Lost: the connection is gone or too slow; it is closed then.
+            Waited: another build has had the GPU for `wait` seconds; likewise.
+            Unfit: the worker sends what may not come; likewise.
         """
         self._number += 1
         request = {**header, "id": self._number}
@@ -171,24 +190,41 @@ class Connection:
             request["timeout"] = timeout
             limit = timeout + GRACE if limit is None else limit
         self._unsent.append(memoryview(pack(request, payload)))
-        deadline = _after(limit)
-        while True:
-            for answer, data in self._receive(deadline, limit, heard):
-                kind = answer.get("kind")
-                if answer.get("id") not in (self._number, None) or kind is None:
-                    continue
-                if kind in ("result", "error", "died"):
-                    return answer, data
-                if kind == "waiting":
-                    deadline = None
-                elif kind == "started":
-                    deadline = _after(limit)
-                heard(answer)
+        self._noisy = 0
+        try:
+            return self._answer(Conversation(self._number, expected), limit, wait, heard)
+        except (Unfit, Waited):
+            self.close(patience=0.0)
+            raise
 
-    def _receive(
-        self, deadline: float | None, limit: float | None, heard: Heard
-    ) -> list[tuple[dict[str, Any], bytes]]:
-        """Wait for the pipes once; return whole frames, pass noise on."""
+    def _answer(
+        self, conversation: Conversation, limit: float | None, wait: float, heard: Heard
+    ) -> tuple[dict[str, Any], memoryview]:
+        deadline, waiting = _after(limit), False
+        while True:
+            found = self._reader.next(conversation.admit)
+            if isinstance(found, bytes):
+                self._hear(self._noise.feed(found), heard, len(found))
+            elif found is not None:
+                answer, data = found
+                if answer["kind"] in ENDS and answer["id"]:
+                    return answer, data
+                if answer["kind"] in ("waiting", "started"):
+                    waiting = answer["kind"] == "waiting"
+                    deadline = _after(wait if waiting else limit)
+                heard(answer)
+            if self._noisy > MOST_NOISE:
+                raise Unfit(f"prints more than {MOST_NOISE} bytes that are no frame")
+            # Frames and noise without end must not keep the connection alive.
+            if deadline is not None and not _left(deadline):
+                if waiting:
+                    raise Waited(wait)
+                self._lose(f"{self._name} did not answer within {limit:.3g} s", heard)
+            if found is None:
+                self._receive(deadline, heard)
+
+    def _receive(self, deadline: float | None, heard: Heard) -> None:
+        """Wait for the pipes once, and take what there is."""
         reading = [pipe for pipe in (self._stdout, self._stderr) if not pipe.closed]
         wait = min(_LOOK_SECONDS, math.inf if deadline is None else _left(deadline))
         ready = _ready(reading, [self._stdin] if self._unsent else [], wait)
@@ -196,22 +232,14 @@ class Connection:
             self._send()
         if self._stderr in ready:
             self._read_errors(heard)
-        frames, ended = [], False
+        ended = False
         if self._stdout in ready:
             data = os.read(self._stdout.fileno(), _CHUNK)
             ended = not data
-            for header, payload, noise in self._unpacker.feed(data):
-                if header is None:
-                    self._hear(self._noise.feed(noise), heard)
-                else:
-                    frames.append((header, payload))
+            self._reader.take(data)
         # What a command left in the background may hold its output open after its end.
         if ended or (not ready and self._ended_within(0.0) is not None):
             self._lose(self._collect_end(heard), heard)
-        # Noise without end must not keep the connection alive.
-        if not frames and deadline is not None and not _left(deadline):
-            self._lose(f"{self._name} did not answer within {limit:.3g} s", heard)
-        return frames
 
     def _send(self) -> None:
         try:
@@ -227,11 +255,12 @@ class Connection:
 
     def _read_errors(self, heard: Heard) -> None:
         data = os.read(self._stderr.fileno(), _CHUNK)
-        self._hear(self._errors.feed(data), heard)
+        self._hear(self._errors.feed(data), heard, len(data))
         if not data:
             self._stderr.close()
 
-    def _hear(self, lines: Iterable[str], heard: Heard) -> None:
+    def _hear(self, lines: Iterable[str], heard: Heard, size: int = 0) -> None:
+        self._noisy += size
         for line in lines:
             self._printed.append(line)
             heard({"kind": "log", "severity": "noise", "text": line})
@@ -295,25 +324,6 @@ class Connection:
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
-
-
-class _Lines:
-    """Cuts noise into lines; long ones are shortened, so that no noise fills the memory."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> list[str]:
-        *lines, rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
-        self._rest = rest[:_LONGEST_LINE]
-        return [text for text in map(_text, lines) if text]
-
-    def rest(self) -> list[str]:
-        return self.feed(b"\n")
-
-
-def _text(line: bytes) -> str:
-    return line[:_LONGEST_LINE].decode(errors="replace").rstrip()
 
 
 def _after(seconds: float | None) -> float | None:

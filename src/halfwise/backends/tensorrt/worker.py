@@ -48,7 +48,7 @@ import traceback
 
 PROTOCOL = 1
 MAGIC = b"\x00\xffHALFWISE\xff\x01"
-_LENGTHS = struct.Struct(">IQ")
+LENGTHS = struct.Struct(">IQ")
 MOST_HEADER_BYTES = 1 << 28
 OLDEST = (8, 5)
 NEWEST_CHECKED = (11, 4)
@@ -57,6 +57,7 @@ CHUNK = 1 << 20
 _UNUSED_DAYS = 14
 _FOLDER = "model-"
 _GRACE_SECONDS = 2.0
+_KILL_SECONDS = 5.0  # one that waits in the driver may take longer, and is left to it
 
 
 # ---------------------------------------------------------------------------------------- frames
@@ -65,7 +66,7 @@ _GRACE_SECONDS = 2.0
 def pack(header, payload=b""):
     """Return the bytes of a frame: `header` is what JSON can hold, `payload` bytes."""
     text = json.dumps(header).encode()
-    return b"".join((MAGIC, _LENGTHS.pack(len(text), len(payload)), text, payload))
+    return b"".join((MAGIC, LENGTHS.pack(len(text), len(payload)), text, payload))
 
 
 class Unpacker:
@@ -86,13 +87,13 @@ class Unpacker:
         while True:
             start = self._data.find(MAGIC)
             if start < 0:
-                found += self._noise(len(self._data) - _partial(self._data))
+                found += self._noise(len(self._data) - partial_marker(self._data))
                 return found
             found += self._noise(start)
-            begin = len(MAGIC) + _LENGTHS.size
+            begin = len(MAGIC) + LENGTHS.size
             if len(self._data) < begin:
                 return found
-            header_bytes, payload_bytes = _LENGTHS.unpack_from(self._data, len(MAGIC))
+            header_bytes, payload_bytes = LENGTHS.unpack_from(self._data, len(MAGIC))
             end = begin + header_bytes + payload_bytes
             if header_bytes > MOST_HEADER_BYTES:
                 found += self._noise(len(MAGIC))
@@ -122,7 +123,7 @@ def _header(text):
     return header if isinstance(header, dict) else None
 
 
-def _partial(data):
+def partial_marker(data):
     """Return how many last bytes of `data` may begin a marker."""
     for count in range(min(len(MAGIC) - 1, len(data)), 0, -1):
         if data.endswith(MAGIC[:count]):
@@ -311,16 +312,12 @@ class Supervisor:
         One that closed its pipe is about to end; `patient` waits to learn how.
         """
         self.child = None
-        deadline = time.monotonic() + (_GRACE_SECONDS if patient else 0)
-        ended, status = os.waitpid(child.pid, os.WNOHANG)
-        while not ended and time.monotonic() < deadline:
-            time.sleep(0.01)
-            ended, status = os.waitpid(child.pid, os.WNOHANG)
+        ended, status = _waited(child.pid, _GRACE_SECONDS if patient else 0)
         # Its whole session: what it started ends with it.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         if not ended:
-            status = os.waitpid(child.pid, 0)[1]
+            status = _waited(child.pid, _KILL_SECONDS)[1]
         # What it wrote last tells the most.
         while select.select([child.output], [], [], 0)[0] and self._relay_output(child):
             pass
@@ -332,6 +329,16 @@ class Supervisor:
         identifier = None if child.request is None else child.request.get("id")
         frame = {"id": identifier, "kind": "log", "severity": severity, "text": text}
         _write_all(self.stdout, pack(frame))
+
+
+def _waited(pid, seconds):
+    """Wait for a process that long; return whether it ended, and its wait status (0 if not)."""
+    deadline = time.monotonic() + seconds
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    while not ended and time.monotonic() < deadline:
+        time.sleep(0.01)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    return bool(ended), status
 
 
 def _signal_name(number):
@@ -1014,8 +1021,8 @@ _DTYPES = {
     "UINT8": "uint8",
     "FP8": "float8_e4m3fn",
 }
-_ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int32": 4, "int64": 8}
-_ITEM_BYTES.update({"bool": 1, "uint8": 1, "float8_e4m3fn": 1})
+ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int32": 4, "int64": 8}
+ITEM_BYTES.update({"bool": 1, "uint8": 1, "float8_e4m3fn": 1})
 
 
 def _dtype(dtype):
@@ -1024,12 +1031,12 @@ def _dtype(dtype):
 
 
 def _bytes_of(shape, dtype):
-    if dtype not in _ITEM_BYTES:
+    if dtype not in ITEM_BYTES:
         raise Refused("dtype", f"Tensors of type {dtype} cannot be exchanged.")
     count = 1
     for size in shape:
         count *= size
-    return count * _ITEM_BYTES[dtype]
+    return count * ITEM_BYTES[dtype]
 
 
 def _io(trt, engine, index):

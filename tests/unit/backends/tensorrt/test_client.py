@@ -11,7 +11,7 @@ from halfwise.backends.tensorrt.client import Worker
 from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.backends.tensorrt.transfer import model_files
 from halfwise.errors import BackendMissing, CaseError, RecordMismatch
-from halfwise.records import BuildConfig, BuildOutcome, EngineFile
+from halfwise.records import BuildConfig, BuildOutcome, EngineFile, NodeName
 from tests.processes import children_of, is_running
 
 FEEDS = {"x": np.arange(4, dtype=np.float32).reshape(2, 2), "n": np.array([3], np.int64)}
@@ -19,7 +19,9 @@ FEEDS = {"x": np.arange(4, dtype=np.float32).reshape(2, 2), "n": np.array([3], n
 
 def config(model, how="well", **further):
     sha256 = model_files(model).sha256
-    return BuildConfig(model_sha256=sha256, typing="weak", plugins=(how,), **further)
+    return BuildConfig(
+        model_sha256=sha256, typing="weak", keep=(NodeName("gone"),), plugins=(how,), **further
+    )
 
 
 def build(worker, model, how="well", *, timeout=None, **further) -> BuildOutcome:
@@ -151,15 +153,15 @@ def test_a_worker_that_is_gone_for_good_is_recorded(worker, model, monkeypatch):
 def test_runs_and_times(worker, model):
     engine = build(worker, model).engine
     outputs = worker.run(engine, 0, FEEDS)
-    assert outputs.keys() == FEEDS.keys()
-    np.testing.assert_array_equal(outputs["x"], FEEDS["x"])
-    assert outputs["n"].dtype == np.int32  # as the engine has it
-    assert outputs["n"].tolist() == [3]
+    assert outputs.keys() == {"y", "m"}
+    np.testing.assert_array_equal(outputs["y"], FEEDS["x"])
+    assert outputs["m"].dtype == np.int32  # as the engine has it
+    assert outputs["m"].tolist() == [3]
     latency = worker.time(engine, 0, FEEDS, iterations=7)
     assert (latency.iterations, latency.median_ms, latency.device_bytes) == (7, 1.5, 7)
     assert latency.shapes == {"x": (2, 2), "n": (1,)}
     assert worker.inspect(engine, 0, FEEDS) == ('{"Layers": []}', {"conv_1": 0.5})
-    (x, n) = worker.describe(engine).tensors
+    x, n, *_ = worker.describe(engine).tensors
     assert (x.name, x.is_input, x.shape, n.dtype) == ("x", True, (-1, 2), "int32")
 
 
@@ -185,7 +187,7 @@ def test_runs_that_fail(worker, model, profile, status, name, message):
     assert (failed.value.status, failed.value.signal) == (status, name)
     assert failed.value.message.startswith(message)
     assert failed.value.exit_code == 6
-    assert worker.run(engine, 0, FEEDS).keys() == FEEDS.keys()
+    assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
 
 
 def test_refusals_are_errors_of_their_kind(worker, model):
@@ -205,7 +207,7 @@ def test_an_engine_from_here(worker, tmp_path):
     engine = worker.upload(path)
     assert (engine.side, engine.bytes) == ("worker", 20_000_000)
     assert Path(engine.path).stat().st_size == engine.bytes
-    assert worker.run(engine, 0, FEEDS).keys() == FEEDS.keys()
+    assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
     worker.forget(engine)
     assert not Path(engine.path).exists()
 
@@ -218,7 +220,7 @@ def test_an_engine_travels_again_where_the_cache_went_with_the_container(worker,
     (cache / "files" / engine.sha256).unlink()
     with pytest.raises(EngineFailed, match="is lost"):
         worker.run(engine, 0, FEEDS)
-    assert worker.run(engine, 0, FEEDS).keys() == FEEDS.keys()
+    assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
 
 
 def test_an_engine_that_went_with_the_connection_is_lost(worker, model, tmp_path, cache):
@@ -230,10 +232,10 @@ def test_an_engine_that_went_with_the_connection_is_lost(worker, model, tmp_path
     with pytest.raises(EngineFailed, match="is lost") as failed:
         worker.fetch(engine, tmp_path / "again.engine")
     assert failed.value.status == "lost"
-    assert worker.run(engine, 0, FEEDS).keys() == FEEDS.keys()
+    assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
     worker.drop(fetched)
     assert not (tmp_path / "e.engine").exists()
-    assert worker.run(engine, 0, FEEDS).keys() == FEEDS.keys()
+    assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
 
 
 def test_nothing_is_left_behind(worker, model):

@@ -43,14 +43,16 @@ class Side:
     def __init__(self, data=b""):
         self.data, self.requests, self.damage = data, [], False
 
-    def ask(self, request, payload):
+    def ask(self, request, payload, expected):
         self.requests.append(request)
         if request["op"] == "put":
             assert request["offset"] == len(self.data)
             self.data += payload
             return {}, b""
         chunk = self.data[request["offset"] :][: request["length"]]
-        return {"total": len(self.data)}, chunk[::-1] if self.damage else chunk
+        answer = {"total": len(self.data)}
+        assert not expected.fits(expected.model.model_validate(answer), len(chunk))
+        return answer, memoryview(chunk[::-1] if self.damage else chunk)
 
 
 @pytest.mark.parametrize("size", [0, 1, transfer.CHUNK, transfer.CHUNK + 1, 2 * transfer.CHUNK])
@@ -62,7 +64,7 @@ def test_there_and_back(tmp_path, size):
     assert side.data == data
     assert [request["last"] for request in side.requests][:-1].count(True) == 0
     assert side.requests[-1]["last"]
-    assert transfer.get(side.ask, sha256, tmp_path / "b") == size
+    transfer.get(side.ask, sha256, size, tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == data
 
 
@@ -70,13 +72,21 @@ def test_what_arrives_damaged_leaves_nothing(tmp_path):
     side = Side(b"abc")
     side.damage = True
     (tmp_path / "b").write_bytes(b"older")
-    with pytest.raises(RunFailed, match="arrived damaged"):
-        transfer.get(side.ask, hashlib.sha256(b"abc").hexdigest(), tmp_path / "b")
+    with pytest.raises(transfer.Damaged):
+        transfer.get(side.ask, hashlib.sha256(b"abc").hexdigest(), 3, tmp_path / "b")
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
     assert (tmp_path / "b").read_bytes() == b"older"
 
 
 def test_the_mode_is_that_of_any_new_file(tmp_path):
     (tmp_path / "new").write_bytes(b"")
-    transfer.get(Side(b"abc").ask, hashlib.sha256(b"abc").hexdigest(), tmp_path / "b")
+    transfer.get(Side(b"abc").ask, hashlib.sha256(b"abc").hexdigest(), 3, tmp_path / "b")
     assert (tmp_path / "b").stat().st_mode == (tmp_path / "new").stat().st_mode
+
+
+def test_a_file_without_room_is_not_asked_for(tmp_path):
+    side = Side(b"abc")
+    with pytest.raises(RunFailed, match="has room for"):
+        transfer.get(side.ask, hashlib.sha256(b"abc").hexdigest(), 1 << 60, tmp_path / "b")
+    assert not side.requests
+    assert not list(tmp_path.iterdir())

@@ -11,7 +11,7 @@ import pytest
 
 from halfwise.backends.tensorrt.transport import Connection, Lost, full_command, worker_source
 from tests.processes import children_of, is_running, kill, wait_for
-from tests.workers import told_source
+from tests.workers import ANYTHING, told_source
 
 # Relays frames one by one, and prints between them: text, control characters, parts of a marker.
 _CHATTY = r"""
@@ -62,7 +62,7 @@ def connect():
 
 
 def hello(connection, **options):
-    return connection.ask({"op": "hello"}, **options)[0]
+    return connection.ask({"op": "hello"}, expected=ANYTHING, **options)[0]
 
 
 def test_the_worker_as_it_is_tells_what_is_there(connect):
@@ -78,7 +78,9 @@ def test_banners_before_and_between_frames(connect):
     assert hello(connection, heard=heard.append)["tensorrt"] == "8.6.0"
     for size in (0, 1, 300_000):
         payload = os.urandom(size)
-        answer, data = connection.ask({"op": "flood"}, payload, heard=heard.append)
+        answer, data = connection.ask(
+            {"op": "flood"}, payload, expected=ANYTHING, heard=heard.append
+        )
         assert (answer["bytes"], data) == (size, payload)
     noise = {frame["text"] for frame in heard if frame.get("severity") == "noise"}
     assert {"Welcome to orin", "motd on stderr"} <= noise
@@ -88,7 +90,7 @@ def test_banners_before_and_between_frames(connect):
 def test_large_frames_both_ways_do_not_block_each_other(connect):
     payload = os.urandom(1 << 20) * 24
     connection = connect()
-    requests = [connection.ask({"op": "flood"}, payload) for _ in range(2)]
+    requests = [connection.ask({"op": "flood"}, payload, expected=ANYTHING) for _ in range(2)]
     assert all(data == payload for _, data in requests)
 
 
@@ -184,8 +186,8 @@ def test_what_ssh_does_to_the_words(connect, script, shell):
 def test_time_outs_are_the_workers(connect):
     connection = connect()
     run = {"op": "run", "engine": "0" * 64, "profile": 8}
-    connection.ask({"op": "put", "sha256": _EMPTY, "offset": 0, "last": True})
-    answer, _ = connection.ask(run | {"engine": _EMPTY}, timeout=0.3)
+    connection.ask({"op": "put", "sha256": _EMPTY, "offset": 0, "last": True}, expected=ANYTHING)
+    answer, _ = connection.ask(run | {"engine": _EMPTY}, expected=ANYTHING, timeout=0.3)
     assert (answer["kind"], answer["reason"]) == ("died", "timeout")
     assert hello(connection)["kind"] == "result"
 
@@ -198,14 +200,14 @@ def test_a_connection_that_hangs_is_lost(connect):
     hello(connection)
     os.kill(connection.process_id, signal.SIGSTOP)
     with pytest.raises(Lost, match=r"did not answer within 0.5 s"):
-        connection.ask({"op": "hello"}, timeout=0.1, limit=0.5)
+        connection.ask({"op": "hello"}, expected=ANYTHING, timeout=0.1, limit=0.5)
     assert not is_running(connection.process_id)
 
 
 @pytest.mark.parametrize("how", ["close", "kill", "lose"])
 def test_no_process_is_left(connect, how):
     connection = connect("sh", "-c", 'sleep 600 & "$@"; exit $?', "sh", sys.executable)
-    pids = connection.ask({"op": "spawn"})[0]["pids"]
+    pids = connection.ask({"op": "spawn"}, expected=ANYTHING)[0]["pids"]
     everything = {connection.process_id, *children_of(connection.process_id), *pids}
     assert len(everything) == 5  # sh, its sleep, supervisor, child and its sleep
     if how == "lose":
@@ -233,9 +235,9 @@ def test_it_ends_with_halfwise():
     code = (
         "import os, sys\n"
         "from halfwise.backends.tensorrt.transport import Connection\n"
-        "from tests.workers import told_source\n"
+        "from tests.workers import ANYTHING, told_source\n"
         "connection = Connection([sys.executable], told_source())\n"
-        "print(*connection.ask({'op': 'spawn'})[0]['pids'], flush=True)\n"
+        "print(*connection.ask({'op': 'spawn'}, expected=ANYTHING)[0]['pids'], flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
