@@ -203,6 +203,7 @@ class EngineSettings:
             confirmations.
         build_timeout: Seconds for one build.
         run_timeout: Seconds for one inference, timing or inspection.
+        wait_timeout: Seconds for a GPU that another build has: as long as two builds may take.
         tf32: Whether what is FP32 in mixed engines may be TF32; kept means FP32 otherwise.
         verbose: Ask for TensorRT's verbose log.
         prefer: What decides between engines whose times differ by less than their noise.
@@ -219,6 +220,7 @@ class EngineSettings:
     max_builds: int = 6
     build_timeout: float = 1800.0
     run_timeout: float = 300.0
+    wait_timeout: float = 3600.0
     tf32: bool = False
     verbose: bool = False
     prefer: Prefer = "speed"

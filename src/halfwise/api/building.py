@@ -88,7 +88,9 @@ def build(
     asked = _Asked(network, rules, _layers(network, layer_precisions), to)
     profiles = _profiles(network, samples, target)
     with (
-        usable(target.workers[0], watcher, exact=not target.settings.tf32) as worker,
+        usable(
+            target.workers[0], watcher, target.settings.wait_timeout, exact=not target.settings.tf32
+        ) as worker,
         scratch() as folder,
     ):
         file = folder / "model.onnx"

@@ -163,7 +163,9 @@ def _engines(
 ) -> EngineMaker | None:
     if request.target is None:
         return None
-    worker = stack.enter_context(usable(request.target.workers[0], watcher))
+    worker = stack.enter_context(
+        usable(request.target.workers[0], watcher, request.target.settings.wait_timeout)
+    )
     folder = stack.enter_context(scratch())
     settings = request.target.profiled(case)
     maker = EngineMaker(case, request.settings, settings, worker, folder, watcher)

@@ -26,12 +26,14 @@ class WorkerOptions(TypedDict, total=False):
         trt_command: Command that ends in one.
         trt_worker: Name of a worker in halfwise.toml.
         run_timeout: Seconds for one inference, and for one evaluation by ONNX Runtime.
+        wait_timeout: Seconds for a GPU that another build has.
     """
 
     trt_python: str | Path | None
     trt_command: str | None
     trt_worker: str | None
     run_timeout: float
+    wait_timeout: float
 
 
 class BuildingOptions(WorkerOptions, total=False):
@@ -138,7 +140,7 @@ def engine_target(given: Mapping[str, Any]) -> Target:
             changed[name] = value
     same = (
         *("typing", "optimization_level", "builds", "max_builds", "build_timeout", "run_timeout"),
-        *("tf32", "prefer"),
+        *("tf32", "prefer", "wait_timeout"),
     )
     changed |= {name: given[name] for name in same if name in given}
     if "timing_cache" in given:
@@ -187,6 +189,7 @@ def _check(given: Mapping[str, Any]) -> None:
         "max_builds": ("a number ≥ 1", 1, 1000),
         "build_timeout": ("a number of seconds above 0", 1e-3, float("inf")),
         "run_timeout": ("a number of seconds above 0", 1e-3, float("inf")),
+        "wait_timeout": ("a number of seconds above 0", 1e-3, float("inf")),
     }
     for name, (expected, low, high) in domains.items():
         value = given.get(name)

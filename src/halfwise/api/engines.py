@@ -69,7 +69,7 @@ def fix_in_engines(
     own = with_own_network(case)
     with (
         _searching(case, request, start, watcher) as searched,
-        usable(request.target.workers[0], watcher, exact=True) as worker,
+        usable(request.target.workers[0], watcher, settings.wait_timeout, exact=True) as worker,
         _journal(out, worker.info, resume=request.target.resume) as journal,
         scratch() as folder,
     ):

@@ -48,7 +48,7 @@ def inspect(
     target = engine_target({name: value for name, value in options.items() if value is not None})
     timeout = target.settings.run_timeout
     network = None if model is None else load_model(model)
-    with usable(target.workers[0], watcher) as worker:
+    with usable(target.workers[0], watcher, target.settings.wait_timeout) as worker:
         watcher.stage("inspect")
         file = worker.upload(path)
         described = worker.describe(file, timeout)

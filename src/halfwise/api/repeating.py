@@ -59,6 +59,7 @@ class RepeatOptions(TypedDict, total=False):
     ort_library: Sequence[str | Path]
     build_timeout: float
     run_timeout: float
+    wait_timeout: float
 
 
 @bounded
@@ -95,6 +96,7 @@ def verify_run(
     limits: dict[str, float | None] = {
         name: given.pop(name) for name in ("build_timeout", "run_timeout") if name in given
     }
+    wait = given.pop("wait_timeout", EngineSettings.wait_timeout)
     named = given.pop("metric", None)
     request = understand(inputs, given)
     folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
@@ -111,7 +113,7 @@ def verify_run(
     rows: list[Repeated] = []
     for spec in _workers(trt_python, trt_command, trt_worker):
         try:
-            with usable(spec, watcher, exact=True) as worker:
+            with usable(spec, watcher, wait, exact=True) as worker:
                 rows += repeater.rows(spec, worker, limits)
         except HalfwiseError as error:
             rows.append(

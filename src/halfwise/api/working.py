@@ -12,12 +12,15 @@ from halfwise.records import WorkerInfo
 
 
 @contextmanager
-def usable(spec: WorkerSpec, watcher: Watcher, *, exact: bool = False) -> Iterator[Worker]:
+def usable(
+    spec: WorkerSpec, watcher: Watcher, wait: float, *, exact: bool = False
+) -> Iterator[Worker]:
     """Give the worker, up and able to build; a note says what its environment does to TF32.
 
     Args:
         spec: The worker.
         watcher: Is told what it is.
+        wait: Seconds for its GPU where another build has it.
         exact: Whether it has to build engines that have no TF32.
 
     Raises:
@@ -26,7 +29,7 @@ def usable(spec: WorkerSpec, watcher: Watcher, *, exact: bool = False) -> Iterat
     """
     watcher.stage("worker")
     spec.announce()
-    with Worker(spec.name, spec.command) as worker:
+    with Worker(spec.name, spec.command, wait=wait) as worker:
         worker.demand_usable()
         info = worker.info
         watcher.note(f"TensorRT {info.tensorrt} on {info.gpu} ({' '.join(spec.command)})")

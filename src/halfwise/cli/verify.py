@@ -127,6 +127,7 @@ def _repeat(
     known = {
         "build_timeout",
         "run_timeout",
+        "wait_timeout",
         *_WORKERS,
         *api.RepeatOptions.__annotations__,
     }

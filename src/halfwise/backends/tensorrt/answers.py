@@ -26,7 +26,7 @@ from halfwise.backends.tensorrt.forms import (
     Ran,
     Timed,
 )
-from halfwise.backends.tensorrt.frames import Header, Unfit, values
+from halfwise.backends.tensorrt.frames import ENDS, Header, Unfit, values
 from halfwise.backends.tensorrt.worker import ITEM_BYTES
 
 MOST_CACHE_BYTES = 1 << 30
@@ -56,6 +56,10 @@ class Expected:
 
     model: type[BaseModel]
     fits: Fits
+
+    def __call__(self, number: int) -> "Conversation":
+        """Return the conversation that a request of that number begins."""
+        return Conversation(number, self)
 
 
 def _alone(_: object, size: int) -> str:
@@ -181,10 +185,6 @@ BY_OP: Mapping[str, Expected] = {
     "inspect": Expected(Inspected, _inspects),
 }
 """What may answer requests of which nothing else need be known."""
-
-
-ENDS = ("result", "error", "died")
-"""Kinds of frames that end a request."""
 
 
 class Conversation:

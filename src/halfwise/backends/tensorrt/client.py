@@ -23,7 +23,8 @@ from halfwise.backends.tensorrt.feeds import Feeds, packed, unpacked
 from halfwise.backends.tensorrt.link import Died, Link, Log, LogListener, ProgressListener, Refused
 from halfwise.backends.tensorrt.refused_models import named
 from halfwise.backends.tensorrt.timing_cache import keep_aside
-from halfwise.backends.tensorrt.transport import WAIT_SECONDS, Lost
+from halfwise.backends.tensorrt.transport import Lost
+from halfwise.case import EngineSettings
 from halfwise.errors import BackendMissing
 from halfwise.records import (
     BuildConfig,
@@ -50,7 +51,7 @@ class Worker:
         command: Sequence[str],
         *,
         limit: float = HELLO_SECONDS,
-        wait: float = WAIT_SECONDS,
+        wait: float = EngineSettings.wait_timeout,
     ) -> None:
         """Take the name that messages use, and the command that ends in an interpreter.
 

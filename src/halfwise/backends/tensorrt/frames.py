@@ -5,9 +5,7 @@ anything of them is kept, and a header before its payload is.
 """
 
 from collections.abc import Callable
-from typing import Any
-
-from pydantic_core import from_json
+from typing import Any, Protocol
 
 from halfwise.backends.tensorrt.worker import LENGTHS, MAGIC, partial_marker
 
@@ -20,9 +18,23 @@ MOST_PAYLOAD_BYTES = 1 << 35
 LONGEST_LINE = 2000
 """Characters of a line of noise that are kept."""
 
+ENDS = ("result", "error", "died")
+"""Kinds of frames that end a request."""
+
 Header = dict[str, Any]
 Admit = Callable[[Header, int], None]
 """Takes the header of a frame and the number of bytes that follow it; raises `Unfit`."""
+
+
+class Conversation(Protocol):
+    """One request and the frames that answer it, in their order."""
+
+    def admit(self, header: Header, size: int, /) -> None:
+        """Take the header of a frame, and the number of bytes that follow it.
+
+        Raises:
+            Unfit: it is none that may come now.
+        """
 
 
 class Unfit(Exception):
@@ -101,6 +113,8 @@ def values(text: bytes | bytearray) -> int:
 def _decoded(text: bytearray) -> Header:
     if values(text) > MOST_VALUES:
         raise Unfit(f"sends a header of more than {MOST_VALUES} values")
+    from pydantic_core import from_json  # noqa: PLC0415 - a worker is started before it is loaded
+
     try:
         header = from_json(text, allow_inf_nan=False)
     except ValueError as error:

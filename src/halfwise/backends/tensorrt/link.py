@@ -15,7 +15,6 @@ from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.backends.tensorrt.frames import Unfit
 from halfwise.backends.tensorrt.transport import (
     LAST_LINES,
-    WAIT_SECONDS,
     Connection,
     Heard,
     Lost,
@@ -113,9 +112,7 @@ class Link:
     info: WorkerInfo
     cache: str
 
-    def __init__(
-        self, name: str, command: Sequence[str], limit: float, wait: float = WAIT_SECONDS
-    ) -> None:
+    def __init__(self, name: str, command: Sequence[str], limit: float, wait: float) -> None:
         """Start nothing yet.
 
         Args:

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from halfwise.backends.tensorrt import worker
-from halfwise.backends.tensorrt.answers import ENDS, Conversation, Expected
-from halfwise.backends.tensorrt.frames import Lines, Reader, Unfit
+from halfwise.backends.tensorrt.frames import ENDS, Conversation, Lines, Reader, Unfit
 from halfwise.backends.tensorrt.shells import remote_shells
 from halfwise.backends.tensorrt.worker import pack
 from halfwise.memory import uncap
@@ -29,8 +28,6 @@ from halfwise.memory import uncap
 GRACE = 7.0
 """Seconds beyond a request's own time-out, which the worker enforces, before the connection counts
 as lost: the worker gives a process that waits in the driver five to end."""
-WAIT_SECONDS = 3600.0
-"""For a GPU that another build has: as long as two builds may take."""
 MOST_NOISE = 1 << 24
 """Bytes outside of frames during one request."""
 LAST_LINES = 30
@@ -158,10 +155,10 @@ class Connection:
         header: Mapping[str, Any],
         payload: bytes = b"",
         *,
-        expected: Expected,
+        expected: Callable[[int], Conversation],
         timeout: float | None = None,
         limit: float | None = None,
-        wait: float = WAIT_SECONDS,
+        wait: float | None = None,
         heard: Heard = lambda _: None,
     ) -> tuple[dict[str, Any], memoryview]:
         """Send a request; return header and payload of the frame that ends it.
@@ -169,11 +166,11 @@ class Connection:
         Args:
             header: `op` and what belongs to it.
             payload: Its bytes.
-            expected: What its result may be.
+            expected: Takes the number of the request; returns what admits its frames.
             timeout: Seconds for the work, which the worker enforces. It starts anew when the
                 worker has waited for the GPU.
             limit: Seconds for the connection to answer; by default `timeout` + `GRACE`.
-            wait: Seconds for the GPU where another build has it, in the place of `limit`.
+            wait: Seconds for the GPU where another build has it; `limit` by default.
             heard: Takes the frames before.
 
         Returns:
@@ -191,14 +188,15 @@ class Connection:
             limit = timeout + GRACE if limit is None else limit
         self._unsent.append(memoryview(pack(request, payload)))
         self._noisy = 0
+        wait = limit if wait is None else wait
         try:
-            return self._answer(Conversation(self._number, expected), limit, wait, heard)
+            return self._answer(expected(self._number), limit, wait, heard)
         except (Unfit, Waited):
             self.close(patience=0.0)
             raise
 
     def _answer(
-        self, conversation: Conversation, limit: float | None, wait: float, heard: Heard
+        self, conversation: Conversation, limit: float | None, wait: float | None, heard: Heard
     ) -> tuple[dict[str, Any], memoryview]:
         deadline, waiting = _after(limit), False
         while True:
@@ -217,7 +215,7 @@ class Connection:
                 raise Unfit(f"prints more than {MOST_NOISE} bytes that are no frame")
             # Frames and noise without end must not keep the connection alive.
             if deadline is not None and not _left(deadline):
-                if waiting:
+                if waiting and wait is not None:
                     raise Waited(wait)
                 self._lose(f"{self._name} did not answer within {limit:.3g} s", heard)
             if found is None:

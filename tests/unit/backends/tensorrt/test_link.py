@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 @pytest.fixture
 def linked(monkeypatch):
     monkeypatch.setattr(link, "worker_source", told_source)
-    linked = Link("told", [sys.executable], 30)
+    linked = Link("told", [sys.executable], 30, 30)
     yield linked
     linked.close()
 
@@ -40,14 +40,14 @@ def test_a_library_that_crashes_when_it_is_imported(monkeypatch, tmp_path):
     (tmp_path / "tensorrt.py").write_text("import os\nos.kill(os.getpid(), 11)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(BackendMissing, match="Importing TensorRT ended with SIGSEGV"):
-        Link("odd", [sys.executable], 30).connect()
+        Link("odd", [sys.executable], 30, 30).connect()
 
 
 def test_a_cache_that_cannot_be_made(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HALFWISE_CACHE", str(tmp_path / "file"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    linked = Link("here", [sys.executable], 30)
+    linked = Link("here", [sys.executable], 30, 30)
     linked.connect()
     linked.close()
     assert linked.cache.startswith(str(tmp_path / "halfwise-worker-"))
