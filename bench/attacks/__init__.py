@@ -6,5 +6,6 @@ FAMILIES = (
     "lies",
     "unjudged",
     "untested",
+    "answers",
 )
 """Modules of this package that hold attacks, in the order in which they are run."""
