@@ -12,6 +12,7 @@ from halfwise.api.options import Data as LoadOptions
 from halfwise.case import EngineSettings, Settings
 from halfwise.cli import main, options
 from halfwise.cli.required import Required
+from halfwise.cli.waiting import Waiting
 from halfwise.metrics import DEFAULT_REL_MAX, default_drop
 from halfwise.records import Criterion
 from tests.unit.render.runs import run
@@ -30,7 +31,7 @@ GROUPS = (
     options.Worker,
     options.Building,
     options.BuildLimit,
-    options.RunLimit,
+    Waiting,
 )
 HINTS = {
     name: hint
@@ -75,6 +76,7 @@ GIVEN = {
     "--tactic-sources": "CUBLAS,CUDNN",
     "--build-timeout": 60.0,
     "--run-timeout": 5.0,
+    "--wait-timeout": 9.0,
 }
 
 

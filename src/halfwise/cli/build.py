@@ -14,13 +14,13 @@ from halfwise.cli.options import (
     MaybeInputsOption,
     ModelArgument,
     Reading,
-    RunLimit,
     Worker,
     accepts,
 )
+from halfwise.cli.waiting import Waiting
 
 
-@accepts(Reading, Worker, Building, BuildLimit, RunLimit)
+@accepts(Reading, Worker, Building, BuildLimit, Waiting)
 def command(
     model: ModelArgument,
     out: Annotated[Path, typer.Option("-o", "--out", metavar="ENGINE", help="Engine to make.")],

@@ -13,11 +13,11 @@ from halfwise.cli.options import (
     InputsOption,
     JsonOption,
     ModelArgument,
-    RunLimit,
     Running,
     Worker,
     accepts,
 )
+from halfwise.cli.waiting import Waiting
 from halfwise.errors import PASSED, VERDICT_FAILED
 
 
@@ -34,7 +34,7 @@ class Budget:
     ]
 
 
-@accepts(Data, Arithmetic, Running, RunLimit, Worker, Building, Budget)
+@accepts(Data, Arithmetic, Running, Waiting, Worker, Building, Budget)
 def command(
     model: ModelArgument,
     inputs: InputsOption,

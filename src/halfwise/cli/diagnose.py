@@ -18,13 +18,13 @@ from halfwise.cli.options import (
     Labels,
     Low,
     ModelArgument,
-    RunLimit,
     Running,
     Target,
     Worker,
     accepts,
 )
 from halfwise.cli.outcome import conclude
+from halfwise.cli.waiting import Waiting
 
 
 class SearchTime:
@@ -39,7 +39,7 @@ class SearchTime:
 
 
 @accepts(
-    *(Labels, Data, Acceptance, Low, SearchTime, Arithmetic, Running, RunLimit),
+    *(Labels, Data, Acceptance, Low, SearchTime, Arithmetic, Running, Waiting),
     *(Target, Worker, Building),
 )
 def command(

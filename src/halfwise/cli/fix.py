@@ -21,7 +21,6 @@ from halfwise.cli.options import (
     Low,
     ModelArgument,
     Plan,
-    RunLimit,
     Running,
     Target,
     Worker,
@@ -29,11 +28,12 @@ from halfwise.cli.options import (
 )
 from halfwise.cli.outcome import conclude
 from halfwise.cli.required import Required
+from halfwise.cli.waiting import Waiting
 
 
 @accepts(
     *(Heldout, Labels, Data, Acceptance, Required, Low, Plan, Arithmetic, Running),
-    *(Target, Worker, Building, BuildLimit, RunLimit),
+    *(Target, Worker, Building, BuildLimit, Waiting),
 )
 def command(
     model: ModelArgument,

@@ -11,13 +11,13 @@ from halfwise.cli.options import (
     JsonOption,
     MaybeInputsOption,
     Reading,
-    RunLimit,
     Worker,
     accepts,
 )
+from halfwise.cli.waiting import Waiting
 
 
-@accepts(Reading, Worker, RunLimit)
+@accepts(Reading, Worker, Waiting)
 def command(
     engine: Annotated[Path, typer.Argument(metavar="ENGINE", help="Engine file.")],
     model: Annotated[

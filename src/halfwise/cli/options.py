@@ -240,9 +240,6 @@ class RunLimit:
         float | None,
         _running(metavar="S", help="Seconds for one run of a model or an engine. Default 300."),
     ]
-    wait_timeout: Annotated[
-        float | None, _engine(metavar="S", help="Seconds to wait for the GPU. Default 3600.")
-    ]
 
 
 class Target:
@@ -257,7 +254,8 @@ class Target:
         _engine(metavar="N", help="Builds of the delivered plan in weak typing. Default 3."),
     ]
     max_builds: Annotated[
-        int | None, _engine(metavar="N", help="Builds of the search for a plan. Default 6.")
+        int | None,
+        _engine(metavar="N", help="Builds that the search for a plan may use. Default 6."),
     ]
     prefer: Annotated[
         Literal["speed", "memory", "exact"] | None,

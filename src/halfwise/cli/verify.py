@@ -15,13 +15,13 @@ from halfwise.cli.options import (
     InputsOption,
     JsonOption,
     Labels,
-    RunLimit,
     Running,
     Workers,
     accepts,
 )
 from halfwise.cli.outcome import conclude
 from halfwise.cli.required import Required
+from halfwise.cli.waiting import Waiting
 from halfwise.errors import PASSED, VERDICT_FAILED, BackendMissing, UsageError
 
 _WORKERS = ("trt_python", "trt_command", "trt_worker")
@@ -54,7 +54,7 @@ _Runner = Annotated[
 ]
 
 
-@accepts(Labels, Data, Acceptance, Required, Arithmetic, Running, Workers, BuildLimit, RunLimit)
+@accepts(Labels, Data, Acceptance, Required, Arithmetic, Running, Workers, BuildLimit, Waiting)
 def command(
     model: _Model,
     inputs: InputsOption,
