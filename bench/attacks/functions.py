@@ -286,4 +286,15 @@ ATTACKS = [
         None,
         limited=800 << 20,
     ),
+    *(
+        _attack(
+            kind,
+            "terabytes",
+            "pass",
+            "np.broadcast_to(np.float32(0), (10 ** 12, 4))",
+            limited=800 << 20,
+            quick=True,
+        )
+        for kind in ("inputs", "preprocessing", "pipeline")
+    ),
 ]
