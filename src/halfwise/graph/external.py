@@ -100,23 +100,27 @@ def weights_folder(proto: onnx.ModelProto, path: Path) -> Path:
 def without_links(proto: onnx.ModelProto, path: Path) -> Iterator[Path]:
     """Give a path of the model whose external data are no links: files of zeros are in their place.
 
-    ONNX's checker refuses links, and reads no data. The files are sparse: they take no space.
+    ONNX's checker refuses links, paths that are no UTF-8 too, and reads no data. The files are
+    sparse: they take no space.
 
     Raises:
         CaseError: see `external_files`.
         OSError: the files cannot be made.
     """
     files = external_files(proto, path)
-    if all(file.is_relative_to(path.parent.resolve()) for file in files.values()):
+    # Bytes that are no UTF-8 are lone surrogates (PEP 383).
+    readable = not any("\ud800" <= character <= "\udfff" for character in str(path))
+    if readable and all(file.is_relative_to(path.parent.resolve()) for file in files.values()):
         yield path
         return
     with scratch() as folder:
-        shutil.copyfile(path, folder / path.name)
+        copy = folder / (path.name if readable else "model.onnx")
+        shutil.copyfile(path, copy)
         for name, file in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).touch()
             os.truncate(folder / name, file.stat().st_size)
-        yield folder / path.name
+        yield copy
 
 
 def _is_size(text: str) -> bool:

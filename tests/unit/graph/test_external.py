@@ -252,6 +252,12 @@ def test_a_model_of_links_into_one_cache_is_an_ordinary_one(hub, tmp_path):
         load_network(hub)
 
 
+def test_onnx_checks_a_model_whose_path_is_no_text(folder):
+    path = external(folder, location="w.bin", offset="8", length="16")
+    odd = path.rename(folder / os.fsdecode(b"m\xff.onnx"))
+    assert read_unchecked(odd).refusal == ""
+
+
 def test_links_beside_a_model_lead_nowhere_else(hub, tmp_path):
     secret = tmp_path / "secret"
     secret.write_bytes(bytes(16))

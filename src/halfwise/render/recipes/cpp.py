@@ -28,12 +28,13 @@ def render(recipe: Recipe) -> dict[str, str]:
 
 
 def literal(text: str) -> str:
-    """Return a C++ string literal for the UTF-8 bytes of `text`, in ASCII.
+    """Return a C++ string literal for the UTF-8 bytes of `text`, in ASCII; file names as they are.
 
     Octal escapes end after three digits, so that no digit that follows joins them; question marks
     are escaped because of trigraphs.
     """
-    pieces = [_ESCAPED.get(b, chr(b)) if 32 <= b < 127 else f"\\{b:03o}" for b in text.encode()]
+    data = text.encode("utf-8", "surrogateescape")
+    pieces = [_ESCAPED.get(b, chr(b)) if 32 <= b < 127 else f"\\{b:03o}" for b in data]
     lines = [pieces[i : i + _LINE_BYTES] for i in range(0, len(pieces), _LINE_BYTES)] or [[]]
     return " ".join(f'"{"".join(line)}"' for line in lines)
 

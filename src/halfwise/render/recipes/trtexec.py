@@ -30,9 +30,9 @@ def render(recipe: Recipe) -> dict[str, str]:
     """
     words = arguments(recipe)
     for word in words:
-        if len(word.encode()) >= MOST_ARGUMENT_BYTES:
+        if (size := len(word.encode("utf-8", "surrogateescape"))) >= MOST_ARGUMENT_BYTES:
             raise CaseError(
-                f"{word.partition('=')[0]} would take {len(word.encode())} bytes; Linux passes at "
+                f"{word.partition('=')[0]} would take {size} bytes; Linux passes at "
                 f"most {MOST_ARGUMENT_BYTES - 1} in one argument, and trtexec reads it from no "
                 "file.",
                 "Take --as python, cpp or polygraphy instead.",

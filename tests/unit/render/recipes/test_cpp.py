@@ -54,6 +54,10 @@ def test_literals_hold_the_bytes_of_names(tmp_path_factory, texts):
     assert printed == b"".join(b"%d:%s" % (len(t.encode()), t.encode()) for t in texts)
 
 
+def test_bytes_of_file_names_that_are_no_text_stay_what_they_are():
+    assert literal(os.fsdecode(b"caf\xe9")) == '"caf\\351"'
+
+
 def everything(made, **changed):
     """Return a recipe with all that a recipe can hold, named nastily."""
     return made(

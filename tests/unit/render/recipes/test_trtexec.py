@@ -1,5 +1,7 @@
 """What trtexec reads is what was meant: its own reading, in Python, gives the names back."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +34,11 @@ def read(made):
     assert program == "trtexec"
     assert words == arguments(made)
     return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def test_a_model_whose_path_is_no_text():
+    made = recipe(model=os.fsdecode(b"caf\xe9/m.onnx"))
+    assert "\udce9/m.onnx" in render(made)["build_engine.sh"]
 
 
 @given(st.lists(names(without=",'*\0"), min_size=1, max_size=5, unique=True))
