@@ -1,5 +1,6 @@
 """The attacks that are quick, and the harness itself on planted failures."""
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -51,10 +52,15 @@ def test_only_documented_exit_codes_can_be_asked_for() -> None:
         Attack("x", lambda _: Command([]), (1,))
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_names_are_unlike(family: str) -> None:
+    names = [each.name for each in importlib.import_module(attack.module_of(family)).ATTACKS]
+    assert len({*names}) == len(names) > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_halfwise_withstands(family: str, tmp_path: Path) -> None:
     found = list(attack.tried([attack.module_of(family)], tmp_path, quick=True))
-    assert len({t.attack.name for t in found}) == len(found) > 0
     failed = {t.attack.name: (t.faults, t.outcome.err) for t in found if t.faults}
     assert failed == {}
