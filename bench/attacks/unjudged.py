@@ -186,6 +186,10 @@ def _nothing() -> Iterator[Attack]:
         lower, lower_loop = low % ("x", op, "a"), low % ("a", op, "b")
         yield _pair(f"a branch never taken, {op}", _BRANCH % branch, _BRANCH % lower, usual)
         yield _pair(f"a loop that never runs, {op}", _LOOP % loop, _LOOP % lower_loop, usual)
+    branches, loops = (_BRANCH, "a = %s(x)"), (_LOOP, "b = %s(a)")
+    for kind, (text, body) in (("branch", branches), ("loop", loops)):
+        other = f"another {kind} in FP32 that never runs"
+        yield _pair(other, text % (body % "Neg"), text % (body % "Sin"), usual)
     negative = "g (float[1, 4] x) => (float[1, 4] y) { a = Abs(x) n = Neg(a) y = %s(n) }"
     yield _pair("a reference of NaN alone", negative % "Log", negative % "Sqrt", usual)
     zero = "g (float[1, 4] x) => (float[1, 4] y) { z = Sub(x, x) y = %s(z) }"
