@@ -146,3 +146,20 @@ def test_held_out_data_that_are_nearly_the_calibration_are_left_out(call, saved,
     ended = call("fix", model, "--inputs", inputs, "--heldout", "near.npz", "-o", "run")
     assert ended.code == 10
     assert "but for the last digits" in ended.err
+
+
+def test_few_positives_that_are_lost_fail(call, saved):
+    """Of 400 elements two are above the threshold; the candidate finds none of them."""
+    found = []
+    for limit in (1.0, 2.0):
+        s = Sketch()
+        y = s.op("Greater", s.input("x", [1, 400]), f32(limit), name="y")
+        values = -np.abs(signals(1, 400, seed=4, count=COUNT)) - 1
+        values[:, :, 7:9] = 1.5
+        found.append(saved(Ill(s.proto(y), {"x": values}), f"limit_{limit}"))
+    (model, inputs), (other, _) = found
+    ended = call("verify", model, other, "--inputs", inputs)
+    assert ended.code == 10
+    assert ended.out.startswith("FAILED")
+    assert "0 of those that are not what most are" in " ".join(ended.out.split())
+    assert call("verify", model, model, "--inputs", inputs).code == 0

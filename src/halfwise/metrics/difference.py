@@ -13,13 +13,14 @@ A pair of elements is one of three:
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from halfwise.errors import CaseError
+from halfwise.metrics.rare import Rare
 
 CHUNK = 1 << 16
 """Elements per chunk: a few float64 temporaries of this length fit a core's second-level cache."""
@@ -191,6 +192,7 @@ class Difference:
         misshapen: Samples in which the two shapes differ; their elements enter no sum.
         by_group: Largest error in each of the output's groups of slices (`slices`); empty where it
             has none, or nobody asked.
+        rare: Elements that are not the output's common value; empty likewise.
     """
 
     discrete: bool = False
@@ -204,6 +206,7 @@ class Difference:
     nonfinite: int = 0
     misshapen: int = 0
     by_group: tuple[float, ...] = ()
+    rare: Rare = field(default_factory=Rare)
 
     def add_chunk(self, chunk: Chunk, *, cosine: bool) -> None:
         """Add the pairs of one chunk, with the terms of the cosine only if asked for."""
@@ -235,6 +238,7 @@ class Difference:
         self.mismatched += other.mismatched
         self.nonfinite += other.nonfinite
         self.misshapen += other.misshapen
+        self.rare.merge(other.rare)
         if other.by_group:
             mine = self.by_group or other.by_group
             self.by_group = tuple(map(max, mine, other.by_group))

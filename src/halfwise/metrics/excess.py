@@ -11,9 +11,9 @@ from halfwise.metrics.measures import (
     OutputTotals,
     effective,
     full_excess,
+    look_into,
     lower_bound,
 )
-from halfwise.metrics.slices import group_errors
 from halfwise.records import Criterion
 
 
@@ -24,7 +24,8 @@ class Excess:
       and in each of its groups of that group's scale);
     - snr_db: 10^((required - actual) / 20), a ratio of amplitudes;
     - cosine: √((1 - actual) / (1 - required)), about a ratio of angles;
-    - agreement: fraction of mismatches against the fraction allowed.
+    - agreement: fraction of mismatches against the fraction allowed, of all elements and of those
+      that are not what most are (`rare`).
 
     0 means no error at all. inf means a non-finite value that the reference does not have, a
     differing shape, or an error where the criterion allows none. With a metric in the criterion
@@ -68,8 +69,8 @@ class Excess:
                 raise CaseError(f"The candidate has no output {name!r}, the reference does.")
             part = compare(expected, candidate[name], cosine=wants_cosine)
             seen, total = self._seen[name], self._totals[name]
-            if self._slices and not part.misshapen:
-                part.by_group = group_errors(total.groups, expected, candidate[name])
+            if (self._slices or part.discrete) and not part.misshapen:
+                look_into(part, total, expected, candidate[name])
             seen.merge(part)
             own = max(own, lower_bound(self._criterion, total, part))
             self._value = max(self._value, lower_bound(self._criterion, total, seen))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import RunFailed
 from halfwise.metrics.difference import Difference, Spread, chunks, decibel, is_discrete
+from halfwise.metrics.rare import Common, common_value
 from halfwise.metrics.slices import Group, Slices, group_errors
 from halfwise.records import Criterion, OutputError, Side, SliceGroup
 
@@ -61,12 +62,14 @@ class OutputTotals:
         energy: Σ reference² over finite elements.
         elements: Number of elements, non-finite ones included.
         groups: Slices with scales of their own; empty where all have one.
+        common: What most elements are, of integers and Booleans; None where that is no value.
     """
 
     absmax: float
     energy: float
     elements: int
     groups: tuple[Group, ...] = ()
+    common: Common | None = None
 
 
 def totals(references: Sequence[Outputs]) -> dict[str, OutputTotals]:
@@ -74,15 +77,35 @@ def totals(references: Sequence[Outputs]) -> dict[str, OutputTotals]:
     spreads: dict[str, Spread] = {}
     slices: dict[str, Slices] = {}
     elements: dict[str, int] = {}
+    arrays: dict[str, list[NDArray[Any]]] = {}
     for outputs in references:
         for name, array in outputs.items():
+            arrays.setdefault(name, []).append(array)
             spreads.setdefault(name, Spread()).add(array)
             slices.setdefault(name, Slices()).add(array)
             elements[name] = elements.get(name, 0) + array.size
     return {
-        name: OutputTotals(spread.absmax, spread.energy, elements[name], slices[name].groups())
+        name: OutputTotals(
+            spread.absmax,
+            spread.energy,
+            elements[name],
+            slices[name].groups(),
+            common_value(arrays[name]),
+        )
         for name, spread in spreads.items()
     }
+
+
+def look_into(
+    difference: Difference,
+    total: OutputTotals,
+    reference: NDArray[Any],
+    candidate: NDArray[Any],
+) -> None:
+    """Add to the difference of one sample what its groups of elements show, of the same shape."""
+    difference.by_group = group_errors(total.groups, reference, candidate)
+    if total.common is not None:
+        difference.rare.add(reference, candidate, total.common.value)
 
 
 def _ratio(found: float, allowed: float) -> float:
@@ -110,6 +133,12 @@ def _cosine_bound(total: OutputTotals, seen: Difference) -> float:
     return math.sqrt(max(0.0, 1.0 - missed))
 
 
+def _best_agreement(total: OutputTotals, seen: Difference) -> float:
+    """Return the largest agreement that is left, of all elements and of those that are rare."""
+    every = (total.elements - seen.mismatched) / total.elements if total.elements else 1.0
+    return every if total.common is None else min(every, seen.rare.agreement(total.common.others))
+
+
 def lower_bound(criterion: Criterion, total: OutputTotals, seen: Difference) -> float:
     """Return a lower bound of one output's final excess, known from the pairs seen so far.
 
@@ -126,8 +155,7 @@ def lower_bound(criterion: Criterion, total: OutputTotals, seen: Difference) -> 
         return math.inf
     if seen.discrete:
         # Through the fraction itself, because 1/10 > 1 - 0.9 in binary, but 9/10 ≥ 0.9 holds.
-        agreement = (total.elements - seen.mismatched) / total.elements if total.elements else 1.0
-        return _ratio(1 - agreement, 1 - criterion.agreement)
+        return _ratio(1 - _best_agreement(total, seen), 1 - criterion.agreement)
     bounds = [0.0]
     if criterion.max_abs is not None:
         bounds.append(_ratio(seen.max_abs, criterion.max_abs))
@@ -206,7 +234,7 @@ class OutputMeasure:
                 self._error_sum += float(chunk.error.sum())
                 with np.errstate(over="ignore"):
                     self._errors.append(chunk.error.astype(np.float32))
-            here.by_group = group_errors(self._total.groups, reference, candidate)
+            look_into(here, self._total, reference, candidate)
         else:
             here.misshapen, here.max_abs, here.noise = 1, math.inf, math.inf
             self._reference.add(reference)
@@ -231,7 +259,7 @@ class OutputMeasure:
         `worst_sample` is the first of the largest error (of the most mismatches, if discrete).
         """
         seen, holds = self._seen, effective(criterion)
-        total = replace(self._total, energy=self._reference.energy, elements=seen.elements)
+        total = _of(self._total, seen, self._reference.energy)
         mean, median = self._averages()
         return OutputError(
             max_abs=seen.max_abs,
@@ -241,6 +269,7 @@ class OutputMeasure:
             snr_db=decibel(total.energy, seen.noise),
             cosine=seen.cosine,
             agreement=self._agreement(),
+            rare_agreement=self._rare_agreement(),
             nonfinite=seen.nonfinite,
             misshapen=seen.misshapen,
             reference=_side(self._reference),
@@ -253,9 +282,7 @@ class OutputMeasure:
     def failing(self, criterion: Criterion) -> list[bool]:
         """Return which samples fail by themselves, `rel_max` being of the scale of them all."""
         one, whole = effective(criterion), self._total
-        each = (
-            (replace(whole, energy=d.reference_energy, elements=d.elements), d) for d in self._each
-        )
+        each = ((_of(whole, d, d.reference_energy), d) for d in self._each)
         return [full_excess(one, total, difference) > 1 for total, difference in each]
 
     def _groups(self, criterion: Criterion) -> tuple[SliceGroup, ...]:
@@ -297,6 +324,18 @@ class OutputMeasure:
         if seen.misshapen:
             return 0.0
         return (seen.elements - seen.mismatched) / seen.elements if seen.elements else 1.0
+
+    def _rare_agreement(self) -> float | None:
+        if self._total.common is None:
+            return None
+        rare = self._seen.rare
+        return 0.0 if self._seen.misshapen else rare.agreement(rare.reference)
+
+
+def _of(total: OutputTotals, seen: Difference, energy: float) -> OutputTotals:
+    """Return the totals of just those samples of which the difference is."""
+    common = total.common and total.common._replace(others=seen.rare.reference)
+    return replace(total, energy=energy, elements=seen.elements, common=common)
 
 
 def _side(spread: Spread) -> Side:

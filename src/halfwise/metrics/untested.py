@@ -1,6 +1,7 @@
 """What would be accepted although it is no result: where that is so, the samples test nothing."""
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,35 @@ def untested_metric(
     if chance is not None and chance.rows >= _FEWEST_ROWS and own <= chance.share:
         return (found.model_copy(update={"kind": "guessing", "other": chance.share}),)
     return ()
+
+
+def scores(
+    name: str,
+    metric: Metric,
+    references: Sequence[Outputs],
+    candidates: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> tuple[float, float]:
+    """Return the metric of the reference's own outputs and of a candidate's.
+
+    Raises:
+        CaseError: the former is not finite, or another when it is asked for again.
+    """
+    own = metric(references, references, labels)
+    if not isfinite(own):
+        raise CaseError(
+            f"The metric {name} gives {own} for the reference's own outputs.",
+            "A verdict needs a finite number: check the metric, the labels and the samples.",
+        )
+    found = metric(references, candidates, labels)
+    again = metric(references, references, labels)
+    if again != own:
+        raise CaseError(
+            f"The metric {name} gives {own:.6g} for the reference's own outputs, and {again:.6g} "
+            "when it is asked again.",
+            "Let it keep nothing between calls, and draw nothing at random.",
+        )
+    return own, found
 
 
 def takes_any_sample(

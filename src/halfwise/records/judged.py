@@ -77,6 +77,8 @@ class OutputError(Record):
         snr_db: 10 log10(Σ reference² / Σ error²); inf for equal outputs.
         cosine: Cosine similarity of the pooled vectors.
         agreement: Fraction of equal elements (integer and Boolean outputs; None for float ones).
+        rare_agreement: Likewise among elements that are not what most of the reference are: twice
+            the equal ones over those of both sides. None where no value is that of most.
         nonfinite: Candidate elements that are NaN or inf where the reference is not the same.
         misshapen: Samples on which the candidate has another shape, or nothing.
         reference: Summary of the reference.
@@ -94,6 +96,7 @@ class OutputError(Record):
     snr_db: float
     cosine: float
     agreement: float | None
+    rare_agreement: float | None = None
     nonfinite: int
     misshapen: int = 0
     reference: Side

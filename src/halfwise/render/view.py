@@ -205,8 +205,8 @@ def _errors(run: Run) -> Table | None:
     if not rows:
         return None
     if len(names) > MOST_ROWS:
-        rows.append((f"and {len(names) - MOST_ROWS} more", *[""] * 7))
-    figures = ("max abs", "rel max", "SNR dB", "cosine", "non-finite", "equal")
+        rows.append((f"and {len(names) - MOST_ROWS} more", *[""] * 8))
+    figures = ("max abs", "rel max", "SNR dB", "cosine", "non-finite", "equal", "of few")
     columns = (Column("output"), Column("model"), *(Column(f, "right") for f in figures))
     return Table("Error against FP32", columns, tuple(rows)).without_empty_columns()
 
@@ -218,7 +218,7 @@ def _error_cells(error: OutputError) -> tuple[str, ...]:
         fixed(error.snr_db, 1),
         fixed(error.cosine, 6),
         str(error.nonfinite),
-        "" if error.agreement is None else f"{error.agreement:.2%}",
+        *("" if e is None else f"{e:.2%}" for e in (error.agreement, error.rare_agreement)),
     )
 
 

@@ -22,6 +22,7 @@ from halfwise.metrics import (
     OutputTotals,
     metric_loss,
     rises,
+    scores,
     totals,
     usual,
 )
@@ -246,22 +247,10 @@ def _score(
     if metric is None or not results or len(computed) < len(results):
         return None
     labels = None if samples.labels is None else list(samples.labels)
-    reference = metric(references, references, labels)
-    if not isfinite(reference):
-        raise CaseError(
-            f"The metric {criterion.metric} gives {reference} for the reference's own outputs.",
-            "A verdict needs a finite number: check the metric, the labels and the samples.",
-        )
-    candidate = metric(references, computed, labels)
-    again = metric(references, references, labels)
-    if again != reference:
-        raise CaseError(
-            f"The metric {criterion.metric} gives {reference:.6g} for the reference's own outputs, "
-            f"and {again:.6g} when it is asked again.",
-            "Let it keep nothing between calls, and draw nothing at random.",
-        )
+    name = criterion.metric or "metric"
+    reference, candidate = scores(name, metric, references, computed, labels)
     return MetricResult(
-        name=criterion.metric or "metric",
+        name=name,
         reference=reference,
         candidate=candidate,
         allowed_drop=criterion.metric_drop,
@@ -301,6 +290,13 @@ def _reasons(
             reasons.append(
                 f"output {name} has another shape than the reference's on {error.misshapen} of "
                 f"{len(samples)} samples"
+            )
+        elif error.agreement is not None:
+            few = error.rare_agreement
+            rare = "" if few is None else f", and {few:.4g} of those that are not what most are"
+            reasons.append(
+                f"output {name} is out of tolerance: {error.agreement:.4g} of its elements agree"
+                f"{rare} (worst sample {error.worst_sample})"
             )
         else:
             reasons.append(
