@@ -2,6 +2,7 @@
 
 FAMILIES = (
     "functions",
+    "files",
     "surroundings",
     "lies",
     "unjudged",
