@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from halfwise.backends.tensorrt import transfer
 from halfwise.backends.tensorrt.client import Worker
-from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.backends.tensorrt.failures import ENGINE_FAULTS, EngineFailed, WorkerEnded
 from halfwise.backends.tensorrt.transfer import model_files
 from halfwise.errors import BackendMissing, CaseError, RecordMismatch
 from halfwise.records import BuildConfig, BuildOutcome, EngineFile, NodeName
@@ -288,3 +289,43 @@ def test_a_worker_that_does_not_come_up(command, message, hint):
     assert message in missing.value.message
     assert " ".join(command) in missing.value.message
     assert hint in missing.value.hint
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_file_that_arrives_damaged_comes_once_more(
+    worker, model, tmp_path, cache, monkeypatch, times
+):
+    engine = build(worker, model).engine
+    assert engine is not None
+    there = cache / "files" / engine.sha256
+    whole, asked = there.read_bytes(), []
+    there.write_bytes(whole[::-1])
+    get = transfer.get
+
+    def getting(*arguments):
+        asked.append(arguments)
+        if len(asked) > times:
+            there.write_bytes(whole)
+        get(*arguments)
+
+    monkeypatch.setattr(transfer, "get", getting)
+    if times == 1:
+        assert worker.fetch(engine, tmp_path / "e.engine").bytes == len(whole)
+        assert (tmp_path / "e.engine").read_bytes() == whole
+        return
+    with pytest.raises(WorkerEnded, match="sent a damaged file, twice") as ended:
+        worker.fetch(engine, tmp_path / "e.engine")
+    assert ended.value.exit_code == 6
+    assert not isinstance(ended.value, ENGINE_FAULTS)  # it tells nothing of the engine
+    assert worker.process_id is None
+    assert not (tmp_path / "e.engine").exists()
+
+
+def test_a_file_of_another_size_than_promised_is_refused(worker, model, tmp_path, cache):
+    engine = build(worker, model).engine
+    assert engine is not None
+    with (cache / "files" / engine.sha256).open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(WorkerEnded, match="were promised"):
+        worker.fetch(engine, tmp_path / "e.engine")
+    assert not (tmp_path / "e.engine").exists()

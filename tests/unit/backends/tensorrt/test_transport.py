@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from halfwise.backends.tensorrt.transport import Connection, Lost, full_command, worker_source
+from halfwise.backends.tensorrt.frames import Unfit
+from halfwise.backends.tensorrt.transport import (
+    Connection,
+    Lost,
+    Waited,
+    full_command,
+    worker_source,
+)
 from tests.processes import children_of, is_running, kill, wait_for
 from tests.workers import ANYTHING, told_source
 
@@ -244,3 +251,65 @@ def test_it_ends_with_halfwise():
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 3, done.stderr
     wait_for(lambda: not any(map(is_running, pids)))
+
+
+@pytest.fixture
+def saying(script, connect):
+    """Connect to what is no worker, and says this again and again: a Python expression."""
+
+    def saying(before, again):
+        text = (
+            f"#!{sys.executable}\nimport sys, time\n"
+            "from halfwise.backends.tensorrt.worker import MAGIC, LENGTHS, pack\n"
+            "say = sys.stdout.buffer.write\n"
+            f"say({before})\nwhile True:\n    say({again}); sys.stdout.flush(); time.sleep(0.01)\n"
+        )
+        return connect(script("python3", text))
+
+    return saying
+
+
+WAITING = 'pack({"kind": "waiting", "id": 1})'
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        'pack({"kind": "log", "id": 1, "severity": "info", "text": "still here"})',
+        'pack({"kind": "progress", "id": 1, "phase": "p", "done": 1, "total": 2})',
+        'b"y\\n"',
+        "b'.'",
+    ],
+)
+def test_nothing_that_goes_on_keeps_a_request_alive(saying, again):
+    with pytest.raises(Lost, match=r"did not answer within 1 s"):
+        hello(saying("b''", again), limit=1.0)
+
+
+def test_a_reply_that_comes_byte_by_byte_has_the_time_of_its_request(saying):
+    begin = 'pack({"kind": "result", "id": 1, "text": "x" * 500})[:-400]'
+    with pytest.raises(Lost, match=r"did not answer within 1 s"):
+        hello(saying(begin, "b'x'"), limit=1.0)
+
+
+def test_waiting_for_the_gpu_has_an_end(saying):
+    connection = saying(WAITING, "b''")
+    with pytest.raises(Waited):
+        hello(connection, limit=100.0, wait=0.2)
+    assert not is_running(connection.process_id)
+
+
+@pytest.mark.parametrize(
+    ("before", "again", "told"),
+    [
+        (WAITING, WAITING, "'waiting' where it cannot come"),
+        ("b''", "b'y\\n' * (1 << 20)", "bytes that are no frame"),
+        ("b''", "MAGIC + LENGTHS.pack(2, 1 << 60) + bytes(1 << 20)", "a payload of"),
+        ("b''", 'pack({"kind": "result", "id": 7})', "a request that it does not have"),
+    ],
+)
+def test_what_may_not_come_ends_it_at_once(saying, before, again, told):
+    connection = saying(before, again)
+    with pytest.raises(Unfit, match=told):
+        hello(connection, limit=300.0)
+    assert not is_running(connection.process_id)
