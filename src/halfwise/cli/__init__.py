@@ -6,7 +6,6 @@ Command functions import the library when they run, so that `halfwise --help` do
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
 import gc
-import io
 import sys
 from importlib.metadata import version
 from signal import SIGINT
@@ -88,7 +87,6 @@ app.command("doctor")(doctor.command)
 
 def main() -> None:
     """Run the command line; always ends with `SystemExit` or a traceback."""
-    _write_any_name()
     gc.set_threshold(OBJECTS_PER_COLLECTION, *COLLECTIONS)
     memory.cap()
     with surroundings() as ended:
@@ -124,13 +122,6 @@ def _run(ended: Ended) -> None:
             _say(ended)
             sys.exit(ended.exit_code)
         raise
-
-
-def _write_any_name() -> None:
-    """Let standard output and error take characters that their encoding lacks, replaced."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _complain(error: HalfwiseError) -> None:

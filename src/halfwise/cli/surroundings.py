@@ -1,6 +1,7 @@
 """What a process finds around it: streams that fail, signals, a working directory, few files."""
 
 import errno
+import io
 import os
 import resource
 import signal
@@ -50,6 +51,7 @@ def surroundings() -> Iterator[Ended]:
         UsageError: the working directory is gone.
     """
     _open_closed_streams()
+    _write_any_name()
     _allow_files()
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr, whatever=True)
@@ -147,6 +149,13 @@ def _open_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def _write_any_name() -> None:
+    """Let standard output and error take characters that their encoding lacks, replaced."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _allow_files() -> None:
