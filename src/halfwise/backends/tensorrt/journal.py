@@ -71,6 +71,8 @@ class Journal:
             if event == "resume":
                 self._resume()
             elif entry["where"] == self._where and event == "begin":
+                if not isinstance(entry["timeout"], int | float | None):
+                    raise TypeError  # noqa: TRY301 - as what Python itself finds below
                 self._begin(entry)
             elif entry["where"] == self._where and event == "end":
                 outcome = entry["outcome"]

@@ -193,6 +193,7 @@ def test_a_line_that_was_cut_off_is_dropped(tmp_path):
         b'{"event": "end"}',
         b"[" * 100_000,
         b'{"event":"end","where":"","key":"k","outcome":{"status":1}}',
+        b'{"event":"begin","where":"","key":"k","timeout":"soon"}',
     ],
 )
 def test_what_is_no_journal(tmp_path, line):
