@@ -64,10 +64,15 @@ def test_a_worker_that_is_gone_after_the_first_verdict_leaves_its_fp32_engine(
     assert [cause["kind"] for cause in found["causes"]] == ["lost"]
     assert [tried["end"] for tried in found["rungs"]] == ["delivered", "lost", "lost"]
     assert len(found["rounds"]) == 2
+    lost = [build for build in found["builds"] if build["status"] == "lost"]
+    assert lost
+    assert not any(build["begun"] for build in lost)
     said = told(ended)
-    assert "the worker was lost before an FP16 engine was judged" in said
-    assert "neither timed nor inspected" in said
-    for wrong in ("within the tolerance", "could be built", "modernize", "plan passed"):
+    assert "the worker was lost before any FP16 engine was judged" in said
+    assert "right on the samples below; the worker was lost before the rest was measured" in said
+    assert "is lost: it does not come up again: sh ended with status 1." in said
+    unsaid = ("within the tolerance", "could be built", "modernize", "plan passed")
+    for wrong in (*unsaid, "Its command is", "--max-builds"):
         assert wrong not in said
     assert call("report", "run").out == ended.out
     again = call(*asked(fake_worker(), "--start-from", "run", out="again"), folder="again")
@@ -87,7 +92,24 @@ def test_a_worker_that_is_gone_before_any_verdict_is_told_as_lost(
     assert not ended.folder.exists()
 
 
-def test_a_worker_that_is_gone_with_its_engines_leaves_the_journal(
+def test_a_worker_that_comes_up_without_its_gpu_leaves_its_fp32_engine(
+    call, asked, fake_worker, tmp_path
+):
+    worker = fake_worker(faults=[Fault("run", "disconnect", on=(3,))])
+    *environment, interpreter = worker
+    then = 'exec env HALFWISE_FAKE_CUDA_DEVICES=0 "$@"'
+    command = once_only([interpreter], tmp_path / "started", then=then)
+    ended = call(*asked([*environment, *command]))
+    assert ended.code == 0, ended.err + ended.out
+    row = delivered(ended)
+    assert (row["rung"], row["lost"]) == ("fp32", True)
+    found = ended.record["engines"]
+    assert [tried["end"] for tried in found["rungs"]] == ["delivered", "lost", "lost"]
+    assert {build["status"] for build in found["builds"][1:]} == {"lost"}
+    assert "here shows no GPU" in told(ended)
+
+
+def test_a_worker_that_is_gone_with_its_engines_leaves_nothing_but_advice(
     call, asked, fake_worker, tmp_path, monkeypatch
 ):
     worker = fake_worker(faults=[Fault("run", "disconnect", on=(3,))])
@@ -97,7 +119,7 @@ def test_a_worker_that_is_gone_with_its_engines_leaves_the_journal(
     assert (ended.code, ended.out) == (6, "")
     assert "so there is none to deliver" in " ".join(ended.err.split())
     assert not ended.folder.exists()
-    assert (tmp_path / "run.journal.jsonl").exists()
+    assert not (tmp_path / "run.journal.jsonl").exists()  # no build was lost that had begun
     assert call(*asked(fake_worker(), "--resume")).code == 0
     assert not (tmp_path / "run.journal.jsonl").exists()
 

@@ -133,10 +133,11 @@ def worker_command(
     return ["env", *(f"{name}={value}" for name, value in variables.items()), interpreter]
 
 
-def once_only(command: Sequence[str], started: Path) -> list[str]:
+def once_only(command: Sequence[str], started: Path, *, then: str = "exit 1") -> list[str]:
     """Return a command that starts once and never again: a machine that is gone for good.
 
-    `started` is a file that is made then.
+    `started` is a file that is made then; `then` is what the shell does from the second time on,
+    with the command as its parameters.
     """
-    words = 'if [ -e "$0" ]; then exit 1; fi; : > "$0"; exec "$@"'
+    words = f'if [ -e "$0" ]; then {then}; fi; : > "$0"; exec "$@"'
     return ["sh", "-c", words, str(started), *command]

@@ -1,11 +1,12 @@
 """What to do after a `fix` with engines: where the result is, and what may lead lower."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from halfwise.api.options import Request
 from halfwise.case import Case
-from halfwise.records import CauseKind, Engines
+from halfwise.records import CauseKind, Engines, RungEnd
 
 _DIAGNOSED = (
     *("preprocess", "labels", "seed", "allow_random", "max_abs", "rel_max", "snr_db", "cosine"),
@@ -15,6 +16,10 @@ _DIAGNOSED = (
 )
 """Options of `fix` that mean the same to `diagnose`."""
 _SPELT = {"min_shapes": "minShapes", "opt_shapes": "optShapes", "max_shapes": "maxShapes"}
+_GONE: Mapping[RungEnd, str] = {
+    "lost": "The worker was lost, which tells nothing of {name} engines: when it answers,",
+    "unfetched": "The {name} engine that passed could not be fetched:",
+}
 _OTHER_BUILDS = (
     "another --optimization-level (0 to 5), other --tactic-sources, or another version of TensorRT"
 )
@@ -55,11 +60,10 @@ def lower_next(engines: Engines, case: Case) -> tuple[str, ...]:
     kinds: tuple[CauseKind, ...] = tuple(cause.kind for cause in engines.causes)
     name = low.rung.upper()
     lines = []
-    if "lost" in kinds:
+    if low.end in _GONE:
         lines.append(
-            f"The worker was lost, which tells nothing of {name} engines: when it answers, run the "
-            "command again with -o of another folder; --start-from this one spares the search "
-            "without engines."
+            f"{_GONE[low.end].format(name=name)} run the command again with -o of another folder; "
+            "--start-from this one spares the search without engines."
         )
     if "no-engine" in kinds:
         model = case.network.path
@@ -81,7 +85,7 @@ def lower_next(engines: Engines, case: Case) -> tuple[str, ...]:
     shown = {number for cause in engines.causes for number in cause.builds}
     if "unknown" in kinds and any(b.config.tf32 for b in engines.builds if b.number in shown):
         lines.append("What is kept may compute in TF32: leave --tf32 out.")
-    if {"no-effect", "unknown", "ignored"} & set(kinds) or not kinds:
+    if {"no-effect", "unknown", "ignored"} & set(kinds) or not (kinds or low.end in _GONE):
         lines.append("Let the search for a plan use more builds: --max-builds N.")
     return tuple(lines)
 

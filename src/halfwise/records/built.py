@@ -114,6 +114,7 @@ class BuildOutcome(Record):
             or two runs in a row had no result of it (`--resume`).
         signal: Name of the signal, such as "SIGSEGV".
         message: One sentence; empty where it was built.
+        begun: False where the worker was lost before the work itself began.
         log: The last lines of the log where it was not built, else its warnings and errors.
         config: What was asked.
         seconds: Wall time of the build alone.
@@ -128,6 +129,7 @@ class BuildOutcome(Record):
     status: Literal["built", "failed", "crashed", "timeout", "lost", "skipped"]
     signal: str | None = None
     message: str = ""
+    begun: bool = True
     log: tuple[str, ...] = ()
     config: BuildConfig
     seconds: float

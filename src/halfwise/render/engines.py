@@ -24,7 +24,7 @@ _ENDS = {
     "failed": "failed",
     "crashed": "crashed",
     "timeout": "took too long and was ended",
-    "lost": "was lost: the connection broke",
+    "lost": "was lost with its worker",
     "skipped": "was skipped",
 }
 _LOW = ("FP16", "BF16")

@@ -28,8 +28,7 @@ _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
 }
 
 _NO_RESULT: Mapping[CauseKind, str] = {
-    "lost": "nothing is known of engines of the low format: the connection to the worker was lost "
-    "in all of",
+    "lost": "nothing is known of engines of the low format: the worker was lost in all of",
     "no-engine": "no engine of the low format could be built, in",
     "not-run": "no engine of the low format runs, of",
 }
@@ -73,7 +72,7 @@ def rung_caution(engines: Engines | None) -> str:
     elif low.end == "unfetched":
         why = f"the {name} engine that passed could not be fetched"
     elif low.end == "lost":
-        why = f"the worker was lost before an {name} engine was judged"
+        why = f"the worker was lost before any {name} engine was judged"
     return f"The delivered engine is FP32 {what}: {why}.{_untimed(engines)}"
 
 
@@ -83,7 +82,9 @@ def _untimed(engines: Engines) -> str:
     if row is None or not row.untimed:
         return ""
     if row.lost:
-        return " It is right on the samples below, and was neither timed nor inspected."
+        return (
+            " It is right on the samples below; the worker was lost before the rest was measured."
+        )
     return f" It could not be timed: {row.untimed.rstrip('.')}."
 
 

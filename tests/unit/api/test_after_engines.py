@@ -44,7 +44,6 @@ def test_the_command_of_diagnose_has_the_options_that_fit():
     [
         ("no-engine", ("halfwise modernize 'my model.onnx'", "--optimization-level", "version")),
         ("not-run", ("--optimization-level",)),
-        ("lost", ("worker was lost", "--start-from")),
         ("kernel", ("--optimization-level", "--accumulate fp16")),
         ("ignored", ("--typing strong", "--max-builds")),
         ("no-effect", ("--max-builds",)),
@@ -59,6 +58,23 @@ def test_what_may_lead_lower_fits_what_engines_showed(kind, said):
     assert ("modernize" in lines) == (kind == "no-engine")
     passed = found.model_copy(update={"rungs": (low.model_copy(update={"end": "slower"}),)})
     assert lower_next(passed, CASE) == ()
+
+
+@pytest.mark.parametrize(
+    ("end", "kinds", "said"),
+    [
+        ("lost", ("lost",), "The worker was lost, which tells nothing of FP16 engines"),
+        ("lost", (), "The worker was lost, which tells nothing of FP16 engines"),
+        ("unfetched", (), "The FP16 engine that passed could not be fetched"),
+    ],
+)
+def test_what_was_lost_is_tried_again_not_searched_for_longer(end, kinds, said):
+    low = RungTried(rung="fp16", end=end, plans=1, builds=1, built=1, ran=1)
+    causes = tuple(Cause(kind=kind) for kind in kinds)
+    found = engines().model_copy(update={"rungs": (low,), "causes": causes})
+    (line,) = lower_next(found, CASE)
+    assert line.startswith(said)
+    assert "--start-from" in line
 
 
 def test_where_the_engine_is():

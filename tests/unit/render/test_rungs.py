@@ -64,7 +64,7 @@ def test_what_is_not_known_of_the_delivered_engine_is_told():
         return rung_caution(found.model_copy(update=update))
 
     gone = told("lost", untimed="The connection is lost.", lost=True)
-    assert "the worker was lost before an FP16 engine was judged" in gone
-    assert gone.endswith("was neither timed nor inspected.")
+    assert "the worker was lost before any FP16 engine was judged" in gone
+    assert gone.endswith("the worker was lost before the rest was measured.")
     assert told("unfetched").endswith("the FP16 engine that passed could not be fetched.")
     assert told("tolerance", untimed="It crashed.").endswith("It could not be timed: It crashed.")

@@ -123,8 +123,7 @@ class Worker:
             number: Number of the build in the run.
             purpose: What it is for.
             timeout: Seconds for the build alone; None for no limit.
-            timing_cache: File that is read where it exists, and written; one that TensorRT refuses
-                is moved aside.
+            timing_cache: File that is read where there is one, and written; refused, it is moved.
             shared_timing_cache: Use the worker's own, one per GPU and version.
             verbose: Ask for TensorRT's verbose log.
             log: Takes lines of the log.
@@ -170,7 +169,8 @@ class Worker:
                 self._caches.add(timing_cache)
         except Lost as lost:
             heard.last.extend(line for line in lost.printed if f"noise: {line}" not in heard.last)
-            return {"status": "lost", "message": failures.lost_connection(self.info.name, lost)}
+            message = failures.lost_connection(self.info.name, lost)
+            return {"status": "lost", "message": message, "begun": heard.begun}
         except Died as died:
             status, signal, message = failures.death(died.answer, "The build", timeout)
             return {"status": status, "signal": signal, "message": message}

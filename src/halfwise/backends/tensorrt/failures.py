@@ -78,13 +78,28 @@ class EngineFailed(RunFailed):
 class WorkerEnded(HalfwiseError):
     """A worker was ended, since nothing that it says can be relied on or nothing comes of it.
 
-    That tells nothing of an engine or a plan, and another try changes nothing: it ends the command.
+    That tells nothing of an engine or a plan, and another try changes nothing: it ends the command,
+    but where an FP32 engine that is right waits to be delivered.
     """
 
     exit_code = RunFailed.exit_code
 
 
-ENGINE_FAULTS = (RunFailed, CaseError, RecordMismatch)
+class NoAnswer(BackendMissing):
+    """A worker does not come up.
+
+    Attributes:
+        why: How that is known, a clause.
+    """
+
+    def __init__(self, message: str, hint: str, *, why: str) -> None:
+        super().__init__(message, hint)
+        self.why = why
+
+
+WORKER_GONE = (BackendMissing, WorkerEnded)
+"""What a worker raises that can do nothing more: of one that has built, it says that it is lost."""
+ENGINE_FAULTS = (RunFailed, CaseError, RecordMismatch, *WORKER_GONE)
 """What an engine raises that cannot be read or run. Where the FP32 engine of the same model took
 the same samples, it is that engine's own failure, and no mistake of the user's."""
 
@@ -178,9 +193,10 @@ def no_answer(
 ) -> HalfwiseError:
     """Return the exception for a worker that does not come up."""
     said = f'; it printed "{_telling(printed)}"' if printed else ""
-    return BackendMissing(
+    return NoAnswer(
         f"Worker {name} does not answer: {reason}{said}. Its command is: {' '.join(command)}",
         _advice("\n".join(printed)),
+        why=f"{reason}{said}",
     )
 
 

@@ -2,7 +2,8 @@
 
 A build can end halfwise itself, or the machine. What began and never ended is known from here:
 `--resume` tries it once more, and no further, for it may be what takes the machine down. The same
-holds of a build during which the connection was lost.
+holds of a build during which the connection was lost; of one before which it was lost, nothing is
+known.
 """
 
 import hashlib
@@ -49,6 +50,8 @@ class Journal:
         self._begun: dict[str, dict[str, Any]] = {}
         self._ended: dict[str, BuildOutcome] = {}
         self._silent: Counter[str] = Counter()
+        # What was known of a build when it was last tried.
+        self._before: dict[str, tuple[dict[str, Any] | None, BuildOutcome | None]] = {}
         # A line that a crash cut off says nothing; the next one must not be glued to it.
         whole = path.read_bytes().rpartition(b"\n")[:2] if path.exists() else (b"",)
         for number, line in enumerate(b"".join(whole).splitlines(), start=1):
@@ -92,11 +95,24 @@ class Journal:
                 self._forget(key)
 
     def _begin(self, entry: dict[str, Any]) -> None:
-        self._forget(entry["key"])
-        self._begun[entry["key"]] = entry
+        key = entry["key"]
+        self._before[key] = self._begun.get(key), self._ended.get(key)
+        self._forget(key)
+        self._begun[key] = entry
 
     def _settle(self, key: str, outcome: BuildOutcome | None) -> None:
-        """Forget a configuration that may be tried again: all but crashes, time-outs, losses."""
+        """Forget a configuration that may be tried again: all but crashes, time-outs, losses.
+
+        Where it did not begin, what was known before stands.
+        """
+        if outcome is not None and not outcome.begun:
+            self._forget(key)
+            begun, ended = self._before.get(key, (None, None))
+            if begun is not None:
+                self._begun[key] = begun
+            if ended is not None:
+                self._ended[key] = ended
+            return
         if outcome is not None and outcome.status in ("crashed", "timeout", "lost"):
             self._ended[key] = outcome
         else:

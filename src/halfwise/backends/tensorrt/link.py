@@ -11,7 +11,7 @@ from halfwise.backends.tensorrt import failures, transfer
 from halfwise.backends.tensorrt.ahead import taken
 from halfwise.backends.tensorrt.answers import BY_OP, Expected, missing_of
 from halfwise.backends.tensorrt.described import worker_info
-from halfwise.backends.tensorrt.failures import EngineFailed
+from halfwise.backends.tensorrt.failures import EngineFailed, NoAnswer
 from halfwise.backends.tensorrt.frames import Unfit
 from halfwise.backends.tensorrt.transport import (
     LAST_LINES,
@@ -28,6 +28,8 @@ _TRANSFER_SECONDS = 300.0
 """For one chunk of a file: 8 MiB take 1.5 minutes at 100 kB/s."""
 _LONGEST_LINE = 1 << 14
 _COMPLAINTS = 200
+_WAIT_AGAIN = 5.0
+"""Seconds for a GPU that did not get free before: a build that is timing alone is done by then."""
 _BUILDER_SECONDS = 180.0
 
 LogListener = Callable[[str, str], None]
@@ -59,6 +61,7 @@ class Log:
     Attributes:
         last: The last lines, each behind its severity.
         complaints: Warnings and errors, likewise.
+        begun: Whether the work itself began on the worker's side.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Log:
     ) -> None:
         self.last: deque[str] = deque(maxlen=LAST_LINES)
         self.complaints: list[str] = []
+        self.begun = False
         self._started = time.monotonic()
         self._listener, self._progress = listener, progress
 
@@ -79,7 +83,7 @@ class Log:
         elif kind == "waiting":
             self._line("waiting", "Another build has this GPU.")
         elif kind == "started":
-            self._started = time.monotonic()
+            self._started, self.begun = time.monotonic(), True
 
     def remark(self, text: str) -> None:
         """Take a line that halfwise itself has to say."""
@@ -191,6 +195,8 @@ class Link:
         if self._connection is None or self._connection.closed:
             try:
                 self.connect()
+            except NoAnswer as error:
+                raise Lost(f"it does not come up again: {error.why}", ()) from error
             except BackendMissing as error:
                 raise Lost(error.message.rstrip("."), ()) from error
         assert self._connection is not None
@@ -207,6 +213,8 @@ class Link:
         except Unfit as unfit:
             raise self.ended(request["op"], str(unfit)) from unfit
         except Waited as waited:
+            # Whoever goes on without it does not wait as long for each request.
+            self._wait = min(self._wait, _WAIT_AGAIN)
             raise failures.gpu_taken(self.name, waited.seconds) from waited
         if answer["kind"] == "died":
             raise Died(answer)

@@ -12,7 +12,7 @@ from halfwise.pipeline.engines.builds import Builds
 from halfwise.pipeline.engines.candidates import Assignment, Candidate
 from halfwise.pipeline.engines.fetched import Fetched
 from halfwise.pipeline.engines.files import ModelFiles
-from halfwise.pipeline.engines.measure import Measure, is_lost
+from halfwise.pipeline.engines.measure import Measure, again_if_lost, is_lost
 from halfwise.pipeline.engines.regime import low_format
 from halfwise.pipeline.planner import Planner
 from halfwise.progress import Watcher
@@ -110,9 +110,11 @@ class Attempts:
         if candidate.excess is None:
             return candidate
         try:
-            return replace(candidate, excess=self._excess(candidate.build))
+            excess = again_if_lost(lambda: self._excess(candidate.build))
         except ENGINE_FAULTS as failed:
-            return replace(candidate, excess=None, failure=failed.message)
+            lost = is_lost(failed)
+            return replace(candidate, excess=None, failure=failed.message, lost=lost)
+        return replace(candidate, excess=excess)
 
     def marked(self, keep: Assignment, names: Sequence[TensorName]) -> BuildOutcome:
         """Build a plan with further outputs; without any, one that shows what fusion leaves."""

@@ -1,6 +1,7 @@
 """Every build of a run: numbered, written down before it begins, and kept with its outcome.
 
-One whose connection is lost is built once more: that tells of the connection, not of the build.
+One whose worker is lost is built once more: that tells of the worker, not of the build. A worker
+that has built before and no longer can, since its GPU is gone, is lost too.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from halfwise.backends.tensorrt.client import Worker
+from halfwise.backends.tensorrt.failures import WORKER_GONE
 from halfwise.backends.tensorrt.journal import Journal
 from halfwise.backends.tensorrt.transfer import model_files
 from halfwise.case import EngineSettings
@@ -73,6 +75,10 @@ class Builds:
             unfused: Mark what fusion leaves for debugging.
             fresh: Time all tactics anew, so that chance has its say, rather than take them from the
                 cache that builds on this GPU share. A cache of the user's is always used.
+
+        Raises:
+            UsageError, CaseError: as for `Worker.build`.
+            BackendMissing, WorkerEnded: likewise, where nothing was built before.
         """
         weak = self.typing == "weak"
         config = BuildConfig(
@@ -99,18 +105,31 @@ class Builds:
         self.watcher.note(f"build {number}: {purpose}")
 
         def run() -> BuildOutcome:
-            return self.worker.build(
-                model,
-                config,
-                number=number,
-                purpose=purpose,
-                timeout=self.settings.build_timeout,
-                timing_cache=self.settings.timing_cache,
-                shared_timing_cache=self.settings.timing_cache is None and not fresh,
-                verbose=self.settings.verbose,
-                log=self._hear,
-                progress=lambda _, done, total: self.watcher.step(done, total or None),
-            )
+            try:
+                return self.worker.build(
+                    model,
+                    config,
+                    number=number,
+                    purpose=purpose,
+                    timeout=self.settings.build_timeout,
+                    timing_cache=self.settings.timing_cache,
+                    shared_timing_cache=self.settings.timing_cache is None and not fresh,
+                    verbose=self.settings.verbose,
+                    log=self._hear,
+                    progress=lambda _, done, total: self.watcher.step(done, total or None),
+                )
+            except WORKER_GONE as gone:
+                if all(outcome.engine is None for outcome in self.outcomes):
+                    raise
+                return BuildOutcome(
+                    number=number,
+                    purpose=purpose,
+                    status="lost",
+                    message=gone.message,
+                    begun=False,
+                    config=config,
+                    seconds=0.0,
+                )
 
         return self._kept(self._recorded(run, number, purpose, config))
 

@@ -10,7 +10,7 @@ from math import inf
 
 from halfwise.pipeline.engines.candidates import Candidate
 from halfwise.pipeline.engines.localise import WORSE, Departure
-from halfwise.records import Cause, EngineRound
+from halfwise.records import Cause, CauseKind, EngineRound
 from halfwise.stages.contrast import alike
 
 
@@ -38,11 +38,12 @@ def causes(
     predicted = {r.build: max(r.predicted or 0.0, r.predicted_fused or 0.0) for r in rounds}
     ran = [c for c in candidates if c.excess is not None]
     if not ran and not passed:
-        numbers = tuple(c.build.number for c in candidates)
-        if candidates and all(c.untold for c in candidates):
-            return (Cause(kind="lost", builds=numbers),)
-        built = any(c.build.engine is not None for c in candidates)
-        return (Cause(kind="not-run" if built else "no-engine", builds=numbers),)
+        told = [c for c in candidates if not c.untold]
+        built = any(c.build.engine is not None for c in told)
+        kind: CauseKind = "not-run" if built else "no-engine"
+        if candidates and not told:
+            told, kind = list(candidates), "lost"
+        return (Cause(kind=kind, builds=tuple(c.build.number for c in told)),)
     off = [c for c in ran if not c.passed]
     found = [*_ignored(off)]
     if relative:

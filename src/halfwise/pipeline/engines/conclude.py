@@ -118,7 +118,7 @@ class Ended:
                 "calibration samples"
             )
         reasons += [
-            f"the FP32 engine is right, and does not run to the end: {o.row.failure}"
+            f"the FP32 engine was right at first, and does not run to the end: {o.row.failure}"
             for o in self.offers
             if o.rung == "fp32" and o.row.failure
         ]

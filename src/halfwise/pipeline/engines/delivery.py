@@ -115,6 +115,13 @@ def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
     return equal[0]
 
 
+def better_known(before: Offer, now: Offer) -> Offer:
+    """Return the later offer of an engine, but where its worker or result was lost meanwhile."""
+    if before.checked or before.verdict is None:
+        return now
+    return before if now.checked or now.verdict is None else now
+
+
 def _memory(offer: Offer) -> float:
     latency = offer.row.latency
     return inf if latency is None else latency.device_bytes

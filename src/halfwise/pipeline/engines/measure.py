@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from halfwise.backends.ort import Session
 from halfwise.backends.tensorrt.client import Worker
-from halfwise.backends.tensorrt.failures import ENGINE_FAULTS, EngineFailed
+from halfwise.backends.tensorrt.failures import ENGINE_FAULTS, WORKER_GONE, EngineFailed
 from halfwise.backends.tensorrt.feeds import input_ports
 from halfwise.backends.tensorrt.fitting import fit_inputs, fit_outputs, model_ports
 from halfwise.backends.tensorrt.inspector import engine_layers
@@ -282,14 +282,14 @@ class Measure:
 
 
 def again_if_lost(measured: Callable[[], _Found]) -> _Found:
-    """Return what `measured` gives, asked once more where the connection was lost.
+    """Return what `measured` gives, asked once more where the worker was lost.
 
-    That tells of the connection, not of the engine. Where the engine went with it, the loss is what
-    is raised.
+    That tells of the worker, not of the engine. Where the engine went with it, the loss is what is
+    raised.
     """
     try:
         return measured()
-    except EngineFailed as lost:
+    except ENGINE_FAULTS as lost:
         if not is_lost(lost):
             raise
         try:
@@ -299,8 +299,9 @@ def again_if_lost(measured: Callable[[], _Found]) -> _Found:
 
 
 def is_lost(failed: HalfwiseError) -> bool:
-    """Return whether the connection was lost, which tells nothing of the engine."""
-    return isinstance(failed, EngineFailed) and failed.status == "lost"
+    """Return whether the worker was lost, which tells nothing of the engine."""
+    lost = isinstance(failed, EngineFailed) and failed.status == "lost"
+    return lost or isinstance(failed, WORKER_GONE)
 
 
 def with_shapes(verdict: Verdict, shapes: Iterable[ShapeVerdict]) -> Verdict:

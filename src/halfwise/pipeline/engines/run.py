@@ -11,14 +11,14 @@ from halfwise.backends.tensorrt.client import Worker
 from halfwise.backends.tensorrt.failures import ENGINE_FAULTS
 from halfwise.backends.tensorrt.journal import Journal
 from halfwise.case import Case, EngineSettings, Settings
-from halfwise.errors import RunFailed
+from halfwise.errors import HalfwiseError
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Roles
 from halfwise.pipeline.engines.attempts import Attempts
 from halfwise.pipeline.engines.builds import Builds
 from halfwise.pipeline.engines.candidates import Assignment, Budget, Candidate, Chosen
 from halfwise.pipeline.engines.conclude import Ended, Proven
-from halfwise.pipeline.engines.delivery import Offer, choose, quicker
+from halfwise.pipeline.engines.delivery import Offer, better_known, choose, quicker
 from halfwise.pipeline.engines.failed import build_failed, judging, nothing_judged
 from halfwise.pipeline.engines.fetched import Fetched
 from halfwise.pipeline.engines.files import ModelFiles
@@ -104,7 +104,7 @@ class EngineRun:
                 raise build_failed(build, "no FP32 engine of this model")
             engine = build.engine
             again_if_lost(lambda: self.measure.check_inputs(engine, self.case.calibration))
-            with suppress(RunFailed):  # what is delivered is fetched once more
+            with suppress(*ENGINE_FAULTS):  # what is delivered is fetched once more
                 self.fetched.keep(FP32, engine)
             samples = self.case.heldout or self.case.calibration
             criterion = None
@@ -147,8 +147,7 @@ class EngineRun:
         with self._stage("verdict"):
             table = self._table(fixed, heldout)
             if heldout.joined or exact.checked or not exact.passed:
-                again = self._exact(attempts, table)
-                exact = again if exact.checked or again.verdict is not None else exact
+                exact = better_known(exact, self._exact(attempts, table))
             full = (exact, table.with_tf32(tf32))
             offers = self._offers(table, full, search, chosen)
             delivered = choose(offers, self.engine_settings.prefer)
@@ -227,8 +226,8 @@ class EngineRun:
                 here = self.fetched.deliver(engine, path)
                 found = other.engines.model_copy(update={"delivered": here})
                 return replace(other, engines=found)
-            except (RunFailed, OSError) as failed:
-                why = failed.message if isinstance(failed, RunFailed) else f"{failed}."
+            except (*ENGINE_FAULTS, OSError) as failed:
+                why = failed.message if isinstance(failed, HalfwiseError) else f"{failed}."
             ended = other.ended
             assert ended is not None
             assert ended.delivered is not None
@@ -245,9 +244,11 @@ class EngineRun:
             return proven
         reasons = (*proven.verdict.reasons, f"the engine passed, and {reason}")
         update = {"passed": False, "reasons": reasons}
+        left = other.engines
+        without = {"delivered": None, "rungs": left.rungs, "notes": left.notes}
         return replace(
             proven,
-            engines=proven.engines.model_copy(update={"delivered": None}),
+            engines=proven.engines.model_copy(update=without),
             verdict=proven.verdict.model_copy(update=update),
         )
 

@@ -334,7 +334,7 @@ def _tf32_note(fastest: Candidate, best: Candidate) -> str:
     assert fastest.latency is not None
     assert best.latency is not None
     return (
-        "TF32 is allowed for the kept nodes of the delivered engine: a run takes "
+        "TF32 is allowed for the kept nodes of the engine that the search chose: a run takes "
         f"{fastest.latency.median_ms:.3g} ms with it and {best.latency.median_ms:.3g} ms without, "
         f"the error is {fastest.excess:.3g} and {best.excess:.3g} of what is allowed."
     )

@@ -50,12 +50,10 @@ class Table:
         What all others are measured by is judged also where it cannot be timed. Where it is lost
         with its worker, `checked` stands: its verdict on held-out samples before all else.
         """
-        row = self._row(FP32, fp32)
-        if row.failure and fp32.excess is not None:
-            row = self._untimed(row)
-        if row.verdict is not None or not (fp32.lost or row.lost):
+        row = self._row(FP32, fp32, untimed=True)
+        if row.verdict is not None or not row.lost:
             return Offer("fp32", fp32, self.limit, row)
-        shapes = self.measure.not_at_shapes(self.samples, "the connection to the worker was lost")
+        shapes = self.measure.not_at_shapes(self.samples, "the worker was lost")
         found = {"verdict": checked, "shapes": shapes, "lost": True}
         row = row.model_copy(update=found | {"untimed": row.failure, "failure": ""})
         return Offer("fp32", fp32, self.limit, row, checked=True)
@@ -99,7 +97,7 @@ class Table:
         racing = {i: engine for i, engine in passed if engine is not None and len(passed) > 1}
         turns = self.measure.take_turns(list(racing.values()))
         found = dict(zip(racing, turns, strict=True))
-        return tuple(replace(o, row=_timed(o, found.get(i, ()))) for i, o in enumerate(offers))
+        return tuple(replace(o, row=_raced(o, found.get(i, ()))) for i, o in enumerate(offers))
 
     def _low_row(self, name: str, candidate: Candidate, fp32: Verdict | None) -> EngineResult:
         """Return the row of a plan, and note where its engine is FP32 in truth."""
@@ -116,27 +114,37 @@ class Table:
         asked: dict[NodeName, Precision] | None = None,
         *,
         fp32: Verdict | None = None,
+        untimed: bool = False,
     ) -> EngineResult:
+        """Return the row of an engine; one that cannot be timed has no result, unless `untimed`."""
         build = candidate.build
         row = EngineResult(
-            name=name, build=build, kept=len(candidate.keep), excess=candidate.excess
+            name=name,
+            build=build,
+            kept=len(candidate.keep),
+            excess=candidate.excess,
+            untimed=candidate.untimed,
         )
-        known = candidate.failure or candidate.untimed
-        if build.engine is None or known:
-            found = {"failure": known or build.message, "latency": candidate.latency}
+        if build.engine is None or candidate.failure:
+            found = {"failure": candidate.failure or build.message, "latency": candidate.latency}
             return row.model_copy(update=found | {"lost": candidate.untold})
         try:
-            return again_if_lost(lambda: self._measured(row, asked or {}, fp32))
+            timed = row if row.untimed else self._timed(row, untimed=untimed)
+            return again_if_lost(lambda: self._measured(timed, asked or {}, fp32))
         except ENGINE_FAULTS as failed:
-            return row.model_copy(update={"failure": failed.message, "lost": is_lost(failed)})
+            known = {"failure": failed.message, "untimed": ""}
+            return row.model_copy(update=known | {"lost": is_lost(failed)})
 
-    def _untimed(self, row: EngineResult) -> EngineResult:
-        """Return a row that has failed with its verdict alone, where that can be had."""
-        judged = row.model_copy(update={"failure": "", "untimed": row.failure})
+    def _timed(self, row: EngineResult, *, untimed: bool) -> EngineResult:
+        measure, engine = self.measure, row.build.engine
+        assert engine is not None
         try:
-            return again_if_lost(lambda: self._judged(judged))
+            latency = again_if_lost(lambda: measure.latency(engine, thorough=True))
         except ENGINE_FAULTS as failed:
-            return row.model_copy(update={"failure": failed.message, "lost": is_lost(failed)})
+            if not untimed:
+                raise
+            return row.model_copy(update={"untimed": failed.message})
+        return row.model_copy(update={"latency": latency})
 
     def _judged(self, row: EngineResult) -> EngineResult:
         measure, engine = self.measure, row.build.engine
@@ -149,14 +157,17 @@ class Table:
     def _measured(
         self, row: EngineResult, asked: dict[NodeName, Precision], fp32: Verdict | None
     ) -> EngineResult:
-        measure, engine = self.measure, row.build.engine
-        assert engine is not None
-        latency = measure.latency(engine, thorough=True)
         row = self._judged(row)
         assert row.verdict is not None
         as_fp32 = fp32 is not None and same_outputs(row.verdict, fp32)
-        proof = measure.proof(row.build, self.roles, asked, as_fp32=as_fp32)
-        return row.model_copy(update={"latency": latency, "proof": proof})
+        try:
+            proof = again_if_lost(
+                lambda: self.measure.proof(row.build, self.roles, asked, as_fp32=as_fp32)
+            )
+        except ENGINE_FAULTS as failed:  # it runs all the same
+            self.notes.append(f"what {row.name} computes in is not known: {failed.message}")
+            return row
+        return row.model_copy(update={"proof": proof})
 
     def _asked(self, candidate: Candidate) -> dict[NodeName, Precision]:
         """Return what nodes were asked to be; in weak typing the builder is free with the rest."""
@@ -171,7 +182,7 @@ class Table:
         return frozenset(n for n, role in self.roles.items() if role.role is Role.COMPUTE)
 
 
-def _timed(offer: Offer, medians: tuple[float, ...]) -> EngineResult:
+def _raced(offer: Offer, medians: tuple[float, ...]) -> EngineResult:
     """Return the row of an offer with its rung and what rounds say of its time."""
     row, latency = offer.row, offer.row.latency
     if latency is not None and medians:

@@ -101,6 +101,31 @@ def test_losses_of_one_run_count_once(tmp_path):
     assert record(Journal(journal.path), never).status == "skipped"
 
 
+def absent():
+    return outcome("lost", begun=False)
+
+
+def test_a_worker_that_was_gone_before_a_build_says_nothing_of_it(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    for _ in range(3):
+        journal = Journal(path)
+        assert record(journal, absent).status == "lost"
+        assert not journal.remembers
+    assert record(Journal(path), outcome).status == "built"
+
+
+@pytest.mark.parametrize("status", ["lost", "timeout"])
+def test_a_worker_that_did_not_come_up_again_takes_back_nothing(tmp_path, status):
+    path = tmp_path / "journal.jsonl"
+    for _ in range(2):
+        journal = Journal(path)
+        found = record(journal, lambda: outcome(status), timeout=5.0)
+        assert found.status in (status, "skipped")
+        record(journal, absent, timeout=10.0)
+    found = record(Journal(path), never if status == "lost" else outcome, timeout=5.0)
+    assert found.status == "skipped"
+
+
 @pytest.mark.parametrize("status", ["built", "failed"])
 def test_a_result_between_says_that_the_machine_stands(tmp_path, status):
     path = tmp_path / "journal.jsonl"

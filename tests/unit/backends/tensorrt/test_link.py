@@ -3,8 +3,11 @@ import sys
 import pytest
 
 from halfwise.backends.tensorrt import link
+from halfwise.backends.tensorrt.failures import WorkerEnded
 from halfwise.backends.tensorrt.link import Died, Link, Log
+from halfwise.backends.tensorrt.transport import Lost, Waited
 from halfwise.errors import BackendMissing
+from tests.fake_tensorrt.start import once_only
 from tests.workers import ANYTHING, told_source
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -25,6 +28,32 @@ def test_it_comes_up_when_it_is_asked(linked):
     linked.close()
     linked.ask({"op": "have", "hashes": []}, expected=ANYTHING)
     assert linked.process_id not in (None, first)
+
+
+def test_what_does_not_come_up_again_is_told_without_its_command(monkeypatch, tmp_path):
+    monkeypatch.setattr(link, "worker_source", told_source)
+    linked = Link("told", once_only([sys.executable], tmp_path / "started"), 30, 30)
+    linked.connect()
+    linked.close()
+    with pytest.raises(Lost) as lost:
+        linked.ask({"op": "have", "hashes": []}, expected=ANYTHING)
+    assert lost.value.reason == "it does not come up again: sh ended with status 1"
+
+
+def test_a_gpu_that_did_not_get_free_is_not_waited_for_as_long_again(linked, monkeypatch):
+    waits = []
+
+    def ask(*_, wait, **__):
+        waits.append(wait)
+        raise Waited(wait)
+
+    linked.connect()
+    monkeypatch.setattr("halfwise.backends.tensorrt.link.Connection.ask", ask)
+    for _ in range(2):
+        with pytest.raises(WorkerEnded, match="Another build has had the GPU"):
+            linked.ask({"op": "have", "hashes": []}, expected=ANYTHING)
+    assert waits[0] == 30
+    assert waits[1] < 10
 
 
 def test_a_file_travels_once(linked, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from halfwise.backends.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.models import Ill
@@ -35,6 +36,21 @@ def test_what_does_not_run_is_told(stage):
     assert "SIGSEGV" in candidate.failure
     assert any("does not run" in note for note in ready.notes)
     assert attempts.again(candidate) == candidate
+
+
+def test_a_worker_that_is_lost_when_a_plan_is_measured_again_tells_nothing_of_it(
+    stage, monkeypatch
+):
+    ready = stage(models.layer_norm())
+    candidate = ready.attempts.attempt(KEPT, "mixed")
+
+    def lost(*_):
+        raise EngineFailed("The connection is lost.", status="lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ready.run.measure, "outputs", lost)
+        assert ready.attempts.again(candidate).untold
+    assert ready.attempts.again(candidate).passed
 
 
 def test_what_cannot_be_built_has_no_error(stage):

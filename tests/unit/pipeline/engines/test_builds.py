@@ -1,7 +1,7 @@
 import pytest
 
-from halfwise.backends.tensorrt.failures import EngineFailed
-from halfwise.errors import RunFailed
+from halfwise.backends.tensorrt.failures import EngineFailed, WorkerEnded
+from halfwise.errors import BackendMissing, RunFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 
@@ -35,6 +35,26 @@ def test_a_lost_connection_is_not_held_against_a_build_at_once(stage, on, status
     assert [o.status for o in builds.outcomes] == statuses
     assert ended == builds.outcomes[-1]
     assert ended.number == 2
+
+
+@pytest.mark.parametrize("error", [BackendMissing, WorkerEnded])
+def test_a_worker_that_can_no_longer_build_is_lost(stage, monkeypatch, error):
+    ready = stage(models.layer_norm())
+    builds, model = ready.run.builds, ready.attempts.fp32
+
+    def gone(*_, **__):
+        raise error("There is no GPU.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ready.worker, "build", gone)
+        with pytest.raises(error):
+            builds.build(model, "FP32")
+    assert builds.build(model, "FP32").engine
+    monkeypatch.setattr(ready.worker, "build", gone)
+    lost = builds.build(model, "TF32", tf32=True)
+    assert (lost.status, lost.begun, lost.message) == ("lost", False, "There is no GPU.")
+    assert [outcome.number for outcome in builds.outcomes] == [1, 2, 3]
+    assert not ready.journal.remembers
 
 
 def test_progress_and_waiting_are_told(stage, monkeypatch):

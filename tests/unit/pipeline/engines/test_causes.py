@@ -106,8 +106,9 @@ def test_engines_that_are_not_there_blame_nobody():
 def test_engines_that_were_lost_show_nothing():
     unbuilt = build(1, "").model_copy(update={"engine": None, "status": "lost"})
     lost = [Candidate(NOTHING, "", unbuilt), Candidate(NOTHING, "", build(2, ""), lost=True)]
-    assert kinds(*lost, predicted={}).keys() == {"lost"}
-    assert kinds(*lost, tried(3, None), predicted={}).keys() == {"not-run"}
+    assert kinds(*lost, predicted={})["lost"].builds == (1, 2)
+    found = kinds(*lost, tried(3, None), predicted={})
+    assert {kind: cause.builds for kind, cause in found.items()} == {"not-run": (3,)}
 
 
 def test_where_a_plan_passed_only_what_was_seen_on_the_way_is_told():

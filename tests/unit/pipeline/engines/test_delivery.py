@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.pipeline.engines.candidates import Candidate
-from halfwise.pipeline.engines.delivery import Offer, choose, faster, quicker, rungs
+from halfwise.pipeline.engines.delivery import Offer, better_known, choose, faster, quicker, rungs
 from halfwise.pipeline.engines.measure import ROUNDS
 from halfwise.records import EngineResult, EngineRung, NodeName, Prefer
 from tests.unit.render.engine_runs import build, latency, result
@@ -149,6 +149,19 @@ def test_what_was_judged_before_the_worker_was_lost_may_be_delivered():
     row = gone.row.model_copy(update={"verdict": None, "lost": True})
     lost = replace(gone, row=row, candidate=replace(gone.candidate, lost=True))
     assert [t.end for t in rungs([lost], None, [])] == ["lost"]
+
+
+def test_what_was_judged_stands_where_the_worker_is_lost_later():
+    judged = offer("fp32", 1)
+    failed = replace(judged, row=judged.row.model_copy(update={"verdict": None}))
+    kept = replace(judged, checked=True)
+    assert better_known(judged, kept) is better_known(judged, failed) is judged
+    for before in (kept, failed):
+        assert better_known(before, judged) is judged
+    assert better_known(failed, kept) is kept
+    assert better_known(kept, failed) is failed
+    later = replace(judged, limit=2.0)
+    assert better_known(judged, later) is later
 
 
 def test_what_the_search_knows_to_be_off_is_not_delivered():

@@ -4,6 +4,7 @@ import pytest
 from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.case import Samples
 from halfwise.errors import RunFailed
+from halfwise.pipeline.engines import measure as timing
 from halfwise.pipeline.engines.measure import again_if_lost
 from halfwise.records import Criterion, Profile, ShapeRange, TensorName
 from tests import models
@@ -66,7 +67,7 @@ def test_all_engines_are_timed_on_the_same_shapes(stage, monkeypatch):
     measure = ready.run.measure
     found = [measure.latency(builds.build(fp32, "", low=low).engine) for low in (None, "fp16")]
     assert [latency.shapes for latency in found] == [{"x": (2, 3)}] * 2
-    assert all(latency.iterations >= 100 for latency in found)
+    assert all(latency.iterations >= timing.TIMED_RUNS for latency in found)
 
 
 def test_samples_run_in_the_profile_that_holds_them(stage):

@@ -13,10 +13,9 @@ KEPT = names(*models.layer_norm().kept)
 NOTHING = names()
 
 
-def rows(ready, *keeps):
-    """Return rows by name, and what was noted."""
-    fixed, attempts, builds = ready.fixed, ready.attempts, ready.run.builds
-    table = Table(
+def table(ready):
+    fixed = ready.fixed
+    return Table(
         measure=ready.run.measure,
         roles=fixed.planner.roles,
         low="FP16",
@@ -26,13 +25,19 @@ def rows(ready, *keeps):
         limit=1.0,
         notes=ready.notes,
     )
+
+
+def rows(ready, *keeps):
+    """Return rows by name, and what was noted."""
+    attempts, builds = ready.attempts, ready.run.builds
     fp32 = builds.build(attempts.fp32, FP32)
     plain = attempts.attempt(NOTHING, "plain")
     low = [plain, *(attempts.attempt(keep, "mixed") for keep in keeps)]
     tf32 = builds.build(attempts.fp32, TF32, tf32=True)
     full = [attempts.measured(Candidate(NOTHING, b.purpose, b), b.purpose) for b in (fp32, tf32)]
-    offers = table.further((table.exact(full[0], verdict()), table.with_tf32(full[1])), low, low)
-    return {o.row.name: o.row for o in table.raced(offers)}
+    made = table(ready)
+    offers = made.further((made.exact(full[0], verdict()), made.with_tf32(full[1])), low, low)
+    return {o.row.name: o.row for o in made.raced(offers)}
 
 
 def test_every_engine_is_judged_timed_and_inspected_alike(stage):
@@ -86,6 +91,39 @@ def test_a_connection_lost_once_leaves_every_row(stage, monkeypatch):
     assert not lost
     assert [row.failure for row in found.values()] == [""] * 4
     assert found[MIXED].verdict.passed
+
+
+def crashing(*_, **__):
+    raise EngineFailed("It ended with SIGSEGV.", status="crashed", signal="SIGSEGV")
+
+
+def test_engines_that_cannot_be_inspected_are_judged_and_timed(stage, monkeypatch):
+    ready = stage(models.layer_norm())
+    monkeypatch.setattr(ready.run.measure, "proof", crashing)
+    found = rows(ready, KEPT)
+    assert all(row.verdict and row.latency and not row.proof for row in found.values())
+    assert not any(row.failure or row.untimed for row in found.values())
+    assert sum("computes in is not known: It ended with" in note for note in ready.notes) == 4
+
+
+def test_what_crashes_where_it_is_judged_was_timed(stage, monkeypatch):
+    ready = stage(models.layer_norm())
+    monkeypatch.setattr(ready.run.measure, "judge", crashing)
+    row = rows(ready)[FP32]
+    assert (row.failure, row.untimed) == ("It ended with SIGSEGV.", "")
+
+
+def test_fp32_that_cannot_be_timed_is_judged_and_inspected(stage, monkeypatch):
+    ready = stage(models.layer_norm())
+    monkeypatch.setattr(ready.run.measure, "latency", crashing)
+    row = rows(ready)[FP32]
+    assert row.failure == "It ended with SIGSEGV."  # as any other, without leave
+    fp32 = Candidate(NOTHING, FP32, row.build)
+    measured = ready.attempts.measured(fp32, FP32, untimed=True)
+    row = table(ready).exact(measured, verdict()).row
+    assert (row.untimed, row.failure) == ("It ended with SIGSEGV.", "")
+    assert row.verdict.passed
+    assert row.proof
 
 
 def test_an_engine_that_is_fp32_in_truth_is_told(stage):
