@@ -46,6 +46,7 @@ class Attempts:
     notes: list[str]
     _built: set[tuple[Assignment, bool]] = field(default_factory=set)
     _fastest: dict[Hashable, float] = field(default_factory=dict)
+    _reasons: set[str] = field(default_factory=set)
 
     def attempt(self, keep: Assignment, step: str, tf32: bool = False) -> Candidate:
         """Build the plan that keeps `keep`, and measure its engine.
@@ -89,14 +90,14 @@ class Attempts:
         except ENGINE_FAULTS as failed:
             why, lost = failed.message, is_lost(failed)
             if found.excess is None or not untimed:
-                self._tell(f"the engine of build {build.number} does not run: {why}")
+                self._tell(f"the engine of build {build.number} does not run", why)
                 return replace(candidate, failure=why, lost=lost)
-            self._tell(f"the engine of build {build.number} runs, and cannot be timed: {why}")
+            self._tell(f"the engine of build {build.number} runs, and cannot be timed", why)
             found = replace(found, untimed=why, lost=lost)
         try:
             self._bring(found, name)
         except ENGINE_FAULTS as failed:  # it runs, and may still be there
-            self._tell(f"the engine of build {build.number} is not fetched: {failed.message}")
+            self._tell(f"the engine of build {build.number} is not fetched", failed.message)
             found = replace(found, lost=is_lost(failed))
         if found.passed or (build.config.low is None and build.config.typing == "weak"):
             return found
@@ -122,7 +123,10 @@ class Attempts:
         step = f"{which} marked, to see where the engine departs"
         return self._build(keep, step, outputs=names, unfused=not names)
 
-    def _tell(self, note: str) -> None:
+    def _tell(self, what: str, why: str) -> None:
+        """Tell what happened and why; a reason in full only once."""
+        note = f"{what}, as before" if why in self._reasons else f"{what}: {why}"
+        self._reasons.add(why)
         self.notes.append(note)
         self.watcher.note(note)
 
