@@ -118,7 +118,7 @@ def test_the_time_of_the_delivered_row_counts(fixed):
 @pytest.mark.parametrize("io", ["fp32", "fp16"])
 def test_a_candidate_of_which_all_is_low_costs_one(io):
     ill = models.layer_norm()
-    request = understand(ill.inputs, {"io": io, "rel_max": 1e9})
+    request = understand(ill.inputs, {"io": io, "max_abs": 1e9})
     case = load_case(ill.proto, request.data, request.criterion)
     planner = fix(case, request.settings, Silent()).planner
     network = replace(case.network, model=planner.rewrite(frozenset())[0].model)

@@ -137,7 +137,8 @@ def ran_of(engine: Description, watch: Sequence[str] | None, elements: int) -> E
     """Return what may answer a run of `engine` on inputs of so many `elements`.
 
     Its outputs have the engine's names, types and sizes, in its order; then come tensors marked for
-    debugging, those of `watch` alone where it is not None. The bytes are those of the arrays.
+    debugging: of `watch` alone where it is not None, which may hold outputs too; else no input and
+    no output. The bytes are those of the arrays.
     """
     outputs = [t for t in engine.tensors if not t.is_input]
     ports = {t.name for t in engine.tensors}
@@ -155,7 +156,7 @@ def ran_of(engine: Description, watch: Sequence[str] | None, elements: int) -> E
                 return f"output {tensor.name[:_SHOWN]!r} is not of the engine's type and shape"
             free += prod(there for there, asked in pairs if asked == -1)
         names = {o.name for o in extra}
-        if names & ports or (watch is not None and names - set(watch)):
+        if names & ports if watch is None else names - set(watch):
             return "tensors come along that were not asked for"
         if free > (elements + 1) * MOST_GROWTH:
             return f"{free} elements are more than inputs of {elements} explain"

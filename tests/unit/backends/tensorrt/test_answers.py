@@ -73,6 +73,7 @@ DEBUG = {"name": "h", "debug": True, "shape": [5]}
         (ran_of(ENGINE, None, 8), ran({}), 24),
         (ran_of(ENGINE, None, 8), ran({}, DEBUG), 44),
         (ran_of(ENGINE, ["h"], 8), ran({}, DEBUG, seen=["h", "i"]), 44),
+        (ran_of(ENGINE, ["y"], 8), ran({}, {"debug": True}), 48),
         (BY_OP["put"], {}, 0),
     ],
 )
