@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -77,16 +79,18 @@ def _archived(content: bytes, name: bytes = b"x.npy", flags: int = 0) -> bytes:
     return local + entry + b"PK\5\6" + end
 
 
-def _bomb(path: Path, member: str = "x.npy") -> None:
-    """Write a `.npz` of 4 MB that holds 4 GB."""
-    block = bytes(1 << 24)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+@cache  # each takes seconds to make
+def _bomb(member: str = "x.npy") -> bytes:
+    """Return a `.npz` of 4 MB that holds 4 GB."""
+    block, content = bytes(1 << 24), io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         with archive.open(member, "w", force_zip64=True) as stream:
             stream.write(_npy(f"({1 << 27}, 1, 8)", content=b""))
             for _ in range(256):
                 stream.write(block)
         if member != "x.npy":
             archive.writestr("x.npy", _npy("(6, 1, 8)"))
+    return content.getvalue()
 
 
 def _many(path: Path) -> None:
@@ -134,8 +138,11 @@ DATA: Mapping[str, tuple[str, Callable[[Path], None]]] = {
         f"a circle of links for {kind}": (f"d{kind[1:]}", lambda path: path.symlink_to(path.name))
         for kind in _KINDS
     },
-    "a bomb": ("d.npz", _bomb),
-    "a bomb beside the input": ("d.npz", lambda path: _bomb(path, "zzz.npy")),
+    "a bomb": ("d.npz", lambda path: (path.write_bytes(_bomb()), None)[1]),
+    "a bomb beside the input": (
+        "d.npz",
+        lambda path: (path.write_bytes(_bomb("zzz.npy")), None)[1],
+    ),
     "20,000 arrays": ("d.npz", _many),
     "no arrays": ("d.npz", lambda path: zipfile.ZipFile(path, "w").close()),
     "a name of no text": ("d.npz", _held(_archived(_npy("(6, 1, 8)"), b"\xff\xfe.npy"))),

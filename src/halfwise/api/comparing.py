@@ -1,6 +1,6 @@
 """`compare`: two computations of one model, tensor by tensor."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -194,8 +194,8 @@ def recorded_tensors(
         UsageError, CaseError: see `load_recorded`; or the file holds no tensor of the model, or
             what are no numbers for one, or other tensors for other samples.
     """
-    recorded = load_recorded(path, len(case.calibration), runner)
     known = {str(v.name): v for n in case.network.nodes() for v in n.outputs if v.name}
+    recorded = load_recorded(path, len(case.calibration), runner, wanted=known)
     ranks = {name: len(v.shape) for name, v in known.items() if v.shape is not None}
     fitted = tuple(
         {
@@ -204,16 +204,19 @@ def recorded_tensors(
         }
         for outputs in recorded.outputs
     )
-    _demand_usable(fitted, known, path)
+    _demand_usable(fitted, known, path, recorded.names)
     return fitted, recorded.runner
 
 
 def _demand_usable(
-    tensors: Sequence[Mapping[str, NDArray[Any]]], known: Mapping[str, ir.Value], path: Path
+    tensors: Sequence[Mapping[str, NDArray[Any]]],
+    known: Mapping[str, ir.Value],
+    path: Path,
+    recorded: Collection[str],
 ) -> None:
     names = tensors[0].keys()
-    if not known.keys() & names:
-        held = ", ".join(sorted(names)[:5]) or "nothing"
+    if not names:
+        held = ", ".join(sorted(recorded)[:5]) or "nothing"
         raise CaseError(
             f"{path} holds no tensor of the model: {held}.",
             "Save outputs under the names that they have in the model.",
@@ -223,7 +226,7 @@ def _demand_usable(
             f"{path} holds other tensors for some samples than for others.",
             "Save the same tensors of every sample.",
         )
-    for name in names & known.keys():
+    for name in names:
         dtype = known[name].dtype
         kinds = "SU" if dtype is ir.DataType.STRING else "biuf"
         for found in {outputs[name].dtype for outputs in tensors}:

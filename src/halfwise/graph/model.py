@@ -6,6 +6,7 @@ unique name and a type.
 """
 
 import hashlib
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -187,7 +188,7 @@ def normalise(
         unsorted = passes.TopologicalSortPass()(model).modified
         drop_unused_constants(graphs_of(model))
         renamed = name_uniquely(model)
-        _check_scopes(model)
+        _check_nodes(model)
         map_files(model)
         check_constants(graphs_of(model))
         map_weights(model)
@@ -261,9 +262,23 @@ def read_proto(path: Path) -> onnx.ModelProto:
     return proto
 
 
+@contextmanager
+def silent() -> Iterator[None]:
+    """Keep onnx-ir from writing to standard error what it makes of a broken graph."""
+    logger, handler = logging.getLogger("onnx_ir"), logging.NullHandler()
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+
+
 def _deserialise(proto: onnx.ModelProto, source: str) -> tuple[tuple[Repair, ...], ir.Model]:
     try:
-        return repair(proto), ir.serde.deserialize_model(proto)
+        with silent():
+            return repair(proto), ir.serde.deserialize_model(proto)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise CaseError(
             f"{source} holds a graph that cannot be read: {error.__cause__ or error}",
@@ -271,11 +286,15 @@ def _deserialise(proto: onnx.ModelProto, source: str) -> tuple[tuple[Repair, ...
         ) from error
 
 
-def _check_scopes(model: ir.Model) -> None:
+def _check_nodes(model: ir.Model) -> None:
     for node in model.graph.all_nodes():
         for value in node.inputs:
             if value is not None and value.producer() is None and value.graph is None:
                 raise ValueError(f"node {node.name!r} reads {value.name!r}, which nothing computes")
+        axis = node.attributes.get("axis")
+        # ONNX and ONNX Runtime take the low 32 bits of a larger one.
+        if axis is not None and axis.type is ir.AttributeType.INT and abs(axis.value) >> 31:
+            raise ValueError(f"node {node.name!r} has the axis {axis.value}, which no tensor has")
 
 
 def _check_and_infer(model: ir.Model) -> tuple[str, ...]:

@@ -4,9 +4,8 @@ A linter has to say what is wrong with a file that nobody else takes. So each st
 normal form is taken where it can be, and where it cannot the graph stays as it was before it.
 """
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,6 +34,7 @@ from halfwise.graph.model import (
     graphs_of,
     node_name,
     read_proto,
+    silent,
 )
 from halfwise.graph.naming import name_uniquely
 from halfwise.graph.places import nodes_in
@@ -124,7 +124,7 @@ def read_unchecked(path: Path) -> Unchecked:
         # Inlining hands metadata on, so that what comes of a call knows where that stands.
         node.metadata_props.add(key=_PLACE, value=str(number))
     refusal = _refusal(proto, path)
-    with _silent():
+    with silent():
         try:
             repair(proto)
             folder = _folder(proto, path)
@@ -135,19 +135,6 @@ def read_unchecked(path: Path) -> Unchecked:
             return Unchecked(proto, path, None, tuple(nodes), refusal, (why,))
     network = Network(model=model, path=path, sha256="", original_names=names)
     return Unchecked(proto, path, network, tuple(nodes), refusal, unread, broken)
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Keep onnx-ir from writing to standard error what it makes of a broken graph."""
-    logger, handler = logging.getLogger("onnx_ir"), logging.NullHandler()
-    propagate, logger.propagate = logger.propagate, False
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
 
 
 def _folder(proto: onnx.ModelProto, path: Path) -> Path:

@@ -7,10 +7,12 @@ from halfwise.errors import BackendMissing, CaseError, UsageError
 from halfwise.records import Criterion
 from tests.unit.backends.test_torch_export import HERE, needs_torch
 from tests.unit.stages.compare.copies import DATA, SAMPLES, network
+from tests.unit.stages.inputs.test_files import bomb
 
 MODULE = """
 import numpy as np
 import torch
+from tests.unit.stages.inputs.test_files import bomb
 from tests.unit.stages.compare.copies import WEIGHTS
 
 class Net(torch.nn.Module):
@@ -50,6 +52,12 @@ def test_tensors_on_record(case, tmp_path):
     np.savez(tmp_path / "y.npz", y_out=DATA)
     tensors = expected_tensors(case, tmp_path / "y.npz", None)
     assert np.array_equal(tensors[1]["y_out"], DATA[1])
+
+
+def test_what_is_no_tensor_of_the_model_is_not_unpacked(case, tmp_path):
+    path = bomb(tmp_path / "y.npz", (len(SAMPLES) << 24, 1, 8))
+    with pytest.raises(CaseError, match="holds no tensor of the model: x"):
+        expected_tensors(case, path, None)
 
 
 @pytest.mark.skipif(HERE, reason="PyTorch is here")

@@ -89,6 +89,7 @@ REFUSED = {
     "unknown": ([node("NoSuchOp", "x", "y")], "NoSuchOp"),
     "attribute": ([node("Relu", "x", "y", alpha=2.0)], "alpha"),
     "arity": ([node("Add", "x", "y")], "input size 1"),
+    "axis": ([node("Softmax", "x", "y", axis=1 << 62)], "which no tensor has"),
     "twice": ([node("Relu", "x", "y"), node("Abs", "x", "y")], "redeclared"),
     "quantised": (
         [
@@ -111,6 +112,12 @@ def test_a_bad_graph_is_refused_from_a_file_and_from_memory(case, tmp_path):
         load_network(path)
     with pytest.raises(CaseError, match=reason):
         network_from_proto(proto)
+
+
+def test_only_halfwise_tells_of_a_bad_graph(capfd):
+    with pytest.raises(CaseError):
+        network_from_proto(model([node("Add", f"x {'v' * 5000}", "y")]))
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_model_without_operator_set_is_refused():

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples
 from halfwise.errors import CaseError, UsageError
-from halfwise.stages.inputs.files import ARRAY_SUFFIXES, read_npy, read_npz
+from halfwise.stages.inputs.files import ARRAY_SUFFIXES, peek_npz, read_npy
 from halfwise.stages.inputs.fitting import as_arrays
 from halfwise.stages.inputs.folders import data_files
 from halfwise.stages.inputs.functions import load_function
@@ -111,7 +111,7 @@ def _check(name: str, array: NDArray[Any], where: str) -> None:
 
 
 def _first(path: Path) -> Mapping[str, NDArray[Any]]:
-    """Return the arrays of the first file."""
+    """Return the arrays of the first file, those of a `.npz` without their content."""
     kind, files = data_files(path) if path.is_dir() else (path.suffix.lower(), [path])
     if kind not in ARRAY_SUFFIXES or not files[0].is_file():
         found = f"the suffix '{kind}'" if files and files[0].is_file() and kind else "nothing"
@@ -120,7 +120,7 @@ def _first(path: Path) -> Mapping[str, NDArray[Any]]:
             "folder of them, or file.py:function.",
             "Save what the pipeline makes with np.savez(path, name=array), or give its function.",
         )
-    return read_npz(files[0]) if kind == ".npz" else {files[0].stem: read_npy(files[0])}
+    return peek_npz(files[0]) if kind == ".npz" else {files[0].stem: read_npy(files[0])}
 
 
 def _specs(arrays: Mapping[str, NDArray[Any]]) -> Sequence[InputSpec]:

@@ -1,6 +1,6 @@
 """Reads raw samples: what preprocessing functions are called with."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.stages.inputs.files import ARRAY_SUFFIXES, read_npy, read_npz
+from halfwise.stages.inputs.files import ARRAY_SUFFIXES, peek_npz, read_npy, read_npz
 from halfwise.stages.inputs.folders import data_files
 from halfwise.stages.inputs.images import IMAGE_SUFFIXES
 from halfwise.stages.inputs.layout import MOST_SAMPLES
@@ -100,14 +100,10 @@ def _arrays(files: Sequence[Path]) -> RawSamples:
     ids: list[str] = []
     arrays: list[NDArray[Any]] = []
     for file in files:
-        named = read_npz(file) if file.suffix.lower() == ".npz" else {"": read_npy(file)}
-        for name, array in named.items():
-            where = f"{file.name}:{name}" if name else file.name
-            if array.ndim >= _STACKED and len(array) > MOST_SAMPLES:
-                raise CaseError(
-                    f"{where} holds {len(array):,} samples, expected at most {MOST_SAMPLES:,}.",
-                    "Give fewer, or check the shape in the file.",
-                )
+        packed = file.suffix.lower() == ".npz"
+        _demand_few(peek_npz(file) if packed else {"": read_npy(file)}, file)
+        for name, array in (read_npz(file) if packed else {"": read_npy(file)}).items():
+            where = _where(file, name)
             parts = list(array) if array.ndim >= _STACKED else [array]
             ids += [where] if len(parts) == 1 else [f"{where}[{i}]" for i in range(len(parts))]
             arrays += parts
@@ -117,3 +113,17 @@ def _arrays(files: Sequence[Path]) -> RawSamples:
         )
     # Copies, because functions may work in place.
     return RawSamples(tuple(ids), lambda i: arrays[i].copy(), lambda i: arrays[i])
+
+
+def _demand_few(arrays: Mapping[str, NDArray[Any]], file: Path) -> None:
+    for name, array in arrays.items():
+        if array.ndim >= _STACKED and len(array) > MOST_SAMPLES:
+            raise CaseError(
+                f"{_where(file, name)} holds {len(array):,} samples, expected at most "
+                f"{MOST_SAMPLES:,}.",
+                "Give fewer, or check the shape in the file.",
+            )
+
+
+def _where(file: Path, name: str) -> str:
+    return f"{file.name}:{name}" if name else file.name

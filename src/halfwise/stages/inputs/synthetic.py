@@ -24,7 +24,8 @@ def random_samples(specs: Sequence[InputSpec], count: int = 4, seed: int = 0) ->
         seed: The same seed gives the same samples.
 
     Raises:
-        CaseError: An input is neither float, integer nor Boolean, or has no rank.
+        CaseError: An input is neither float, integer nor Boolean, has no rank, or a shape beyond
+            what NumPy takes.
     """
     for spec in specs:
         if spec.shape is None:
@@ -39,6 +40,14 @@ def random_samples(specs: Sequence[InputSpec], count: int = 4, seed: int = 0) ->
                 "data; expected floats, integers or Booleans.",
                 "Give real inputs.",
             )
+        try:
+            np.broadcast_to(0.0, _shape(spec))
+        except ValueError as error:
+            raise CaseError(
+                f"Input '{spec.name}' has a shape that no array has ({error}), expected one for "
+                "which random data can be drawn.",
+                "Check the shape that the model declares.",
+            ) from error
 
     def load(index: int) -> Sample:
         generator = np.random.default_rng((seed, index))

@@ -5,6 +5,7 @@ from halfwise.case import Samples
 from halfwise.errors import CaseError, UsageError
 from halfwise.stages.inputs.made import load_made
 from halfwise.stages.inputs.raw import load_raw
+from tests.unit.stages.inputs.test_files import bomb
 
 
 @pytest.fixture
@@ -99,3 +100,9 @@ def test_bad_sources(tmp_path, raw):
     ):
         with pytest.raises(CaseError, match=said):
             load_made(source, raw)
+
+
+def test_an_archive_of_too_many_samples_is_not_unpacked(tmp_path):
+    path = bomb(tmp_path / "d.npz", (1 << 27, 1, 8))
+    with pytest.raises(CaseError, match="holds 134,217,728 samples"):
+        load_made(path, None)

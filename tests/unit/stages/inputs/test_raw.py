@@ -7,6 +7,7 @@ from PIL import Image
 
 from halfwise.errors import CaseError
 from halfwise.stages.inputs.raw import load_raw
+from tests.unit.stages.inputs.test_files import bomb
 
 
 def test_images_are_given_as_paths_and_decoded(tmp_path):
@@ -63,3 +64,9 @@ def test_functions_may_work_in_place(tmp_path):
     raw = load_raw(tmp_path / "a.npy")
     np.asarray(raw.argument(1))[:] = 2
     assert np.array_equal(np.asarray(raw.argument(1)), np.ones((4, 4, 3)))
+
+
+def test_an_archive_of_too_many_samples_is_not_unpacked(tmp_path):
+    path = bomb(tmp_path / "d.npz", (1 << 27, 1, 8, 3))
+    with pytest.raises(CaseError, match="holds 134,217,728 samples"):
+        load_raw(path)
