@@ -4,6 +4,8 @@
     python bench/attack.py functions …   some families
     python bench/attack.py --quick       those that `make test` runs
     python bench/attack.py --only TEXT   those whose names hold a text; shows what each printed
+    python bench/attack.py files --keep bench/results
+                                         a family, whose figures replace its former ones
 
 An attack fails on a traceback, a signal, too much time or memory, an exit code outside of those
 that it may end with, more than 2 KB on standard error, standard output that is no JSON where
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import queue
 import shutil
@@ -21,17 +24,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.attacks import FAMILIES
 from bench.attacks.attack import Attack, Outcome, faults
 from bench.attacks.server import Server
-from bench.figures import Figure, at_most, equal, reported
+from bench.figures import Figure, Result, at_most, equal, reported
 from bench.runs import Workbench
 from halfwise.errors import PASSED, VERDICT_FAILED
 
@@ -109,54 +114,88 @@ def tried(
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     """Run all attacks; nothing is skipped."""
-    started = time.monotonic()
-    folder = bench.folder / "attack"
-    folder.mkdir()
-    found = list(tried([module_of(family) for family in FAMILIES], folder))
-    bench.details["attack"] = {
-        "failed": {f"{t.family}: {t.attack.name}": t.faults for t in found if t.faults},
-        "codes": {
-            family: dict(sorted(_codes(t for t in found if t.family == family).items()))
-            for family in FAMILIES
-        },
-    }
-    figures = [
-        reported("seconds of all attacks", time.monotonic() - started),
-        *_lies([t for t in found if t.attack.broken], [t for t in found if t.attack.sound]),
-    ]
+    tallies = {}
     for family in FAMILIES:
-        own = [t for t in found if t.family == family]
-        figures += [
-            reported(f"{family}: attacks", len(own)),
-            equal(f"{family}: attacks that failed", sum(_counts(t) for t in own), 0),
-            reported(f"{family}: longest, seconds", max(t.outcome.seconds for t in own)),
-            reported(f"{family}: most memory, MB", max(t.outcome.memory for t in own) / 1e6),
-        ]
-    return figures, None
+        folder = bench.folder / "attack" / family
+        folder.mkdir(parents=True)
+        started = time.monotonic()
+        found = list(tried([module_of(family)], folder))
+        tallies[family] = tally(found, time.monotonic() - started)
+    bench.details["attack"] = tallies
+    return figures(tallies), None
 
 
-def _lies(broken: Sequence[Tried], sound: Sequence[Tried]) -> list[Figure]:
-    """Return the figures about verdicts: how often "passed" is wrong, and "failed"."""
-    passed = [t.attack.name for t in broken if t.outcome.code == PASSED]
-    alarms = [t.attack.name for t in sound if t.outcome.code != PASSED]
-    return [
-        equal(f'false "passed" in {len(broken)} lies', len(passed), 0, "; ".join(passed)),
-        at_most(
-            f"share of {len(sound)} sound twins that do not pass",
-            len(alarms) / len(sound),
-            0.01,
-            "; ".join(alarms),
+def tally(found: Sequence[Tried], seconds: float) -> dict[str, Any]:
+    """Return what came of a family's attacks, as JSON.
+
+    Times and memory are told apart by the limit that they were under: "60 s" and "1074 MB" are
+    the usual ones.
+    """
+    longest: dict[str, float] = {}
+    largest: dict[str, float] = {}
+    for one in found:
+        for most, limit, measured in (
+            (longest, f"{one.attack.seconds:g}", one.outcome.seconds),
+            (largest, f"{one.attack.memory / 1e6:.0f}", one.outcome.memory / 1e6),
+        ):
+            most[limit] = max(most.get(limit, 0.0), measured)
+    codes = Counter(str(t.outcome.code) for t in found)
+    lies, twins = ([t for t in found if getattr(t.attack, kind)] for kind in ("broken", "sound"))
+    return {
+        "attacks": len(found),
+        "seconds": seconds,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        # A false alarm on a sound twin has a figure of its own.
+        "failed": sum(
+            bool(t.faults) and not (t.attack.sound and t.outcome.code == VERDICT_FAILED)
+            for t in found
         ),
+        "faults": {t.attack.name: t.faults for t in found if t.faults},
+        "codes": dict(sorted(codes.items())),
+        "longest": longest,
+        "largest": largest,
+        "lies": len(lies),
+        "passed": [t.attack.name for t in lies if t.outcome.code == PASSED],
+        "twins": len(twins),
+        "alarms": [t.attack.name for t in twins if t.outcome.code != PASSED],
+    }
+
+
+def figures(tallies: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
+    """Return the figures of families, by their tallies."""
+
+    def joined(key: str) -> list[str]:
+        return [name for each in tallies.values() for name in each[key]]
+
+    lies, twins = (sum(each[key] for each in tallies.values()) for key in ("lies", "twins"))
+    passed, alarms = joined("passed"), joined("alarms")
+    found = [
+        reported("seconds of all attacks", sum(each["seconds"] for each in tallies.values())),
+        equal(f'false "passed" in {lies} lies', len(passed), 0, "; ".join(passed)),
     ]
+    if twins:
+        share = f"share of {twins} sound twins that do not pass"
+        found.append(at_most(share, len(alarms) / twins, 0.01, "; ".join(alarms)))
+    for family, each in tallies.items():
+        found += [
+            reported(f"{family}: attacks", each["attacks"]),
+            equal(f"{family}: attacks that failed", each["failed"], 0),
+        ]
+        for key, told in (("longest", "longest, seconds"), ("largest", "most memory, MB")):
+            for limit, measured in each[key].items():
+                found.append(
+                    at_most(f"{family}: {told}, of those up to {limit}", measured, float(limit))
+                )
+    return found
 
 
-def _codes(found: Iterable[Tried]) -> Counter[str]:
-    return Counter(str(t.outcome.code) for t in found)
-
-
-def _counts(one: Tried) -> bool:
-    """Return whether it failed, a false alarm on a sound twin apart: those have a figure."""
-    return bool(one.faults) and not (one.attack.sound and one.outcome.code == VERDICT_FAILED)
+def keep(family: str, found: Mapping[str, Any], results: Path) -> None:
+    """Write one family's tally into the result in a folder, beside those that are there."""
+    file = results / "attack.json"
+    kept = json.loads(file.read_text(encoding="utf-8"))["details"] if file.is_file() else {}
+    kept = {name: {**kept, family: found}[name] for name in FAMILIES if name in {*kept, family}}
+    command = "python bench/run.py attack"
+    Result("attack", command, figures(kept), None, details=kept).save(results)
 
 
 def _told(one: Tried, *, whole: bool) -> str:
@@ -171,7 +210,7 @@ def _told(one: Tried, *, whole: bool) -> str:
             f"    | {line}" for text in (outcome.out, outcome.err) for line in text.split("\n")
         ]
     elif one.faults:
-        lines += [f"          | {line}" for line in outcome.err.strip().split("\n")[-3:]]
+        lines += [f"          | {line[:300]}" for line in outcome.err.strip().split("\n")[-3:]]
     return "\n".join(lines)
 
 
@@ -183,16 +222,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="those that `make test` runs")
     parser.add_argument("--only", metavar="TEXT", default="", help="those whose names hold a text")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="write these families' figures into FOLDER/attack.json, beside those of others",
+    )
     given = parser.parse_args(arguments)
     if unknown := set(given.families) - {*FAMILIES}:
         parser.error(f"no family is called {', '.join(unknown)}; there are {', '.join(FAMILIES)}")
-    modules = [module_of(family) for family in given.families or FAMILIES]
+    if given.keep and (given.quick or given.only):
+        parser.error("--keep is for whole families")
     count, failed = 0, 0
-    with tempfile.TemporaryDirectory(prefix="halfwise-attack-") as folder:
-        for one in tried(modules, Path(folder), quick=given.quick, only=given.only):
-            count, failed = count + 1, failed + bool(one.faults)
-            if one.faults or given.only:
-                print(_told(one, whole=bool(given.only)), flush=True)
+    for family in given.families or FAMILIES:
+        started, found = time.monotonic(), []
+        with tempfile.TemporaryDirectory(prefix="halfwise-attack-") as folder:
+            modules = [module_of(family)]
+            for one in tried(modules, Path(folder), quick=given.quick, only=given.only):
+                found.append(one)
+                if one.faults or given.only:
+                    print(_told(one, whole=bool(given.only)), flush=True)
+        count, failed = count + len(found), failed + sum(bool(one.faults) for one in found)
+        if given.keep:
+            keep(family, tally(found, time.monotonic() - started), given.keep)
     print(f"{failed} of {count} attacks failed")
     return 1 if failed else 0
 

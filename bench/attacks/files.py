@@ -10,14 +10,16 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from bench.attacks.attack import Attack, Command
+from bench.attacks.attack import SECONDS, Attack, Command
 from bench.attacks.hostile_models import MODELS, Make, loop, saved
 from bench.attacks.models import drawn, save
+from halfwise.backends.bounded import RUN_SECONDS
 
 WHOLE, MODEL, INPUTS = "whole.onnx", "model.onnx", "x.npz"
 _GIVEN = ("--inputs", INPUTS)
@@ -267,6 +269,12 @@ def _all() -> list[Attack]:
                 make = saved(loop(trips))
                 told = f"{reader} a Loop that ends {name}"
                 attacks.append(_attack(told, endless, make, (6, 10), quick=reader == "observe"))
+    # The usual limit is long, for models that take long: it is told of while the Loop runs.
+    usual = _attack(
+        "a Loop that never ends, by the usual limit", COMMANDS["observe"], saved(loop(None)), (6,)
+    )
+    told = (f"it is ended at {RUN_SECONDS:g} s", f"took longer than {RUN_SECONDS:g} s")
+    attacks.append(replace(usual, seconds=RUN_SECONDS + 2 * SECONDS, says=told))
     return attacks
 
 

@@ -1,13 +1,15 @@
 """The attacks that are quick, and the harness itself on planted failures."""
 
 import importlib
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench import attack
 from bench.attacks import FAMILIES
-from bench.attacks.attack import DOCUMENTED, Attack, Command
+from bench.attacks.attack import DOCUMENTED, Attack, Command, Outcome, faults
 from tests.bench import planted_attacks
 
 PLANTED = {
@@ -36,14 +38,43 @@ def test_the_harness_sees_what_goes_wrong(tmp_path: Path) -> None:
     found = {t.attack.name: t for t in attack.tried([planted_attacks.__name__], tmp_path)}
     assert found.keys() == PLANTED.keys()
     for name, fault in PLANTED.items():
-        faults = found[name].faults
-        assert any(text.startswith(fault) for text in faults) if fault else not faults, (
+        seen = found[name].faults
+        assert any(text.startswith(fault) for text in seen) if fault else not seen, (
             name,
             found[name],
         )
     assert found["hang"].outcome.seconds < 60
     assert found["memory"].outcome.memory < 1 << 30
     assert list(tmp_path.iterdir()) == []
+
+
+def attempt(name: str, code: int, took: float = 1.0, **attributes: Any) -> attack.Tried:
+    made = Attack(name, lambda _: Command([]), (10,), **attributes)
+    outcome = Outcome(code, None, None, took, 10**8, "", "", 0, 0)
+    return attack.Tried("lies", made, outcome, faults(made, outcome))
+
+
+def test_figures_of_families_that_are_run_one_by_one(tmp_path: Path) -> None:
+    lies = [
+        attempt("a", 0, broken=True),
+        attempt("b", 10, broken=True),
+        attempt("c", 10, sound=True),
+    ]
+    attack.keep("lies", attack.tally(lies, 9.0), tmp_path)
+    slow = [attempt("d", 10, 200.0, seconds=300.0), attempt("e", 10, 61.0)]
+    attack.keep("files", attack.tally([attempt("f", 0)], 1.0), tmp_path)
+    attack.keep("files", attack.tally(slow, 2.0), tmp_path)
+    found = json.loads((tmp_path / "attack.json").read_text())
+    measured = {each["what"]: (each["measured"], each["reached"]) for each in found["figures"]}
+    assert list(found["details"]) == ["files", "lies"]
+    assert measured["seconds of all attacks"] == (11.0, True)
+    assert measured['false "passed" in 2 lies'] == (1, False)
+    assert measured["share of 1 sound twins that do not pass"] == (1.0, False)
+    assert measured["lies: attacks that failed"] == (1, False)
+    assert measured["files: attacks"] == (2, True)
+    assert measured["files: longest, seconds, of those up to 60"] == (61.0, False)
+    assert measured["files: longest, seconds, of those up to 300"] == (200.0, True)
+    assert measured["files: most memory, MB, of those up to 1074"] == (100.0, True)
 
 
 def test_only_documented_exit_codes_can_be_asked_for() -> None:
