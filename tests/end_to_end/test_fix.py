@@ -201,7 +201,12 @@ def test_without_time_the_best_passing_plan_counts(fix):
     assert ended.code == 0, ended.err
     assert ended.kept >= ill.kept
     assert not ended.record["plan"]["minimal"]
-    assert ended.record["search"]["exhausted"]
+    search = ended.record["search"]
+    assert search["exhausted"]
+    assert search["cut"] == ["observe", "emulate", "search", "growth", "worth"]
+    assert "The time budget of 0 s was spent: what is inside" in " ".join(ended.out.split())
+    assert ended.record["verdict"]["unseen"]
+    assert_valid(ended, ill)
 
 
 @pytest.mark.parametrize(

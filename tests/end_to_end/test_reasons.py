@@ -59,7 +59,8 @@ def test_what_the_time_budget_left_is_one_row(fix):
     assert "Not lowered before the search ended: nothing is known of them." in words(ended)
     assert ended.record["followed"] is None
     assert ended.record["growth"] == []
-    assert "was not followed: the time budget was spent" in words(ended)
+    assert "The time budget of 0 s was spent: what is inside operators" in words(ended)
+    assert "where the error comes from that no guard explains was not followed" in words(ended)
     assert "Not shown to be minimal: the search's 0 s were spent." in words(ended)
 
 

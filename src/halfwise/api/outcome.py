@@ -74,7 +74,7 @@ def fix_run(
         growth=fixed.growth,
         followed=fixed.followed,
         plan=fixed.plan,
-        search=fixed.search,
+        search=fixed.search.model_copy(update={"cut": tuple(fixed.planner.budget.cut)}),
         verdict=verdict,
         original_names=dict(case.network.original_names),
         warnings=warnings(case),

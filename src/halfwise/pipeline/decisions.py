@@ -116,7 +116,14 @@ class Decisions:
 
         if not chain or not holds(chain):
             return frozenset()
-        return frozenset(_fewer(chain, holds, planner.is_out_of_time))
+        few = list(chain)
+
+        def narrow() -> None:
+            for fewer in _fewer(chain, holds):
+                few[:] = fewer
+
+        planner.budget.within("search", narrow, None)
+        return frozenset(few)
 
     def _guards(self, found: Sequence[Flip], nodes: Assignment, excess: float) -> Iterator[Guard]:
         planner = self.planner
@@ -205,22 +212,21 @@ def _flips(
 
 
 def _fewer(
-    chain: Sequence[NodeName],
-    holds: Callable[[Sequence[NodeName]], bool],
-    out_of_time: Callable[[], bool],
-) -> list[NodeName]:
-    """Return few of the nodes of a chain that holds: the nearest ones, then each left out alone."""
+    chain: Sequence[NodeName], holds: Callable[[Sequence[NodeName]], bool]
+) -> Iterator[list[NodeName]]:
+    """Yield ever fewer nodes of a chain that holds: the nearest ones, then each left out alone."""
     few, length = list(chain), 1
-    while length < len(chain) and not out_of_time():
+    while length < len(chain):
         if holds(chain[:length]):
             few = list(chain[:length])
+            yield few
             break
         length *= 2
     for node in reversed(few):
         without = [n for n in few if n != node]
-        if without and not out_of_time() and holds(without):
+        if without and holds(without):
             few = without
-    return few
+            yield few
 
 
 def _reasons(reasons: Sequence[str], found: Sequence[Flip]) -> Iterator[str]:

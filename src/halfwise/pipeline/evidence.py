@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from halfwise.backends.budget import TimeBudget
 from halfwise.case import Samples, Settings
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
@@ -51,8 +52,9 @@ def gather(
     samples: Samples,
     settings: Settings,
     progress: Callable[[int, int], None],
+    budget: TimeBudget | None = None,
 ) -> Evidence:
-    """Return the evidence that `samples` give."""
+    """Return the evidence that `samples` give, less where the budget ends: see `observe`."""
     observations, references = observe(
         network,
         samples,
@@ -61,6 +63,7 @@ def gather(
         device=settings.device,
         libraries=settings.libraries,
         progress=progress,
+        budget=budget,
     )
     guards = attribute(
         network,

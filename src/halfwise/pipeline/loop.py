@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from halfwise.backends.bounded import OutOfTime
 from halfwise.backends.emulation.typed import emulate_typed
 from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import Outputs
+from halfwise.pipeline.ends import end_remarks
 from halfwise.pipeline.evidence import Evidence, gather
 from halfwise.pipeline.holding import Holding
 from halfwise.pipeline.origin import errors_of, follow
@@ -41,6 +41,8 @@ from halfwise.stages.reference import inspected_reference
 
 Assignment = frozenset[NodeName]
 
+LATE = 8
+"""Plans looked for after the time budget is spent, because one fails; the last is all of FP32."""
 BASELINE_INSPECTED = 4
 """Samples of the all-low model that are searched for non-finite values inside."""
 
@@ -106,6 +108,7 @@ class _Fix:
     seconds: dict[str, float] = field(default_factory=dict)
     joined: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    late: int = 0
 
     def run(self) -> Fixed:
         settings = self.settings
@@ -155,17 +158,17 @@ class _Fix:
         # A plan that held-out samples may yet refuse is not worth the certificate.
         found, certify = self._search(frozenset(), certify=False), False
         while True:
-            with self._stage("judge"):
+            with self._stage("judge"), self.planner.budget.counted():
                 rewritten, placed = self.planner.rewrite(found.kept)
-                if held := holding.holds(found, rewritten):
+                if held := self.late >= LATE or holding.holds(found, rewritten):
                     judged = self._judge(rewritten, self.planner.evidence)
                     judged = holding.told(judged, rewritten, self._judged_on(), self.references)
             if not held:
                 found, certify = self._search(found.kept, certify=False), False
                 continue
             if self._may_go_on(judged, found):
-                with self._stage("observe"):
-                    self._join(judged, exhausted=found.exhausted)
+                with self._stage("observe"), self.planner.budget.counted():
+                    self._join(judged)
                 found, certify = self._search(found.kept, certify=False), False
                 continue
             if certify or found.exhausted or not found.passed:
@@ -216,13 +219,15 @@ class _Fix:
         )
 
     def _search(self, previous: Assignment, *, certify: bool) -> Found:
+        self.late += self.planner.budget.is_spent
+        if self.late >= LATE:
+            self.planner.give_up()
         with self._stage("certify" if certify else "search"):
             return self.planner.find(previous, certify=certify)
 
     def _gather(self, samples: Samples) -> Evidence:
-        return gather(
-            self.case.network, self.roles, samples, self.settings, progress=self.watcher.step
-        )
+        step, budget = self.watcher.step, self.planner.budget
+        return gather(self.case.network, self.roles, samples, self.settings, step, budget)
 
     def _judge(
         self, rewritten: Rewritten, evidence: Evidence, *, inspected: int | None = None
@@ -252,13 +257,14 @@ class _Fix:
         Without time there are still the larger plans that the search passed on its way.
         """
         stuck = not found.passed or self.settings.keep_above is not None or not judged.failing
+        stuck |= self.late >= LATE
         verdict = judged.verdict
         return not verdict.passed and verdict.unseen and not stuck and len(self.heldout) >= 2
 
-    def _join(self, judged: Judged, *, exhausted: bool) -> None:
+    def _join(self, judged: Judged) -> None:
         """Move failing held-out samples to the calibration; at most a quarter at a time.
 
-        Where the time is up no search will look at new evidence, so it is not gathered.
+        Where there is no time for new evidence, there is none for a search that would look at it.
         """
         chosen = judged.failing[: max(1, len(self.heldout) // 4)]
         rest = [i for i in range(len(self.heldout)) if i not in chosen]
@@ -269,10 +275,9 @@ class _Fix:
         self.joined += [self.heldout.ids[i] for i in chosen]
         samples = self.heldout.select(chosen)
         references = [self.references[i] for i in chosen]
-        evidence = self.planner.evidence
-        if not exhausted:
-            evidence = self._gather(self.planner.trials.samples + samples)
-        self.planner.join(samples, references, evidence)
+        every, known = self.planner.trials.samples + samples, self.planner.evidence
+        found = self.planner.budget.within("observe", lambda: self._gather(every), known)
+        self.planner.join(samples, references, found)
         self.references = [self.references[i] for i in rest]
         self.heldout = self.heldout.select(rest)
 
@@ -281,16 +286,9 @@ class _Fix:
         explained = found.kept & self.planner.explained
         if found.kept == explained or self.settings.keep_above is not None:
             return (), None
-        try:
-            return self._followed(explained)
-        except OutOfTime:
-            self.notes.append(
-                "Where the error comes from that no guard explains was not followed: the time "
-                "budget was spent."
-            )
-            return (), None
+        return self.planner.budget.within("growth", lambda: self._followed(explained), ((), None))
 
-    def _followed(self, explained: Assignment) -> tuple[tuple[Growth, ...], Followed]:
+    def _followed(self, explained: Assignment) -> tuple[tuple[Growth, ...], Followed | None]:
         planner, network = self.planner, self.case.network
         trials = planner.trials
         with self._stage("growth"):
@@ -306,16 +304,19 @@ class _Fix:
                 progress=planner.step,
             )
         with self._stage("origin"):
-            return path, follow(network, self.roles, trials, explained, errors, path, planner.step)
+            found = follow(network, self.roles, trials, explained, errors, path, planner.step)
+        if found.out_of_time:
+            planner.budget.leave_out("origin")
+        return path, found
 
     def _remarks(self, found: Found, baseline: Verdict) -> list[str]:
-        remarks = self.planner.remarks()
+        remarks = end_remarks(self.planner)
         if told := self.planner.start.note:
             remarks.append(f"{told[0].upper()}{told[1:]}; this plan keeps {len(found.kept)}.")
         kept = found.kept - frozenset(self.planner.forced.kept) - self.planner.held_nodes
         if not kept or not baseline.passed or self.settings.keep_above is not None:
             return remarks
-        if self.planner.trials.evaluate(self.planner.islands, confirm=True).passed:
+        if not self.planner.islands_fail():
             return remarks
         pinned = sum(1 for _ in unsupported(self.case.network, self.roles))
         start = everything_low(self.settings.fmt.name, len(self.planner.islands), pinned)

@@ -4,12 +4,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from halfwise.backends.bounded import OutOfTime
+from halfwise.backends.budget import TimeBudget
 from halfwise.backends.emulation.fusion import fused_tensors
 from halfwise.backends.emulation.switched import Switched, emulate_switched
 from halfwise.backends.ort import Session
 from halfwise.case import Case, Samples, Settings
-from halfwise.graph.casts import Rewritten, adjusted_constants, low_type
+from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.movement import carried
 from halfwise.graph.repetition import repeated
@@ -33,9 +33,11 @@ Assignment = frozenset[NodeName]
 
 
 class Planner:
-    """Finds plans for one case; takes further samples as they join the calibration."""
+    """Finds plans for one case; takes further samples as they join the calibration.
 
-    clock = staticmethod(time.monotonic)
+    Attributes:
+        budget: Bounds all that the run can do without.
+    """
 
     def __init__(self, case: Case, settings: Settings, roles: Roles, watcher: Watcher) -> None:
         """Apply the rules; `begin` makes the emulation."""
@@ -55,6 +57,7 @@ class Planner:
         self.passing: list[Assignment] = []
         self.start = Start(frozenset(), "")
         self.held: list[Guard] = []
+        self.budget = TimeBudget(settings.time_budget)
 
     def holdable(self, guard: Guard) -> Assignment:
         """Return the nodes of a guard that no rule lowers."""
@@ -74,6 +77,12 @@ class Planner:
         """Keep the nodes of `guards` in all plans to come, whatever the outputs say."""
         self.held += guards
 
+    def islands_fail(self) -> bool:
+        """Return whether all low but the islands is seen to fail the search, if there is time."""
+        work = lambda: self.trials.evaluate(self.islands, confirm=True)  # noqa: E731
+        tried = self.budget.within("notes", work, None)
+        return tried is not None and not tried.passed
+
     def begin(self, evidence: Evidence) -> None:
         """Make the emulation, order the samples by what everything low does to them."""
         self.evidence = evidence
@@ -89,24 +98,18 @@ class Planner:
             resolve=self.resolve,
         )
         started = time.monotonic()
-        self.trials.survey(self.islands)
-        run_seconds = (time.monotonic() - started) / len(self.trials.samples)
-        self.deadline = self.clock() + self.settings.time_budget
-        self._announce(run_seconds)
-
-    def is_out_of_time(self) -> bool:
-        """Return whether the time budget, which began with the search, is spent."""
-        return self.clock() > self.deadline
+        if self.budget.within("emulate", lambda: self.trials.survey(self.islands), None):
+            self._announce((time.monotonic() - started) / len(self.trials.samples))
 
     def step(self, done: int, total: int) -> None:
-        """Tell the watcher how far work is that the time budget bounds.
-
-        Raises:
-            OutOfTime: The time budget is spent.
-        """
-        if self.is_out_of_time():
-            raise OutOfTime
+        """Tell how far work is that the budget bounds; raise `OutOfTime` where it is spent."""
+        self.budget.check()
         self.watcher.step(done, total)
+
+    def give_up(self) -> None:
+        """Forget the plans that may be the result when the time is spent, all but that of FP32."""
+        self.passing.clear()
+        self.start = replace(self.start, kept=frozenset())
 
     def start_from(self, start: Start) -> None:
         """Start the search from a plan, and tell whether it passes; call it after `begin`."""
@@ -145,8 +148,7 @@ class Planner:
             evaluate=self.trials.evaluate,
             contribution=self.trials.contribution,
             harmless=None if self.case.metric else 0.5,
-            deadline=self.deadline,
-            clock=self.clock,
+            budget=self.budget,
             start=self.start.kept,
             safe=not self.forced.lowered and not self.low_io,
             progress=self.watcher.note,
@@ -159,13 +161,16 @@ class Planner:
     def _with_held(self, found: Found) -> Found:
         """Add what the outputs say of the held nodes, each lowered alone, while there is time."""
         without, nonfinite = dict(found.excess_without), set(found.nonfinite_without)
-        for node in found.kept & self.held_nodes - frozenset(self.forced.kept):
-            if self.is_out_of_time():
-                break
-            trial = self.trials.evaluate(found.kept - {node}, confirm=True)
-            if not trial.passed:
-                without[node] = trial.excess
-                nonfinite |= {node} if trial.nonfinite else set()
+
+        def alone() -> None:
+            for node in found.kept & self.held_nodes - frozenset(self.forced.kept):
+                self.budget.check()
+                trial = self.trials.evaluate(found.kept - {node}, confirm=True)
+                if not trial.passed:
+                    without[node] = trial.excess
+                    nonfinite.update({node} if trial.nonfinite else ())
+
+        self.budget.within("certify", alone, None)
         return replace(found, excess_without=without, nonfinite_without=frozenset(nonfinite))
 
     def fused_trials(self) -> Trials:
@@ -254,7 +259,7 @@ class Planner:
         """Return which tolerance the explained nodes alone would meet, where most are not.
 
         None where few nodes lack an explanation, where most of the error is born at one node (that
-        is a fault, although no guard knows it), and where there was no time to find that out.
+        is a fault, although no guard knows it), and where there was no time to find either out.
         """
         named = self.explained
         few = len(found.kept - named) <= NOTABLE * sum(
@@ -265,38 +270,12 @@ class Planner:
         if self.case.metric is not None:
             return None
         explained = found.kept & named
-        errors = self.trials.errors(explained)
+        errors = self.budget.within("notes", lambda: self.trials.errors(explained), None)
+        if errors is None:
+            return None
         return tolerance_note(
             errors, self.case.criterion, self.trials.factor, self.settings.fmt, len(explained)
         )
-
-    def remarks(self) -> list[str]:
-        """Return what to know of the inputs and outputs of the mixed model."""
-        found, name = [], self.settings.fmt.name.upper()
-        if other := sorted(self.case.stored.io.keys() - self.low_io):
-            found.append(
-                "Low in the model's file, but FP32 in the mixed model, whose low format is "
-                f"{name}: {', '.join(other)}."
-            )
-        found += [
-            f"Output {c.name} is a constant that {name} cannot hold ({c.minimum:.3g} to "
-            f"{c.maximum:.3g}), so it is stored at other values, whatever is kept."
-            for c in adjusted_constants(
-                self.case.network,
-                self.roles,
-                frozenset(self.roles),
-                self.settings.fmt,
-                self.low_io,
-            )
-        ]
-        limit = self.settings.fmt.overflow_threshold
-        found += [
-            f"Input {o.tensor} reaches {o.absmax:.3g} and is {name} in the mixed model, so it "
-            "becomes infinite before any node computes."
-            for o in self.evidence.observations.tensors
-            if o.producer is None and o.tensor in self.low_io and o.absmax >= limit
-        ]
-        return found
 
     def _emulation(self, *, fused: frozenset[TensorName] | None = None) -> tuple[Switched, Session]:
         switched = emulate_switched(

@@ -120,23 +120,27 @@ def _model(
 def _nearest(
     planner: Planner, fits: Callable[[float], bool], cost: Callable[[Assignment], float]
 ) -> NearPlan | None:
-    """Return the plan whose cost fits with the smallest error, of those that were tried.
+    """Return the plan whose cost fits with the smallest error, of those that were tried in time.
 
     None that does not hold, and none whose error no tolerance accepts.
     """
     trials = planner.trials
     near: list[NearPlan] = []
-    looked = 0
-    for kept in sorted(trials.tried, key=lambda kept: trials.tried[kept].excess):
-        price = cost(kept)
-        if not (planner.held_nodes <= kept and fits(price)):
-            continue
-        error = trials.excess(kept) * trials.factor
-        if isfinite(error):
-            near.append(NearPlan(kept=len(kept), cost=price, error=error))
-        looked += 1
-        if looked == _MEASURED:
-            break
+
+    def look() -> None:
+        looked = 0
+        for kept in sorted(trials.tried, key=lambda kept: trials.tried[kept].excess):
+            price = cost(kept)
+            if not (planner.held_nodes <= kept and fits(price)):
+                continue
+            error = trials.excess(kept) * trials.factor
+            if isfinite(error):
+                near.append(NearPlan(kept=len(kept), cost=price, error=error))
+            looked += 1
+            if looked == _MEASURED:
+                break
+
+    planner.budget.within("worth", look, None)
     return min(near, key=lambda plan: (plan.error, plan.cost), default=None)
 
 

@@ -76,6 +76,7 @@ from halfwise.records.pieces import (
 )
 from halfwise.records.planned import (
     AdjustedConstant,
+    CutStage,
     Followed,
     KeptBy,
     KeptNode,
@@ -124,6 +125,7 @@ __all__ = [
     "ConstraintReport",
     "Cost",
     "Criterion",
+    "CutStage",
     "Detail",
     "DifferenceKind",
     "DynamicAxis",

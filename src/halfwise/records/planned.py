@@ -14,6 +14,16 @@ among lower ones; "engine": a build that needed it, or was faster with it.
 """
 
 
+CutStage = Literal["observe", "emulate", "search", "certify", "growth", "origin", "notes", "worth"]
+"""A stage that the time budget ended early or left out.
+
+"observe": sums, roundings, distributions inside, or all of it on samples that joined; "emulate":
+which samples are worst; "search" and "certify": smaller plans; "growth" and "origin": where an
+error comes from that no guard explains; "notes": what the margin or another tolerance would change;
+"worth": cheaper plans.
+"""
+
+
 class KeptNode(Record):
     """A node that stays in FP32.
 
@@ -150,6 +160,7 @@ class Search(Record):
         seconds_budget: The time budget.
         exhausted: Whether the budget ended the search.
         steps: What the search did, one line each.
+        cut: The stages that the budget ended or left out; none in records before this field.
     """
 
     tolerance_factor: float
@@ -158,3 +169,4 @@ class Search(Record):
     seconds_budget: float
     exhausted: bool
     steps: tuple[str, ...]
+    cut: tuple[CutStage, ...] = ()

@@ -17,6 +17,7 @@ from halfwise.records import (
 )
 from halfwise.render.allowed import allowed
 from halfwise.render.bound import bound_part, doubt
+from halfwise.render.cut import cut_lines
 from halfwise.render.engines import engine_parts
 from halfwise.render.inside import file_lines, inside, non_finite
 from halfwise.render.kept import followed_lines, kept_table
@@ -62,8 +63,7 @@ CAUSES: dict[GuardKind, str] = {
 def report(run: Run) -> Report:
     """Return the report on a run, whichever command made it."""
     parts = [_trouble(run), kept_table(run), _errors(run), scale_lines(run.verdict), _metric(run)]
-    parts.append(_figures(run))
-    parts += [inside(run.verdict), bound_part(run), _remarks(run)]
+    parts += [_figures(run), inside(run.verdict), bound_part(run), _remarks(run)]
     parts += engine_parts(run.engines) if run.engines is not None else ()
     parts += given_parts(run.given_engine) if run.given_engine is not None else ()
     parts.append(_reasons(run.verdict))
@@ -336,7 +336,7 @@ def _not_minimal(run: Run) -> str:
 
 
 def _remarks(run: Run) -> Lines | None:
-    lines = [*followed_lines(run), *(run.plan.notes if run.plan is not None else ())]
+    lines = [*followed_lines(run), *cut_lines(run), *(run.plan.notes if run.plan else ())]
     if run.search is not None and run.search.joined:
         joined = count(len(run.search.joined), "held-out sample")
         lines.append(f"{joined} failed at first and joined the search; the rest judged.")

@@ -1,19 +1,23 @@
 """The loop over small models, without files."""
 
-import math
 from dataclasses import replace
+from functools import partial
+from math import inf
 
 import numpy as np
 import pytest
 
 from halfwise.api.loading import load_case
 from halfwise.api.options import understand
+from halfwise.backends import bounded
+from halfwise.backends.bounded import OutOfTime
+from halfwise.backends.budget import TimeBudget
 from halfwise.errors import CaseError
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
-from halfwise.pipeline import Fixed, fix
-from halfwise.pipeline.planner import Planner
+from halfwise.pipeline import Fixed, fix, loop, planner
 from halfwise.progress import Silent
+from halfwise.stages.judge import judge
 from tests import models
 
 
@@ -163,17 +167,22 @@ class Clock(Listener):
 
     def __init__(self, monkeypatch, words: str) -> None:
         super().__init__()
-        self._words, self._time = words, -math.inf
-        monkeypatch.setattr(Planner, "clock", lambda _: self._time)
+        self._words, self._time, self._step = words, 0.0, 0.0
+        made = partial(TimeBudget, clock=self._passing)
+        monkeypatch.setattr(planner, "TimeBudget", made)
+
+    def _passing(self) -> float:
+        self._time += self._step
+        return self._time
 
     def stage(self, name: str, total: int | None = None) -> None:
         del total
-        self._time = math.inf if name == self._words else self._time
+        self._step = 1e6 if name == self._words else self._step
 
     def note(self, line: str) -> None:
         super().note(line)
         if self._words in line:
-            self._time = math.inf
+            self._step = 1e6
 
 
 def test_no_time_is_left_when_samples_join(monkeypatch):
@@ -260,7 +269,7 @@ def test_without_time_the_error_is_not_followed(monkeypatch):
     fixed = found(models.deep(), Clock(monkeypatch, "growth"), rel_max=5e-4)
     assert not fixed.search.exhausted
     assert (fixed.growth, fixed.followed) == ((), None)
-    assert any("was not followed: the time budget was spent" in n for n in fixed.plan.notes)
+    assert fixed.planner.budget.cut == ["growth"]
     assert not any("No single fault" in n for n in fixed.plan.notes)
 
 
@@ -270,6 +279,7 @@ def test_without_time_no_origin_is_sought(monkeypatch):
     assert fixed.followed is not None
     assert fixed.followed.out_of_time
     assert (fixed.followed.tried, fixed.followed.origin) == ((), None)
+    assert fixed.planner.budget.cut == ["origin"]
     assert not any("No single fault" in n for n in fixed.plan.notes)
 
 
@@ -278,6 +288,80 @@ def test_an_unfinished_certificate_is_not_called_minimal(monkeypatch):
     assert fixed.search.exhausted
     assert not fixed.plan.minimal
     assert fixed.verdict.passed
+
+
+class Counted:
+    """Lets so many evaluations pass that the budget bounds; the next ones are ended."""
+
+    def __init__(self, monkeypatch, most: float = inf) -> None:
+        self.bounded = self.free = 0
+        real = bounded.call
+
+        def call(work, stop, what):
+            if bounded._limits.get(bounded._USUAL).until is None:
+                self.free += 1
+                return real(work, stop, what)
+            self.bounded += 1
+            if self.bounded > most:
+                raise OutOfTime
+            return real(work, stop, what)
+
+        monkeypatch.setattr(bounded, "call", call)
+
+
+ENDED = [
+    (0, ["observe", "emulate", "search", "growth"]),
+    (10, ["observe", "emulate", "search", "growth"]),
+    (18, ["emulate", "search", "growth"]),
+    (24, ["search", "growth"]),
+    (58, ["certify", "growth"]),
+    (70, ["growth"]),
+    (78, ["origin"]),
+    (79, ["notes"]),
+]
+
+
+@pytest.mark.parametrize(("most", "cut"), ENDED)
+def test_wherever_the_budget_ends_an_evaluation_a_model_is_judged(monkeypatch, most, cut):
+    Counted(monkeypatch, most)
+    ill = models.deep()
+    fixed = found(ill, rel_max=5e-4)
+    assert fixed.planner.budget.cut == cut
+    assert fixed.verdict.passed
+    assert fixed.verdict.unseen
+    assert fixed.verdict.samples == ("inputs[3]", "inputs[7]")
+    assert fixed.search.exhausted == any(s in cut for s in ("search", "certify"))
+    assert fixed.plan.minimal == (not fixed.search.exhausted)
+    assert not fixed.plan.minimal or "certify" in fixed.stage_seconds
+    assert "search" not in cut or len(fixed.plan.keep) == 10
+
+
+def test_what_is_always_done_is_what_the_documentation_says(monkeypatch):
+    """6 samples are searched on, 2 held out; nothing is suspected that leads to infinities."""
+    counted = Counted(monkeypatch, most=0)
+    fixed = found(models.deep(), rel_max=5e-4, time_budget=0)
+    assert fixed.verdict.passed
+    assert counted.bounded == 0
+    sessions = counted.free - 6 - 3 * 2 - 2
+    assert 0 < sessions <= 10
+
+
+def test_late_plans_that_fail_on_heldout_samples_end_with_fp32(monkeypatch):
+    """Every judged plan fails on held-out samples, so that one after the other joins."""
+    looked = []
+
+    def failing(*args, **kwargs):
+        judged = judge(*args, **kwargs)
+        looked.append(judged)
+        verdict = judged.verdict.model_copy(update={"passed": False})
+        return replace(judged, verdict=verdict, failing=(0,))
+
+    monkeypatch.setattr(loop, "judge", failing)
+    heldout = models.signals(1, 2, 16, seed=4, peak=50, count=30)
+    fixed = found(growing(), heldout={"x": heldout}, time_budget=0)
+    assert not fixed.verdict.passed
+    assert len(looked) == loop.LATE + 1
+    assert len(fixed.search.joined) == loop.LATE - 1
 
 
 class Steps(Silent):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from halfwise.api.loading import load_case
 from halfwise.api.options import understand
+from halfwise.backends.budget import TimeBudget
 from halfwise.case import Rules
 from halfwise.graph.casts import low_type
 from halfwise.graph.roles import roles_of
@@ -39,6 +40,16 @@ def test_everything_in_fp32_gains_nothing_and_the_nearest_plan_is_told(fixed):
         assert not worth.gains
         assert worth.nearest is not None
         assert worth.nearest.kept < len(everything)
+
+
+def test_without_time_no_cheaper_plan_is_measured(fixed, monkeypatch):
+    planner = fixed.planner
+    monkeypatch.setattr(planner, "budget", TimeBudget(0))
+    worth = worth_of(planner, fixed.found.kept, required=1.0)
+    assert worth is not None
+    assert worth.cost > 1
+    assert worth.nearest is None
+    assert planner.budget.cut == ["worth"]
 
 
 def test_everything_low_costs_one(fixed):

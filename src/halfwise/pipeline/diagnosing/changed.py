@@ -1,6 +1,5 @@
 """Rung 1 with the framework's outputs: would other inputs explain them?"""
 
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.backends.bounded import OutOfTime
+from halfwise.backends.budget import TimeBudget
 from halfwise.case import Sample
 from halfwise.errors import RunFailed
 from halfwise.metrics import Outputs
@@ -180,12 +181,14 @@ def _rms(arrays: list[NDArray[Any]]) -> float:
 
 def _tried(subject: Subject, told: _Told, planned: list[Hypothesis]) -> Iterator[_Try]:
     """Yield the changes that still fit the time, up to one that nothing can surpass."""
-    end = time.monotonic() + subject.settings.time_budget
+    budget = TimeBudget(subject.settings.time_budget)
     order = sorted(range(len(subject.samples)), key=lambda index: -told.before[index])
     for hypothesis in planned:
-        if time.monotonic() > end:
+        try:
+            with budget.bounding():
+                found = _try(subject, told, order, hypothesis)
+        except OutOfTime:
             return
-        found = _try(subject, told, order, hypothesis)
         yield found
         if found.matches and found.error <= _EXACT and found.numbers >= _FEWEST:
             return

@@ -1,10 +1,11 @@
 """What both emulations, without fusion and with it, say of a plan before its engine is built."""
 
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
+from halfwise.backends.bounded import OutOfTime
+from halfwise.backends.budget import TimeBudget
 from halfwise.backends.emulation.fusion import fp32_nodes
 from halfwise.graph.roles import Role, Roles
 from halfwise.pipeline.engines.candidates import Assignment
@@ -15,6 +16,9 @@ from halfwise.stages.trial import Trials
 
 SECONDS = 60.0
 """Time that predictions may take in all: what a few builds do. Then nothing is foretold."""
+
+_Found = TypeVar("_Found")
+_Other = TypeVar("_Other")
 
 
 @dataclass
@@ -32,8 +36,11 @@ class Forecast:
     inspect: Callable[[BuildOutcome, Roles], PrecisionProof | None]
     seconds: float = SECONDS
     fp32: Assignment = frozenset()
-    _spent: float = 0.0
     _fused: Trials | None = None
+
+    def __post_init__(self) -> None:
+        """Begin with all of the time."""
+        self._budget = TimeBudget(self.seconds)
 
     def learn(self, plain: BuildOutcome) -> None:
         """Take from the engine with nothing kept what it computes in FP32 by itself."""
@@ -47,28 +54,25 @@ class Forecast:
 
     def enough(self, keep: Assignment) -> bool | None:
         """Return whether a plan passes by the emulation with fusion; None when time is up."""
-        if self._spent > self.seconds:
-            return None
-        with self._timed():
-            return self._trials().evaluate(keep | self.fp32, confirm=True).passed
+        return self._in_time(
+            lambda: self._trials().evaluate(keep | self.fp32, confirm=True).passed, None
+        )
 
     def beyond(self, keep: Assignment, limit: float) -> bool:
         """Return whether both predict an error beyond `limit` (≥ 1); false when time is up."""
-        if self._spent > self.seconds:
-            return False
-        with self._timed():
-            found = [t.evaluate(kept, confirm=True) for t, kept in self._both(keep)]
+        found = self._in_time(
+            lambda: [t.evaluate(kept, confirm=True) for t, kept in self._both(keep)], ()
+        )
         # Of a plan that fails, a trial tells a lower bound: it ends at the first sample that does.
-        if any(outcome.passed for outcome in found):
+        if not found or any(outcome.passed for outcome in found):
             return False
         return all(outcome.excess > limit for outcome in found) or self.error(keep) > limit
 
     def error(self, keep: Assignment) -> float:
         """Return the smaller error that both predict, on all samples; 0 when time is up."""
-        if self._spent > self.seconds:
-            return 0.0
-        with self._timed():
-            return min(trials.excess(kept) for trials, kept in self._both(keep))
+        return self._in_time(
+            lambda: min(trials.excess(kept) for trials, kept in self._both(keep)), 0.0
+        )
 
     def excess(self, keep: Assignment) -> float:
         """Return the error that the emulation with fusion predicts, on all samples."""
@@ -78,11 +82,12 @@ class Forecast:
         yield self._trials(), keep | self.fp32
         yield self.planner.trials, keep
 
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        started = time.monotonic()
-        yield
-        self._spent += time.monotonic() - started
+    def _in_time(self, work: Callable[[], _Found], otherwise: _Other) -> _Found | _Other:
+        try:
+            with self._budget.bounding():
+                return work()
+        except OutOfTime:
+            return otherwise
 
     def _trials(self) -> Trials:
         """Return trials on the samples that there are now."""

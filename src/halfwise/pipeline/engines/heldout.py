@@ -58,4 +58,8 @@ class HeldOut:
     def _evidence(self, moved: Samples) -> Evidence:
         planner, step = self._planner, self._watcher.step
         samples = planner.trials.samples + moved
-        return gather(planner.case.network, planner.roles, samples, planner.settings, progress=step)
+
+        def gathered() -> Evidence:
+            return gather(planner.case.network, planner.roles, samples, planner.settings, step)
+
+        return planner.budget.within("observe", gathered, planner.evidence)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.backends.budget import TimeBudget
 from halfwise.backends.probe import ElementProbe, ExtremaProbe, View, observable
 from halfwise.case import Samples
 from halfwise.errors import BuildFailed, CaseError
@@ -28,6 +30,9 @@ DETAIL_ELEMENTS = 2 * 10**9
 
 ROUNDOFF_SAMPLES = 4
 """Samples on which rounding errors are measured: they follow from the model more than from data."""
+
+PART_OF_BUDGET = 0.5
+"""How much of the time budget all but the extrema may take; the rest is for the search."""
 
 
 @dataclass
@@ -49,6 +54,7 @@ def observe(
     libraries: Sequence[Path] = (),
     detail_samples: int = 32,
     progress: Callable[[int, int], None] | None = None,
+    budget: TimeBudget | None = None,
 ) -> tuple[Observations, list[dict[str, NDArray[Any]]]]:
     """Return what the FP32 model looks like on `samples`, and its outputs on each.
 
@@ -66,6 +72,8 @@ def observe(
         libraries: Custom operator libraries to register.
         detail_samples: 0 leaves out everything but extrema and squares.
         progress: Called as `progress(steps done, steps in all)`; the latter may shrink.
+        budget: Ends all but extrema and squares when `PART_OF_BUDGET` of it is spent. Sums and
+            roundoff are then those of the samples so far, and there are no element statistics.
 
     Returns:
         The observations, and per sample the outputs by name, bit for bit those of a plain run.
@@ -78,25 +86,16 @@ def observe(
     """
     if not len(samples):
         raise CaseError("There are no samples to observe.", "Give at least one input.")
+    budget = budget or TimeBudget()
     observer = _Observer(network, samples, fmt, roles, device, libraries)
     observer.steps = len(samples) + 2 * min(detail_samples, len(samples))
-    observer.progress = progress
+    observer.progress, observer.check = progress, budget.check
     outputs = observer.extrema()
     observer.squares()
     details: dict[TensorName, Detail] = {}
     if detail_samples > 0:
-        elements = ElementProbe(network.model, device=device, libraries=libraries)
-        sizes = elements.sizes(samples[observer.largest_sample], tuple(observer.reach))
-        affordable = max(1, DETAIL_ELEMENTS // max(1, sum(sizes.values())))
-        chosen = choose_samples(
-            [(r.absmax, r.worst_sample) for r in observer.reach.values()],
-            len(samples),
-            min(detail_samples, len(samples), affordable),
-        )
-        observer.steps = len(samples) + 2 * len(chosen)
-        observer.sums(chosen)
-        observer.roundoff(chosen[:: ceil(len(chosen) / ROUNDOFF_SAMPLES)])
-        details = observer.elements(chosen, elements, sizes)
+        closely = partial(observer.closely, detail_samples)
+        details = budget.within("observe", closely, details, PART_OF_BUDGET)
     return observer.records(details), outputs
 
 
@@ -140,6 +139,7 @@ class _Observer:
         self.largest_sample = 0
         self.steps = self._done = 0
         self.progress: Callable[[int, int], None] | None = None
+        self.check: Callable[[], None] = lambda: None
 
     def extrema(self) -> list[dict[str, NDArray[Any]]]:
         """Find the extrema over all samples; return the outputs per sample."""
@@ -158,6 +158,22 @@ class _Observer:
                 most, self.largest_sample = size, index
             self._tick()
         return outputs
+
+    def closely(self, most: int) -> dict[TensorName, Detail]:
+        """Look inside on at most so many samples; return the details."""
+        samples = self.samples
+        elements = ElementProbe(self.network.model, **self._where)
+        sizes = elements.sizes(samples[self.largest_sample], tuple(self.reach))
+        affordable = max(1, DETAIL_ELEMENTS // max(1, sum(sizes.values())))
+        chosen = choose_samples(
+            [(r.absmax, r.worst_sample) for r in self.reach.values()],
+            len(samples),
+            min(most, len(samples), affordable),
+        )
+        self.steps = len(samples) + 2 * len(chosen)
+        self.sums(chosen)
+        self.roundoff(chosen[:: ceil(len(chosen) / ROUNDOFF_SAMPLES)])
+        return self.elements(chosen, elements, sizes)
 
     def squares(self) -> None:
         """Derive squares from the extrema."""
@@ -209,7 +225,11 @@ class _Observer:
         )
 
         def counting(name: TensorName) -> View:
-            return View((name,), lambda _, array: counters[name].add(array))
+            def count(_: int, array: NDArray[Any]) -> None:
+                self.check()
+                counters[name].add(array)
+
+            return View((name,), count)
 
         computed = {tensor_name(v) for n in self.network.nodes() for v in n.outputs if v.name}
         ordered = [counting(name) for name in self.reach if name not in computed]
@@ -244,6 +264,7 @@ class _Observer:
         )
 
     def _tick(self) -> None:
+        self.check()
         self._done += 1
         if self.progress:
             self.progress(self._done, self.steps)

@@ -7,13 +7,13 @@ debugging: Zeller & Hildebrandt, "Simplifying and isolating failure-inducing inp
 What remains is 1-minimal once no single node can be lowered.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Protocol
 
 from halfwise.backends.bounded import OutOfTime
+from halfwise.backends.budget import TimeBudget
 from halfwise.records import NodeName
 from halfwise.stages.plan.contribution import lowerable, rankings
 
@@ -22,7 +22,9 @@ Nodes = frozenset[NodeName]
 COARSE = 8
 """Groups that contributions are measured of at first: with three trials they give a plan."""
 LARGER = 1.1
-"""Without time, the next plan tried is this much larger than one that failed: few are tried."""
+"""The next plan tried, of those that passed before, is this much larger than one that failed."""
+LAST = 8
+"""After the first of them, about so many are tried at most; then all of FP32 is left."""
 
 
 class Trial(Protocol):
@@ -86,10 +88,9 @@ class Search:
         evaluate: Evaluates an assignment.
         contribution: Output error of an assignment relative to what is allowed, on one sample.
         harmless: Contribution that may be left unexamined; None where only a metric decides.
-        deadline: Value of `clock()` at which the search ends.
+        budget: Ends the search; what chooses the result, and the check of FP32, is not bounded.
         start: A plan to start from, passing or not.
         safe: Whether everything in FP32 is sure to pass, being the original.
-        clock: Seconds.
         progress: Called with a line for each step.
         passing: Sets that passed, on the worst samples at least; when the time ends, the smallest
             that passes on all is the result. Shared by searches before and after samples joined.
@@ -103,10 +104,9 @@ class Search:
     evaluate: Evaluate
     contribution: Callable[[Nodes], float]
     harmless: float | None
-    deadline: float
+    budget: TimeBudget
     start: Nodes = frozenset()
     safe: bool = False
-    clock: Callable[[], float] = time.monotonic
     progress: Callable[[str], None] = lambda _: None
     steps: list[str] = field(default_factory=list)
     passing: list[Nodes] = field(default_factory=list)
@@ -133,11 +133,15 @@ class Search:
         if not self.safe and not self.evaluate(self._best | self.forced, confirm=True).passed:
             self._note("even with every free node in FP32 the outputs are out of tolerance")
             return self._found(passed=False, minimal=False, exhausted=False)
+        if self.start and self.evaluate(self.start | self.forced, confirm=True).passed:
+            self._best = self.start | self.forced
         try:
-            kept = self._reduced(previous)
-            if certify:
-                kept = self._certified(kept)
+            with self.budget.bounding():
+                kept = self._reduced(previous)
+                if certify:
+                    kept = self._certified(kept)
         except OutOfTime:
+            self.budget.leave_out("certify" if certify else "search")
             return self._out_of_time()
         self._best = kept | self.forced
         return self._found(passed=True, minimal=certify, exhausted=False)
@@ -147,8 +151,6 @@ class Search:
         if previous and self.evaluate(previous | self.forced, confirm=True).passed:
             self._best = previous | self.forced
             return previous
-        if self.start and self.evaluate(self.start | self.forced, confirm=True).passed:
-            self._best = self.start | self.forced
         kept = self._shrunk(self._start(previous))
         while not self._passes(kept, confirm=True):
             self._note(f"another calibration sample fails (kept nodes: {len(kept)}); going on")
@@ -165,12 +167,16 @@ class Search:
 
     def _passed_before(self) -> Nodes:
         """Return a small one of the sets that passed that does on all samples, else everything."""
-        tried = 0.0
-        for kept in sorted(self.passing, key=len):
-            if LARGER * tried <= len(kept) < len(self._best):
+        # What was held since is part of none of them.
+        plans = sorted(dict.fromkeys(kept | self.forced for kept in self.passing), key=len)
+        larger, tried = LARGER, 0.0
+        for kept in plans:
+            if larger * tried <= len(kept) < len(self._best):
                 if self.evaluate(kept, confirm=True).passed:
                     return kept
-                tried = len(kept)
+                if not tried:
+                    larger = max(LARGER, (len(self.nodes) / max(1, len(kept))) ** (1 / LAST))
+                tried = max(1.0, len(kept))
         return frozenset(self.nodes)
 
     def _found(self, *, passed: bool, minimal: bool, exhausted: bool) -> Found:
@@ -218,7 +224,7 @@ class Search:
 
         @cache
         def contribution(low: Nodes) -> float:
-            self._check_time()
+            self.budget.check()
             return self.contribution(everything - low | self.forced)
 
         kept = everything
@@ -329,12 +335,8 @@ class Search:
         return passed
 
     def _try(self, kept: Nodes, *, confirm: bool = False) -> Trial:
-        self._check_time()
+        self.budget.check()
         return self.evaluate(kept | self.forced, confirm=confirm)
-
-    def _check_time(self) -> None:
-        if self.clock() > self.deadline:
-            raise OutOfTime
 
     def _note(self, line: str) -> None:
         self.steps.append(line)

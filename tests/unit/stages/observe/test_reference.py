@@ -1,11 +1,13 @@
 """One pass for extrema over all samples, one for elements over few, and unchanged outputs."""
 
 import tracemalloc
+from itertools import count
 
 import numpy as np
 import pytest
 from onnx import parser
 
+from halfwise.backends.budget import TimeBudget
 from halfwise.backends.ort import Session
 from halfwise.case import Samples
 from halfwise.errors import BuildFailed, CaseError
@@ -117,6 +119,29 @@ def test_no_details_on_request():
     found, _ = observe(net, samples_of(arrays(2)), FP16, roles=roles_of(net), detail_samples=0)
     assert all(o.detail is None for o in found.tensors)
     assert {i.kind for i in found.inner} == {"square"}
+
+
+def test_without_time_there_are_extrema_and_outputs_alone():
+    net, budget = layered(), TimeBudget(0)
+    roles, samples = roles_of(net), samples_of(arrays(2))
+    found, outputs = observe(net, samples, FP16, roles=roles, budget=budget)
+    plain, expected = observe(net, samples, FP16, roles=roles, detail_samples=0)
+    assert found == plain
+    for own, other in zip(outputs, expected, strict=True):
+        np.testing.assert_equal(own, other)
+    assert budget.cut == ["observe"]
+
+
+@pytest.mark.parametrize("readings", [3, 5, 8])
+def test_half_of_the_time_is_left_for_the_search(readings):
+    """The clock moves with each reading; extrema of two samples are not counted."""
+    net, time = layered(), count()
+    budget = TimeBudget(2 * readings, lambda: float(next(time)))
+    found, outputs = observe(net, samples_of(arrays(2)), FP16, roles=roles_of(net), budget=budget)
+    assert budget.cut == ["observe"]
+    assert len(outputs) == 2
+    assert all(o.detail is None for o in found.tensors)
+    assert not budget.is_spent
 
 
 def test_no_samples():

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfwise.backends.budget import TimeBudget
 from halfwise.records import NodeName
-from halfwise.stages.plan.search import Nodes, Search
+from halfwise.stages.plan.search import LAST, Nodes, Search
 
 
 def names(*indices):
@@ -46,7 +47,7 @@ def search(count, oracle, suspects=(), *, certain=None, classes=None, forced=fro
         evaluate=oracle,
         contribution=lambda kept: oracle(kept).excess,
         harmless=0.5,
-        deadline=more.pop("deadline", 1e18),
+        budget=TimeBudget(more.pop("seconds", 1e18), more.pop("clock", lambda: 0.0)),
         **more,
     )
 
@@ -136,7 +137,7 @@ def test_budget_ends_with_the_best_passing_plan(ticks):
     time = iter(range(10_000))
     required = names(*range(0, 60, 2))
     oracle = Oracle(needs(required))
-    found = search(60, oracle, deadline=ticks, clock=lambda: next(time)).run()
+    found = search(60, oracle, seconds=ticks, clock=lambda: next(time)).run()
     assert found.exhausted
     assert not found.minimal
     assert required <= found.kept
@@ -210,7 +211,7 @@ def test_a_starting_plan_that_passes_spares_the_measuring():
 
 
 def test_without_time_a_starting_plan_that_passes_is_the_result():
-    found = search(9, Oracle(needs(names(3))), start=names(3, 4), deadline=-1.0).run()
+    found = search(9, Oracle(needs(names(3))), start=names(3, 4), seconds=-1.0).run()
     assert (found.kept, found.passed, found.exhausted) == (names(3, 4), True, True)
 
 
@@ -223,7 +224,7 @@ def test_a_first_plan_comes_early_where_every_node_contributes():
     """A large model may have time for some twenty trials: start, 8 groups, halving over them."""
     evaluated = Oracle(quadratic(600))
     time = iter(range(10_000))
-    found = search(600, evaluated, deadline=18, clock=lambda: next(time), safe=True).run()
+    found = search(600, evaluated, seconds=18, clock=lambda: next(time), safe=True).run()
     assert found.exhausted
     assert len(found.kept) < 600
     assert evaluated(found.kept).passed
@@ -234,7 +235,7 @@ def test_more_time_gives_no_larger_plan():
     for ticks in (10, 20, 40, 80, 160, 320):
         time = iter(range(10_000))
         oracle = Oracle(quadratic(200))
-        found = search(200, oracle, deadline=ticks, clock=lambda t=time: next(t)).run()
+        found = search(200, oracle, seconds=ticks, clock=lambda t=time: next(t)).run()
         sizes.append(len(found.kept))
     assert sizes == sorted(sizes, reverse=True)
 
@@ -243,7 +244,7 @@ def test_without_time_a_larger_plan_replaces_one_that_fails_on_samples_that_join
     """The sets that passed before the samples joined are what is left to choose from."""
     passing = [names(*range(size)) for size in (2, 4, 8, 16)]
     oracle = Oracle(needs(names(*range(7))))
-    late = search(40, oracle, deadline=-1.0, safe=True, passing=list(passing))
+    late = search(40, oracle, seconds=-1.0, safe=True, passing=list(passing))
     found = late.run(previous=passing[0])
     assert (found.kept, found.passed, found.exhausted) == (passing[2], True, True)
 
@@ -251,7 +252,7 @@ def test_without_time_a_larger_plan_replaces_one_that_fails_on_samples_that_join
 def test_without_time_few_of_the_plans_that_passed_are_tried():
     passing = [names(*range(size)) for size in range(1, 200)]
     oracle = Oracle(needs(names(*range(400))))
-    late = search(500, oracle, deadline=-1.0, safe=True, passing=passing)
+    late = search(500, oracle, seconds=-1.0, safe=True, passing=passing)
     assert late.run(previous=passing[0]).kept == names(*range(500))
     assert len(oracle.asked) < 50
 
@@ -264,3 +265,24 @@ def test_a_larger_plan_that_passed_before_spares_the_measuring():
     assert again.run(previous=passing[-1]).kept == names(*range(15))
     assert "a larger plan that passed before, of 20 nodes, still does" in again.steps
     assert len(oracle.asked) < 60
+
+
+def test_without_time_what_is_held_since_is_part_of_the_result():
+    """Plans that passed before something was found infinite inside lack what is held for it."""
+    late = search(9, Oracle(needs(names(1))), forced=names(5), seconds=0, passing=[names(1)])
+    assert late.run().kept == names(1, 5)
+
+
+def test_without_time_no_more_than_a_few_plans_are_confirmed():
+    passing = [names(*range(size)) for size in range(1, 4000)]
+    oracle = Oracle(needs(names(*range(5000))))
+    late = search(5000, oracle, seconds=0, safe=True, passing=passing)
+    assert late.run().kept == names(*range(5000))
+    assert len(oracle.asked) <= LAST + 1
+
+
+def test_what_ended_is_told():
+    for certify, stage in ((False, "search"), (True, "certify")):
+        late = search(9, Oracle(needs(names(1))), seconds=0)
+        assert late.run(certify=certify).exhausted
+        assert late.budget.cut == [stage]
