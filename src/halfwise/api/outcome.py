@@ -135,7 +135,7 @@ def unsearched_run(
         verdict=verdict,
         original_names=dict(case.network.original_names),
         warnings=warnings(case),
-        next_step=next_step,
+        next_step=next_step or _after_untested(verdict),
         cost=spent,
         provenance=provenance(case, request),
     )
@@ -275,10 +275,7 @@ def _after_failure(
         lines.append("Give the search more time: --time-budget SECONDS.")
     if not verdict.unseen:
         lines.append("Give more samples, or a second set with --heldout DATA.")
-    if verdict.unjudged:
-        lines.append(
-            "Give samples that test what is not judged; --allow-unjudged accepts a verdict without."
-        )
+    lines += _after_untested(verdict)
     if not case.real:
         lines.append("Give real inputs; --allow-random accepts a verdict without.")
     ran = engines is None or any(tried.ran for tried in engines.rungs)
@@ -289,6 +286,18 @@ def _after_failure(
         )
     lines.append("The best model found and the reasons are in the run folder.")
     return tuple(lines)
+
+
+def _after_untested(verdict: Verdict) -> tuple[str, ...]:
+    """Return what to do where something was not tested and that alone may be wrong."""
+    if verdict.passed or not verdict.unjudged:
+        return ()
+    idle = any(found.kind == "never-ran" for found in verdict.unjudged)
+    keep = ", or keep the node whose body never ran in FP32 (--keep NODE)" if idle else ""
+    return (
+        f"Give samples that test what is not judged{keep}; --allow-unjudged accepts a verdict "
+        "without.",
+    )
 
 
 def _after_cost(

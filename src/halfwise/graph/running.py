@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.graph.model import node_name
+from halfwise.graph.model import constant_array, node_name
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND
 from halfwise.records import NodeName
 
@@ -47,6 +47,17 @@ class Body:
     def can_run(self) -> bool:
         """Whether some input may lead to it: not where a condition is the same for all."""
         return self.node.op_type != "If" or not is_fixed(self.node.inputs[0])
+
+    def inputs(self, graph: ir.Graph) -> tuple[str, ...]:
+        """Return the inputs of `graph`, around all bodies, that the body's own condition reads."""
+        waiting = list(self.node.inputs[: {"If": 1, "Loop": 2}.get(self.node.op_type, 0)])
+        seen: set[ir.Value | None] = set()
+        while waiting:
+            value = waiting.pop()
+            node = None if value is None or value in seen else value.producer()
+            seen.add(value)
+            waiting += () if node is None else node.inputs
+        return tuple(value.name or "" for value in graph.inputs if value in seen)
 
 
 def bodies_in(graph: ir.Graph, around: tuple[Key, ...] = ()) -> dict[Key, Body]:
@@ -152,9 +163,28 @@ def is_fixed(value: ir.Value | None) -> bool:
         node = one.producer()
         if node is None or _bodies(node):
             return False
-        if node.op_type in TYPE_BLIND:
-            shape = node.inputs[0].shape if node.inputs[0] is not None else None
-            if shape is not None and all(isinstance(size, int) for size in shape):
-                continue
+        sizes = _sizes_read(node)
+        if sizes is not None and all(isinstance(size, int) for size in sizes):
+            continue
         waiting += node.inputs
     return True
+
+
+def _sizes_read(node: ir.Node) -> Sequence[int | ir.SymbolicDim] | None:
+    """Return the sizes that a node's outputs go by; None where it reads values, or unknown ones.
+
+    One of a shape's sizes may be fixed where others are not, so it is looked through Gather.
+    """
+    value = node.inputs[0] if node.inputs else None
+    if node.op_type == "Gather" and value is not None and node.inputs[1] is not None:
+        shape, picked = value.producer(), node.inputs[1]
+        sizes = _sizes_read(shape) if shape is not None and shape.op_type == "Shape" else None
+        if sizes is None or picked.const_value is None:
+            return None
+        chosen = np.ravel(constant_array(picked)).tolist()
+        inside = all(-len(sizes) <= index < len(sizes) for index in chosen)
+        return [sizes[index] for index in chosen] if inside else None
+    if node.op_type not in TYPE_BLIND or value is None or value.shape is None:
+        return None
+    first, last = (node.attributes.get(name) for name in ("start", "end"))
+    return value.shape.dims[first.as_int() if first else None : last.as_int() if last else None]

@@ -27,6 +27,7 @@ class Unjudged(Record):
         name: The output, the metric, or the node that has the body.
         body: The body's attribute, such as "then_branch"; empty for all else.
         op: Operator type of that node.
+        inputs: Inputs of the model that decide whether it runs; empty where all may, or none.
         reference: FP32's own: largest magnitude of the output ("zeros"), or value of the metric.
         other: What the metric gives for zeros ("metric") or by guessing ("guessing").
         allowed: How far the metric may fall.
@@ -37,6 +38,7 @@ class Unjudged(Record):
     name: str
     body: str = ""
     op: str = ""
+    inputs: tuple[str, ...] = ()
     reference: float = 0.0
     other: float = 0.0
     allowed: float = 0.0

@@ -1,8 +1,8 @@
 """Words on what no sample tests."""
 
-from halfwise.metrics import usual
+from halfwise.metrics import rises, usual
 from halfwise.records import Unjudged
-from halfwise.render.wording import number
+from halfwise.render.wording import listed, number
 
 ANY_SAMPLE = (
     "The metric accepts for each sample the outputs of another one, too: it sees little of them, "
@@ -13,7 +13,10 @@ ANY_SAMPLE = (
 def not_judged(found: Unjudged) -> str:
     """Return what is not judged, and why, as a clause with the numbers."""
     if found.kind == "never-ran":
-        return f"not judged: {found.op} node {found.name}: {found.body} never ran, on any sample"
+        by = f"; whether it runs goes by input {listed(found.inputs)}" if found.inputs else ""
+        return (
+            f"not judged: {found.op} node {found.name}: {found.body} never ran, on any sample{by}"
+        )
     if found.kind in ("metric", "guessing"):
         return f"not judged: {_metric(found)}"
     largest = f", whose largest is {number(found.reference)}" if found.reference else ""
@@ -28,9 +31,15 @@ def not_judged(found: Unjudged) -> str:
 
 def _metric(found: Unjudged) -> str:
     own, other = (usual(found.name, value) for value in (found.reference, found.other))
-    compared = "guessing" if found.kind == "guessing" else "values next to zero"
     doubt = ". Do the labels fit? Classes count from 0" if found.labelled else ""
+    if found.kind == "guessing":
+        return (
+            f"{found.name}: FP32's own outputs have {number(own)}, no more than guessing would "
+            f"have, {number(other)}{doubt}"
+        )
+    way = "rise" if rises(found.name) else "drop"
     return (
-        f"{found.name}: FP32's own outputs have {number(own)}, {compared} would have "
-        f"{number(other)}, and {number(found.allowed)} may be lost{doubt}"
+        f"{found.name} would accept values next to zero in place of all outputs: they have "
+        f"{number(other)}, FP32's own have {number(own)}, and a {way} of {number(found.allowed)} "
+        f"is allowed{doubt}"
     )

@@ -347,4 +347,5 @@ def _remarks(run: Run) -> Lines | None:
 
 def _reasons(verdict: Verdict) -> Lines | None:
     lines = tuple(map(sentence, verdict.reasons))
-    return Lines("Why it failed", lines) if lines else None
+    title = f"Why it {'failed' if verdict.judged else 'is not judged'}"
+    return Lines(title, lines) if lines else None

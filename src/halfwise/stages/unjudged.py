@@ -41,7 +41,7 @@ def find_unjudged(
     )
     wanted = _to_be_tested(case, candidate)
     idle = _never_run(case, wanted, device, libraries) if wanted else ()
-    return (*found, *map(_untested, idle))
+    return (*found, *(_untested(body, case.network.graph) for body in idle))
 
 
 def _to_be_tested(case: Case, candidate: ir.Model | None) -> list[Body]:
@@ -75,6 +75,12 @@ def _never_run(
     return [body for body in waiting if idle.isdisjoint(body.around)]
 
 
-def _untested(body: Body) -> Unjudged:
-    node, attribute = body.key
-    return Unjudged(kind="never-ran", name=node, body=attribute, op=body.node.op_type)
+def _untested(body: Body, graph: ir.Graph) -> Unjudged:
+    (node, attribute), inputs = body.key, body.inputs(graph)
+    return Unjudged(
+        kind="never-ran",
+        name=node,
+        body=attribute,
+        op=body.node.op_type,
+        inputs=inputs if len(inputs) < len(graph.inputs) else (),
+    )

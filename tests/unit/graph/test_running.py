@@ -122,10 +122,13 @@ def test_only_what_computes_with_floats_counts(op, counts):
     assert one.computes(low=False) == other.computes(low=False) == counts
 
 
-@pytest.mark.parametrize(("rows", "counts"), [(2, False), ("rows", True)])
-def test_a_branch_that_no_input_can_lead_to_is_left_out(rows, counts):
+@pytest.mark.parametrize(
+    ("shape", "counts"),
+    [((2, 3), False), (("rows", 3), True), ((2, "columns"), False), (("rows", "columns"), True)],
+)
+def test_a_branch_that_no_input_can_lead_to_is_left_out(shape, counts):
     s = Sketch()
-    x = s.input("x", [rows, 3])
+    x = s.input("x", list(shape))
     first = s.op("Gather", s.op("Shape", x), s.constant(np.array(0)))
     flag = s.op("Equal", first, s.constant(np.array(2)))
     s.nodes.append(choice("choose", x, flag))

@@ -17,13 +17,17 @@ from halfwise.render.unjudged import not_judged
             "If node choose: then_branch never ran",
         ),
         (
+            Unjudged(kind="never-ran", name="a", body="then_branch", op="If", inputs=("rate",)),
+            "on any sample; whether it runs goes by input rate",
+        ),
+        (
             Unjudged(kind="metric", name="epe", reference=-0.5, other=-0.6, allowed=0.1),
-            "epe: FP32's own outputs have 0.5, values next to zero would have 0.6, and 0.1 may be "
-            "lost",
+            "epe would accept values next to zero in place of all outputs: they have 0.6, FP32's "
+            "own have 0.5, and a rise of 0.1 is allowed",
         ),
         (
             Unjudged(kind="guessing", name="top1", reference=0.1, other=0.1, labelled=True),
-            "guessing would have 0.1, and 0 may be lost. Do the labels fit?",
+            "have 0.1, no more than guessing would have, 0.1. Do the labels fit?",
         ),
     ],
 )

@@ -42,7 +42,7 @@ def found(case, candidate=None):
     return find_unjudged(case, candidate, case.heldout, references)
 
 
-NEVER = Unjudged(kind="never-ran", name="choose", body="else_branch", op="If")
+NEVER = Unjudged(kind="never-ran", name="choose", body="else_branch", op="If", inputs=("flag",))
 
 
 @pytest.mark.parametrize(
