@@ -142,6 +142,10 @@ def _become(command: Command, folder: Path) -> None:
             os.environ.pop(variable, None)
         else:
             os.environ[variable] = value
+    # Whoever starts this in the background may have them ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     os.chdir(command.folder or folder)
     sys.argv = ["halfwise", *command.arguments]
     if command.before is not None:

@@ -116,8 +116,13 @@ def _cloned(what: str, *arguments: str) -> Attack:
     return Attack(f"a file that names programs: {what}, {arguments[0]}", make, (2,))
 
 
-def _signalled(number: signal.Signals, seconds: float) -> Attack:
+def _signalled(number: signal.Signals, seconds: float, *, background: bool = False) -> Attack:
     """Send a signal while a Loop runs in ONNX Runtime that would take hours."""
+
+    def before() -> None:
+        if background:  # as shells do
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _send(number, seconds)
 
     def make(folder: Path) -> Command:
         text = """g (float[n, 4] x, int64 t) => (float[n, 4] y)
@@ -126,9 +131,10 @@ def _signalled(number: signal.Signals, seconds: float) -> Attack:
               => (bool co, float[n, 4] so) { co = Identity(ci)  so = Add(s, s) }> }"""
         save(folder / MODEL, text)
         np.savez(folder / INPUTS, x=drawn(8, 1, 4), t=np.full(8, 10**12, np.int64))
-        return Command(VERIFY, before=lambda: _send(number, seconds))
+        return Command(VERIFY, before=before)
 
-    return Attack(f"{number.name} while ONNX Runtime computes", make, (ENDED[number],))
+    where = " in the background" if background else ""
+    return Attack(f"{number.name} while ONNX Runtime computes{where}", make, (ENDED[number],))
 
 
 def _send(number: signal.Signals, seconds: float) -> None:
@@ -243,6 +249,7 @@ ATTACKS = [
     _attack("no folder for temporary files", FIX, (0, *REFUSED), None, {"TMPDIR": "/nonexistent"}),
     *(_during(number, seconds) for number in ENDED for seconds in (0.05, 0.3)),
     *(_signalled(number, 1.0) for number in ENDED),
+    _signalled(signal.SIGTERM, 1.0, background=True),
     *(
         _no_text(what)
         for what in (

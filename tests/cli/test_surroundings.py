@@ -65,6 +65,18 @@ def test_what_ends_a_process_does_what_ctrl_c_does(number):
     assert signal.getsignal(number) == signal.SIG_DFL
 
 
+def test_what_ends_a_process_ends_one_in_the_background():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with surroundings() as ended:
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+            assert ended.exit_code == 128 + signal.SIGTERM
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_signal_that_is_ignored_stays_so():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -174,6 +174,8 @@ def _interrupting() -> Iterator[Ended]:
 
     def end(number: int, _: FrameType | None) -> None:
         ended.by = signal.Signals(number)
+        if ignored:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         # Not KeyboardInterrupt: who handles Ctrl-C at this moment handles this, too.
         signal.raise_signal(signal.SIGINT)
 
@@ -182,6 +184,8 @@ def _interrupting() -> Iterator[Ended]:
         return
     # Some start a command so that these do not end it: nohup.
     own = [s for s in _ENDING if signal.getsignal(s) == signal.SIG_DFL]
+    # Shells start so what a script puts into the background: Ctrl-C does not end that.
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     for number in own:
         signal.signal(number, end)
     try:
@@ -189,3 +193,5 @@ def _interrupting() -> Iterator[Ended]:
     finally:
         for number in own:
             signal.signal(number, signal.SIG_DFL)
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
