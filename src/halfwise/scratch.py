@@ -4,11 +4,15 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 _LOCK = "lock"
+_DAYS = 14
+"""More than a run takes. Our choice."""
 _looked_at: set[Path] = set()
 
 
@@ -18,7 +22,9 @@ def scratch(place: Path | None = None, prefix: str = "halfwise.") -> Iterator[Pa
 
     What ends the process at once, such as SIGKILL, leaves it; the lock in it is gone with the
     process, in whatever container that ran, and the first block of another run in `place` removes
-    it. One that is locked, has no lock, is a link or another user's is left alone.
+    it. One that is locked, has no lock, is a link or another user's is left alone. So is one of
+    another machine for `_DAYS`, since not all shared file systems tell machines of each other's
+    locks (mount(8): nfs `nolock`, lustre `localflock`); after a restart, a machine is another.
 
     Args:
         place: Where it is made; the system's folder for temporary files by default.
@@ -50,6 +56,7 @@ def _locked(folder: Path) -> int:
     file = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(file, _machine())
         # Only now is it one that others try: before, they could have had the lock first.
         unnamed.rename(folder / _LOCK)
     except OSError:
@@ -68,7 +75,7 @@ def _remove_abandoned(place: Path, prefix: str) -> None:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    """Remove a folder whose lock nobody holds.
+    """Remove a folder whose lock nobody holds, of this machine or old.
 
     Raises:
         OSError: somebody does, or it has none.
@@ -76,6 +83,17 @@ def _remove_unlocked(folder: Path) -> None:
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
+        days = (time.time() - os.fstat(lock).st_mtime) / 86_400
+        if os.read(lock, 64) == _machine() or days > _DAYS:
+            shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
+
+
+@cache
+def _machine() -> bytes:
+    """Return what is the same for all containers on a machine until it restarts."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+    except OSError:
+        return b""

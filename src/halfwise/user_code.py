@@ -20,6 +20,8 @@ RAISED = (Exception, SystemExit, GeneratorExit)
 _CORRECT = "Correct the function; it can be tried on its own in Python."
 _LONGEST = 300
 """Characters of a message that are shown."""
+_gone_to: list[str] = []
+"""The working directory that the user's code has changed to; none where it stayed."""
 
 
 @contextlib.contextmanager
@@ -27,7 +29,8 @@ def guarded(spec: str, what: str = "", when: str = "", hint: str = _CORRECT) -> 
     """Turn whatever the user's code raises into a CaseError that names type, message and line.
 
     What it prints goes to standard error, since standard output is for results. It may close the
-    standard streams, or change how NumPy takes infinities: afterwards all is as before.
+    standard streams, change the working directory, or how NumPy takes infinities: afterwards all is
+    as before, and where it went it finds itself again the next time.
 
     Args:
         spec: `file.py:function`; the line that is named is one of that file.
@@ -40,7 +43,7 @@ def guarded(spec: str, what: str = "", when: str = "", hint: str = _CORRECT) -> 
     """
     with _noted_interrupts() as interrupts:
         try:
-            with _lent_streams(), np.errstate():
+            with _lent_streams(), _own_folder(), np.errstate():
                 yield
         # The code in here is the user's and may raise anything, a script's sys.exit() included.
         except BaseException as error:
@@ -92,6 +95,30 @@ def _noted_interrupts() -> Iterator[list[int]]:
         yield noted
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _own_folder() -> Iterator[None]:
+    """Give the user's code a working directory of its own: paths of halfwise's may be relative."""
+    ours = _folder()
+    if _gone_to and ours is not None:
+        with contextlib.suppress(OSError):
+            os.chdir(_gone_to[-1])
+    try:
+        yield
+    finally:
+        there = _folder()
+        _gone_to[:] = [there] if there and there != ours else []
+        if ours is not None and there != ours:
+            os.chdir(ours)
+
+
+def _folder() -> str | None:
+    """Return the working directory, None where it is gone."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return None
 
 
 @contextlib.contextmanager

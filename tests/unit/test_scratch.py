@@ -57,9 +57,19 @@ def test_another_users_folder_is_left_alone(tmp_path):
     folder = tmp_path / "halfwise.other"
     folder.mkdir()
     (folder / "lock").touch()
+    os.utime(folder / "lock", (0, 0))
     os.chown(folder, 12345, 12345)
     assert later_run(tmp_path) == {"halfwise.other"}
     os.chown(folder, 0, 0)
+    assert later_run(tmp_path) == set()
+
+
+def test_what_another_machine_began_lately_may_be_alive(tmp_path):
+    # Its lock may not be seen here.
+    (tmp_path / "halfwise.far").mkdir()
+    (tmp_path / "halfwise.far" / "lock").write_text("ab12")
+    assert later_run(tmp_path) == {"halfwise.far"}
+    os.utime(tmp_path / "halfwise.far" / "lock", (0, 0))
     assert later_run(tmp_path) == set()
 
 

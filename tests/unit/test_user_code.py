@@ -1,8 +1,10 @@
+import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,6 +42,19 @@ def told(error):
 def test_whatever_is_raised_is_the_users(error, words):
     assert told(error) == f"some/prep.py:load raised {words} (prep.py)."
     assert described(error) == words
+
+
+def test_it_may_change_its_own_working_directory_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs").mkdir()
+    with guarded("m.py:f"):
+        os.chdir("theirs")
+    assert Path.cwd() == tmp_path
+    with guarded("m.py:f"):
+        assert Path.cwd() == tmp_path / "theirs"
+        os.chdir("..")
+    with guarded("m.py:f"):
+        assert Path.cwd() == tmp_path
 
 
 def test_errors_of_halfwise_in_there_are_the_users_too():

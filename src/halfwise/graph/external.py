@@ -41,7 +41,7 @@ def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
                 "Save the model again.",
             ) from error
         name = os.path.normpath(location)
-        stored = file.is_relative_to(store) and not name.startswith(("..", "/"))
+        stored = file.is_relative_to(store) and not _leads_out(name)
         if not stored and not file.is_relative_to(folder):
             raise CaseError(
                 f"{path} asks for external data outside its own folder: {_short(location)}.",
@@ -101,7 +101,8 @@ def without_links(proto: onnx.ModelProto, path: Path) -> Iterator[Path]:
     """Give a path of the model whose external data are no links: files of zeros are in their place.
 
     ONNX's checker refuses links, paths that are no UTF-8 too, and reads no data. The files are
-    sparse: they take no space.
+    sparse: they take no space. None is made under a name that leads out of the folder, which the
+    checker refuses by itself.
 
     Raises:
         CaseError: see `external_files`.
@@ -117,10 +118,17 @@ def without_links(proto: onnx.ModelProto, path: Path) -> Iterator[Path]:
         copy = folder / (path.name if readable else "model.onnx")
         shutil.copyfile(path, copy)
         for name, file in files.items():
+            if _leads_out(name):
+                continue
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).touch()
             os.truncate(folder / name, file.stat().st_size)
         yield copy
+
+
+def _leads_out(name: str) -> bool:
+    """Return whether a normalised name, put behind any folder, may be outside of it."""
+    return name.startswith(("..", "/"))
 
 
 def _is_size(text: str) -> bool:

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from halfwise.records.record import GuardKind, NodeName, Record, TensorName
 
+LowFormat = Literal["fp16", "bf16"]
+"""Names of `formats.LOW_FORMATS`."""
+
 KeptBy = Literal["search", "rule", "model", "engine"]
 """Who decided that a node stays in FP32.
 
@@ -138,7 +141,7 @@ class Plan(Record):
         notes: Sentences about the plan as a whole.
     """
 
-    low: str
+    low: LowFormat
     keep: tuple[KeptNode, ...]
     data_movement: tuple[NodeName, ...]
     constants: tuple[AdjustedConstant, ...]

@@ -22,9 +22,10 @@ def size_lines(verdict: Verdict) -> Iterator[str]:
             yield f"{_name(axis)} is dynamic: judged at {_sizes(axis.sizes)}{_batches(batch)}."
         else:
             why = "" if axis.why is None else f"; {_WHY[axis.why].format(detail=axis.detail)}"
+            size = "".join(map(str, axis.sizes))
             yield (
-                f"{_name(axis)} is dynamic, and every sample has {axis.sizes[0]}: other sizes were "
-                f"not judged{why}."
+                f"{_name(axis)} is dynamic, and every sample has {size}: other sizes were not "
+                f"judged{why}."
             )
 
 

@@ -253,7 +253,7 @@ def _figures(run: Run) -> Lines:
     spent = ", ".join(f"{sentence(name)} {took:.1f}" for name, took in stages if took >= 0.05)
     lines.append(
         f"{trials}{cost.seconds:.1f} s"
-        f"{f' ({spent})' if spent else ''}; peak memory {cost.peak_rss_bytes / 2**20:.0f} MiB."
+        f"{f' ({spent})' if spent else ''}; peak memory {cost.peak_rss_bytes >> 20} MiB."
     )
     return Lines("In figures", tuple(lines))
 

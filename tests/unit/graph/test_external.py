@@ -280,6 +280,24 @@ def test_a_model_of_links_names_nothing_outside_its_folder(hub, tmp_path):
             load_network(hub)
 
 
+def test_no_stand_in_is_made_outside_of_its_folder(hub, tmp_path, monkeypatch):
+    # Seen from the model the name leads into its own folder, seen from a copy of it elsewhere.
+    temporary = tmp_path / "tmp"
+    victim = temporary / "abc" / "onnx" / "own.data"
+    victim.parent.mkdir(parents=True)
+    victim.write_bytes(b"somebody's " * 100)
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    (hub.parent / "own.data").write_bytes(bytes(16))
+    weights = []
+    for name, location in (("w", "w.data"), ("w2", "../../abc/onnx/own.data")):
+        weight = TensorProto(name=name, data_type=F32, dims=[4], data_location=TensorProto.EXTERNAL)
+        weight.external_data.add(key="location", value=location)
+        weights.append(weight)
+    (tmp_path / "blobs" / "h1").write_bytes(add(*weights).SerializeToString())
+    assert "own.data" in read_unchecked(hub).refusal
+    assert victim.read_bytes() == b"somebody's " * 100
+
+
 def test_weights_half_of_which_are_links_are_refused(hub, tmp_path):
     blobs = tmp_path / "blobs"
     weights = []

@@ -38,6 +38,10 @@ def test_batches_that_are_compared_whole_or_fail():
     assert "(whole batches of 2, since the model itself mixes their samples; give inputs" in line
 
 
+def test_a_record_may_name_no_size():
+    assert len(lines(axis())) == 1
+
+
 def test_an_axis_at_one_size():
     (line,) = lines(axis(640))
     assert line.endswith("is dynamic, and every sample has 640: other sizes were not judged.")

@@ -5,7 +5,7 @@ from math import floor
 
 import onnx_ir as ir
 
-from halfwise.formats import Format
+from halfwise.formats import BF16, Format
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles, bodies
@@ -229,7 +229,7 @@ def plan_record(
     """
     nodes = {node_name(n): n for n in network.nodes()}
     return Plan(
-        low=fmt.name,
+        low="bf16" if fmt == BF16 else "fp16",
         keep=keep,
         data_movement=tuple(n for n in nodes if n in placed and roles[n].role is Role.MOVEMENT),
         constants=adjusted_constants(network, roles, placed, fmt, low_io),
