@@ -48,10 +48,13 @@ def demand_trust(path: Path, content: bytes, what: Sequence[str]) -> None:
     if own is not None and path.parent.resolve() == own.resolve():
         return
     if _entry(path, content) not in _known(own):
+        whole = "; ".join(what)
+        cut = "Part of that is left out here, so read the file. " if len(whole) > _WIDEST else ""
         raise UsageError(
             f"{path} lies outside your configuration folder, and would run: "
-            f"{shorten('; '.join(what), _WIDEST)}.",
-            "Give --trust-config once, where you trust it; that holds until the file changes.",
+            f"{shorten(whole, _WIDEST)}.",
+            f"{cut}Give --trust-config once, where you trust it; that holds until the file "
+            "changes.",
         )
 
 

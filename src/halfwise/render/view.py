@@ -251,10 +251,9 @@ def _figures(run: Run) -> Lines:
     trials = f"{count(cost.evaluations, 'evaluation')} in " if run.plan is not None else ""
     stages = sorted(cost.stage_seconds.items(), key=lambda item: -item[1])
     spent = ", ".join(f"{sentence(name)} {took:.1f}" for name, took in stages if took >= 0.05)
-    lines.append(
-        f"{trials}{cost.seconds:.1f} s"
-        f"{f' ({spent})' if spent else ''}; peak memory {cost.peak_rss_bytes >> 20} MiB."
-    )
+    spent = f" ({spent})" if spent else ""
+    memory = f"peak memory {cost.peak_rss_bytes >> 20} MiB"
+    lines.append(f"{trials}{cost.seconds:.1f} s{spent}; {memory}.")
     return Lines("In figures", tuple(lines))
 
 

@@ -42,6 +42,16 @@ def test_a_file_that_came_along_runs_nothing_until_it_is_trusted(own, tmp_path):
         resolve()
 
 
+def test_a_command_that_is_shown_in_part_is_told_so(own, tmp_path):  # noqa: ARG001 - it sets the place
+    pad = "A" * 400
+    words = f"env {pad} sh -c evil {pad} python3"
+    (tmp_path / "clone" / FILE).write_text(f'[tensorrt]\ncommand = "{words}"\n')
+    with pytest.raises(UsageError) as refused:
+        resolve()
+    assert "evil" not in refused.value.message
+    assert "read the file" in refused.value.hint
+
+
 def test_what_it_does_not_run_needs_no_trust(own, tmp_path):  # noqa: ARG001 - it sets the place
     (tmp_path / "clone" / FILE).write_text(NAMED)
     assert resolve(trt_python="python3")[0].command == ("python3",)
