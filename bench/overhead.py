@@ -18,7 +18,7 @@ from bench.runs import ROOT, Workbench
 from halfwise.backends.emulation.switched import SWITCH_INPUT, emulate_switched
 from halfwise.backends.ort import Session
 from halfwise.backends.probe import ExtremaProbe, observable
-from halfwise.case import Case, Settings
+from halfwise.case import Case, Samples, Settings
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
@@ -34,6 +34,9 @@ SAMPLES = 8
 FEW, MANY = 48, 384
 """Samples of the two observations whose memory is compared."""
 CHAINS = (500, 5000)
+OBSERVED = (3000, 20_000)
+"""Nodes of the two chains that are observed whole."""
+PER_NODE = 1.5
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
@@ -42,7 +45,12 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     for subject in bench.subjects():
         case = loaded(subject)
         figures += [*assignments(subject.name, case), *observation(subject.name, case)]
-    return [*figures, *memory(), *(f for n in CHAINS for f in creation(n))], bench.missing()
+    return [
+        *figures,
+        *memory(),
+        *(f for n in CHAINS for f in creation(n)),
+        linear(),
+    ], bench.missing()
 
 
 def assignments(name: str, case: Case) -> list[Figure]:
@@ -152,6 +160,22 @@ def creation(nodes: int) -> list[Figure]:
     whole = time.perf_counter() - started
     note = f"of which {built:.2g} s to build the graph; a plain session takes {plain:.2g} s"
     return [reported(f"switched session of {nodes} nodes (s)", whole, note)]
+
+
+def linear() -> Figure:
+    """Compare the processor time per node of observing a short chain and a long one."""
+    few, many = (_observing(nodes) / nodes for nodes in OBSERVED)
+    what = f"observing, processor time per node, {OBSERVED[1]} nodes / {OBSERVED[0]}"
+    return at_most(what, many / few, PER_NODE, f"{1e3 * few:.2g} and {1e3 * many:.2g} ms")
+
+
+def _observing(nodes: int) -> float:
+    network = network_from_proto(chain(nodes))
+    sample = {"x": np.ones((1, 16), np.float32)}
+    samples = Samples(tuple(map(str, range(SAMPLES))), lambda _: sample)
+    started = time.process_time()
+    observe(network, samples, Settings().fmt, roles=roles_of(network))
+    return time.process_time() - started
 
 
 def chain(nodes: int, width: int = 16) -> onnx.ModelProto:

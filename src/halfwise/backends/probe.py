@@ -301,11 +301,11 @@ def _pack(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) ->
 
     Flatten shares its input's memory, makes [1, elements] of any shape, scalar and empty included,
     and lets the ops run without axes, whose form differs between opsets.
-
-    The new nodes are written last tensor first. ONNX Runtime orders nodes by depth-first search
-    from the outputs and takes the node written last first; in graph order, it would run the whole
-    model before the first reduction, with every activation alive. A Concat of Concats, because the
-    time to load and run one with n inputs grows as n².
+    The order matters, though ONNX Runtime takes any. It runs nodes by depth-first search from the
+    outputs, last written first: hence the last tensor first, or the whole model would run before
+    the first reduction. To load them it also walks forwards, first written first, through a list of
+    all that could come next: behind the model, the new nodes would all wait there, in n² steps.
+    One Concat of n inputs takes n² too, hence a Concat of Concats.
     """
     packed = model.clone()
     if not tensors:
@@ -322,7 +322,8 @@ def _pack(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) ->
         concat = _node("Concat", parts, f"halfwise::{start}::group", axis=0)
         groups.append([*(node for nodes in reversed(per_tensor) for node in nodes), concat])
     whole = _node("Concat", [group[-1].outputs[0] for group in groups], _PACKED, axis=0)
-    packed.graph.extend([*(node for group in reversed(groups) for node in group), whole])
+    packed.graph.append(whole)
+    packed.graph.insert_before(packed.graph[0], [n for group in reversed(groups) for n in group])
     packed.graph.outputs.append(whole.outputs[0])
     return packed
 

@@ -1,5 +1,6 @@
 """Extrema and elements are exactly what NumPy finds, whatever the shape, values and opset."""
 
+import heapq
 import subprocess
 import sys
 
@@ -203,6 +204,36 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     )
     all_activations_kib = 128 * 4096
     assert int(done.stdout) < all_activations_kib / 8
+
+
+@pytest.mark.parametrize("magnitudes", [True, False])
+def test_few_nodes_wait_while_the_graph_is_walked(monkeypatch, magnitudes):
+    # ONNX Runtime goes through those that wait for each node: many make loading quadratic.
+    packed: list[onnx_ir.Model] = []
+    monkeypatch.setattr(probe, "Session", lambda model, **_: packed.append(model))
+    net = chain(400, 4)
+    ExtremaProbe(net.model, observable(net.model), magnitudes=magnitudes)
+    assert most_waiting(packed[0].graph) <= 8
+
+
+def most_waiting(graph: onnx_ir.Graph) -> int:
+    """Return how many nodes can come next at most, where the one written first always comes."""
+    at = {node: i for i, node in enumerate(graph)}
+    nodes = list(graph)
+    open_inputs = {n: len({p for v in n.inputs if v and (p := v.producer())}) for n in nodes}
+    waiting = [at[n] for n in nodes if not open_inputs[n]]
+    heapq.heapify(waiting)
+    most = done = 0
+    while waiting:
+        most = max(most, len(waiting))
+        node = nodes[heapq.heappop(waiting)]
+        done += 1
+        for reader in {use.node for v in node.outputs for use in v.uses()}:
+            open_inputs[reader] -= 1
+            if not open_inputs[reader]:
+                heapq.heappush(waiting, at[reader])
+    assert done == len(nodes)
+    return most
 
 
 def view(names, visit):
