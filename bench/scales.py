@@ -28,13 +28,13 @@ from halfwise.graph.casts import rewrite
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import OutputMeasure, Outputs, totals
-from halfwise.metrics.slices import Slices
-from halfwise.records import Criterion, OutputError
+from halfwise.metrics.slices import FLOOR, Slices
+from halfwise.records import Criterion, OutputError, SliceGroup
 from tests.models import CLASSES
 
 SAMPLES = 8
-BYTES = 256 << 20
-"""Of tensors inside, beyond which no further sample is looked at."""
+BYTES = 16 << 20
+"""Of tensors inside, beyond which no further sample is looked at: one of a detector's."""
 SECONDS = 20.0
 """Budget of each search."""
 MOVING = ("Constant", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
@@ -47,19 +47,23 @@ class Looked:
 
     Attributes:
         name: Its name.
-        groups: Groups by output: axis, number of slices, scale, times the tolerance.
-        kept: Nodes kept in FP32 with the groups and without; None where there are none.
+        groups: Groups by output: axis, number of slices, scale, times the tolerance, and the span
+            of values on an offset.
+        kept: Nodes kept in FP32 with the groups and without; None where there are none, so that
+            both are one computation.
         inner: Tensors inside that pass as a whole in FP16.
         grouped: Of these, with groups.
-        failed: Of these, that fail in one.
+        failed: Of these, that fail in one, and by which.
+        new: Of these, that fail by a span or a scale below `FLOOR` alone.
     """
 
     name: str
-    groups: dict[str, list[tuple[int | None, int, float, float]]]
+    groups: dict[str, list[tuple[int | None, int, float, float, float | None]]]
     kept: tuple[list[str], list[str]] | None
     inner: int
     grouped: int
     failed: dict[str, str]
+    new: int
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
@@ -74,6 +78,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         reported("of these, with another plan than by the whole", len(other), ", ".join(other)),
         reported("inner tensors with groups", sum(one.grouped for one in found), f"of {inner}"),
         at_most("share of inner tensors that fail in a group only", failed / inner, 0.02),
+        reported("of these, by a span or below the floor alone", sum(one.new for one in found)),
     ], None if bench.models else bench.missing()
 
 
@@ -101,7 +106,7 @@ def look(name: str, proto: onnx.ModelProto, samples: Sequence[Outputs]) -> Looke
     reference = Session(network_from_proto(proto).model)
     outputs = totals([reference.run(dict(sample)) for sample in samples])
     groups = {
-        output: [(g.axis, g.slices.size, g.scale, g.room) for g in total.groups]
+        output: [(g.axis, g.slices.size, g.scale, g.room, g.span) for g in total.groups]
         for output, total in outputs.items()
         if total.groups
     }
@@ -116,9 +121,15 @@ def look(name: str, proto: onnx.ModelProto, samples: Sequence[Outputs]) -> Looke
         errors = {}  # a custom operator, or nothing inside that can be low
     whole = {t: e for t, e in errors.items() if e.rel_max <= 0.01 and not e.nonfinite}
     failed = {t: _worst(e) for t, e in whole.items() if not e.passed}
-    return Looked(
-        name, groups, kept, len(whole), sum(bool(e.groups) for e in whole.values()), failed
-    )
+    grouped = sum(bool(e.groups) for e in whole.values())
+    new = sum(all(_is_new(g, whole[t]) for g in whole[t].groups if not g.passed) for t in failed)
+    return Looked(name, groups, kept, len(whole), grouped, failed, new)
+
+
+def _is_new(group: SliceGroup, error: OutputError) -> bool:
+    side = error.reference
+    floor = FLOOR * max(abs(side.minimum), abs(side.maximum))
+    return group.span is not None or group.scale < floor
 
 
 def _worst(error: OutputError) -> str:

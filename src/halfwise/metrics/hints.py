@@ -141,7 +141,7 @@ def _detection_hint(floats: Mapping[str, Sequence[NDArray[np.float64]]]) -> str 
                 )
             return (
                 f"{boxes}: the default tolerance, {DEFAULT_REL_MAX:.0%} of the largest value, goes "
-                f"by the scores (up to {apart[0].scale:.2g}) for scores and by the boxes (up to "
+                f"by the scores (up to {apart[0].largest:.2g}) for scores and by the boxes (up to "
                 f"{largest:.4g}) for boxes, {advice}"
             )
         for other, scores in floats.items():
@@ -161,12 +161,12 @@ def _scale_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[s
     looked_at = [references[index] for index in range(min(_LOOKED_AT, len(references)))]
     found = []
     for name, total in totals(looked_at).items():
-        small = [g for g in total.groups if g.axis is not None and g.scale < total.absmax]
+        small = [g for g in total.groups if g.axis is not None and g.largest < total.absmax]
         if small:
-            least = min(small, key=lambda group: group.scale)
+            least = min(small, key=lambda group: group.largest)
             found.append(
                 f"Output {name!r} has values of several scales ({_runs(least)} of axis {least.axis}"
-                f" up to {least.scale:.2g}, others up to {total.absmax:.4g}), and "
+                f" up to {least.largest:.2g}, others up to {total.absmax:.4g}), and "
                 f"{' and '.join(given)} by the largest: give --rel-max, too, which holds each to "
                 "its own."
             )

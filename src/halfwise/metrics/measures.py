@@ -292,18 +292,19 @@ class OutputMeasure:
         found = []
         for index, group in enumerate(self._total.groups):
             errors = [d.by_group[index] if d.by_group else 0.0 for d in self._each]
-            worst = max(range(len(errors)), key=errors.__getitem__, default=None)
-            error = 0.0 if worst is None else errors[worst]
+            each = zip(errors, self._ids, strict=True)
+            error, worst = max(each, key=lambda one: one[0], default=(0.0, ""))
             found.append(
                 SliceGroup(
                     axis=group.axis,
                     ranges=group.ranges()[:_MOST_RANGES],
                     slices=group.slices.size,
                     scale=group.scale,
+                    span=group.span,
                     room=group.room,
                     max_abs=error,
                     allowed=criterion.rel_max * group.scale * group.room,
-                    worst_sample="" if worst is None else self._ids[worst],
+                    worst_sample=worst,
                     passed=_group_ratio(group, error, criterion.rel_max) <= 1,
                 )
             )

@@ -4,11 +4,13 @@ Every axis is looked at by itself, the samples as one more. The scale of a slice
 finite |reference| over all samples; slices are sorted by it and parted where a scale is more than
 `GAP` times the one before it. So a continuum (channels of features, rows of an image, bins of a
 spectrum) is one group, and boxes beside scores are two. An element is held to the tightest of its
-groups. The thresholds are from 2,020 inner tensors of 14 models (docs/decisions/0019).
+groups. Values that lie on an offset are held to what they span, be they a group or the whole.
+The thresholds are from 2,020 inner tensors of 14 models (docs/decisions/0019).
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,21 @@ FILLED = 0.25
 """Of the fullest slice's share of nonzero values, what a slice needs to have a scale: a channel
 behind a Relu that hardly ever fires has none."""
 FLOOR = 1e-4
-"""Of the output's largest value, the smallest scale of a group: -80 dB."""
+"""Of the output's largest value, the smallest scale of a group: -80 dB. A silent recording or frame
+is not held to its hiss."""
+FULL_FLOOR = 2.0**-24
+"""The same for slices that are `FULL` of an axis of at most `SHORT`: a quantity beside others, in
+its own unit. What is smaller may be FP32's rounding of the largest."""
+FULL = 0.9
+"""Share of nonzero values that such a slice has at least."""
+SHORT = 64
+"""Slices of an axis of quantities, at most; frames and places are more."""
+SPANS = 10.0
+"""Times the range of values that lie on an offset, which is their scale where that is less than the
+largest: at 1 % a tenth of what they span may be off, as with `SAMPLE_GAP`."""
+LEAST = 0.2
+"""Of the largest value, the smallest scale by the range: at 1 % it leaves four times the 2^-11 that
+FP16 makes of the offset itself."""
 SHARE = 0.1
 """Of the slices of an axis: groups that are fewer have `ROOM`; a tenth of it is no group."""
 ROOM = 10.0
@@ -44,14 +60,22 @@ class Group:
     Attributes:
         axis: The axis that they are slices of; None where they are samples.
         slices: Their indices, ascending; of samples, their places among the references.
-        scale: Largest finite |reference| in them, at least `FLOOR` of the output's; > 0.
+        largest: Largest finite |reference| in them, at least a floor of the output's; > 0.
         room: Times the tolerance that they have, ≥ 1.
+        span: Their largest value less their smallest, where these are on an offset; None where the
+            largest is their scale.
     """
 
     axis: int | None
     slices: NDArray[np.intp]
-    scale: float
+    largest: float
     room: float
+    span: float | None = None
+
+    @property
+    def scale(self) -> float:
+        """What the tolerance is a share of: `largest`, or by the span; > 0."""
+        return self.largest if self.span is None else max(SPANS * self.span, LEAST * self.largest)
 
     def ranges(self) -> tuple[tuple[int, int], ...]:
         """Return the slices as runs: first and last index of each."""
@@ -64,8 +88,8 @@ class _Extents:
     """Extents of the slices of one axis: [size] each."""
 
     def __init__(self, size: int) -> None:
-        self.largest = np.zeros(size)
-        self.smallest = np.zeros(size)
+        self.largest = np.full(size, -np.inf)
+        self.smallest = np.full(size, np.inf)
         self.filled = np.zeros(size)
         self.values = 0
 
@@ -76,6 +100,12 @@ class _Extents:
         self.filled += np.count_nonzero(values, axis=others)
         self.values += values.size // values.shape[axis]
 
+    def floors(self) -> NDArray[np.float64] | float:
+        """Return the smallest scale of each slice, as a share of the largest."""
+        if self.filled.size > SHORT:
+            return FLOOR
+        return np.where(self.filled >= FULL * self.values, FULL_FLOOR, FLOOR)
+
 
 class Slices:
     """Gathers the scales of one output, sample by sample."""
@@ -84,6 +114,8 @@ class Slices:
         self._common: tuple[int | None, ...] | None = None
         self._axes: dict[int, _Extents] = {}
         self._samples: list[tuple[float, float, float]] = []
+        self._values = 0
+        self._ends = (math.inf, -math.inf)
 
     def add(self, array: NDArray[Any]) -> None:
         """Add a sample's reference: any shape and dtype; discrete ones have no scale."""
@@ -99,7 +131,10 @@ class Slices:
                 self._axes.setdefault(axis, _Extents(size)).add(values, axis)
         few = array.size < FEWEST
         filled = 0.0 if few else np.count_nonzero(values) / array.size
-        self._samples.append((float(values.max()), float(values.min()), filled))
+        least, most = float(values.min()), float(values.max())
+        self._samples.append((most, least, filled))
+        self._values += array.size
+        self._ends = min(least, self._ends[0]), max(most, self._ends[1])
 
     def groups(self) -> tuple[Group, ...]:
         """Return the groups of every axis that has more than one; ascending scales in each."""
@@ -108,12 +143,21 @@ class Slices:
             extents = self._axes.get(axis)
             if size is not None and extents is not None and extents.values >= FEWEST:
                 one = extents.largest, extents.smallest, extents.filled
-                found += _grouped(axis, *one, gap=GAP)
+                found += _grouped(axis, *one, gap=GAP, floor=extents.floors())
         if self._samples:
             largest, smallest, filled = np.array(self._samples).T
             if not np.all((smallest >= 0) & (largest <= 1)):
-                found += _grouped(None, largest, smallest, filled, gap=SAMPLE_GAP)
+                found += _grouped(None, largest, smallest, filled, gap=SAMPLE_GAP, floor=FLOOR)
+        if all(group.axis is not None for group in found) and self._values >= FEWEST:
+            found += self._on_an_offset()
         return tuple(found)
+
+    def _on_an_offset(self) -> list[Group]:
+        """Return all samples as one group where all values lie on an offset."""
+        if (span := _span(*self._ends)) is None:
+            return []
+        largest = max(map(abs, self._ends))
+        return [Group(None, np.arange(len(self._samples)), largest, 1.0, span)]
 
 
 def _common(
@@ -141,13 +185,14 @@ def _grouped(
     filled: NDArray[np.float64],
     *,
     gap: float,
+    floor: NDArray[np.float64] | float,
 ) -> list[Group]:
     """Return the groups of one axis, in ascending order of scale; none where there is but one."""
     own = np.maximum(largest, -smallest)
     known = np.flatnonzero((own > 0) & (filled > 0) & (filled >= FILLED * filled.max()))
     if known.size < 2:
         return []
-    scale = np.maximum(own, FLOOR * own.max())
+    scale = np.maximum(own, floor * own.max())
     order = known[np.argsort(scale[known], kind="stable")]
     ascending = scale[order]
     parts = np.split(order, np.flatnonzero(ascending[1:] > gap * ascending[:-1]) + 1)
@@ -161,7 +206,20 @@ def _grouped(
     rest = np.flatnonzero(label < 0)
     label[rest] = np.minimum(np.searchsorted(tops, own[rest]), len(parts) - 1)
     tops[-1] = scale.max()
-    return _roomy(axis, label, tops)
+    groups = _roomy(axis, label, tops)
+    if axis is None:
+        return groups
+    return [
+        replace(g, span=_span(float(smallest[g.slices].min()), float(largest[g.slices].max())))
+        for g in groups
+    ]
+
+
+def _span(least: float, most: float) -> float | None:
+    """Return the span of values that lie on an offset; None of others, and within [0, 1]."""
+    span = most - least
+    on_an_offset = SPANS * span < max(abs(least), abs(most)) and not 0 <= least <= most <= 1
+    return span if on_an_offset else None
 
 
 def _units_joined(
@@ -214,11 +272,11 @@ def group_errors(
     error[~np.isfinite(error)] = 0
     by_axis: dict[int, NDArray[np.float64]] = {}
     found = []
-    tops = [group.scale for group in groups if group.axis is None]
+    tops = [group.largest for group in groups if group.axis is None]
     place = np.searchsorted(tops, _absmax(reference)) if tops else 0
     for group in groups:
         if group.axis is None:
-            here = min(int(place), len(tops) - 1) == tops.index(group.scale)
+            here = min(int(place), len(tops) - 1) == tops.index(group.largest)
             found.append(float(error.max(initial=0)) if here else 0.0)
             continue
         if group.axis not in by_axis:
@@ -247,3 +305,10 @@ def place(group: SliceGroup, samples: Sequence[str]) -> str:
     if group.axis is None:
         return f"samples {runs}{rest} (from 0)"
     return f"{'slice' if group.slices == 1 else 'slices'} {runs}{rest} of axis {group.axis}"
+
+
+def extent(group: SliceGroup) -> str:
+    """Return what a group's tolerance is a share of, in words, such as `up to 640`."""
+    if group.span is None:
+        return f"up to {group.scale:.3g}"
+    return f"spanning {group.span:.3g} on an offset"

@@ -11,18 +11,22 @@ from halfwise.errors import CaseError
 from halfwise.metrics.difference import Spread, is_discrete
 from halfwise.metrics.excess import Excess
 from halfwise.metrics.measures import Outputs, totals
+from halfwise.metrics.slices import FEWEST
 from halfwise.metrics.task import Metric, guessing, target_peaks
 from halfwise.records import Criterion, Unjudged
 
 _NEXT_TO_NOTHING = 1e-6
 """Of an output's largest value: less than FP16 could resolve of it."""
+_RESOLVED = 2.0**-11
+"""Of an output's largest value: what rounding to FP16 may change."""
 _FEWEST_ROWS = 10
 """Of fewer, a sound classifier may well have no more right than guessing would."""
 
 
 def untested_outputs(criterion: Criterion, references: Sequence[Outputs]) -> tuple[Unjudged, ...]:
-    """Return the outputs that nothing tests: without a finite element, or where zeros would pass.
+    """Return the outputs that nothing tests: without a finite element, or where a constant passes.
 
+    The constant is zero, or in the middle of values that vary by more than FP16 could hide.
     An integer or Boolean output may be all zeros by right, beside others that are not. Where zeros
     would pass for all outputs, it is told too.
 
@@ -44,9 +48,11 @@ def untested_outputs(criterion: Criterion, references: Sequence[Outputs]) -> tup
             found[name] = Unjudged(kind="empty", name=name)
         elif floats and not any(np.isfinite(array).any() for array in arrays):
             found[name] = Unjudged(kind="non-finite", name=name)
-        elif _zeros_pass(criterion, arrays):
+        elif _constant_passes(criterion, arrays, 0):
             found[name] = Unjudged(kind="zeros", name=name, reference=_absmax(arrays))
             discrete += [] if floats else [name]
+        elif floats and (ends := _flat(criterion, arrays)):
+            found[name] = Unjudged(kind="flat", name=name, reference=ends[0], other=ends[1])
     told = found if len(found) == len(references[0]) else found.keys() - set(discrete)
     return tuple(found[name] for name in references[0] if name in told)
 
@@ -161,15 +167,30 @@ def _only_zeros(references: Sequence[Outputs]) -> tuple[Unjudged, ...]:
     return tuple(Unjudged(kind="zeros", name=name) for name in names)
 
 
-def _zeros_pass(criterion: Criterion, arrays: Sequence[NDArray[Any]]) -> bool:
-    """Return whether zeros would pass for one output; what is not finite stays as it is."""
+def _flat(criterion: Criterion, arrays: Sequence[NDArray[Any]]) -> tuple[float, float] | None:
+    """Return the smallest and the largest value where what is between them would pass; else None.
+
+    What varies by less than FP16 resolves of the largest value may be meant to be constant.
+    """
+    spread = Spread()
+    for array in arrays:
+        spread.add(array)
+    varies = spread.count >= FEWEST and spread.maximum - spread.minimum > _RESOLVED * spread.absmax
+    middle = (spread.minimum + spread.maximum) / 2
+    passes = varies and _constant_passes(criterion, arrays, middle)
+    return (spread.minimum, spread.maximum) if passes else None
+
+
+def _constant_passes(criterion: Criterion, arrays: Sequence[NDArray[Any]], constant: float) -> bool:
+    """Return whether a constant would pass for one output; what is not finite stays as it is."""
     excess = Excess(criterion, totals([{"": array} for array in arrays]))
     for array in arrays:
-        zeros = np.zeros_like(array)
+        same = np.zeros_like(array)
         if not is_discrete(array.dtype):
+            same[...] = constant
             bad = ~np.isfinite(array)
-            zeros[bad] = array[bad]
-        excess.update({"": array}, {"": zeros})
+            same[bad] = array[bad]
+        excess.update({"": array}, {"": same})
     return excess.final() <= 1
 
 

@@ -47,7 +47,8 @@ class SliceGroup(Record):
         ranges: Runs of slices, first and last index of each; the first few of many. Of samples,
             places in `Verdict.samples`.
         slices: Their number.
-        scale: Their largest |reference|.
+        scale: Their largest |reference|; by the span where that is given.
+        span: Their largest value less their smallest, of values on an offset; None of others.
         room: Times the tolerance that they have: more than 1 where they are few among many.
         max_abs: Their largest error.
         allowed: What it may be: rel_max · scale · room.
@@ -59,6 +60,7 @@ class SliceGroup(Record):
     ranges: tuple[tuple[int, int], ...]
     slices: int
     scale: float
+    span: float | None = None
     room: float = 1.0
     max_abs: float
     allowed: float

@@ -5,13 +5,14 @@ from typing import Literal
 from halfwise.records.record import Record
 
 UnjudgedKind = Literal[
-    "non-finite", "empty", "zeros", "constant", "never-ran", "metric", "guessing"
+    "non-finite", "empty", "zeros", "flat", "constant", "never-ran", "metric", "guessing"
 ]
 """Why nothing is known:
 
 - "non-finite": FP32's output has no finite element;
 - "empty": the output has no element at all;
 - "zeros": an output of zeros would be accepted;
+- "flat": a constant would be accepted in place of an output's values, which vary little;
 - "constant": psnr has no peak, since the target is constant;
 - "never-ran": a body of an If, Loop or Scan ran on no sample;
 - "metric": the metric would accept zeros in the place of all outputs;
@@ -28,8 +29,10 @@ class Unjudged(Record):
         body: The body's attribute, such as "then_branch"; empty for all else.
         op: Operator type of that node.
         inputs: Inputs of the model that decide whether it runs; empty where all may, or none.
-        reference: FP32's own: largest magnitude of the output ("zeros"), or value of the metric.
-        other: What the metric gives for zeros ("metric") or by guessing ("guessing").
+        reference: FP32's own: largest magnitude of the output ("zeros"), its smallest value
+            ("flat"), or value of the metric.
+        other: The output's largest value ("flat"), or what the metric gives for zeros ("metric")
+            or by guessing ("guessing").
         allowed: How far the metric may fall.
         labelled: Whether the metric compares with labels.
     """

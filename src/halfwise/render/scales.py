@@ -1,6 +1,6 @@
 """The lines on slices of an output that are held to scales of their own."""
 
-from halfwise.metrics.slices import place
+from halfwise.metrics.slices import extent, place
 from halfwise.records import SliceGroup, Verdict
 from halfwise.render.parts import MOST_ROWS, Lines
 from halfwise.render.wording import number, sentence, shorten
@@ -22,7 +22,7 @@ def _line(name: str, group: SliceGroup, verdict: Verdict) -> str:
     failed = "" if group.passed else ", too much"
     room = f", {group.room:g} times the tolerance as they are few" if group.room > 1 else ""
     return (
-        f"{shorten(name, 28)}, {sentence(place(group, verdict.samples))}: up to "
-        f"{number(group.scale)}, off by {number(group.max_abs)} of {number(group.allowed)} "
+        f"{shorten(name, 28)}, {sentence(place(group, verdict.samples))}: "
+        f"{extent(group)}, off by {number(group.max_abs)} of {number(group.allowed)} "
         f"allowed{room}{failed}."
     )

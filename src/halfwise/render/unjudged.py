@@ -24,6 +24,8 @@ def not_judged(found: Unjudged) -> str:
         "non-finite": "FP32 itself gives nothing finite, on any sample",
         "empty": "it is empty on every sample",
         "zeros": f"zeros would pass in place of its values{largest}",
+        "flat": f"a constant would pass in place of its values, which are from "
+        f"{number(found.reference)} to {number(found.other)}",
         "constant": "its target is constant, so that psnr has no peak",
     }
     return f"not judged: output {found.name}: {why[found.kind]}"

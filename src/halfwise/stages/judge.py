@@ -27,7 +27,7 @@ from halfwise.metrics import (
     usual,
 )
 from halfwise.metrics.confidence import failure_bound
-from halfwise.metrics.slices import place
+from halfwise.metrics.slices import extent, place
 from halfwise.records import (
     Criterion,
     FailedRun,
@@ -322,7 +322,7 @@ def _slices(error: OutputError, samples: Sequence[str]) -> str:
         return ""
     worst = max(failed, key=lambda group: group.max_abs / group.allowed if group.allowed else inf)
     return (
-        f"{place(worst, samples)}, with values up to {worst.scale:.3g}, off by {worst.max_abs:.3g} "
+        f"{place(worst, samples)}, with values {extent(worst)}, off by {worst.max_abs:.3g} "
         f"(sample {worst.worst_sample}) where {worst.allowed:.2g} is allowed; in all "
     )
 

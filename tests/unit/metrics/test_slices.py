@@ -10,7 +10,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from halfwise.metrics import Excess, OutputMeasure, totals
-from halfwise.metrics.slices import FEWEST, FLOOR, GAP, ROOM, SAMPLE_GAP, group_errors, place
+from halfwise.metrics.slices import (
+    FEWEST,
+    FLOOR,
+    FULL_FLOOR,
+    GAP,
+    LEAST,
+    ROOM,
+    SAMPLE_GAP,
+    SHORT,
+    SPANS,
+    extent,
+    group_errors,
+    place,
+)
 from halfwise.records import Criterion, OutputError, SliceGroup
 
 Array = NDArray[Any]
@@ -176,6 +189,75 @@ def test_a_silent_sample_among_loud_ones_has_room_and_a_floor() -> None:
     assert quiet.scale == FLOOR * loud.scale
 
 
+def quantities(count: int, faint: float, *, of: int = 3, filled: float = 1.0) -> Arrays:
+    """Return [1, `of`, 60] with slices up to 5e4, and the last third of them smaller by `faint`."""
+    arrays = [rng(seed).standard_normal((1, of, 60)) * 1e4 for seed in range(count)]
+    for array in arrays:
+        array[:, -(of // 3) :] *= faint
+        array[:, -(of // 3) :, int(60 * filled) :] = 0
+    return [array.astype(np.float32) for array in arrays]
+
+
+@pytest.mark.parametrize("faint", [1e-3, 1e-5, 1e-6])
+def test_a_quantity_beside_others_has_its_scale_however_small(faint: float) -> None:
+    arrays = quantities(6, faint)
+    small, _ = totals([{"y": array} for array in arrays])["y"].groups
+    assert small.scale == max(np.abs(array[:, 2]).max() for array in arrays)
+    assert judged(arrays, rounded(arrays)).passed
+    result = judged(arrays, [a * np.float32([[[1], [1], [0.5]]]) for a in arrays])
+    assert [group.passed for group in result.groups] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("of", "filled", "faint", "floor"),
+    [(SHORT + 1, 1, 1e-6, FLOOR), (3, 0.5, 1e-6, FLOOR), (3, 1, 1e-9, FULL_FLOOR)],
+    ids=["frames", "zeros", "rounding"],
+)
+def test_frames_what_is_half_zeros_and_rounding_have_a_floor(
+    of: int, filled: float, faint: float, floor: float
+) -> None:
+    arrays = quantities(4, faint, of=of, filled=filled)
+    found = totals([{"y": array} for array in arrays])["y"]
+    assert found.groups[0].scale == floor * found.absmax
+
+
+def offset(span: float, shape: tuple[int, ...] = (1, 1, 30)) -> Arrays:
+    """Return samples with values from 1000 to 1000 + span."""
+    arrays = made(5, lambda random: 1000 + span * random.random(shape))
+    arrays[0].flat[0], arrays[0].flat[-1] = 1000, 1000 + span
+    return arrays
+
+
+@pytest.mark.parametrize(("span", "share"), [(64.0, SPANS * 64), (4.0, LEAST * 1004)])
+def test_values_on_an_offset_are_held_to_what_they_span(span: float, share: float) -> None:
+    arrays = offset(span)
+    (whole,) = totals([{"y": array} for array in arrays])["y"].groups
+    assert (whole.axis, whole.slices.size, whole.span) == (None, 5, span)
+    assert whole.scale == pytest.approx(share)
+    assert judged(arrays, rounded(arrays)).passed
+    for error, passed in ((0.009 * share, True), (0.011 * share, False)):
+        result = judged(arrays, [array + np.float32(error) for array in arrays])
+        assert result.passed == passed
+        assert result.rel_max < 0.01
+        assert extent(result.groups[0]) == f"spanning {span:.3g} on an offset"
+    apart = [np.concatenate([a, a / 100 - 10, a - 1000], axis=1) for a in arrays]
+    assert span in [group.span for group in totals([{"y": array} for array in apart])["y"].groups]
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        offset(200.0),
+        offset(50.0, (1,)),
+        [np.float32([[1000, 1010, -5]])] * 4,
+        [array / 1100 for array in offset(50.0)],
+    ],
+    ids=["wide", "few", "across 0", "within 0 and 1"],
+)
+def test_what_spans_much_is_few_or_a_score_is_on_no_offset(arrays: Arrays) -> None:
+    assert groups_of(arrays) == []
+
+
 def test_what_is_within_0_and_1_is_one_kind() -> None:
     scores = np.stack([unit(rng(), 100) * scale for scale in (1e-4, 1.0, 1e-3)])
     assert groups_of([scores]) == []
@@ -244,6 +326,7 @@ def scaled(draw: st.DrawFn) -> tuple[Arrays, Arrays]:
     loud = np.array(draw(st.lists(st.integers(-3, 0), min_size=samples, max_size=samples)))
     values = random.standard_normal((samples, 1, slices, 9)) * 10.0 ** exponents.reshape(-1, 1)
     values *= 10.0 ** loud.reshape(-1, 1, 1, 1)
+    values += draw(st.sampled_from([0, 0, 0, 1e3, 1e5]))
     noise = random.standard_normal(values.shape) * 10.0 ** draw(st.integers(-6, -1))
     both = values.astype(np.float32), (values * (1 + noise)).astype(np.float32)
     return list(both[0]), list(both[1])

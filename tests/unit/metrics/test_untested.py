@@ -74,6 +74,28 @@ def test_thresholds_that_zeros_pass_test_nothing(criterion, told):
         assert found[0].reference == max(np.abs(r["y"]).max() for r in references)
 
 
+@pytest.mark.parametrize(
+    ("span", "criterion", "told"),
+    [
+        (3e-3, Criterion(), True),
+        (5e-3, Criterion(), False),
+        (5e-3, Criterion(max_abs=3e-3), True),
+        (5e-3, Criterion(max_abs=2e-3), False),
+        (0.1, Criterion(rel_max=0.1), True),
+        (1e-4, Criterion(), False),
+        (3e-3, Criterion(snr_db=80), False),
+    ],
+)
+def test_values_in_whose_place_a_constant_passes_are_not_judged(span, criterion, told):
+    values = np.linspace(1, 1 + span, 40).reshape(4, 10)
+    found = untested_outputs(criterion, outputs(values))
+    flat = Unjudged(kind="flat", name="y", reference=1, other=1 + span)
+    assert found == ((flat,) if told else ())
+    # Of few values nothing is known, and of integers all have to agree.
+    assert untested_outputs(criterion, outputs(values[:1, :7])) == ()
+    assert untested_outputs(criterion, outputs([[1000, 1001] * 9])) == ()
+
+
 def fitting(references):
     return [int(outputs["y"].argmax()) for outputs in references]
 

@@ -14,7 +14,7 @@ def outputs(swing, count=8):
 @pytest.mark.parametrize(
     ("swing", "criterion", "told"),
     [
-        (1e-3, Criterion(), True),
+        (5e-4, Criterion(), True),
         (0.5, Criterion(), False),
         (1e-3, Criterion(snr_db=40), True),
         (1e-3, Criterion(snr_db=80), False),

@@ -36,6 +36,14 @@ def test_failed_groups_come_first():
     )
 
 
+def test_values_on_an_offset_are_told_by_their_span():
+    pressure = group(scale=2e4, span=2e3, max_abs=900.0, allowed=200.0)
+    lines = scale_lines(verdict(outputs={"y": output_error(groups=(pressure,))}))
+    assert lines is not None
+    (line,) = lines.lines
+    assert line.startswith("y, slices 4-83 of axis 1: spanning 2e+03 on an offset, off by 900")
+
+
 def test_one_scale_says_nothing_and_many_are_counted():
     assert scale_lines(verdict()) is None
     many = output_error(groups=(BOXES,) * (MOST_ROWS + 3))
