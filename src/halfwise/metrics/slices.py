@@ -33,13 +33,14 @@ behind a Relu that hardly ever fires has none."""
 FLOOR = 1e-4
 """Of the output's largest value, the smallest scale of a group: -80 dB. A silent recording or frame
 is not held to its hiss."""
-FULL_FLOOR = 2.0**-24
-"""The same for slices that are `FULL` of an axis of at most `SHORT`: a quantity beside others, in
-its own unit. What is smaller may be FP32's rounding of the largest."""
+ROUNDING = 2.0**-24
+"""Of the output's largest value, FP32's rounding. A slice that is larger has no floor if it is
+`FULL` and of an axis of at most `SHORT`: a quantity beside others, in its own unit."""
 FULL = 0.9
 """Share of nonzero values that such a slice has at least."""
-SHORT = 64
-"""Slices of an axis of quantities, at most; frames and places are more."""
+SHORT = 12
+"""Slices of an axis of quantities, at most; frames, places and the bins of a spectrum are more,
+which a pure tone leaves at 1e-5 (cepstra start at 13)."""
 SPANS = 10.0
 """Times the range of values that lie on an offset, which is their scale where that is less than the
 largest: at 1 % a tenth of what they span may be off, as with `SAMPLE_GAP`."""
@@ -100,11 +101,9 @@ class _Extents:
         self.filled += np.count_nonzero(values, axis=others)
         self.values += values.size // values.shape[axis]
 
-    def floors(self) -> NDArray[np.float64] | float:
-        """Return the smallest scale of each slice, as a share of the largest."""
-        if self.filled.size > SHORT:
-            return FLOOR
-        return np.where(self.filled >= FULL * self.values, FULL_FLOOR, FLOOR)
+    def quantities(self) -> NDArray[np.bool_]:
+        """Return which slices may be quantities in units of their own."""
+        return (self.filled >= FULL * self.values) & (self.filled.size <= SHORT)
 
 
 class Slices:
@@ -143,11 +142,12 @@ class Slices:
             extents = self._axes.get(axis)
             if size is not None and extents is not None and extents.values >= FEWEST:
                 one = extents.largest, extents.smallest, extents.filled
-                found += _grouped(axis, *one, gap=GAP, floor=extents.floors())
+                found += _grouped(axis, *one, extents.quantities(), gap=GAP)
         if self._samples:
             largest, smallest, filled = np.array(self._samples).T
             if not np.all((smallest >= 0) & (largest <= 1)):
-                found += _grouped(None, largest, smallest, filled, gap=SAMPLE_GAP, floor=FLOOR)
+                none = np.zeros(filled.size, np.bool_)
+                found += _grouped(None, largest, smallest, filled, none, gap=SAMPLE_GAP)
         if all(group.axis is not None for group in found) and self._values >= FEWEST:
             found += self._on_an_offset()
         return tuple(found)
@@ -183,15 +183,16 @@ def _grouped(
     largest: NDArray[np.float64],
     smallest: NDArray[np.float64],
     filled: NDArray[np.float64],
+    quantities: NDArray[np.bool_],
     *,
     gap: float,
-    floor: NDArray[np.float64] | float,
 ) -> list[Group]:
     """Return the groups of one axis, in ascending order of scale; none where there is but one."""
     own = np.maximum(largest, -smallest)
     known = np.flatnonzero((own > 0) & (filled > 0) & (filled >= FILLED * filled.max()))
     if known.size < 2:
         return []
+    floor = np.where(quantities & (own > ROUNDING * own.max()), 0, FLOOR)
     scale = np.maximum(own, floor * own.max())
     order = known[np.argsort(scale[known], kind="stable")]
     ascending = scale[order]

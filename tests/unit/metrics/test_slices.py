@@ -13,7 +13,6 @@ from halfwise.metrics import Excess, OutputMeasure, totals
 from halfwise.metrics.slices import (
     FEWEST,
     FLOOR,
-    FULL_FLOOR,
     GAP,
     LEAST,
     ROOM,
@@ -209,16 +208,16 @@ def test_a_quantity_beside_others_has_its_scale_however_small(faint: float) -> N
 
 
 @pytest.mark.parametrize(
-    ("of", "filled", "faint", "floor"),
-    [(SHORT + 1, 1, 1e-6, FLOOR), (3, 0.5, 1e-6, FLOOR), (3, 1, 1e-9, FULL_FLOOR)],
+    ("of", "filled", "faint"),
+    [(SHORT + 1, 1, 1e-6), (3, 0.5, 1e-6), (3, 1, 1e-9)],
     ids=["frames", "zeros", "rounding"],
 )
 def test_frames_what_is_half_zeros_and_rounding_have_a_floor(
-    of: int, filled: float, faint: float, floor: float
+    of: int, filled: float, faint: float
 ) -> None:
     arrays = quantities(4, faint, of=of, filled=filled)
     found = totals([{"y": array} for array in arrays])["y"]
-    assert found.groups[0].scale == floor * found.absmax
+    assert found.groups[0].scale == FLOOR * found.absmax
 
 
 def offset(span: float, shape: tuple[int, ...] = (1, 1, 30)) -> Arrays:
