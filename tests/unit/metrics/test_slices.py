@@ -203,7 +203,7 @@ def test_a_quantity_beside_others_has_its_scale_however_small(faint: float) -> N
     small, _ = totals([{"y": array} for array in arrays])["y"].groups
     assert small.scale == max(np.abs(array[:, 2]).max() for array in arrays)
     assert judged(arrays, rounded(arrays)).passed
-    result = judged(arrays, [a * np.float32([[[1], [1], [0.5]]]) for a in arrays])
+    result = judged(arrays, [a * np.array([[[1], [1], [0.5]]], np.float32) for a in arrays])
     assert [group.passed for group in result.groups] == [False, True]
 
 
@@ -248,7 +248,7 @@ def test_values_on_an_offset_are_held_to_what_they_span(span: float, share: floa
     [
         offset(200.0),
         offset(50.0, (1,)),
-        [np.float32([[1000, 1010, -5]])] * 4,
+        [np.array([[1000, 1010, -5]], np.float32)] * 4,
         [array / 1100 for array in offset(50.0)],
     ],
     ids=["wide", "few", "across 0", "within 0 and 1"],
