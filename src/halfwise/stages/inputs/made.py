@@ -124,6 +124,10 @@ def _first(path: Path) -> Mapping[str, NDArray[Any]]:
 
 
 def _specs(arrays: Mapping[str, NDArray[Any]]) -> Sequence[InputSpec]:
+    if not arrays:
+        raise CaseError(
+            "Found no arrays to compare, expected one for each input.", "Save what the model gets."
+        )
     for name, array in arrays.items():
         if array.dtype.kind not in "biuf" or not array.size:
             raise CaseError(

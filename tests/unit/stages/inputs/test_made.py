@@ -106,3 +106,10 @@ def test_an_archive_of_too_many_samples_is_not_unpacked(tmp_path):
     path = bomb(tmp_path / "d.npz", (1 << 27, 1, 8))
     with pytest.raises(CaseError, match="holds 134,217,728 samples"):
         load_made(path, None)
+
+
+def test_an_archive_without_arrays_is_told(tmp_path):
+    np.savez(tmp_path / "d.npz")
+    for source in (tmp_path / "d.npz", {}):
+        with pytest.raises(CaseError, match="no arrays"):
+            load_made(source, None)
