@@ -136,7 +136,8 @@ def peek_npz(path: Path) -> dict[str, NDArray[Any]]:
         CaseError: As for `read_npz`.
     """
     with _archive(path) as archive:
-        return {name: _stand_in(archive, name, path) for name in archive.files}
+        entries = frozenset(archive.zip.namelist() if archive.zip else ())
+        return {name: _stand_in(archive, name, entries, path) for name in archive.files}
 
 
 @contextmanager
@@ -156,9 +157,9 @@ def _archive(path: Path) -> Iterator[NpzFile]:
     )
 
 
-def _stand_in(archive: NpzFile, name: str, path: Path) -> NDArray[Any]:
+def _stand_in(archive: NpzFile, name: str, entries: Collection[str], path: Path) -> NDArray[Any]:
     assert archive.zip is not None
-    entry = name if name in archive.zip.namelist() else f"{name}.npy"
+    entry = name if name in entries else f"{name}.npy"
     try:
         with archive.zip.open(entry) as member:
             major = np.lib.format.read_magic(member)[0]
