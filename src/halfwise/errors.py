@@ -73,12 +73,16 @@ class RunFailed(HalfwiseError):
     Attributes:
         node: The innermost node that could not be run; "" where it is not known.
         why: What the runtime says of it; "" where it says nothing else.
+        late: Whether it was ended because it took longer than it may.
     """
 
     exit_code = 6
 
-    def __init__(self, message: str, hint: str = "", *, node: str = "", why: str = "") -> None:
+    def __init__(
+        self, message: str, hint: str = "", *, node: str = "", why: str = "", late: bool = False
+    ) -> None:
         super().__init__(message, hint)
+        self.late = late
         self.node = node
         self.why = why
 

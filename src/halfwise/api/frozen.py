@@ -20,6 +20,8 @@ def frozen_named(case: Case, settings: Settings) -> Iterator[None]:
     try:
         yield
     except RunFailed as failure:
+        if failure.late:  # it would be as late again
+            raise
         found = frozen_size(
             case.network,
             case.calibration + case.heldout,

@@ -168,6 +168,7 @@ def _bounded(work: Callable[[], Any], stop: Callable[[], None], what: str, limit
         raise RunFailed(
             f"{what} took longer than {limits.seconds:g} s and was ended.",
             "Give it longer with --run-timeout SECONDS; a Loop in it may never end.",
+            late=True,
         )
     return _result(runner)
 

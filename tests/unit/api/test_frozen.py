@@ -24,3 +24,8 @@ def test_a_failure_is_told_by_its_size():
 def test_a_failure_of_something_else_stays():
     with pytest.raises(RunFailed, match="an engine failed"), frozen_named(case(2), Settings()):
         raise RunFailed("an engine failed")
+
+
+def test_what_took_too_long_is_not_run_again():
+    with pytest.raises(RunFailed, match="too long"), frozen_named(case(1), Settings()):
+        raise RunFailed("too long", late=True)

@@ -26,6 +26,7 @@ def test_a_call_that_takes_too_long_is_stopped_and_told() -> None:
         call(stopped.wait, stopped.set, "An evaluation")
     assert stopped.is_set()
     assert caught.value.message == "An evaluation took longer than 0.05 s and was ended."
+    assert caught.value.late
     assert "--run-timeout" in caught.value.hint
 
 
