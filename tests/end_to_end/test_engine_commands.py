@@ -127,7 +127,7 @@ def test_workers_of_the_file(call, tmp_path, fake_worker, eight):
     ended = call(*again)
     assert (ended.code, ended.out) == (2, "")
     assert f"{tmp_path / 'halfwise.toml'} lies outside your configuration folder" in ended.err
-    assert "hint: Give --trust-config once" in ended.err
+    assert "Give --trust-config once" in ended.err
     ended = call(*again, "--trust-config")
     assert f"{tmp_path / 'halfwise.toml'} runs: " in ended.err
     rows = json.loads(ended.out)["rows"]

@@ -89,12 +89,12 @@ class NoAnswer(BackendMissing):
     """A worker does not come up.
 
     Attributes:
-        why: How that is known, a clause.
+        why: How that is known, a clause; the message where none is given.
     """
 
-    def __init__(self, message: str, hint: str, *, why: str) -> None:
+    def __init__(self, message: str, hint: str, *, why: str = "") -> None:
         super().__init__(message, hint)
-        self.why = why
+        self.why = why or message
 
 
 WORKER_GONE = (BackendMissing, WorkerEnded)
