@@ -99,16 +99,13 @@ def mask_iou(
         CaseError: There is no float output, or a label is missing or of another shape.
     """
     intersection = union = 0
-    for expected, found, label in _samples(reference, candidate, labels):
-        names = float_outputs(expected)
-        for name in names:
-            truth = target_of(expected[name], label, name, names) > 0.5
-            guess = found[name] > 0.5
-            if guess.shape != truth.shape:
-                union += int(truth.sum()) + int(guess.sum())
-                continue
-            intersection += int((truth & guess).sum())
-            union += int((truth | guess).sum())
+    for _, target, found in _targets(reference, candidate, labels, float_outputs):
+        truth, guess = target > 0.5, found > 0.5
+        if guess.shape != truth.shape:
+            union += int(truth.sum()) + int(guess.sum())
+            continue
+        intersection += int((truth & guess).sum())
+        union += int((truth | guess).sum())
     return intersection / union if union else 1.0
 
 
@@ -139,16 +136,13 @@ def psnr(
     noise: dict[str, float] = {}
     count: dict[str, int] = {}
     peaks = target_peaks(reference, labels)
-    for expected, found, label in _samples(reference, candidate, labels):
-        names = float_outputs(expected)
-        for name in names:
-            target = target_of(expected[name], label, name, names)
-            known = np.isfinite(target)
-            values = target[known]
-            if not values.size:
-                continue
-            noise[name] = noise.get(name, 0.0) + _squared_error(values, found[name], known)
-            count[name] = count.get(name, 0) + values.size
+    for name, target, found in _targets(reference, candidate, labels, float_outputs):
+        known = np.isfinite(target)
+        values = target[known]
+        if not values.size:
+            continue
+        noise[name] = noise.get(name, 0.0) + _squared_error(values, found, known)
+        count[name] = count.get(name, 0) + values.size
     at_least_one("psnr", sum(count.values()))
     return min(_psnr(peaks[name], noise[name] / count[name]) for name in count)
 
@@ -160,14 +154,11 @@ def target_peaks(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> 
     """
     lowest: dict[str, float] = {}
     highest: dict[str, float] = {}
-    for expected, _, label in _samples(reference, reference, labels):
-        names = float_outputs(expected)
-        for name in names:
-            target = target_of(expected[name], label, name, names)
-            values = target[np.isfinite(target)]
-            if values.size:
-                lowest[name] = min(lowest.get(name, np.inf), float(values.min()))
-                highest[name] = max(highest.get(name, -np.inf), float(values.max()))
+    for name, target, _ in _targets(reference, reference, labels, float_outputs):
+        values = target[np.isfinite(target)]
+        if values.size:
+            lowest[name] = min(lowest.get(name, np.inf), float(values.min()))
+            highest[name] = max(highest.get(name, -np.inf), float(values.max()))
     return {name: highest[name] - low for name, low in lowest.items()}
 
 
@@ -193,13 +184,10 @@ def epe(
     """
     distance: dict[str, float] = {}
     pixels: dict[str, int] = {}
-    for expected, found, label in _samples(reference, candidate, labels):
-        names = flow_outputs(expected)
-        for name in names:
-            target = target_of(expected[name], label, name, names)
-            known = np.asarray(np.isfinite(target).all(axis=-3))
-            pixels[name] = pixels.get(name, 0) + int(known.sum())
-            distance[name] = distance.get(name, 0.0) + _distance(target, found[name], known)
+    for name, target, found in _targets(reference, candidate, labels, flow_outputs):
+        known = np.asarray(np.isfinite(target).all(axis=-3))
+        pixels[name] = pixels.get(name, 0) + int(known.sum())
+        distance[name] = distance.get(name, 0.0) + _distance(target, found, known)
     at_least_one("epe", sum(pixels.values()))
     return min(-distance[name] / pixels[name] for name in pixels if pixels[name])
 
@@ -255,6 +243,19 @@ def _samples(
         )
     known = [None] * len(reference) if labels is None else labels
     return zip(reference, candidate, known, strict=True)
+
+
+def _targets(
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+    outputs: Callable[[Outputs], Sequence[str]],
+) -> Iterator[tuple[str, NDArray[np.float64], NDArray[Any]]]:
+    """Yield the name, the target and the candidate's array of every output of every sample."""
+    for expected, found, label in _samples(reference, candidate, labels):
+        names = outputs(expected)
+        for name in names:
+            yield name, target_of(expected[name], label, name, names), found[name]
 
 
 def _squared_error(

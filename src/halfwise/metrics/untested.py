@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from halfwise.errors import CaseError
 from halfwise.metrics.difference import Spread, is_discrete
 from halfwise.metrics.excess import Excess
-from halfwise.metrics.measures import Outputs, totals
+from halfwise.metrics.measures import Outputs, OutputTotals, totals
 from halfwise.metrics.slices import FEWEST
 from halfwise.metrics.task import Metric, guessing, target_peaks
 from halfwise.records import Criterion, Unjudged
@@ -41,17 +41,18 @@ def untested_outputs(criterion: Criterion, references: Sequence[Outputs]) -> tup
         return ()
     found: dict[str, Unjudged] = {}
     discrete = []
+    whole = totals(references)
     for name, first in references[0].items():
-        arrays = [outputs[name] for outputs in references]
+        arrays, total = [outputs[name] for outputs in references], whole[name]
         floats = not is_discrete(first.dtype)
         if not any(array.size for array in arrays):
             found[name] = Unjudged(kind="empty", name=name)
         elif floats and not any(np.isfinite(array).any() for array in arrays):
             found[name] = Unjudged(kind="non-finite", name=name)
-        elif _constant_passes(criterion, arrays, 0):
-            found[name] = Unjudged(kind="zeros", name=name, reference=_absmax(arrays))
+        elif _constant_passes(criterion, arrays, total, 0):
+            found[name] = Unjudged(kind="zeros", name=name, reference=total.absmax)
             discrete += [] if floats else [name]
-        elif floats and (ends := _flat(criterion, arrays)):
+        elif floats and (ends := _flat(criterion, arrays, total)):
             found[name] = Unjudged(kind="flat", name=name, reference=ends[0], other=ends[1])
     told = found if len(found) == len(references[0]) else found.keys() - set(discrete)
     return tuple(found[name] for name in references[0] if name in told)
@@ -167,7 +168,9 @@ def _only_zeros(references: Sequence[Outputs]) -> tuple[Unjudged, ...]:
     return tuple(Unjudged(kind="zeros", name=name) for name in names)
 
 
-def _flat(criterion: Criterion, arrays: Sequence[NDArray[Any]]) -> tuple[float, float] | None:
+def _flat(
+    criterion: Criterion, arrays: Sequence[NDArray[Any]], total: OutputTotals
+) -> tuple[float, float] | None:
     """Return the smallest and the largest value where what is between them would pass; else None.
 
     What varies by less than FP16 resolves of the largest value may be meant to be constant.
@@ -177,13 +180,15 @@ def _flat(criterion: Criterion, arrays: Sequence[NDArray[Any]]) -> tuple[float, 
         spread.add(array)
     varies = spread.count >= FEWEST and spread.maximum - spread.minimum > _RESOLVED * spread.absmax
     middle = (spread.minimum + spread.maximum) / 2
-    passes = varies and _constant_passes(criterion, arrays, middle)
+    passes = varies and _constant_passes(criterion, arrays, total, middle)
     return (spread.minimum, spread.maximum) if passes else None
 
 
-def _constant_passes(criterion: Criterion, arrays: Sequence[NDArray[Any]], constant: float) -> bool:
+def _constant_passes(
+    criterion: Criterion, arrays: Sequence[NDArray[Any]], total: OutputTotals, constant: float
+) -> bool:
     """Return whether a constant would pass for one output; what is not finite stays as it is."""
-    excess = Excess(criterion, totals([{"": array} for array in arrays]))
+    excess = Excess(criterion, {"": total})
     for array in arrays:
         same = np.zeros_like(array)
         if not is_discrete(array.dtype):
