@@ -11,17 +11,17 @@ from onnx import TensorProto, helper, numpy_helper
 from bench.figures import Figure, at_least, at_most, equal
 from bench.inference import difference, loaded
 from bench.runs import Workbench, digits
-from halfwise.backends.emulation.switched import SWITCH_INPUT, Switched, emulate_switched
-from halfwise.backends.emulation.typed import emulate_typed
-from halfwise.backends.ort import Session
 from halfwise.case import Case, Sample
+from halfwise.emulation.ort import Session
+from halfwise.emulation.switched import SWITCH_INPUT, Switched, emulate_switched
+from halfwise.emulation.typed import emulate_typed
+from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.metrics import Outputs
 from halfwise.records import NodeName
-from halfwise.stages.rewrite import rewrite
 
 PLANS = 20
 DIFFERENCE = 1e-6

@@ -13,10 +13,10 @@ from onnx import TensorProto, helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.observe_memory import peak_rss
-from halfwise.backends.tensors import ModelTensors
 from halfwise.case import Samples
+from halfwise.emulation.tensors import ModelTensors
 from halfwise.graph.model import network_from_proto
-from halfwise.stages.compare import ModelSide, Walk, compared
+from halfwise.tools.compare import ModelSide, Walk, compared
 
 SHAPE = (1, 1 << 18)
 

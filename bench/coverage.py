@@ -21,8 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 from bench.figures import Figure, at_least, at_most, reported
 from bench.runs import Workbench
 from halfwise import api
-from halfwise.backends.emulation.typed import emulate_typed
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
+from halfwise.emulation.typed import emulate_typed
 from halfwise.graph.model import network_from_proto
 from halfwise.metrics import OutputMeasure, totals
 from halfwise.records import Criterion

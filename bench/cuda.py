@@ -21,14 +21,14 @@ from bench.figures import Figure, at_most, equal, reported
 from bench.kernels import equal_bits
 from bench.runs import Ran, Subject, Workbench
 from halfwise import fix, verify
-from halfwise.api.loading import load_case
-from halfwise.api.options import understand
-from halfwise.backends.ort import Session, devices
 from halfwise.case import Case
+from halfwise.emulation.ort import Session, devices
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import OutputMeasure, Outputs, totals
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
 from halfwise.records import Criterion
 
 SAMPLES = 8

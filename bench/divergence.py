@@ -23,16 +23,16 @@ from onnx import numpy_helper
 
 from bench.figures import Figure, at_least, at_most, equal, reported
 from bench.runs import ROOT, Subject, Workbench
-from halfwise.api.loading import load_case, load_model
-from halfwise.api.options import understand
-from halfwise.backends.emulation.tf32 import emulate_tf32
-from halfwise.backends.tensors import ModelTensors
 from halfwise.case import Samples
+from halfwise.emulation.tensors import ModelTensors
+from halfwise.emulation.tf32 import emulate_tf32
 from halfwise.errors import HalfwiseError
 from halfwise.graph.model import Network, tensor_name
 from halfwise.metrics.relative import RelativeError
+from halfwise.options.loading import load_case, load_model
+from halfwise.options.options import understand
 from halfwise.records import Comparison
-from halfwise.stages.compare import TOLERANCES, ModelSide, Walk, compared
+from halfwise.tools.compare import TOLERANCES, ModelSide, Walk, compared
 
 SEED = 20
 FAULTS = 30

@@ -24,11 +24,11 @@ from unittest import mock
 import halfwise
 from bench.figures import Figure, equal, reported
 from bench.runs import Workbench
-from halfwise.backends.tensorrt.client import Worker
-from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.errors import HalfwiseError
-from halfwise.pipeline.engines import measure as timing
+from halfwise.fixing.engines import measure as timing
 from halfwise.records import FULL_RUNGS, CauseKind, EngineFile, EngineRung, Engines, Run
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import build_cuda_library, once_only, worker_command

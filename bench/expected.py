@@ -29,14 +29,14 @@ from scipy.ndimage import gaussian_filter
 
 from bench.figures import Figure, at_least, equal, reported
 from bench.runs import Workbench
-from halfwise.backends.ort import Session
 from halfwise.case import Case, Samples, Settings
+from halfwise.emulation.ort import Session
 from halfwise.graph.model import load_network, network_from_proto
-from halfwise.pipeline.diagnosing import Subject
-from halfwise.pipeline.diagnosing.changed import CODE_FILE, LIMIT, changed_inputs
 from halfwise.progress import Silent
 from halfwise.records import Criterion
-from halfwise.stages.preprocessing import transformation
+from halfwise.tools.diagnose import Subject
+from halfwise.tools.diagnose.changed import CODE_FILE, LIMIT, changed_inputs
+from halfwise.tools.preprocessing import transformation
 
 SEED = 11
 CHANGES, FAULTS = 90, 90

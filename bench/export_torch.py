@@ -23,8 +23,8 @@ from bench.figures import Figure, at_most, equal, reported
 from bench.modernize import EXPORTS
 from bench.peers.environments import Environment, environment
 from bench.runs import ROOT, CommandFailed, Workbench
-from halfwise.api.exporting_torch import TOLERANCE
 from halfwise.errors import PASSED, VERDICT_FAILED, BuildFailed
+from halfwise.tools.export_torch.command import TOLERANCE
 
 SCRIPT = EXPORTS / "torch_modules.py"
 EXPORTERS = ("dynamo", "torchscript")

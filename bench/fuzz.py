@@ -30,17 +30,17 @@ from onnx.reference import ReferenceEvaluator
 
 from bench.figures import Figure, at_most, equal, reported
 from bench.runs import Workbench
-from halfwise.backends.emulation.switched import SWITCH_INPUT, emulate_switched
-from halfwise.backends.emulation.typed import emulate_typed
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
+from halfwise.emulation.switched import SWITCH_INPUT, emulate_switched
+from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type, rewrite
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.roles import DATA_MOVEMENT, FIRST_BF16_OPSET, roles_of
+from halfwise.judging.check import check
 from halfwise.metrics import Outputs
 from halfwise.records import NodeName
-from halfwise.stages.check import check
 from tests.graph_rules import EVERY_OPSET, rules_at
 from tests.graphs import Drawn, graphs
 

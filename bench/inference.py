@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.runs import ROOT, Subject
-from halfwise.api.loading import load_case
-from halfwise.api.options import Data
 from halfwise.case import Case
 from halfwise.metrics import Outputs
+from halfwise.options.loading import load_case
+from halfwise.options.options import Data
 from halfwise.records import Criterion
 
 MIN_ROUNDS, MAX_ROUNDS = 5, 400

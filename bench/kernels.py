@@ -12,8 +12,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from bench.figures import Figure, reported
-from halfwise.backends.ort import Session
 from halfwise.case import Case
+from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite

@@ -23,7 +23,7 @@ from bench.onnx_cases import cases
 from bench.runs import ROOT, Workbench
 from halfwise.api import check_constraints, lint
 from halfwise.errors import CaseError
-from halfwise.stages.lint import RULES
+from halfwise.linting import RULES
 from tests.faults import FAULTS, linted
 from tests.faults.damage import damaged
 from tests.models import CLASSES

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from bench.figures import Figure, at_most, equal, reported
 from bench.runs import ROOT, Workbench
 from halfwise.case import Samples
-from halfwise.stages.inputs import InputSpec, judge_inputs
+from halfwise.inputs import InputSpec, judge_inputs
 
 DRAWS = 1000
 MISSED = 0.01

@@ -13,7 +13,7 @@ from bench.inference import loaded
 from bench.runs import digits
 from halfwise.case import Settings
 from halfwise.graph.roles import roles_of
-from halfwise.stages.observe import observe
+from halfwise.observing import observe
 
 
 def main(count: int) -> None:

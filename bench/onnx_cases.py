@@ -21,7 +21,7 @@ from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 
 from halfwise import fix
-from halfwise.backends.ort import OrtFailure, Session
+from halfwise.emulation.ort import OrtFailure, Session
 from halfwise.errors import PASSED, VERDICT_FAILED, CaseError, HalfwiseError
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import rewrite

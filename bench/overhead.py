@@ -15,16 +15,16 @@ from onnx import TensorProto, helper, numpy_helper
 from bench.figures import Figure, at_most, reported
 from bench.inference import Times, loaded, timed
 from bench.runs import ROOT, Workbench
-from halfwise.backends.emulation.switched import SWITCH_INPUT, emulate_switched
-from halfwise.backends.ort import Session
-from halfwise.backends.probe import ExtremaProbe, observable
 from halfwise.case import Case, Samples, Settings
+from halfwise.emulation.ort import Session
+from halfwise.emulation.probe import ExtremaProbe, observable
+from halfwise.emulation.switched import SWITCH_INPUT, emulate_switched
+from halfwise.fixing.plan.ranges import headroom_limits
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
+from halfwise.observing import observe
 from halfwise.records import NodeName
-from halfwise.stages.observe import observe
-from halfwise.stages.plan.ranges import headroom_limits
 
 ASSIGNMENT, OBSERVATION, GROWTH = 4.0, 3.0, 0.1
 SECONDS = 12.0

@@ -21,7 +21,7 @@ from onnx import TensorProto, helper
 
 from bench.figures import Figure, at_least, equal, reported
 from bench.runs import Workbench
-from halfwise.stages.preprocessing import compare_arrays
+from halfwise.tools.preprocessing import compare_arrays
 
 SEED = 5
 PAIRS, TRIPLES, SAME = 40, 30, 16

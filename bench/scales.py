@@ -20,8 +20,8 @@ from onnx import TensorProto, helper
 from bench.figures import Figure, at_most, reported
 from bench.runs import Workbench, digits
 from halfwise import api
-from halfwise.backends.emulation.typed import emulate_typed
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
+from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import HalfwiseError
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite

@@ -1,6 +1,6 @@
 """Predicted costs of plans against the times of engines on a GPU (`results/gpu_*.json`).
 
-Nothing of `stages/worth.py` was fitted to these models: its constants are ratios of data sheets.
+Nothing of `fixing/cost.py` was fitted to these models: its constants are ratios of data sheets.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from scipy.stats import spearmanr
 from bench.figures import Figure, at_least, reported
 from bench.gpu.models import MAKERS
 from bench.runs import ROOT, Workbench
-from halfwise.backends.shapes import seen_shapes
+from halfwise.emulation.shapes import seen_shapes
+from halfwise.fixing.cost import CostModel
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
-from halfwise.stages.worth import CostModel
 
 RESULTS = ROOT / "bench" / "results"
 MODELS = ("digits", "digits_ffn", "magika", "ppocr_v3_det", "yolox_nano", "resnet50", "vit_b")

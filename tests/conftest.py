@@ -89,7 +89,7 @@ def _quick_timing(monkeypatch: pytest.MonkeyPatch) -> None:
     times = {"QUICK_SECONDS": 0.01, "THOROUGH_SECONDS": 0.01, "ROUND_SECONDS": 0.001}
     for name, value in {**times, "TIMED_RUNS": 10}.items():
         # By name: what these are of takes a second to import.
-        monkeypatch.setattr(f"halfwise.pipeline.engines.measure.{name}", value)
+        monkeypatch.setattr(f"halfwise.fixing.engines.measure.{name}", value)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from halfwise.stages.lint import RULES
+from halfwise.linting import RULES
 from tests.faults import FAULTS, Fault, linted
 from tests.faults.damage import damaged
 

@@ -2,8 +2,8 @@
 
 from pydantic import BaseModel, ConfigDict
 
-from halfwise.backends.tensorrt.answers import Expected
-from halfwise.backends.tensorrt.transport import worker_source
+from halfwise.tensorrt.worker.answers import Expected
+from halfwise.tensorrt.worker.transport import worker_source
 
 _SERVICE = b'''
 class _Told(Service):

@@ -7,7 +7,7 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from halfwise.stages.lint import FAMILIES, RULES, Rule
+from halfwise.linting import FAMILIES, RULES, Rule
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "lint.md"
 HEADER = "| rule | severity | why |\n|---|---|---|"

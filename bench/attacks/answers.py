@@ -23,7 +23,7 @@ from bench.attacks.attack import DOCUMENTED, INTERRUPTED, Attack, Command
 from bench.attacks.grammar import Fault, Recorded, drawn
 from bench.attacks.models import drawn as numbers
 from bench.attacks.models import small
-from halfwise.backends.tensorrt.transport import GRACE
+from halfwise.tensorrt.worker.transport import GRACE
 
 RECORDED = Path(__file__).with_suffix(".json")
 FAULTS = RECORDED.with_name("faults.json")

@@ -13,16 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.attacks.attack import Attack, Command
-from bench.attacks.layouts import (
-    FEATURES,
-    LAYOUTS,
-    Array,
-    Layout,
-    Part,
-    before_act,
-    noisy,
-    save,
-)
+from bench.attacks.layouts import FEATURES, LAYOUTS, Array, Layout, Part, before_act, noisy, save
 
 SAMPLES = 12
 MANY = 40

@@ -23,21 +23,21 @@ from typing import Any
 
 from bench.figures import Figure, Result, reported, table
 from bench.runs import ROOT
-from halfwise.api.loading import load_case, load_model
-from halfwise.api.options import Data
-from halfwise.backends.emulation.fusion import POINTWISE, fp32_nodes, fused_tensors
-from halfwise.backends.emulation.switched import emulate_switched
-from halfwise.backends.ort import Session
 from halfwise.case import Case, Samples, Settings
+from halfwise.emulation.fusion import POINTWISE, fp32_nodes, fused_tensors
+from halfwise.emulation.ort import Session
+from halfwise.emulation.switched import emulate_switched
+from halfwise.fixing.evidence import gather
+from halfwise.fixing.planner import Planner
+from halfwise.fixing.trial import Trials
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import Role, is_float, roles_of
 from halfwise.graph.widen import widened
-from halfwise.pipeline.evidence import gather
-from halfwise.pipeline.planner import Planner
+from halfwise.options.loading import load_case, load_model
+from halfwise.options.options import Data
 from halfwise.progress import Silent
 from halfwise.records import Criterion, NodeName, Run, TensorName
-from halfwise.stages.trial import Trials
 
 RESULTS = ROOT / "bench" / "results"
 ROUNDS = RESULTS / "gpu_rounds.json"

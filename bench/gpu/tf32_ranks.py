@@ -27,15 +27,15 @@ from bench.gpu.engines import samples_of
 from bench.gpu.jobs import add_host, host_of
 from bench.gpu.pipe import Pipe
 from bench.runs import ROOT
-from halfwise.backends.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
+from halfwise.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
 from halfwise.graph.cut import giving_out
 from halfwise.graph.model import Network, load_network, node_name, tensor_name
 from halfwise.metrics.relative import relative_rms
-from halfwise.pipeline.diagnosing.parts import part
-from halfwise.pipeline.diagnosing.products import IN_TF32
 from halfwise.records import TensorName
-from halfwise.stages.compare.regions import Regions
+from halfwise.tools.compare.regions import Regions
+from halfwise.tools.diagnose.parts import part
+from halfwise.tools.diagnose.products import IN_TF32
 
 RESULTS = ROOT / "bench" / "results"
 CLOSE, WANTED = 0.05, 0.95

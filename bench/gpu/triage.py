@@ -28,7 +28,7 @@ from bench.gpu.jobs import Host, add_host, host_of
 from bench.gpu.pipe import Pipe, Refused
 from bench.runs import ROOT
 from halfwise import report
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
 from halfwise.graph.model import Network, load_network
 from halfwise.metrics.relative import relative_rms
 

@@ -12,10 +12,10 @@ import numpy as np
 import onnx
 
 from bench.runs import REAL_MODELS, ROOT, Workbench
-from halfwise.api.loading import load_case
-from halfwise.api.options import understand
 from halfwise.case import Samples
 from halfwise.graph.roles import Role, roles_of
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
 from tests.models import CLASSES
 
 REAL_FAMILY = "Published models"

@@ -44,6 +44,18 @@ def refuse_irregular(path: Path, what: str) -> None:
         )
 
 
+def free_folder(out: str | Path | None) -> Path | None:
+    """Return where a new folder is to be; None for nowhere.
+
+    Raises:
+        UsageError: something is there.
+    """
+    if out is None:
+        return None
+    refuse_existing(Path(out))
+    return Path(out)
+
+
 def refuse_existing(folder: Path, what: str = "folder") -> None:
     """Raise UsageError when `folder` exists (results are never overwritten) or cannot be made.
 

@@ -6,8 +6,8 @@ import pytest
 
 from bench.divergence import Divergence, Saboteur, compare_copy
 from bench.runs import ROOT, digits
-from halfwise.api.loading import load_model
 from halfwise.graph.model import load_network
+from halfwise.options.loading import load_model
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import pytest
 from bench.gpu import fusion_fit
 from bench.gpu.fusion_fit import MARK, OWN, PAGE, RULES, Seen, distance, document, fits, predict
 from halfwise.records import NodeName
-from tests.unit.pipeline.engines.test_forecast import ALL, FACTOR, NORM, scaled
-from tests.unit.render.engine_runs import engines
-from tests.unit.render.runs import run, search
+from tests.unit.fixing.engines.test_forecast import ALL, FACTOR, NORM, scaled
+from tests.unit.reporting.engine_runs import engines
+from tests.unit.reporting.runs import run, search
 
 KEPT = [sorted(ALL), sorted(NORM), []]
 

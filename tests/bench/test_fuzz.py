@@ -12,13 +12,13 @@ from onnx import TensorProto
 
 from bench import fuzz
 from bench.fuzz import DRAWN, Tally, apart, examine
-from halfwise.backends.emulation.typed import emulate_typed
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
+from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
-from halfwise.stages.check import check
+from halfwise.judging.check import check
 from tests.graphs import Drawn
 from tests.unit.graph.sketch import Sketch
 

@@ -19,11 +19,11 @@ from bench.peers.environments import HERE, Environment, environment
 from bench.peers.tasks import Task, keywords, tasks_of
 from bench.peers.tools import TOOLS, Tool
 from bench.runs import ROOT, Workbench
+from halfwise.fixing.rewrite import rewrite, save_checked
 from halfwise.formats import FP16
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
-from halfwise.stages.rewrite import rewrite, save_checked
 from tests import models
 
 RUNNER = """

@@ -5,8 +5,8 @@ import pytest
 from halfwise import api
 from halfwise.errors import BuildFailed
 from halfwise.records import EngineBuild
-from tests.unit.render.engine_runs import build
-from tests.unit.render.test_pieces import inspection
+from tests.unit.reporting.engine_runs import build
+from tests.unit.reporting.test_pieces import inspection
 
 MADE = EngineBuild(
     model="m.onnx", build=build(1, "e"), inspection=inspection(), findings=(), unmatched=()

@@ -1,6 +1,6 @@
 import json
 
-from tests.unit.render.comparisons import comparison
+from tests.unit.reporting.comparisons import comparison
 
 COMMAND = ("compare", "m.onnx", "--inputs", "x.npz", "--b", "engine")
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from halfwise import api
-from tests.unit.render.diagnoses import diagnosis
+from tests.unit.reporting.diagnoses import diagnosis
 
 COMMAND = ("diagnose", "m.onnx", "--inputs", "x.npz", "-o", "run")
 

@@ -2,7 +2,7 @@ import pytest
 
 from halfwise import api
 from halfwise.errors import CaseError
-from tests.unit.render.recipes.made import recipe
+from tests.unit.tensorrt.recipes.made import recipe
 
 
 def exported(*files, written=(), notes=()):

@@ -1,6 +1,6 @@
 import json
 
-from tests.unit.render.test_exported import record
+from tests.unit.tools.export_torch.test_report import record
 
 
 def test_options_are_handed_on(call, answer):

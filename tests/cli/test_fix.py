@@ -1,7 +1,7 @@
 import pytest
 
 from halfwise.records import Run
-from tests.unit.render.runs import run, verdict
+from tests.unit.reporting.runs import run, verdict
 
 FIX = ("fix", "m.onnx", "--inputs", "x.npz", "-o", "r")
 

@@ -1,7 +1,7 @@
 import json
 
 from halfwise.errors import RecordMismatch
-from tests.unit.render.test_pieces import inspection
+from tests.unit.reporting.test_pieces import inspection
 
 
 def test_inspect(call, answer):

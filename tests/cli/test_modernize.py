@@ -4,7 +4,7 @@ import onnx
 import pytest
 
 from tests.spellings import proto
-from tests.unit.render.test_modernized import record
+from tests.unit.tools.modernize.test_report import record
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import json
 
-from tests.unit.render.runs import observations
+from tests.unit.reporting.runs import observations
 
 
 def test_observe(call, answer):

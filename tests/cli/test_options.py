@@ -8,14 +8,14 @@ from typing import get_type_hints
 import pytest
 
 from halfwise import api
-from halfwise.api.options import Data as LoadOptions
 from halfwise.case import EngineSettings, Settings
 from halfwise.cli import main, options
 from halfwise.cli.required import Required
 from halfwise.cli.waiting import Waiting
 from halfwise.metrics import DEFAULT_REL_MAX, default_drop
+from halfwise.options.options import Data as LoadOptions
 from halfwise.records import Criterion
-from tests.unit.render.runs import run
+from tests.unit.reporting.runs import run
 
 GROUPS = (
     options.Data,

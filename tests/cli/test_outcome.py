@@ -3,7 +3,7 @@ import typer
 
 from halfwise.cli.outcome import conclude
 from halfwise.store import run_json
-from tests.unit.render.runs import run, verdict
+from tests.unit.reporting.runs import run, verdict
 
 
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 10)])

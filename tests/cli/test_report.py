@@ -1,7 +1,7 @@
 import pytest
 
 from halfwise.store import run_json, write_run
-from tests.unit.render.runs import run, verdict, verification
+from tests.unit.reporting.runs import run, verdict, verification
 
 
 @pytest.mark.parametrize("passed", [True, False])

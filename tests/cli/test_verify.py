@@ -1,8 +1,8 @@
 import pytest
 
 from halfwise.records import Repeated, Repetition
-from tests.unit.render.engine_runs import build
-from tests.unit.render.runs import verdict, verification
+from tests.unit.reporting.engine_runs import build
+from tests.unit.reporting.runs import verdict, verification
 
 
 def test_verify(call, answer):

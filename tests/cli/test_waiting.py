@@ -1,4 +1,4 @@
-from tests.unit.render.test_pieces import inspection
+from tests.unit.reporting.test_pieces import inspection
 
 
 def test_only_what_uses_a_gpu_waits_for_one(call, answer):

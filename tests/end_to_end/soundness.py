@@ -10,17 +10,17 @@ import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as KernelMissing
 
 from halfwise.case import Samples
+from halfwise.fixing.opset import with_opset_for
+from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, load_network
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, roles_of
+from halfwise.judging.judge import judge, judge_outputs
+from halfwise.judging.reference import inspected_reference
 from halfwise.metrics import DEFAULT_REL_MAX, is_default
 from halfwise.records import Criterion, NodeName, Run, Verdict
-from halfwise.stages.judge import judge, judge_outputs
-from halfwise.stages.opset import with_opset_for
-from halfwise.stages.reference import inspected_reference
-from halfwise.stages.rewrite import rewrite
 from halfwise.store import read_run
 from tests.end_to_end.conftest import Ended
 from tests.models import Ill

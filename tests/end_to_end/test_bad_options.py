@@ -19,7 +19,7 @@ def test_an_output_folder_that_cannot_be_made(refused, files, tmp_path, monkeypa
     (tmp_path / "file").write_text("")
     arguments = ("fix", files[0], "--inputs", files[1], "-o")
     # Told before the work, not after it.
-    monkeypatch.setattr("halfwise.api.commands.run_fix", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr("halfwise.fixing.command.run_fix", lambda *_: pytest.fail("too late"))
     assert "file" in refused(2, *arguments, "file/run")
     assert "run" in refused(2, *arguments, "x" * 300 + "/run")
     assert "xxx" in refused(2, *arguments, "x" * 300)

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise.backends.tensorrt.client import Worker
-from halfwise.backends.tensorrt.failures import EngineFailed
-from halfwise.pipeline.engines.fetched import Fetched
+from halfwise.fixing.engines.fetched import Fetched
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import once_only

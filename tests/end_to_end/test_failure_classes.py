@@ -4,14 +4,14 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise.backends.emulation.switched import emulate_switched
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
+from halfwise.emulation.switched import emulate_switched
+from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16
 from halfwise.graph.model import load_network
 from halfwise.graph.roles import roles_of
+from halfwise.judging.reference import inspected_reference
 from halfwise.records import Criterion, NodeName, TensorName
-from halfwise.stages.reference import inspected_reference
-from halfwise.stages.trial import Trials
 from halfwise.store import read_run
 from tests import models
 from tests.end_to_end.soundness import (

@@ -15,8 +15,8 @@ from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import float_io, roles_of
 from tests import models
 from tests.models import Ill
+from tests.unit.casing import names
 from tests.unit.graph.sketch import Sketch
-from tests.unit.stages.casing import names
 
 HALF, SINGLE, BRAIN = TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.BFLOAT16
 

@@ -5,12 +5,12 @@ import onnx
 import pytest
 
 from halfwise import api
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.model import load_network
 from halfwise.graph.widen import widened
 from halfwise.metrics import relative_error
-from halfwise.stages.modernize import TOLERANCE
+from halfwise.tools.modernize.rewriting import TOLERANCE
 from tests import models
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halfwise.api import worker_facts
-from halfwise.backends.tensorrt import link
-from halfwise.backends.tensorrt.client import Worker
-from halfwise.backends.tensorrt.failures import EngineFailed
 from halfwise.errors import BackendMissing
+from halfwise.tensorrt.worker import link
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tools import doctor as worker_facts
 from tests.processes import children_of, end, is_running, wait_for
 from tests.workers import told_source
 

@@ -12,7 +12,7 @@ from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
 from tests import models
 from tests.models import Ill
-from tests.unit.stages.casing import names
+from tests.unit.casing import names
 
 NORM = models.layer_norm()
 

@@ -4,11 +4,11 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise.backends.tensorrt.client import Worker
-from halfwise.backends.tensorrt.failures import EngineFailed
-from halfwise.backends.tensorrt.transfer import model_files
 from halfwise.errors import BackendMissing, CaseError, RecordMismatch
 from halfwise.records import BuildConfig, NodeName, Profile, ShapeRange, TensorName
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.worker.transfer import model_files
 from tests.fake_tensorrt.faults import Fault
 
 SQUARES = onnx.parser.parse_model(

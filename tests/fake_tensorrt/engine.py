@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.fake_tensorrt import faults
-from tests.fake_tensorrt.enums import (
-    NUMPY,
-    Severity,
-    TensorFormat,
-    TensorIOMode,
-    TensorLocation,
-)
+from tests.fake_tensorrt.enums import NUMPY, Severity, TensorFormat, TensorIOMode, TensorLocation
 from tests.fake_tensorrt.inspector import EngineInspector
 from tests.fake_tensorrt.logger import need_logger
 from tests.fake_tensorrt.network import dims, shape_values

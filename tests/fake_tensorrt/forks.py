@@ -24,9 +24,9 @@ _LOADED = (
     "onnx.shape_inference",
     "scipy.optimize",
     "scipy.sparse",
-    "halfwise.backends.emulation.typed",
-    "halfwise.backends.ort",
-    "halfwise.stages.rewrite",
+    "halfwise.emulation.typed",
+    "halfwise.emulation.ort",
+    "halfwise.fixing.rewrite",
 )
 _SIZE = struct.Struct("=I")
 _STATUS = struct.Struct("=i")

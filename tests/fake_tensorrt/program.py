@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from halfwise.backends.emulation.typed import emulate_typed
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
+from halfwise.emulation.typed import emulate_typed
+from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import BF16, FP16
 from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.roles import Role, is_float, roles_of
 from halfwise.graph.widen import widened
-from halfwise.stages.rewrite import rewrite
 from tests.fake_tensorrt.enums import NUMPY, data_type
 from tests.fake_tensorrt.faults import knob
 from tests.fake_tensorrt.plan import Plan

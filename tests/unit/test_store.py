@@ -18,7 +18,7 @@ from halfwise.store import (
     write_observations,
     write_run,
 )
-from tests.unit.render import runs
+from tests.unit.reporting import runs
 
 
 @pytest.fixture

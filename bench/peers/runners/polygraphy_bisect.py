@@ -13,17 +13,17 @@ from typing import Any
 from child import main
 from polygraphy.tools.debug.subtool.precision import BisectMarker
 
-from halfwise.api.loading import load_case
-from halfwise.api.options import Data
-from halfwise.backends.emulation.switched import emulate_switched
-from halfwise.backends.ort import Session
 from halfwise.case import Case
+from halfwise.emulation.ort import Session
+from halfwise.emulation.switched import emulate_switched
+from halfwise.fixing.rewrite import rewrite, save_checked
+from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16
 from halfwise.graph.roles import Roles, roles_of
+from halfwise.judging.reference import inspected_reference
+from halfwise.options.loading import load_case
+from halfwise.options.options import Data
 from halfwise.records import Criterion, NodeName
-from halfwise.stages.reference import inspected_reference
-from halfwise.stages.rewrite import rewrite, save_checked
-from halfwise.stages.trial import Trials
 
 
 def convert(task: Path, mixed: Path, settings: dict[str, Any]) -> dict[str, Any]:

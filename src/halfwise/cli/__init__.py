@@ -125,7 +125,7 @@ def _run(ended: Ended) -> None:
 
 
 def _complain(error: HalfwiseError) -> None:
-    from halfwise.render.wording import clean
+    from halfwise.wording import clean
 
     for title, text in (("error", error.message), ("hint", error.hint)):
         if text:

@@ -50,12 +50,12 @@ def command(
     **options: Any,
 ) -> None:
     """Build a TensorRT engine of a model as it is asked for, and show what came out."""
-    from halfwise.api.ahead import worker_ahead
+    from halfwise.cli.ahead import worker_ahead
 
     with worker_ahead(options):
         from halfwise import api
-        from halfwise.render.pieces import built
-        from halfwise.render.terminal import TerminalWatcher, print_report
+        from halfwise.reporting.pieces import built
+        from halfwise.reporting.terminal import TerminalWatcher, print_report
 
         with TerminalWatcher() as watcher:
             made = api.build(

@@ -61,8 +61,8 @@ def command(
 ) -> None:
     """Say where two computations of a model part: where each error is born, or inherited."""
     from halfwise import api
-    from halfwise.render.compared import comparison
-    from halfwise.render.terminal import TerminalWatcher, print_report
+    from halfwise.reporting.terminal import TerminalWatcher, print_report
+    from halfwise.tools.compare.report import comparison
 
     with TerminalWatcher() as watcher:
         found = api.compare(model, inputs, a=a, b=b, runner=runner, watcher=watcher, **options)

@@ -46,8 +46,8 @@ def command(
 ) -> None:
     """Check constraints as that trtexec would read them, and print them corrected."""
     from halfwise import api
-    from halfwise.render.findings import checked
-    from halfwise.render.terminal import print_report
+    from halfwise.linting.report import checked
+    from halfwise.reporting.terminal import print_report
 
     given = sys.stdin.read() if spec == ["-"] else spec
     report = api.check_constraints(given, trt_version=trt_version, model=model)

@@ -69,11 +69,11 @@ def command(
     **options: Any,
 ) -> None:
     """Find the first thing that is wrong, from the inputs up to the kernels."""
-    from halfwise.api.ahead import worker_ahead
+    from halfwise.cli.ahead import worker_ahead
 
     with worker_ahead(options) if "target" in options else nullcontext():
         from halfwise import api
-        from halfwise.render.terminal import TerminalWatcher
+        from halfwise.reporting.terminal import TerminalWatcher
 
         with TerminalWatcher() as watcher:
             run = api.diagnose(

@@ -11,6 +11,6 @@ from halfwise.cli.options import Worker, accepts
 def command(**options: Any) -> None:
     """Show the versions and devices that a run depends on, and every TensorRT worker."""
     from halfwise import api
-    from halfwise.render.terminal import print_facts
+    from halfwise.reporting.terminal import print_facts
 
     print_facts(api.doctor(**options))

@@ -26,8 +26,8 @@ def command(
 ) -> None:
     """Explain a TensorRT build log: every known message in a sentence, and which nodes it names."""
     from halfwise import api
-    from halfwise.render.log import explained
-    from halfwise.render.terminal import print_report
+    from halfwise.reporting.terminal import print_report
+    from halfwise.tools.explain_log.report import explained
 
     log = sys.stdin.buffer if str(file) == "-" else file
     report = api.explain_log(log, model=model)

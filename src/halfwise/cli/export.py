@@ -65,7 +65,7 @@ def command(
     """Write a recipe that builds the engine of a run with your TensorRT, without halfwise."""
     from halfwise import api
     from halfwise.errors import UsageError
-    from halfwise.render.wording import clean
+    from halfwise.wording import clean
 
     exported = api.export(run, kind, out=out, **options)
     if out is None and len(exported.texts) > 1:

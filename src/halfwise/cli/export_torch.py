@@ -69,8 +69,8 @@ def command(
 ) -> None:
     """Export a PyTorch module to ONNX, and compare both at two sizes of every dynamic axis."""
     from halfwise import api
-    from halfwise.render.exported import exported
-    from halfwise.render.terminal import TerminalWatcher, print_report
+    from halfwise.reporting.terminal import TerminalWatcher, print_report
+    from halfwise.tools.export_torch.report import exported
 
     fold = not options.pop("no_fold", False)
     with TerminalWatcher() as watcher:

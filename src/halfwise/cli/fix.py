@@ -46,11 +46,11 @@ def command(
     **options: Any,
 ) -> None:
     """Find the nodes that FP16 (or BF16) breaks, write a mixed model, judge it on held-out data."""
-    from halfwise.api.ahead import worker_ahead
+    from halfwise.cli.ahead import worker_ahead
 
     with worker_ahead(options) if "target" in options else nullcontext():
         from halfwise import api
-        from halfwise.render.terminal import TerminalWatcher
+        from halfwise.reporting.terminal import TerminalWatcher
 
         with TerminalWatcher() as watcher:
             run = api.fix(model, inputs, out=out, watcher=watcher, **options).run

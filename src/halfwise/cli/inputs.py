@@ -42,8 +42,8 @@ def compare(
 ) -> None:
     """Name what two preprocessing pipelines do differently; exits with 10 where they differ."""
     from halfwise import api
-    from halfwise.render.preprocessing import compared
-    from halfwise.render.terminal import TerminalWatcher, print_report
+    from halfwise.reporting.terminal import TerminalWatcher, print_report
+    from halfwise.tools.preprocessing.report import compared
 
     with TerminalWatcher() as watcher:
         report = api.compare_inputs(a, b, samples=samples, model=model, code=code, watcher=watcher)

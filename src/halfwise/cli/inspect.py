@@ -7,13 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from halfwise.cli.options import (
-    JsonOption,
-    MaybeInputsOption,
-    Reading,
-    Worker,
-    accepts,
-)
+from halfwise.cli.options import JsonOption, MaybeInputsOption, Reading, Worker, accepts
 from halfwise.cli.waiting import Waiting
 
 
@@ -31,8 +25,8 @@ def command(
 ) -> None:
     """Show inputs, outputs, layers, precision and speed of a TensorRT engine."""
     from halfwise import api
-    from halfwise.render.pieces import looked_into
-    from halfwise.render.terminal import TerminalWatcher, print_report
+    from halfwise.reporting.pieces import looked_into
+    from halfwise.reporting.terminal import TerminalWatcher, print_report
 
     with TerminalWatcher() as watcher:
         found = api.inspect(engine, model=model, inputs=inputs, watcher=watcher, **options)

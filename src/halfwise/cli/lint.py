@@ -32,9 +32,9 @@ def command(
 ) -> None:
     """Name known faults of a model, also of one that other commands refuse, and how to fix them."""
     from halfwise import api
+    from halfwise.linting.report import linted
     from halfwise.records import SEVERITIES
-    from halfwise.render.findings import linted
-    from halfwise.render.terminal import print_report
+    from halfwise.reporting.terminal import print_report
 
     report = api.lint(model, trt_version=trt_version, ignore=ignore or ())
     if as_json:

@@ -53,8 +53,8 @@ def command(
 ) -> None:
     """Raise the opset and make LayerNorms, GELUs and the like one node each, proven equal."""
     from halfwise import api
-    from halfwise.render.modernized import modernized
-    from halfwise.render.terminal import TerminalWatcher, print_report
+    from halfwise.reporting.terminal import TerminalWatcher, print_report
+    from halfwise.tools.modernize.report import modernized
 
     with TerminalWatcher() as watcher:
         record = api.modernize(

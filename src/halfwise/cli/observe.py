@@ -31,8 +31,8 @@ def command(
 ) -> None:
     """List the tensors of the FP32 model that are large or not finite on real inputs."""
     from halfwise import api
-    from halfwise.render.tensors import observed
-    from halfwise.render.terminal import TerminalWatcher, print_report
+    from halfwise.reporting.tensors import observed
+    from halfwise.reporting.terminal import TerminalWatcher, print_report
 
     with TerminalWatcher() as watcher:
         observations = api.observe(model, inputs, watcher=watcher, **options)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 def conclude(run: "Run", *, as_json: bool) -> None:
     """Print the run and exit with 0 where its verdict passed, else 10."""
-    from halfwise.render.diagnosis import diagnosed
-    from halfwise.render.terminal import print_report
-    from halfwise.render.view import report
+    from halfwise.reporting.terminal import print_report
+    from halfwise.reporting.view import report
     from halfwise.store import run_json
+    from halfwise.tools.diagnose.report import diagnosed
 
     if as_json:
         typer.echo(run_json(run), nl=False)

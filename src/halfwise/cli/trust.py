@@ -9,7 +9,7 @@ import typer
 
 def _trust(asked: bool) -> None:
     if asked:
-        from halfwise.api.workers import trust_nearest
+        from halfwise.tensorrt.workers import trust_nearest
 
         trust_nearest()
 

@@ -76,7 +76,7 @@ def command(
 ) -> None:
     """Judge a mixed, FP16 or BF16 model, an engine, or outputs of one, against the FP32 model."""
     from halfwise import api
-    from halfwise.render.terminal import TerminalWatcher
+    from halfwise.reporting.terminal import TerminalWatcher
 
     if target is not None:
         given = {"CANDIDATE": candidate, "--out": out, "--runner": runner}
@@ -121,8 +121,8 @@ def _repeat(
 ) -> None:
     """Judge the plan of a run on several workers; exit as all of them together ended."""
     from halfwise import api
-    from halfwise.render.pieces import repeated
-    from halfwise.render.terminal import TerminalWatcher, print_report
+    from halfwise.reporting.pieces import repeated
+    from halfwise.reporting.terminal import TerminalWatcher, print_report
 
     known = {
         "build_timeout",

@@ -18,12 +18,7 @@ from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
 from halfwise.graph.castlike import name_cast_types
-from halfwise.graph.external import (
-    find_beside,
-    refuse_special_files,
-    weights_folder,
-    without_links,
-)
+from halfwise.graph.external import find_beside, refuse_special_files, weights_folder, without_links
 from halfwise.graph.functions import inline_functions
 from halfwise.graph.inference import infer_shapes, take_types
 from halfwise.graph.intake import checkable, repair

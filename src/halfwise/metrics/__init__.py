@@ -30,12 +30,7 @@ from halfwise.metrics.measures import (
 )
 from halfwise.metrics.relative import finite_relative_rms, relative_error
 from halfwise.metrics.task import BUILT_IN, SHARES, Metric, metric_loss, resolve
-from halfwise.metrics.untested import (
-    scores,
-    takes_any_sample,
-    untested_metric,
-    untested_outputs,
-)
+from halfwise.metrics.untested import scores, takes_any_sample, untested_metric, untested_outputs
 
 __all__ = [
     "BUILT_IN",

@@ -36,11 +36,7 @@ from halfwise.records.engine import (
 )
 from halfwise.records.explained import LogFinding, LogNode, LogReport
 from halfwise.records.exported import Exported, ParityCheck
-from halfwise.records.finding import (
-    ConstraintReport,
-    Finding,
-    LintReport,
-)
+from halfwise.records.finding import ConstraintReport, Finding, LintReport
 from halfwise.records.frozen import FrozenSize
 from halfwise.records.judged import (
     Criterion,

@@ -3,15 +3,15 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from halfwise.backends.emulation.switched import SWITCH_INPUT, emulate_switched
-from halfwise.backends.emulation.typed import emulate_typed
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
+from halfwise.emulation.switched import SWITCH_INPUT, emulate_switched
+from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.graph.widen import widened
-from halfwise.stages.check import check
+from halfwise.judging.check import check
 from tests import control
 from tests.unit.graph.sketch import Sketch, f32
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
 from halfwise.errors import BuildFailed
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import adjusted_constants, low_type, rewrite

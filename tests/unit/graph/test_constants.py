@@ -3,7 +3,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
 from halfwise.graph.constants import check_constants
 from halfwise.graph.model import network_from_proto
 

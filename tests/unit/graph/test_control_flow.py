@@ -5,7 +5,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
 from halfwise.formats import FP16
 from halfwise.graph.casts import adjusted_constants, rewrite
 from halfwise.graph.model import Network, network_from_proto

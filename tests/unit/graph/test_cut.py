@@ -1,15 +1,8 @@
 import numpy as np
 import onnx
 
-from halfwise.backends.ort import Session
-from halfwise.graph.cut import (
-    GIVEN,
-    Ancestry,
-    giving_out,
-    read_by,
-    region_model,
-    varying_tensors,
-)
+from halfwise.emulation.ort import Session
+from halfwise.graph.cut import GIVEN, Ancestry, giving_out, read_by, region_model, varying_tensors
 from halfwise.graph.model import network_from_proto
 from halfwise.records import TensorName
 from tests.unit.graph.sketch import Sketch, f32

@@ -4,8 +4,8 @@ from halfwise.graph.decisions import FARTHEST, decided, decisions, first_of, lea
 from halfwise.graph.roles import roles_of
 from tests import models
 from tests.control import BOOL, MATRIX, graph
+from tests.unit.casing import prepare
 from tests.unit.graph.sketch import Sketch, f32
-from tests.unit.stages.casing import prepare
 
 
 def test_what_makes_whole_numbers_or_booleans_of_floats_decides() -> None:

@@ -7,12 +7,12 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from halfwise.backends.ort import Session
-from halfwise.backends.tensorrt.transfer import model_files
+from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.external import external_files
 from halfwise.graph.model import load_network, network_from_proto
 from halfwise.graph.unchecked import read_unchecked
+from halfwise.tensorrt.worker.transfer import model_files
 
 F32 = TensorProto.FLOAT
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
 from halfwise.graph.frozen import (
     batches_of,
     frozen_batches,

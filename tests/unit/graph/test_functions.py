@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from onnx import AttributeProto, TensorProto, helper, inliner, numpy_helper
 
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.model import network_from_proto
 

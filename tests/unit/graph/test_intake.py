@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.intake import DROPPED, Flaw, Repair, checkable, repair
 from halfwise.graph.model import network_from_proto, opset_of

@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.backends.emulation.switched import SWITCH_INPUT, emulate_switched
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
+from halfwise.emulation.switched import SWITCH_INPUT, emulate_switched
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import Network, network_from_proto, node_name

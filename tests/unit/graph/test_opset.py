@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
+from halfwise.fixing.opset import same
 from halfwise.graph import opset
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.opset import gaining, raise_opset
-from halfwise.stages.opset import same
 from tests import models
 from tests.graphs import Drawn, graphs
 from tests.unit.graph.sketch import Sketch, f32

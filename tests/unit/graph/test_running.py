@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
 from halfwise.graph.running import Key, bodies_in, count_runs
 from halfwise.records import NodeName
 from tests.control import BOOL, GO, MATRIX, ROW, STEP, graph

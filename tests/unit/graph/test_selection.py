@@ -9,7 +9,7 @@ from halfwise.graph.roles import roles_of
 from halfwise.graph.selection import selects_constants
 from halfwise.records import Detail, Histogram, Observation, TensorName
 from tests.unit.graph.sketch import Sketch
-from tests.unit.render.runs import observation
+from tests.unit.reporting.runs import observation
 
 LIMIT = 32_760.0
 

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import Network, network_from_proto
@@ -22,8 +22,8 @@ from halfwise.graph.widen import (
     widened,
 )
 from tests import graphs
+from tests.unit.casing import names
 from tests.unit.graph.sketch import Sketch, f32
-from tests.unit.stages.casing import names
 
 HALF = TensorProto.FLOAT16
 

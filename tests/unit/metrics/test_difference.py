@@ -9,13 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.metrics.difference import (
-    CHUNK,
-    Spread,
-    chunks,
-    compare,
-    is_discrete,
-)
+from halfwise.metrics.difference import CHUNK, Spread, chunks, compare, is_discrete
 
 
 def f32(values: Any) -> NDArray[np.float32]:

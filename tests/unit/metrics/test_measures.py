@@ -10,14 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from halfwise.metrics import (
-    Excess,
-    OutputMeasure,
-    OutputTotals,
-    effective,
-    is_default,
-    totals,
-)
+from halfwise.metrics import Excess, OutputMeasure, OutputTotals, effective, is_default, totals
 from halfwise.metrics.difference import CHUNK
 from halfwise.records import Criterion, OutputError
 from tests.unit.metrics.pairs import Pairs, criteria, float_pairs, integer_pairs

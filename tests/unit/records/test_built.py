@@ -14,7 +14,7 @@ from halfwise.records import (
     WorkerInfo,
 )
 from tests.unit.records.journey import any_of, assert_unchanged
-from tests.unit.render.engine_runs import build, failed
+from tests.unit.reporting.engine_runs import build, failed
 
 
 @pytest.mark.parametrize("kind", [EngineFile, NetworkLayer, ShapeRange, WorkerInfo])

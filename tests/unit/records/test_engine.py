@@ -2,14 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfwise.records import (
-    EngineLayer,
-    EngineRound,
-    Engines,
-    NodePrecision,
-)
+from halfwise.records import EngineLayer, EngineRound, Engines, NodePrecision
 from tests.unit.records.journey import any_of, assert_unchanged
-from tests.unit.render.engine_runs import engines
+from tests.unit.reporting.engine_runs import engines
 
 
 @pytest.mark.parametrize("kind", [EngineLayer, EngineRound, NodePrecision])

@@ -1,6 +1,6 @@
 from halfwise.records import Repeated, Repetition
-from tests.unit.render.engine_runs import build
-from tests.unit.render.runs import verdict
+from tests.unit.reporting.engine_runs import build
+from tests.unit.reporting.runs import verdict
 
 
 def row(**changed):

@@ -1,7 +1,7 @@
 import pytest
 
 from halfwise.records import version_of
-from tests.unit.render.recipes.made import recipe
+from tests.unit.tensorrt.recipes.made import recipe
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from halfwise.records import SCHEMA_VERSION, Cost, Provenance
 from tests.unit.records.journey import any_of, assert_unchanged
-from tests.unit.render import runs
+from tests.unit.reporting import runs
 
 
 @pytest.mark.parametrize("kind", [Cost, Provenance])

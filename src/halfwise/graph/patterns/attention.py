@@ -5,14 +5,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from halfwise.graph.model import Network
-from halfwise.graph.patterns.reading import (
-    NO_NODES,
-    Nodes,
-    is_constant,
-    maker,
-    readers,
-    way,
-)
+from halfwise.graph.patterns.reading import NO_NODES, Nodes, is_constant, maker, readers, way
 
 _MASKS = ("Add", "Sub", "Mul", "Div", "Where", "Clip", "Max", "Min")
 """Operators between the scores and the softmax: scale, bias, mask."""

@@ -2,7 +2,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from halfwise.backends.ort import Session
+from halfwise.emulation.ort import Session
 from halfwise.graph.model import normalise, tensor_name
 from halfwise.graph.modern.replacing import Replacement, alone, exactly, replace_all
 from halfwise.records import TensorName

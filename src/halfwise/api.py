@@ -1,0 +1,82 @@
+"""The library: what the commands do, as functions.
+
+Each is imported when it is first asked for, so that no command waits for what others need.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from halfwise.fixing.command import fix
+    from halfwise.fixing.result import Result
+    from halfwise.linting.command import check_constraints, lint
+    from halfwise.observing.command import observe
+    from halfwise.options.options import Options
+    from halfwise.reporting.command import report
+    from halfwise.tools.build import build
+    from halfwise.tools.compare.command import compare
+    from halfwise.tools.diagnose.command import diagnose
+    from halfwise.tools.doctor import doctor
+    from halfwise.tools.explain_log.command import explain_log
+    from halfwise.tools.export import Exported, export
+    from halfwise.tools.export_torch.command import export_torch
+    from halfwise.tools.inspect import inspect
+    from halfwise.tools.modernize.command import modernize
+    from halfwise.tools.preprocessing.command import compare_inputs
+    from halfwise.tools.verify.command import verify
+    from halfwise.tools.verify.repeating import RepeatOptions, verify_run
+
+__all__ = [
+    "Exported",
+    "Options",
+    "RepeatOptions",
+    "Result",
+    "build",
+    "check_constraints",
+    "compare",
+    "compare_inputs",
+    "diagnose",
+    "doctor",
+    "explain_log",
+    "export",
+    "export_torch",
+    "fix",
+    "inspect",
+    "lint",
+    "modernize",
+    "observe",
+    "report",
+    "verify",
+    "verify_run",
+]
+
+_MODULES = {
+    "Exported": "tools.export",
+    "Options": "options.options",
+    "RepeatOptions": "tools.verify.repeating",
+    "Result": "fixing.result",
+    "build": "tools.build",
+    "check_constraints": "linting.command",
+    "compare": "tools.compare.command",
+    "compare_inputs": "tools.preprocessing.command",
+    "diagnose": "tools.diagnose.command",
+    "doctor": "tools.doctor",
+    "explain_log": "tools.explain_log.command",
+    "export": "tools.export",
+    "export_torch": "tools.export_torch.command",
+    "fix": "fixing.command",
+    "inspect": "tools.inspect",
+    "lint": "linting.command",
+    "modernize": "tools.modernize.command",
+    "observe": "observing.command",
+    "report": "reporting.command",
+    "verify": "tools.verify.command",
+    "verify_run": "tools.verify.repeating",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for."""
+    if name not in _MODULES:
+        raise AttributeError(name)
+    return getattr(import_module(f"halfwise.{_MODULES[name]}"), name)

@@ -1,0 +1,132 @@
+"""Compute what depends on constants alone, once; dynamic sizes stay dynamic.
+
+Sizes that the model declares as numbers are constants too. Nothing is taken from the samples.
+"""
+
+from collections.abc import Callable, Iterator
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.emulation.ort import Session
+from halfwise.graph.model import constant_array, is_standard, node_name, tensor_name
+from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
+from halfwise.records import NodeName
+
+MOST_BYTES = 1 << 20
+"""What is larger is computed when the model runs: it would be stored as a weight."""
+
+_LEFT = frozenset(("DequantizeLinear", "If", "Loop", "QuantizeLinear", "Scan", "SequenceMap"))
+
+
+def fold_constants(model: ir.Model) -> list[NodeName]:
+    """Replace nodes of the main graph that compute constants by these, in place.
+
+    Values keep their names. Nodes whose results are graph outputs stay, and so do those whose
+    results are not known to be small.
+
+    Args:
+        model: In normal form, with the types and shapes that follow from its inputs.
+
+    Returns:
+        The nodes that are gone, in graph order.
+
+    Raises:
+        CaseError, RunFailed: ONNX Runtime cannot compute one of them.
+    """
+    gone = [node_name(n) for n in _fold(model, _sizes)]
+    constant = {v for v in model.graph.initializers.values() if v.const_value is not None}
+    foldable: list[ir.Node] = []
+    for node in model.graph:
+        if _is_foldable(node) and all(v is None or v in constant for v in node.inputs):
+            foldable.append(node)
+            constant.update(node.outputs)
+    if not foldable:
+        return gone
+    outputs = [v for n in foldable for v in n.outputs if v.name]
+    part = ir.Model(ir.convenience.extract(model.graph, [], outputs), ir_version=model.ir_version)
+    values = Session(part).run({})
+    folded = _fold(model, lambda n: values[tensor_name(n.outputs[0])] if n in foldable else None)
+    order = {node: place for place, node in enumerate(foldable)}
+    return gone + [node_name(n) for n in sorted(folded, key=order.__getitem__)]
+
+
+def _fold(
+    model: ir.Model, compute: Callable[[ir.Node], NDArray[np.generic] | None]
+) -> list[ir.Node]:
+    folded = []
+    for node in list(model.graph):
+        if len(node.outputs) != 1 or node.outputs[0].is_graph_output():
+            continue
+        array = compute(node)
+        if array is not None:
+            _make_constant(model.graph, node, array)
+            folded.append(node)
+    return folded
+
+
+def _make_constant(graph: ir.Graph, node: ir.Node, array: NDArray[np.generic]) -> None:
+    old = node.outputs[0]
+    name = tensor_name(old)
+    tensor = ir.Tensor(array, name=name)
+    new = ir.Value(
+        name=name,
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(array.shape),
+        const_value=tensor,
+    )
+    ir.convenience.replace_all_uses_with(old, new)
+    graph.remove(node, safe=True)
+    graph.register_initializer(new)
+
+
+def _is_foldable(node: ir.Node) -> bool:
+    if not is_standard(node) or node.op_type in _LEFT | RANDOM:
+        return False
+    if node.op_type.startswith(RANDOM_PREFIX) or len(node.outputs) != 1 or not node.inputs:
+        return False
+    output = node.outputs[0]
+    if output.is_graph_output() or not isinstance(output.type, ir.TensorType):
+        return False
+    sizes = [] if output.shape is None else list(output.shape)
+    if output.shape is None or not all(isinstance(size, int) for size in sizes):
+        return False
+    bits = output.type.dtype.bitwidth if output.type.dtype != ir.DataType.STRING else None
+    return (
+        bits is not None and prod(s for s in sizes if isinstance(s, int)) * bits <= MOST_BYTES * 8
+    )
+
+
+def _sizes(node: ir.Node) -> NDArray[np.generic] | None:
+    """Return what a Shape, or a Gather from one, gives where only declared numbers enter."""
+    if is_standard(node, "Shape"):
+        sizes = _shape(node)
+        return None if sizes is None or None in sizes else np.array(sizes, np.int64)
+    if not is_standard(node, "Gather") or node.inputs[0] is None or node.inputs[1] is None:
+        return None
+    maker, index = node.inputs[0].producer(), node.inputs[1]
+    if maker is None or not is_standard(maker, "Shape") or index.const_value is None:
+        return None
+    sizes, places = _shape(maker), constant_array(index)
+    if sizes is None or not all(-len(sizes) <= int(i) < len(sizes) for i in places.flat):
+        return None
+    chosen = [sizes[int(i)] for i in places.flat]
+    return None if None in chosen else np.array(chosen, np.int64).reshape(places.shape)
+
+
+def _shape(node: ir.Node) -> list[int | None] | None:
+    value = node.inputs[0]
+    if value is None or value.shape is None:
+        return None
+    sizes = [size if isinstance(size, int) else None for size in value.shape]
+    first, last = (
+        node.attributes[key].as_int() if key in node.attributes else default
+        for key, default in (("start", 0), ("end", len(sizes)))
+    )
+    return sizes[slice(*_bounds(first, last, len(sizes)))]
+
+
+def _bounds(first: int, last: int, rank: int) -> Iterator[int]:
+    return (min(max(i + rank if i < 0 else i, 0), rank) for i in (first, last))

@@ -1,0 +1,280 @@
+"""ONNX Runtime: the only place that creates its sessions."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+
+from halfwise import memory
+from halfwise.emulation import bounded
+from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
+from halfwise.formats import BF16
+from halfwise.graph.model import is_standard
+from halfwise.graph.slim import STAND_IN, weightless
+from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
+from halfwise.scratch import scratch
+
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+# TF32 is on by default there, and would make the reference itself a rounded one.
+_CHAINS: dict[str, list[str | tuple[str, dict[str, str]]]] = {
+    "cpu": ["CPUExecutionProvider"],
+    "cuda": [("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider"],
+}
+
+_FAILED_NODE = re.compile(r"while running \S+ node\. Name:'([^']*)' Status Message: ")
+"""How ONNX Runtime names a node that failed, once for each If or Loop around it, outermost first.
+
+What follows the last is what it says of the innermost (onnxruntime, sequential_executor.cc).
+"""
+
+_SOURCE = re.compile(r"^/\S+:\d+ [^)]*\) ")
+"""A place in ONNX Runtime's own source, with the signature of the function."""
+
+_NOT_ALLOCATED = re.compile(r"Failed to allocate memory for requested buffer of size (\d+)")
+"""How ONNX Runtime says what it could not get (onnxruntime, bfc_arena.cc)."""
+
+OrtFailure = (
+    ort_errors.Fail,
+    ort_errors.InvalidArgument,
+    ort_errors.InvalidGraph,
+    ort_errors.InvalidProtobuf,
+    ort_errors.NotImplemented,
+    ort_errors.RuntimeException,
+    ort_errors.NoSuchFile,
+    ort_errors.NoModel,
+    ort_errors.EPFail,
+)
+"""What ONNX Runtime raises; it offers no common base."""
+
+
+class Session:
+    """A model loaded in ONNX Runtime with all graph optimisations off.
+
+    Optimisation is off because fusing would skip the very roundings under study, because results
+    must be the same node for node in every session, and because creating a session for thousands
+    of nodes takes minutes with it.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        *,
+        device: str = "cpu",
+        optimise: bool = False,
+        libraries: Sequence[Path] = (),
+        large_from: int = LARGE_MODEL_BYTES,
+    ) -> None:
+        """Load `model`.
+
+        Args:
+            model: Any model; it may change or go once this is done.
+            device: "cpu" or "cuda".
+            optimise: Switch all graph optimisations on (for timing plain inference).
+            libraries: Custom operator libraries to register.
+            large_from: Bytes of float weights in files above which the session reads them where
+                they are (on the CPU, without optimisation). Otherwise it holds copies, packed as
+                its kernels like them.
+
+        Raises:
+            BackendMissing: `device` is not available.
+            RunFailed: loading takes more memory than there is, or too long (see `bounded`).
+            CaseError: ONNX Runtime cannot load the model, such as for a custom operator, or one of
+                `libraries`; a `KernelMissing` where it only lacks an operator for some type, or
+                expands one whose types its expansion does not take.
+        """
+        provider = _PROVIDERS[device]
+        if provider not in ort.get_available_providers():
+            raise BackendMissing(
+                f"ONNX Runtime here has no {provider}.",
+                "Install onnxruntime-gpu (`pip install 'halfwise[cuda]'`), or use --device cpu.",
+            )
+        if device == "cuda":
+            memory.uncap()
+            ort.preload_dlls()
+        options = _options(optimise=optimise)
+        _register(options, libraries)
+        proto, arrays = weightless(model)
+        # ONNX Runtime may read them as long as the session lives.
+        self._values = {name: _ort_value(array) for name, array in arrays.items()}
+        in_place = device == "cpu" and not optimise and is_large(model, large_from)
+        hand_over = _lent if in_place else _given
+        try:
+            with hand_over(options, self._values):
+                self._session = _loaded(proto, options, device)
+        except (*OrtFailure, MemoryError) as error:
+            raise _too_large(error) or _not_loadable(model, error) from error
+        if provider not in self._session.get_providers():
+            raise BackendMissing(
+                f"ONNX Runtime has {provider}, but it does not start.",
+                "Check the driver and the CUDA and cuDNN libraries, or use --device cpu.",
+            )
+        self.outputs = tuple(o.name for o in self._session.get_outputs())
+        self.output_types = {o.name: o.type for o in self._session.get_outputs()}
+
+    def run(
+        self, sample: Mapping[str, NDArray[np.generic]], outputs: Sequence[str] | None = None
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs by name (all, or those asked for).
+
+        Raises:
+            RunFailed: ONNX Runtime failed on this sample, or took too long (see `bounded`).
+        """
+        names = list(outputs) if outputs is not None else list(self.outputs)
+        options = ort.RunOptions()
+        try:
+            results = bounded.call(
+                lambda: self._session.run(names, dict(sample), options),
+                lambda: setattr(options, "terminate", True),
+                "An evaluation of the model",
+            )
+        # A ValueError tells of an input that is missing, a RuntimeError of an element type that it
+        # does not take from NumPy.
+        except (*OrtFailure, ValueError, RuntimeError, MemoryError) as error:
+            if too_large := _too_large(error):
+                raise too_large from error
+            told = _FAILED_NODE.split(str(error))
+            node, why = told[-2:] if len(told) > 1 else ("", "")
+            raise RunFailed(
+                f"ONNX Runtime failed while running the model: {_first_line(error)}",
+                "Check that the inputs fit the model: shapes, ranges of indices, data types.",
+                node=node,
+                why=_SOURCE.sub("", " ".join(why.split()))[:500],
+            ) from error
+        return dict(zip(names, results, strict=True))
+
+
+def runtime_version() -> str:
+    """Return the version of ONNX Runtime, whichever package it comes from (CPU or GPU)."""
+    return str(ort.__version__)
+
+
+def devices() -> dict[str, bool]:
+    """Return which devices this ONNX Runtime can use."""
+    available = ort.get_available_providers()
+    return {device: provider in available for device, provider in _PROVIDERS.items()}
+
+
+def _loaded(
+    proto: onnx.ModelProto, options: ort.SessionOptions, device: str
+) -> ort.InferenceSession:
+    return bounded.call(
+        lambda: ort.InferenceSession(proto.SerializeToString(), options, providers=_CHAINS[device]),
+        lambda: options.set_load_cancellation_flag(True),
+        "Loading the model in ONNX Runtime",
+    )
+
+
+def _options(*, optimise: bool) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    levels = ort.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    # On CUDA, sums otherwise differ from run to run (bench/cuda.py).
+    options.use_deterministic_compute = True
+    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    # Threads that spin while they wait take the cores from those that work: up to ten times
+    # slower on a busy machine, and no faster on an idle one (see bench/overhead.py).
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _ort_value(array: NDArray[np.generic]) -> ort.OrtValue:
+    """Return `array` for ONNX Runtime, in the same memory; BF16 is none of NumPy's own types."""
+    if array.dtype == BF16.dtype:
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
+            array.view(np.uint16), int(ir.DataType.BFLOAT16)
+        )
+    return ort.OrtValue.ortvalue_from_numpy(array)
+
+
+@contextmanager
+def _given(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
+    """Hand the large tensors over for a session to copy."""
+    options.add_external_initializers(list(values), list(values.values()))
+    yield
+
+
+@contextmanager
+def _lent(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
+    """Hand the large tensors over for a session to read where they are.
+
+    External initializers are copied; values to be shared between sessions are not, but then the
+    file that the graph names must exist. It is empty, so that a tensor missing here is an error.
+    """
+    for name, value in values.items():
+        options.add_initializer(name, value)
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    with scratch() as folder:
+        (folder / STAND_IN).touch()
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(folder)
+        )
+        yield
+
+
+def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
+    for library in libraries:
+        try:
+            options.register_custom_ops_library(str(library))
+        except OrtFailure as error:
+            raise CaseError(
+                f"ONNX Runtime cannot load {library}: {_first_line(error)}",
+                "Expected a shared library with custom operators built for this ONNX Runtime.",
+            ) from error
+
+
+def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
+    custom = sorted(
+        {f"{n.domain}::{n.op_type}" for n in model.graph.all_nodes() if not is_standard(n)}
+    )
+    missing = isinstance(error, ort_errors.NotImplemented) or _of_expansion(model, error)
+    kind = KernelMissing if missing else CaseError
+    if custom:
+        return kind(
+            f"ONNX Runtime cannot run the model; it uses custom operators {', '.join(custom)}: "
+            f"{_first_line(error)}",
+            "Register the library that implements them: --ort-library PATH.",
+        )
+    return kind(
+        f"ONNX Runtime cannot run the model: {_first_line(error)}",
+        "Check it with `python -m onnx.checker`, or export it again.",
+    )
+
+
+def _too_large(error: Exception) -> RunFailed | None:
+    """Return the failure that tells what was asked for; None where memory is not the reason."""
+    asked = _NOT_ALLOCATED.search(str(error))
+    if not asked and not isinstance(error, MemoryError) and "bad_alloc" not in str(error):
+        return None
+    what = memory.gigabytes(int(asked[1])) if asked else "more"
+    node = _FAILED_NODE.search(str(error))
+    where = f" for node {node[1]!r}" if node else ""
+    free = memory.available()
+    left = f", and {memory.gigabytes(free)} are available" if free is not None else ""
+    return RunFailed(
+        f"ONNX Runtime asked for {what} of memory{where}{left}.",
+        "Give smaller inputs, or check the sizes that the model computes.",
+        node=node[1] if node else "",
+    )
+
+
+def _of_expansion(model: ir.Model, error: Exception) -> bool:
+    """Return whether ONNX Runtime complains of a node that it made itself.
+
+    It finds the graph valid, types included, before it looks for kernels. What ONNX defines by a
+    function and has no kernel is then expanded, and the expansion may be invalid: Clip 13 becomes a
+    Where 9, which takes no BF16. Nodes of expansions have no names.
+    """
+    return " node ()" in _first_line(error) and all(n.name for n in model.graph.all_nodes())
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:500]

@@ -1,0 +1,350 @@
+"""What a model's tensors look like, found inside ONNX Runtime so that few activations leave it.
+
+`ExtremaProbe` adds three reductions per tensor and gets their results as one small vector.
+`ElementProbe` hands over whole tensors, but never more than a bounded number of bytes of them.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.case import Sample, Samples
+from halfwise.emulation.ort import Session
+from halfwise.graph.constants import drop_unused_constants
+from halfwise.graph.model import is_standard, tensor_name
+from halfwise.graph.roles import is_float
+from halfwise.records import TensorName
+
+LIVE_BYTES = 256 << 20
+"""How many bytes of fetched tensors `ElementProbe` keeps alive at a time."""
+
+_REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceSum")
+_PERMUTATIONS = frozenset(
+    (
+        *("DepthToSpace", "Flatten", "Identity", "Reshape"),
+        *("SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"),
+    )
+)
+_PACKED = "halfwise::packed"
+_GROUP = 16
+
+
+@dataclass(frozen=True)
+class Extremum:
+    """What one tensor reached on one sample.
+
+    Attributes:
+        absmax: Largest finite magnitude; 0 for a tensor that is empty or has no finite element.
+        nonfinite: Number of NaN and infinite elements.
+    """
+
+    absmax: float
+    nonfinite: int
+
+
+def observable(model: ir.Model) -> tuple[TensorName, ...]:
+    """Return the FP32 tensors that a probe can see, in graph order.
+
+    These are the graph's float inputs and what the main graph's nodes compute. Initializers,
+    tensors inside subgraphs, and outputs that nothing uses are not among them: asking for an unused
+    optional output can make a kernel fail that would otherwise run.
+    """
+    wanted = set(model.graph.outputs)
+    computed = [v for n in model.graph for v in n.outputs if v.name and (v.uses() or v in wanted)]
+    return tuple(tensor_name(v) for v in (*model.graph.inputs, *computed) if is_float(v))
+
+
+class ExtremaProbe:
+    """A model that gives, beside its outputs, the extremum of each chosen tensor.
+
+    The outputs are bit for bit those of the plain model: the reductions only read. A reduction is
+    made as soon as its tensor exists, so memory stays that of plain inference.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        tensors: Sequence[TensorName],
+        *,
+        magnitudes: bool = True,
+        device: str = "cpu",
+        libraries: Sequence[Path] = (),
+    ) -> None:
+        """Load `model` with its reductions.
+
+        Args:
+            model: Any model, such as a reference or an emulation; not changed.
+            tensors: FP32 tensors of the main graph, computed or inputs.
+            magnitudes: False leaves every `absmax` at 0, for a third of the reductions.
+            device: "cpu" or "cuda".
+            libraries: Custom operator libraries to register.
+
+        Raises:
+            BackendMissing: `device` is not available.
+            CaseError: ONNX Runtime cannot load the model.
+            KeyError: A tensor is not in the model's main graph.
+        """
+        values = _values(model.graph)
+        self._roots = {t: tensor_name(_root(values[t])) for t in tensors}
+        self._measured = tuple(dict.fromkeys(self._roots.values()))
+        self._reductions = _REDUCTIONS if magnitudes else _REDUCTIONS[-1:]
+        packed = _pack(model, self._measured, self._reductions)
+        self._session = Session(packed, device=device, libraries=libraries)
+        self._elements = ElementProbe(model, device=device, libraries=libraries)
+        self._suspects: dict[TensorName, None] = {}
+
+    def run(self, sample: Sample) -> tuple[dict[str, NDArray[Any]], dict[TensorName, Extremum]]:
+        """Run the model on one sample.
+
+        Tensors that seem to hold non-finite elements are fetched by a second run and counted
+        exactly. (A sum of finite elements that overflows looks the same, hence the second look.)
+
+        Returns:
+            The model's outputs by name, and the extremum of each chosen tensor.
+
+        Raises:
+            RunFailed: ONNX Runtime failed on this sample.
+        """
+        outputs: dict[str, NDArray[Any]] = self._session.run(sample)
+        extrema: dict[TensorName, Extremum] = {}
+        suspects = []
+        rows = outputs.pop(_PACKED, np.zeros(0, np.float32)).reshape(-1, len(self._reductions))
+        for name, (*ends, total) in zip(self._measured, rows.tolist(), strict=True):
+            # ReduceMax and ReduceMin may pass over a NaN; no sum does, nor over an infinity.
+            if not math.isfinite(total):
+                suspects.append(name)
+            # Over no elements, the largest is -inf and the smallest +inf.
+            elif not ends or ends[0] < ends[1]:
+                extrema[name] = Extremum(0.0, 0)
+            else:
+                extrema[name] = Extremum(max(map(abs, ends)), 0)
+        if suspects:
+            extrema |= self._count(sample, suspects)
+        return outputs, {t: extrema[root] for t, root in self._roots.items()}
+
+    def _count(self, sample: Sample, suspects: list[TensorName]) -> dict[TensorName, Extremum]:
+        # What was suspect once stays fetched: the same tensors tend to be so on every sample, and
+        # the same set of tensors needs no new session.
+        self._suspects |= dict.fromkeys(suspects)
+        found: dict[TensorName, Extremum] = {}
+
+        def viewer(name: TensorName) -> View:
+            def count(_: int, array: NDArray[np.float32]) -> None:
+                found[name] = extremum(array)
+
+            return View((name,), count)
+
+        sizes = self._elements.sizes(sample, tuple(self._suspects))
+        self._elements.run([sample], [viewer(name) for name in self._suspects], sizes)
+        return {name: found[name] for name in suspects}
+
+
+def extremum(array: NDArray[np.float32]) -> Extremum:
+    """Return the extremum of f32[*shape], exactly."""
+    finite = array[np.isfinite(array)]
+    absmax = max(abs(float(finite.max())), abs(float(finite.min()))) if finite.size else 0.0
+    return Extremum(absmax, array.size - finite.size)
+
+
+@dataclass(frozen=True)
+class View:
+    """Tensors to be looked at together.
+
+    Attributes:
+        tensors: Names of computed tensors or graph inputs, of any type.
+        visit: Called as `visit(sample index, *arrays)`, one array per name. It must not keep them.
+    """
+
+    tensors: tuple[TensorName, ...]
+    visit: Callable[..., None]
+
+
+class ElementProbe:
+    """A model whose tensors can be looked at, a bounded number of bytes at a time.
+
+    ONNX Runtime keeps every tensor that is a graph output until the run ends, fetched or not. So
+    views are cut into chunks, each with a session that has only that chunk's tensors as outputs.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        *,
+        device: str = "cpu",
+        libraries: Sequence[Path] = (),
+        live_bytes: int = LIVE_BYTES,
+    ) -> None:
+        """Remember the model; sessions are made when they are needed.
+
+        Args:
+            model: Any model; not changed.
+            device: "cpu" or "cuda".
+            libraries: Custom operator libraries to register.
+            live_bytes: Bytes of fetched tensors alive at a time; one view may exceed it alone.
+        """
+        self._model = model
+        self._device = device
+        self._libraries = libraries
+        self._live_bytes = live_bytes
+        self._inputs = {tensor_name(v) for v in model.graph.inputs}
+        self._sessions: dict[str, tuple[tuple[TensorName, ...], Session]] = {}
+
+    def sizes(self, sample: Sample, tensors: Sequence[TensorName]) -> dict[TensorName, int]:
+        """Return how many elements each tensor (among `observable(model)`) has on `sample`.
+
+        Raises:
+            CaseError, BackendMissing, RunFailed: as for `Session`.
+        """
+        computed = tuple(t for t in tensors if t not in self._inputs)
+        sizes = {t: int(np.size(sample[t])) for t in tensors if t in self._inputs}
+        if computed:
+            session = self._session("sizes", computed)
+            flattened = session.run(sample, [_PACKED])[_PACKED].reshape(-1, 2)
+            sizes |= dict(zip(computed, flattened[:, 1].tolist(), strict=True))
+        return sizes
+
+    def run(
+        self,
+        samples: Samples | Sequence[Sample],
+        views: Sequence[View],
+        sizes: Mapping[TensorName, int],
+    ) -> None:
+        """Visit every view on every sample: chunk by chunk, in each the samples in order.
+
+        The model runs once per sample and chunk.
+
+        Args:
+            samples: The samples; iterated once per chunk.
+            views: Best in graph order, so that neighbours share tensors.
+            sizes: Elements per FP32 tensor, to cut chunks; a tensor without size counts nothing.
+
+        Raises:
+            CaseError, BackendMissing, RunFailed: as for `Session`.
+        """
+        for chunk in _chunks(views, sizes, self._live_bytes):
+            names = tuple(dict.fromkeys(t for view in chunk for t in view.tensors))
+            fetched = tuple(t for t in names if t not in self._inputs)
+            for index, sample in enumerate(samples):
+                results = self._session("elements", fetched).run(sample, fetched) if fetched else {}
+                arrays = {t: results[t] if t in results else np.asarray(sample[t]) for t in names}
+                for view in chunk:
+                    view.visit(index, *(arrays[t] for t in view.tensors))
+                # Otherwise these would stay alive while the next ones are computed.
+                del results, arrays
+
+    def _session(
+        self, purpose: Literal["sizes", "elements"], tensors: tuple[TensorName, ...]
+    ) -> Session:
+        """Return the last session of this purpose if it is for the same tensors, else a new one."""
+        kept = self._sessions.get(purpose)
+        if kept is None or kept[0] != tensors:
+            # The old one goes first: it holds as much memory as the new one will.
+            self._sessions.pop(purpose, None)
+            if purpose == "sizes":
+                model = _pack(self._model, tensors, ("Shape",))
+            else:
+                model = _exposing(self._model, tensors)
+            session = Session(model, device=self._device, libraries=self._libraries)
+            self._sessions[purpose] = kept = (tensors, session)
+        return kept[1]
+
+
+def _chunks(
+    views: Sequence[View], sizes: Mapping[TensorName, int], live_bytes: int
+) -> Iterator[list[View]]:
+    chunk: list[View] = []
+    alive: dict[TensorName, int] = {}
+    total = 0
+    for view in views:
+        new = {t: 4 * sizes.get(t, 0) for t in view.tensors}
+        total += sum(size for t, size in new.items() if t not in alive)
+        if chunk and total > live_bytes:
+            yield chunk
+            chunk, alive, total = [], {}, sum(new.values())
+        chunk.append(view)
+        alive |= new
+    if chunk:
+        yield chunk
+
+
+def _values(graph: ir.Graph) -> dict[TensorName, ir.Value]:
+    values = (*graph.inputs, *(v for node in graph for v in node.outputs))
+    return {tensor_name(v): v for v in values if v.name}
+
+
+def _root(value: ir.Value) -> ir.Value:
+    """Return the tensor that `value` is a permutation of, itself in most cases.
+
+    Both have the same extremum, and a third of a transformer's tensors are such copies.
+    """
+    while (node := value.producer()) is not None:
+        source = node.inputs[0] if node.inputs else None
+        if (
+            not is_standard(node, *_PERMUTATIONS)
+            or source is None
+            or source.is_initializer()
+            or not is_float(source)
+        ):
+            break
+        value = source
+    return value
+
+
+def _pack(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) -> ir.Model:
+    """Return a copy of `model` with one more output: each op's result on each flattened tensor.
+
+    Flatten shares its input's memory, makes [1, elements] of any shape, scalar and empty included,
+    and lets the ops run without axes, whose form differs between opsets.
+    The order matters, though ONNX Runtime takes any. It runs nodes by depth-first search from the
+    outputs, last written first: hence the last tensor first, or the whole model would run before
+    the first reduction. To load them it also walks forwards, first written first, through a list of
+    all that could come next: behind the model, the new nodes would all wait there, in n² steps.
+    One Concat of n inputs takes n² too, hence a Concat of Concats.
+    """
+    packed = model.clone()
+    if not tensors:
+        return packed
+    values = _values(packed.graph)
+    groups: list[list[ir.Node]] = []
+    for start in range(0, len(tensors), _GROUP):
+        per_tensor: list[list[ir.Node]] = []
+        for i, name in enumerate(tensors[start : start + _GROUP], start):
+            flat = _node("Flatten", [values[name]], f"halfwise::{i}::flat", axis=0)
+            results = [_node(op, flat.outputs, f"halfwise::{i}::{op}") for op in ops]
+            per_tensor.append([flat, *results])
+        parts = [node.outputs[0] for _, *results in per_tensor for node in results]
+        concat = _node("Concat", parts, f"halfwise::{start}::group", axis=0)
+        groups.append([*(node for nodes in reversed(per_tensor) for node in nodes), concat])
+    whole = _node("Concat", [group[-1].outputs[0] for group in groups], _PACKED, axis=0)
+    packed.graph.append(whole)
+    packed.graph.insert_before(packed.graph[0], [n for group in reversed(groups) for n in group])
+    packed.graph.outputs.append(whole.outputs[0])
+    return packed
+
+
+def _node(op: str, inputs: Sequence[ir.Value], name: str, **attributes: int) -> ir.Node:
+    dtypes = {"Shape": ir.DataType.INT64, "Concat": inputs[0].dtype}
+    output = ir.val(name, dtypes.get(op, ir.DataType.FLOAT))
+    return ir.node(op, list(inputs), attributes, name=name, outputs=[output])
+
+
+def _exposing(model: ir.Model, tensors: Sequence[TensorName]) -> ir.Model:
+    """Return a copy of `model` whose outputs are `tensors`, without the nodes they do not need.
+
+    Those that stay keep all outputs: some kernels do not run without an optional one they had.
+    """
+    exposed = model.clone()
+    graph, values = exposed.graph, _values(exposed.graph)
+    graph.outputs.clear()
+    graph.outputs.extend(values[t] for t in tensors)
+    for node in reversed(graph):
+        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
+            graph.remove(node, safe=True)
+    drop_unused_constants((graph,))
+    return exposed

@@ -1,0 +1,179 @@
+"""Emulation of TF32: matrix products and convolutions round their inputs to 11 significant bits."""
+
+from typing import Any, Literal
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.emulation.rounding import typed_value
+from halfwise.graph.model import Network, constant_array, is_standard, node_name
+from halfwise.graph.roles import is_float
+from halfwise.records import NodeName
+
+TF32_OPS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""What TensorRT and cuDNN may compute in TF32; sums and the bias stay FP32."""
+TF32_PRECISION = 11
+"""Significant bits, the implicit one included (NVIDIA's A100 white paper: 10 bits of mantissa)."""
+
+TENSOR_CORE_OPS = (*TF32_OPS, "Einsum")
+"""The same with what is not emulated here, since it may have any number of factors."""
+
+Rounding = Literal["nearest", "zero"]
+"""How a kernel rounds. TensorRT 8.6.0 on an H200 has kernels of both kinds, and picks anew
+with each build. Toward zero, the error is 3 times as large. What a product does to outputs is one
+of the two, to 4 % (bench/gpu/tf32_ranks.py)."""
+
+SWITCH_INPUT = "halfwise::tf32"
+
+_SPLITTER = float(2 ** (24 - TF32_PRECISION) + 1)
+_STEP_DOWN = 1 - 1.25 * 2.0**-TF32_PRECISION
+"""A number of 11 bits times this rounds to the one before it: it falls by 0.62 to 1.25 spacings."""
+_LARGEST_SPLIT = 2.0**100
+"""Beyond, the product with the splitter could overflow; such numbers stay as they are."""
+
+
+def tf32_nodes(network: Network) -> tuple[NodeName, ...]:
+    """Return the products that TF32 concerns, in graph order.
+
+    Those inside the bodies of If, Loop and Scan are not among them, and stay FP32.
+    """
+    return tuple(node_name(n) for n in network.nodes() if _is_product(n))
+
+
+def emulate_tf32(
+    network: Network, *, switched: bool = False, rounding: Rounding = "nearest"
+) -> ir.Model:
+    """Return a model that rounds both factors of every product to TF32, as it runs.
+
+    With `switched` it has the further input `SWITCH_INPUT`, bool[len(tf32_nodes(network))]: which
+    of them are TF32.
+    """
+    model = network.copy()
+    graph = model.graph
+    products = [node for node in graph if _is_product(node)]
+    switch = None
+    if switched and products:
+        switch = typed_value(SWITCH_INPUT, ir.DataType.BOOL, ir.Shape([len(products)]))
+        graph.inputs.append(switch)
+    for index, node in enumerate(products):
+        when = None
+        if switch is not None:
+            position = ir.node(
+                "Constant",
+                [],
+                {"value": ir.tensor(np.array(index, np.int64))},
+                outputs=[typed_value(f"{node.name}::tf32_index", ir.DataType.INT64)],
+            )
+            chosen = ir.node(
+                "Gather",
+                [switch, position.outputs[0]],
+                outputs=[typed_value(f"{node.name}::tf32", ir.DataType.BOOL)],
+            )
+            graph.insert_before(node, [position, chosen])
+            when = chosen.outputs[0]
+        for slot, value in enumerate(node.inputs[:2]):
+            if value is not None and is_float(value):
+                prefix = f"{node.name}::tf32_{slot}"
+                if value.const_value is None:
+                    nodes, rounded = round_tf32(value, prefix, when, rounding)
+                else:
+                    nodes, rounded = _round_constant(graph, value, prefix, when, rounding)
+                graph.insert_before(node, nodes)
+                node.replace_input_with(slot, rounded)
+                if value.const_value is not None and not (value.uses() or value.is_graph_output()):
+                    graph.initializers.pop(str(value.name))
+    return model
+
+
+def _round_constant(
+    graph: ir.Graph, value: ir.Value, prefix: str, when: ir.Value | None, rounding: Rounding
+) -> tuple[tuple[ir.Node, ...], ir.Value]:
+    """Do as `round_tf32` does, once: rounding all weights in each run would take most of its time.
+
+    Those that several products share are stored once.
+    """
+    name = f"{value.name}::tf32"
+    if name not in graph.initializers:
+        tensor = ir.Tensor(_rounded(constant_array(value), rounding), name=name)
+        rounded = ir.Value(
+            name=name,
+            type=ir.TensorType(ir.DataType.FLOAT),
+            shape=ir.Shape(tensor.shape),
+            const_value=tensor,
+        )
+        graph.register_initializer(rounded)
+    rounded = graph.initializers[name]
+    if when is None:
+        return (), rounded
+    chosen = typed_value(f"{prefix}::where", ir.DataType.FLOAT)
+    return (ir.node("Where", [when, rounded, value], name=chosen.name, outputs=[chosen]),), chosen
+
+
+def _rounded(array: NDArray[Any], rounding: Rounding) -> NDArray[np.float32]:
+    """Round as the nodes of `round_tf32` do."""
+
+    def nearest(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+        scaled = numbers * np.float32(_SPLITTER)
+        return scaled - (scaled - numbers)
+
+    with np.errstate(all="ignore"):
+        high = nearest(array)
+        if rounding == "zero":
+            before = nearest(high * np.float32(_STEP_DOWN))
+            high = np.where(np.abs(high) > np.abs(array), before, high)
+        return np.where(np.abs(array) < np.float32(_LARGEST_SPLIT), high, array)
+
+
+def _is_product(node: ir.Node) -> bool:
+    return is_standard(node, *TF32_OPS) and node.inputs[0] is not None and is_float(node.inputs[0])
+
+
+def round_tf32(
+    value: ir.Value, prefix: str, when: ir.Value | None = None, rounding: Rounding = "nearest"
+) -> tuple[tuple[ir.Node, ...], ir.Value]:
+    """Return nodes that round an FP32 value to TF32, and their result.
+
+    Veltkamp's splitting (Dekker 1971): with c = x · (2¹³ + 1), c − (c − x) is x rounded to 24 − 13
+    bits, to nearest; ties may go either way. Toward zero, what was rounded away from it becomes the
+    number before. NaN, infinities and magnitudes from 2¹⁰⁰ on stay as they are. TF32
+    has the range of FP32; its coarser subnormal numbers are not emulated. Where `when` (bool[])
+    is given and false, everything stays as it is.
+    """
+
+    def constant(name: str, number: float) -> ir.Node:
+        tensor = ir.tensor(np.array(number, np.float32))
+        made = typed_value(f"{prefix}::{name}", ir.DataType.FLOAT)
+        return ir.node("Constant", [], {"value": tensor}, name=made.name, outputs=[made])
+
+    def step(op: str, *operands: ir.Value, kind: ir.DataType = ir.DataType.FLOAT) -> ir.Node:
+        made = typed_value(f"{prefix}::{op.lower()}_{len(nodes)}", kind)
+        return ir.node(op, list(operands), name=made.name, outputs=[made])
+
+    nodes: list[ir.Node] = []
+
+    def add(node: ir.Node) -> ir.Value:
+        nodes.append(node)
+        return node.outputs[0]
+
+    splitter, largest = (
+        add(constant("splitter", _SPLITTER)),
+        add(constant("largest", _LARGEST_SPLIT)),
+    )
+
+    def nearest(number: ir.Value) -> ir.Value:
+        scaled = add(step("Mul", number, splitter))
+        return add(step("Sub", scaled, add(step("Sub", scaled, number))))
+
+    high = nearest(value)
+    magnitude = add(step("Abs", value))
+    if rounding == "zero":
+        before = nearest(add(step("Mul", high, add(constant("down", _STEP_DOWN)))))
+        away = add(step("Greater", add(step("Abs", high)), magnitude, kind=ir.DataType.BOOL))
+        high = add(step("Where", away, before, high))
+    # Of NaN this is false.
+    splits = add(step("Less", magnitude, largest, kind=ir.DataType.BOOL))
+    if when is not None:
+        splits = add(step("And", splits, when, kind=ir.DataType.BOOL))
+    rounded = add(step("Where", splits, high, value))
+    return tuple(nodes), rounded

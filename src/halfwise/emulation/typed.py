@@ -1,0 +1,209 @@
+"""Typed emulation: any model with low-precision tensors as an FP32 model that rounds.
+
+Knows nothing of plans. It reads the types in the graph, so it judges the rewriter's output, a
+peer's mixed model and a plain FP16 export alike.
+"""
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from halfwise.emulation.accumulate import sums_in_low
+from halfwise.emulation.rounding import cast, round_value
+from halfwise.formats import BF16, FP16, Format
+from halfwise.graph.model import is_standard, opset_of
+from halfwise.graph.roles import DATA_MOVEMENT
+from halfwise.graph.weights import LARGE_MODEL_BYTES, LARGE_TENSOR_BYTES, is_large
+from halfwise.graph.widen import wide_tensor, wide_type, widen_attribute
+
+_FORMATS: dict[ir.DataType | None, Format] = {
+    ir.DataType.FLOAT16: FP16,
+    ir.DataType.BFLOAT16: BF16,
+}
+
+
+def emulate_typed(
+    model: ir.Model, *, accumulate: str = "fp32", large_from: int = LARGE_MODEL_BYTES
+) -> ir.Model:
+    """Return an FP32 model that computes what `model` would with its low tensors rounded.
+
+    Args:
+        model: Any model in normal form; not changed. FP16 and BF16 tensors are emulated, in
+            subgraphs too.
+        accumulate: "fp32" for arithmetic in FP32 inside ops, "fp16" for sums of low nodes in
+            their own format (see `accumulate.py`); those of BF16 nodes stay FP32, since tensor
+            cores add up BF16 products in FP32 only.
+        large_from: Bytes of float weights in files above which low ones stay low and are widened
+            while the model runs, one after another.
+
+    Returns:
+        A model with the same input and output names; low inputs and outputs are FP32 there, and
+        hold rounded values.
+    """
+    result = model.clone()
+    low_sums_from = opset_of(model) if accumulate == "fp16" else None
+    large = is_large(model, large_from)
+    widener = _Widener(result.graph, low_sums_from, {}, large=large)
+    for value in result.graph.inputs:
+        widener.round_input(value)
+    widener.widen()
+    return result
+
+
+def widen_body(
+    body: ir.Graph,
+    captured: Mapping[ir.Value, Format],
+    *,
+    low_sums_from: int | None,
+    large: bool = False,
+) -> None:
+    """Emulate one body of an If, Loop or Scan in place, and those in it.
+
+    Its low inputs become FP32 ones that have to hold rounded values.
+
+    Args:
+        body: The body; the values of its own that are low are FP16 or BF16.
+        captured: Values from outside that are rounded: FP32 already, or weights that stay low.
+        low_sums_from: The opset where sums of low nodes are to be low, None for FP32 sums.
+        large: Whether the weights of the body stay low and are widened while it runs.
+    """
+    _Widener(body, low_sums_from, captured, large=large).widen()
+
+
+def _stays_low(value: ir.Value) -> bool:
+    weight = value.const_value
+    return (
+        weight is not None
+        and weight.dtype in _FORMATS
+        and weight.nbytes > LARGE_TENSOR_BYTES
+        and not value.is_graph_output()
+    )
+
+
+class _Widener:
+    """Widens one graph in place, and the bodies of its nodes.
+
+    Attributes:
+        graph: The graph.
+        low_sums_from: The opset where sums of low nodes are to be low, else None.
+        large: Whether weights stay low.
+        formats: Format of each value that is low in the original, or was rounded here or outside.
+    """
+
+    def __init__(
+        self,
+        graph: ir.Graph,
+        low_sums_from: int | None,
+        captured: Mapping[ir.Value, Format],
+        *,
+        large: bool,
+    ) -> None:
+        self.graph = graph
+        self.large = large
+        self.low_sums_from = low_sums_from
+        self.nodes = list(graph)
+        own = [*graph.inputs, *graph.initializers.values()]
+        own += [v for node in graph for v in node.outputs]
+        formats = {
+            v: _FORMATS[v.dtype]
+            for v in own
+            if isinstance(v.type, ir.TensorType) and v.dtype in _FORMATS
+        }
+        self.formats = {**captured, **formats}
+        for value in own:
+            if large and _stays_low(value):
+                continue
+            value.type = wide_type(value.type)
+            if value.const_value is not None:
+                value.const_value = wide_tensor(value.const_value)
+        for value in [v for v in self.formats if v.dtype in _FORMATS]:
+            self._widen_late(value)
+
+    def widen(self) -> None:
+        """Round what the nodes store in low values."""
+        for node in self.nodes:
+            for attribute in list(node.attributes.values()):
+                self._widen_attribute(node, attribute)
+            if any(v in self.formats for v in node.outputs):
+                self._round_outputs(self._with_low_sums(node))
+
+    def _widen_late(self, value: ir.Value) -> None:
+        """Put a Cast behind a weight that is stored low, for its readers in this graph.
+
+        At the start of the graph: ONNX Runtime takes what is written first last, so it widens each
+        weight just before its reader (see `probe.py`), and frees it after.
+        """
+        uses = [(u.node, u.idx) for u in value.uses() if u.node.graph is self.graph]
+        if uses:
+            reader, slot = uses[0]
+            widened = cast(value, ir.DataType.FLOAT, f"{reader.name}::weight{slot}")
+            self.graph.insert_before(self.graph[0], widened)
+            self._redirect(value, widened.outputs[0], uses)
+
+    def _widen_attribute(self, node: ir.Node, attribute: ir.Attr) -> None:
+        if attribute.type == ir.AttributeType.GRAPH:
+            body = _Widener(
+                attribute.as_graph(), self.low_sums_from, self.formats, large=self.large
+            )
+            body.widen()
+        else:
+            widen_attribute(node, attribute)
+
+    def round_input(self, value: ir.Value) -> None:
+        """Round what comes in as a low value of the model."""
+        uses = value.uses()
+        if value not in self.formats or not uses:
+            return
+        rounded = round_value(value, self.formats[value], f"{value.name}::in")
+        for node in reversed(rounded.nodes):
+            self.graph.insert_before(self.graph[0], node)
+        self._redirect(value, rounded.wide, [(u.node, u.idx) for u in uses])
+
+    def _round_outputs(self, node: ir.Node) -> None:
+        if self._copies_rounded(node):
+            return
+        for value in [v for v in node.outputs if v in self.formats]:
+            name, uses = value.name, [(u.node, u.idx) for u in value.uses()]
+            value.name = f"{name}::raw"
+            rounded = round_value(value, self.formats[value], f"{name}::out")
+            rounded.wide.name = name
+            self.graph.insert_after(node, rounded.nodes)
+            self._redirect(value, rounded.wide, uses)
+            for i, output in enumerate(self.graph.outputs):
+                if output is value:
+                    self.graph.outputs[i] = rounded.wide
+
+    def _redirect(self, old: ir.Value, new: ir.Value, uses: list[tuple[ir.Node, int]]) -> None:
+        new.shape = old.shape
+        self.formats[new] = self.formats[old]
+        for node, index in uses:
+            node.replace_input_with(index, new)
+
+    def _copies_rounded(self, node: ir.Node) -> bool:
+        # Before opset 11, Pad has its constant in the attribute "value".
+        if not is_standard(node, *DATA_MOVEMENT) or {"reduction", "value"} & set(node.attributes):
+            return False
+        sources = {self.formats.get(v) for v in self._float_inputs(node)}
+        return len(sources) == 1 and sources == {
+            self.formats.get(v) for v in node.outputs if v.name
+        }
+
+    def _with_low_sums(self, node: ir.Node) -> ir.Node:
+        """Replace a low node by its expansion with low sums, if it has one; return the last."""
+        output = node.outputs[0]
+        wide = any(v not in self.formats for v in self._float_inputs(node))
+        if self.low_sums_from is None or wide or self.formats.get(output) is not FP16:
+            return node
+        fmt, prefix = self.formats[output], f"{node.name}::sum"
+        expansion = sums_in_low(node, node.inputs, fmt, prefix, self.low_sums_from)
+        if expansion is None:
+            return node
+        self.graph.insert_after(node, expansion.nodes)
+        expansion.output.name, expansion.output.shape = output.name, output.shape
+        output.replace_all_uses_with(expansion.output, replace_graph_outputs=True)
+        self.formats[expansion.output] = self.formats.pop(output)
+        self.graph.remove(node, safe=True)
+        return next(n for n in expansion.nodes if expansion.output in n.outputs)
+
+    def _float_inputs(self, node: ir.Node) -> list[ir.Value]:
+        return [v for v in node.inputs if v is not None and v.dtype == ir.DataType.FLOAT]

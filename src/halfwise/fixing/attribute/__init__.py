@@ -1,0 +1,101 @@
+"""Name suspicions with numbers: what may go wrong in the low format, and which nodes it concerns.
+
+One file per family of causes; each docstring gives its rules, thresholds and their sources.
+"""
+
+from collections.abc import Collection, Mapping
+
+from halfwise.fixing.attribute.cancellation import cancellation_guards
+from halfwise.fixing.attribute.constants import constant_guards
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.attribute.floor import floor_guards
+from halfwise.fixing.attribute.inside import Infinity, infinite_guards
+from halfwise.fixing.attribute.integers import integer_guards
+from halfwise.fixing.attribute.masks import mask_guards
+from halfwise.fixing.attribute.ranges import range_guards
+from halfwise.fixing.attribute.residual import residual_guards
+from halfwise.fixing.attribute.selection import selection_guards
+from halfwise.fixing.attribute.small import small_guards
+from halfwise.fixing.attribute.sums import sum_guards
+from halfwise.formats import Format
+from halfwise.graph.model import Network
+from halfwise.graph.roles import Roles
+from halfwise.records import Guard, NodeName, Observations, TensorName
+
+__all__ = ["Infinity", "attribute", "attribute_inside"]
+
+
+def attribute(
+    network: Network,
+    roles: Roles,
+    observations: Observations,
+    fmt: Format,
+    *,
+    headroom: float = 2.0,
+    accumulate: str = "fp32",
+) -> tuple[Guard, ...]:
+    """Return every suspicion that the observations give rise to, gravest first.
+
+    A guard is a suspicion, not a verdict: an infinity that a tanh swallows is named too. Severity
+    is 3 to 4 where values leave the range, 2 to 3 where a denominator or logarithm reads zero, 1 to
+    2 where accuracy is lost, and below 1 where the loss is only possible (values within the
+    headroom last). See `halfwise.fixing.attribute.severity`. A format with FP32's range raises none
+    about values that leave it.
+
+    Args:
+        network: The FP32 model.
+        roles: Roles of its nodes for `fmt`.
+        observations: What its tensors looked like, with statistics taken for `fmt`.
+        fmt: The low format.
+        headroom: Factor ≥ 1 on observed ranges within which overflow counts.
+        accumulate: "fp16" to suspect running sums inside ops too; "fp32" otherwise.
+
+    Returns:
+        Guards by descending severity, then in graph order of their nodes. `Guard.nodes` are in
+        graph order and hold nodes with role COMPUTE only, at least one.
+    """
+    evidence = Evidence(network, roles, observations, fmt, headroom, accumulate)
+    masks = [] if fmt.has_range_of_fp32 else list(mask_guards(evidence))
+    ranges = () if fmt.has_range_of_fp32 else range_guards(evidence)
+    guards = [
+        *masks,
+        *(g for g in ranges if not _is_mask(g, masks)),
+        *(g for g in constant_guards(evidence) if not _is_mask(g, masks)),
+        *sum_guards(evidence),
+        *small_guards(evidence),
+        *cancellation_guards(evidence),
+        *floor_guards(evidence),
+        *residual_guards(evidence),
+        *integer_guards(evidence),
+        *selection_guards(evidence),
+    ]
+    return tuple(sorted(guards, key=lambda g: (-g.severity, evidence.order[g.node])))
+
+
+def attribute_inside(
+    network: Network,
+    roles: Roles,
+    observations: Observations,
+    fmt: Format,
+    inside: Mapping[TensorName, Infinity],
+    guards: Collection[Guard],
+    held: Collection[NodeName],
+) -> tuple[Guard, ...]:
+    """Return what has to be FP32 so that nothing is infinite inside; see `infinite_guards`.
+
+    Args:
+        network: The FP32 model.
+        roles: Roles of its nodes for `fmt`.
+        observations: What its tensors looked like.
+        fmt: The low format.
+        inside: Harmful infinities in a mixed model, by tensor of the network.
+        guards: Suspicions.
+        held: Nodes that are FP32 for such a reason already.
+    """
+    evidence = Evidence(network, roles, observations, fmt, 1.0, "fp32")
+    return tuple(infinite_guards(evidence, inside, guards, held))
+
+
+def _is_mask(guard: Guard, masks: list[Guard]) -> bool:
+    """Return whether a mask explains this guard: its constant, or what it is added to."""
+    return any(guard.tensor == m.tensor or guard.node in m.nodes for m in masks)

@@ -1,0 +1,133 @@
+"""Values that are infinite inside a mixed model although its outputs pass."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from halfwise.fixing.attribute.evidence import Evidence, several
+from halfwise.fixing.attribute.repairs import rescaling
+from halfwise.fixing.attribute.severity import Band, graded
+from halfwise.graph.captured import operands
+from halfwise.graph.model import node_name
+from halfwise.graph.roles import is_float
+from halfwise.graph.walk import moves, producers, upstream
+from halfwise.records import Guard, NodeName, TensorName
+
+
+@dataclass(frozen=True)
+class Infinity:
+    """A tensor of the network that a mixed model has NaN or infinities in.
+
+    Attributes:
+        elements: How many, over all samples.
+        harmful: The nodes that compute with them and hand them on to nothing that ends them.
+        samples: Indices of the samples that have some.
+    """
+
+    elements: int
+    harmful: tuple[NodeName, ...]
+    samples: tuple[int, ...]
+
+
+def infinite_guards(
+    evidence: Evidence,
+    inside: Mapping[TensorName, Infinity],
+    guards: Collection[Guard],
+    held: Collection[NodeName],
+) -> Iterator[Guard]:
+    """Yield what has to be FP32 so that nothing is infinite inside, as far as that can be told.
+
+    A tensor that the reference shows beyond the range (`fmt.overflow_threshold`) is infinite
+    wherever it is rounded: its producer and the harmful readers have to be FP32, and no others.
+    What is infinite because something before it is, needs nothing itself, so the rest is only
+    looked at where no tensor is beyond the range: what zeros and differences make infinite. There
+    the nodes are those of the guards on the producer; where these are held already or there are
+    none, the producer and what computes its operands; and in the end all before it.
+
+    Args:
+        evidence: The network and what its tensors looked like.
+        inside: Harmful infinities, by tensor of the network.
+        guards: Suspicions.
+        held: Nodes that are FP32 for such a reason already.
+    """
+    threshold = evidence.fmt.overflow_threshold
+    beyond = {t for t in inside if _absmax(evidence, t) >= threshold}
+    if beyond:
+        for tensor in inside:
+            if tensor in beyond and not _is_copy(evidence, tensor):
+                yield from _beyond(evidence, tensor, inside[tensor])
+        return
+    for tensor, infinity in inside.items():
+        value = _value(evidence, tensor)
+        node = None if value is None else value.producer()
+        if value is None or node is None or moves(node, evidence.roles):
+            continue
+        if not any(v is not None and v.name in inside for v in node.inputs):
+            yield from _born(evidence, value, node, infinity, guards, held)
+
+
+def _value(evidence: Evidence, tensor: TensorName) -> ir.Value | None:
+    seen = evidence.tensors.get(tensor)
+    return None if seen is None else evidence.value(seen)
+
+
+def _absmax(evidence: Evidence, tensor: TensorName) -> float:
+    seen = evidence.tensors.get(tensor)
+    return 0.0 if seen is None else seen.absmax
+
+
+def _is_copy(evidence: Evidence, tensor: TensorName) -> bool:
+    value = _value(evidence, tensor)
+    node = None if value is None else value.producer()
+    return node is not None and moves(node, evidence.roles)
+
+
+def _beyond(evidence: Evidence, tensor: TensorName, infinity: Infinity) -> list[Guard]:
+    value = _value(evidence, tensor)
+    readers = [evidence.nodes[n] for n in infinity.harmful]
+    node = (value.producer() if value is not None else None) or (readers[0] if readers else None)
+    if value is None or node is None:
+        return []
+    seen = evidence.tensors[tensor]
+    hands_on = f", and {readers[0].name} ({readers[0].op_type}) reads that" if readers else ""
+    return evidence.guard(
+        "infinite",
+        node,
+        value,
+        message=f"{tensor} reaches {seen.absmax:.2g}, beyond {evidence.edge}: "
+        f"{several(infinity.elements, 'value')} would be infinite inside{hands_on}, although the "
+        "outputs pass",
+        fix=evidence.norm_fix(node, rescaling(evidence, value, up=False)),
+        nodes=[*producers(value, evidence.roles), *readers],
+        severity=graded(Band.OVERFLOW, seen.absmax / evidence.fmt.overflow_threshold),
+    )
+
+
+def _born(
+    evidence: Evidence,
+    value: ir.Value,
+    node: ir.Node,
+    infinity: Infinity,
+    guards: Collection[Guard],
+    held: Collection[NodeName],
+) -> list[Guard]:
+    named = [n for g in guards if node_name(node) in g.nodes for n in g.nodes]
+    near = [p for v in operands(node) if is_float(v) for p in producers(v, evidence.roles)]
+    # Nearest first, as far as a guard goes anywhere.
+    far = upstream(value, evidence.roles, operands)
+    attempts = ([evidence.nodes[n] for n in named], [node, *near], far)
+    for nodes in attempts:
+        found = evidence.guard(
+            "infinite",
+            node,
+            value,
+            message=f"{value.name} is not finite in {several(infinity.elements, 'value')} inside "
+            "where it is in FP32, although the outputs pass",
+            fix="",
+            nodes=nodes,
+            severity=graded(Band.ZEROED, 1.0),
+        )
+        if found and not set(found[0].nodes) <= set(held):
+            return found
+    return []

@@ -1,0 +1,147 @@
+"""Integers and angles that the low format cannot tell apart: positions, counts, phases, pixels."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.attribute.severity import SIGNIFICANT, Band, graded
+from halfwise.graph.model import constant_array
+from halfwise.graph.walk import low_consumers, upstream
+from halfwise.records import Guard
+
+_INTEGER_VALUED = frozenset(("Range", "Floor", "Ceil", "Round"))
+"""Operators whose float outputs hold integers."""
+
+
+def integer_guards(evidence: Evidence) -> Iterator[Guard]:
+    """Yield integer and angle guards.
+
+    - "integer": float tensors that hold integers (Cast from an integer type, Range, Floor, Ceil,
+      Round) above `fmt.largest_exact_integer`: 2048 in FP16, 256 in BF16
+      (pytorch/pytorch#81926); constants of integers where rounding makes different ones
+      equal. The nodes are all that compute with them.
+    - "integer" for GridSample: an image with a side longer than that many pixels, because the grid
+      runs over [-1, 1] and half its spacing there is a growing share of a pixel
+      (pytorch/pytorch#89836). Only where the image's shape is known. The nodes are the GridSample
+      and the arithmetic that makes the grid.
+    - "angle": Sin, Cos and Tan of angles whose half spacing exceeds `SIGNIFICANT` radians: from 32
+      in FP16, from 4 in BF16. The nodes are the function and the producers of the angle
+      back to values below that limit, integers or constants.
+    """
+    for node in evidence.nodes.values():
+        if node.op_type in _INTEGER_VALUED or _from_integer(node):
+            yield from _integers(evidence, node)
+        elif node.op_type in ("Sin", "Cos", "Tan"):
+            yield from _angle(evidence, node)
+        elif node.op_type == "GridSample":
+            yield from _grid(evidence, node)
+    for value in evidence.constants:
+        yield from _integer_constant(evidence, value)
+
+
+def _from_integer(node: ir.Node) -> bool:
+    source = node.inputs[0] if node.inputs else None
+    return (
+        node.op_type == "Cast"
+        and source is not None
+        and source.dtype is not None
+        and source.dtype.is_integer()
+    )
+
+
+def _integers(evidence: Evidence, node: ir.Node) -> list[Guard]:
+    value = node.outputs[0]
+    seen = evidence.observed(value)
+    if seen is None or seen.absmax <= evidence.fmt.largest_exact_integer:
+        return []
+    where = evidence.where(seen.worst_sample)
+    return _counted(evidence, node, value, seen.absmax, where)
+
+
+def _integer_constant(evidence: Evidence, value: ir.Value) -> list[Guard]:
+    largest = evidence.largest(value)
+    if not evidence.fmt.largest_exact_integer < largest <= evidence.fmt.max:
+        return []
+    array = constant_array(value).astype(np.float32)
+    if not (array == np.rint(array)).all():
+        return []
+    distinct = np.unique(array)
+    if np.unique(evidence.fmt.round(distinct)).size == distinct.size:
+        return []
+    readers = low_consumers(value, evidence.roles)
+    return _counted(evidence, readers[0], value, largest, "") if readers else []
+
+
+def _counted(
+    evidence: Evidence, node: ir.Node, value: ir.Value, largest: float, where: str
+) -> list[Guard]:
+    limit = evidence.fmt.largest_exact_integer
+    return evidence.guard(
+        "integer",
+        node,
+        value,
+        message=f"{value.name} counts up to {largest:.6g}{where}, and {evidence.format_name} holds "
+        f"every integer only up to {limit}",
+        fix="Compute positions and indices in FP32 (or as integers) and cast the result.",
+        nodes=[node, *low_consumers(value, evidence.roles)],
+        severity=graded(Band.INEXACT, largest / limit),
+    )
+
+
+def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
+    value = node.inputs[0]
+    largest = evidence.absmax(value)
+    error = _half_spacing(evidence, largest)
+    seen = evidence.observed(value)
+    if value is None or error <= SIGNIFICANT:
+        return []
+    where = evidence.where(seen.worst_sample) if seen else ""
+
+    def large(source: ir.Node) -> list[ir.Value | None]:
+        sizes = [(v, evidence.absmax(v)) for v in source.inputs]
+        return [v for v, size in sizes if _half_spacing(evidence, size) > SIGNIFICANT]
+
+    return evidence.guard(
+        "angle",
+        node,
+        value,
+        message=f"{node.name} ({node.op_type}) reads angles up to {largest:.3g} rad{where}, which "
+        f"{evidence.format_name} stores with an error of up to {error:.2g} rad",
+        fix="Compute phases and their sines and cosines in FP32 and cast the result, or "
+        "store them as a table where positions are fixed.",
+        nodes=[node, *upstream(value, evidence.roles, large)],
+        severity=graded(Band.INEXACT, error / SIGNIFICANT),
+    )
+
+
+def _half_spacing(evidence: Evidence, magnitude: float) -> float:
+    return evidence.fmt.ulp(magnitude) / 2
+
+
+def _arithmetic(node: ir.Node) -> Iterable[ir.Value | None]:
+    """Return what coordinates were scaled or shifted from."""
+    return node.inputs if node.op_type in ("Add", "Sub", "Mul", "Div") else ()
+
+
+def _grid(evidence: Evidence, node: ir.Node) -> list[Guard]:
+    image, grid = node.inputs[0], node.inputs[1]
+    if image is None or image.shape is None or grid is None:
+        return []
+    sides = [side for side in list(image.shape)[2:] if isinstance(side, int)]
+    limit = evidence.fmt.largest_exact_integer
+    if not sides or max(sides) <= limit:
+        return []
+    # A grid value just below 1 has half the spacing of 1, and [-1, 1] spans the side.
+    pixels = evidence.fmt.ulp(0.75) / 2 * max(sides) / 2
+    return evidence.guard(
+        "integer",
+        node,
+        grid,
+        message=f"the grid of {node.name} (GridSample) addresses {max(sides)} pixels, and "
+        f"{evidence.format_name} stores its coordinates to within {pixels:.2g} pixels",
+        fix="Keep the grid and the arithmetic that makes it in FP32.",
+        nodes=[node, *upstream(grid, evidence.roles, _arithmetic)],
+        severity=graded(Band.INEXACT, max(sides) / limit),
+    )

@@ -1,0 +1,223 @@
+"""Values too small for the low format where smallness counts: eps constants and denominators."""
+
+from collections.abc import Iterator
+from math import floor, log2
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.fixing.attribute.evidence import Evidence, percent
+from halfwise.fixing.attribute.repairs import rescaling, scaled_operand
+from halfwise.fixing.attribute.severity import SIGNIFICANT, Band, graded
+from halfwise.graph.model import constant_array, tensor_name
+from halfwise.graph.roles import is_float
+from halfwise.graph.walk import (
+    constant_behind,
+    consumers,
+    low_consumers,
+    moves,
+    producers,
+    upstream,
+)
+from halfwise.records import Detail, Guard, Observation, TensorName
+
+_ADDERS = ("Add", "Sub", "Sum", "Max", "Clip")
+"""Operators that put an eps on a value."""
+_SEVERITY_OF_VANISHED_EPS = 0.6
+"""The eps becomes zero, yet every value seen was large enough without it."""
+_SEVERITY_OF_ROOT = 0.4
+"""A root of something tiny is small itself: it matters only next to other small values."""
+_SEVERITY_OF_UNSEEN_EPS = 0.3
+"""The eps becomes subnormal, and no statistics tell how small the values get."""
+_SEVERITY_OF_SUBNORMAL = 0.2
+"""The largest element keeps its accuracy: what is lost are smaller ones next to it."""
+
+
+def small_guards(evidence: Evidence) -> Iterator[Guard]:
+    """Yield eps and underflow guards.
+
+    - "eps": a positive constant below `fmt.smallest_normal` is added to (or bounds) what a square
+      root, logarithm, reciprocal, denominator or negative power reads. Certain where the smallest
+      sum seen would be stored with a relative error above `SIGNIFICANT` (zero: 1) and divides or
+      enters a logarithm; possible where the constant becomes zero; nothing where it stays non-zero
+      and all sums seen are large.
+    - "underflow": such an operand without eps has non-zero elements stored with a relative error
+      above `SIGNIFICANT`; or a whole tensor lies below `fmt.smallest_normal`: certain where its
+      largest element has such an error, else possible.
+
+    The nodes are the one that adds, everything demanding that follows it, and the producers of the
+    small value up to the first one whose inputs keep their accuracy (a relative error above
+    `SIGNIFICANT` in no more than that fraction of their non-zero elements, to within a binade).
+    """
+    bounded: set[TensorName] = set()
+    for node in evidence.nodes.values():
+        if node.op_type in _ADDERS:
+            for guard in _eps(evidence, node):
+                bounded.add(tensor_name(node.outputs[0]))
+                yield guard
+    for node in evidence.nodes.values():
+        for slot in _demanding_slots(evidence, node):
+            yield from _operand(evidence, node, slot, bounded)
+    for seen in evidence.observations.tensors:
+        yield from _whole_tensor(evidence, seen)
+
+
+def _demanding_slots(evidence: Evidence, node: ir.Node) -> tuple[int, ...]:
+    """Return the operands of `node` whose relative error matters however small they are."""
+    if node.op_type in ("Sqrt", "Log", "Reciprocal"):
+        return (0,)
+    if node.op_type == "Div":
+        return (1,)
+    if node.op_type == "Pow":
+        power = constant_behind(node.inputs[1], evidence.roles)
+        if power is not None:
+            return (0,) if evidence.span(power)[1] < 1.0 else ()
+    return ()
+
+
+def _demands(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
+    """Return the demanding consumers of `value`, and theirs where they only take a root of it."""
+    found: dict[ir.Node, None] = {}
+    waiting = [value]
+    while waiting:
+        for node, slot in consumers(waiting.pop(), evidence.roles):
+            if slot in _demanding_slots(evidence, node) and node not in found:
+                found[node] = None
+                if _is_root(evidence, node):
+                    waiting.append(node.outputs[0])
+    return list(found)
+
+
+def _is_root(evidence: Evidence, node: ir.Node) -> bool:
+    power = constant_behind(node.inputs[1], evidence.roles) if node.op_type == "Pow" else None
+    return node.op_type == "Sqrt" or (power is not None and evidence.span(power)[0] > 0.0)
+
+
+def _severity(evidence: Evidence, lost: float, demands: list[ir.Node]) -> float:
+    if all(_is_root(evidence, n) for n in demands):
+        return _SEVERITY_OF_ROOT
+    return graded(Band.ZEROED if lost == 1.0 else Band.INEXACT, lost / SIGNIFICANT)
+
+
+def _tiny_constant(evidence: Evidence, value: ir.Value | None) -> float | None:
+    root = constant_behind(value, evidence.roles)
+    if root is None or not is_float(root):
+        return None
+    smallest, largest = evidence.span(root)
+    return largest if 0.0 < smallest <= largest < evidence.fmt.smallest_normal else None
+
+
+def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
+    fmt, result = evidence.fmt, node.outputs[0]
+    tiny = [(v, e) for v in node.inputs if (e := _tiny_constant(evidence, v)) is not None]
+    demands = _demands(evidence, result) if tiny else []
+    if not demands:
+        return []
+    constant, eps = tiny[0]
+    seen = evidence.observed(result)
+    smallest = seen.detail.smallest_nonzero if seen and seen.detail else None
+    vanishes = eps <= fmt.flush_threshold
+    root = constant_behind(constant, evidence.roles)
+    single = vanishes and root is not None and fmt.vanishes(constant_array(root))
+    becomes = "zero" if vanishes else "subnormal"
+    stored = f" by plain conversion ({fmt.smallest_subnormal:.2g} as stored here)" if single else ""
+    lost = 0.0 if smallest is None else evidence.relative_error(smallest)
+    if lost > SIGNIFICANT:
+        severity = _severity(evidence, lost, demands)
+        extent = f"and values as small as {smallest:.2g} rest on it"
+    elif vanishes:
+        severity = _SEVERITY_OF_VANISHED_EPS
+        extent = "which matters once a value is near zero"
+    elif smallest is None:
+        severity = _SEVERITY_OF_UNSEEN_EPS
+        extent = "which matters once a value is near zero"
+    else:
+        return []
+    others = [v for v in node.inputs if v is not constant]
+    return evidence.guard(
+        "eps",
+        node,
+        constant,
+        message=f"the eps {eps:.2g} before {demands[0].name} ({demands[0].op_type}) becomes "
+        f"{becomes} in {evidence.format_name}{stored}, {extent}",
+        fix=evidence.norm_fix(
+            node,
+            f"An eps of {evidence.format_name}'s smallest normal number {fmt.smallest_normal:.2g} "
+            "or more survives, and changes the results of values as small as that.",
+        ),
+        nodes=[node, *demands, *(n for v in others for n in _small_source(evidence, v))],
+        severity=severity,
+    )
+
+
+def _small_source(evidence: Evidence, value: ir.Value | None) -> list[ir.Node]:
+    """Return the producers of a small value up to the first ones that read nothing vanishing."""
+
+    def vanishing(node: ir.Node) -> list[ir.Value | None]:
+        seen = [(v, s.detail) for v in node.inputs if (s := evidence.observed(v))]
+        return [v for v, d in seen if d is not None and _lost(evidence, d) > SIGNIFICANT]
+
+    return upstream(value, evidence.roles, vanishing)
+
+
+def _lost(evidence: Evidence, detail: Detail) -> float:
+    """Return which share of the non-zero elements is stored worse than `SIGNIFICANT`."""
+    histogram = detail.histogram
+    edge = evidence.fmt.smallest_subnormal / 2 / SIGNIFICANT
+    below = max(0, floor(log2(edge)) - histogram.first)
+    return sum(histogram.counts[:below]) / max(sum(histogram.counts), 1)
+
+
+def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorName]) -> list[Guard]:
+    value = node.inputs[slot]
+    seen = evidence.observed(value)
+    if value is None or seen is None or seen.detail is None or _rests_on(value, bounded, evidence):
+        return []
+    smallest = seen.detail.smallest_nonzero
+    if not np.isfinite(smallest):
+        return []
+    lost = evidence.relative_error(smallest)
+    if lost <= SIGNIFICANT:
+        return []
+    after = _demands(evidence, node.outputs[0]) if _is_root(evidence, node) else []
+    share = seen.detail.flush if lost == 1.0 else seen.detail.subnormal
+    becomes = "zero" if lost == 1.0 else "subnormal"
+    return evidence.guard(
+        "underflow",
+        node,
+        value,
+        message=f"{value.name}, which {node.name} ({node.op_type}) reads, falls to {smallest:.2g}: "
+        f"{percent(share)} of its elements become {becomes} in {evidence.format_name}",
+        fix=evidence.norm_fix(node, scaled_operand(node)),
+        nodes=[node, *after, *_small_source(evidence, value)],
+        severity=_severity(evidence, lost, [node, *after]),
+    )
+
+
+def _rests_on(value: ir.Value, bounded: set[TensorName], evidence: Evidence) -> bool:
+    makers = producers(value, evidence.roles)
+    return any(tensor_name(v) in bounded for n in makers for v in n.outputs)
+
+
+def _whole_tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
+    fmt, value = evidence.fmt, evidence.value(seen)
+    node = value.producer() if value else None
+    if value is None or node is None or moves(node, evidence.roles):
+        return []
+    if not 0.0 < seen.absmax < fmt.smallest_normal:
+        return []
+    vanishes = seen.absmax <= fmt.flush_threshold
+    lost = evidence.relative_error(seen.absmax) > SIGNIFICANT
+    return evidence.guard(
+        "underflow",
+        node,
+        value,
+        message=f"{value.name} reaches only {seen.absmax:.2g}{evidence.where(seen.worst_sample)}: "
+        f"all of it becomes {'zero' if vanishes else 'subnormal'} in {evidence.format_name}, whose "
+        f"smallest normal number is {fmt.smallest_normal:.2g}",
+        fix=evidence.norm_fix(node, rescaling(evidence, value, up=True)),
+        nodes=[node, *_small_source(evidence, value), *low_consumers(value, evidence.roles)],
+        severity=graded(Band.INEXACT, fmt.smallest_normal / seen.absmax)
+        if lost
+        else _SEVERITY_OF_SUBNORMAL,
+    )

@@ -1,0 +1,170 @@
+"""Every build of a run: numbered, written down before it begins, and kept with its outcome.
+
+One whose worker is lost is built once more: that tells of the worker, not of the build. A worker
+that has built before and no longer can, since its GPU is gone, is lost too.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from halfwise.case import EngineSettings
+from halfwise.errors import HalfwiseError
+from halfwise.progress import Watcher
+from halfwise.records import (
+    BuildConfig,
+    BuildOutcome,
+    EngineFile,
+    NodeName,
+    Profile,
+    TensorName,
+    Typing,
+)
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.failures import WORKER_GONE
+from halfwise.tensorrt.worker.journal import Journal
+from halfwise.tensorrt.worker.transfer import model_files
+
+
+@dataclass
+class Builds:
+    """Builds engines on one worker.
+
+    Attributes:
+        worker: The worker.
+        settings: How to build.
+        typing: Typing regime.
+        profiles: Optimization profiles.
+        journal: Told before and after each build; None for none.
+        watcher: Told about progress.
+        outcomes: Every build so far, in order.
+    """
+
+    worker: Worker
+    settings: EngineSettings
+    typing: Typing
+    profiles: tuple[Profile, ...]
+    journal: Journal | None
+    watcher: Watcher
+    outcomes: list[BuildOutcome] = field(default_factory=list)
+    _hashes: dict[Path, str] = field(default_factory=dict)
+
+    def build(
+        self,
+        model: Path,
+        purpose: str,
+        *,
+        low: Literal["fp16", "bf16"] | None = None,
+        tf32: bool = False,
+        keep: Iterable[NodeName] = (),
+        outputs: Iterable[TensorName] = (),
+        unfused: bool = False,
+        fresh: bool = False,
+    ) -> BuildOutcome:
+        """Build an engine and return what came of it.
+
+        Args:
+            model: ONNX file to build from; not changed as long as the run lasts.
+            purpose: What the engine is for.
+            low: Low format that the builder may choose; weak typing only.
+            tf32: Whether FP32 products may be TF32.
+            keep: Nodes to constrain; weak typing only.
+            outputs: Further tensors to make outputs.
+            unfused: Mark what fusion leaves for debugging.
+            fresh: Time all tactics anew, so that chance has its say, rather than take them from the
+                cache that builds on this GPU share. A cache of the user's is always used.
+
+        Raises:
+            UsageError, CaseError: as for `Worker.build`.
+            BackendMissing, WorkerEnded: likewise, where nothing was built before.
+        """
+        weak = self.typing == "weak"
+        config = BuildConfig(
+            model_sha256=self._sha256(model),
+            typing=self.typing,
+            low=low if weak else None,
+            tf32=tf32,
+            keep=tuple(keep) if weak else (),
+            profiles=self.profiles,
+            workspace_bytes=self.settings.workspace_bytes,
+            optimization_level=self.settings.optimization_level,
+            tactic_sources=self.settings.tactic_sources,
+            plugins=self.settings.plugins,
+            outputs=tuple(outputs),
+            unfused=unfused,
+        )
+        outcome = self._once(model, config, purpose, fresh=fresh)
+        if outcome.status == "lost":
+            outcome = self._once(model, config, purpose, fresh=fresh)
+        return outcome
+
+    def _once(self, model: Path, config: BuildConfig, purpose: str, *, fresh: bool) -> BuildOutcome:
+        number = len(self.outcomes) + 1
+        self.watcher.note(f"build {number}: {purpose}")
+
+        def run() -> BuildOutcome:
+            try:
+                return self.worker.build(
+                    model,
+                    config,
+                    number=number,
+                    purpose=purpose,
+                    timeout=self.settings.build_timeout,
+                    timing_cache=self.settings.timing_cache,
+                    shared_timing_cache=self.settings.timing_cache is None and not fresh,
+                    verbose=self.settings.verbose,
+                    log=self._hear,
+                    progress=lambda _, done, total: self.watcher.step(done, total or None),
+                )
+            except WORKER_GONE as gone:
+                if all(outcome.engine is None for outcome in self.outcomes):
+                    raise
+                return BuildOutcome(
+                    number=number,
+                    purpose=purpose,
+                    status="lost",
+                    message=gone.message,
+                    begun=False,
+                    config=config,
+                    seconds=0.0,
+                )
+
+        return self._kept(self._recorded(run, number, purpose, config))
+
+    def _kept(self, outcome: BuildOutcome) -> BuildOutcome:
+        self.outcomes.append(outcome)
+        if outcome.status != "built":
+            self.watcher.note(f"build {outcome.number} {outcome.status}: {outcome.message}")
+        return outcome
+
+    def forget(self, kept: EngineFile | None) -> None:
+        """Remove all engines on the worker's side but `kept`; they are gigabytes."""
+        made = {o.engine.sha256: o.engine for o in self.outcomes if o.engine is not None}
+        if kept is not None:
+            made.pop(kept.sha256, None)
+        # Where the worker is lost, nobody waits for the room.
+        with suppress(HalfwiseError):
+            for engine in made.values():
+                self.worker.forget(engine)
+
+    def _hear(self, severity: str, text: str) -> None:
+        # To wait may take minutes, without any other sign.
+        if severity in ("waiting", "remark"):
+            self.watcher.note(text)
+
+    def _recorded(
+        self, run: Callable[[], BuildOutcome], number: int, purpose: str, config: BuildConfig
+    ) -> BuildOutcome:
+        if self.journal is None:
+            return run()
+        timeout = self.settings.build_timeout
+        return self.journal.record(
+            run, number=number, purpose=purpose, config=config, timeout=timeout
+        )
+
+    def _sha256(self, model: Path) -> str:
+        if model not in self._hashes:
+            self._hashes[model] = model_files(model).sha256
+        return self._hashes[model]

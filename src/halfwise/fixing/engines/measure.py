@@ -1,0 +1,313 @@
+"""Measure an engine on real samples: outputs, verdicts, speed, and what it computes in."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from halfwise.case import Case, EngineSettings, Sample, Samples, Settings
+from halfwise.emulation.ort import Session
+from halfwise.errors import HalfwiseError
+from halfwise.graph.model import Network
+from halfwise.graph.roles import Roles
+from halfwise.judging.batches import Batches, find_batching, plan_batches
+from halfwise.judging.judge import Judged, judge_outputs
+from halfwise.metrics import Outputs
+from halfwise.records import (
+    BuildOutcome,
+    Criterion,
+    EngineFile,
+    Latency,
+    NodeName,
+    Precision,
+    PrecisionProof,
+    Profile,
+    ShapeVerdict,
+    TensorName,
+    Verdict,
+)
+from halfwise.tensorrt.engine.fitting import fit_inputs, fit_outputs, model_ports
+from halfwise.tensorrt.engine.inspector import engine_layers
+from halfwise.tensorrt.profiles import profile_of
+from halfwise.tensorrt.prove import prove
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.failures import ENGINE_FAULTS, WORKER_GONE, EngineFailed
+from halfwise.tensorrt.worker.feeds import input_ports
+
+_Found = TypeVar("_Found")
+
+FP32_SNR_DB = 60.0
+"""What an FP32 engine without TF32 reaches when it computes the same function: rounding in another
+order gives 77 to 133 dB on real models, a wrong kernel 29 (docs/tensorrt.md has the list)."""
+
+QUICK_SECONDS = 0.5
+"""For which a candidate of the search is timed."""
+THOROUGH_SECONDS = 1.0
+"""For which a row of the final table is timed, one after another: a GPU's clock drifts."""
+TIMED_RUNS = 100
+"""Runs of an engine that is timed, at least: fewer have no 99th percentile."""
+ROUNDS = 5
+"""Rounds in which engines that passed take turns. Of two equal ones, all five of the first are
+faster than all five of the second in 1 of 252 orders (the extreme of the rank-sum test, Mann and
+Whitney 1947)."""
+ROUND_SECONDS = 0.2
+"""For which an engine runs in each of them, after a quarter of that to warm up."""
+
+
+@dataclass
+class Measure:
+    """Runs engines of one case on one worker.
+
+    Attributes:
+        worker: The worker that has the engines.
+        case: Samples, criterion, metric.
+        settings: For the FP32 model's session.
+        engine_settings: For time-outs.
+        profiles: Optimization profiles of the engines; none for fixed shapes.
+    """
+
+    worker: Worker
+    case: Case
+    settings: Settings
+    engine_settings: EngineSettings
+    profiles: Sequence[Profile]
+    _batches: dict[tuple[str, ...], tuple[Batches, ...]] = field(default_factory=dict)
+
+    @property
+    def network(self) -> Network:
+        """The FP32 model."""
+        return self.case.network
+
+    @cached_property
+    def session(self) -> Session:
+        """A session of the FP32 model."""
+        device, libraries = self.settings.device, self.settings.libraries
+        return Session(self.network.model, device=device, libraries=libraries)
+
+    def check_inputs(self, engine: EngineFile, samples: Samples) -> None:
+        """Raise CaseError where an engine cannot take a sample: its names, shapes or values."""
+        ports = input_ports(self.worker.describe(engine, self.engine_settings.run_timeout))
+        for identifier, sample in zip(samples.ids, samples, strict=True):
+            fit_inputs(sample, ports, identifier)
+
+    def references(self, samples: Samples) -> list[Outputs]:
+        """Return what the FP32 model gives."""
+        return [self.session.run(sample) for sample in samples]
+
+    def outputs(
+        self, engine: EngineFile, samples: Samples, profile: int | None = None
+    ) -> list[Outputs]:
+        """Return the engine's outputs of each sample, in the model's types.
+
+        Args:
+            engine: The engine.
+            samples: What to run.
+            profile: Index of the profile; None for the first that holds each sample.
+
+        Raises:
+            HalfwiseError: the engine cannot be read or run.
+        """
+        ports = model_ports(self.network.graph.outputs)
+        return [
+            fit_outputs(self.run(engine, sample, profile), ports, identifier)
+            for identifier, sample in zip(samples.ids, samples, strict=True)
+        ]
+
+    def run(
+        self,
+        engine: EngineFile,
+        sample: Sample,
+        profile: int | None = None,
+        *,
+        watch: Sequence[TensorName] | None = None,
+    ) -> Outputs:
+        """Return everything that the engine gives out for one sample, in the engine's types.
+
+        Of one that shows what fusion leaves, the tensors `watch` too.
+        """
+        chosen = self._profile(sample) if profile is None else profile
+        timeout = self.engine_settings.run_timeout
+        return self.worker.run(engine, chosen, sample, timeout, watch=watch)
+
+    def unfused(self, engine: EngineFile, sample: Sample) -> frozenset[TensorName]:
+        """Return the tensors that fusion left in an engine that was built to show them."""
+        timeout = self.engine_settings.run_timeout
+        return self.worker.unfused(engine, self._profile(sample), sample, timeout)
+
+    def judge(
+        self,
+        engine: EngineFile,
+        samples: Samples,
+        references: Sequence[Outputs],
+        criterion: Criterion | None = None,
+        *,
+        unseen: bool = True,
+    ) -> Judged:
+        """Return the verdict on an engine; `criterion` None is the user's, metric included."""
+        outputs = self.outputs(engine, samples)
+        return self.judged(outputs, samples, references, criterion, unseen=unseen)
+
+    def judged(
+        self,
+        outputs: Sequence[Outputs],
+        samples: Samples,
+        references: Sequence[Outputs],
+        criterion: Criterion | None = None,
+        *,
+        unseen: bool = True,
+    ) -> Judged:
+        """Return what `judge` does, of outputs that an engine gave before."""
+        return judge_outputs(
+            outputs,
+            samples,
+            references,
+            criterion or self.case.criterion,
+            self.case.metric if criterion is None else None,
+            level="engine",
+            unseen=unseen,
+        )
+
+    def at_shapes(self, engine: EngineFile, samples: Samples) -> tuple[ShapeVerdict, ...]:
+        """Return verdicts at min, opt and max shapes of every profile."""
+        return tuple(self._at(engine, batches) for batches in self._plan(samples))
+
+    def not_at_shapes(self, samples: Samples, why: str) -> tuple[ShapeVerdict, ...]:
+        """Return what `at_shapes` does where no engine is there to be judged."""
+        return tuple(
+            ShapeVerdict(shapes=dict(b.shapes), at=self._where(b), verdict=None, reason=why)
+            for b in self._plan(samples)
+        )
+
+    def latency(self, engine: EngineFile, *, thorough: bool = False) -> Latency:
+        """Return the speed of an engine, at the first profile's opt shapes where data have them.
+
+        All engines of a case are timed on the same sample.
+        """
+        seconds = THOROUGH_SECONDS if thorough else QUICK_SECONDS
+        profile, sample = self._typical
+        timeout = self.engine_settings.run_timeout
+        return self.worker.time(
+            engine, profile, sample, timeout, seconds=seconds, iterations=TIMED_RUNS
+        )
+
+    def take_turns(self, engines: Sequence[EngineFile]) -> list[tuple[float, ...]]:
+        """Return the median times of engines that run one after another, round by round, ms.
+
+        Of an engine that fails meanwhile there are none.
+        """
+        found = [self._round(engine) for engine in engines]
+        for _ in range(ROUNDS - 1):
+            for place, medians in enumerate(found):
+                again = self._round(engines[place]) if medians else ()
+                found[place] = (*medians, *again) if again else ()
+        return found
+
+    def _round(self, engine: EngineFile) -> tuple[float, ...]:
+        profile, sample = self._typical
+        timeout = self.engine_settings.run_timeout
+
+        def timed() -> Latency:
+            return self.worker.time(
+                engine,
+                profile,
+                sample,
+                timeout,
+                seconds=ROUND_SECONDS,
+                iterations=10,
+                warmup=ROUND_SECONDS / 4,
+            )
+
+        try:
+            return (again_if_lost(timed).median_ms,)
+        except ENGINE_FAULTS:
+            return ()
+
+    def proof(
+        self,
+        build: BuildOutcome,
+        roles: Roles,
+        asked: Mapping[NodeName, Precision],
+        *,
+        as_fp32: bool = False,
+    ) -> PrecisionProof:
+        """Return what an engine computes in; `as_fp32` where its outputs are the FP32 engine's."""
+        assert build.engine is not None
+        profile, sample = self._typical
+        text, milliseconds = self.worker.inspect(
+            build.engine, profile, sample, self.engine_settings.run_timeout
+        )
+        layers = engine_layers(text, self.network, tf32=build.config.tf32, built=build.layers)
+        config = build.config
+        return prove(layers, self.network, roles, asked, milliseconds, config, as_fp32=as_fp32)
+
+    def _profile(self, sample: Sample) -> int:
+        return profile_of(self.profiles, sample) or 0
+
+    @cached_property
+    def _typical(self) -> tuple[int, Sample]:
+        """A sample at opt shapes, and its profile; else the first sample as it is."""
+        samples = self.case.calibration
+        for batches in self._plan(samples):
+            if batches.at == "opt" and batches.samples is not None:
+                return batches.profile, batches.samples[0]
+        return self._profile(samples[0]), samples[0]
+
+    def _plan(self, samples: Samples) -> tuple[Batches, ...]:
+        if not self.profiles:
+            return ()
+        if samples.ids not in self._batches:
+            batching, why_not = find_batching(self.network, self.session, samples)
+            planned = plan_batches(batching, why_not, self.profiles, samples)
+            self._batches[samples.ids] = planned
+        return self._batches[samples.ids]
+
+    def _where(self, batches: Batches) -> str:
+        return batches.at if len(self.profiles) == 1 else f"{batches.at} of {batches.profile + 1}"
+
+    def _at(self, engine: EngineFile, batches: Batches) -> ShapeVerdict:
+        at = self._where(batches)
+        shapes: dict[TensorName, tuple[int, ...]] = dict(batches.shapes)
+        if batches.samples is None or batches.judged is None:
+            return ShapeVerdict(shapes=shapes, at=at, verdict=None, reason=batches.reason)
+        results = self.outputs(engine, batches.samples, batches.profile)
+        judged = judge_outputs(
+            batches.take_apart(results),
+            batches.judged,
+            batches.take_apart(self.references(batches.samples)),
+            self.case.criterion,
+            self.case.metric,
+            level="engine",
+        )
+        return ShapeVerdict(shapes=shapes, at=at, verdict=judged.verdict, reason=batches.note)
+
+
+def again_if_lost(measured: Callable[[], _Found]) -> _Found:
+    """Return what `measured` gives, asked once more where the worker was lost.
+
+    That tells of the worker, not of the engine. Where the engine went with it, the loss is what is
+    raised.
+    """
+    try:
+        return measured()
+    except ENGINE_FAULTS as lost:
+        if not is_lost(lost):
+            raise
+        try:
+            return measured()
+        except ENGINE_FAULTS:
+            raise lost from None
+
+
+def is_lost(failed: HalfwiseError) -> bool:
+    """Return whether the worker was lost, which tells nothing of the engine."""
+    lost = isinstance(failed, EngineFailed) and failed.status == "lost"
+    return lost or isinstance(failed, WORKER_GONE)
+
+
+def with_shapes(verdict: Verdict, shapes: Iterable[ShapeVerdict]) -> Verdict:
+    """Return a verdict that fails too where one at other shapes does."""
+    failed = [(s.at, s.verdict) for s in shapes if s.verdict is not None and not s.verdict.passed]
+    if not failed:
+        return verdict
+    reasons = [f"at {at} shapes: {reason}" for at, one in failed for reason in one.reasons]
+    return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, *reasons)})

@@ -1,0 +1,195 @@
+"""What to try when an engine is worse than predicted, cannot be built, or is slow."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from halfwise.case import Sample
+from halfwise.emulation.tf32 import TENSOR_CORE_OPS
+from halfwise.emulation.typed import emulate_typed
+from halfwise.fixing.engines.candidates import Assignment, Budget, Candidate
+from halfwise.fixing.engines.localise import NOISE, Departure, localise
+from halfwise.fixing.engines.measure import Measure
+from halfwise.fixing.planner import Planner
+from halfwise.graph.fusions import wider
+from halfwise.graph.model import is_standard, node_name
+from halfwise.metrics import Outputs, finite_relative_rms
+from halfwise.records import BuildOutcome, EngineFile, TensorName, version_of
+from halfwise.tensorrt.constrain import rebuildable
+from halfwise.tensorrt.worker.described import FIRST_UNFUSED
+from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+
+LOCALISING = 2
+"""Builds with marked tensors per failing candidate: with six tensors each they leave 1 of 36."""
+WATCHING = 8
+"""Runs of an engine that shows what fusion leaves: with six tensors each they leave 1 of 10⁶."""
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """An engine that shows what fusion left, and what that is."""
+
+    engine: EngineFile
+    tensors: frozenset[TensorName]
+
+
+@dataclass
+class EngineMoves:
+    """Proposes plans from what an engine showed.
+
+    Attributes:
+        planner: Knows the emulation of every plan.
+        measure: Runs engines.
+        build: Builds a plan with further outputs; without any, one that shows what fusion leaves.
+        budget: Builds that may still be spent.
+        notes: Takes what to know.
+        ruled: Nodes that the user's rules keep.
+        departures: Where engines depart from the emulation, by the number of their build.
+    """
+
+    planner: Planner
+    measure: Measure
+    build: Callable[[Assignment, Sequence[TensorName]], BuildOutcome]
+    budget: Budget
+    notes: list[str]
+    ruled: Assignment
+    departures: dict[int, Departure] = field(default_factory=dict)
+
+    def culprits(
+        self, failed: Candidate, *, idle: bool = False
+    ) -> Iterator[tuple[str, Assignment]]:
+        """Yield sets of nodes to add to a plan whose engine is off, likeliest first.
+
+        Where what is kept changes nothing (`idle`), or is not kept in truth, more of the same kind
+        will not either: wider islands leave the builder no region to fuse it into.
+        """
+        keep, lowered = failed.keep, frozenset(self.planner.forced.lowered)
+        departure = self._departure(failed)
+        if departure is not None:
+            self.departures[failed.build.number] = departure
+            nodes = frozenset(departure.nodes) - keep - lowered
+            where = " to ".join(dict.fromkeys((departure.nodes[0], departure.nodes[-1])))
+            self.notes.append(
+                f"the engine departs from the emulation in {where}: relative error "
+                f"{departure.error:.2g}, {departure.predicted:.2g} predicted"
+            )
+            yield f"where the engine departs from the emulation ({where})", nodes
+        evidence = self.planner.evidence
+        allowed = frozenset(n for n, r in self.planner.roles.items() if r.free) - lowered
+        certain = frozenset().union(*evidence.certain) & allowed
+        islands = [(f"wider islands: {name}", wide - keep) for name, wide in self.wider(keep)]
+        first = idle or bool(failed.ignored)
+        yield from islands if first else ()
+        yield "what guards are certain about", certain - keep
+        yield "everything that guards suspect", (evidence.suspected & allowed) - keep
+        yield from () if first else islands
+
+    def unbuildable(self, failed: Candidate) -> Iterable[tuple[str, Assignment]]:
+        """Return other sets to keep instead of one that no engine could be built with."""
+        certain = frozenset().union(*self.planner.evidence.certain)
+        found = rebuildable(
+            self.planner.case.network,
+            self.planner.roles,
+            failed.keep,
+            "\n".join((failed.build.message, *failed.build.log)),
+            certain=certain,
+        )
+        return self._allowed(found)
+
+    def gains_from_tf32(self, keep: Assignment) -> bool:
+        """Return whether TF32 is forbidden so far, and would make a kept node faster."""
+        nodes = self.planner.case.network.nodes()
+        products = (n for n in nodes if is_standard(n, *TENSOR_CORE_OPS))
+        return not self.measure.engine_settings.tf32 and any(node_name(n) in keep for n in products)
+
+    def wider(self, keep: Assignment) -> Iterable[tuple[str, Assignment]]:
+        """Return wider islands around a kept set, by name, in growing order."""
+        return self._allowed(wider(self.planner.case.network, self.planner.roles, keep))
+
+    def _allowed(self, found: Iterable[tuple[str, Assignment]]) -> list[tuple[str, Assignment]]:
+        """Return the sets that follow the rules of the user."""
+        lowered = frozenset(self.planner.forced.lowered)
+        return [(name, keep) for name, keep in found if self.ruled <= keep and not keep & lowered]
+
+    def _departure(self, failed: Candidate) -> Departure | None:
+        """Look into the engine, within the budget; the last build is left for what comes of it."""
+        rounds = min(LOCALISING, self.budget.left - 1)
+        if rounds < 1:
+            return None
+        rewritten, _ = self.planner.rewrite(failed.keep)
+        settings = self.planner.settings
+        try:
+            sample = self._worst_sample(failed)
+        except ENGINE_FAULTS:
+            return None
+        shown = self._shown(failed, sample)
+
+        def run_marked(names: Sequence[TensorName]) -> Outputs | None:
+            try:
+                if shown is not None:
+                    return self.measure.run(shown.engine, sample, watch=names)
+                self.budget.take()
+                build = self.build(failed.keep, names)
+                if build.engine is None or failed.build.engine is None:
+                    return None
+                marked = self.measure.run(build.engine, sample)
+                self._tell_change(marked, self.measure.run(failed.build.engine, sample))
+            except ENGINE_FAULTS:
+                return None
+            return marked
+
+        return localise(
+            self.planner.case.network,
+            self.planner.roles,
+            emulate_typed(rewritten.model, accumulate=settings.accumulate),
+            sample,
+            run_marked,
+            rounds=rounds if shown is None else WATCHING,
+            among=None if shown is None else shown.tensors,
+            device=settings.device,
+            libraries=settings.libraries,
+        )
+
+    def _shown(self, failed: Candidate, sample: Sample) -> _Shown | None:
+        """Build the plan to show what fusion leaves; None where TensorRT cannot or shows nothing.
+
+        Where it comes to nothing, a build is spent, and marks have to do.
+        """
+        if version_of(self.measure.worker.info.tensorrt or "0.0") < FIRST_UNFUSED:
+            return None
+        self.budget.take()
+        build = self.build(failed.keep, ())
+        if build.engine is None or failed.build.engine is None:
+            return None
+        try:
+            tensors = self.measure.unfused(build.engine, sample)
+            own = self.measure.run(build.engine, sample, watch=())
+            self._tell_change(own, self.measure.run(failed.build.engine, sample))
+        except ENGINE_FAULTS:
+            return None
+        return _Shown(build.engine, tensors) if tensors else None
+
+    def _worst_sample(self, failed: Candidate) -> Sample:
+        """Return the calibration sample on which an engine is furthest off."""
+        assert failed.build.engine is not None
+        trials = self.planner.trials
+        errors = [
+            max(
+                (finite_relative_rms(reference[name], found[name]) for name in reference),
+                default=0.0,
+            )
+            for reference, found in zip(
+                trials.references,
+                self.measure.outputs(failed.build.engine, trials.samples),
+                strict=True,
+            )
+        ]
+        return trials.samples[errors.index(max(errors))]
+
+    def _tell_change(self, marked: Outputs, plain: Outputs) -> None:
+        """Note where marking tensors made another engine of it."""
+        change = max((finite_relative_rms(plain[n], marked[n]) for n in plain), default=0.0)
+        if change > NOISE:
+            self.notes.append(
+                f"marking tensors changed the final outputs by {change:.2g}: the engine that was "
+                "looked into is another one"
+            )

@@ -1,0 +1,346 @@
+"""A run with engines: the FP32 engine first, then the plan that the emulation found."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from halfwise.case import Case, EngineSettings, Settings
+from halfwise.errors import HalfwiseError
+from halfwise.fixing.engines.attempts import Attempts
+from halfwise.fixing.engines.builds import Builds
+from halfwise.fixing.engines.candidates import Assignment, Budget, Candidate, Chosen
+from halfwise.fixing.engines.conclude import Ended, Proven
+from halfwise.fixing.engines.delivery import Offer, better_known, choose, quicker
+from halfwise.fixing.engines.failed import build_failed, judging, nothing_judged
+from halfwise.fixing.engines.fetched import Fetched
+from halfwise.fixing.engines.files import ModelFiles
+from halfwise.fixing.engines.forecast import Forecast
+from halfwise.fixing.engines.heldout import HeldOut
+from halfwise.fixing.engines.measure import FP32_SNR_DB, Measure, again_if_lost
+from halfwise.fixing.engines.moves import EngineMoves
+from halfwise.fixing.engines.regime import regime
+from halfwise.fixing.engines.search import EngineSearch
+from halfwise.fixing.engines.table import FP32, TF32, Table
+from halfwise.fixing.loop import Fixed
+from halfwise.graph.model import node_name
+from halfwise.graph.roles import Roles
+from halfwise.progress import Watcher
+from halfwise.records import (
+    FULL_RUNGS,
+    BuildOutcome,
+    Criterion,
+    EngineResult,
+    Engines,
+    PrecisionProof,
+    Verdict,
+)
+from halfwise.tensorrt.constrain import unmatched
+from halfwise.tensorrt.profiles import check_covered, profiles_from_data
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+from halfwise.tensorrt.worker.journal import Journal
+
+NOT_PRECISION = "the FP32 engine without TF32 is wrong already, so this is not a precision problem"
+FURTHER = 3
+"""Plans beside the one that the search chose that are judged on held-out data: a faster engine may
+have been built on the way, or the chosen one may fail there."""
+
+
+class EngineRun:
+    """Builds, judges and compares engines of one case on one worker.
+
+    Attributes:
+        builds: Every build.
+        seconds: Wall time of each stage.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        settings: Settings,
+        engine_settings: EngineSettings,
+        worker: Worker,
+        folder: Path,
+        watcher: Watcher,
+        journal: Journal | None = None,
+    ) -> None:
+        """Take the case and a folder for ONNX files, which has to last as long as the run.
+
+        Raises:
+            BackendMissing: the worker cannot build.
+            UsageError: it lacks the typing regime or the low format.
+            CaseError: samples are outside every profile.
+        """
+        worker.demand_usable()
+        self.case, self.settings, self.engine_settings = case, settings, engine_settings
+        self.watcher, self.worker = watcher, worker
+        typing = regime(worker.info, engine_settings.typing, settings.fmt)
+        samples = case.calibration + case.heldout
+        profiles = engine_settings.profiles or profiles_from_data(case.network, samples)
+        check_covered(profiles, samples)
+        self.files, self.fetched = ModelFiles(folder), Fetched(worker, folder)
+        self.builds = Builds(worker, engine_settings, typing, profiles, journal, watcher)
+        self.measure = Measure(worker, case, settings, engine_settings, profiles)
+        self._fp32_file = self.files.fp32(case.network)
+        self.notes: list[str] = []
+        self.seconds: dict[str, float] = {}
+
+    def reference(self) -> EngineResult:
+        """Build and judge the FP32 engine without TF32.
+
+        Its criterion is a signal-to-noise ratio of 60 dB, or the user's metric.
+
+        Raises:
+            BuildFailed: TensorRT cannot build it: then it can build no engine of this model.
+            RunFailed: it does not run.
+            CaseError: samples, those of the calibration included, do not fit: they fit no engine.
+        """
+        with self._stage("FP32 engine"), judging():
+            build = self.builds.build(self._fp32_file, FP32)
+            if build.engine is None:
+                raise build_failed(build, "no FP32 engine of this model")
+            engine = build.engine
+            again_if_lost(lambda: self.measure.check_inputs(engine, self.case.calibration))
+            with suppress(*ENGINE_FAULTS):  # what is delivered is fetched once more
+                self.fetched.keep(FP32, engine)
+            samples = self.case.heldout or self.case.calibration
+            criterion = None
+            if self.case.metric is None:
+                criterion = Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
+            references = self.measure.references(samples)
+            outputs = again_if_lost(lambda: self.measure.outputs(engine, samples))
+            verdict = self.measure.judged(outputs, samples, references, criterion).verdict
+            unseen = len(self.case.heldout) > 0
+            checked = self.measure.judged(outputs, samples, references, unseen=unseen)
+            self._checked = checked.verdict
+            self._fp32 = EngineResult(name=FP32, build=build, verdict=verdict)
+            self.notes.append(_own_criterion(verdict))
+            return self._fp32
+
+    def refused(self) -> Proven:
+        """Return the result where the FP32 engine is wrong."""
+        verdict = self._fp32.verdict
+        assert verdict is not None
+        reasons = (NOT_PRECISION, *verdict.reasons)
+        engines = self._record((self._fp32,))
+        return Proven(engines, verdict.model_copy(update={"passed": False, "reasons": reasons}))
+
+    def prove(self, fixed: Fixed) -> Proven:
+        """Search from the plan of `fixed`, judge what is found on held-out samples, compare.
+
+        Held-out samples that fail in the engine join the calibration, and the search goes on with
+        the rest.
+        """
+        heldout = HeldOut(fixed, self.watcher)
+        with self._stage("engines"):
+            search, attempts, moves = self._search(fixed)
+            # Whatever becomes of the worker meanwhile, this one is judged and here.
+            exact = self._exact(attempts, self._table(fixed, heldout))
+            chosen = search.run(fixed.found.kept)
+            while chosen.best is not None and self._joins(chosen.best, heldout):
+                chosen = search.again(chosen.best.keep, attempts.again)
+            build = self.builds.build(self._fp32_file, TF32, tf32=True)
+            tf32 = attempts.measured(Candidate(frozenset(), TF32, build, tf32=True), TF32)
+        with self._stage("verdict"):
+            table = self._table(fixed, heldout)
+            if heldout.joined or exact.checked or not exact.passed:
+                exact = better_known(exact, self._exact(attempts, table))
+            full = (exact, table.with_tf32(tf32))
+            offers = self._offers(table, full, search, chosen)
+            delivered = choose(offers, self.engine_settings.prefer)
+        self.notes += chosen.notes
+        ended = Ended(search, chosen, offers, delivered, moves.departures)
+        self._conclude = partial(self._concluded, fixed=fixed, joined=tuple(heldout.joined))
+        return self._conclude(ended)
+
+    def _concluded(self, ended: Ended, *, fixed: Fixed, joined: tuple[str, ...]) -> Proven:
+        if (last := ended.last) is not None:
+            self.notes += unmatched(fixed.planner.case.network, last.row.build.unconstrained)
+        found = ended.found(fixed.planner.trials) | {
+            "emulated": fixed.verdict,
+            "prefer": self.engine_settings.prefer,
+        }
+        rows = tuple(o.row for o in ended.offers)
+        engines = self._record(rows, last).model_copy(update=found)
+        verdict = ended.verdict(fixed.verdict, engines.causes, len(engines.builds))
+        minimal = ended.as_searched and ended.chosen.minimal
+        return Proven(engines, verdict, ended.keep, minimal, joined, ended)
+
+    def _table(self, fixed: Fixed, heldout: HeldOut) -> Table:
+        return Table(
+            measure=self.measure,
+            roles=fixed.planner.roles,
+            low=self.settings.fmt.name.upper(),
+            samples=heldout.samples,
+            references=heldout.references,
+            unseen=heldout.unseen,
+            limit=fixed.planner.trials.tolerance,
+            notes=self.notes,
+        )
+
+    def _exact(self, attempts: Attempts, table: Table) -> Offer:
+        """Judge the FP32 engine as all others are, by the criterion of the run."""
+        candidate = Candidate(frozenset(), FP32, self._fp32.build)
+        measured = attempts.measured(candidate, FP32, untimed=True)
+        if measured.lost:
+            measured = attempts.measured(candidate, FP32, untimed=True)
+        return table.exact(measured, self._checked)
+
+    def _offers(
+        self, table: Table, full: Sequence[Offer], search: EngineSearch, chosen: Chosen
+    ) -> tuple[Offer, ...]:
+        """Return the rows of the table: what is chosen, and what else is as fast or may pass."""
+        best = chosen.best
+        others = search.others(best)
+        allowed = others if best is None else [*others, best]
+        if best is None:
+            closest = search.closest()
+            low = [chosen.plain, *([closest] if closest is not None and closest.keep else [])]
+        else:
+            swift = [c for c in others if quicker(c, best)][:FURTHER]
+            none = next((c for c in (*swift, best) if not c.keep), chosen.plain)
+            low = [none, *(c for c in (*swift, best) if c.keep)]
+        offers = table.further(full, low, allowed)
+        if not any(o.passed for o in offers if o.rung not in FULL_RUNGS):
+            rest = [c for c in others if c not in low]
+            offers = table.further(offers, rest[:FURTHER], allowed)
+        return table.raced(offers)
+
+    def brought(self, proven: Proven, path: Path) -> Proven:
+        """Return the result with its engine here, at `path` where it was not here before.
+
+        Where it cannot be fetched, it is the one with the best of those that can. The verdict fails
+        where none can: whoever runs the command expects the file; that it may still lie there is
+        told.
+
+        Raises:
+            EngineFailed: the worker was lost before it judged any engine by the run's criterion,
+                and has the FP32 engine with it.
+        """
+        reason, other = "", proven
+        while (engine := other.engines.delivered) is not None:
+            try:
+                here = self.fetched.deliver(engine, path)
+                found = other.engines.model_copy(update={"delivered": here})
+                return replace(other, engines=found)
+            except (*ENGINE_FAULTS, OSError) as failed:
+                why = failed.message if isinstance(failed, HalfwiseError) else f"{failed}."
+            ended = other.ended
+            assert ended is not None
+            assert ended.delivered is not None
+            if ended.delivered.checked:
+                raise nothing_judged(why)
+            gone = f"cannot be fetched from {engine.path} on the worker's side: {why}"
+            reason = reason or gone
+            number = ended.delivered.row.build.number
+            self.notes.append(
+                f"the engine of build {number} passed, was to be delivered, and {gone}"
+            )
+            other = self._conclude(ended.unfetched(self.engine_settings.prefer))
+        if not reason:
+            return proven
+        reasons = (*proven.verdict.reasons, f"the engine passed, and {reason}")
+        update = {"passed": False, "reasons": reasons}
+        left = other.engines
+        without = {"delivered": None, "rungs": left.rungs, "notes": left.notes}
+        return replace(
+            proven,
+            engines=proven.engines.model_copy(update=without),
+            verdict=proven.verdict.model_copy(update=update),
+        )
+
+    def _search(self, fixed: Fixed) -> tuple[EngineSearch, Attempts, EngineMoves]:
+        planner = fixed.planner
+        attempts = Attempts(
+            planner=planner,
+            builds=self.builds,
+            measure=self.measure,
+            files=self.files,
+            fetched=self.fetched,
+            fp32=self._fp32_file,
+            watcher=self.watcher,
+            notes=self.notes,
+        )
+        budget = Budget(self.engine_settings.max_builds)
+        ruled = _ruled(fixed)
+        weak = self.builds.typing == "weak"
+        moves = EngineMoves(planner, self.measure, attempts.marked, budget, self.notes, ruled)
+        search = EngineSearch(
+            attempt=attempts.attempt,
+            moves=moves,
+            order=[node_name(n) for n in planner.case.network.nodes()],
+            budget=budget,
+            builds=self.engine_settings.builds if weak else 1,
+            # What was seen of fusion was seen in weak typing.
+            forecast=Forecast(planner, self._inspected) if weak else None,
+            ruled=ruled,
+            relative=planner.trials.metric is None,
+        )
+        return search, attempts, moves
+
+    def _inspected(self, build: BuildOutcome, roles: Roles) -> PrecisionProof | None:
+        if build.engine is None:
+            return None
+        try:
+            return self.measure.proof(build, roles, {})
+        except ENGINE_FAULTS:
+            return None
+
+    def _joins(self, best: Candidate, heldout: HeldOut) -> bool:
+        """Judge an engine on the held-out samples; return whether any of them joined the search."""
+        assert best.build.engine is not None
+        try:
+            judged = self.measure.judge(
+                best.build.engine, heldout.samples, heldout.references, unseen=heldout.unseen
+            )
+        except ENGINE_FAULTS:
+            return False  # the table tells
+        return heldout.join(judged)
+
+    def _record(self, rows: tuple[EngineResult, ...], shown: Offer | None = None) -> Engines:
+        """Return the record; of layers before fusion, those of the build that is shown."""
+        layers_of = (rows[-1] if shown is None else shown.row).build.number
+        return Engines(
+            worker=self.worker.info,
+            typing=self.builds.typing,
+            profiles=tuple(self.builds.profiles),
+            results=tuple(r.model_copy(update={"build": _briefly(r.build)}) for r in rows),
+            rounds=(),
+            builds=tuple(_briefly(b, tell=b.number == layers_of) for b in self.builds.outcomes),
+            keep=(),
+            notes=tuple(dict.fromkeys(self.notes)),
+        )
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        self.watcher.stage(name)
+        started = time.monotonic()
+        yield
+        self.seconds[name] = time.monotonic() - started
+
+
+def _ruled(fixed: Fixed) -> Assignment:
+    """Return the compute nodes that no engine may have low: all, where nothing is searched."""
+    planner = fixed.planner
+    if planner.settings.keep_above is not None:
+        return fixed.found.kept
+    return fixed.found.kept & frozenset(planner.forced.kept)
+
+
+def _briefly(build: BuildOutcome, *, tell: bool = False) -> BuildOutcome:
+    return build if tell else build.model_copy(update={"layers": ()})
+
+
+def _own_criterion(verdict: Verdict) -> str:
+    """Return what the FP32 engine was held to before all else, as a sentence."""
+    if verdict.metric is not None:
+        return f"The FP32 engine without TF32 was held to {verdict.metric.name} before all else."
+    worst = min((o.snr_db for o in verdict.outputs.values()), default=float("inf"))
+    return (
+        f"The FP32 engine without TF32 was held to its own criterion before all else, "
+        f"SNR ≥ {FP32_SNR_DB:g} dB: it has {worst:.0f} dB. In the table it is held to that of the "
+        "run, as all others."
+    )

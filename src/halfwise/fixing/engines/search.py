@@ -1,0 +1,340 @@
+"""The search for a plan in real engines: the emulation proposes, the engine decides.
+
+Knows engines only through `attempt`, which builds one and measures it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from halfwise.fixing.engines.candidates import (
+    Assignment,
+    Budget,
+    Candidate,
+    Chosen,
+    Forecast,
+    Moves,
+    is_steady,
+    passing_share,
+)
+from halfwise.fixing.engines.causes import idle
+from halfwise.fixing.engines.shrink import shrink
+from halfwise.records import NodeName
+from halfwise.wording import count
+
+HOPELESS = 3.0
+"""No engine on an H200 came out more than 1.9 times better than emulation with fusion said, once
+the blocks that it computes in FP32 by itself were known (`bench/gpu/fusion_fit.py`); over that."""
+RESERVED = 2
+"""Builds that shrinking a slow plan leaves for making it faster."""
+SLOW = 1.1
+"""A mixed engine that takes longer than this many times plain FP16 is worth wider islands."""
+
+
+@dataclass
+class EngineSearch:
+    """Finds the plan whose engine passes with the fewest kept nodes, and no slower than it must be.
+
+    Attributes:
+        attempt: Builds and measures the plan that keeps a set; told why, and whether TF32 is
+            allowed although the settings do not ask for it.
+        moves: What to try next.
+        order: Nodes in graph order.
+        budget: Builds that may still be spent on new plans.
+        builds: Builds of a plan before it counts as confirmed.
+        forecast: What emulation predicts; None where nothing is known of these engines.
+        ruled: Nodes that the user's rules keep: no plan that is delivered is without them.
+        relative: Whether errors are shares of what is allowed; what a metric falls is none.
+        tried: Every build of each plan.
+        relaxed: The same with TF32 that the settings do not ask for.
+        notes: What to know of the result.
+    """
+
+    attempt: Callable[[Assignment, str, bool], Candidate]
+    moves: Moves
+    order: Sequence[NodeName]
+    budget: Budget
+    builds: int
+    forecast: Forecast | None = None
+    ruled: Assignment = frozenset()
+    relative: bool = True
+    tried: dict[Assignment, list[Candidate]] = field(default_factory=dict)
+    relaxed: dict[Assignment, list[Candidate]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def run(self, start: Assignment) -> Chosen:
+        """Search from the plan that the emulation found.
+
+        Where the emulation with fusion says that nothing need be kept, that is built first.
+        """
+        if self.forecast is not None and not self.ruled and self.forecast.enough(frozenset()):
+            plain = self._plain()
+            if plain.passed and self._confirmed(plain):
+                return self._search(plain)
+        return self._search(self._try(start, "the plan of the emulation"))
+
+    def again(self, start: Assignment, measure: Callable[[Candidate], Candidate]) -> Chosen:
+        """Go on from a plan that was built, where there are further samples to pass.
+
+        `measure` gives a candidate with its error on all of them.
+        """
+        for groups in (self.tried, self.relaxed):
+            groups |= {keep: [measure(c) for c in group] for keep, group in groups.items()}
+        plans = {keep: group for keep, group in self.tried.items() if keep >= self.ruled}
+        passing = [keep for keep, group in plans.items() if all(c.passed for c in group)]
+        # What was built with TF32 alone is not among them.
+        failed = start if start in plans else max(plans, key=len)
+        known = start if start in passing else min(passing, key=len, default=failed)
+        return self._search(min(self.tried[known], key=lambda c: c.passed))
+
+    def _search(self, first: Candidate) -> Chosen:
+        # Of a plan that fails it tells whether what is kept had any effect.
+        plain = self._plain()
+        best = first if first.passed else self._repair(first)
+        if self.forecast is not None and plain.excess is not None:
+            self.forecast.learn(plain.build)
+        settled, minimal, predicted = None, False, frozenset[NodeName]()
+        while best is not None and settled is None:
+            ladder = [best]
+            minimal = not best.keep
+            if best.keep and not self.ruled and plain.passed and self._confirmed(plain):
+                ladder.append(plain)
+                minimal = True
+            elif best.keep:
+                reserved = RESERVED if self._slow(best, plain) else 0
+                minimal, predicted = self._shrink(ladder, reserved)
+            settled = self._settle(ladder)
+            if settled is None or settled.keep != ladder[-1].keep:
+                minimal, predicted = False, frozenset()
+            if settled is None:  # it owed it to chance
+                best = self._repair(next(c for c in self.tried[best.keep] if not c.passed))
+        if settled is None:
+            return Chosen(None, plain, (), False, frozenset(), tuple(self.notes))
+        faster = self._faster(settled, plain)
+        minimal = minimal and faster.keep == settled.keep
+        return Chosen(faster, plain, self.excesses(faster), minimal, predicted, tuple(self.notes))
+
+    def closest(self) -> Candidate | None:
+        """Return the candidate with the smallest error of those that run; None where none does.
+
+        Among equals (all overflow, say) it is the one that keeps most: of that one, what it
+        computes in can contradict what was asked.
+        """
+        ran = [c for group in self.tried.values() for c in group if c.excess is not None]
+        return min(ran, key=lambda c: (c.excess or 0.0, -len(c.keep)), default=None)
+
+    @property
+    def groups(self) -> list[list[Candidate]]:
+        """All builds of each plan; with TF32 it is another one."""
+        return [*self.tried.values(), *self.relaxed.values()]
+
+    def others(self, best: Candidate | None) -> list[Candidate]:
+        """Return the fastest engine that passes of each other steady plan, fastest first.
+
+        With TF32 it is another plan. Those that do without what the user's rules keep are none.
+        """
+        chosen = None if best is None else (best.keep, best.tf32)
+        groups = [g for g in self.groups if is_steady(g) and g[0].keep >= self.ruled]
+        found = [self._fastest(g[0]) for g in groups if (g[0].keep, g[0].tf32) != chosen]
+        return sorted(found, key=_milliseconds)
+
+    def excesses(self, candidate: Candidate) -> tuple[float, ...]:
+        """Return the errors of all builds of a candidate's plan, over what the search may use."""
+        return tuple(c.excess for c in self._group(candidate) if c.excess is not None)
+
+    def _try(self, keep: Assignment, step: str, *, tf32: bool = False) -> Candidate:
+        self.budget.take()
+        return self._attempt(keep, step, tf32=tf32)
+
+    def _attempt(self, keep: Assignment, step: str, *, tf32: bool = False) -> Candidate:
+        candidate = self.attempt(keep, step, tf32)
+        (self.relaxed if tf32 else self.tried).setdefault(keep, []).append(candidate)
+        return candidate
+
+    def _group(self, candidate: Candidate) -> list[Candidate]:
+        """Return all builds of the plan of a candidate."""
+        return (self.relaxed if candidate.tf32 else self.tried)[candidate.keep]
+
+    def _plain(self) -> Candidate:
+        """Return the engine with nothing kept; it is a row of the table, so it costs no budget."""
+        known = self.tried.get(frozenset())
+        return known[0] if known else self._attempt(frozenset(), "plain low precision")
+
+    def _repair(self, failed: Candidate) -> Candidate | None:
+        """Return a candidate that passes, from one that does not; None when the budget ends.
+
+        None too where all that is known of every build is a lost connection: the worker is gone.
+        """
+        queue = self._next_moves(failed)
+        while self.budget.left > 0 and any(not c.untold for group in self.groups for c in group):
+            # Looking for the next move may take builds of its own.
+            move = next((m for m in queue if m[1] not in self.tried), None)
+            if move is None or self.budget.left <= 0:
+                return None
+            candidate = self._try(move[1], move[0])
+            if candidate.passed:
+                return candidate
+            if candidate.excess is not None:
+                # What fails as an engine tells more than what could not be built.
+                queue = self._next_moves(candidate)
+        return None
+
+    def _next_moves(self, base: Candidate) -> Iterator[tuple[str, Assignment]]:
+        if base.excess is None:
+            for step, keep in self.moves.unbuildable(base):
+                # Of a kernel that is missing nothing is known then.
+                yield "instead of a plan that was lost" if base.untold else step, keep
+            return
+        useless = self.relative and idle(base, self._plain())
+        for step, added in self.moves.culprits(base, idle=useless):
+            yield step, base.keep | added
+
+    def _confirmed(self, candidate: Candidate) -> bool:
+        """Build the plan again until it has `builds` engines; return whether all passed.
+
+        Builds in weak typing differ: one that passes may owe it to a tactic chosen by chance.
+        """
+        known = self._group(candidate)
+        while len(known) < self.builds and all(c.passed for c in known):
+            number = len(known) + 1
+            step = f"build {number} of {self.builds} of the same plan"
+            self._attempt(candidate.keep, step, tf32=candidate.tf32)
+        return all(c.passed for c in known)
+
+    def _shrink(self, ladder: list[Candidate], reserved: int) -> tuple[bool, Assignment]:
+        """Append candidates that keep less and pass.
+
+        First what the emulation with fusion says is enough, then what drops halves, quarters,
+        single nodes. What emulation rules out is not built.
+
+        Returns:
+            Whether no single node is left to try, and those that only emulation shows to be needed.
+        """
+        self._propose(ladder)
+        ruled_out: set[Assignment] = set()
+
+        def passes(keep: Assignment, dropped: int) -> bool | None:
+            if keep in self.tried or not keep:
+                return False
+            if self._hopeless(keep):
+                ruled_out.add(keep)
+                return False
+            if self.budget.left <= reserved:
+                return None
+            needed = "node is" if dropped == 1 else "nodes are"
+            candidate = self._try(keep, f"whether {dropped} kept {needed} needed")
+            if candidate.passed:
+                ladder.append(candidate)
+            return candidate.passed
+
+        kept, minimal = shrink(ladder[-1].keep, self._droppable, passes)
+        predicted = frozenset(name for name in kept if kept - {name} in ruled_out)
+        if ruled_out:
+            self.notes.append(
+                f"emulation, with fusion and without, puts {count(len(ruled_out), 'smaller set')} "
+                f"of kept nodes beyond {HOPELESS:g} times the limit, so they were not built; that "
+                f"{len(predicted)} of {count(len(kept), 'kept node')} are needed is shown by this "
+                "prediction alone"
+            )
+        return minimal, predicted
+
+    @property
+    def _droppable(self) -> list[NodeName]:
+        return [name for name in self.order if name not in self.ruled]
+
+    def _propose(self, ladder: list[Candidate]) -> None:
+        """Build what the emulation with fusion says is enough, where that is less."""
+        forecast = self.forecast
+        if forecast is None:
+            return
+        start = ladder[-1].keep
+        proposal, _ = shrink(start, self._droppable, lambda keep, _: forecast.enough(keep))
+        if proposal == start or proposal in self.tried or self.budget.left <= 0:
+            return
+        candidate = self._try(proposal, "what is enough by the emulation with fusion")
+        if candidate.passed:
+            ladder.append(candidate)
+
+    def _hopeless(self, keep: Assignment) -> bool:
+        """Return whether emulation rules a plan out, and no engine so far has refuted it."""
+        forecast = self.forecast
+        if forecast is None or not forecast.beyond(keep, HOPELESS):
+            return False
+        seen = [(c.keep, c.excess) for group in self.tried.values() for c in group]
+        return all(e is None or forecast.error(k) <= HOPELESS * e for k, e in seen)
+
+    def _settle(self, ladder: list[Candidate]) -> Candidate | None:
+        """Return the fastest engine of the smallest plan that is confirmed, else of the steadiest.
+
+        None where that one fails in half of its builds: another engine of it would fail too.
+        """
+        for candidate in reversed(ladder):
+            if self._confirmed(candidate):
+                return self._fastest(candidate)
+            known = self.tried[candidate.keep]
+            self.notes.append(
+                f"keeping {len(candidate.keep)} nodes passed in "
+                f"{sum(c.passed for c in known)} of {len(known)} builds only"
+            )
+        steadiest = max(ladder, key=lambda c: passing_share(self.tried[c.keep]))
+        return self._fastest(steadiest) if is_steady(self.tried[steadiest.keep]) else None
+
+    def _fastest(self, candidate: Candidate) -> Candidate:
+        """Return the fastest engine of a candidate's plan that passes."""
+        passed = (c for c in self._group(candidate) if c.passed)
+        return min(passed, key=_milliseconds)
+
+    def _faster(self, best: Candidate, plain: Candidate) -> Candidate:
+        """Return the fastest candidate that passes, where `best` is slow: itself or others.
+
+        First the same plan with TF32: what is kept for its range has it in TF32 too, and a kept
+        convolution or product is several times as fast. Then wider islands.
+        """
+        chosen = best
+        if not self._slow(best, plain):
+            return best
+        if self.moves.gains_from_tf32(best.keep):
+            chosen = self._faster_of(chosen, best.keep, "the same plan with TF32", tf32=True)
+        for name, keep in self.moves.wider(best.keep):
+            if not self._slow(chosen, plain) or self.budget.left <= 0:
+                break
+            step = f"wider islands: {name}"
+            chosen = self._faster_of(chosen, keep, step, tf32=chosen.tf32)
+        if chosen is not best and not self._confirmed(chosen):
+            self.notes.append("a faster engine of another plan did not pass in every build")
+            return best
+        fastest = self._fastest(chosen)
+        if fastest.tf32:
+            self.notes.append(_tf32_note(fastest, best))
+        return fastest
+
+    def _slow(self, candidate: Candidate, plain: Candidate) -> bool:
+        if candidate.latency is None or plain.latency is None or not candidate.keep:
+            return False
+        return candidate.latency.median_ms > SLOW * plain.latency.median_ms
+
+    def _faster_of(
+        self, chosen: Candidate, keep: Assignment, step: str, *, tf32: bool
+    ) -> Candidate:
+        """Return the faster one of `chosen` and another plan that passes, built at most once."""
+        known = (self.relaxed if tf32 else self.tried).get(keep)
+        if known is None and self.budget.left <= 0:
+            return chosen
+        other = known[0] if known else self._try(keep, step, tf32=tf32)
+        if not other.passed or other.latency is None or chosen.latency is None:
+            return chosen
+        return other if other.latency.median_ms < chosen.latency.median_ms else chosen
+
+
+def _milliseconds(candidate: Candidate) -> float:
+    return inf if candidate.latency is None else candidate.latency.median_ms
+
+
+def _tf32_note(fastest: Candidate, best: Candidate) -> str:
+    assert fastest.latency is not None
+    assert best.latency is not None
+    return (
+        "TF32 is allowed for the kept nodes of the engine that the search chose: a run takes "
+        f"{fastest.latency.median_ms:.3g} ms with it and {best.latency.median_ms:.3g} ms without, "
+        f"the error is {fastest.excess:.3g} and {best.excess:.3g} of what is allowed."
+    )

@@ -1,0 +1,191 @@
+"""The final table of a run: every engine in it is judged, timed and inspected alike."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from halfwise.case import Samples
+from halfwise.fixing.engines.candidates import Assignment, Candidate
+from halfwise.fixing.engines.delivery import Offer
+from halfwise.fixing.engines.measure import Measure, again_if_lost, is_lost
+from halfwise.graph.roles import Role, Roles
+from halfwise.metrics import Outputs
+from halfwise.records import EngineResult, EngineRung, NodeName, Precision, Verdict
+from halfwise.tensorrt.contrast import ab_remark, fp32_remark, same_outputs
+from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+
+FP32 = "FP32, TF32 off"
+TF32 = "FP32, TF32 on"
+MIXED = "mixed"
+
+
+@dataclass
+class Table:
+    """Makes rows.
+
+    Attributes:
+        measure: Runs engines.
+        roles: Roles of the model's nodes.
+        low: Name of the low format, upper case; the row with nothing kept bears it.
+        samples: What every engine is judged on.
+        references: Reference outputs.
+        unseen: Whether no search has used the samples.
+        limit: The error on the calibration samples with which an engine that no search has chosen
+            is within the tolerance.
+        notes: Takes what to know.
+    """
+
+    measure: Measure
+    roles: Roles
+    low: str
+    samples: Samples
+    references: Sequence[Outputs]
+    unseen: bool
+    limit: float
+    notes: list[str]
+
+    def exact(self, fp32: Candidate, checked: Verdict) -> Offer:
+        """Return the FP32 engine without TF32.
+
+        What all others are measured by is judged also where it cannot be timed. Where it is lost
+        with its worker, `checked` stands: its verdict on held-out samples before all else.
+        """
+        row = self._row(FP32, fp32, untimed=True)
+        if row.verdict is not None or not row.lost:
+            return Offer("fp32", fp32, self.limit, row)
+        shapes = self.measure.not_at_shapes(self.samples, "the worker was lost")
+        found = {"verdict": checked, "shapes": shapes, "lost": True}
+        row = row.model_copy(update=found | {"untimed": row.failure, "failure": ""})
+        return Offer("fp32", fp32, self.limit, row, checked=True)
+
+    def with_tf32(self, tf32: Candidate) -> Offer:
+        """Return the FP32 engine with TF32."""
+        return Offer("tf32", tf32, self.limit, self._row(TF32, tf32))
+
+    def further(
+        self, offers: Sequence[Offer], low: Sequence[Candidate], allowed: Collection[Candidate]
+    ) -> tuple[Offer, ...]:
+        """Return the offers, that of the FP32 engine first, with those of the low format.
+
+        Args:
+            offers: What there is.
+            low: Plans, plain low precision, what came closest.
+            allowed: Those of them that may be delivered.
+        """
+        rung: EngineRung = "bf16" if self.low == "BF16" else "fp16"
+        found = list(offers)
+        for candidate in low:
+            known = {o.row.name: o.row for o in found}
+            name = MIXED if candidate.keep else self.low
+            name = f"{name}, build {candidate.build.number}" if name in known else name
+            row = self._low_row(name, candidate, found[0].row.verdict)
+            if candidate.keep and row.verdict is not None and self.low in known:
+                self.notes.append(ab_remark(row, known[self.low]))
+            found.append(Offer(rung, candidate, 1.0, row, candidate in allowed))
+        return tuple(found)
+
+    def raced(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:
+        """Return the offers, those that passed with the times of rounds in which they took turns.
+
+        One that passes alone has nothing to be compared with.
+        """
+        passed = [
+            (i, o.row.build.engine)
+            for i, o in enumerate(offers)
+            if o.passed and o.row.latency is not None
+        ]
+        racing = {i: engine for i, engine in passed if engine is not None and len(passed) > 1}
+        turns = self.measure.take_turns(list(racing.values()))
+        found = dict(zip(racing, turns, strict=True))
+        return tuple(replace(o, row=_raced(o, found.get(i, ()))) for i, o in enumerate(offers))
+
+    def _low_row(self, name: str, candidate: Candidate, fp32: Verdict | None) -> EngineResult:
+        """Return the row of a plan, and note where its engine is FP32 in truth."""
+        row = self._row(name, candidate, self._asked(candidate), fp32=fp32)
+        if row.verdict is not None and fp32 is not None:
+            remark = fp32_remark(row.verdict, fp32)
+            self.notes += [f"{name}: {remark}"] if remark else []
+        return row
+
+    def _row(
+        self,
+        name: str,
+        candidate: Candidate,
+        asked: dict[NodeName, Precision] | None = None,
+        *,
+        fp32: Verdict | None = None,
+        untimed: bool = False,
+    ) -> EngineResult:
+        """Return the row of an engine; one that cannot be timed has no result, unless `untimed`."""
+        build = candidate.build
+        row = EngineResult(
+            name=name,
+            build=build,
+            kept=len(candidate.keep),
+            excess=candidate.excess,
+            untimed=candidate.untimed,
+        )
+        if build.engine is None or candidate.failure:
+            found = {"failure": candidate.failure or build.message, "latency": candidate.latency}
+            return row.model_copy(update=found | {"lost": candidate.untold})
+        try:
+            timed = row if row.untimed else self._timed(row, untimed=untimed)
+            return again_if_lost(lambda: self._measured(timed, asked or {}, fp32))
+        except ENGINE_FAULTS as failed:
+            known = {"failure": failed.message, "untimed": ""}
+            return row.model_copy(update=known | {"lost": is_lost(failed)})
+
+    def _timed(self, row: EngineResult, *, untimed: bool) -> EngineResult:
+        measure, engine = self.measure, row.build.engine
+        assert engine is not None
+        try:
+            latency = again_if_lost(lambda: measure.latency(engine, thorough=True))
+        except ENGINE_FAULTS as failed:
+            if not untimed:
+                raise
+            return row.model_copy(update={"untimed": failed.message})
+        return row.model_copy(update={"latency": latency})
+
+    def _judged(self, row: EngineResult) -> EngineResult:
+        measure, engine = self.measure, row.build.engine
+        assert engine is not None
+        judged = measure.judge(engine, self.samples, self.references, unseen=self.unseen).verdict
+        # What fails on the samples as they are is not delivered, whatever it does at other shapes.
+        at = measure.at_shapes(engine, self.samples) if judged.within else ()
+        return row.model_copy(update={"verdict": judged, "shapes": at})
+
+    def _measured(
+        self, row: EngineResult, asked: dict[NodeName, Precision], fp32: Verdict | None
+    ) -> EngineResult:
+        row = self._judged(row)
+        assert row.verdict is not None
+        as_fp32 = fp32 is not None and same_outputs(row.verdict, fp32)
+        try:
+            proof = again_if_lost(
+                lambda: self.measure.proof(row.build, self.roles, asked, as_fp32=as_fp32)
+            )
+        except ENGINE_FAULTS as failed:  # it runs all the same
+            self.notes.append(f"what {row.name} computes in is not known: {failed.message}")
+            return row
+        return row.model_copy(update={"proof": proof})
+
+    def _asked(self, candidate: Candidate) -> dict[NodeName, Precision]:
+        """Return what nodes were asked to be; in weak typing the builder is free with the rest."""
+        asked: dict[NodeName, Precision] = dict.fromkeys(candidate.keep, "fp32")
+        if candidate.build.config.typing == "strong":
+            asked |= dict.fromkeys(
+                self._compute() - candidate.keep, "bf16" if self.low == "BF16" else "fp16"
+            )
+        return asked
+
+    def _compute(self) -> Assignment:
+        return frozenset(n for n, role in self.roles.items() if role.role is Role.COMPUTE)
+
+
+def _raced(offer: Offer, medians: tuple[float, ...]) -> EngineResult:
+    """Return the row of an offer with its rung and what rounds say of its time."""
+    row, latency = offer.row, offer.row.latency
+    if latency is not None and medians:
+        found = {"medians": medians, "median_ms": median(medians)}
+        latency = latency.model_copy(update=found)
+    return row.model_copy(update={"rung": offer.rung, "latency": latency})

@@ -1,0 +1,348 @@
+"""The run in order: the table of contents of halfwise."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from halfwise.case import Case, Sample, Samples, Settings
+from halfwise.emulation.typed import emulate_typed
+from halfwise.fixing.ends import end_remarks
+from halfwise.fixing.evidence import Evidence, gather
+from halfwise.fixing.growth import growth
+from halfwise.fixing.holding import Holding
+from halfwise.fixing.opset import with_opset_for
+from halfwise.fixing.origin import errors_of, follow
+from halfwise.fixing.plan.custom import custom_roles
+from halfwise.fixing.plan.reasons import unsupported
+from halfwise.fixing.plan.search import Found
+from halfwise.fixing.plan.starting import starting_plan
+from halfwise.fixing.planner import Planner
+from halfwise.graph.casts import Rewritten, low_type
+from halfwise.graph.model import Network
+from halfwise.graph.roles import roles_of
+from halfwise.judging.check import check
+from halfwise.judging.judge import Judged, judge
+from halfwise.judging.reference import inspected_reference
+from halfwise.metrics import Outputs
+from halfwise.progress import Watcher
+from halfwise.records import (
+    Followed,
+    Growth,
+    Guard,
+    NodeName,
+    Observations,
+    Plan,
+    Run,
+    Search,
+    Verdict,
+)
+from halfwise.wording import everything_low
+
+Assignment = frozenset[NodeName]
+
+LATE = 8
+"""Plans looked for after the time budget is spent, because one fails; the last is all of FP32."""
+BASELINE_INSPECTED = 4
+"""Samples of the all-low model that are searched for non-finite values inside."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What `fix` found.
+
+    Attributes:
+        rewritten: The mixed model.
+        observations: What the reference looked like.
+        guards: Suspicions.
+        growth: Error growth; empty where it was not needed.
+        followed: What it and trials show of where the error comes from; None without.
+        plan: The plan.
+        search: How it was found.
+        baseline: Verdict on the model with everything low but what its file computes in FP32.
+        verdict: Verdict on the mixed model.
+        references: Reference outputs of the calibration samples.
+        heldout: Samples that were judged and that no search has seen.
+        heldout_references: Their reference outputs.
+        found: What the search found; its kept nodes are those of the plan.
+        planner: Makes models and records of other plans, and predicts their errors.
+        evaluations: Number of assignments tried.
+        stage_seconds: Time per stage.
+    """
+
+    rewritten: Rewritten
+    observations: Observations
+    guards: tuple[Guard, ...]
+    growth: tuple[Growth, ...]
+    followed: Followed | None
+    plan: Plan
+    search: Search
+    baseline: Verdict
+    verdict: Verdict
+    references: Sequence[Outputs]
+    heldout: Samples
+    heldout_references: Sequence[Outputs]
+    found: Found
+    planner: Planner
+    evaluations: int
+    stage_seconds: dict[str, float]
+
+
+def fix(
+    case: Case, settings: Settings, watcher: Watcher, *, start_from: Network | Run | None = None
+) -> Fixed:
+    """Return the smallest plan found for `case`, its model and the verdict on held-out samples.
+
+    The search starts from the plan that `start_from` holds: a mixed model in the types of its file,
+    or a run.
+    """
+    return _Fix(case, settings, watcher, start_from).run()
+
+
+@dataclass
+class _Fix:
+    case: Case
+    settings: Settings
+    watcher: Watcher
+    start_from: Network | Run | None
+    seconds: dict[str, float] = field(default_factory=dict)
+    joined: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    late: int = 0
+
+    def run(self) -> Fixed:
+        settings = self.settings
+        with self._stage("reference"):
+            check(self.case.network, device=settings.device, libraries=settings.libraries)
+            self._raise_opset()
+            network = self.case.network
+            custom = custom_roles(network, settings.rules, settings.fmt)
+            self.roles = roles_of(network, low_type(settings.fmt), custom=custom)
+            self.planner = Planner(self.case, settings, self.roles, self.watcher)
+            source = self.start_from
+            start = None if source is None else starting_plan(network, self.roles, source)
+            self.heldout = self.case.heldout
+            self.references, self.nonfinite = inspected_reference(
+                network,
+                self._counted(self.heldout),
+                device=settings.device,
+                libraries=settings.libraries,
+            )
+        with self._stage("observe"):
+            evidence = self._gather(self.case.calibration)
+        with self._stage("baseline"):
+            all_low, _ = self.planner.rewrite(self.planner.islands)
+            judged = self._judge(all_low, evidence, inspected=BASELINE_INSPECTED)
+        with self._stage("emulate"):
+            self.planner.begin(evidence)
+            holding = Holding(self.planner)
+            baseline = holding.marked(judged, all_low, self._judged_on())
+            if start is not None:
+                self.planner.start_from(start)
+        return self._rounds(baseline, holding)
+
+    def _raise_opset(self) -> None:
+        network, note = with_opset_for(
+            self.settings.fmt,
+            self.case.network,
+            self.case.calibration,
+            device=self.settings.device,
+            libraries=self.settings.libraries,
+        )
+        self.case = replace(self.case, network=network)
+        if note is not None:
+            self.watcher.note(note)
+            self.notes.append(note)
+
+    def _rounds(self, baseline: Verdict, holding: Holding) -> Fixed:
+        # A plan that held-out samples may yet refuse is not worth the certificate.
+        found, certify = self._search(frozenset(), certify=False), False
+        while True:
+            with self._stage("judge"), self.planner.budget.counted():
+                rewritten, placed = self.planner.rewrite(found.kept)
+                if held := self.late >= LATE or holding.holds(found, rewritten):
+                    judged = self._judge(rewritten, self.planner.evidence)
+                    judged = holding.told(judged, rewritten, self._judged_on(), self.references)
+            if not held:
+                found, certify = self._search(found.kept, certify=False), False
+                continue
+            if self._may_go_on(judged, found):
+                with self._stage("observe"), self.planner.budget.counted():
+                    self._join(judged)
+                found, certify = self._search(found.kept, certify=False), False
+                continue
+            if certify or found.exhausted or not found.passed:
+                break
+            reduced, certify = found.kept, True
+            found = self._search(reduced, certify=True)
+            if found.kept == reduced:
+                break
+        return self._fixed(found, rewritten, placed, judged.verdict, baseline)
+
+    def _fixed(
+        self,
+        found: Found,
+        rewritten: Rewritten,
+        placed: Assignment,
+        verdict: Verdict,
+        baseline: Verdict,
+    ) -> Fixed:
+        path, followed = self._follow(found)
+        trials = self.planner.trials
+        remarks = [*self.notes, *self._remarks(found, baseline)]
+        if note := self.planner.tolerance_note(found, followed):
+            remarks.append(note)
+        return Fixed(
+            rewritten=rewritten,
+            observations=self.planner.evidence.observations,
+            guards=(*self.planner.evidence.guards, *self.planner.held),
+            growth=path,
+            followed=followed,
+            plan=self.planner.record(found, placed, rewritten.casts, remarks),
+            search=Search(
+                tolerance_factor=trials.factor,
+                calibration=trials.samples.ids,
+                joined=tuple(self.joined),
+                seconds_budget=self.settings.time_budget,
+                exhausted=found.exhausted,
+                steps=found.steps,
+            ),
+            baseline=baseline,
+            verdict=verdict,
+            references=trials.references,
+            heldout=self.heldout,
+            heldout_references=self.references,
+            found=found,
+            planner=self.planner,
+            evaluations=trials.evaluations,
+            stage_seconds=self.seconds,
+        )
+
+    def _search(self, previous: Assignment, *, certify: bool) -> Found:
+        self.late += self.planner.budget.is_spent
+        if self.late >= LATE:
+            self.planner.give_up()
+        with self._stage("certify" if certify else "search"):
+            return self.planner.find(previous, certify=certify)
+
+    def _gather(self, samples: Samples) -> Evidence:
+        step, budget = self.watcher.step, self.planner.budget
+        return gather(self.case.network, self.roles, samples, self.settings, step, budget)
+
+    def _judge(
+        self, rewritten: Rewritten, evidence: Evidence, *, inspected: int | None = None
+    ) -> Judged:
+        """Judge on held-out samples; without any, on the calibration, which cannot pass."""
+        unseen = len(self.heldout) > 0
+        return judge(
+            rewritten.model,
+            self._counted(self._judged_on()),
+            self.references if unseen else evidence.references[: len(self.case.calibration)],
+            self.case.criterion,
+            self.case.metric,
+            reference_nonfinite=self.nonfinite | evidence.nonfinite,
+            accumulate=self.settings.accumulate,
+            unseen=unseen,
+            inspected=inspected,
+            device=self.settings.device,
+            libraries=self.settings.libraries,
+        )
+
+    def _judged_on(self) -> Samples:
+        return self.heldout if len(self.heldout) else self.case.calibration
+
+    def _may_go_on(self, judged: Judged, found: Found) -> bool:
+        """Return whether a failed verdict may improve: samples and plans are left.
+
+        Without time there are still the larger plans that the search passed on its way.
+        """
+        stuck = not found.passed or self.settings.keep_above is not None or not judged.failing
+        stuck |= self.late >= LATE
+        verdict = judged.verdict
+        return not verdict.passed and verdict.unseen and not stuck and len(self.heldout) >= 2
+
+    def _join(self, judged: Judged) -> None:
+        """Move failing held-out samples to the calibration; at most a quarter at a time.
+
+        Where there is no time for new evidence, there is none for a search that would look at it.
+        """
+        chosen = judged.failing[: max(1, len(self.heldout) // 4)]
+        rest = [i for i in range(len(self.heldout)) if i not in chosen]
+        self.watcher.note(
+            f"held-out samples that fail: {len(judged.failing)}; that join the calibration: "
+            f"{len(chosen)}"
+        )
+        self.joined += [self.heldout.ids[i] for i in chosen]
+        samples = self.heldout.select(chosen)
+        references = [self.references[i] for i in chosen]
+        every, known = self.planner.trials.samples + samples, self.planner.evidence
+        found = self.planner.budget.within("observe", lambda: self._gather(every), known)
+        self.planner.join(samples, references, found)
+        self.references = [self.references[i] for i in rest]
+        self.heldout = self.heldout.select(rest)
+
+    def _follow(self, found: Found) -> tuple[tuple[Growth, ...], Followed | None]:
+        """Follow the error where guards do not explain it, with what they explain kept."""
+        explained = found.kept & self.planner.explained
+        if found.kept == explained or self.settings.keep_above is not None:
+            return (), None
+        return self.planner.budget.within("growth", lambda: self._followed(explained), ((), None))
+
+    def _followed(self, explained: Assignment) -> tuple[tuple[Growth, ...], Followed | None]:
+        planner, network = self.planner, self.case.network
+        trials = planner.trials
+        with self._stage("growth"):
+            errors = errors_of(trials, explained, planner.step)
+            low, _ = planner.rewrite(explained)
+            path = growth(
+                network,
+                emulate_typed(low.model, accumulate=self.settings.accumulate),
+                self.roles,
+                trials.samples[errors.index(max(errors))],
+                device=self.settings.device,
+                libraries=self.settings.libraries,
+                progress=planner.step,
+            )
+        with self._stage("origin"):
+            found = follow(network, self.roles, trials, explained, errors, path, planner.step)
+        if found.out_of_time:
+            planner.budget.leave_out("origin")
+        return path, found
+
+    def _remarks(self, found: Found, baseline: Verdict) -> list[str]:
+        remarks = end_remarks(self.planner)
+        if told := self.planner.start.note:
+            remarks.append(f"{told[0].upper()}{told[1:]}; this plan keeps {len(found.kept)}.")
+        kept = found.kept - frozenset(self.planner.forced.kept) - self.planner.held_nodes
+        if not kept or not baseline.passed or self.settings.keep_above is not None:
+            return remarks
+        if not self.planner.islands_fail():
+            return remarks
+        pinned = sum(1 for _ in unsupported(self.case.network, self.roles))
+        start = everything_low(self.settings.fmt.name, len(self.planner.islands), pinned)
+        headroom = f" and headroom {self.settings.headroom:g}"
+        return [
+            *remarks,
+            f"With {start}, the held-out samples pass, but calibration samples fail, with the "
+            f"margin {self.settings.margin:g}"
+            f"{'' if self.settings.fmt.has_range_of_fp32 else headroom}.",
+        ]
+
+    def _counted(self, samples: Samples) -> Samples:
+        """Return the samples, each telling the watcher when it is loaded."""
+
+        def load(index: int) -> Sample:
+            self.watcher.step(index + 1, len(samples))
+            return samples.load(index)
+
+        return Samples(samples.ids, load, samples.labels)
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        self.watcher.stage(name)
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            spent = time.monotonic() - started
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent

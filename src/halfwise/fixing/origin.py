@@ -1,0 +1,185 @@
+"""Try whether an error that no guard explains is born at one node: does FP32 there undo it?"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf, isinf
+
+import onnx_ir as ir
+
+from halfwise.emulation.bounded import OutOfTime
+from halfwise.fixing.growth import accumulates, born
+from halfwise.fixing.trial import Trials
+from halfwise.graph.captured import operands
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.graph.walk import consumers, producers
+from halfwise.records import Followed, Growth, NodeName, Origin
+
+MOST_TRIED = 8
+"""Nodes tried of those where the error is infinite, and of all others; one run of a sample refuses
+most of them."""
+MOST = 0.5
+"""The origin of an error is a node without which no more than this part of it is left."""
+
+Nodes = frozenset[NodeName]
+Progress = Callable[[int, int], None]
+
+
+def errors_of(trials: Trials, kept: Nodes, progress: Progress) -> list[float]:
+    """Return the error of the outputs with `kept` in FP32 on each calibration sample.
+
+    Over what the search allows, inf with new NaN or infinities.
+
+    Args:
+        trials: On the switched emulation, headroom included.
+        kept: What is FP32.
+        progress: Called with samples done, and of how many, before each; what it raises ends the
+            work.
+    """
+    count = len(trials.samples)
+    found = trials.contributions(kept, range(count))
+    errors = []
+    for done in range(count):
+        progress(done, count)
+        errors.append(next(found))
+    return errors
+
+
+def follow(
+    network: Network,
+    roles: Roles,
+    trials: Trials,
+    kept: Nodes,
+    errors: Sequence[float],
+    growth: Sequence[Growth],
+    progress: Progress,
+) -> Followed:
+    """Return where most of the error is born with `kept` in FP32, if trials show a node.
+
+    Relative errors along the graph only say where to look: that of a mean near zero is large, and
+    no output feels it. A node is the origin if the error of the outputs falls to `MOST` of what it
+    is, or less, once the node is FP32 together with the compute nodes around it (an edge is FP32
+    only between kept nodes). Of these no more are taken than that needs, and none where that is
+    more than half of what is low: the node alone, with its readers, with theirs, with what it
+    reads.
+
+    That has to hold on all calibration samples, since in some models other roundings anywhere give
+    other errors everywhere: the largest error falls to `MOST`, that of each sample that fails too
+    unless it passes then, and no sample that passes fails then.
+
+    Args:
+        network: The model.
+        roles: Roles of its nodes.
+        trials: On the switched emulation, headroom included.
+        kept: What is FP32 beside; the compute nodes that guards and rules explain.
+        errors: What `errors_of` returns for `kept`.
+        growth: Relative errors in the model with `kept` in FP32, in graph order; on one sample.
+        progress: Called with nodes tried, and of how many, before each run of a sample. It may
+            raise `OutOfTime`: what was tried until then is returned.
+    """
+    nodes = {node_name(n): n for n in network.nodes()}
+    to_try = _places(growth) if max(errors) > 0 else []
+    counterfactual = _Counterfactual(nodes, roles, trials, kept, errors, progress, len(to_try))
+    origin, out_of_time = None, False
+    with suppress(OutOfTime):
+        out_of_time = True
+        for name in to_try:
+            origin = counterfactual.origin(name)
+            if origin is not None:
+                break
+        out_of_time = False
+    return Followed(
+        kept=tuple(n for n in nodes if n in kept),
+        error=max(errors),
+        tried=tuple(counterfactual.tried),
+        origin=origin,
+        accumulates=origin is None and not out_of_time and accumulates(growth),
+        samples=len(errors),
+        out_of_time=out_of_time,
+    )
+
+
+@dataclass
+class _Counterfactual:
+    """What is left of the error with further nodes in FP32; the attributes are those of `follow`.
+
+    Attributes:
+        most: How many nodes will be tried.
+        tried: Those that were.
+    """
+
+    nodes: Mapping[NodeName, ir.Node]
+    roles: Roles
+    trials: Trials
+    kept: Nodes
+    errors: Sequence[float]
+    progress: Progress
+    most: int
+    tried: list[NodeName] = field(default_factory=list)
+    _known: dict[Nodes, float] = field(default_factory=dict)
+
+    def origin(self, name: NodeName) -> Origin | None:
+        """Return the node as origin, with the fewest nodes around it that undo the error."""
+        group = self._undone(name)
+        self.tried.append(name)
+        if group is None:
+            return None
+        in_order = tuple(n for n in self.nodes if n in group)
+        return Origin(node=name, kept=in_order, error=self._left(group))
+
+    def _undone(self, name: NodeName) -> Nodes | None:
+        *smaller, whole = _around(self.nodes[name], self.nodes, self.roles)
+        if not self._undoes(whole):
+            return None
+        group = next(filter(self._undoes, sorted(smaller, key=len)), whole)
+        low = sum(r.role is Role.COMPUTE for n, r in self.roles.items() if n not in self.kept)
+        return group if len(group - self.kept) <= low / 2 else None
+
+    def _undoes(self, group: Nodes) -> bool:
+        return self._left(group) < inf
+
+    def _left(self, group: Nodes) -> float:
+        """Return the largest error; inf where a sample shows that the group undoes too little."""
+        if group not in self._known:
+            self._known[group] = self._largest(group)
+        return self._known[group]
+
+    def _largest(self, group: Nodes) -> float:
+        worst_first = sorted(range(len(self.errors)), key=lambda i: -self.errors[i])
+        largest, found = 0.0, self.trials.contributions(self.kept | group, worst_first)
+        for i in worst_first:
+            self.progress(len(self.tried), self.most)
+            own = next(found)
+            if own > min(MOST * max(self.errors), max(MOST * self.errors[i], 1.0)):
+                return inf
+            largest = max(largest, own)
+        return largest
+
+
+def _places(growth: Sequence[Growth]) -> list[NodeName]:
+    """Return the nodes to try: where the error is infinite, then where it is largest."""
+    places = sorted(born(growth), key=lambda g: -g.error)
+    infinite = [g.node for g in places if isinf(g.error)][:MOST_TRIED]
+    return infinite + [g.node for g in places if 0 < g.error < inf][:MOST_TRIED]
+
+
+def _around(node: ir.Node, nodes: Mapping[NodeName, ir.Node], roles: Roles) -> list[Nodes]:
+    """Return the node alone, with its readers, with theirs, with what it reads, and with all."""
+    before = [n for v in operands(node) if is_float(v) for n in producers(v, roles)]
+    after = _readers([node], nodes, roles)
+    behind = _readers(after, nodes, roles)
+    every = [*before, *after, *behind]
+    groups: list[list[ir.Node]] = [[], after, [*after, *behind], before, every]
+    return [
+        frozenset(d for n in (node, *g) if roles[d := roles.part(n).decider].role is Role.COMPUTE)
+        for g in groups
+    ]
+
+
+def _readers(
+    group: Sequence[ir.Node], nodes: Mapping[NodeName, ir.Node], roles: Roles
+) -> list[ir.Node]:
+    """Return what reads the outputs of a group; for a node in a body, the one that has the body."""
+    made = (v for n in group for v in n.outputs if is_float(v))
+    return [nodes[roles.part(n).decider] for v in made for n, _ in consumers(v, roles)]

@@ -1,0 +1,251 @@
+"""Put a plan on record: each kept node with its reason, in one sentence with numbers."""
+
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from math import floor
+
+import onnx_ir as ir
+
+from halfwise.fixing.plan.rules import ISLAND
+from halfwise.formats import BF16, Format
+from halfwise.graph.casts import adjusted_constants
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import Role, Roles, bodies
+from halfwise.records import (
+    Guard,
+    GuardKind,
+    KeptBy,
+    KeptNode,
+    NodeName,
+    Plan,
+    TensorName,
+    Unsupported,
+)
+
+# A sentence that begins with a tensor's name leaves the name as it is.
+_ENGLISH = ("the ", "a ", "needed ", "it ", "inside ", "operands ", "storing ", "suspected")
+
+LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
+    ("overflow", "square", "sum", "mask", "underflow", "eps", "constant-range", "headroom")
+)
+"""Suspicions that may make something infinite; subnormal weights, say, do not."""
+_LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul"))
+_SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
+"""Guards on what was seen inside a plan that passes; the outputs say nothing of them."""
+
+
+def kept_nodes(
+    network: Network,
+    kept: frozenset[NodeName],
+    guards: Sequence[Guard],
+    forced: Mapping[NodeName, str],
+    excess_without: Mapping[NodeName, float],
+    *,
+    nonfinite_without: frozenset[NodeName] = frozenset(),
+    contributions: Mapping[NodeName, float] | None = None,
+    near: Mapping[TensorName, float] | None = None,
+    headroom: float = 1.0,
+    metric: str | None = None,
+    held: Sequence[Guard] = (),
+    hopeless: Collection[str] | None = None,
+) -> tuple[KeptNode, ...]:
+    """Return a record for each kept node, in graph order.
+
+    Args:
+        network: The model.
+        kept: Names of the kept nodes.
+        guards: Suspicions, gravest first.
+        forced: Nodes that a user rule or the model itself keeps → the rule, or `ISLAND`.
+        excess_without: Excess over what the search allows when the node alone is lowered.
+        nonfinite_without: Nodes that give new NaN or infinities when lowered.
+        contributions: What a node or its group adds to the error alone, over what is allowed.
+        near: Tensors that were emulated with a smaller range, for the headroom.
+        headroom: Factor on observed ranges within which overflow counts.
+        metric: Name of the task metric, where one decides.
+        hopeless: Rules that lower the rest, where all that is free in FP32 fails; else None.
+        held: What keeps nodes although the outputs pass; it explains those without excess.
+    """
+    own = _causes(guards, held, excess_without)
+    causes, records = _explained(network, own, guards, kept, nonfinite_without), []
+    for node in network.nodes():
+        name = node_name(node)
+        if name in kept:
+            rule, excess = forced.get(name), excess_without.get(name)
+            cause = causes.get(name) if rule is None else None
+            share, effect = (contributions or {}).get(name), ""
+            scaled = near and any(v and v.name in near for v in (*node.inputs, *node.outputs))
+            low = f"low, at a headroom of {headroom:g}," if scaled else "low,"
+            if name in nonfinite_without:
+                effect = f"; {low} it gives NaN or infinite outputs"
+            elif excess is not None:
+                effect = f"; {low} it {_effect(excess, metric)}"
+            elif share is not None:
+                effect = f"; it or its group alone contributes {share:.3g} × what the search allows"
+            records.append(
+                KeptNode(
+                    node=name,
+                    op=node.op_type,
+                    reason=_reason(node, cause, rule, effect, hopeless),
+                    kept_by=_kept_by(rule),
+                    guard=cause.kind if cause is not None else None,
+                    error_without=excess,
+                    unknown=not effect and rule is None and cause is None,
+                )
+            )
+    return tuple(records)
+
+
+def _causes(
+    guards: Sequence[Guard], held: Sequence[Guard], needed: Container[NodeName]
+) -> dict[NodeName, Guard]:
+    """Return the guard that explains each node: the gravest of its own, else of others."""
+    causes: dict[NodeName, Guard] = {}
+    for guard in guards:
+        causes.setdefault(guard.node, guard)
+    for guard in guards:
+        for name in guard.nodes:
+            causes.setdefault(name, guard)
+    for guard in held:
+        causes |= {name: guard for name in guard.nodes if name not in needed}
+    return causes
+
+
+def _causes_of_infinity(
+    guards: Sequence[Guard], nonfinite: Container[NodeName]
+) -> dict[NodeName, Guard]:
+    """Return a guard that may lead to infinities for each node that gives some, where one does."""
+    leading = (g for g in guards if g.kind in LEADING_TO_INFINITY)
+    return {n: g for n, g in _causes(tuple(leading), (), ()).items() if n in nonfinite}
+
+
+def _reads_beyond(guards: Sequence[Guard], kept: Container[NodeName]) -> dict[NodeName, Guard]:
+    """Return the gravest overflow of a kept node that each node reads: low, it reads infinities."""
+    found: dict[NodeName, Guard] = {}
+    for guard in guards:
+        if guard.severity >= 1 and guard.node in kept:
+            for name in guard.nodes:
+                if guard.is_read_by(name):
+                    found.setdefault(name, guard)
+    return found
+
+
+def _explained(
+    network: Network,
+    causes: Mapping[NodeName, Guard],
+    guards: Sequence[Guard],
+    kept: Container[NodeName],
+    nonfinite: Container[NodeName],
+) -> dict[NodeName, Guard]:
+    """Return the guard that explains each node: its cause, or what it reads if that is graver.
+
+    Small weights change a product by as much as itself at most. So they explain nothing beside an
+    overflow that the node reads, and no infinity where the operator is linear in them.
+    """
+    reads = _reads_beyond(guards, kept)
+    causes = {**causes, **_causes_of_infinity(guards, nonfinite)}
+    found = {**reads, **causes}
+    for node in network.nodes():
+        name = node_name(node)
+        cause, read = causes.get(name), reads.get(name)
+        if cause is None:
+            continue
+        small = cause.kind == "constant-subnormal"
+        if read is not None:
+            milder = floor(cause.severity) < floor(read.severity)
+            if small or (milder and name in nonfinite):
+                found[name] = read
+        elif small and name in nonfinite and node.op_type in _LINEAR:
+            del found[name]
+    return found
+
+
+def _kept_by(rule: str | None) -> KeptBy:
+    return "search" if rule is None else "model" if rule == ISLAND else "rule"
+
+
+def _reason(
+    node: ir.Node,
+    guard: Guard | None,
+    rule: str | None,
+    effect: str,
+    hopeless: Collection[str] | None,
+) -> str:
+    if rule is not None:
+        return rule if rule == ISLAND else f"Kept by the rule {rule}."
+    if guard is None:
+        if not effect and hopeless is not None:
+            way = " and ".join(hopeless) or "low inputs and outputs"
+            return f"Not lowered: with all that is free in FP32 it fails; in the way: {way}."
+        if not effect:
+            return "Not lowered before the search ended; nothing is known of it."
+        beyond = " around it, and those inside its bodies are not observed" if bodies(node) else ""
+        return f"Cause unknown: no single number stands out{beyond or ' here'}{effect}."
+    cause = guard.told_of(node_name(node))
+    fix = f" Usual fix: {guard.fix}" if guard.fix else ""
+    if not effect and guard.kind not in _SEEN_INSIDE:
+        cause = f"suspected, not tried alone: {cause}"
+    elif guard.severity < 1:
+        cause = f"suspected: {cause}"
+    if cause.startswith(_ENGLISH):
+        cause = cause[0].upper() + cause[1:]
+    return f"{cause}{effect}.{fix}"
+
+
+def _effect(excess: float, metric: str | None) -> str:
+    if excess == float("inf"):
+        if metric is not None:
+            return f"leaves {metric} without a value"
+        return "changes an output's shape or a value that has to be exact, or ends the run"
+    if metric is not None:
+        return f"lowers {metric} by {excess - 1:.3g} more than is allowed"
+    return f"brings the error to at least {excess:.3g} × what the search allows"
+
+
+def plan_record(
+    network: Network,
+    roles: Roles,
+    fmt: Format,
+    placed: frozenset[NodeName],
+    casts: int,
+    *,
+    keep: tuple[KeptNode, ...],
+    minimal: bool,
+    lowered: Mapping[NodeName, str] | None = None,
+    remarks: Sequence[str] = (),
+    low_io: frozenset[TensorName] = frozenset(),
+) -> Plan:
+    """Return the record of a plan.
+
+    Args:
+        network: The model.
+        roles: Roles of its nodes.
+        fmt: The low format.
+        placed: All free nodes that are FP32 in the rewritten model.
+        casts: Number of Casts in it.
+        keep: The kept compute nodes.
+        minimal: Whether lowering any of them was seen to fail.
+        lowered: Node that a rule lowered → the rule.
+        remarks: Sentences about the plan as a whole.
+        low_io: Float graph inputs and outputs that have the low type.
+    """
+    nodes = {node_name(n): n for n in network.nodes()}
+    return Plan(
+        low="bf16" if fmt == BF16 else "fp16",
+        keep=keep,
+        data_movement=tuple(n for n in nodes if n in placed and roles[n].role is Role.MOVEMENT),
+        constants=adjusted_constants(network, roles, placed, fmt, low_io),
+        unsupported=tuple(unsupported(network, roles)),
+        minimal=minimal,
+        candidates=sum(r.role is Role.COMPUTE for r in roles.values()),
+        casts=casts,
+        lowered=dict(lowered or {}),
+        notes=tuple(remarks),
+    )
+
+
+def unsupported(network: Network, roles: Roles) -> Iterator[Unsupported]:
+    """Yield the nodes that must be FP32, in bodies only where the rest of the body need not be."""
+    for node in network.model.graph.all_nodes():
+        part = roles.part(node)
+        in_pinned_body = part.decider != node.name and not roles[part.decider].free
+        if part.role.role is Role.PINNED and not in_pinned_body:
+            yield Unsupported(node=node_name(node), op=node.op_type, reason=part.role.reason)

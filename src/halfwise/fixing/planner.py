@@ -1,0 +1,329 @@
+"""From evidence to a plan: what the rules say, and what trials on the switched emulation show."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from halfwise.case import Case, Samples, Settings
+from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.fusion import fused_tensors
+from halfwise.emulation.ort import Session
+from halfwise.emulation.switched import Switched, emulate_switched
+from halfwise.fixing.evidence import Evidence
+from halfwise.fixing.plan.ranges import kept_above
+from halfwise.fixing.plan.reasons import kept_nodes, plan_record
+from halfwise.fixing.plan.rules import apply_rules
+from halfwise.fixing.plan.search import Found, Search
+from halfwise.fixing.plan.starting import Start
+from halfwise.fixing.plan.tolerance import NOTABLE, tolerance_note
+from halfwise.fixing.rewrite import rewrite
+from halfwise.fixing.trial import WORST, Trials
+from halfwise.graph.casts import Rewritten, low_type
+from halfwise.graph.model import node_name, tensor_name
+from halfwise.graph.movement import carried
+from halfwise.graph.repetition import repeated
+from halfwise.graph.roles import Role, Roles, float_io, is_float
+from halfwise.graph.weights import LowWeights
+from halfwise.metrics import Outputs
+from halfwise.progress import Watcher
+from halfwise.records import READS_BEYOND, Followed, Guard, NodeName, Plan, TensorName
+from halfwise.wording import count
+
+Assignment = frozenset[NodeName]
+
+
+class Planner:
+    """Finds plans for one case; takes further samples as they join the calibration.
+
+    Attributes:
+        budget: Bounds all that the run can do without.
+    """
+
+    def __init__(self, case: Case, settings: Settings, roles: Roles, watcher: Watcher) -> None:
+        """Apply the rules; `begin` makes the emulation."""
+        self.case = case
+        self.settings = settings
+        self.roles = roles
+        self.watcher = watcher
+        computing = frozenset(n for n, role in roles.items() if role.role is Role.COMPUTE)
+        self.islands = case.stored.islands & computing
+        self.forced = apply_rules(case.network, roles, settings.rules, self.islands)
+        self.weights = LowWeights(case.network.model, settings.fmt, large_from=settings.large_from)
+        same = (n for n, dtype in case.stored.io.items() if dtype == low_type(settings.fmt))
+        self.low_io = float_io(case.network)
+        if settings.io == "fp32":
+            self.low_io &= frozenset(same)
+        self.steps: list[str] = []
+        self.passing: list[Assignment] = []
+        self.start = Start(frozenset(), "")
+        self.held: list[Guard] = []
+        self.budget = TimeBudget(settings.time_budget)
+
+    def holdable(self, guard: Guard) -> Assignment:
+        """Return the nodes of a guard that no rule lowers."""
+        return frozenset(guard.nodes) - frozenset(self.forced.lowered)
+
+    @property
+    def held_nodes(self) -> Assignment:
+        """Nodes that are FP32 although the outputs may pass without: see `hold`."""
+        return frozenset[NodeName]().union(*map(self.holdable, self.held))
+
+    @property
+    def explained(self) -> Assignment:
+        """Nodes that a guard names, a rule keeps or that are held."""
+        return self.evidence.suspected | frozenset(self.forced.kept) | self.held_nodes
+
+    def hold(self, guards: Sequence[Guard]) -> None:
+        """Keep the nodes of `guards` in all plans to come, whatever the outputs say."""
+        self.held += guards
+
+    def islands_fail(self) -> bool:
+        """Return whether all low but the islands is seen to fail the search, if there is time."""
+        work = lambda: self.trials.evaluate(self.islands, confirm=True)  # noqa: E731
+        tried = self.budget.within("notes", work, None)
+        return tried is not None and not tried.passed
+
+    def begin(self, evidence: Evidence) -> None:
+        """Make the emulation, order the samples by what everything low does to them."""
+        self.evidence = evidence
+        switched, session = self._emulation()
+        self.trials = Trials(
+            switched=switched,
+            session=session,
+            samples=self.case.calibration,
+            references=evidence.references,
+            criterion=self.case.criterion,
+            factor=1.0 if self.case.metric else self.settings.margin,
+            metric=self.case.metric,
+            resolve=self.resolve,
+        )
+        started = time.monotonic()
+        if self.budget.within("emulate", lambda: self.trials.survey(self.islands), None):
+            self._announce((time.monotonic() - started) / len(self.trials.samples))
+
+    def step(self, done: int, total: int) -> None:
+        """Tell how far work is that the budget bounds; raise `OutOfTime` where it is spent."""
+        self.budget.check()
+        self.watcher.step(done, total)
+
+    def give_up(self) -> None:
+        """Forget the plans that may be the result when the time is spent, all but that of FP32."""
+        self.passing.clear()
+        self.start = replace(self.start, kept=frozenset())
+
+    def start_from(self, start: Start) -> None:
+        """Start the search from a plan, and tell whether it passes; call it after `begin`."""
+        kept = start.kept - frozenset(self.forced.lowered)
+        ruled = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
+        passed = self.trials.evaluate(kept | ruled, confirm=True).passed
+        told = f"the starting plan keeps {len(kept)} nodes and {'passes' if passed else 'fails'}"
+        self.start = Start(kept, f"{start.note}; {told}")
+        self.watcher.note(self.start.note)
+        self.steps.append(self.start.note)
+
+    def join(self, samples: Samples, references: Sequence[Outputs], evidence: Evidence) -> None:
+        """Add samples to the calibration; `evidence` is that of all of them."""
+        self.trials.join(samples, references)
+        changed = evidence.limits != self.evidence.limits
+        self.evidence = evidence
+        if changed:
+            self.trials.switched, self.trials.session = self._emulation()
+
+    def find(self, previous: Assignment, *, certify: bool = True) -> Found:
+        """Return the smallest set of kept nodes found, going on from `previous`."""
+        if self.settings.keep_above is not None:
+            return self._by_range(self.settings.keep_above)
+        nodes = [
+            name
+            for name in (node_name(n) for n in self.case.network.nodes())
+            if self.roles[name].role is Role.COMPUTE and name not in self.forced.lowered
+        ]
+        held = self.held_nodes
+        search = Search(
+            nodes=nodes,
+            forced=frozenset(n for n in nodes if n in self.forced.kept or n in held),
+            suspects=[frozenset(guard.nodes) for guard in self.evidence.guards],
+            certain=len(self.evidence.certain),
+            classes=repeated(self.case.network, self.roles),
+            evaluate=self.trials.evaluate,
+            contribution=self.trials.contribution,
+            harmless=None if self.case.metric else 0.5,
+            budget=self.budget,
+            start=self.start.kept,
+            safe=not self.forced.lowered and not self.low_io,
+            progress=self.watcher.note,
+            steps=self.steps,
+            passing=self.passing,
+        )
+        found = search.run(previous, certify=certify)
+        return self._with_held(found) if certify and not found.exhausted else found
+
+    def _with_held(self, found: Found) -> Found:
+        """Add what the outputs say of the held nodes, each lowered alone, while there is time."""
+        without, nonfinite = dict(found.excess_without), set(found.nonfinite_without)
+
+        def alone() -> None:
+            for node in found.kept & self.held_nodes - frozenset(self.forced.kept):
+                self.budget.check()
+                trial = self.trials.evaluate(found.kept - {node}, confirm=True)
+                if not trial.passed:
+                    without[node] = trial.excess
+                    nonfinite.update({node} if trial.nonfinite else ())
+
+        self.budget.within("certify", alone, None)
+        return replace(found, excess_without=without, nonfinite_without=frozenset(nonfinite))
+
+    def fused_trials(self) -> Trials:
+        """Return trials on the emulation with fusion, which predicts engines.
+
+        Without headroom: that is a margin for plans, and engines have none.
+        """
+        return self.trials.on(*self._emulation(fused=fused_tensors(self.case.network)))
+
+    def unrounded_trials(self) -> Trials:
+        """Return trials on an emulation that rounds no value between low nodes.
+
+        So a builder might fuse at most. Weights, inputs and the borders to kept nodes are rounded.
+        """
+        network = self.case.network
+        values = (v for node in network.nodes() for v in node.outputs if v.name and is_float(v))
+        return self.trials.on(*self._emulation(fused=frozenset(map(tensor_name, values))))
+
+    def resolve(
+        self, kept: Assignment, *, low_io: frozenset[TensorName] = frozenset()
+    ) -> Assignment:
+        """Return all FP32 nodes: kept ones, what moves data between them, and what rules say.
+
+        With `low_io`, without those that only the ends of the graph ask for and which are low: of
+        them no value depends.
+        """
+        moves = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.MOVEMENT)
+        full = kept | moves | carried(self.case.network, self.roles, kept, low_io=low_io)
+        return full - frozenset(self.forced.lowered)
+
+    def all_low(self) -> Assignment:
+        """Return all FP32 nodes of the model where neither rule nor search keeps any."""
+        moves = carried(self.case.network, self.roles, frozenset(), low_io=self.low_io)
+        return moves - frozenset(self.forced.lowered)
+
+    def rewrite(self, kept: Assignment) -> tuple[Rewritten, Assignment]:
+        """Return the mixed model that keeps `kept`, and all its FP32 nodes."""
+        ruled = (*self.forced.kept, *self.forced.lowered)
+        return rewrite(
+            self.case.network,
+            self.roles,
+            self.resolve(kept),
+            self.settings.fmt,
+            fixed=frozenset(n for n in ruled if self.roles[n].role is Role.MOVEMENT),
+            low_io=self.low_io,
+            weights=self.weights,
+        )
+
+    def record(
+        self,
+        found: Found,
+        placed: Assignment,
+        casts: int,
+        remarks: Sequence[str],
+    ) -> Plan:
+        """Return the record of a plan."""
+        rules = {n: f"--keep-above {rule}" for n, rule in self._above().items()}
+        keep = kept_nodes(
+            self.case.network,
+            found.kept,
+            self.evidence.guards,
+            rules | dict(self.forced.kept),
+            found.excess_without,
+            nonfinite_without=found.nonfinite_without,
+            contributions=found.contributions,
+            near=self.evidence.limits,
+            headroom=self.settings.headroom,
+            metric=self.case.criterion.metric,
+            held=self.held,
+            hopeless=None if found.passed else dict.fromkeys(self.forced.lowered.values()),
+        )
+        return plan_record(
+            self.case.network,
+            self.roles,
+            self.settings.fmt,
+            placed,
+            casts,
+            keep=keep,
+            minimal=found.minimal,
+            lowered=self.forced.lowered,
+            remarks=remarks,
+            low_io=self.low_io,
+        )
+
+    def tolerance_note(self, found: Found, followed: Followed | None) -> str | None:
+        """Return which tolerance the explained nodes alone would meet, where most are not.
+
+        None where few nodes lack an explanation, where most of the error is born at one node (that
+        is a fault, although no guard knows it), and where there was no time to find either out.
+        """
+        named = self.explained
+        few = len(found.kept - named) <= NOTABLE * sum(
+            role.role is Role.COMPUTE for role in self.roles.values()
+        )
+        if few or followed is None or followed.origin or followed.out_of_time:
+            return None
+        if self.case.metric is not None:
+            return None
+        explained = found.kept & named
+        errors = self.budget.within("notes", lambda: self.trials.errors(explained), None)
+        if errors is None:
+            return None
+        return tolerance_note(
+            errors, self.case.criterion, self.trials.factor, self.settings.fmt, len(explained)
+        )
+
+    def _emulation(self, *, fused: frozenset[TensorName] | None = None) -> tuple[Switched, Session]:
+        switched = emulate_switched(
+            self.case.network,
+            self.roles,
+            self.settings.fmt,
+            accumulate=self.settings.accumulate,
+            limits={} if fused is not None else self.evidence.limits,
+            low_io=self.low_io,
+            weights=self.weights,
+            fused=fused or frozenset(),
+        )
+        device, libraries = self.settings.device, self.settings.libraries
+        return switched, Session(switched.model, device=device, libraries=libraries)
+
+    def _announce(self, run_seconds: float) -> None:
+        """Tell how long the search will take, from one run's time and what is suspected."""
+        budget = f"at most {self.settings.time_budget:g} s ({run_seconds * 1e3:.0f} ms a run)"
+        certain = frozenset[NodeName]().union(*self.evidence.certain)
+        samples = len(self.trials.samples)
+        runs = len(certain) + 10 * min(WORST, samples) + 3 * samples
+        expected = min(runs * run_seconds, self.settings.time_budget)
+        if certain:
+            self.watcher.note(f"about {expected:.0f} s expected if the guards are right, {budget}")
+        else:
+            low = self.settings.fmt.name.upper()
+            self.watcher.note(f"no guard is certain: quick if {low} is fine as it is, {budget}")
+
+    def _by_range(self, limit: float) -> Found:
+        kept = frozenset(self._above())
+        kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
+        kept -= frozenset(self.forced.lowered)
+        passed = self.trials.evaluate(kept, confirm=True).passed
+        step = f"--keep-above {limit:g} keeps {count(len(kept), 'node')}; no search"
+        return Found(kept, passed, False, {}, frozenset(), {}, False, (step,))
+
+    def _above(self) -> dict[NodeName, str]:
+        """Return the nodes that `--keep-above` keeps, each with the rule as a reason tells it."""
+        limit, settings = self.settings.keep_above, self.settings
+        if limit is None:
+            return {}
+        producers, readers = kept_above(
+            limit,
+            self.case.network,
+            self.roles,
+            self.evidence.observations,
+            settings.fmt,
+            settings.headroom,
+        )
+        reads = f"{limit:g}: {READS_BEYOND}"
+        return dict.fromkeys(producers, f"{limit:g}") | dict.fromkeys(readers, reads)

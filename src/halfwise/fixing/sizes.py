@@ -1,0 +1,220 @@
+"""Judge a model at a second size of its batch axis; tell which dynamic axes had one size only."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import onnx_ir as ir
+
+from halfwise.case import Case, Samples, Settings
+from halfwise.emulation.ort import Session
+from halfwise.emulation.typed import emulate_typed
+from halfwise.errors import RunFailed
+from halfwise.fixing.loop import Fixed
+from halfwise.judging.batches import (
+    Apart,
+    Batches,
+    Batching,
+    batch_axes,
+    dynamic_inputs,
+    plan_batches,
+    try_batching,
+)
+from halfwise.judging.judge import judge_outputs
+from halfwise.metrics import Excess, Outputs, totals
+from halfwise.records import (
+    DynamicAxis,
+    JudgedBatch,
+    NotBatched,
+    Profile,
+    ShapeRange,
+    TensorName,
+    Verdict,
+)
+
+_JUDGED = 4
+"""Samples that are put together, two by two: what breaks at another size breaks for most."""
+_JUDGED_BY_METRIC = 64
+"""The same for a metric, which says little about four."""
+
+_Shapes = dict[TensorName, tuple[int, ...]]
+
+
+def verdict_at_sizes(fixed: Fixed, case: Case, settings: Settings) -> Verdict:
+    """Return the verdict on a mixed model with what `judge_sizes` adds to it."""
+    samples, references = fixed.heldout, fixed.heldout_references
+    if not samples:
+        samples, references = case.calibration, fixed.references[: len(case.calibration)]
+    model = fixed.rewritten.model
+    return judge_sizes(fixed.verdict, case, model, samples, references, settings)
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """The batch axis of each input, how batches did, or why there were none."""
+
+    inputs: Mapping[TensorName, int]
+    batch: JudgedBatch | None = None
+    why: NotBatched | None = None
+    detail: str = ""
+
+
+def judge_sizes(
+    verdict: Verdict,
+    case: Case,
+    candidate: ir.Model | None,
+    samples: Samples,
+    references: Sequence[Outputs],
+    settings: Settings,
+) -> Verdict:
+    """Return `verdict` with how batches did, and at which sizes of its dynamic axes it was judged.
+
+    Where all samples have one size along the batch axis, a few of them are put together two by two.
+    They fail the verdict where they are out of tolerance, by the reference values of all samples.
+    A model without dynamic axes keeps its verdict as it is.
+
+    Args:
+        verdict: On `samples`.
+        case: The reference, the criterion and the metric.
+        candidate: The typed model that was judged; None for outputs on record.
+        samples: What it was judged on; each is loaded once for its shapes.
+        references: Reference outputs of each.
+        settings: Where to run, and the format of sums.
+    """
+    dynamic = dynamic_inputs(case.network)
+    if not dynamic or not samples:
+        return verdict
+    shapes = [{name: sample[name].shape for name in dynamic} for sample in samples]
+    tried = _Tried(next(batch_axes(case.network), {}))
+    sizes = [{shape[name][axis] for shape in shapes} for name, axis in tried.inputs.items()]
+    if tried.inputs and all(len(each) == 1 for each in sizes):
+        few = samples.select(_alike(shapes, _JUDGED_BY_METRIC if case.metric else _JUDGED))
+        if candidate is None:
+            tried = replace(tried, why="recorded")
+        else:
+            tried = _in_batches(case, candidate, few, references, settings)
+    verdict = verdict.model_copy(
+        update={"batch": tried.batch, "axes": _axes(dynamic, shapes, tried)}
+    )
+    if tried.batch is None or tried.batch.passed:
+        return verdict
+    reasons = [f"in batches of {tried.batch.size}, {reason}" for reason in tried.batch.reasons]
+    return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, *reasons)})
+
+
+def _alike(shapes: Sequence[_Shapes], limit: int) -> list[int]:
+    """Return indices of the first samples that have the most frequent shapes."""
+    keys = [tuple(shape.items()) for shape in shapes]
+    ((common, _),) = Counter(keys).most_common(1)
+    return [index for index, key in enumerate(keys) if key == common][:limit]
+
+
+def _in_batches(
+    case: Case,
+    candidate: ir.Model,
+    samples: Samples,
+    references: Sequence[Outputs],
+    settings: Settings,
+) -> _Tried:
+    where: dict[str, Any] = {"device": settings.device, "libraries": settings.libraries}
+    session = Session(case.network.model, **where)
+    found = try_batching(case.network, session, samples)
+    tried = _Tried(found.inputs)
+    whole = isinstance(found, Apart)
+    if isinstance(found, Apart):
+        if any(found.inputs.values()):
+            return _Tried({})  # an axis such as a width, and there real samples count alone
+        if found.why != "whole":
+            why = None if found.why == "axis" else found.why
+            return replace(tried, why=why, detail=found.reason)
+        if case.metric is not None:
+            return replace(tried, why="metric", detail=found.reason)
+        found = Batching(found.inputs, {}, {})
+    batches, size = _by_twos(found, samples)
+    assert batches.samples is not None
+    assert batches.judged is not None
+    try:
+        wanted: list[Outputs] = [session.run(batch) for batch in batches.samples]
+    except RunFailed as error:
+        return replace(tried, why="fails", detail=error.message)
+    judged = batches.samples if whole else batches.judged
+    record = JudgedBatch(
+        size=size,
+        shapes=batches.shapes,
+        samples=judged.ids,
+        whole=whole,
+        passed=False,
+        rel_max={},
+    )
+    session = Session(emulate_typed(candidate, accumulate=settings.accumulate), **where)
+    try:
+        results: list[Outputs] = [session.run(batch) for batch in batches.samples]
+    except RunFailed as error:
+        told = (f"it cannot be run: {error.message}",)
+        return replace(tried, batch=record.model_copy(update={"reasons": told}))
+    if not whole:
+        wanted, results = batches.take_apart(wanted), batches.take_apart(results)
+    verdict = judge_outputs(results, judged, wanted, case.criterion, case.metric).verdict
+    excess = Excess(case.criterion, totals([*references, *wanted]))
+    for reference, result in zip(wanted, results, strict=True):
+        excess.update(reference, result)
+    # Few samples may have smaller values than all have together, which the tolerance goes by.
+    passed = verdict.passed or (case.metric is None and excess.value <= 1)
+    update = {
+        "passed": passed,
+        "rel_max": {name: error.rel_max for name, error in verdict.outputs.items()},
+        "reasons": () if passed else verdict.reasons,
+    }
+    return replace(tried, batch=record.model_copy(update=update))
+
+
+def _by_twos(batching: Batching, samples: Samples) -> tuple[Batches, int]:
+    """Return batches of two samples each, and their size; all samples have the same shapes."""
+    first = samples[0]
+    size = 2 * (batching.size(first) or 0)
+    shapes = {}
+    for name, axis in batching.inputs.items():
+        shape = (*first[name].shape[:axis], size, *first[name].shape[axis + 1 :])
+        shapes[name] = ShapeRange(min=shape, opt=shape, max=shape)
+    (batches,) = plan_batches(batching, "", [Profile(shapes=shapes)], samples)
+    return batches, size
+
+
+def _axes(
+    dynamic: Mapping[TensorName, Sequence[int | str | None]],
+    shapes: Sequence[_Shapes],
+    tried: _Tried,
+) -> tuple[DynamicAxis, ...]:
+    """Return the dynamic axes; one of several inputs is one where a symbol and all samples say so.
+
+    Exporters name what they don't know: '?' on height and on width, and no sample has them equal.
+    """
+    groups: dict[object, list[tuple[TensorName, int]]] = {}
+    for name, axes in dynamic.items():
+        found_here: Counter[object] = Counter()
+        for axis, symbol in enumerate(axes):
+            if not isinstance(symbol, int):
+                is_batch = tried.inputs.get(name) == axis
+                key: object = "" if is_batch else symbol or (name, axis)
+                key = key, tuple(shape[name][axis] for shape in shapes)
+                groups.setdefault((key, found_here[key]), []).append((name, axis))
+                found_here[key] += 1
+    found = []
+    for places in groups.values():
+        name, axis = places[0]
+        is_batch = tried.inputs.get(name) == axis
+        sizes = {shape[name][axis] for shape in shapes}
+        if is_batch and tried.batch is not None:
+            sizes.add(tried.batch.size)
+        symbol = dynamic[name][axis]
+        found.append(
+            DynamicAxis(
+                inputs=dict(places),
+                symbol=symbol if isinstance(symbol, str) else None,
+                sizes=tuple(sorted(sizes)),
+                why=tried.why if is_batch else None,
+                detail=tried.detail if is_batch else "",
+            )
+        )
+    return tuple(found)

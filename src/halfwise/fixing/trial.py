@@ -1,0 +1,277 @@
+"""Try an assignment: emulate it on samples, worst first, and stop at the first that fails."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isnan, nan
+
+import numpy as np
+
+from halfwise.case import Samples
+from halfwise.emulation.ort import Session
+from halfwise.emulation.switched import SWITCH_INPUT, Switched
+from halfwise.errors import CaseError, RunFailed
+from halfwise.metrics import Computed, Excess, Metric, OutputMeasure, Outputs, metric_loss, totals
+from halfwise.records import Criterion, NodeName, OutputError
+
+WORST = 8
+"""How many of the worst samples the search looks at before it confirms on all."""
+
+Assignment = frozenset[NodeName]
+"""The free nodes that are FP32."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of one trial.
+
+    Attributes:
+        passed: Whether no tried sample failed.
+        excess: Error over what the search allows; above 1 fails. A lower bound where it failed.
+        sample: Index of the sample that failed, or None.
+        nonfinite: Whether it failed with NaN or infinities that the reference does not have.
+    """
+
+    passed: bool
+    excess: float
+    sample: int | None = None
+    nonfinite: bool = False
+
+
+@dataclass
+class Trials:
+    """Evaluates assignments on calibration samples; the `evaluate` of the search.
+
+    Attributes:
+        switched: The switched emulation.
+        session: Its session.
+        samples: Calibration samples; held-out ones that failed are appended by `join`.
+        references: Reference outputs of each sample.
+        criterion: What is acceptable.
+        factor: Fraction of the tolerance that a trial may use (a metric is held to in full).
+        metric: Task metric; decides alone where given.
+        resolve: Completes kept compute nodes to a full assignment (data movement included).
+        evaluations: Number of assignments run so far.
+        runs: Number of samples run so far.
+        tried: What every assignment came to that was evaluated, on the samples of then.
+    """
+
+    switched: Switched
+    session: Session
+    samples: Samples
+    references: list[Outputs]
+    criterion: Criterion
+    factor: float
+    metric: Metric | None
+    resolve: Callable[[Assignment], Assignment]
+    evaluations: int = 0
+    runs: int = 0
+    tried: dict[Assignment, Outcome] = field(default_factory=dict)
+    _order: list[int] = field(default_factory=list)
+    _watched: int = WORST
+    _known: dict[tuple[Assignment, bool], Outcome] = field(default_factory=dict)
+    _excesses: dict[Assignment, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Start with the samples in their own order."""
+        self._order = list(range(len(self.samples)))
+        self._totals = totals(self.references)
+
+    def survey(self, kept: Assignment) -> list[float]:
+        """Run every sample and return the excess of each; orders later trials, worst first.
+
+        A metric knows no single samples; for it the default tolerance sets the order.
+        """
+        excess = Excess(Criterion() if self.metric else self.criterion, self._totals)
+        each = [
+            excess.update(self.references[i], self._run(kept, i)) for i in range(len(self.samples))
+        ]
+        self.evaluations += 1
+        self._order = sorted(range(len(each)), key=lambda i: -each[i])
+        return each
+
+    def on(self, switched: Switched, session: Session) -> "Trials":
+        """Return trials of the same samples on another emulation, in the samples' own order."""
+        return replace(
+            self,
+            switched=switched,
+            session=session,
+            evaluations=0,
+            runs=0,
+            tried={},
+            _known={},
+            _excesses={},
+        )
+
+    def contribution(self, kept: Assignment) -> float:
+        """Return the error of `kept` on the worst sample over what is allowed.
+
+        Where a metric decides, it is relative to the default tolerance.
+        """
+        return next(self.contributions(kept, self._order))
+
+    def contributions(self, kept: Assignment, indices: Iterable[int]) -> Iterator[float]:
+        """Yield the error of `kept` on each of some samples, one by one, as `contribution` does.
+
+        It is ≥ 0, inf with new NaN or infinities and where the run fails.
+        """
+        self.evaluations += 1
+        criterion = Criterion() if self.metric else self.criterion
+        for i in indices:
+            own = Excess(criterion, self._totals).update(self.references[i], self._run(kept, i))
+            yield inf if isnan(own) else own / self.factor
+
+    def excess(self, kept: Assignment) -> float:
+        """Return the error of `kept` over what a trial may use, on all samples."""
+        if kept not in self._excesses:
+            self.evaluations += 1
+            assignment = self.resolve(kept)
+            results = [self._emulate(assignment, i) for i in range(len(self.samples))]
+            self._excesses[kept] = self.excess_of(results)
+        return self._excesses[kept]
+
+    def excess_of(self, results: Sequence[Computed]) -> float:
+        """Return the error of anyone's outputs of all samples over what a trial may use."""
+        if self.metric is None:
+            excess = Excess(self.criterion, self._totals)
+            for reference, result in zip(self.references, results, strict=True):
+                excess.update(reference, result)
+            return excess.final() / self.factor
+        computed = [r for r in results if not isinstance(r, RunFailed)]
+        if len(computed) < len(results) or any(map(has_new_nonfinite, self.references, computed)):
+            return inf
+        lost = 1.0 + self._lost(computed, range(len(computed))) - self.criterion.metric_drop
+        return inf if isnan(lost) else lost
+
+    @property
+    def tolerance(self) -> float:
+        """The excess at which the tolerance itself is reached; a trial may use 1."""
+        return 1.0 if self.metric is not None else 1 / self.factor
+
+    def errors(self, kept: Assignment) -> dict[str, OutputError]:
+        """Return the measures of each output with `kept` in FP32, over all samples."""
+        measures = {name: OutputMeasure(total) for name, total in self._totals.items()}
+        for i, identifier in enumerate(self.samples.ids):
+            candidate = self._run(kept, i)
+            outputs = {} if isinstance(candidate, RunFailed) else candidate
+            for name, measure in measures.items():
+                measure.update(self.references[i][name], outputs.get(name), identifier)
+        self.evaluations += 1
+        return {name: measure.result(self.criterion) for name, measure in measures.items()}
+
+    def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
+        """Add samples to the calibration and look at them first."""
+        count = len(self.samples)
+        self.samples = self.samples + samples
+        self.references = [*self.references, *references]
+        self._order = [*range(count, len(self.samples)), *self._order]
+        self._watched = max(WORST, len(samples) + 1)
+        self._totals = totals(self.references)
+        self._known.clear()
+        self._excesses.clear()
+
+    def evaluate(self, kept: Assignment, *, confirm: bool = False) -> Outcome:
+        """Return whether `kept` stays within what the search allows.
+
+        Args:
+            kept: Compute nodes in FP32.
+            confirm: Look at all samples instead of the worst few.
+        """
+        if known := self._remembered(kept, confirm=confirm):
+            return known
+        indices = self._order if confirm else self._order[: self._watched]
+        judge = self._judge_metric if self.metric is not None else self._judge_errors
+        outcome = judge(self.resolve(kept), list(indices))
+        self.evaluations += 1
+        self._known[kept, confirm] = self.tried[kept] = outcome
+        if outcome.sample is not None:
+            self._look_first_at(outcome.sample)
+        elif confirm and not outcome.passed and self._known.get((kept, False), outcome).passed:
+            self._watch(2 * self._watched)
+        return outcome
+
+    def _remembered(self, kept: Assignment, *, confirm: bool) -> Outcome | None:
+        if full := self._known.get((kept, True)):
+            return full
+        quick = self._known.get((kept, False))
+        final_for_all = quick is not None and not quick.passed and self.metric is None
+        return quick if not confirm or final_for_all else None
+
+    def _look_first_at(self, sample: int) -> None:
+        if sample not in self._order[: self._watched]:
+            self._watch(self._watched + 1)
+        self._order.remove(sample)
+        self._order.insert(0, sample)
+
+    def _watch(self, count: int) -> None:
+        """Look at more samples in quick trials; what passed on fewer is open again."""
+        self._watched = count
+        self._known = {k: o for k, o in self._known.items() if k[1] or not o.passed}
+
+    def _judge_errors(self, assignment: Assignment, indices: Sequence[int]) -> Outcome:
+        excess = Excess(self.criterion, self._totals)
+        for i in indices:
+            candidate = self._emulate(assignment, i)
+            excess.update(self.references[i], candidate)
+            if excess.value > self.factor:
+                bad = not isinstance(candidate, RunFailed) and has_new_nonfinite(
+                    self.references[i], candidate
+                )
+                return Outcome(False, excess.value / self.factor, i, bad)
+        final = excess.final() if len(indices) == len(self.samples) else excess.value
+        return Outcome(final <= self.factor, final / self.factor)
+
+    def _judge_metric(self, assignment: Assignment, indices: Sequence[int]) -> Outcome:
+        assert self.metric is not None
+        candidates: list[Outputs] = []
+        for i in indices:
+            candidate = self._emulate(assignment, i)
+            if isinstance(candidate, RunFailed):
+                return Outcome(False, inf, i)
+            candidates.append(candidate)
+            if has_new_nonfinite(self.references[i], candidate):
+                return Outcome(False, inf, i, nonfinite=True)
+        lost = self._lost(candidates, indices)
+        if isnan(lost) and len(indices) < len(self.samples):
+            return self._judge_metric(assignment, self._order)
+        excess = 1.0 + lost - self.criterion.metric_drop
+        return Outcome(excess <= 1, inf if isnan(excess) else excess)
+
+    def _lost(self, candidates: Sequence[Outputs], indices: Sequence[int]) -> float:
+        """Return the metric's loss on some samples; NaN where they are too few for it."""
+        assert self.metric is not None
+        references = [self.references[i] for i in indices]
+        all_labels = self.samples.labels
+        labels = None if all_labels is None else [all_labels[i] for i in indices]
+        try:
+            return metric_loss(self.metric, references, candidates, labels)
+        except CaseError:
+            # Areas under curves and correlations need variety that few samples lack.
+            if len(indices) == len(self.samples):
+                raise
+            return nan
+
+    def _run(self, kept: Assignment, index: int) -> Computed:
+        return self._emulate(self.resolve(kept), index)
+
+    def _emulate(self, assignment: Assignment, index: int) -> Computed:
+        self.runs += 1
+        feed = {**self.samples[index], SWITCH_INPUT: self.switched.switch(assignment)}
+        try:
+            return self.session.run(feed)
+        except RunFailed as failure:
+            # The reference runs on this sample, so it is the assignment that fails.
+            return failure
+
+
+def has_new_nonfinite(reference: Outputs, candidate: Outputs) -> bool:
+    """Return whether a float output has NaN or inf where the reference has not the same."""
+    for name, expected in reference.items():
+        if not np.issubdtype(expected.dtype, np.floating):
+            continue
+        actual = candidate[name]
+        if actual.shape != expected.shape:
+            return not np.isfinite(actual).all()
+        bad = ~np.isfinite(actual)
+        if bad.any() and not np.array_equal(actual[bad], expected[bad], equal_nan=True):
+            return True
+    return False

@@ -1,0 +1,156 @@
+"""What a plan is worth, and which plan that the search saw would be."""
+
+from collections.abc import Callable
+from math import isfinite
+
+from halfwise.case import Case, Settings
+from halfwise.emulation.shapes import seen_shapes
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.cost import CostModel
+from halfwise.fixing.engines.table import FP32
+from halfwise.fixing.plan.starting import starting_plan
+from halfwise.fixing.planner import Planner
+from halfwise.graph.casts import low_type
+from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.movement import carried
+from halfwise.graph.roles import Roles, float_io, roles_of
+from halfwise.metrics import fitting_metric
+from halfwise.records import Engines, NearPlan, NodeName, TensorName, Worth
+
+Assignment = frozenset[NodeName]
+_MEASURED = 3
+"""How many plans are measured on all samples; a trial that failed told a lower bound alone."""
+
+
+def worth_of(
+    planner: Planner,
+    kept: Assignment,
+    engines: Engines | None = None,
+    required: float | None = None,
+) -> Worth | None:
+    """Return what the plan that keeps `kept` is worth.
+
+    None where the shapes cannot be seen, and where the model only moves data, which costs nothing.
+
+    Args:
+        planner: The planner, after its search.
+        kept: Compute nodes in FP32.
+        engines: What real engines showed, whose times count where they were measured.
+        required: The most that it may cost, if anything. Where it costs more, `nearest` is a plan
+            that is predicted to cost no more than that.
+    """
+    case = planner.case
+    model = _model(case, planner.settings, planner.roles, planner.low_io)
+    if model is None:
+        return None
+    low = model.cost(planner.all_low())
+    if low == 0:
+        return None
+
+    def cost(kept: Assignment) -> float:
+        return model.cost(planner.resolve(kept, low_io=planner.low_io)) / low
+
+    fp32 = model.cost(frozenset(planner.roles)) / low
+    full = engines is not None and engines.full
+    predicted = Worth(cost=fp32 if full else cost(kept), fp32=fp32)
+    found = _timed(predicted, engines, planner.settings.fmt.name.upper())
+    fits: Callable[[float], bool]
+    if required is not None and found.ratio > required:
+        # Of an engine that took longer than predicted, only plans that cost less are any help.
+        fits = lambda price: price <= required and price < predicted.cost  # noqa: E731
+    elif found.gains or not found.model_copy(update={"cost": 1.0, "measured": None}).gains:
+        return found
+    else:
+        fits = lambda price: predicted.model_copy(update={"cost": price}).gains  # noqa: E731
+    return found.model_copy(
+        update={
+            # Engines have refuted what the emulation says of plans where none is delivered.
+            "nearest": None if full else _nearest(planner, fits, cost),
+            "metric": fitting_metric(case.criterion, planner.trials.references),
+        }
+    )
+
+
+def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth | None:
+    """Return what a candidate is worth; None where no node of it is low, or it is of another model.
+
+    Args:
+        case: The case.
+        settings: The low format, and where to run.
+        candidate: Typed as its file is; its inputs may be low.
+    """
+    low = low_type(settings.fmt)
+    roles = roles_of(case.network, low)
+    free = frozenset(name for name, role in roles.items() if role.free)
+    try:
+        kept = starting_plan(case.network, roles, candidate).kept
+    except CaseError:
+        return None
+    ends = (*candidate.graph.inputs, *candidate.graph.outputs)
+    low_io = frozenset(tensor_name(v) for v in ends if v.dtype == low) & float_io(case.network)
+    model = _model(case, settings, roles, low_io) if kept < free else None
+    if model is None:
+        return None
+    none: Assignment = frozenset()
+    least, own = (
+        model.cost(some | carried(case.network, roles, some, low_io=low_io))
+        for some in (none, kept)
+    )
+    if least == 0:
+        return None
+    return Worth(cost=own / least, fp32=model.cost(frozenset(roles)) / least)
+
+
+def _model(
+    case: Case, settings: Settings, roles: Roles, low_io: frozenset[TensorName]
+) -> CostModel | None:
+    try:
+        shapes = seen_shapes(
+            case.network,
+            case.calibration[0],
+            device=settings.device,
+            libraries=settings.libraries,
+        )
+    except (CaseError, RunFailed):
+        return None
+    model = CostModel(case.network, roles, shapes, low_io=low_io)
+    return model if model.cost(frozenset()) > 0 else None
+
+
+def _nearest(
+    planner: Planner, fits: Callable[[float], bool], cost: Callable[[Assignment], float]
+) -> NearPlan | None:
+    """Return the plan whose cost fits with the smallest error, of those that were tried in time.
+
+    None that does not hold, and none whose error no tolerance accepts.
+    """
+    trials = planner.trials
+    near: list[NearPlan] = []
+
+    def look() -> None:
+        looked = 0
+        for kept in sorted(trials.tried, key=lambda kept: trials.tried[kept].excess):
+            price = cost(kept)
+            if not (planner.held_nodes <= kept and fits(price)):
+                continue
+            error = trials.excess(kept) * trials.factor
+            if isfinite(error):
+                near.append(NearPlan(kept=len(kept), cost=price, error=error))
+            looked += 1
+            if looked == _MEASURED:
+                break
+
+    planner.budget.within("worth", look, None)
+    return min(near, key=lambda plan: (plan.error, plan.cost), default=None)
+
+
+def _timed(worth: Worth, engines: Engines | None, low: str) -> Worth:
+    """Return it with the times of the delivered engine and of FP32 over that with all low."""
+    if engines is None:
+        return worth
+    times = {r.name: r.latency.median_ms for r in engines.results if r.latency is not None}
+    if engines.row is None or not times.keys() >= {engines.row.name, low, FP32}:
+        return worth
+    own, fp32 = times[engines.row.name], times[FP32]
+    ratios = {"measured": own / times[low], "measured_fp32": fp32 / times[low]}
+    return worth.model_copy(update=ratios)

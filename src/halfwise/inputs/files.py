@@ -1,0 +1,229 @@
+"""Reads `.npz` and `.npy` files and folders of them. Nothing is ever unpickled."""
+
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.files import open_regular
+from halfwise.inputs.blocks import Block, load_stacks
+from halfwise.inputs.pairs import pair_files
+from halfwise.inputs.spec import InputSpec, LoadedSamples
+from halfwise.memory import refuse_beyond
+
+ARRAY_SUFFIXES = (".npz", ".npy")
+
+_LENGTH_AT = 8
+"""Where a `.npy` file tells the length of its header (numpy.lib.format)."""
+_HEADER_BYTES = 1 << 20
+"""NumPy itself refuses headers of more than 10,000 bytes, but after it has read them."""
+_LARGE = "Save a large array as .npy, which is read in parts; if it is small, the file is broken."
+
+BROKEN = (
+    ValueError,
+    EOFError,
+    OSError,
+    MemoryError,
+    RuntimeError,
+    OverflowError,
+    zipfile.BadZipFile,
+    zlib.error,
+    KeyError,
+    SyntaxError,
+    TypeError,
+    tokenize.TokenError,
+)
+"""What NumPy and zipfile raise on files that are cut off, garbled, encrypted or lie about sizes.
+
+The last four come from headers that NumPy parses as Python literals.
+"""
+
+
+def load_array_files(
+    files: Sequence[Path], specs: Sequence[InputSpec], where: str
+) -> LoadedSamples:
+    """Load samples from `.npz` files or from `.npy` files.
+
+    Each `.npz` holds all inputs of one or several samples, under the names of the inputs. Each
+    `.npy` holds one or several samples of a model with one input; for a model with several inputs
+    there is one `.npy` per input, named after it.
+
+    Args:
+        files: At least one, all of one suffix, in the order of their samples.
+        specs: The model's inputs.
+        where: Name of the folder or file, for messages.
+
+    Raises:
+        CaseError: A file is broken or holds Python objects, or does not fit the model.
+    """
+    if files[0].suffix.lower() == ".npz":
+        # An archive cannot be mapped, so the one in use stays in memory: its samples come in a row.
+        read = lru_cache(maxsize=1)(read_npz)
+        return load_stacks(
+            [Block(f.name, partial(read, f), partial(peek_npz, f)) for f in files], specs
+        )
+    if len(specs) > 1:
+        return load_stacks([_joint_block({file.stem: file for file in files}, where)], specs)
+    return load_stacks([_joint_block({specs[0].name: file}, file.name) for file in files], specs)
+
+
+def load_paired_arrays(
+    folders: Mapping[str, Sequence[Path]], specs: Sequence[InputSpec]
+) -> LoadedSamples:
+    """Load samples from `.npy` files in sub-folders named after the inputs.
+
+    Args:
+        folders: Input name → its files, complete.
+        specs: The model's inputs.
+
+    Raises:
+        CaseError: The files do not pair up, are broken, or do not fit the model.
+    """
+    return load_stacks([_joint_block(files, name) for name, files in pair_files(folders)], specs)
+
+
+def read_npy(path: Path) -> NDArray[Any]:
+    """Map a `.npy` file into memory, read-only.
+
+    Returns:
+        The array, whose pages are read when they are used.
+
+    Raises:
+        CaseError: The file is broken, is no `.npy` file, or holds Python objects.
+    """
+    try:
+        with open_regular(path):
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except BROKEN as error:
+        raise _unreadable(path.name, path, error) from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise CaseError(
+            f"{path.name} holds a .npz archive, expected a single array.",
+            "Give the file the suffix .npz.",
+        )
+    return array
+
+
+def read_npz(path: Path, wanted: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a `.npz` file into memory, all or those that are wanted.
+
+    Raises:
+        CaseError: The file is broken, is no `.npz` file, or holds anything but plain arrays; or
+            they do not fit into memory.
+    """
+    with _archive(path) as archive:
+        chosen = [n for n in archive.files if wanted is None or n in wanted]
+        refuse_too_large(archive, path.name, chosen)
+        return {name: _read_member(archive, name, path) for name in chosen}
+
+
+def peek_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Return arrays of zeros in place of those of a `.npz` file, of their shapes and types.
+
+    They take no memory, whatever the shape: what does not fit a model is refused before it is read.
+
+    Raises:
+        CaseError: As for `read_npz`.
+    """
+    with _archive(path) as archive:
+        entries = frozenset(archive.zip.namelist() if archive.zip else ())
+        return {name: _stand_in(archive, name, entries, path) for name in archive.files}
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[NpzFile]:
+    try:
+        # Opened here, because NumPy leaves a broken archive open.
+        with open_regular(path) as stream:
+            archive = np.load(stream, allow_pickle=False)
+            if not isinstance(archive, np.ndarray):
+                yield archive
+                return
+    except BROKEN as error:
+        raise _unreadable(path.name, path, error) from error
+    raise CaseError(
+        f"{path.name} holds a single array, expected a .npz archive.",
+        "Give the file the suffix .npy.",
+    )
+
+
+def _stand_in(archive: NpzFile, name: str, entries: Collection[str], path: Path) -> NDArray[Any]:
+    assert archive.zip is not None
+    entry = name if name in entries else f"{name}.npy"
+    try:
+        with archive.zip.open(entry) as member:
+            major = np.lib.format.read_magic(member)[0]
+            member.seek(0)
+            head = member.read(_LENGTH_AT + 4)
+            if major > 1 and int.from_bytes(head[_LENGTH_AT:], "little") > _HEADER_BYTES:
+                raise ValueError("its header is longer than any")
+            member.seek(_LENGTH_AT)
+            read = np.lib.format.read_array_header_1_0
+            if major > 1:
+                read = np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(member)
+        if dtype.hasobject:
+            raise ValueError("Object arrays")
+        return np.broadcast_to(np.zeros((), dtype), shape)
+    except BROKEN as error:
+        raise _unreadable(f"{path.name}, array '{name}'", path, error) from error
+
+
+def refuse_too_large(archive: NpzFile, where: str, names: Collection[str]) -> None:
+    """Raise a CaseError where the arrays of these names, unpacked, do not fit into memory.
+
+    An archive may be a thousand times smaller than what it holds. No more comes out of a member
+    than its entry says.
+    """
+    members = archive.zip.infolist() if archive.zip else []
+    unpacked = sum(m.file_size for m in members if m.filename.removesuffix(".npy") in names)
+    refuse_beyond(unpacked, f"{where}, unpacked,", _LARGE)
+
+
+def _joint_block(files: Mapping[str, Path], where: str) -> Block:
+    # Read anew for each sample: an open map holds a file descriptor, and folders are large.
+    return Block(where, lambda: {name: read_npy(path) for name, path in files.items()})
+
+
+def _read_member(archive: NpzFile, name: str, path: Path) -> NDArray[Any]:
+    where = f"{path.name}, array '{name}'"
+    try:
+        array = archive[name]
+    except BROKEN as error:
+        raise _unreadable(where, path, error) from error
+    if not isinstance(array, np.ndarray):
+        raise CaseError(
+            f"{where} is no NumPy array, expected nothing but arrays in the archive.",
+            "Save it with np.savez(path, name=array, …).",
+        )
+    return array
+
+
+def _unreadable(where: str, path: Path, error: Exception) -> CaseError:
+    if isinstance(error, MemoryError):
+        return CaseError(
+            f"{where} does not fit into memory ({error}), expected arrays that do.",
+            _LARGE,
+        )
+    # NumPy has no error class of its own for these two; the wording is pinned by tests.
+    if "Object arrays" in str(error) or "Python objects" in str(error):
+        return CaseError(
+            f"{where} is an object array (pickle), which could run code from the file; expected "
+            "numbers.",
+            "Stack the samples to one array with a numeric dtype, or save one file per sample.",
+        )
+    reason = "it does not start like one" if "pickled" in str(error) else str(error)
+    return CaseError(
+        f"{where} is not a readable {path.suffix.lower()} file ({reason}).",
+        "Save it again with np.save(path, array) or np.savez(path, name=array, …).",
+    )

@@ -1,0 +1,307 @@
+"""Fits one array to one model input: name, dtype, values, rank and fixed axes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.inputs.spec import InputSpec, format_inputs, format_shape
+from halfwise.user_code import RAISED, described
+
+# A change of type within these pairs keeps the numbers as far as the model's own precision goes;
+# whether each value fits is checked when a sample is loaded.
+_CHECKED_CASTS = {
+    ("float64", "float32"): "rounded to nearest",
+    ("int64", "int32"): "every value has to fit",
+}
+
+
+def as_arrays(given: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
+    """Return the values of a mapping as arrays: arrays, numbers, lists or CPU tensors.
+
+    Arrays are not copied.
+
+    Args:
+        given: Input name → value, from the user's code.
+        where: Place to name in an error.
+
+    Raises:
+        CaseError: A key is not a string, or a value cannot be read as an array.
+    """
+    arrays = {}
+    try:
+        pairs = list(given.items())
+    # The mapping, and what it holds, are the user's and may raise anything.
+    except RAISED as error:
+        raise CaseError(
+            f"{where}: reading the dictionary raised {described(error)}.",
+            "Use a plain dictionary {input name: array}.",
+        ) from error
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise CaseError(
+                f"{where}: found a key of type {type(name).__name__}, expected the name of an "
+                "input as a string.",
+                "Use the model's input names as keys.",
+            )
+        try:
+            arrays[name] = np.asarray(value)
+        except RAISED as error:
+            raise CaseError(
+                f"{where}: input '{name}' is a {type(value).__name__} that is no array "
+                f"({described(error)}), expected a NumPy array.",
+                "Convert it with np.asarray(...) in a rectangular shape first.",
+            ) from error
+    return arrays
+
+
+def match_names(
+    arrays: Mapping[str, NDArray[Any]], specs: Sequence[InputSpec], where: str
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays by input name, in the order of the model's inputs.
+
+    One array for a model with one input may have any name.
+
+    Raises:
+        CaseError: An array belongs to no input, or an input has no array.
+    """
+    if len(specs) == 1 and len(arrays) == 1:
+        return {specs[0].name: next(iter(arrays.values()))}
+    expected = [spec.name for spec in specs]
+    hint = f"The model's inputs are: {format_inputs(specs)}."
+    unknown = [name for name in arrays if name not in expected]
+    if unknown:
+        raise CaseError(
+            f"{where}: found unknown input {_quote(unknown)}, expected {_quote(expected)}.", hint
+        )
+    missing = [name for name in expected if name not in arrays]
+    if missing:
+        raise CaseError(
+            f"{where}: missing input {_quote(missing)}, found only {_quote(list(arrays))}.", hint
+        )
+    return {name: arrays[name] for name in expected}
+
+
+def check_dtype(stored: np.dtype[Any], spec: InputSpec, where: str) -> None:
+    """Check that a dtype can become the input's own without loss.
+
+    Accepted are equal types, what NumPy calls a safe cast (float16 → float32, uint8 → float32,
+    int32 → int64, …), and two casts whose values are checked by `fit_values`: float64 → float32
+    and int64 → int32. Text inputs take text only.
+
+    Raises:
+        CaseError: The dtype is of another kind or wider, or holds Python objects.
+    """
+    if _is_text(spec.dtype):
+        accepted = stored.kind in "OU"
+    else:
+        accepted = stored.kind != "O" and (
+            np.can_cast(stored, spec.dtype, "safe")
+            or (stored.name, spec.dtype.name) in _CHECKED_CASTS
+        )
+    if not accepted:
+        kind = "Python objects" if stored.kind == "O" else stored.name
+        raise CaseError(
+            f"{where}: input '{spec.name}' has dtype {kind}, expected {spec.dtype.name}.",
+            f"Convert it to {spec.dtype.name} the way the model was trained, then save it again.",
+        )
+
+
+def conversion_note(stored: np.dtype[Any], spec: InputSpec) -> str:
+    """Say how a dtype that `check_dtype` accepted is converted; empty where it is not."""
+    if stored.name == spec.dtype.name or _is_text(spec.dtype):
+        return ""
+    remark = _CHECKED_CASTS.get((stored.name, spec.dtype.name), "lossless")
+    return f"{stored.name} is read as {spec.dtype.name} ({remark})"
+
+
+def fit_values(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]:
+    """Return the array in the input's dtype, C-contiguous; a view where nothing changes.
+
+    Args:
+        array: Any shape, any dtype.
+        spec: The input.
+        where: Place to name in an error.
+
+    Raises:
+        CaseError: See `check_dtype`; or a value is NaN or infinite, a float64 beyond the
+            largest float32, or an int64 beyond int32.
+    """
+    check_dtype(array.dtype, spec, where)
+    if _is_text(spec.dtype):
+        return _fit_text(array, spec, where)
+    # "V" is how NumPy sees bfloat16; structured types did not pass the dtype check.
+    if array.dtype.kind in "fV":
+        _check_finite(array, spec, where)
+    if array.dtype.kind == "i":
+        _check_range(array, spec, where)
+    with np.errstate(over="ignore", under="ignore"):
+        fitted = np.asarray(array, dtype=spec.dtype, order="C")
+    if array.dtype.name == "float64" and spec.dtype.name == "float32":
+        _check_overflow(array, fitted, spec, where)
+    return fitted
+
+
+def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]:
+    """Read an array as a single sample.
+
+    An array of one rank less than the input's gets a batch axis of length 1 where the model's
+    first axis is dynamic or 1.
+
+    Returns:
+        A view of the input's own rank whose fixed axes have the model's lengths.
+
+    Raises:
+        CaseError: Wrong rank, or another length on a fixed axis.
+    """
+    if spec.shape is None:
+        return array
+    rank = len(spec.shape)
+    lacks_batch = array.ndim == rank - 1 and (spec.batch_is_dynamic or spec.shape[0] == 1)
+    sample = array[np.newaxis] if lacks_batch else array
+    if sample.ndim != rank:
+        raise CaseError(
+            f"{where}: input '{spec.name}' has rank {array.ndim} "
+            f"({format_shape(array.shape)}), expected one sample of rank {rank} "
+            f"({format_shape(spec.shape)}).",
+            "Here every array is a single sample: give it the model's own axes.",
+        )
+    check_fixed_axes(sample.shape, spec, where)
+    return sample
+
+
+def check_fixed_axes(shape: tuple[int, ...], spec: InputSpec, where: str, hint: str = "") -> None:
+    """Check one sample's shape, of the input's rank if it has one, against axes that are fixed.
+
+    Raises:
+        CaseError: A fixed axis has another length.
+    """
+    declared = shape if spec.shape is None else spec.shape
+    for axis, (found, expected) in enumerate(zip(shape, declared, strict=True)):
+        if isinstance(expected, int) and found != expected:
+            raise CaseError(
+                f"{where}: input '{spec.name}' is {format_shape(shape)}, with axis {axis} of "
+                f"length {found}, expected {format_shape(spec.shape)}.",
+                _layout_hint(shape, spec)
+                or hint
+                or "Resize or crop the data, or export the model with that axis dynamic.",
+            )
+
+
+def _layout_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
+    """Help those whose channels are last where the model takes them first, or the other way."""
+    if spec.shape is None or len(shape) not in (3, 4):
+        return ""
+    batch, image = shape[:-3], shape[-3:]
+    ways = (("HWC", "CHW", "-1, -3", (2, 0, 1)), ("CHW", "HWC", "-3, -1", (1, 2, 0)))
+    for own, wanted, axes, order in ways:
+        moved = (*batch, *(image[i] for i in order))
+        pairs = zip(spec.shape, moved, strict=True)
+        if all(not isinstance(size, int) or size == found for size, found in pairs):
+            n = "N" if batch else ""
+            return (
+                f"The data are {n}{own} and the model takes {n}{wanted}: transpose them, "
+                f"np.moveaxis(x, {axes})."
+            )
+    return ""
+
+
+def fit_sample(
+    arrays: Mapping[str, NDArray[Any]], specs: Sequence[InputSpec], where: str
+) -> dict[str, NDArray[Any]]:
+    """Return a complete sample, every array in its input's dtype.
+
+    An input may have an axis of length 0 (an empty key-value cache is a real input) as long as
+    another one has elements.
+
+    Args:
+        arrays: Input name → array of the input's rank, complete.
+        specs: The inputs.
+        where: Place to name in an error.
+
+    Raises:
+        CaseError: See `fit_values`; or no input has any element.
+    """
+    if not any(arrays[spec.name].size for spec in specs):
+        raise CaseError(
+            f"{where}: the sample is empty, expected at least one element.",
+            "Remove this sample or export the data again.",
+        )
+    return {spec.name: fit_values(arrays[spec.name], spec, where) for spec in specs}
+
+
+def fit_to(
+    arrays: Mapping[str, NDArray[Any]], specs: Sequence[InputSpec], where: str
+) -> dict[str, NDArray[Any]]:
+    """Return one sample as the model takes it: names, ranks, fixed axes, dtypes and values.
+
+    Args:
+        arrays: Input name → array of one sample; a batch axis may be missing.
+        specs: The inputs.
+        where: Place to name in an error.
+
+    Raises:
+        CaseError: It does not fit; see `match_names`, `as_one_sample` and `fit_values`.
+    """
+    named = match_names(arrays, specs, where)
+    shaped = {spec.name: as_one_sample(named[spec.name], spec, where) for spec in specs}
+    return fit_sample(shaped, specs, where)
+
+
+def _quote(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "nothing"
+
+
+def _is_text(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "OU"
+
+
+def _fit_text(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]:
+    text: NDArray[Any] = np.asarray(array, dtype=object, order="C")
+    strange = next((type(item).__name__ for item in text.flat if not isinstance(item, str)), None)
+    if strange is not None:
+        raise CaseError(
+            f"{where}: input '{spec.name}' holds a {strange}, expected text only.",
+            "Convert every element to a string.",
+        )
+    return text
+
+
+def _check_finite(array: NDArray[Any], spec: InputSpec, where: str) -> None:
+    finite = np.isfinite(array)
+    if finite.all():
+        return
+    nan = int(np.isnan(array).sum())
+    inf = int(array.size - finite.sum()) - nan
+    first = [int(i) for i in np.unravel_index(int(np.argmin(finite)), array.shape)]
+    raise CaseError(
+        f"{where}: input '{spec.name}' holds {nan} NaN and {inf} inf, the first at {first}, "
+        "expected finite numbers.",
+        "Repair or remove this sample; a mask of -inf has to be a finite number such as -1e4.",
+    )
+
+
+def _check_range(array: NDArray[Any], spec: InputSpec, where: str) -> None:
+    if array.dtype.name != "int64" or spec.dtype.name != "int32" or not array.size:
+        return
+    low, high = int(array.min()), int(array.max())
+    limits = np.iinfo(np.int32)
+    if low < limits.min or high > limits.max:
+        raise CaseError(
+            f"{where}: input '{spec.name}' has dtype int64 with values from {low} to {high}, "
+            f"expected int32 ({limits.min} to {limits.max}).",
+            "Check that this array belongs to this input.",
+        )
+
+
+def _check_overflow(array: NDArray[Any], fitted: NDArray[Any], spec: InputSpec, where: str) -> None:
+    if np.isfinite(fitted).all():
+        return
+    worst = float(np.abs(array).max())
+    raise CaseError(
+        f"{where}: input '{spec.name}' has dtype float64 with magnitudes up to {worst:.3g}, "
+        f"expected float32 (at most {float(np.finfo(np.float32).max):.3g}).",
+        "Scale the data the way the model was trained.",
+    )

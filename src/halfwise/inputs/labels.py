@@ -1,0 +1,164 @@
+"""Reads labels for a task metric."""
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.files import is_regular, read_text
+from halfwise.inputs.files import peek_npz, read_npy, read_npz
+
+
+def load_labels(path: Path, count: int) -> tuple[Any, ...]:
+    """Read one label per sample.
+
+    Args:
+        path: A `.json` file with a list; a `.npy` file or a `.npz` file with one array, whose
+            first axis counts the samples; a `.txt` file, or a `.csv` file with one column and no
+            header, with one label per line (all integers, all floats, or else all text).
+        count: Number of samples.
+
+    Returns:
+        `count` labels: what JSON holds; Python numbers of a one-dimensional array and otherwise
+        its rows; int, float or str of a text file. NaN is passed on to the metric.
+
+    Raises:
+        CaseError: The file does not exist, is broken or of another kind, or its length is not
+            `count`.
+    """
+    readers: dict[str, Callable[[Path], Sequence[Any]]] = {
+        ".json": _read_json,
+        ".npy": _read_array,
+        ".npz": _read_array,
+        ".txt": _read_lines,
+        ".csv": _read_lines,
+    }
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise CaseError(
+            f"Labels {path.name}: found the suffix '{path.suffix}', expected one of "
+            f"{', '.join(readers)}.",
+            "Write the labels to a .txt file, one per line.",
+        )
+    if not is_regular(path):
+        raise CaseError(f"Labels: found no file {path}, expected one.", "Check the path.")
+    labels = reader(path)
+    if len(labels) != count:
+        raise CaseError(
+            f"Labels {path.name}: found {len(labels)} labels, expected {count}, one per sample.",
+            "Give them in the order of the samples; a header line counts as a label.",
+        )
+    return tuple(labels)
+
+
+def _read_json(path: Path) -> tuple[Any, ...]:
+    try:
+        content = json.loads(_read_text(path))
+    # ValueError: no JSON, or a number of thousands of digits; RecursionError: nested as deeply.
+    except (ValueError, RecursionError) as error:
+        raise CaseError(
+            f"Labels {path.name}: found broken JSON ({error}), expected a list.",
+            "Write it with json.dump(list, file).",
+        ) from error
+    if not isinstance(content, list):
+        raise CaseError(
+            f"Labels {path.name}: found a {type(content).__name__}, expected a list.",
+            "Write one entry per sample, in their order: [3, 1, 4].",
+        )
+    return tuple(content)
+
+
+def _read_array(path: Path) -> Sequence[Any]:
+    packed = path.suffix.lower() == ".npz"
+    arrays = peek_npz(path) if packed else {path.stem: read_npy(path)}
+    if len(arrays) != 1:
+        names = ", ".join(list(arrays)[:5]) or "none"
+        raise CaseError(
+            f"Labels {path.name}: found {len(arrays)} arrays ({names}), expected one.",
+            "Save the labels alone with np.save(path, labels).",
+        )
+    array = next(iter(arrays.values()))
+    if array.ndim == 0:
+        raise CaseError(
+            f"Labels {path.name}: found a scalar, expected an axis that counts the samples.",
+            "Save a one-dimensional array.",
+        )
+    return _Rows(array, lambda: next(iter(read_npz(path).values())) if packed else array)
+
+
+class _Rows(Sequence[Any]):
+    """Labels in an array: Python numbers of one with one axis, else its rows.
+
+    Nothing is read before one is asked for: there may be more than there should be.
+    """
+
+    def __init__(self, shaped: NDArray[Any], read: Callable[[], NDArray[Any]]) -> None:
+        self._shape = shaped.shape
+        self._array = cache(read)
+
+    def __len__(self) -> int:
+        """Return the number of labels."""
+        return int(self._shape[0])
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - as of a sequence
+        """Return label `index`."""
+        row = self._array()[index]
+        return row.item() if len(self._shape) == 1 else np.array(row)
+
+
+def _read_lines(path: Path) -> tuple[Any, ...]:
+    text = _read_text(path).removesuffix("\n")
+    lines = text.split("\n") if text else []
+    if path.suffix.lower() == ".csv":
+        lines = [_only_cell(line, number, path) for number, line in enumerate(lines, 1)]
+    lines = [line.strip() for line in lines]
+    if "" in lines:
+        raise CaseError(
+            f"Labels {path.name}: line {lines.index('') + 1} is empty, expected one label "
+            "per line.",
+            "Remove the line; where a label is missing, remove the sample too.",
+        )
+    for number_type in (int, float):
+        try:
+            return tuple(number_type(line) for line in lines)
+        except ValueError:
+            continue
+    return tuple(lines)
+
+
+def _only_cell(line: str, number: int, path: Path) -> str:
+    try:
+        row = next(csv.reader([line]), [])
+    except csv.Error as error:
+        raise CaseError(
+            f"Labels {path.name}: line {number} cannot be read ({error}), expected one label.",
+            "Keep only the column with the labels.",
+        ) from error
+    if len(row) > 1:
+        raise CaseError(
+            f"Labels {path.name}: line {number} has {len(row)} columns, expected one.",
+            "Keep only the column with the labels.",
+        )
+    return "".join(row)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return read_text(path, encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CaseError(
+            f"Labels {path.name}: found bytes that are no UTF-8 ({error.reason} at byte "
+            f"{error.start}), expected text.",
+            "Save the file as UTF-8.",
+        ) from error
+    except OSError as error:
+        raise CaseError(
+            f"Labels {path.name}: the file cannot be read ({error.strerror}), expected labels.",
+            "Check its permissions.",
+        ) from error

@@ -1,0 +1,154 @@
+"""Samples that are the same but for their last digits: what the search saw is not held out."""
+
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.case import Sample, Samples
+from halfwise.inputs.hashing import hash_sample
+
+NEAR = 1e-4
+"""Of each float element, and of what is typical in its input: samples no farther apart are one.
+
+Rounding to FP16 moves an element by up to 5e-4, so a low model hardly sees the difference. A step
+of an image in 8 bits is 4e-3 of its range: pictures that differ in one pixel are two samples.
+"""
+_BLOCKS = 64
+"""Sums that a sketch has of each input: enough to tell most samples apart without loading them."""
+_TYPICAL = 4096
+"""Elements that the typical magnitude is taken of."""
+_ROUNDING = 1e-12
+"""More than float64 sums are off, relative to the sum of magnitudes."""
+
+
+class Sketch(NamedTuple):
+    """What is kept of a sample to find others that are the same, or nearly so.
+
+    Attributes:
+        sha256: Of all of it.
+        exact: Of all that has to be equal: names, types and shapes, and what is no float.
+        sums: f64[n], sums over blocks of elements of each float input; the first is over all.
+        slack: f64[n], how far each may move where every element moves by what is near.
+    """
+
+    sha256: str
+    exact: str
+    sums: NDArray[np.float64]
+    slack: NDArray[np.float64]
+
+
+def sketch_each(samples: Samples) -> tuple[Sketch, ...]:
+    """Return the sketch of each sample; loads every sample once.
+
+    Raises:
+        CaseError: a sample turns out to be bad when it is loaded.
+    """
+    return tuple(map(sketch, samples))
+
+
+def sketch(sample: Sample) -> Sketch:
+    """Return the sketch of a sample."""
+    sums, slack = [np.zeros(1)], [np.zeros(1)]
+    for _, array in sorted(sample.items()):
+        if not _is_float(array) or not array.size:
+            continue
+        flat = np.ravel(array).astype(np.float64)
+        starts = np.unique(np.linspace(0, flat.size, _BLOCKS, endpoint=False, dtype=np.int64))
+        sizes = np.diff([*starts, flat.size])
+        size = np.add.reduceat(np.abs(flat), starts)
+        sums.append(np.add.reduceat(flat, starts))
+        slack.append((NEAR + _ROUNDING) * size + NEAR * sizes * _typical(flat))
+    all_sums, all_slack = np.concatenate(sums), np.concatenate(slack)
+    all_sums[0], all_slack[0] = all_sums.sum(), all_slack.sum()
+    exact = hash_sample(sample, leave_out=_is_float)
+    return Sketch(hash_sample(sample), exact, all_sums, all_slack)
+
+
+def is_near(one: Sample, other: Sample) -> bool:
+    """Return whether samples are the same but for `NEAR`; what is no float has to be equal.
+
+    Both have the same inputs, types and shapes.
+    """
+    return all(_is_near(array, other[name]) for name, array in one.items())
+
+
+def could_be_near(one: Sketch, other: Sketch) -> bool:
+    """Return whether sketches, of equal `exact`, leave it open whether their samples are near."""
+    return bool(np.all(np.abs(one.sums - other.sums) <= one.slack + other.slack))
+
+
+def unseen(
+    calibration: Samples, searched: Sequence[Sketch], heldout: Samples, judged: Sequence[Sketch]
+) -> list[int]:
+    """Return which held-out samples are near no other, in ascending order.
+
+    Copies of calibration samples are data that the search has seen. So would copies of one another
+    be, once one of them fails and joins the calibration: of these the first is returned. Only
+    samples whose sketches are near are loaded again.
+
+    Args:
+        calibration: Samples of the search.
+        searched: The sketch of each.
+        heldout: Samples to judge on.
+        judged: The sketch of each.
+    """
+    known, chosen = _Known(), []
+    for index, seen in enumerate(searched):
+        known.add(seen, partial(calibration.load, index))
+    for index, seen in enumerate(judged):
+        load = partial(heldout.load, index)
+        if not known.has(seen, load):
+            chosen.append(index)
+            known.add(seen, load)
+    return chosen
+
+
+class _Known:
+    """Samples that are taken, and finds again what is near one of them."""
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[Sketch, Callable[[], Sample]]] = []
+        self._copies: set[str] = set()
+        self._places: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
+        self._slack: defaultdict[str, float] = defaultdict(float)
+
+    def add(self, seen: Sketch, load: Callable[[], Sample]) -> None:
+        self._copies.add(seen.sha256)
+        self._slack[seen.exact] = max(self._slack[seen.exact], float(seen.slack[0]))
+        insort(self._places[seen.exact], (float(seen.sums[0]), len(self._taken)))
+        self._taken.append((seen, load))
+
+    def has(self, seen: Sketch, load: Callable[[], Sample]) -> bool:
+        if seen.sha256 in self._copies:
+            return True
+        places = self._places[seen.exact]
+        total, slack = float(seen.sums[0]), float(seen.slack[0]) + self._slack[seen.exact]
+        first = bisect_left(places, (total - slack, 0))
+        last = bisect_right(places, (total + slack, len(self._taken)))
+        near = (self._taken[place] for _, place in places[first:last])
+        return any(could_be_near(known, seen) and is_near(load(), other()) for known, other in near)
+
+
+def _is_near(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    if not _is_float(one):
+        return np.array_equal(one, other)
+    left, right = np.ravel(one).astype(np.float64), np.ravel(other).astype(np.float64)
+    # Where zeros were moved a little, only the other sample shows what is typical.
+    typical = max(_typical(left), _typical(right))
+    return bool(np.all(np.abs(left - right) <= NEAR * (np.abs(left) + typical)))
+
+
+def _is_float(array: NDArray[Any]) -> bool:
+    return array.dtype.name.startswith(("float", "bfloat"))
+
+
+def _typical(flat: NDArray[np.float64]) -> float:
+    """Return the median magnitude of elements that are not zero; 0 where all are."""
+    some = np.abs(flat[:: max(1, flat.size // _TYPICAL)])
+    some = some[some > 0]
+    return float(np.median(some)) if some.size else 0.0

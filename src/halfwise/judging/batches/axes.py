@@ -1,0 +1,299 @@
+"""The batch axis: where samples stand side by side without touching one another."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.case import Sample, Samples
+from halfwise.emulation.ort import Session
+from halfwise.errors import RunFailed
+from halfwise.graph.frozen import frozen_nodes
+from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.shape_tensors import shape_inputs
+from halfwise.graph.sizes import declared_axes
+from halfwise.metrics import Outputs
+from halfwise.metrics.difference import is_discrete
+from halfwise.records import TensorName
+
+Shape = tuple[int, ...]
+
+_TRIED = 3
+"""Samples in the batch that shows whether they are independent; with three, an order shows too."""
+_SAME = 1e-4
+"""Part of the largest magnitude by which the rows of a batch may differ from single samples: sums
+in another order do by 1e-6, in deep models by 1e-5, and mixed samples by far more."""
+_NAMED = 3
+"""Nodes that a sentence names."""
+
+
+@dataclass(frozen=True)
+class Batching:
+    """Where samples stand side by side.
+
+    Attributes:
+        inputs: Batch axis of each input that has one; the others are the same for all samples.
+        outputs: Batch axis of each output that has one; the others do not depend on the samples.
+        rows: For these outputs, their size along it by that of the inputs.
+    """
+
+    inputs: Mapping[TensorName, int]
+    outputs: Mapping[TensorName, int]
+    rows: Mapping[TensorName, int]
+
+    def join(self, samples: Sequence[Sample]) -> dict[str, NDArray[Any]]:
+        """Return samples side by side; what has no batch axis is that of the first."""
+        return {
+            name: np.concatenate([s[name] for s in samples], self.inputs[TensorName(name)])
+            if name in self.inputs
+            else array
+            for name, array in samples[0].items()
+        }
+
+    def size(self, sample: Sample) -> int | None:
+        """Return the size of a sample along the batch axis; None where its inputs disagree."""
+        sizes = {sample[name].shape[axis] for name, axis in self.inputs.items()}
+        return int(sizes.pop()) if len(sizes) == 1 else None
+
+    def cut(self, sample: Sample, begin: int, end: int) -> dict[str, NDArray[Any]]:
+        """Return rows `begin` to `end` (exclusive) of a sample."""
+        return {
+            name: _cut(array, self.inputs[TensorName(name)], begin, end)
+            if name in self.inputs
+            else array
+            for name, array in sample.items()
+        }
+
+    def cut_outputs(self, outputs: Outputs, begin: int, end: int, total: int) -> Outputs:
+        """Return what rows `begin` to `end` (exclusive) of `total` rows of the inputs gave.
+
+        An output of another size than that many rows give stays whole and gets an axis more, so
+        that it is misshapen beside one that has it.
+        """
+        found = {}
+        for name, array in outputs.items():
+            rows, axis = self.rows.get(TensorName(name), 0), self.outputs.get(TensorName(name), 0)
+            fits = array.ndim > axis and array.shape[axis] == total * rows
+            if name not in self.rows:
+                found[name] = array
+            elif fits:
+                found[name] = _cut(array, axis, begin * rows, end * rows)
+            else:
+                found[name] = array[np.newaxis]
+        return found
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Why samples cannot be put together and taken apart again.
+
+    Attributes:
+        why: "axis": no axis could be the batch's; "sizes": inputs differ in size along it; "fails":
+            the model does not run on a batch; "whole": it runs, but what comes out is not, row by
+            row, what single samples give.
+        reason: The same for the user, with names and sizes; a clause.
+        inputs: The axes that were tried.
+    """
+
+    why: Literal["axis", "sizes", "fails", "whole"]
+    reason: str
+    inputs: Mapping[TensorName, int]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What of a sample decides with which others it can stand in a batch.
+
+    Attributes:
+        shapes: Shape of every input; the batch axis counts as 0.
+        values: Elements of the inputs of rank 0 or 1 that have no batch axis.
+        shared: Hash of all inputs without a batch axis.
+        rows: Size along the batch axis; 0 for a sample that cannot stand in a batch.
+    """
+
+    shapes: Mapping[str, Shape]
+    values: Mapping[str, Shape]
+    shared: str
+    rows: int
+
+    @classmethod
+    def of(cls, sample: Sample, batching: Batching | None) -> "Facts":
+        """Return the facts of `sample`; without batching, every axis counts."""
+        rows = None if batching is None else batching.size(sample)
+        axes = {} if batching is None or rows is None else batching.inputs
+        apart = {n: a for n, a in sample.items() if batching is not None and n not in axes}
+        shared = sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in apart.values()))
+        return cls(
+            shapes={n: without_axis(a.shape, axes.get(TensorName(n))) for n, a in sample.items()},
+            values={
+                n: tuple(int(v) for v in np.ravel(a))
+                for n, a in sample.items()
+                if a.ndim < 2 and a.dtype.kind in "iu" and n not in axes
+            },
+            shared=shared.hexdigest(),
+            rows=rows or 0,
+        )
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Equal for samples that can be put side by side."""
+        return (tuple(self.shapes.items()), self.shared)
+
+
+def find_batching(
+    network: Network, session: Session, samples: Samples
+) -> tuple[Batching | None, str]:
+    """Return what `try_batching` does: the batch axes, or None and the reason."""
+    found = try_batching(network, session, samples)
+    return (found, "") if isinstance(found, Batching) else (None, found.reason)
+
+
+def try_batching(network: Network, session: Session, samples: Samples) -> Batching | Apart:
+    """Return the batch axes, or why samples cannot be put together.
+
+    An axis is taken for the batch where it is dynamic and stands in every input that has a dynamic
+    axis at all, but for shape tensors: the first one of each, or one with the same symbol. The
+    model then runs on a batch of up to three samples: row by row it must give what it gives for
+    each alone, to 1e-4 of an output's largest magnitude, and exactly where outputs are no floats.
+
+    Args:
+        network: The FP32 model.
+        session: Its session.
+        samples: At least one.
+    """
+    failed = []
+    for axes in batch_axes(network):
+        found = _confirmed(network, session, samples, axes)
+        if isinstance(found, Batching):
+            return found
+        failed.append(found)
+    none = "the model has no dynamic axis that all of its inputs with dynamic axes share"
+    return failed[0] if failed else Apart("axis", none, {})
+
+
+def without_axis(shape: Shape, axis: int | None) -> Shape:
+    """Return `shape` with 0 in the place of `axis`."""
+    return shape if axis is None else (*shape[:axis], 0, *shape[axis + 1 :])
+
+
+def _cut(array: NDArray[Any], axis: int, begin: int, end: int) -> NDArray[Any]:
+    return array[(slice(None),) * axis + (slice(begin, end),)]
+
+
+def dynamic_inputs(network: Network) -> dict[TensorName, tuple[int | str | None, ...]]:
+    """Return the declared axes of the inputs that have a dynamic one, but for shape tensors."""
+    declared = {tensor_name(v): declared_axes(v) for v in network.graph.inputs}
+    shape_tensors = shape_inputs(network)
+    return {
+        name: axes
+        for name, axes in declared.items()
+        if name not in shape_tensors and not all(isinstance(axis, int) for axis in axes)
+    }
+
+
+def batch_axes(network: Network) -> Iterator[dict[TensorName, int]]:
+    """Yield what could be the batch axis of each input with a dynamic one, the likeliest first."""
+    dynamic = dynamic_inputs(network)
+    if not dynamic:
+        return
+    if not any(isinstance(axes[0], int) for axes in dynamic.values()):
+        yield dict.fromkeys(dynamic, 0)
+    first = next(iter(dynamic.values()))
+    for symbol in (axis for axis in first[1:] if isinstance(axis, str)):
+        if all(axes.count(symbol) == 1 for axes in dynamic.values()):
+            yield {name: axes.index(symbol) for name, axes in dynamic.items()}
+
+
+def _confirmed(
+    network: Network, session: Session, samples: Samples, axes: Mapping[TensorName, int]
+) -> Batching | Apart:
+    trial = Batching(axes, {}, {})
+    chosen = _alike(samples, trial)
+    sizes = [size for sample in chosen if (size := trial.size(sample))]
+    if len(sizes) < len(chosen):
+        told = "the inputs have different sizes along the axes that could be the batch's"
+        return Apart("sizes", told, axes)
+    singles = [session.run(sample) for sample in chosen]
+    try:
+        together = session.run(trial.join(chosen))
+    except RunFailed as error:
+        told = f"the model fails on a batch of {sum(sizes)}, though the axis is dynamic: "
+        return Apart("fails", f"{told}{_suspects(network)}{error.message}", axes)
+    outputs, rows = {}, {}
+    for name, array in together.items():
+        alone = [np.asarray(single[name]) for single in singles]
+        if all(_equal(array, one) for one in alone):
+            continue
+        axis = _grown(array.shape, [one.shape for one in alone], sizes)
+        if axis is None or _keeps_one(axis, axes, array.shape, sizes, network):
+            told = (
+                f"output {name} has the shape {list(array.shape)} for a batch of {sum(sizes)} and "
+                f"{list(alone[0].shape)} for one of {sizes[0]}: {_suspects(network)}its size does "
+                "not follow the batch"
+            )
+            return Apart("whole", told, axes)
+        if not _equal(array, np.concatenate(alone, axis)):
+            told = (
+                f"the model mixes the samples of a batch: output {name} is not, row by row, what "
+                "single samples give"
+            )
+            return Apart("whole", told, axes)
+        outputs[TensorName(name)] = axis
+        rows[TensorName(name)] = array.shape[axis] // sum(sizes)
+    return Batching(axes, outputs, rows)
+
+
+def _alike(samples: Samples, trial: Batching) -> list[Sample]:
+    """Return up to three samples that can be put side by side; a single one twice."""
+    groups: dict[object, list[Sample]] = {}
+    for sample in samples:
+        group = groups.setdefault(Facts.of(sample, trial).kind, [])
+        group.append(sample)
+        if len(group) == _TRIED:
+            return group
+    largest = max(groups.values(), key=len)
+    return largest if len(largest) > 1 else largest * 2
+
+
+def _equal(found: NDArray[Any], expected: NDArray[Any]) -> bool:
+    if found.shape != expected.shape:
+        return False
+    if is_discrete(found.dtype) or not found.size:
+        return bool(np.array_equal(found, expected))
+    finite = np.abs(expected[np.isfinite(expected)])
+    slack = _SAME * float(finite.max()) if finite.size else 0.0
+    return bool(np.allclose(found, expected, rtol=0, atol=slack, equal_nan=True))
+
+
+def _grown(batch: Shape, alone: Sequence[Shape], sizes: Sequence[int]) -> int | None:
+    """Return the axis along which the batch is as long as all single samples together."""
+    for axis, total in enumerate(batch):
+        whole, part = divmod(total, sum(sizes))
+        expected = [(*batch[:axis], whole * size, *batch[axis + 1 :]) for size in sizes]
+        if whole and not part and list(alone) == expected:
+            return axis
+    return None
+
+
+def _keeps_one(
+    axis: int,
+    axes: Mapping[TensorName, int],
+    shape: Shape,
+    sizes: Sequence[int],
+    network: Network,
+) -> bool:
+    """Return whether samples went into another axis, and the first still has the old batch."""
+    moved = axis != 0 and not any(axes.values()) and shape[0] == sizes[0]
+    return moved and bool(frozen_nodes(network))
+
+
+def _suspects(network: Network) -> str:
+    names = frozen_nodes(network)
+    if not names:
+        return ""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    listed = ", ".join(names[:_NAMED]) + more
+    return f"the export seems to have baked its batch size into the constants of {listed}; "

@@ -1,0 +1,130 @@
+"""Run a mixed model as ONNX Runtime itself runs its file, with no rounding of ours.
+
+Its CPU has few FP16 kernels. Around what lacks one it puts Casts, and drops those that would
+convert there and back, so intermediate values are FP32: what a fused kernel may give, and what the
+emulation, which rounds each value, does not.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.case import Sample, Samples
+from halfwise.emulation.ort import Session
+from halfwise.emulation.tensors import ModelTensors
+from halfwise.emulation.typed import emulate_typed
+from halfwise.graph.decisions import decided
+from halfwise.graph.model import node_name
+from halfwise.metrics import Outputs
+from halfwise.records import Flip, NodeName, TensorName
+
+
+def run_as_file(
+    model: ir.Model,
+    samples: Samples,
+    references: Sequence[Outputs],
+    *,
+    device: str = "cpu",
+    libraries: Sequence[Path] = (),
+) -> list[Outputs]:
+    """Return the outputs of each sample, in the dtypes of the references.
+
+    Args:
+        model: A typed model, as it is written.
+        samples: FP32 inputs.
+        references: Outputs of the reference.
+        device: Where to run.
+        libraries: Custom operator libraries.
+
+    Raises:
+        CaseError: ONNX Runtime cannot load it, for lack of a kernel for one (a `KernelMissing`).
+        RunFailed: it cannot run it.
+    """
+    session = Session(model, device=device, libraries=libraries)
+    fed = _fed(model, samples)
+    return [
+        {n: _as(output, reference[n]) for n, output in session.run(sample).items()}
+        for sample, reference in zip(fed, references, strict=True)
+    ]
+
+
+def _as(output: NDArray[np.generic], reference: NDArray[np.generic]) -> NDArray[np.generic]:
+    with np.errstate(over="ignore"):
+        return output.astype(reference.dtype)
+
+
+def _fed(model: ir.Model, samples: Samples) -> Samples:
+    """Return the samples in the types of the model's inputs."""
+    low = {
+        v.name: v.dtype.numpy()
+        for v in model.graph.inputs
+        if v.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    }
+
+    def load(index: int) -> Sample:
+        given = samples[index].items()
+        return {n: a.astype(low[n]) if n in low else a for n, a in given}
+
+    return Samples(samples.ids, load)
+
+
+def flips(
+    model: ir.Model,
+    decisions: Sequence[ir.Node],
+    samples: Samples,
+    *,
+    accumulate: str = "fp32",
+    device: str = "cpu",
+    libraries: Sequence[Path] = (),
+) -> tuple[Flip, ...]:
+    """Return the decisions that differ between the file, as it runs, and its emulation.
+
+    Args:
+        model: The mixed model.
+        decisions: Nodes of the original to look at, as far as the mixed model has their outputs.
+        samples: Where to look.
+        accumulate: Format of running sums inside low ops.
+        device: Where to run.
+        libraries: Custom operator libraries.
+    """
+    there = {v.name for n in model.graph for v in n.outputs}
+    names = {node_name(n): [t for t in decided(n) if t in there] for n in decisions}
+    wanted = [t for tensors in names.values() for t in tensors]
+    emulation = emulate_typed(model, accumulate=accumulate)
+    sides = (
+        ModelTensors(m, s, device=device, libraries=libraries)
+        for m, s in ((emulation, samples), (model, _fed(model, samples)))
+    )
+    differing, total = dict.fromkeys(wanted, 0), dict.fromkeys(wanted, 0)
+    for emulated, filed in zip(*(side.get(wanted) for side in sides), strict=True):
+        for name in emulated.keys() & filed.keys():
+            differing[name] += _differing(emulated[name], filed[name])
+            total[name] += max(emulated[name].size, filed[name].size)
+    return tuple(_flips(decisions, names, differing, total))
+
+
+def _flips(
+    decisions: Sequence[ir.Node],
+    names: Mapping[NodeName, Sequence[TensorName]],
+    differing: Mapping[TensorName, int],
+    total: Mapping[TensorName, int],
+) -> Iterator[Flip]:
+    for node in decisions:
+        for tensor in names[node_name(node)][:1]:
+            if differing[tensor]:
+                yield Flip(
+                    node=node_name(node),
+                    op=node.op_type,
+                    elements=differing[tensor],
+                    of=total[tensor],
+                )
+
+
+def _differing(one: NDArray[np.generic], other: NDArray[np.generic]) -> int:
+    """Return how many elements differ; all of them where the shapes do."""
+    if one.shape != other.shape:
+        return max(one.size, other.size)
+    return int(np.count_nonzero(one != other))

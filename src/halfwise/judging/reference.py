@@ -1,0 +1,35 @@
+"""Run the reference on samples that nobody observes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from halfwise.case import Samples
+from halfwise.emulation.inspection import inspect_samples
+from halfwise.emulation.probe import observable
+from halfwise.errors import RunFailed
+from halfwise.graph.model import Network
+from halfwise.metrics import Outputs
+from halfwise.records import TensorName
+
+
+def inspected_reference(
+    network: Network, samples: Samples, *, device: str = "cpu", libraries: Sequence[Path] = ()
+) -> tuple[list[Outputs], frozenset[TensorName]]:
+    """Return the outputs of every sample, and the tensors that are not finite on any of them.
+
+    What holds NaN or infinities in FP32 already, such as a mask of -inf, is no fault of a
+    candidate's.
+
+    Raises:
+        RunFailed: it cannot be run on a sample.
+    """
+    model = network.model
+    results, nonfinite = inspect_samples(
+        model, observable(model), samples, device=device, libraries=libraries
+    )
+    references: list[Outputs] = []
+    for result in results:
+        if isinstance(result, RunFailed):
+            raise result
+        references.append(result)
+    return references, frozenset(nonfinite)

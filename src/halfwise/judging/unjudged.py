@@ -1,0 +1,86 @@
+"""What nothing tests: outputs, a metric, and bodies that never run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+
+from halfwise.case import Case, Samples
+from halfwise.emulation.ort import Session
+from halfwise.graph.alike import alike
+from halfwise.graph.running import Body, bodies_in, count_runs
+from halfwise.metrics import Outputs, untested_metric, untested_outputs
+from halfwise.records import Unjudged
+
+
+def find_unjudged(
+    case: Case,
+    candidate: ir.Model | None,
+    samples: Samples,
+    references: Sequence[Outputs],
+    *,
+    device: str = "cpu",
+    libraries: Sequence[Path] = (),
+) -> tuple[Unjudged, ...]:
+    """Return what the verdict on `samples` says nothing of.
+
+    Args:
+        case: The FP32 model, all samples, and what is acceptable. A body that ran on any of the
+            samples, those of the search included, was tested at least there.
+        candidate: The judged model in its types: a body that it has in FP32, as the reference has
+            it, needs no test. None for an engine and for outputs on record, of which all do.
+        samples: What was judged.
+        references: FP32 outputs of each.
+        device: Where to run.
+        libraries: Custom operator libraries.
+    """
+    labels = None if samples.labels is None else list(samples.labels)
+    found = (
+        *untested_outputs(case.criterion, references),
+        *untested_metric(case.criterion, case.metric, references, labels),
+    )
+    wanted = _to_be_tested(case, candidate)
+    idle = _never_run(case, wanted, device, libraries) if wanted else ()
+    return (*found, *(_untested(body, case.network.graph) for body in idle))
+
+
+def _to_be_tested(case: Case, candidate: ir.Model | None) -> list[Body]:
+    """Return the reference's bodies that compute, but those that a candidate has just as they are.
+
+    Those that no input leads to are left out.
+    """
+    own = {} if candidate is None else bodies_in(candidate.graph)
+    wanted = (b for b in bodies_in(case.network.graph).values() if b.computes(low=False))
+    return [b for b in wanted if b.can_run and not (b.key in own and _kept(b, own[b.key]))]
+
+
+def _kept(body: Body, candidate: Body) -> bool:
+    return not candidate.computes(low=True) and alike(body.graph, candidate.graph)
+
+
+def _never_run(
+    case: Case, wanted: Sequence[Body], device: str, libraries: Sequence[Path]
+) -> list[Body]:
+    """Return which bodies run on no sample; of nested ones the outermost."""
+    model = case.network.copy()
+    names = dict(zip(wanted, count_runs(model, [body.key for body in wanted]), strict=True))
+    session = Session(model, device=device, libraries=libraries)
+    waiting = list(wanted)
+    for sample in case.heldout + case.calibration:
+        if not waiting:
+            return []
+        runs = session.run(sample, [names[body] for body in waiting])
+        waiting = [body for body in waiting if not runs[names[body]].any()]
+    idle = {body.key for body in waiting}
+    return [body for body in waiting if idle.isdisjoint(body.around)]
+
+
+def _untested(body: Body, graph: ir.Graph) -> Unjudged:
+    (node, attribute), inputs = body.key, body.inputs(graph)
+    return Unjudged(
+        kind="never-ran",
+        name=node,
+        body=attribute,
+        op=body.node.op_type,
+        inputs=inputs if len(inputs) < len(graph.inputs) else (),
+    )

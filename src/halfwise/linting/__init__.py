@@ -1,0 +1,71 @@
+"""Look for known faults in a model, without running it: one file per family of rules."""
+
+from collections.abc import Collection
+
+from halfwise.graph.unchecked import Unchecked
+from halfwise.linting import (
+    constants,
+    export,
+    exporters,
+    integers,
+    masks,
+    shapes,
+    small,
+    tensorrt,
+    tidiness,
+    types,
+    written_out,
+)
+from halfwise.linting.rule import Rule, Subject, Version, registered
+from halfwise.records import SEVERITIES, Finding
+
+__all__ = ["FAMILIES", "RULES", "Rule", "Version", "lint"]
+
+FAMILIES = (
+    *(written_out, small, masks, constants, integers, shapes, types, tidiness, exporters, export),
+    tensorrt,
+)
+"""The modules of rules, in the order in which they are listed."""
+_ORDER = [module.__name__.rpartition(".")[2] for module in FAMILIES]
+RULES: tuple[Rule, ...] = tuple(sorted(registered(), key=lambda rule: _ORDER.index(rule.family)))
+"""Every rule, by family and then as defined."""
+
+_MISSHAPEN = (ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError)
+"""What reading a graph raises that the checker refuses: too few operands, attributes of a wrong
+type."""
+
+
+def lint(
+    model: Unchecked, tensorrt: Version | None = None, ignored: Collection[str] = ()
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """Return what is found, and what could not be looked for.
+
+    Args:
+        model: The model, as far as it can be read.
+        tensorrt: Version whose parser is to read it.
+        ignored: Ids of rules that are left out.
+
+    Returns:
+        Findings, errors first, then warnings, then infos, within each by rule; and one sentence per
+        thing that could not be looked at: of a graph that cannot be read, or that ONNX's checker
+        refuses and a rule cannot make sense of.
+    """
+    subject = Subject(model, tensorrt)
+    findings: list[Finding] = []
+    blind = []
+    for rule in RULES:
+        if rule.id in ignored:
+            continue
+        if rule.reads_graph and model.network is None:
+            blind.append(rule.id)
+            continue
+        try:
+            findings += rule.findings(subject)
+        except _MISSHAPEN:
+            if not (model.refusal or model.unread):
+                raise
+            blind.append(rule.id)
+    skipped = list(model.unread)
+    if blind:
+        skipped.append(f"not looked for, because of that: {', '.join(blind)}")
+    return tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity))), tuple(skipped)

@@ -1,0 +1,154 @@
+"""Look for faults that show without running anything: in a model, and in trtexec's constraints."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from halfwise.errors import CaseError, UsageError
+from halfwise.files import is_regular, read_text
+from halfwise.graph.model import Network
+from halfwise.graph.unchecked import read_unchecked
+from halfwise.graph.weights import is_large
+from halfwise.linting import RULES
+from halfwise.linting import lint as lint_model
+from halfwise.records import ConstraintReport, LintReport
+from halfwise.tensorrt.trtexec import check, kinds_of, layers_of, producers_of, read
+from halfwise.tensorrt.versions import known_version
+from halfwise.wording import count
+
+_PRECISION = ("written_out", "small", "masks", "constants", "integers", "types")
+"""Families of rules that are about precision; others are about shapes, names and parsers."""
+_MOST_RULES = 4
+"""Rules that a remark names; the rest is counted."""
+
+
+def lint(
+    model: str | Path, *, trt_version: str | None = None, ignore: Iterable[str] = ()
+) -> LintReport:
+    """Return the known faults of a model, also of one that other commands refuse.
+
+    Args:
+        model: The ONNX file.
+        trt_version: Version of TensorRT whose parser is to read it, such as "8.6" or "10.13.0.35";
+            without it, nothing is said about parsers.
+        ignore: Ids of rules that are left out.
+
+    Raises:
+        CaseError: not a file, or no ONNX model at all.
+        UsageError: a version or rule that is not known.
+    """
+    version = None if trt_version is None else known_version(trt_version)
+    ignored = tuple(dict.fromkeys(ignore))
+    known = [rule.id for rule in RULES]
+    for name in ignored:
+        if name not in known:
+            close = get_close_matches(name, known)
+            raise UsageError(
+                f"There is no rule called {name!r}.",
+                f"Did you mean {' or '.join(close)}?" if close else "docs/lint.md lists them.",
+            )
+    unchecked = read_unchecked(Path(model))
+    findings, skipped = lint_model(unchecked, version, ignored)
+    proto = unchecked.proto
+    return LintReport(
+        source=str(model),
+        producer=f"{proto.producer_name} {proto.producer_version}".strip(),
+        opset=unchecked.opset,
+        nodes=len(unchecked.nodes),
+        tensorrt=trt_version,
+        findings=findings,
+        ignored=ignored,
+        skipped=skipped,
+    )
+
+
+def precision_remarks(network: Network) -> tuple[str, ...]:
+    """Return, in one warning, what the linter has against a model's file that matters in FP16.
+
+    Errors, and warnings of the families that are about precision. Empty without any, of a model
+    that is no file, and of large ones, which would be read a second time.
+    """
+    if network.path is None or is_large(network.model):
+        return ()
+    try:
+        findings, _ = lint_model(read_unchecked(network.path))
+    except Exception as error:  # noqa: BLE001 (advice must not end what it advises on)
+        kind = type(error).__name__
+        return (f"warning: the linter failed on this file ({kind}); please report it",)
+    about = {rule.id for rule in RULES if rule.family in _PRECISION}
+    grave = [
+        f
+        for f in findings
+        if f.severity == "error" or (f.severity == "warning" and f.rule in about)
+    ]
+    if not grave:
+        return ()
+    counts = Counter(f.rule for f in grave)
+    told = [f"{often} × {rule}" for rule, often in counts.items()][:_MOST_RULES]
+    more = [count(len(counts) - len(told), "more rule")] if len(counts) > len(told) else []
+    rules = ", ".join(told + more)
+    command = f"halfwise lint {shlex.quote(str(network.path))}"
+    return (f"warning: the linter finds {rules} in the file; `{command}` tells what to do",)
+
+
+def check_constraints(
+    spec: str | Sequence[str], *, trt_version: str, model: str | Path | None = None
+) -> ConstraintReport:
+    """Return what is wrong with precision constraints, as trtexec of a version would read them.
+
+    Args:
+        spec: A trtexec command, its options `--layerPrecisions` and `--layerOutputTypes`, or the
+            value of the former; as a shell takes it, or its words. Or the path of a shell script,
+            such as `halfwise export --as trtexec` writes, or its text.
+        trt_version: Version of trtexec, such as "8.6".
+        model: The ONNX file; without it, the one that the command names.
+
+    Raises:
+        CaseError: not a file, or no ONNX model at all.
+        UsageError: a version that is not known, no model, or nothing about precision in `spec`.
+    """
+    version = known_version(trt_version)
+    words = [spec] if isinstance(spec, str) else list(spec)
+    script = _script(words)
+    given = read([_text(script)] if script else words)
+    source = model or given.value("--onnx")
+    if source and script and not model:
+        # It is read, as it runs, from its own folder.
+        source = script.parent / source
+    if not source:
+        raise UsageError(
+            "No model is named, so names of layers cannot be looked up.", "Add --model MODEL.onnx."
+        )
+    unchecked = read_unchecked(Path(source))
+    layers = layers_of(unchecked)
+    findings, corrected = check(
+        given, layers, producers_of(unchecked), version, kinds_of(unchecked, layers)
+    )
+    return ConstraintReport(
+        source=str(source),
+        tensorrt=trt_version,
+        command=given.whole,
+        keys=len(given.keys),
+        findings=findings,
+        corrected=corrected,
+    )
+
+
+def _script(words: Sequence[str]) -> Path | None:
+    """Return the shell script that one word names; None where it is no such path."""
+    if len(words) != 1 or not words[0].endswith(".sh"):
+        return None
+    path = Path(words[0])
+    if not is_regular(path):
+        raise CaseError(f"{path} is not a file.", "Give the path of a shell script, or a command.")
+    return path
+
+
+def _text(script: Path) -> str:
+    try:
+        return read_text(script)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        raise CaseError(f"{script} cannot be read: {why}.", "Give a shell script.") from error

@@ -1,0 +1,235 @@
+"""Faults that exporters are known for, some of them in one version alone.
+
+Each is from a report that names versions; where the fault shows in the file, that is looked for.
+"""
+
+import re
+from collections.abc import Iterator
+
+import onnx
+import onnx_ir as ir
+
+from halfwise.graph.model import is_standard
+from halfwise.linting.rule import Found, Subject, Version, name_of, rule, standard_nodes
+
+_TORCH = "pytorch"
+_RESIZE_OPSET = 11
+_SPATIAL_UNTIL = 8
+"""From opset 9 on BatchNormalization has no attribute `spatial`."""
+_TORCHLIB = "pkg.onnxscript.torch_lib"
+_AGAIN = "Export again with another version of PyTorch."
+
+
+@rule(
+    "exporter-resize",
+    "warning",
+    "https://github.com/microsoft/onnxruntime/issues/3297",
+    reads_graph=False,
+)
+def resize(subject: Subject) -> Iterator[Found]:
+    """PyTorch's interpolate cannot be said before opset 11: the exporter warns that results differ.
+
+    Resize got coordinate_transformation_mode and nearest_mode in opset 11.
+    """
+    if subject.model.proto.producer_name != _TORCH or subject.opset >= _RESIZE_OPSET:
+        return
+    for place, _ in standard_nodes(subject, "Resize", "Upsample"):
+        yield Found(
+            f"PyTorch {subject.model.proto.producer_version} wrote it at opset {subject.opset}, "
+            "which cannot say how interpolate finds its coordinates",
+            "Export again with opset 11 or later.",
+            place,
+        )
+
+
+@rule("exporter-average-pool", "warning", "https://github.com/pytorch/pytorch/issues/101397")
+def average_pool(subject: Subject) -> Iterator[Found]:
+    """PyTorch 2.0 loses ceil_mode of an average pooling; 1.13 and 2.1 keep it.
+
+    Named where the windows do not fill the input, so that it would matter, or where nobody knows.
+    """
+    if _torch(subject) != (2, 0):
+        return
+    for node in subject.nodes():
+        if is_standard(node, "AveragePool") and not _fills(node):
+            yield Found(
+                "PyTorch 2.0 wrote it, which loses ceil_mode: the last window may be missing",
+                f"{_AGAIN} Where the pooling has no ceil_mode, nothing is wrong.",
+                node,
+            )
+
+
+@rule(
+    "exporter-lstm",
+    "warning",
+    "https://github.com/pytorch/pytorch/issues/72399",
+    reads_graph=False,
+)
+def lstm(subject: Subject) -> Iterator[Found]:
+    """PyTorch 1.10 reshapes wrongly between LSTMs; 1.9 did not, and February 2022 repaired it."""
+    if _torch(subject) != (1, 10):
+        return
+    nodes = [(p, n) for p, n in standard_nodes(subject, "LSTM") if _direction(n) == "bidirectional"]
+    for place, _ in nodes[1:]:
+        yield Found(
+            "PyTorch 1.10 wrote it behind another bidirectional LSTM; such exports did not run",
+            _AGAIN,
+            place,
+        )
+
+
+@rule("exporter-bias", "error", "https://github.com/pytorch/pytorch/issues/166797")
+def bias(subject: Subject) -> Iterator[Found]:
+    """A Conv or Gemm with a bias for another number of channels: names of two were the same.
+
+    Reported of PyTorch's dynamo exporter, from November 2025 on, where it folds a BatchNorm. ONNX's
+    checker does not look at biases.
+    """
+    for node in subject.nodes():
+        channels, given = _channels(node), _bias(node)
+        if channels is None or given is None or given in (channels, 1):
+            continue
+        yield Found(
+            f"the bias {name_of(node.inputs[2])} has {given} elements for {channels} channels",
+            "Export again with optimize=False, or with the other exporter (dynamo=False).",
+            node,
+            name_of(node.inputs[2]),
+        )
+
+
+@rule(
+    "exporter-spatial",
+    "warning",
+    "https://github.com/apache/mxnet/pull/17711",
+    reads_graph=False,
+)
+def spatial(subject: Subject) -> Iterator[Found]:
+    """MXNet wrote spatial=0 into BatchNormalization by mistake, until August 2020."""
+    if subject.opset > _SPATIAL_UNTIL:
+        return
+    for place, node in standard_nodes(subject, "BatchNormalization"):
+        if any(a.name == "spatial" and a.i == 0 for a in node.attribute):
+            yield Found(
+                "spatial is 0, so that each element would have a mean of its own",
+                "Remove the attribute where MXNet wrote the model: it normalises by channel.",
+                place,
+            )
+
+
+@rule(
+    "exporter-cast",
+    "error",
+    "https://github.com/microsoft/onnxconverter-common/pull/326",
+    reads_graph=False,
+)
+def cast(subject: Subject) -> Iterator[Found]:
+    """A Cast to one type whose output is declared as another: ONNX Runtime does not load it.
+
+    onnxconverter-common 1.15 leaves Casts to FP32 so when it converts to FP16; 1.14 did not.
+    """
+    graph = subject.model.proto.graph
+    declared = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.output)}
+    for place, node in standard_nodes(subject, "Cast"):
+        to = next((a.i for a in node.attribute if a.name == "to"), None)
+        told = declared.get(node.output[0]) if node.output else None
+        if to and told and to != told:
+            names = (_type_name(to), _type_name(told))
+            yield Found(
+                "it casts to {}, and its output is declared as {}".format(*names),
+                "Convert again with onnxconverter-common 1.14, or with `halfwise fix`.",
+                place,
+                node.output[0],
+            )
+
+
+@rule(
+    "exporter-early-dynamo",
+    "warning",
+    "https://github.com/pytorch/pytorch/issues/153214",
+    reads_graph=False,
+)
+def early_dynamo(subject: Subject) -> Iterator[Found]:
+    """PyTorch's first dynamo exporter: its authors call 2.4 "definitely too old".
+
+    It shows in functions of onnxscript's torch_lib.
+    """
+    version = _torch(subject)
+    if version is None or version >= (2, 5):
+        return
+    if any(f.domain == _TORCHLIB for f in subject.model.proto.functions):
+        yield Found(
+            f"the first dynamo exporter, of PyTorch {version[0]}.{version[1]}, wrote the model",
+            "Export again with a later PyTorch, and compare the outputs with the framework's.",
+        )
+
+
+@rule("exporter-unmaintained", "info", "https://github.com/onnx/keras-onnx", reads_graph=False)
+def unmaintained(subject: Subject) -> Iterator[Found]:
+    """keras2onnx is frozen at TensorFlow 2.3 and its faults stay; tf2onnx took its place."""
+    proto = subject.model.proto
+    if proto.producer_name == "keras2onnx":
+        yield Found(
+            f"keras2onnx {proto.producer_version} wrote the model; it is no longer maintained",
+            "Export it again with tf2onnx, and compare the outputs with the framework's.",
+        )
+
+
+def _torch(subject: Subject) -> Version | None:
+    """Return the version of PyTorch that wrote the file, None where another tool did."""
+    proto = subject.model.proto
+    found = re.match(r"(\d+)\.(\d+)", proto.producer_version)
+    if proto.producer_name != _TORCH or found is None:
+        return None
+    return int(found[1]), int(found[2])
+
+
+def _direction(node: onnx.NodeProto) -> str:
+    return next((a.s.decode(errors="replace") for a in node.attribute if a.name == "direction"), "")
+
+
+def _fills(node: ir.Node) -> bool:
+    """Return whether the windows of a pooling are known to fill its input, or are rounded up."""
+    if node.attributes.get_int("ceil_mode", 0):
+        return True
+    kernel = node.attributes.get_ints("kernel_shape", ())
+    shape = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
+    if shape is None or len(shape) != len(kernel) + 2:
+        return False
+    strides = node.attributes.get_ints("strides", [1] * len(kernel))
+    pads = node.attributes.get_ints("pads", [0] * 2 * len(kernel))
+    around = [before + behind for before, behind in zip(pads, pads[len(kernel) :], strict=False)]
+    if len(around) != len(kernel) or len(strides) != len(kernel) or 0 in strides:
+        return False
+    return all(
+        isinstance(size, int) and (size + pad - window) % stride == 0
+        for size, pad, window, stride in zip(shape[2:], around, kernel, strides, strict=True)
+    )
+
+
+def _channels(node: ir.Node) -> int | None:
+    """Return how many elements a bias of the node needs; None where that is open."""
+    weight = node.inputs[1] if len(node.inputs) > 1 else None
+    if weight is None or weight.shape is None or not weight.shape.is_static():
+        return None
+    sizes = [int(size) for size in weight.shape]  # type: ignore[arg-type]
+    if is_standard(node, "Conv") and sizes:
+        return sizes[0]
+    if is_standard(node, "ConvTranspose") and len(sizes) > 1:
+        return sizes[1] * node.attributes.get_int("group", 1)
+    if is_standard(node, "Gemm") and len(sizes) == 2:
+        return sizes[0 if node.attributes.get_int("transB", 0) else 1]
+    return None
+
+
+def _bias(node: ir.Node) -> int | None:
+    """Return the elements of a bias along channels."""
+    value = node.inputs[2] if len(node.inputs) > 2 else None
+    shape = None if value is None else value.shape
+    if shape is None or len(shape) == 0 or not isinstance(shape[-1], int):
+        return None
+    return shape[-1]
+
+
+def _type_name(number: int) -> str:
+    known = number in onnx.TensorProto.DataType.values()
+    return onnx.TensorProto.DataType.Name(number) if known else str(number)

@@ -1,0 +1,90 @@
+"""Sizes of the export that are baked into constants, although an axis is declared dynamic."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.graph.frozen import STATES, frozen_batches, frozen_lengths, frozen_states
+from halfwise.graph.sizes import declared_axes
+from halfwise.graph.unchecked import numbers
+from halfwise.linting.rule import Found, Subject, name_of, rule
+
+_FIX = (
+    "Export with this axis dynamic and read the size from the tensor (x.shape[0]), not from a "
+    "Python int; where an export folds it, switch constant folding off."
+)
+
+
+@rule("frozen-batch", "warning", "https://github.com/roboflow/rf-detr/issues/949")
+def batch(subject: Subject) -> Iterator[Found]:
+    """A batch size of the export in a constant ends every other batch size, or mixes samples.
+
+    Reshape, Expand and Concat with a fixed first axis behind a dynamic one, and fixed initial
+    states of recurrent operators.
+    """
+    found = [*frozen_batches(subject.network), *frozen_states(subject.network)]
+    order = {node: i for i, node in enumerate(subject.network.nodes())}
+    for each in sorted(found, key=lambda f: order[f.node]):
+        name = name_of(each.constant)
+        yield Found(
+            f"its batch axis is dynamic, and its initial state {name} is a constant for a fixed "
+            "batch size"
+            if each.node.op_type in STATES
+            else f"its first axis is dynamic, and the constant {name}{_content(each.constant)} "
+            "fixes it",
+            _FIX,
+            each.node,
+            name,
+        )
+
+
+@rule("frozen-axis", "warning", "https://github.com/pytorch/pytorch/issues/43795")
+def axis(subject: Subject) -> Iterator[Found]:
+    """A length of the export in a constant ends every other length.
+
+    Reshapes to sizes that are all fixed, and Expands of a dynamic axis to a fixed size. What only
+    concerns the first axis is named by frozen-batch.
+    """
+    for each in frozen_lengths(subject.network):
+        constant = each.constant
+        yield Found(
+            f"axis {each.axis} of {name_of(each.node.inputs[0])} is dynamic, and the constant "
+            f"{name_of(constant)}{_content(constant)} fixes it",
+            _FIX,
+            each.node,
+            name_of(constant),
+        )
+
+
+@rule("frozen-output", "warning", "https://github.com/roboflow/rf-detr/issues/949")
+def output(subject: Subject) -> Iterator[Found]:
+    """An output is declared to have a dynamic axis of an input, and its size is fixed all the same.
+
+    Somewhere on the way the size of the export was baked in.
+    """
+    proto = subject.model.proto.graph
+    symbols = {d.dim_param for info in proto.input for d in info.type.tensor_type.shape.dim}
+    declared = {info.name: info.type.tensor_type.shape.dim for info in proto.output}
+    for value in subject.network.graph.outputs:
+        axes = declared.get(name_of(value), ())
+        computed = declared_axes(value) if value.shape is not None else ()
+        node = value.producer()
+        if node is None or len(axes) != len(computed):
+            continue
+        for place, (before, size) in enumerate(zip(axes, computed, strict=True)):
+            if before.dim_param and before.dim_param in symbols and isinstance(size, int):
+                yield Found(
+                    f"axis {place} of the output {name_of(value)} is declared {before.dim_param}, "
+                    f"as an input's, and is always {size}",
+                    _FIX,
+                    node,
+                    name_of(value),
+                )
+
+
+def _content(value: ir.Value) -> str:
+    array = numbers(value)
+    if array is None or array.size > 8 or array.dtype.kind != "i":
+        return ""
+    return f" = {np.ravel(array).tolist()}"

@@ -1,0 +1,120 @@
+"""What a version of TensorRT cannot parse, and layers that its constraints must not touch."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import onnx
+
+from halfwise.linting.rule import Found, Subject, Version, rule, standard_nodes
+from halfwise.records import Severity, version_of
+from halfwise.tensorrt.operators import AT_THE_LATEST, NEVER, NEVER_UP_TO, SINCE, SOURCE
+from halfwise.tensorrt.versions import FIRST_WITHOUT_WEAK, highest_opset, opsets
+
+_OWN_TYPE = ("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear")
+_NO_FLOATS = ("Shape", "Size", "NonZero", "ArgMax", "ArgMin", "TopK", "NonMaxSuppression")
+_CONSTANT = ("Constant", "ConstantOfShape")
+
+
+@rule("opset-unparsed", "error", SOURCE, reads_graph=False)
+def opset(subject: Subject) -> Iterator[Found]:
+    """A parser refuses, or reads wrongly, operator sets that are newer than itself.
+
+    Looked for with --trt-version only.
+    """
+    if subject.tensorrt is None or subject.model.opset is None:
+        return
+    first, last = opsets(subject.tensorrt)
+    given, version = subject.opset, _text(subject.tensorrt)
+    if given < first:
+        fix = f"Raise the opset to {first} or later: halfwise modernize does."
+        yield Found(f"opset {given}; TensorRT {version} reads {first} and later", fix)
+    elif last is not None and given > last:
+        fix = f"Export with opset {last}, or build with a later TensorRT."
+        yield Found(f"opset {given}; TensorRT {version} reads up to {last}", fix)
+    elif last is None and given > (sure := highest_opset(subject.tensorrt)):
+        late = highest_opset((10, 15))
+        message = f"opset {given}; TensorRT 10.1 reads up to {sure}, 10.15 up to {late}"
+        severity: Severity | None = "info" if given <= late else None
+        yield Found(message, "Parse it, and read the log.", severity=severity)
+
+
+@rule("operator-unparsed", "error", SOURCE, reads_graph=False)
+def operators(subject: Subject) -> Iterator[Found]:
+    """An operator that the parser of this version does not have ends the build.
+
+    Looked for with --trt-version only.
+    """
+    if subject.tensorrt is None:
+        return
+    version = _text(subject.tensorrt)
+    for place, node in standard_nodes(subject):
+        op = node.op_type
+        if op in SINCE and subject.tensorrt < version_of(SINCE[op]):
+            fix = (
+                f"Build with TensorRT {SINCE[op]} or later, export it written out, or add a plugin."
+            )
+            yield Found(f"TensorRT {version} has no {op}; {SINCE[op]} has", fix, place)
+        elif op in AT_THE_LATEST and subject.tensorrt < version_of(AT_THE_LATEST[op]):
+            message = (
+                f"{op} is known to be in TensorRT {AT_THE_LATEST[op]}, perhaps not in {version}"
+            )
+            yield Found(message, "Parse it, and read the log.", place, severity="info")
+        elif op in NEVER:
+            late = subject.tensorrt > version_of(NEVER_UP_TO)
+            message = f"no TensorRT up to {NEVER_UP_TO} has {op}"
+            fix = "Rewrite it in other operators, or add a plugin."
+            yield Found(message, fix, place, severity="warning" if late else None)
+        elif not onnx.defs.has(op):
+            message = f"{op} is no operator of ONNX: TensorRT {version} looks for a plugin"
+            yield Found(message, "Load the plugin with the builder.", place, severity="warning")
+
+
+@rule("operator-custom", "warning", SOURCE, reads_graph=False)
+def custom(subject: Subject) -> Iterator[Found]:
+    """The parser looks for a plugin where an operator is of another domain than ONNX's own.
+
+    Looked for with --trt-version only. Functions that the model defines itself are none.
+    """
+    if subject.tensorrt is None:
+        return
+    own = {(f.domain, f.name) for f in subject.model.proto.functions}
+    for place, node in subject.model.nodes:
+        if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) not in own:
+            yield Found(
+                f"{node.op_type} is of the domain {node.domain}: TensorRT "
+                f"{_text(subject.tensorrt)} looks for a plugin",
+                "Load the plugin with the builder, or export without such operators.",
+                place,
+            )
+
+
+@rule(
+    "unconstrainable",
+    "info",
+    "https://github.com/NVIDIA/TensorRT/issues/3618",
+    reads_graph=False,
+)
+def unconstrainable(subject: Subject) -> Iterator[Found]:
+    """Some layers have a type of their own, or no floating-point numbers.
+
+    A constraint on them is refused, ignored, or ends the build.
+    Looked for with --trt-version 8.5 to 10.16, which have constraints.
+    """
+    if subject.tensorrt is None or subject.tensorrt >= FIRST_WITHOUT_WEAK:
+        return
+    kinds = {
+        "have a type of their own (a constraint ends the build in castLayer.cpp)": _OWN_TYPE,
+        "give integers or shapes": _NO_FLOATS,
+        "are constants (fused away, and the constraint with them)": _CONSTANT,
+    }
+    for what, ops in kinds.items():
+        found = list(standard_nodes(subject, *ops))
+        if found:
+            counts = Counter(node.op_type for _, node in found)
+            listed = ", ".join(f"{number} {op}" for op, number in counts.items())
+            fix = "Leave them out of constraints: halfwise constraints check does."
+            yield Found(f"{listed} {what}", fix, found[0][0])
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,122 @@
+"""Names that do not name one node, and what nobody reads."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import onnx
+
+from halfwise.graph.places import nodes_in
+from halfwise.graph.slim import graphs_in
+from halfwise.linting.rule import Found, Subject, rule
+
+_NAMES = "https://github.com/onnx/onnx/blob/main/docs/IR.md#names-within-a-graph"
+_UNUSED = "https://github.com/onnx/onnx/blob/main/docs/IR.md#graphs"
+_OPTIONAL = "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md"
+_OTHERWISE = ("BatchNormalization", "GRU", "LSTM", "RNN")
+_CLEAN = "Remove it: polygraphy surgeon sanitize --cleanup does."
+
+
+@rule("unnamed-node", "info", _NAMES, reads_graph=False)
+def unnamed(subject: Subject) -> Iterator[Found]:
+    """TensorRT makes up names for nodes without one, which nothing in the model leads to.
+
+    Constants are left out.
+    """
+    for place, node in subject.model.nodes:
+        if not node.name and node.op_type != "Constant":
+            called = f"node_of_{next(iter(node.output), '')}"
+            yield Found(
+                f"it has no name; TensorRT calls it {called}",
+                "Export with names, or give it one: constraints and reports go by names.",
+                place,
+            )
+
+
+@rule("duplicate-name", "warning", _NAMES, reads_graph=False)
+def duplicates(subject: Subject) -> Iterator[Found]:
+    """Nodes of one name: TensorRT numbers them, so that a constraint by name reaches the first."""
+    counts = Counter(node.name for _, node in subject.model.nodes if node.name)
+    for place, node in subject.model.nodes:
+        if (number := counts.pop(node.name, 0)) > 1:
+            yield Found(
+                f"{number} nodes are called {node.name}; a constraint by that name reaches the "
+                "first",
+                "Give every node a name of its own.",
+                place,
+            )
+
+
+@rule("unused-node", "info", _UNUSED, reads_graph=False)
+def unused_nodes(subject: Subject) -> Iterator[Found]:
+    """A node whose outputs nobody reads, left over by an export or an edit."""
+    used = _used(subject.model.proto.graph)
+    for place, node in subject.model.nodes:
+        if node.output and not used & set(filter(None, node.output)):
+            yield Found(f"nobody reads {', '.join(filter(None, node.output))}", _CLEAN, place)
+
+
+@rule("unused-output", "info", _OPTIONAL, reads_graph=False)
+def unused_outputs(subject: Subject) -> Iterator[Found]:
+    """Optional outputs that have a name are computed, and TensorRT's parser has few of them.
+
+    Those of recurrent operators are left out: exporters name them all, and they cost nothing. Those
+    of a BatchNormalization come with the training mode, which has a rule.
+    """
+    used = _used(subject.model.proto.graph)
+    for place, node in subject.model.nodes:
+        names = [name for name in _optional(node, subject.opset) if name not in used]
+        if names and used & set(filter(None, node.output)):
+            yield Found(
+                f"nobody reads its optional output {', '.join(names)}",
+                'Leave it out, or name it "".',
+                place,
+            )
+
+
+def _optional(node: onnx.NodeProto, opset: int) -> list[str]:
+    """Return the names of a node's optional outputs, as far as it names them."""
+    if node.domain not in ("", "ai.onnx") or node.op_type in _OTHERWISE:
+        return []
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset)
+    except onnx.defs.SchemaError:
+        return []
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+    pairs = zip(schema.outputs, node.output, strict=False)
+    return [name for output, name in pairs if name and output.option == optional]
+
+
+@rule("unused-constant", "info", _UNUSED, reads_graph=False)
+def unused_constants(subject: Subject) -> Iterator[Found]:
+    """A weight that nobody reads: space, and a sign of a fold or an edit that went halfway."""
+    graph = subject.model.proto.graph
+    used = _used(graph)
+    for body in graphs_in(graph):
+        for tensor in body.initializer:
+            if tensor.name not in used:
+                shape = "×".join(map(str, tensor.dims)) or "one number"
+                yield Found(
+                    f"nobody reads the constant {tensor.name} ({shape})", _CLEAN, None, tensor.name
+                )
+
+
+@rule("unused-input", "info", _UNUSED, reads_graph=False)
+def unused_inputs(subject: Subject) -> Iterator[Found]:
+    """A graph input that nobody reads: a builder may drop it, and then refuses data for it."""
+    graph = subject.model.proto.graph
+    used = _used(graph)
+    constants = {tensor.name for tensor in graph.initializer}
+    for info in graph.input:
+        if info.name not in used and info.name not in constants:
+            yield Found(
+                f"nobody reads the input {info.name}",
+                "Remove it, or look for what should read it.",
+                None,
+                info.name,
+            )
+
+
+def _used(graph: onnx.GraphProto) -> set[str]:
+    """Return the names of all values that a node reads or that a graph or body gives out."""
+    read = {name for _, node in nodes_in(graph) for name in node.input}
+    return read | {info.name for body in graphs_in(graph) for info in body.output}

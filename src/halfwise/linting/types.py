@@ -1,0 +1,102 @@
+"""Types that TensorRT lacks, and Casts that lose what they carry."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
+
+_BITS = {
+    ir.DataType.DOUBLE: 53,
+    ir.DataType.FLOAT: 24,
+    ir.DataType.FLOAT16: 11,
+    ir.DataType.BFLOAT16: 8,
+    ir.DataType.INT64: 63,
+    ir.DataType.UINT64: 64,
+    ir.DataType.INT32: 31,
+    ir.DataType.UINT32: 32,
+    ir.DataType.INT16: 15,
+    ir.DataType.UINT16: 16,
+    ir.DataType.INT8: 7,
+    ir.DataType.UINT8: 8,
+}
+"""Bits that a type gives to the size of a number, without its sign."""
+_QUANTISED = (
+    *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+    *("QLinearConv", "QLinearMatMul", "MatMulInteger", "ConvInteger"),
+)
+
+
+@rule("cast-loses", "warning", "https://onnx.ai/onnx/operators/onnx__Cast.html")
+def casts(subject: Subject) -> Iterator[Found]:
+    """A Cast to fewer bits and back again loses the difference, whatever precision is chosen.
+
+    Casts of floating-point numbers to integers and back are truncations, and meant.
+    """
+    for node in subject.nodes():
+        before = _source(node)
+        first = None if before is None else before.producer()
+        start = None if first is None else _source(first)
+        if before is None or start is None or not node.outputs:
+            continue
+        types = (start.dtype, before.dtype, node.outputs[0].dtype)
+        if _loses(*types):
+            integers = start.dtype is not None and start.dtype.is_integer()
+            bits = _BITS[before.dtype] if before.dtype else 0
+            yield Found(
+                f"{name_of(start)} goes from {types[0]} to {types[1]} and on to {types[2]}: "
+                f"{bits} bits are left",
+                "Cast it once, to the last type.",
+                node,
+                name_of(start),
+                # FP32 holds all integers up to 16.7 million.
+                "info" if integers and before.dtype == ir.DataType.FLOAT else None,
+            )
+
+
+@rule("fp64", "warning", "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md")
+def doubles(subject: Subject) -> Iterator[Found]:
+    """TensorRT has no FP64: its parser makes FP32 of it."""
+    for node in subject.nodes():
+        if any(v.dtype == ir.DataType.DOUBLE for v in node.outputs):
+            yield Found(
+                f"it gives {name_of(node.outputs[0])} in FP64, which becomes FP32",
+                "Export in FP32 (model.float()), or say where FP64 is needed.",
+                node,
+                name_of(node.outputs[0]),
+            )
+
+
+@rule(
+    "quantised",
+    "warning",
+    "https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/work-quantized-types.html",
+    reads_graph=False,
+)
+def quantised(subject: Subject) -> Iterator[Found]:
+    """Quantised operators fix the precision of what is around them; halfwise fix refuses them."""
+    found = list(standard_nodes(subject, *_QUANTISED))
+    if found:
+        counts = Counter(node.op_type for _, node in found)
+        kinds = ", ".join(f"{number} {op}" for op, number in counts.items())
+        yield Found(
+            f"the model is quantised: {kinds}",
+            "Look for lost accuracy in the model before quantisation first.",
+            found[0][0],
+        )
+
+
+def _source(node: ir.Node) -> ir.Value | None:
+    return node.inputs[0] if node.op_type == "Cast" and node.inputs else None
+
+
+def _loses(start: ir.DataType | None, middle: ir.DataType | None, end: ir.DataType | None) -> bool:
+    if start not in _BITS or middle not in _BITS or end not in _BITS:
+        return False
+    assert start is not None
+    assert middle is not None
+    assert end is not None
+    if not middle.is_floating_point():
+        return False
+    return _BITS[middle] < min(_BITS[start], _BITS[end])

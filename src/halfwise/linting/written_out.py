@@ -1,0 +1,113 @@
+"""Operators that an exporter wrote out as several nodes, although ONNX has one for them."""
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from halfwise.graph.patterns.activations import gelus
+from halfwise.graph.patterns.attention import attentions
+from halfwise.graph.patterns.normalisations import normalisations
+from halfwise.graph.patterns.reading import Nodes, axes_of
+from halfwise.linting.rule import Found, Subject, rule
+
+_ONNX = "https://onnx.ai/onnx/operators/onnx__"
+_REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
+
+
+@rule("layernorm-written-out", "warning", "https://github.com/NVIDIA/TensorRT/issues/2781")
+def layer_norm(subject: Subject) -> Iterator[Found]:
+    """The squares of a LayerNorm leave FP16's range from inputs of 256 on.
+
+    TensorRT 8.6 and later run LayerNormalization (opset 17) as one layer with sums in FP32.
+    """
+    for nodes in _normalisations(subject, "LayerNormalization"):
+        axes = _inner_axes(nodes)
+        if axes:
+            what = f"over axis {', '.join(map(str, axes))}, which is not the last"
+            fix = (
+                "LayerNormalization takes the last axes only: put a Transpose before and after it, "
+                "or keep these nodes in FP32 (halfwise fix)."
+            )
+            yield _found(subject, nodes, "LayerNormalization", 17, fix, what)
+        else:
+            fix = "Export with opset 17 or later, or run halfwise modernize."
+            yield _found(subject, nodes, "LayerNormalization", 17, fix)
+
+
+@rule("groupnorm-written-out", "warning", _ONNX + "GroupNormalization.html")
+def group_norm(subject: Subject) -> Iterator[Found]:
+    """A GroupNorm between two Reshapes is many layers in TensorRT, with its squares in FP16.
+
+    TensorRT 8.6 and later read GroupNormalization of opset 18, 10.9 and later that of opset 21.
+    """
+    fix = "Export with opset 18 or later, or run halfwise modernize."
+    for nodes in _normalisations(subject, "GroupNormalization"):
+        yield _found(subject, nodes, "GroupNormalization", 18, fix)
+
+
+@rule("rmsnorm-written-out", "warning", _ONNX + "RMSNormalization.html")
+def rms_norm(subject: Subject) -> Iterator[Found]:
+    """The squares of an RMSNorm leave FP16's range from inputs of 256 on.
+
+    RMSNormalization is in opset 23, and in TensorRT from 10.15 on.
+    """
+    fix = (
+        "For TensorRT 10.15 and later raise the opset to 23 (halfwise modernize); for others keep "
+        "its nodes in FP32 (halfwise fix)."
+    )
+    for nodes in _normalisations(subject, "RMSNormalization"):
+        yield _found(subject, nodes, "RMSNormalization", 23, fix)
+
+
+@rule("gelu-written-out", "info", _ONNX + "Gelu.html")
+def gelu(subject: Subject) -> Iterator[Found]:
+    """The cube in the tanh form of GELU leaves FP16's range from inputs of 41 on.
+
+    Gelu is in opset 20; TensorRT is known to have it from 10.15 on.
+    """
+    fix = "Raise the opset to 20 where the target has Gelu, or run halfwise modernize."
+    for nodes in dict.fromkeys(gelus(subject.network)):
+        yield _found(subject, nodes, "Gelu", 20, fix)
+
+
+@rule("attention-written-out", "info", "https://github.com/Stability-AI/stable-audio-3/pull/79")
+def attention(subject: Subject) -> Iterator[Found]:
+    """Attention of several nodes is fused by TensorRT, but not with FP32 pinned inside it.
+
+    Attention is in opset 23, and in TensorRT from 10.14 on.
+    """
+    fix = (
+        "For TensorRT 10.14 and later export with opset 23; for others constrain the whole of it "
+        "or nothing."
+    )
+    for nodes in dict.fromkeys(attentions(subject.network)):
+        yield _found(subject, nodes, "Attention", 23, fix)
+
+
+def _normalisations(subject: Subject, wanted: str) -> list[Nodes]:
+    found = (nodes for kind, nodes in normalisations(subject.network) if kind == wanted)
+    return list(dict.fromkeys(found))
+
+
+def _found(subject: Subject, nodes: Nodes, op: str, since: int, fix: str, what: str = "") -> Found:
+    ordered = sorted(nodes, key=subject.order.__getitem__)
+    has = f"opset {subject.opset} {'has' if subject.opset >= since else 'has no'} {op}"
+    where = f" {what}" if what else ""
+    message = (
+        f"{len(ordered)} nodes, {ordered[0].op_type} to {ordered[-1].op_type}, write {op} "
+        f"out{where}; {has}"
+    )
+    return Found(message, fix, ordered[0])
+
+
+def _inner_axes(nodes: Nodes) -> tuple[int, ...]:
+    """Return the axes that are reduced where these are not the last ones; else nothing."""
+    for node in nodes:
+        value: ir.Value | None = node.inputs[0] if node.inputs else None
+        if node.op_type not in _REDUCTIONS or value is None or value.shape is None:
+            continue
+        rank = value.shape.rank()
+        axes = axes_of(node)
+        if axes and rank and sorted(a % rank for a in axes) != list(range(rank))[-len(axes) :]:
+            return axes
+    return ()

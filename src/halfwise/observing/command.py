@@ -1,0 +1,50 @@
+"""`observe`: what every float tensor of the FP32 model looks like."""
+
+from typing import Unpack
+
+from halfwise.formats import BF16, Format
+from halfwise.graph.casts import low_type
+from halfwise.graph.model import Network
+from halfwise.graph.opset import BF16_OPSET
+from halfwise.graph.roles import Roles, roles_of
+from halfwise.judging.check import check
+from halfwise.judging.frozen_named import frozen_named
+from halfwise.observing.reference import observe as run_observe
+from halfwise.options.limits import bounded
+from halfwise.options.loading import load_asked
+from halfwise.options.options import Inputs, Model, Options, understand
+from halfwise.progress import Silent, Watcher
+from halfwise.records import Observations
+
+
+@bounded
+def observe(
+    model: Model,
+    inputs: Inputs,
+    *,
+    watcher: Watcher | None = None,
+    **options: Unpack[Options],
+) -> Observations:
+    """Return what every float tensor of the FP32 model looks like on the samples."""
+    watcher = watcher or Silent()
+    request = understand(inputs, options)
+    settings = request.settings
+    case = load_asked(model, request, watcher, split=False)
+    check(case.network, device=settings.device, libraries=settings.libraries)
+    watcher.stage("observe")
+    with frozen_named(case, settings):
+        return run_observe(
+            case.network,
+            case.calibration,
+            settings.fmt,
+            roles=_roles(case.network, settings.fmt),
+            device=settings.device,
+            libraries=settings.libraries,
+            progress=watcher.step,
+        )[0]
+
+
+def _roles(network: Network, fmt: Format) -> Roles:
+    """Return the roles at the opset to which `fix` would raise the model."""
+    opset = max(network.opset, BF16_OPSET) if fmt == BF16 else None
+    return roles_of(network, low_type(fmt), opset=opset)

@@ -1,0 +1,269 @@
+"""Load what the user named into a case."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from halfwise.case import Case, Samples
+from halfwise.errors import CaseError, UsageError
+from halfwise.graph.model import Network, infer_again, load_network, network_from_proto
+from halfwise.graph.sizes import declared_axes
+from halfwise.graph.widen import Stored, widened
+from halfwise.inputs import (
+    InputSpec,
+    LoadedSamples,
+    hash_together,
+    judge_inputs,
+    load_function,
+    load_labels,
+    load_samples,
+    random_samples,
+    sketch_each,
+    split_heldout,
+    unseen,
+)
+from halfwise.inputs.spec import WARNING
+from halfwise.metrics import BUILT_IN, Metric, Outputs, check_labels, resolve
+from halfwise.options.options import Data, Inputs, Model, Request
+from halfwise.progress import Watcher
+from halfwise.records import Criterion, Run
+from halfwise.reporting.intake import repair_notes
+from halfwise.reporting.made_up import warning
+from halfwise.store import read_run
+from halfwise.user_code import RAISED, described
+from halfwise.wording import count
+
+RANDOM = "random"
+"""The inputs that are made up on request."""
+
+
+def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = True) -> Case:
+    """Return the case: network, samples, criterion and metric.
+
+    Args:
+        model: Floating-point model; what it stores in FP16 or BF16 is widened to FP32.
+        data: Samples.
+        criterion: What is acceptable.
+        split: Hold samples out; otherwise all are for calibration.
+
+    Raises:
+        CaseError, UsageError: something of it cannot be used.
+    """
+    if data.heldout is not None and not split:
+        raise UsageError(
+            "--heldout has no meaning here: nothing is searched, so every input counts.",
+            "Give all samples with --inputs.",
+        )
+    network, stored = widened(load_model(model))
+    specs = input_specs(network)
+    metric = _metric(criterion)
+    loaded = load_inputs(data.inputs, specs, data)
+    samples = _labelled(loaded.samples, data.labels, criterion.metric)
+    ranked = rank_inputs(network, samples)
+    notes = [*repair_notes(network.repairs), *_storage_notes(stored), *loaded.notes, *ranked]
+    heldout, made_up, real = samples.select(()), loaded.made_up, loaded.real
+    if data.heldout is not None:
+        separate = load_inputs(data.heldout, specs, data)
+        heldout = _labelled(separate.samples, data.heldout_labels, criterion.metric)
+        made_up, real = tuple(dict.fromkeys((*made_up, *separate.made_up))), real and separate.real
+        notes += [f"held out: {note}" for note in separate.notes]
+    elif split:
+        samples, heldout = split_heldout(samples)
+        if heldout:
+            notes.append(f"{count(len(samples), 'sample')} to search on, {len(heldout)} held out")
+        else:
+            notes.append("warning: there is a single sample, so nothing can be held out")
+    searched, judged = sketch_each(samples), sketch_each(heldout)
+    chosen = unseen(samples, searched, heldout, judged)
+    if len(chosen) < len(heldout):
+        notes.append(_copies_note(len(heldout) - len(chosen), len(heldout)))
+    return Case(
+        network=network,
+        calibration=samples,
+        heldout=heldout.select(chosen),
+        criterion=criterion,
+        metric=metric,
+        notes=tuple(dict.fromkeys(notes)),
+        data_sha256=hash_together([s.sha256 for s in (*searched, *(judged[i] for i in chosen))]),
+        real=real,
+        made_up=made_up,
+        stored=stored,
+    )
+
+
+def load_asked(model: Model, request: Request, watcher: Watcher, *, split: bool = True) -> Case:
+    """Return the case that was asked for, and tell what there is to know of it; see `load_case`."""
+    watcher.stage("load")
+    case = load_case(model, request.data, request.criterion, split=split)
+    for note in case.notes:
+        watcher.note(note)
+    return case
+
+
+def load_model(model: Model) -> Network:
+    """Return the model in normal form, in the types of its file."""
+    if isinstance(model, onnx.ModelProto):
+        return network_from_proto(model)
+    return load_network(Path(model))
+
+
+def load_start(path: Path) -> Network | Run:
+    """Return what a search can start from: a mixed model in its own types, or a run.
+
+    Raises:
+        CaseError: nothing is there, or no ONNX model.
+        RecordMismatch: a folder or JSON file that holds no run.
+    """
+    if not path.exists():
+        raise CaseError(
+            f"There is nothing to start from at {path}.",
+            "Give a mixed-precision ONNX model, a run folder or its run.json.",
+        )
+    if path.is_dir() or path.suffix == ".json":
+        return read_run(path)
+    return load_network(path)
+
+
+def _storage_notes(stored: Stored) -> list[str]:
+    if not stored.formats:
+        return []
+    formats = " and ".join(stored.formats)
+    return [f"the model stores {formats}; the reference is the same model with all of it in FP32"]
+
+
+def _copies_note(copies: int, heldout: int) -> str:
+    left = "" if copies < heldout else "; none is left to judge on"
+    return (
+        f"warning: left out {copies} of {count(heldout, 'held-out sample')}: each is a copy of one "
+        "that the search uses, or of another one that is held out, but for the last digits"
+        f"{left}"
+    )
+
+
+def load_inputs(inputs: Inputs, specs: list[InputSpec], data: Data) -> LoadedSamples:
+    """Return the samples that `inputs` names, or random ones, and whether they look real.
+
+    Raises:
+        CaseError, UsageError: they cannot be used.
+    """
+    if isinstance(inputs, str) and inputs == RANDOM:
+        return random_samples(specs, seed=data.seed)
+    loaded = load_samples(inputs, specs, preprocess=data.preprocess)
+    made_up, real = judge_inputs(loaded.samples, specs)
+    notes = (*loaded.notes, *(f"{WARNING}{warning(found)}" for found in made_up))
+    return replace(loaded, notes=notes, made_up=made_up, real=real)
+
+
+def _labelled(samples: Samples, labels: Path | None, metric: str | None) -> Samples:
+    if labels is None:
+        return samples
+    loaded = load_labels(labels, len(samples))
+    check_labels(metric, loaded)
+    return Samples(samples.ids, samples.load, loaded)
+
+
+def _metric(criterion: Criterion) -> Metric | None:
+    if criterion.metric is None:
+        return None
+    if built_in := resolve(criterion.metric):
+        return built_in
+    if ":" not in criterion.metric:
+        raise UsageError(
+            f"There is no metric called {criterion.metric!r}.",
+            f"Give one of {', '.join(BUILT_IN)}, or file.py:function.",
+        )
+    function = load_function(criterion.metric)
+
+    def checked(
+        reference: Sequence[Outputs], candidate: Sequence[Outputs], labels: Sequence[Any] | None
+    ) -> float:
+        try:
+            value = function(_read_only(reference), _read_only(candidate), labels)
+        except CaseError:
+            if _looks(candidate) == _looks(reference):
+                raise
+            # Not every function is made for outputs of other shapes, or for NaN: they are as bad
+            # as none.
+            return -inf
+        try:
+            if isinstance(value, str | bytes):
+                raise TypeError("text is no number")
+            return float(value)
+        except RAISED as error:
+            raise CaseError(
+                f"The metric {criterion.metric} returned {type(value).__name__}, not one number "
+                f"({described(error)}).",
+                "It is called as function(reference, candidate, labels); return a float, higher "
+                "is better.",
+            ) from error
+
+    return checked
+
+
+def _read_only(results: Sequence[Outputs]) -> list[Outputs]:
+    """Return the outputs such that a function that writes into them fails, and changes nothing."""
+    shown: list[Outputs] = []
+    for outputs in results:
+        views = {name: array.view() for name, array in outputs.items()}
+        for view in views.values():
+            view.flags.writeable = False
+        shown.append(views)
+    return shown
+
+
+def _looks(results: Sequence[Outputs]) -> list[tuple[str, tuple[int, ...], bool]]:
+    """Return name and shape of every output, and whether it is finite."""
+    return [
+        (name, array.shape, array.dtype.kind != "f" or bool(np.isfinite(array).all()))
+        for outputs in results
+        for name, array in outputs.items()
+    ]
+
+
+def input_specs(network: Network) -> list[InputSpec]:
+    """Return what the model's inputs expect.
+
+    Raises:
+        CaseError: it takes no input, or one that is no tensor.
+    """
+    if not network.graph.inputs:
+        raise CaseError(
+            "The model takes no input, so no data can vary what it computes.",
+            "Export it with its data as graph inputs rather than as constants.",
+        )
+    specs = []
+    for value in network.graph.inputs:
+        if not isinstance(value.type, ir.TensorType):
+            raise CaseError(
+                f"Input {value.name!r} of the model is a {type(value.type).__name__}, not a "
+                "tensor.",
+                "Export the model with tensor inputs.",
+            )
+        dtype = value.type.dtype
+        numpy = np.dtype(object) if dtype == ir.DataType.STRING else dtype.numpy()
+        shape = None if value.shape is None else declared_axes(value)
+        specs.append(InputSpec(value.name or "", numpy, shape))
+    return specs
+
+
+def rank_inputs(network: Network, samples: Samples) -> list[str]:
+    """Give inputs that have no rank that of the first sample, in place; return what was given.
+
+    Raises:
+        CaseError: with these ranks, types contradict each other.
+    """
+    unranked = [v for v in network.graph.inputs if v.shape is None]
+    if not unranked:
+        return []
+    sample = samples[0]
+    for value in unranked:
+        value.shape = ir.Shape([None] * sample[value.name or ""].ndim)
+    infer_again(network)
+    ranks = ", ".join(f"{v.name} {len(v.shape or ())}" for v in unranked)
+    return [f"the model tells no rank of some inputs; taken from the first sample: {ranks}"]

@@ -1,1 +1,0 @@
-"""Show records to people: `view` turns them into words and figures, `terminal` prints these."""

@@ -1,0 +1,1 @@
+"""What a run shows: records in, lines and tables out."""

@@ -1,0 +1,296 @@
+"""Turn what a run found in real engines into parts of its report; the final table comes last."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from halfwise.metrics import usual
+from halfwise.records import (
+    BuildOutcome,
+    EngineResult,
+    EngineRound,
+    Engines,
+    Latency,
+    ShapeVerdict,
+    TensorName,
+    Verdict,
+)
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Table
+from halfwise.reporting.precision import share_words
+from halfwise.reporting.rungs import cause_line, rung_line
+from halfwise.wording import clean, count, number, sentence, shorten
+
+_MIB = 2**20
+_MOST_LINES = 8
+_ENDS = {
+    "failed": "failed",
+    "crashed": "crashed",
+    "timeout": "took too long and was ended",
+    "lost": "was lost with its worker",
+    "skipped": "was skipped",
+}
+_LOW = ("FP16", "BF16")
+"""What the engine with everything low is called; the others are compared with its time."""
+
+
+def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
+    """Return what the report says about engines, in reading order."""
+    parts = (
+        Lines("Engines", tuple(_made(engines))),
+        _sentences("Rungs, most exact first", map(rung_line, engines.rungs)),
+        _sentences("What the engines show", map(cause_line, engines.causes)),
+        _rounds(engines.rounds),
+        _failed(engines.builds),
+        _shapes(engines.results),
+        _sentences("Not as asked", _findings(engines.results)),
+        _sentences("About the engines", _remarks(engines)),
+        _precision(engines.results),
+        _table(engines.results),
+    )
+    return tuple(part for part in parts if part is not None)
+
+
+def _made(engines: Engines) -> Iterator[str]:
+    worker = engines.worker
+    gpu = worker.gpu or "no GPU"
+    facts = [f"TensorRT {worker.tensorrt or 'unknown'}", gpu]
+    if worker.compute_capability:
+        facts.append(f"compute capability {worker.compute_capability}")
+    if worker.driver:
+        facts.append(f"driver {worker.driver}")
+    if worker.tf32_override is not None:
+        facts.append(f"NVIDIA_TF32_OVERRIDE={worker.tf32_override}")
+    facts.append(f"{engines.typing} typing")
+    yield sentence(f"Built on {worker.name}: {', '.join(facts)}.")
+    file = engines.delivered
+    if file is None:
+        last = engines.results[-1].verdict if engines.results else None
+        # A record that knows no rungs has the engine that was to be delivered last.
+        old = last is not None and last.passed and not engines.rungs
+        told = "the verdict says why" if engines.rung is not None or old else "none passed"
+        yield f"No engine is delivered: {told}."
+    else:
+        where = "" if file.side == "here" else " on the worker's side"
+        yield (
+            f"Delivered: {shorten(file.path)}{where}, {mebibytes(file.bytes)} MiB, SHA-256 "
+            f"{clean(file.sha256[:12])}…; {_what(engines)}."
+        )
+    if engines.spread:
+        yield _confirmed(engines)
+    if engines.emulated is not None and engines.emulated.outputs:
+        judged = "passed" if engines.emulated.within else "failed"
+        error = number(largest(engines.emulated, "max_abs"))
+        yield f"Emulated, the plan that was proposed first {judged}; largest error {error}."
+
+
+def _what(engines: Engines) -> str:
+    if engines.full:
+        return f"FP32 {'with' if engines.rung == 'tf32' else 'without'} TF32"
+    return f"{count(len(engines.keep), 'node')} in FP32"
+
+
+def _confirmed(engines: Engines) -> str:
+    spread, built = engines.spread, len(engines.spread)
+    least, most = number(min(spread)), number(max(spread))
+    errors = f"its error is {most}" if built == 1 else f"their errors are {least} to {most}"
+    return (
+        f"Confirmed: {engines.confirmed} of {count(built, 'build')} of this plan passed on the "
+        f"calibration samples; {errors} of what is allowed."
+    )
+
+
+def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
+    if not rounds:
+        return None
+    rows: list[tuple[str, ...]] = [
+        (
+            str(r.build),
+            shorten(r.step, 40),
+            str(len(r.keep)),
+            _known(r.predicted),
+            _known(r.predicted_fused),
+            _known(r.measured) or "no result",
+            _known(r.median_ms),
+            "yes" if r.passed else "no",
+        )
+        for r in rounds[:MOST_ROWS]
+    ]
+    if len(rounds) > MOST_ROWS:
+        rows.append(("", f"and {len(rounds) - MOST_ROWS} more", *[""] * 6))
+    figures = ("FP32 nodes", "emulated", "fused", "engine", "ms")
+    columns = (
+        Column("build", "right"),
+        Column("what was tried"),
+        *(Column(figure, "right") for figure in figures),
+        Column("passed"),
+    )
+    title = "Rounds (error over what is allowed: 1 just passes)"
+    return Table(title, columns, tuple(rows)).without_empty_columns()
+
+
+def _failed(builds: Sequence[BuildOutcome]) -> Lines | None:
+    failed = [build for build in builds if build.status != "built"]
+    if not failed:
+        return None
+    lines = [_failure(build) for build in failed[:_MOST_LINES]]
+    if len(failed) > _MOST_LINES:
+        lines.append(f"and {count(len(failed) - _MOST_LINES, 'more build')}")
+    return Lines("Builds without an engine", tuple(lines))
+
+
+def _failure(build: BuildOutcome) -> str:
+    signal = f" by {build.signal}" if build.signal else ""
+    text = f"Build {build.number} ({build.purpose}) {_ENDS[build.status]}{signal}"
+    if build.status != "skipped":
+        text += f" after {build.seconds:.0f} s"
+    said = build.message.strip().rstrip(".")
+    text += f": {said}." if said else "."
+    last = next((line.strip() for line in reversed(build.log) if line.strip()), "")
+    if last and last not in build.message:
+        text += f" Last line of the log: {shorten(last, 160)}"
+    return sentence(text)
+
+
+def _shapes(results: Sequence[EngineResult]) -> Lines | None:
+    lines = [
+        f"{result.name}, {shape_line(judged)}"
+        for result in results
+        for judged in sorted(result.shapes, key=lambda s: s.verdict is not None)
+    ]
+    return _sentences("Shapes of the profiles", lines)
+
+
+def shape_line(judged: ShapeVerdict) -> str:
+    """Return how the engine did at one set of shapes, as a sentence."""
+    where = f"{judged.at} ({sizes(judged.shapes)})"
+    if judged.verdict is None:
+        return f"{where}: not judged, {judged.reason.rstrip('.') or 'no data have these shapes'}."
+    outcome = "passed" if judged.verdict.passed else "failed"
+    error = number(largest(judged.verdict, "max_abs"))
+    on = count(len(judged.verdict.samples), "sample")
+    note = f"; {judged.reason.rstrip('.')}" if judged.reason else ""
+    return f"{where}: {outcome} on {on}, largest error {error}{note}."
+
+
+def sizes(shapes: Mapping[TensorName, Sequence[int]]) -> str:
+    """Return inputs with their shapes, the first three."""
+    written = [f"{shorten(n, 24)} {'×'.join(map(str, s)) or 'scalar'}" for n, s in shapes.items()]
+    rest = f" and {len(written) - 3} more" if len(written) > 3 else ""
+    return ", ".join(written[:3]) + rest
+
+
+def _findings(results: Sequence[EngineResult]) -> list[str]:
+    return [f"{r.name}: {line}" for r in results if r.proof for line in r.proof.findings]
+
+
+def _remarks(engines: Engines) -> Iterator[str]:
+    timed = [result for result in engines.results if result.latency is not None]
+    if timed:
+        own = engines.row
+        shown = timed[-1] if own is None or own.latency is None else own
+        latency = shown.latency
+        assert latency is not None
+        yield timing_line(latency)
+        yield (
+            f"With transfers, {shown.name} takes {number(latency.transfer_median_ms)} ms (99th "
+            f"percentile {number(latency.transfer_p99_ms)} ms); without, "
+            f"{number(latency.per_second)} runs per second. It takes "
+            f"{mebibytes(latency.device_bytes)} MiB of GPU memory."
+        )
+    for result in engines.results:
+        if result.failure:
+            yield f"{result.name} has no result: {result.failure.rstrip('.')}."
+        if result.untimed:
+            yield f"{result.name} has no times: {result.untimed.rstrip('.')}."
+    override = (engines.worker.tf32_remark,) if engines.worker.tf32_remark else ()
+    remarks = (line for r in engines.results if r.proof for line in r.proof.remarks)
+    yield from dict.fromkeys(
+        f"{n[:1].upper()}{n[1:]}" for n in (*override, *engines.notes, *remarks)
+    )
+
+
+def timing_line(latency: Latency) -> str:
+    """Return what times are times of, as a sentence."""
+    return (
+        f"Times are of one run on the GPU at {sizes(latency.shapes)}, without transfers: median "
+        f"and 99th percentile of {count(latency.iterations, 'run')}."
+    )
+
+
+def _precision(results: Sequence[EngineResult]) -> Table | None:
+    rows = [
+        (
+            shorten(result.name, 20),
+            str(result.kept) if result.kept else "",
+            share_words(result.proof.node_share),
+            share_words(result.proof.time_share),
+        )
+        for result in results
+        if result.proof is not None
+    ]
+    columns = (
+        Column("engine"),
+        Column("FP32 asked", "right"),
+        Column("of compute nodes"),
+        Column("of layer time"),
+    )
+    table = Table("What the engines compute in, by their inspector", columns, tuple(rows))
+    return table.without_empty_columns() if rows else None
+
+
+def _table(results: Sequence[EngineResult]) -> Table | None:
+    if not results:
+        return None
+    plain = next((r for r in results if r.name in _LOW and r.latency is not None), None)
+    base = plain.latency.median_ms if plain is not None and plain.latency is not None else 0.0
+    name = plain.name if plain is not None else ""
+    metrics = (r.verdict.metric.name for r in results if r.verdict and r.verdict.metric)
+    metric = shorten(next(metrics, ""), 16)
+    figures = ("max error", "mean", "median", metric, "ms", "p99 ms", f"ms ÷ {name}", "MiB")
+    columns = (
+        Column("engine"),
+        Column("passed"),
+        *(Column(figure, "right") for figure in figures),
+    )
+    rows = tuple(_row(result, base) for result in results)
+    outputs = max((len(r.verdict.outputs) for r in results if r.verdict is not None), default=0)
+    over = f" (errors: the largest of {outputs} outputs)" if outputs > 1 else ""
+    return Table(f"Errors and speed of the engines{over}", columns, rows).without_empty_columns()
+
+
+def _row(result: EngineResult, base: float) -> tuple[str, ...]:
+    verdict, latency, file = result.verdict, result.latency, result.build.engine
+    errors, metric, passed = ("", "", ""), "", "no result"
+    if verdict is not None:
+        passed = "yes" if verdict.passed else "no"
+        measures = ("max_abs", "mean_abs", "median_abs")
+        errors = (
+            number(largest(verdict, measures[0])),
+            number(largest(verdict, measures[1])),
+            number(largest(verdict, measures[2])),
+        )
+        score = verdict.metric
+        metric = "" if score is None else f"{usual(score.name, score.candidate):.6g}"
+    times = ("", "", "")
+    if latency is not None:
+        ratio = f"{latency.median_ms / base:.2f}" if base else ""
+        times = (number(latency.median_ms), number(latency.p99_ms), ratio)
+    size = "" if file is None else mebibytes(file.bytes)
+    return (shorten(result.name, 20), passed, *errors, metric, *times, size)
+
+
+def largest(verdict: Verdict, measure: str) -> float:
+    """Return the largest of a measure over all outputs."""
+    return max((getattr(error, measure) for error in verdict.outputs.values()), default=0.0)
+
+
+def mebibytes(size: int) -> str:
+    """Return bytes in MiB."""
+    return number(size / _MIB)
+
+
+def _known(value: float | None) -> str:
+    return "" if value is None else number(value)
+
+
+def _sentences(title: str, lines: Sequence[str] | Iterator[str]) -> Lines | None:
+    told = tuple(map(sentence, lines))
+    return Lines(title, told) if told else None

@@ -1,0 +1,197 @@
+"""Turn what `build`, `inspect` and `verify` with engines found into reports."""
+
+from collections.abc import Iterator
+
+from halfwise.records import (
+    EngineBuild,
+    EngineFile,
+    EngineTensor,
+    GivenEngine,
+    Inspection,
+    Latency,
+    LogFinding,
+    Repeated,
+    Repetition,
+    WorkerInfo,
+)
+from halfwise.reporting.engines import largest, mebibytes, shape_line, timing_line
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
+from halfwise.reporting.precision import inspected
+from halfwise.wording import clean, count, number, sentence, shorten
+
+_MOST_LINES = 12
+
+
+def built(made: EngineBuild) -> Report:
+    """Return the report on an engine that was built as it was asked for."""
+    build, config = made.build, made.build.config
+    assert build.engine is not None
+    lowest = config.low.upper() if config.low else "FP32"
+    asked = f"weak typing, down to {lowest}" if config.typing == "weak" else "strong typing"
+    asked += f", {count(len(config.keep), 'node')} constrained to FP32" if config.keep else ""
+    asked += f", TF32 {'on' if config.tf32 else 'off'}"
+    look = looked_into(made.inspection)
+    layers = f"{count(len(build.layers), 'layer')}, {made.inspection.layers} after fusion"
+    lines = (
+        sentence(f"{made.model}: {asked}."),
+        f"Built in {number(build.seconds)} s: {layers}.",
+    )
+    parts = (
+        Lines("Build", lines),
+        *look.parts,
+        _lines("Constraints without a layer", made.unmatched),
+        _lines("What the builder said", tuple(_said(made.findings))),
+    )
+    return Report(
+        title=look.title,
+        passed=False if look.passed is False else None,
+        about=look.about,
+        parts=tuple(part for part in parts if part is not None),
+    )
+
+
+def looked_into(found: Inspection) -> Report:
+    """Return the report on an engine: what goes in and out, its precision and its speed."""
+    about = f"{_file(found.engine)}, {_where(found.worker)}"
+    head = (
+        _tensors(found.tensors),
+        _lines("Speed", tuple(_speed(found.latency))),
+        _lines("About this inspection", (*found.notes, *_override(found.worker))),
+    )
+    shown = tuple(part for part in head if part is not None)
+    if found.proof is None:
+        return Report(f"{count(found.layers, 'layer')}; not inspected", None, about, shown)
+    report = inspected(found.proof, about)
+    return Report(report.title, report.passed, report.about, (*shown, *report.parts))
+
+
+def _override(worker: WorkerInfo) -> tuple[str, ...]:
+    return (worker.tf32_remark,) if worker.tf32_remark else ()
+
+
+def given_parts(given: GivenEngine) -> tuple[Lines | Table, ...]:
+    """Return what a verdict on the user's own engine says of it, in reading order."""
+    shapes = sorted(given.shapes, key=lambda s: s.verdict is not None)
+    parts = (
+        Lines(
+            "Engine",
+            (f"{_file(given.engine)}, {_where(given.worker)}.", *_override(given.worker)),
+        ),
+        _lines("Shapes of the profiles", tuple(map(shape_line, shapes))),
+        _lines("Speed", tuple(_speed(given.latency))),
+    )
+    return tuple(part for part in parts if part is not None)
+
+
+def repeated(found: Repetition) -> Report:
+    """Return the report on a run that was repeated on several workers: one table, and why."""
+    passed = sum(row.verdict is not None and row.verdict.passed for row in found.rows)
+    columns = (
+        *map(Column, ("worker", "TensorRT", "GPU", "engine", "passed")),
+        *(Column(title, "right") for title in ("max error", "ms", "ms ÷ run")),
+    )
+    rows = tuple(_row(row) for row in found.rows)
+    said = [line for row in found.rows for line in _why(row)]
+    shapes = [
+        f"{shorten(row.name, 24)}, {row.what}: {shape_line(judged)}"
+        for row in found.rows
+        for judged in row.shapes
+        if judged.verdict is None or not judged.verdict.passed
+    ]
+    timed = [row.latency for row in found.rows if row.latency is not None]
+    parts = (
+        Table("Engines", columns, rows).without_empty_columns(),
+        _lines("Why", tuple(said)),
+        _lines("Shapes of the profiles", tuple(shapes)),
+        _lines("Remarks", (timing_line(timed[0]),) if timed else ()),
+    )
+    outcome = "PASSED" if found.passed else "FAILED" if found.usable else "NOT JUDGED"
+    return Report(
+        title=f"{outcome}: {passed} of {count(len(found.rows), 'engine')} passed, on "
+        f"{count(found.samples, 'sample')}",
+        passed=found.passed,
+        about=sentence(found.run),
+        parts=tuple(part for part in parts if part is not None),
+    )
+
+
+def _row(row: Repeated) -> tuple[str, ...]:
+    worker, latency = row.worker, row.latency
+    tensorrt, gpu = ("", "") if worker is None else (worker.tensorrt or "", worker.gpu or "")
+    passed = "no result" if row.verdict is None else "yes" if row.verdict.passed else "no"
+    error = "" if row.verdict is None else number(largest(row.verdict, "max_abs"))
+    time = "" if latency is None else number(latency.median_ms)
+    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+    name = (shorten(row.name, 20), shorten(tensorrt, 12), shorten(gpu, 18))
+    return (*name, row.what, passed, error, time, ratio)
+
+
+def _why(row: Repeated) -> Iterator[str]:
+    where = f"{shorten(row.name, 24)}, {row.what}"
+    if row.verdict is None:
+        yield f"{where}: {row.failure}"
+    elif not row.verdict.passed:
+        yield from (f"{where}: {reason}" for reason in row.verdict.reasons)
+
+
+def _file(engine: EngineFile) -> str:
+    return f"{clean(engine.path)}, {mebibytes(engine.bytes)} MiB"
+
+
+def _where(worker: WorkerInfo) -> str:
+    return sentence(f"TensorRT {worker.tensorrt} on {worker.gpu}")
+
+
+def _tensors(tensors: tuple[EngineTensor, ...]) -> Table | None:
+    rows: list[tuple[str, ...]] = [
+        (
+            "input" if tensor.is_input else "output",
+            shorten(tensor.name, 28),
+            tensor.dtype,
+            "values" if tensor.shape_tensor and tensor.is_input else _size(tensor.shape),
+            *_limits(tensor),
+        )
+        for tensor in tensors[:MOST_ROWS]
+    ]
+    if len(tensors) > MOST_ROWS:
+        rows.append(("", f"and {len(tensors) - MOST_ROWS} more", *[""] * 5))
+    titles = ("", "name", "type", "shape", "min", "opt", "max")
+    table = Table("Inputs and outputs", tuple(map(Column, titles)), tuple(rows))
+    return table.without_empty_columns() if rows else None
+
+
+def _limits(tensor: EngineTensor) -> tuple[str, str, str]:
+    """Return min, opt and max, those of several profiles side by side; none of a fixed shape."""
+    limits = tensor.limits
+    if not tensor.shape_tensor and -1 not in tensor.shape:
+        return "", "", ""
+    low, opt, high = ([_size(getattr(one, at)) for one in limits] for at in ("min", "opt", "max"))
+    return "; ".join(low), "; ".join(opt), "; ".join(high)
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return "×".join("?" if n < 0 else str(n) for n in shape) or "scalar"
+
+
+def _speed(latency: Latency | None) -> Iterator[str]:
+    if latency is None:
+        return
+    yield (
+        f"{number(latency.median_ms)} ms, 99th percentile {number(latency.p99_ms)} ms; with "
+        f"transfers {number(latency.transfer_median_ms)} ms; {number(latency.per_second)} runs per "
+        f"second; {mebibytes(latency.device_bytes)} MiB of GPU memory."
+    )
+    yield timing_line(latency)
+
+
+def _said(findings: tuple[LogFinding, ...]) -> Iterator[str]:
+    told = [finding for finding in findings if finding.severity != "info"]
+    for finding in told[:_MOST_LINES]:
+        nodes = f" At {', '.join(finding.nodes[:4])}." if finding.nodes else ""
+        yield f"{finding.severity}: {finding.sentence}{nodes} {finding.hint}".strip()
+    if len(told) > _MOST_LINES:
+        yield f"and {len(told) - _MOST_LINES} more; --json has all."
+
+
+def _lines(title: str, lines: tuple[str, ...]) -> Lines | None:
+    return Lines(title, tuple(map(sentence, lines))) if lines else None

@@ -1,0 +1,153 @@
+"""Draw reports and progress on a terminal with rich.
+
+Everything is printed as plain `Text`: what a model's author wrote must not become markup.
+"""
+
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table as Grid
+from rich.text import Text
+
+from halfwise.reporting.parts import Lines, Report, Table
+from halfwise.wording import clean, sentence, shorten
+
+WIDTH = 100
+"""Columns that are used where the terminal has as many; a file or pipe has."""
+
+
+def print_report(report: Report) -> None:
+    """Print a report to standard output."""
+    _draw(report, terminal(sys.stdout))
+
+
+def print_facts(facts: Mapping[str, str]) -> None:
+    """Print names and what is known of them to standard output."""
+    grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
+    for name, value in facts.items():
+        grid.add_row(Text(clean(name), style="bold"), Text(clean(value), overflow="fold"))
+    terminal(sys.stdout).print(grid)
+
+
+def terminal(file: TextIO) -> Console:
+    """Return a console on `file` that takes nothing for markup, at most `WIDTH` wide."""
+    console = Console(file=file, markup=False, highlight=False, emoji=False)
+    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+    return console
+
+
+def _draw(shown: Report, console: Console) -> None:
+    colour = {True: "bold green", False: "bold red", None: "bold"}[shown.passed]
+    console.print(Text(shown.title, style=colour))
+    if shown.caution:
+        console.print(Text(shown.caution, style="bold yellow"))
+    console.print(Text(shown.about, style="dim", overflow="fold"))
+    for part in shown.parts:
+        console.print()
+        console.print(Text(part.title, style="bold"))
+        if isinstance(part, Table):
+            console.print(Padding(_grid(part), (0, 0, 0, 2), expand=False))
+        else:
+            _draw_lines(part, console)
+
+
+def _draw_lines(part: Lines, console: Console) -> None:
+    for line in part.lines:
+        if part.whole:
+            console.print(Text(f"  {line}"), soft_wrap=True)
+        else:
+            console.print(_indented(line, console))
+
+
+def _indented(line: str, console: Console, style: str = "") -> Text:
+    """Return `line` wrapped to the console, indented, the second line further than the first."""
+    # Not Padding: it fills lines with spaces up to the width.
+    wrapped = Text(line, style=style).wrap(console, console.width - 4, overflow="fold")
+    for part in wrapped:
+        part.rstrip()
+    return Text.assemble("  ", Text("\n    ").join(wrapped))
+
+
+def _grid(table: Table) -> Grid:
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for column in table.columns:
+        figures = column.align == "right"
+        grid.add_column(
+            Text(column.title),
+            justify=column.align,
+            overflow="fold",
+            no_wrap=figures,
+        )
+    for row in table.rows:
+        grid.add_row(*map(Text, row))
+    return grid
+
+
+class TerminalWatcher:
+    """Shows on standard error how far a run is; use it in a `with` block.
+
+    A terminal gets a bar for each stage; a file or pipe gets a line for each stage.
+    """
+
+    def __init__(self) -> None:
+        self._console = terminal(sys.stderr)
+        self._progress = Progress(
+            SpinnerColumn(finished_text="✓"),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[steps]}", markup=False),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the bars as they are; the last is full only where nothing went wrong."""
+        if kind is None:
+            self._complete()
+        self._progress.stop()
+        if self._console.is_terminal:
+            self._console.print()
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        """Begin stage `name` with `total` steps, None where unknown."""
+        self._complete()
+        if not self._console.is_terminal:
+            self._console.print(Text(clean(name)))
+            return
+        label = f"{shorten(name, 12):<12}"
+        self._task = self._progress.add_task(label, total=total, steps="")
+
+    def step(self, done: int, total: int | None = None) -> None:
+        """Report progress within the stage."""
+        if self._task is not None:
+            known = total or self._progress.tasks[self._task].total
+            steps = f"{done}/{known:.0f}" if known else str(done)
+            self._progress.update(self._task, completed=done, total=known, steps=steps)
+
+    def note(self, line: str) -> None:
+        """Tell something worth reading."""
+        self._console.print(_indented(sentence(line), self._console, style="dim"))
+
+    def _complete(self) -> None:
+        if self._task is not None:
+            total = self._progress.tasks[self._task].total or 1
+            self._progress.update(self._task, completed=total, total=total)
+            self._task = None

@@ -1,0 +1,350 @@
+"""Turn the record of a run into the words and figures of a report."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from halfwise.metrics import BUILT_IN, rises, usual
+from halfwise.records import (
+    AdjustedConstant,
+    Guard,
+    GuardKind,
+    KeptNode,
+    NodeName,
+    OutputError,
+    Plan,
+    Run,
+    Verdict,
+)
+from halfwise.reporting.allowed import allowed
+from halfwise.reporting.bound import bound_part, doubt
+from halfwise.reporting.cut import cut_lines
+from halfwise.reporting.engines import engine_parts
+from halfwise.reporting.inside import file_lines, inside, non_finite
+from halfwise.reporting.kept import followed_lines, kept_table
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
+from halfwise.reporting.pieces import given_parts
+from halfwise.reporting.rungs import judged_name, rung_caution
+from halfwise.reporting.scales import scale_lines
+from halfwise.reporting.sizes import size_lines
+from halfwise.reporting.worth import cost_line, nothing_gained
+from halfwise.wording import (
+    clean,
+    count,
+    everything_low,
+    fixed,
+    listed,
+    number,
+    sentence,
+    shorten,
+    verb,
+)
+
+CAUSES: dict[GuardKind, str] = {
+    "overflow": "values beyond the range",
+    "headroom": "values near the end of the range",
+    "square": "squares that overflow inside the op",
+    "sum": "sums that overflow inside the op",
+    "underflow": "values that vanish to zero",
+    "eps": "an epsilon that vanishes",
+    "cancellation": "differences of nearly equal values",
+    "floor": "small values lost in rounding noise",
+    "constant-range": "constants beyond the range",
+    "constant-subnormal": "constants that lose digits near zero",
+    "integer": "integers too large to be exact",
+    "angle": "large angles",
+    "residual": "small branches lost in sums",
+    "mask": "mask values beyond the range",
+    "margin": "choices between nearly equal scores",
+    "infinite": "values that would be infinite inside, although the outputs pass",
+    "decision": "decisions that depend on where values are rounded",
+}
+
+
+def report(run: Run) -> Report:
+    """Return the report on a run, whichever command made it."""
+    parts = [_trouble(run), kept_table(run), _errors(run), scale_lines(run.verdict), _metric(run)]
+    parts += [_figures(run), inside(run.verdict), bound_part(run), _remarks(run)]
+    parts += engine_parts(run.engines) if run.engines is not None else ()
+    parts += given_parts(run.given_engine) if run.given_engine is not None else ()
+    parts.append(_reasons(run.verdict))
+    if run.next_step:
+        # A path that is cut in the middle makes no command.
+        parts.append(Lines("Next", tuple(map(clean, run.next_step)), whole=True))
+    return Report(
+        title=f"{_title(run)}{nothing_gained(run)}",
+        passed=run.verdict.passed,
+        about=_about(run),
+        parts=tuple(part for part in parts if part is not None),
+        caution=rung_caution(run.engines) or _caution(run.plan),
+    )
+
+
+def _title(run: Run) -> str:
+    verdict = run.verdict
+    if not verdict.samples:
+        where = "without a sample to judge on"
+    elif run.kind == "verify":
+        where = f"on {count(len(verdict.samples), 'sample')}"
+    elif verdict.unseen:
+        where = f"on {count(len(verdict.samples), 'held-out sample')}"
+    else:
+        where = f"on {count(len(verdict.samples), 'sample')} that the search had seen"
+    whose = "" if verdict.runner is None else f" outputs of {shorten(verdict.runner)}"
+    result = "PASSED" if verdict.passed else "FAILED" if verdict.judged else "NOT JUDGED"
+    return f"{result} ({verdict.level}{whose}) {where}{doubt(verdict)}"
+
+
+def _caution(plan: Plan | None) -> str:
+    if plan is None or not plan.keep or len(plan.keep) < plan.candidates:
+        return ""
+    return "Every compute node stays in FP32: this is the FP32 model, no faster."
+
+
+def _about(run: Run) -> str:
+    facts = [sentence(run.provenance.model), f"allowed: {allowed(run.criterion)}"]
+    if run.io != "fp32":
+        facts.append(f"inputs and outputs in {run.io.upper()}")
+    if run.accumulate != "fp32":
+        facts.append(f"sums inside ops in {run.accumulate.upper()}")
+    return " · ".join(facts)
+
+
+def _trouble(run: Run) -> Lines | None:
+    if run.baseline is None or run.plan is None:
+        return None
+    title = f"What was wrong with {_lowest(run.plan)}"
+    wrong, causes = tuple(_wrong(run.baseline)), (*_causes(run), *_repairs(run))
+    if wrong:
+        return Lines(title, (*wrong, *non_finite(run.baseline), *causes))
+    fine = "The outputs are" if causes else "Nothing: the outputs are"
+    held = any(kept.guard == "infinite" for kept in run.plan.keep)
+    but = ", but values inside become infinite" if held else ""
+    return Lines(title, (f"{fine} within what is allowed{but}.", *causes))
+
+
+def _own(plan: Plan) -> list[KeptNode]:
+    """Return the nodes that the user's file computes in FP32 among lower ones."""
+    return [kept for kept in plan.keep if kept.kept_by == "model"]
+
+
+def _lowest(plan: Plan) -> str:
+    return everything_low(plan.low, len(_own(plan)), len(plan.unsupported))
+
+
+def _baseline(plan: Plan) -> str:
+    return (
+        "as given" if _own(plan) else f"{'most' if plan.unsupported else 'all'} {plan.low.upper()}"
+    )
+
+
+def _wrong(verdict: Verdict) -> Iterator[str]:
+    total = count(len(verdict.outputs), "output")
+    broken = [name for name, error in verdict.outputs.items() if error.nonfinite]
+    if broken:
+        yield f"{len(broken)} of {total} with NaN or infinite values: {listed(broken)}."
+    if verdict.metric is not None and not verdict.metric.passed:
+        name, score = verdict.metric.name, verdict.metric
+        before, after = usual(name, score.reference), usual(name, score.candidate)
+        changes = "rises" if rises(name) else "falls"
+        yield f"{sentence(name)} {changes} from {before:.6g} to {after:.6g}."
+    if verdict.failed_runs:
+        nodes = sorted({run.node for run in verdict.failed_runs if run.node})
+        where = f", at {listed(nodes)}" if nodes else ""
+        failed = len(verdict.failed_runs)
+        yield f"Cannot be run on {failed} of {count(len(verdict.samples), 'sample')}{where}."
+        return
+    wrong = [n for n, e in verdict.outputs.items() if not e.passed and not e.nonfinite]
+    if wrong and verdict.metric is None:
+        yield f"{len(wrong)} of {total} out of tolerance: {listed(wrong)}."
+
+
+def _causes(run: Run) -> Iterator[str]:
+    """Yield a line per kind of cause, that of most nodes first; what is only possible says so."""
+    assert run.plan is not None
+    certain = {g.kind for g in run.guards if g.severity >= 1}
+    kinds: dict[GuardKind, Counter[str]] = {}
+    for kept in run.plan.keep:
+        if kept.guard is not None:
+            kinds.setdefault(kept.guard, Counter())[shorten(kept.op, 20)] += 1
+    for kind, ops in sorted(kinds.items(), key=lambda item: -item[1].total()):
+        most = ", ".join(f"{quantity} {op}" for op, quantity in ops.most_common(4))
+        more = " and others" if len(ops) > 4 else ""
+        word = "Cause" if kind in certain else "Suspected cause"
+        yield f"{word}: {CAUSES[kind]}, at {count(ops.total(), 'node')} ({most}{more})."
+
+
+def _repairs(run: Run) -> Iterator[str]:
+    """Yield the usual fixes of what made nodes be kept, each once."""
+    assert run.plan is not None
+    reasons = {(kept.guard, kept.node) for kept in run.plan.keep}
+    fixes = (g.fix for g in run.guards if g.fix and not reasons.isdisjoint(_accused(g)))
+    for fix in list(dict.fromkeys(fixes))[:3]:
+        yield sentence(f"Usual fix: {fix}")
+
+
+def _accused(guard: Guard) -> Iterator[tuple[GuardKind, NodeName]]:
+    return ((guard.kind, node) for node in (guard.node, *guard.nodes))
+
+
+def _errors(run: Run) -> Table | None:
+    engine = " engine" if run.verdict.level == "engine" else ""
+    sides = {f"FP32{engine}" if engine else "candidate": run.verdict}
+    if run.plan is not None:
+        sides = {f"{judged_name(run.engines)}{engine}": run.verdict}
+        if run.baseline is not None:
+            emulated = ", emulated" if engine else ""
+            sides = {f"{_baseline(run.plan)}{emulated}": run.baseline, **sides}
+    names = sorted(run.verdict.outputs, key=lambda name: run.verdict.outputs[name].passed)
+    rows = []
+    for name in names[:MOST_ROWS]:
+        label = shorten(name, 28)
+        for side, verdict in sides.items():
+            if name in verdict.outputs:
+                rows.append((label, side, *_error_cells(verdict.outputs[name])))
+                label = ""
+    if not rows:
+        return None
+    if len(names) > MOST_ROWS:
+        rows.append((f"and {len(names) - MOST_ROWS} more", *[""] * 8))
+    figures = ("max abs", "rel max", "SNR dB", "cosine", "non-finite", "equal", "of few")
+    columns = (Column("output"), Column("model"), *(Column(f, "right") for f in figures))
+    return Table("Error against FP32", columns, tuple(rows)).without_empty_columns()
+
+
+def _error_cells(error: OutputError) -> tuple[str, ...]:
+    return (
+        number(error.max_abs),
+        number(error.rel_max),
+        fixed(error.snr_db, 1),
+        fixed(error.cosine, 6),
+        str(error.nonfinite),
+        *("" if e is None else f"{e:.2%}" for e in (error.agreement, error.rare_agreement)),
+    )
+
+
+def _metric(run: Run) -> Lines | None:
+    result = run.verdict.metric
+    if result is None:
+        return None
+    name = result.name
+    figures = [f"{usual(name, result.reference):.6g} in FP32"]
+    if run.plan is not None and run.baseline is not None and run.baseline.metric is not None:
+        baseline = usual(name, run.baseline.metric.candidate)
+        figures.append(f"{baseline:.6g} {_baseline(run.plan)}")
+    whose = "candidate" if run.plan is None else judged_name(run.engines)
+    figures.append(f"{usual(name, result.candidate):.6g} {whose}")
+    drop = f"a {'rise' if rises(name) else 'drop'} of {number(result.allowed_drop)} is allowed"
+    own = result.labelled is False and name in BUILT_IN
+    against = " against FP32's own outputs, as there are no labels" if own else ""
+    return Lines("Task metric", (f"{sentence(name)}{against}: {', '.join(figures)}; {drop}.",))
+
+
+def _figures(run: Run) -> Lines:
+    lines: list[str] = []
+    if run.plan is not None:
+        lines += _plan_lines(run.plan)
+        lines.append(_minimality(run, run.plan))
+    if run.worth is not None:
+        lines.append(cost_line(run.worth))
+    lines += [*size_lines(run.verdict), *file_lines(run.verdict)]
+    cost = run.cost
+    trials = f"{count(cost.evaluations, 'evaluation')} in " if run.plan is not None else ""
+    stages = sorted(cost.stage_seconds.items(), key=lambda item: -item[1])
+    spent = ", ".join(f"{sentence(name)} {took:.1f}" for name, took in stages if took >= 0.05)
+    spent = f" ({spent})" if spent else ""
+    memory = f"peak memory {cost.peak_rss_bytes >> 20} MiB"
+    lines.append(f"{trials}{cost.seconds:.1f} s{spent}; {memory}.")
+    return Lines("In figures", tuple(lines))
+
+
+def _constant_line(constant: AdjustedConstant, low: str) -> str:
+    name, largest = shorten(constant.name), max(-constant.minimum, constant.maximum)
+    if largest < 1:
+        return (
+            f"Constant {name} ({number(largest)}) is stored as the smallest number of {low}, "
+            "where it would become zero."
+        )
+    return (
+        f"Constant {name} ({number(constant.minimum)} to {number(constant.maximum)}) is stored at "
+        f"the end of the {low} range where it is beyond ({count(constant.elements, 'element')})."
+    )
+
+
+def _plan_lines(plan: Plan) -> Iterator[str]:
+    low = plan.low.upper()
+    moved = len(plan.data_movement)
+    carry = f"that only {verb(moved, 'moves data is', 'move data are')} FP32 with them"
+    carried = f"; {count(moved, 'node')} {carry}" if moved else ""
+    yield (
+        f"{len(plan.keep)} of {count(plan.candidates, 'compute node')} in FP32, the rest in {low}; "
+        f"{count(plan.casts, 'Cast')}{carried}."
+    )
+    for constant in plan.constants[:4]:
+        yield _constant_line(constant, low)
+    if len(plan.constants) > 4:
+        yield f"{len(plan.constants) - 4} more constants are stored at an end of the {low} range."
+    rules: dict[str, list[NodeName]] = {}
+    for name, rule in plan.lowered.items():
+        rules.setdefault(rule, []).append(name)
+    for rule, lowered in rules.items():
+        yield sentence(
+            f"{count(len(lowered), 'node')} in {low} by the rule {rule}: {listed(lowered)}."
+        )
+    reasons: dict[tuple[str, str], list[NodeName]] = {}
+    for node in plan.unsupported:
+        reasons.setdefault((node.op, node.reason), []).append(node.node)
+    for (op, reason), nodes in reasons.items():
+        yield sentence(f"FP32 in any case, {len(nodes)} × {op}: {reason} ({listed(nodes, 2)}).")
+
+
+def _minimality(run: Run, plan: Plan) -> str:
+    if not plan.keep:
+        shown = run.verdict.passed and not (run.engines is not None and run.engines.full)
+        return "No node needs FP32." if shown else "No node is kept in FP32."
+    ruled = [kept for kept in plan.keep if kept.kept_by == "rule"]
+    own = _own(plan)
+    who = " or ".join(
+        name for name, some in (("rules keep", ruled), ("the model itself keeps", own)) if some
+    )
+    if plan.minimal and len(ruled) + len(own) == len(plan.keep):
+        return f"Minimal: on the calibration samples no node needs FP32 but those that {who}."
+    if plan.minimal:
+        others = f"besides those that {who}, " if who else ""
+        return (
+            f"Minimal: on the calibration samples {others}none of the kept nodes could be lowered "
+            f"alone{_as_predicted(run)}."
+        )
+    return _not_minimal(run)
+
+
+def _as_predicted(run: Run) -> str:
+    nodes = run.engines.needed_as_predicted if run.engines is not None else ()
+    return f"; for {count(len(nodes), 'node')} that is predicted, not built" if nodes else ""
+
+
+def _not_minimal(run: Run) -> str:
+    search = run.search
+    if run.engines is not None and run.engines.keep:
+        return "Not shown to be minimal in the engine: the builds (--max-builds) were used up."
+    if search is None:
+        return "Not shown to be minimal."
+    if search.exhausted:
+        return f"Not shown to be minimal: the search's {search.seconds_budget:g} s were spent."
+    why = f": {search.steps[-1]}" if search.steps else ""
+    return sentence(f"Not shown to be minimal{why}.")
+
+
+def _remarks(run: Run) -> Lines | None:
+    lines = [*followed_lines(run), *cut_lines(run), *(run.plan.notes if run.plan else ())]
+    if run.search is not None and run.search.joined:
+        joined = count(len(run.search.joined), "held-out sample")
+        lines.append(f"{joined} failed at first and joined the search; the rest judged.")
+    lines += [f"Warning: {line}" for line in run.warnings]
+    lines += [f"Hint: {line}" for line in run.verdict.hints]
+    return Lines("Remarks", tuple(map(sentence, lines))) if lines else None
+
+
+def _reasons(verdict: Verdict) -> Lines | None:
+    lines = tuple(map(sentence, verdict.reasons))
+    title = f"Why it {'failed' if verdict.judged else 'is not judged'}"
+    return Lines(title, lines) if lines else None

@@ -1,5 +1,0 @@
-"""Observe the FP32 reference: what its tensors reach, and what happens inside its ops."""
-
-from halfwise.stages.observe.reference import observe
-
-__all__ = ["observe"]

@@ -1,8 +1,0 @@
-"""Precision constraints in trtexec's notation: read, checked against a model, corrected."""
-
-from halfwise.stages.trtexec.check import check
-from halfwise.stages.trtexec.kinds import kinds_of
-from halfwise.stages.trtexec.layers import layers_of, producers_of
-from halfwise.stages.trtexec.notation import Given, read, unsayable
-
-__all__ = ["Given", "check", "kinds_of", "layers_of", "producers_of", "read", "unsayable"]

@@ -1,0 +1,1 @@
+"""What an engine is: its layers, names, types and formats."""

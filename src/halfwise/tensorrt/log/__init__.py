@@ -1,0 +1,1 @@
+"""What the logs of TensorRT say: messages, and errors of its parser."""

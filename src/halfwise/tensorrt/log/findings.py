@@ -1,0 +1,151 @@
+"""Collect what a log says, alike things together."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from halfwise.records import SEVERITIES, LogFinding, NodeName, Severity
+from halfwise.tensorrt.engine.layer_names import names_in
+from halfwise.tensorrt.log.messages import Message
+from halfwise.tensorrt.operators import SOURCE, support
+
+UNKNOWN = "unknown"
+MOST_UNKNOWN = 1000
+"""Kinds of unknown lines that are kept apart; further ones are counted together."""
+_MOST_LINES = 3
+_LONGEST = 500
+_LAST = ("not-parsed", "not-valid", "engine-refused", "not-built")
+"""Errors that only follow from others, so they come after them."""
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
+
+
+@dataclass
+class Entry:
+    """A finding while more lines may come; its attributes are those of `LogFinding`."""
+
+    kind: str
+    severity: Severity
+    sentence: str
+    hint: str = ""
+    source: str = ""
+    nodes: dict[str, None] = field(default_factory=dict)
+    count: int = 0
+    lines: list[str] = field(default_factory=list)
+    before: str = ""
+
+    def heard(self, raw: str) -> None:
+        """Count a line."""
+        self.count += 1
+        if len(self.lines) < _MOST_LINES:
+            self.lines.append(raw.strip()[:_LONGEST])
+
+    def record(self) -> LogFinding:
+        """Return the finding."""
+        return LogFinding(
+            kind=self.kind,
+            severity=self.severity,
+            sentence=self.sentence,
+            hint=self.hint,
+            source=self.source,
+            nodes=tuple(map(NodeName, self.nodes)),
+            count=self.count,
+            lines=tuple(self.lines),
+            before=self.before[:_LONGEST],
+        )
+
+
+class Findings:
+    """What was found so far, in the order of the log."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._entries: dict[object, Entry] = {}
+        self._unknown = 0
+
+    def entry(self, key: object, new: Entry) -> Entry:
+        """Return the entry of `key`, which is `new` where there is none."""
+        return self._entries.setdefault(key, new)
+
+    def add(self, message: Message, match: re.Match[str], raw: str) -> tuple[str, ...]:
+        """Add a line that is a known message; return what it names."""
+        new = described(message, match)
+        entry = self.entry((new.kind, new.sentence), new)
+        entry.heard(raw)
+        groups = match.groupdict()
+        names = names_in(groups.get("layer") or groups.get("names") or "")
+        entry.nodes.update(dict.fromkeys(names))
+        return names
+
+    def keep(self, severity: Literal["error", "warning"], text: str, raw: str) -> None:
+        """Add a warning or error that is not known; those that differ in numbers are one."""
+        key = UNKNOWN, severity, _VARYING.sub("#", text)
+        if key not in self._entries:
+            self._unknown += 1
+            if self._unknown > MOST_UNKNOWN:
+                key, text = (UNKNOWN, severity, ""), f"More {severity}s of other kinds."
+        self.entry(key, Entry(UNKNOWN, severity, text[:_LONGEST])).heard(raw)
+
+    def name(self, kind: str, names: Iterable[str]) -> None:
+        """Add names to the last finding of `kind`, or of kinds that begin with it."""
+        for entry in reversed(self._entries.values()):
+            if entry.kind.startswith(kind):
+                entry.nodes.update(dict.fromkeys(names))
+                return
+
+    def name_last(self, kind: str, listed: str) -> None:
+        """Add what a line lists, as `name` does."""
+        self.name(kind, names_in(listed))
+
+    def stopped(self, kind: str, at: str, before: str) -> None:
+        """Say where the process was that ended by itself, in the last finding of `kind`.
+
+        Args:
+            kind: The finding's.
+            at: The layer that was built, as TensorRT calls it; "" where the log does not tell.
+            before: The last line before it ended.
+        """
+        self.name_last(kind, at)
+        for entry in reversed(self._entries.values()):
+            if entry.kind == kind:
+                entry.before = before.strip()
+                return
+
+    def records(self) -> tuple[LogFinding, ...]:
+        """Return the findings: errors first, then warnings, then infos."""
+        kinds = {entry.kind for entry in self._entries.values()}
+        merged: dict[tuple[str, str, str], Entry] = {}
+        for entry in self._entries.values():
+            if any(kind.startswith(f"{entry.kind}-") for kind in kinds) and entry.kind != UNKNOWN:
+                continue
+            whole = merged.setdefault(
+                (entry.kind, entry.severity, entry.sentence),
+                Entry(entry.kind, entry.severity, entry.sentence, entry.hint, entry.source),
+            )
+            whole.before = whole.before or entry.before
+            whole.nodes |= entry.nodes
+            whole.count += entry.count
+            whole.lines += entry.lines[: _MOST_LINES - len(whole.lines)]
+        ordered = sorted(
+            merged.values(), key=lambda e: (SEVERITIES.index(e.severity), e.kind in _LAST)
+        )
+        return tuple(entry.record() for entry in ordered)
+
+
+def described(message: Message, match: re.Match[str], op: str = "") -> Entry:
+    """Return what a known message says, with what is known of the operator that it speaks of.
+
+    Args:
+        message: The message.
+        match: Where its pattern was found.
+        op: Operator of the node that is spoken of, where the message itself names none.
+    """
+    op = match.groupdict().get("op") or op
+    entry = Entry(
+        message.kind, message.severity, message.words(match, op), message.hint, message.source
+    )
+    if message.kind == "plugin-missing" and (known := support(op)):
+        entry.kind, entry.source = "operator-unsupported", SOURCE
+        entry.sentence = f"This version of TensorRT does not take the operator {op}."
+        entry.hint = known
+    return entry

@@ -1,0 +1,246 @@
+"""Read a builder's log and say what it means.
+
+It may be what the worker hands over, or saved by trtexec, Polygraphy, Python, ONNX Runtime or
+PyTorch, with timestamps and colours in whatever encoding. Known messages are explained; warnings
+and errors that are not known are kept, alike ones counted together. See `messages` for the table.
+"""
+
+import codecs
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import BinaryIO, NamedTuple
+
+from halfwise.errors import CaseError
+from halfwise.records import LogFinding
+from halfwise.tensorrt.log.findings import Findings
+from halfwise.tensorrt.log.messages import KNOWN, STOPPED, Message
+from halfwise.tensorrt.log.parser_errors import ParserErrors
+
+LONGEST_LINE = 1 << 20
+"""Characters after which a line is cut in two, so that a file without line ends stays harmless."""
+_CHUNK = 1 << 16
+
+_SEVERITIES = {
+    "error": "e error f fatal c critical ! internal_error internal-error",
+    "warning": "w warn warning",
+    "info": "i info s n notice",
+    "verbose": "v verbose x xx d debug trace",
+}
+_SEVERITY = {word: name for name, words in _SEVERITIES.items() for word in words.split()}
+_WORD = r"(?:internal[_ -]?error|critical|verbose|warning|notice|error|fatal|debug|trace|info|warn)"
+_COLOUR = re.compile(
+    r"(?:\['?)?(?:\x1b|\\x1b|\\033)\[[0-9;?]*[A-Za-z](?:'\])?|[\x00-\x08\x0e-\x1f]"
+)
+_PREFIX = re.compile(
+    rf"""\s*(?:
+      \[\d{{1,4}}[-/.:]\d[\d/.,:\ T-]*(?:\s(?P<dated>[A-Za-z_]+))?\]       # [11/20/2026-10:00:00]
+    | \[(?:TRT|TensorRT(?:-LLM)?|Torch-TensorRT[^\]]*|MS)\](?:\s-\s)?
+    | \[(?P<bracket>[VIWEXFCSD!]|XX|{_WORD})\]
+    | \[(?P<runtime>[VIWEF]):onnxruntime[^\]]*\]
+    | \[libprotobuf\s(?P<protobuf>[A-Z]+)\s[^\]]*\]
+    | (?P<flow>[IWEF])\s\S+\.cc:\d+\](?:\sTF-TRT\sWarning:)?(?:\sDefaultLogger)?
+    | \d{{4}}-\d\d-\d\d[\sT]\d\d:\d\d:\d\d[.,\d]*Z?:?(?=\s)
+    | \d\d:\d\d:\d\d\.\d+(?=\s)
+    | (?P<word>{_WORD})(?::(?:root:|torch_tensorrt\s?\[[^\]]*\]:)?|\s+TRT:)
+    | [\w.-]+\s*\|(?=\s*\[)                                                # docker compose
+    | [>\#](?=\s)
+    | (?:output|noise):(?=\s[^"])                                          # the worker's own
+    | &&&&(?=\s(?P<failed>FAILED))
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_PLACE = re.compile(r"^\S+\.(?:cpp|hpp|h|cu):\d+: ")
+_VERSION = re.compile(
+    r"TensorRT v(?P<major>\d\d?)(?P<minor>\d\d?)(?P<patch>\d\d)\]"
+    r"|TensorRT version: (?P<plain>[\d.]+\d)"
+)
+_COMMAND = re.compile(
+    r"RUNNING TensorRT\.trtexec[^#]*# (?P<trtexec>.+)"
+    r"|RUNNING \| Command: (?P<polygraphy>.+)"
+    r"|(?:[)\uff09]|(?:^|[:\uff1a]\s*)\d+\s+\D+?)\s+(?P<shell>\S*trtexec\s.+)"
+)
+_AT = re.compile(
+    r"(?:Computing costs for|Timing Runner:|Autotuning Op|Parsing node:|Building layer:?) "
+    r"(?P<layer>.+?)(?: \([A-Za-z]\w*\[\w+\]\)| \[\w+\])?(?: [*=-]+)?$"
+)
+"""Where a builder says which layer it is at."""
+_CODE = re.compile(r"\bError Code:? ?\d+|\bError\[\d+\]")
+_LAYERNORM = "layernorm-fp16"
+_AFFECTED = re.compile(r"^\s*List of affected weights: (?P<names>.*)")
+
+
+class LogLine(NamedTuple):
+    """A line of a log without its prefix.
+
+    Attributes:
+        severity: "error", "warning", "info" or "verbose"; "" where it bears none.
+        text: What it says.
+    """
+
+    severity: str
+    text: str
+
+
+def split_line(line: str) -> LogLine:
+    """Return severity and text of a line, without colours, timestamps, tags and place in source."""
+    text, severity = _COLOUR.sub("", line), ""
+    while found := _PREFIX.match(text):
+        if found.lastgroup:
+            severity = _SEVERITY.get(found[found.lastgroup].lower(), "error")
+        text = text[found.end() :]
+    return LogLine(severity, _PLACE.sub("", text.strip()))
+
+
+def explain(lines: Iterable[str | LogLine]) -> tuple[LogFinding, ...]:
+    """Return what `lines` say: errors first, then warnings, then infos.
+
+    Every line that is a warning or an error counts in some finding; those of kind "unknown" have
+    the builder's own words for a sentence. What only announces others ("weights") is left out where
+    these came.
+
+    Args:
+        lines: As a file has them, or with their severity as the worker hands them over. They may
+            hold line ends.
+    """
+    explainer = Explainer()
+    for line in lines:
+        explainer.add(line)
+    return explainer.findings()
+
+
+class Explainer:
+    """Takes a log line by line, and holds no more of it than its findings.
+
+    Attributes:
+        lines: How many lines it took.
+        tensorrt: Version of TensorRT, once a line told it.
+        command: The command that was run, once a line told it; empty before.
+    """
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.lines = 0
+        self.tensorrt: str | None = None
+        self.command = ""
+        self._at = self._before = ""
+        self._found = Findings()
+        self._parser = ParserErrors(self._found)
+        self._weights: tuple[str, ...] = ()
+        self._names_follow = False
+
+    def add(self, line: str | LogLine) -> None:
+        """Take a line, or the several that one message has; of these only the first is counted."""
+        severity, text = ("", line) if isinstance(line, str) else line
+        first, *rest = text.split("\n")
+        own = split_line(first)
+        severity = own.severity or _SEVERITY.get(severity.lower(), "")
+        self._take(LogLine(severity, own.text), text)
+        self._before = first if own.text else self._before
+        for raw in rest:
+            self._take(split_line(raw), raw)
+        self.lines += 1 + len(rest)
+
+    def findings(self) -> tuple[LogFinding, ...]:
+        """Return what was found so far."""
+        return self._found.records()
+
+    def _take(self, line: LogLine, raw: str) -> None:
+        if not line.text:
+            return
+        self._note_call(line.text)
+        if self._parser.take(line.text, raw, _known):
+            return
+        if at := _AT.search(line.text):
+            self._at = at["layer"]
+        if line.severity == "verbose":
+            self._take_names(line.text)
+            return
+        found = _known(line.text)
+        if found is not None:
+            self._take_known(*found, raw)
+        elif line.severity in ("error", "warning"):
+            self._found.keep("error" if line.severity == "error" else "warning", line.text, raw)
+        elif _CODE.search(line.text):
+            self._found.keep("error", line.text, raw)
+
+    def _take_known(self, message: Message, match: re.Match[str], raw: str) -> None:
+        groups = match.groupdict()
+        names = self._found.add(message, match, raw)
+        self._names_follow = message.kind == _LAYERNORM and "Detected" in match[0] and not names
+        if message.kind in STOPPED:
+            self._found.stopped(message.kind, self._at, self._before)
+        if message.kind == "weights" and groups.get("layer"):
+            self._weights = names
+        elif message.kind.startswith("weights-") and "quantity" not in groups:
+            self._found.name(message.kind, self._weights)
+
+    def _take_names(self, text: str) -> None:
+        """Take a verbose line that only lists what the line before it spoke of."""
+        if listed := _AFFECTED.match(text):
+            self._found.name_last("weights-", listed["names"])
+        elif self._names_follow and ", " in text and ": " not in text:
+            self._found.name_last(_LAYERNORM, text)
+        self._names_follow = False
+
+    def _note_call(self, text: str) -> None:
+        if not self.command and (called := _COMMAND.search(text)):
+            self.command = next(group for group in called.groups() if group).strip()
+        if self.tensorrt is None and (found := _VERSION.search(text)):
+            parts = found["major"], found["minor"], found["patch"]
+            self.tensorrt = found["plain"] or ".".join(str(int(part)) for part in parts)
+
+
+@lru_cache(maxsize=4096)
+def _known(text: str) -> tuple[Message, re.Match[str]] | None:
+    for message in KNOWN:
+        if match := message.compiled.search(text):
+            return message, match
+    return None
+
+
+def read_lines(stream: BinaryIO, source: str) -> Iterator[str]:
+    """Yield the lines of a log, whatever its encoding and line ends; never holds more than one.
+
+    UTF-8, or UTF-16 as PowerShell writes it; bytes that are neither become U+FFFD.
+
+    Raises:
+        CaseError: it is empty, or no text.
+    """
+    chunk = stream.read(_CHUNK)
+    if not chunk:
+        raise CaseError(f"{source} is empty.", "Give what trtexec, Polygraphy or Python printed.")
+    encoding = _encoding(chunk)
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    rest = decoder.decode(chunk)
+    _demand_text(rest, source)
+    while chunk:
+        *lines, rest = re.split(r"\r\n|\r|\n", rest)
+        yield from lines
+        while len(rest) > LONGEST_LINE:
+            yield rest[:LONGEST_LINE]
+            rest = rest[LONGEST_LINE:]
+        chunk = stream.read(_CHUNK)
+        rest += decoder.decode(chunk, final=not chunk)
+    if rest:
+        yield rest
+
+
+def _encoding(head: bytes) -> str:
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if head[1:200:2].count(0) > 0.8 * len(head[1:200:2]) > 1:
+        return "utf-16-le"
+    return "utf-8-sig"
+
+
+def _demand_text(head: str, source: str) -> None:
+    """Refuse a file that is mostly not text, such as a model or an engine."""
+    foreign = head.count("\N{REPLACEMENT CHARACTER}")
+    # Colours (ESC) and progress bars (backspace) are text.
+    control = sum(c < "\x07" or "\x0e" <= c < "\x1b" for c in head)
+    if foreign > 0.3 * len(head) or control > 0.02 * len(head):
+        raise CaseError(
+            f"{source} is not text, so it is no log.",
+            "Give what trtexec, Polygraphy or Python printed; a model goes after --model.",
+        )

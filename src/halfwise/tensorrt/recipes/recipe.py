@@ -1,0 +1,318 @@
+"""Make a recipe of a run: which file, which flags, which nodes are constrained."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import onnx_ir as ir
+
+from halfwise.errors import CaseError, RecordMismatch, UsageError
+from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.roles import bodies, is_float
+from halfwise.graph.shape_tensors import shape_inputs
+from halfwise.graph.sizes import declared_axes
+from halfwise.records import (
+    BuildConfig,
+    BuildOutcome,
+    Constraint,
+    NodeName,
+    Plan,
+    Profile,
+    Recipe,
+    Run,
+    Typing,
+    version_of,
+)
+from halfwise.tensorrt.versions import (
+    FIRST_BF16,
+    FIRST_STRONG,
+    FIRST_WITHOUT_WEAK,
+    highest_opset,
+    known_version,
+)
+
+DEFAULT_VERSION = "10.16"
+"""The last series with both typings; its strong recipes serve 11 too."""
+_FROM_SAMPLES = (
+    "The profile holds the shapes of the run's samples, taken one by one; --minShapes, --optShapes "
+    "and --maxShapes give others, such as larger batches."
+)
+_UNCONSTRAINED_OPS = ("Cast", "CastLike", "Constant", "Shape", "Size")
+"""Operators whose layers take no precision."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The ONNX file that the engine is built from.
+
+    Attributes:
+        network: What it holds.
+        path: Its path as the recipe tells it.
+        files: SHA-256 of it and of its external data, by path beside it.
+    """
+
+    network: Network
+    path: str
+    files: Mapping[str, str]
+
+
+def choose(run: Run, version: str | None, typing: Typing | None) -> tuple[str, Typing]:
+    """Return the version of TensorRT and the typing regime of a recipe for `run`.
+
+    Without `version` it is that of the run's engines, or `DEFAULT_VERSION`. Without `typing` it is
+    that of the run's engines where the version is theirs, else weak up to 8.x and strong from 9 on.
+
+    Raises:
+        UsageError: no version, one that is not known, or without that typing.
+        CaseError: the run has no plan, or its format is not in that version.
+    """
+    if run.plan is None:
+        raise CaseError(
+            "The run has no plan, so there is nothing to build.",
+            "Give the folder of a run of `halfwise fix` that has one.",
+        )
+    built = run.engines.worker.tensorrt if run.engines else None
+    # Scripts quote it: what is read is what they say.
+    chosen = (version or built or DEFAULT_VERSION).strip().removeprefix("v")
+    known = known_version(chosen)
+    if typing is None:
+        same = run.engines is not None and chosen == built
+        typing = "strong" if known >= FIRST_STRONG else "weak"
+        typing = run.engines.typing if run.engines is not None and same else typing
+    if typing == "strong" and known < FIRST_STRONG:
+        raise UsageError(
+            f"TensorRT {chosen} has no strong typing; 9 and later have.",
+            "Leave --typing out: layer constraints take its place.",
+        )
+    if typing == "weak" and known >= FIRST_WITHOUT_WEAK:
+        raise UsageError(
+            f"TensorRT {chosen} has no weak typing: its layer constraints are gone.",
+            "Leave --typing out: the Casts in the ONNX file take their place.",
+        )
+    if run.plan.low == "bf16" and known < FIRST_BF16:
+        raise CaseError(
+            f"TensorRT {chosen} has no BF16, which this run lowers to.",
+            "Give --trt-version 9 or later, or run `halfwise fix` with --to fp16.",
+        )
+    return chosen, typing
+
+
+def make_recipe(
+    run: Run,
+    source: Source,
+    *,
+    folder: str,
+    engine: str,
+    version: str,
+    typing: Typing,
+    profiles: tuple[Profile, ...] = (),
+    timing_cache: str | None = None,
+) -> Recipe:
+    """Return the recipe for a run.
+
+    Args:
+        run: A run of `fix`.
+        source: The FP32 model with weak typing, the mixed one with strong typing.
+        folder: The run folder, as the recipe tells it.
+        engine: Path of the engine to write.
+        version: Version of TensorRT, as `choose` gives it.
+        typing: Typing regime, as `choose` gives it.
+        profiles: Optimization profiles in place of those of the run's engines or samples.
+        timing_cache: Path of the run's timing cache; used where the version is the same.
+
+    Raises:
+        CaseError: a kept node has bodies, or an input is dynamic and no profile is known.
+        RecordMismatch: the file is not of this run.
+    """
+    assert run.plan is not None
+    build = delivered(run)
+    config = build.config if build else None
+    if config and (typing == config.typing or nothing_low(run)):
+        _check_file(config, source)
+    same = run.engines is not None and run.engines.worker.tensorrt == version
+    weak = typing == "weak"
+    layers = _layers(build) if build and same else {}
+    usual = config or run.engines
+    chosen = profiles or (usual.profiles if usual else run.profiles)
+    _check_profiles(source.network, chosen)
+    return Recipe(
+        tensorrt=version,
+        typing=typing,
+        low=_low(run, config, typing),
+        tf32=config.tf32 if config else False,
+        model=source.path,
+        files=dict(source.files),
+        engine=engine,
+        constraints=_constraints(source, kept_nodes(run), layers) if weak else (),
+        profiles=chosen,
+        workspace_bytes=config.workspace_bytes if config else None,
+        optimization_level=config.optimization_level if config else None,
+        tactic_sources=_tactic_sources(config),
+        plugins=config.plugins if config else (),
+        timing_cache=timing_cache if same else None,
+        run=folder,
+        versions=run.provenance.versions,
+        notes=(
+            *_notes(run, config, source.network, version, typing),
+            *([_FROM_SAMPLES] if chosen and chosen is run.profiles else []),
+        ),
+    )
+
+
+def _check_file(config: BuildConfig, source: Source) -> None:
+    if config.model_sha256 != source.network.sha256:
+        raise RecordMismatch(
+            f"{source.path} is not the file that the run's engine was built from.",
+            "Make the run again.",
+        )
+
+
+def _low(run: Run, config: BuildConfig | None, typing: Typing) -> Literal["fp16", "bf16"] | None:
+    assert run.plan is not None
+    if config is not None and (config.typing == typing == "weak" or nothing_low(run)):
+        return config.low
+    return "bf16" if run.plan.low == "bf16" else "fp16"
+
+
+def delivered(run: Run) -> BuildOutcome | None:
+    """Return the build of the engine that the run delivers; None where there is none."""
+    if run.engines is None or run.engines.delivered is None:
+        return None
+    sha256 = run.engines.delivered.sha256
+    return next((b for b in run.engines.builds if b.engine and b.engine.sha256 == sha256), None)
+
+
+def nothing_low(run: Run) -> bool:
+    """Return whether the engine that the run delivers is FP32 or TF32: its plan is not in it."""
+    return run.engines is not None and run.engines.full
+
+
+def kept_nodes(run: Run) -> frozenset[NodeName]:
+    """Return the nodes that the judged engine, or else the emulated model, has in FP32.
+
+    Those that only move data between kept nodes, and those that have no low form, are among them.
+    """
+    build = delivered(run)
+    if build is not None and (build.config.typing == "weak" or nothing_low(run)):
+        return frozenset(build.config.keep)
+    assert run.plan is not None
+    return planned_nodes(run.plan)
+
+
+def planned_nodes(plan: Plan) -> frozenset[NodeName]:
+    """Return the nodes that the emulated model has in FP32, as `kept_nodes` does."""
+    unsupported = [u.node for u in plan.unsupported]
+    return frozenset((*(k.node for k in plan.keep), *plan.data_movement, *unsupported))
+
+
+def _layers(build: BuildOutcome) -> dict[NodeName, tuple[str, ...]]:
+    found: dict[NodeName, tuple[str, ...]] = {}
+    for layer in build.layers:
+        for node in layer.nodes if layer.constrained else ():
+            found[node] = (*found.get(node, ()), layer.name)
+    return found
+
+
+def _constraints(
+    source: Source, keep: frozenset[NodeName], layers: Mapping[NodeName, tuple[str, ...]]
+) -> tuple[Constraint, ...]:
+    nodes = {node_name(n): n for n in source.network.model.graph.all_nodes()}
+    if missing := sorted(keep - nodes.keys()):
+        raise RecordMismatch(
+            f"{source.path} has no node {missing[0]!r}, which the run keeps in FP32.",
+            "Give the model that the run was made from.",
+        )
+    kept = [(name, node) for name, node in nodes.items() if name in keep]
+    for name, node in kept:
+        if bodies(node):
+            raise CaseError(
+                f"Node {name!r} ({node.op_type}) is kept in FP32, and constraints reach no layer "
+                "in its bodies.",
+                "Take strong typing, --trt-version 9 or later: there the Casts in the bodies say "
+                "what is FP32.",
+            )
+    return tuple(
+        Constraint(node=name, op=node.op_type, outputs=outputs, layers=layers.get(name, ()))
+        for name, node in kept
+        if any(outputs := _float_outputs(node)) and is_standard(node)
+    )
+
+
+def _float_outputs(node: ir.Node) -> tuple[bool, ...]:
+    """Return whether each output of the node is a float; empty where it takes no precision."""
+    if is_standard(node, *_UNCONSTRAINED_OPS):
+        return ()
+    return tuple(is_float(value) for value in node.outputs if value.name)
+
+
+def _check_profiles(network: Network, profiles: tuple[Profile, ...]) -> None:
+    shape_tensors = shape_inputs(network)
+    for value in network.graph.inputs:
+        fixed = all(isinstance(axis, int) for axis in declared_axes(value))
+        needs = value.name in shape_tensors or not fixed
+        if needs and not any(value.name in {*p.shapes, *p.values} for p in profiles):
+            raise CaseError(
+                f"Input {value.name!r} has dynamic axes or decides about shapes, and no profile "
+                "tells their range.",
+                "Give --minShapes, --optShapes and --maxShapes as trtexec takes them: "
+                "NAME:1x3x224x224.",
+            )
+
+
+def _tactic_sources(config: BuildConfig | None) -> tuple[str, ...] | None:
+    if config is None or config.tactic_sources is None:
+        return None
+    for name in config.tactic_sources:
+        if not (name.isascii() and name.isidentifier()):
+            raise RecordMismatch(f"The run names a tactic source {name!r}.", "Make the run again.")
+    return config.tactic_sources
+
+
+def _notes(
+    run: Run, config: BuildConfig | None, network: Network, version: str, typing: Typing
+) -> tuple[str, ...]:
+    return tuple(
+        note
+        for note in (
+            _note_on_proof(run, config, version, typing),
+            _note_on_opset(network, version),
+            _note_on_custom(network),
+        )
+        if note
+    )
+
+
+def _note_on_proof(run: Run, config: BuildConfig | None, version: str, typing: Typing) -> str:
+    verify = "Judge what you build: halfwise verify MODEL ENGINE --inputs DATA."
+    if config is None or run.engines is None:
+        what = "was judged" if run.engines is None else "of the run passed"
+        return f"No engine {what}: the plan comes from an emulation. {verify}"
+    if config.typing != typing:
+        return (
+            f"The engine that was judged is {config.typing}ly typed, this recipe {typing}ly: "
+            f"nobody has judged what it builds. {verify}"
+        )
+    if run.engines.worker.tensorrt != version:
+        return f"The engine was judged with TensorRT {run.engines.worker.tensorrt}. {verify}"
+    if typing == "weak":
+        return (
+            "Weakly typed builds differ from one to the next; the engine that was judged is in the "
+            f"run folder. {verify}"
+        )
+    return ""
+
+
+def _note_on_opset(network: Network, version: str) -> str:
+    newest = highest_opset(version_of(version))
+    if network.opset <= newest:
+        return ""
+    return f"The model has opset {network.opset}; TensorRT {version} reads {newest} for sure."
+
+
+def _note_on_custom(network: Network) -> str:
+    custom = sorted({n.domain for n in network.model.graph.all_nodes() if not is_standard(n)})
+    if not custom:
+        return ""
+    return (
+        f"Operators of the domains {', '.join(custom)} need plugins, which choose their own types."
+    )

@@ -1,0 +1,1 @@
+"""The worker in another process, and what speaks to it."""

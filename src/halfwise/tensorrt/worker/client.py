@@ -1,0 +1,343 @@
+"""Asks a worker for engines: builds, runs, times and inspects them.
+
+A crash, a hang or a lost connection during a build is an outcome, and during anything else an
+`EngineFailed`; the next request finds a fresh process. No process is left behind.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from numpy.typing import NDArray
+
+from halfwise.case import EngineSettings
+from halfwise.errors import BackendMissing
+from halfwise.records import BuildConfig, BuildOutcome, EngineFile, Latency, TensorName, WorkerInfo
+from halfwise.tensorrt.log.refused_models import named
+from halfwise.tensorrt.worker import failures, transfer
+from halfwise.tensorrt.worker.answers import Expected, built_of, crowded, ran_of
+from halfwise.tensorrt.worker.described import (
+    Description,
+    check_tactic_sources,
+    described,
+    network_layers,
+)
+from halfwise.tensorrt.worker.feeds import Feeds, packed, unpacked
+from halfwise.tensorrt.worker.link import Died, Link, Log, LogListener, ProgressListener, Refused
+from halfwise.tensorrt.worker.timing_cache import keep_aside
+from halfwise.tensorrt.worker.transport import Lost
+
+HELLO_SECONDS = 120.0
+"""For a worker to come up: a container may start, and TensorRT's libraries are gigabytes."""
+
+
+class Worker:
+    """A worker that runs while the `with` block does.
+
+    What may not come from one, in answer to whatever, ends its process and raises `WorkerEnded`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        limit: float = HELLO_SECONDS,
+        wait: float = EngineSettings.wait_timeout,
+    ) -> None:
+        """Take the name that messages use, and the command that ends in an interpreter.
+
+        `limit` is how many seconds it may take to come up, and to answer what takes no work;
+        `wait` how many for its GPU, where another build has it.
+        """
+        self._link = Link(name, command, limit, wait)
+        self._here: dict[str, Path] = {}
+        self._caches: set[Path] = set()  # timing caches that were written here
+        self._described: dict[str, Description] = {}
+
+    def __enter__(self) -> Self:
+        """Start it.
+
+        Raises:
+            BackendMissing: it does not answer. That TensorRT or a GPU is missing there is told by
+                `info.trouble`, and raised by `demand_usable`.
+        """
+        self._link.connect()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it, at once where the block failed or was interrupted."""
+        self._link.close(patience=5.0 if error is None else 0.5)
+
+    @property
+    def info(self) -> WorkerInfo:
+        """What it told when it came up."""
+        return self._link.info
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the command's process here; None where none runs."""
+        return self._link.process_id
+
+    def demand_usable(self) -> None:
+        """Raise BackendMissing where it has no TensorRT of a known version, or no GPU."""
+        if self.info.trouble:
+            raise BackendMissing(
+                f"Worker {self.info.name} cannot build engines: {self.info.trouble}",
+                "`halfwise doctor` shows every worker; name one with --trt-python or "
+                "--trt-command.",
+            )
+
+    def build(
+        self,
+        model: Path,
+        config: BuildConfig,
+        *,
+        number: int,
+        purpose: str,
+        timeout: float | None,
+        timing_cache: Path | None = None,
+        shared_timing_cache: bool = False,
+        verbose: bool = False,
+        log: LogListener | None = None,
+        progress: ProgressListener | None = None,
+    ) -> BuildOutcome:
+        """Build an engine; it stays on the worker's side until `fetch`.
+
+        Args:
+            model: ONNX file; its external data lies beside it.
+            config: What decides about the engine.
+            number: Number of the build in the run.
+            purpose: What it is for.
+            timeout: Seconds for the build alone; None for no limit.
+            timing_cache: File that is read where there is one, and written; refused, it is moved.
+            shared_timing_cache: Use the worker's own, one per GPU and version.
+            verbose: Ask for TensorRT's verbose log.
+            log: Takes lines of the log.
+            progress: Takes progress, from 9.0 on.
+
+        Returns:
+            The outcome; failures, crashes, time-outs and lost connections are recorded in it.
+
+        Raises:
+            BackendMissing: TensorRT, the GPU or a plugin is missing there.
+            UsageError, CaseError: the configuration does not fit the version or the model.
+        """
+        check_tactic_sources(self.info, config.tactic_sources or ())
+        heard = Log(log, progress)
+        request, needed = transfer.build_request(model, config, timing_cache)
+        request |= {"shared_timing_cache": shared_timing_cache}
+        request |= {"severity": "verbose" if verbose else "info"}
+        ended = self._attempt(model, request, needed, timing_cache, timeout, heard)
+        ended.setdefault("seconds", heard.seconds)
+        lines = heard.complaints if ended["status"] == "built" else heard.last
+        ended["log"] = (*lines, *ended.get("log", ()))
+        return BuildOutcome(number=number, purpose=purpose, config=config, **ended)
+
+    def _attempt(
+        self,
+        model: Path,
+        request: Mapping[str, Any],
+        needed: Mapping[str, Path],
+        timing_cache: Path | None,
+        timeout: float | None,
+        heard: Log,
+    ) -> dict[str, Any]:
+        """Build; return the fields of the outcome that tell how it ended."""
+        try:
+            self._link.need(needed)
+            expected = built_of(request["config"]["keep"], lambda: self._link.cache)
+            answer, _ = self._link.ask(request, b"", expected, timeout=timeout, heard=heard.hear)
+            if timing_cache is not None:
+                if not answer["timing_cache_fits"] and timing_cache not in self._caches:
+                    heard.remark(keep_aside(timing_cache))
+                written = answer["timing_cache"]
+                self._link.fetch(written["sha256"], written["bytes"], timing_cache)
+                self._caches.add(timing_cache)
+        except Lost as lost:
+            heard.last.extend(line for line in lost.printed if f"noise: {line}" not in heard.last)
+            message = failures.lost_connection(self.info.name, lost)
+            return {"status": "lost", "message": message, "begun": heard.begun}
+        except Died as died:
+            status, signal, message = failures.death(died.answer, "The build", timeout)
+            return {"status": status, "signal": signal, "message": message}
+        except Refused as refused:
+            answer = named(refused.answer, model)
+            if not failures.concerns_one_build(answer):
+                raise failures.refusal(answer, heard.last) from refused
+            # Beside the last lines, not among them: there may be more errors than lines are kept.
+            lines = tuple(failures.refusal_lines(answer))
+            return {"status": "failed", "message": failures.summary(answer), "log": lines}
+        return {
+            "status": "built",
+            "seconds": answer["seconds"],
+            "engine": EngineFile(side="worker", **answer["engine"]),
+            "layers": network_layers(answer["layers"]),
+            "unconstrained": answer["unconstrained"],
+        }
+
+    def fetch(self, engine: EngineFile, path: Path) -> EngineFile:
+        """Bring an engine here, to `path`; return it as it lies there.
+
+        Raises:
+            EngineFailed: the connection is lost, or the worker no longer has it.
+            RunFailed: there is no room for it.
+            WorkerEnded: it arrives damaged, twice.
+        """
+        with self._link.translating("Fetching the engine"):
+            try:
+                self._link.fetch(engine.sha256, engine.bytes, path)
+            except Lost as lost:  # a whole run depends on it, so it is tried twice
+                try:
+                    self._link.fetch(engine.sha256, engine.bytes, path)
+                except Refused:  # its files went with the connection
+                    raise lost from None
+        self._here[engine.sha256] = path
+        return engine.model_copy(update={"side": "here", "path": str(path)})
+
+    def drop(self, engine: EngineFile) -> None:
+        """Remove an engine that `fetch` brought here; the worker's own stays."""
+        self._here.pop(engine.sha256).unlink(missing_ok=True)
+
+    def upload(self, path: Path) -> EngineFile:
+        """Bring an engine file to the worker, where it is not there yet.
+
+        Raises:
+            EngineFailed: the connection is lost.
+        """
+        sha256 = transfer.file_sha256(path)
+        self._here[sha256] = path
+        with self._link.translating("Sending the engine"):
+            self._link.need({sha256: path})
+        there = f"{self._link.cache}/files/{sha256}"
+        return EngineFile(sha256=sha256, bytes=path.stat().st_size, side="worker", path=there)
+
+    def describe(self, engine: EngineFile, timeout: float | None = None) -> Description:
+        """Return inputs, outputs and profiles of an engine.
+
+        Raises:
+            RecordMismatch: TensorRT there cannot read it: of another version or GPU, or damaged.
+            EngineFailed: it crashes, hangs, or the connection is lost.
+        """
+        if engine.sha256 not in self._described:
+            request = {"op": "describe", "engine": engine.sha256}
+            answer, _ = self._ask(engine, request, "Reading the engine", timeout)
+            self._described[engine.sha256] = described(answer)
+        return self._described[engine.sha256]
+
+    def run(
+        self,
+        engine: EngineFile,
+        profile: int,
+        feeds: Feeds,
+        timeout: float | None = None,
+        *,
+        watch: Sequence[TensorName] | None = None,
+    ) -> dict[str, NDArray[Any]]:
+        """Run one sample; return the outputs, and tensors marked for debugging, by name.
+
+        Feeds are converted to the engine's types (`fitting.fit_inputs`); outputs keep them. Of an
+        engine that was built with `unfused`, the tensors `watch` come along.
+
+        Raises:
+            CaseError: a feed has a shape outside the profile, or values that its type cannot hold.
+            RecordMismatch, EngineFailed: as for `describe`.
+        """
+        how = {} if watch is None else {"watch": list(watch)}
+        answer, data = self._ask_bound("run", engine, profile, feeds, "The run", timeout, how)
+        return unpacked(answer["outputs"], data)
+
+    def unfused(
+        self, engine: EngineFile, profile: int, feeds: Feeds, timeout: float | None = None
+    ) -> frozenset[TensorName]:
+        """Return the tensors that fusion left in an engine that was built with `unfused`.
+
+        It runs one sample; errors are those of `run`.
+        """
+        how: dict[str, Any] = {"watch": []}
+        answer, _ = self._ask_bound("run", engine, profile, feeds, "The run", timeout, how)
+        return frozenset(map(TensorName, answer["seen"]))
+
+    def time(
+        self,
+        engine: EngineFile,
+        profile: int,
+        feeds: Feeds,
+        timeout: float | None = None,
+        *,
+        seconds: float = 2.0,
+        iterations: int = 50,
+        warmup: float = 0.3,
+    ) -> Latency:
+        """Return the latency on one sample; errors are those of `run`.
+
+        At least `iterations` runs, for about `seconds`, after `warmup` seconds.
+        """
+        how = {"seconds": seconds, "iterations": iterations, "warmup": warmup}
+        answer, _ = self._ask_bound("time", engine, profile, feeds, "Timing", timeout, how)
+        shapes = {TensorName(name): array.shape for name, array in feeds.items()}
+        return Latency(shapes=shapes, **answer)
+
+    def inspect(
+        self,
+        engine: EngineFile,
+        profile: int,
+        feeds: Feeds,
+        timeout: float | None = None,
+        *,
+        iterations: int = 20,
+    ) -> tuple[str, dict[str, float]]:
+        """Return the inspector's JSON as it is, and the mean milliseconds of every layer.
+
+        The sample's shapes are bound, so that dynamic ones resolve. Errors are those of `run`.
+        """
+        how = {"iterations": iterations}
+        answer, data = self._ask_bound(
+            "inspect", engine, profile, feeds, "Inspecting", timeout, how
+        )
+        if too_many := crowded(data):
+            raise self._link.ended(op="inspect", what=too_many)
+        return bytes(data).decode(errors="replace"), answer["milliseconds"]
+
+    def forget(self, engine: EngineFile) -> None:
+        """Remove an engine on the worker's side."""
+        with self._link.translating("Removing the engine"):
+            self._link.forget(engine.sha256)
+
+    def _ask_bound(
+        self,
+        op: str,
+        engine: EngineFile,
+        profile: int,
+        feeds: Feeds,
+        what: str,
+        timeout: float | None,
+        how: Mapping[str, Any],
+    ) -> tuple[dict[str, Any], memoryview]:
+        there = self.describe(engine, timeout)
+        inputs, payload = packed(feeds, there)
+        elements = sum(array.size for array in feeds.values())
+        expected = ran_of(there, how.get("watch"), elements) if op == "run" else None
+        request = {"op": op, "engine": engine.sha256, "profile": profile, "inputs": inputs}
+        return self._ask(engine, request | dict(how), what, timeout, payload, expected)
+
+    def _ask(
+        self,
+        engine: EngineFile,
+        request: Mapping[str, Any],
+        what: str,
+        timeout: float | None,
+        payload: bytes = b"",
+        expected: Expected | None = None,
+    ) -> tuple[dict[str, Any], memoryview]:
+        with self._link.translating(what, timeout) as log:
+            path = Path(engine.path) if engine.side == "here" else self._here.get(engine.sha256)
+            if path is not None:
+                self._link.need({engine.sha256: path})
+            return self._link.ask(request, payload, expected, timeout=timeout, heard=log.hear)

@@ -1,0 +1,236 @@
+"""What a worker's refusals, deaths and silences mean to the user."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from halfwise.errors import (
+    BackendMissing,
+    BuildFailed,
+    CaseError,
+    HalfwiseError,
+    RecordMismatch,
+    RunFailed,
+    UsageError,
+)
+from halfwise.tensorrt.log.log import explain
+from halfwise.tensorrt.log.refused_models import parser_lines
+from halfwise.tensorrt.worker.transport import Lost
+
+FailureStatus = Literal["failed", "crashed", "timeout", "lost"]
+
+_ERRORS: dict[str, type[HalfwiseError]] = {
+    "tensorrt-missing": BackendMissing,
+    "tensorrt-version": BackendMissing,
+    "gpu-missing": BackendMissing,
+    "plugin": BackendMissing,
+    "typing": UsageError,
+    "option": UsageError,
+    "lock": UsageError,
+    "profile": CaseError,
+    "shape": CaseError,
+    "dtype": CaseError,
+    "engine": RecordMismatch,
+    "parse": BuildFailed,
+    "build": BuildFailed,
+}
+_ABOUT_ONE_BUILD = ("parse", "build", "engine")
+"""Codes of refusals that another configuration may not meet."""
+
+_UNREADABLE = {
+    "file-damaged": (
+        "The file does not begin as its engines do: it is damaged, of another version or system, "
+        "or no engine.",
+        "Build the engine again with the TensorRT that runs it.",
+    )
+}
+"""What messages about any file mean where the file is an engine, by their kind."""
+
+
+_MOST_SAID = 500
+"""Characters of a worker's own words in a message."""
+
+
+class EngineFailed(RunFailed):
+    """An engine, or the worker that has it, failed while it ran, was timed or was inspected.
+
+    Attributes:
+        status: "failed": TensorRT or CUDA gave an error; "crashed": a signal or exit ended the
+            process; "timeout"; "lost": the connection broke.
+        signal: Name of the signal, such as "SIGSEGV".
+        log: The last lines of the log.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        *,
+        status: FailureStatus = "failed",
+        signal: str | None = None,
+        log: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, hint)
+        self.status = status
+        self.signal = signal
+        self.log = tuple(log)
+
+
+class WorkerEnded(HalfwiseError):
+    """A worker was ended, since nothing that it says can be relied on or nothing comes of it.
+
+    That tells nothing of an engine or a plan, and another try changes nothing: it ends the command,
+    but where an FP32 engine that is right waits to be delivered.
+    """
+
+    exit_code = RunFailed.exit_code
+
+
+class NoAnswer(BackendMissing):
+    """A worker does not come up.
+
+    Attributes:
+        why: How that is known, a clause; the message where none is given.
+    """
+
+    def __init__(self, message: str, hint: str, *, why: str = "") -> None:
+        super().__init__(message, hint)
+        self.why = why or message
+
+
+WORKER_GONE = (BackendMissing, WorkerEnded)
+"""What a worker raises that can do nothing more: of one that has built, it says that it is lost."""
+ENGINE_FAULTS = (RunFailed, CaseError, RecordMismatch, *WORKER_GONE)
+"""What an engine raises that cannot be read or run. Where the FP32 engine of the same model took
+the same samples, it is that engine's own failure, and no mistake of the user's."""
+
+
+def refusal(answer: Mapping[str, Any], log: Sequence[str]) -> HalfwiseError:
+    """Return the exception for an `error` answer."""
+    code, message, hint = (
+        answer.get("code", ""),
+        _sentence(answer),
+        _cut(str(answer.get("hint", ""))),
+    )
+    if code == "engine" and (told := explain(map(str, answer.get("log", ())))):
+        why, what = _UNREADABLE.get(told[0].kind, (told[0].sentence, told[0].hint))
+        message, hint = f"{message} {why}", f"{what} {hint}".strip()
+    if kind := _ERRORS.get(code):
+        return kind(message, hint)
+    if code == "memory":
+        hint = hint or "Free GPU memory, or use smaller shapes or a smaller workspace."
+    return EngineFailed(message, hint, log=log)
+
+
+def summary(answer: Mapping[str, Any]) -> str:
+    """Return message and hint of a refusal in one line."""
+    return f"{_sentence(answer)} {answer.get('hint', '')}".strip()
+
+
+def concerns_one_build(answer: Mapping[str, Any]) -> bool:
+    """Return whether a refused build says nothing about builds of other configurations."""
+    code = answer.get("code", "")
+    return code in _ABOUT_ONE_BUILD or code not in _ERRORS
+
+
+def refusal_lines(answer: Mapping[str, Any]) -> list[str]:
+    """Return what a refusal tells beyond its message: every parser error, complaints."""
+    return [*map(str, answer.get("log", ())), *parser_lines(answer.get("errors", ()))]
+
+
+def death(
+    answer: Mapping[str, Any], what: str, timeout: float | None
+) -> tuple[FailureStatus, str | None, str]:
+    """Return status, signal and one sentence for a `died` answer.
+
+    Args:
+        answer: The answer.
+        what: What was done, such as "The build".
+        timeout: Its time-out, in seconds.
+    """
+    reason, name = answer.get("reason"), answer.get("signal")
+    if reason == "timeout":
+        limit = "its time-out" if timeout is None else f"{timeout:g} s"
+        return "timeout", None, f"{what} took longer than {limit} and was ended."
+    if reason == "signal":
+        why = ": usually memory ran out on its host" if name == "SIGKILL" else ""
+        return "crashed", name, f"{what} ended with {name}{why}."
+    if reason == "exit":
+        return "crashed", None, f"{what} ended its process with status {answer.get('status')}."
+    return "crashed", None, f"{what} ended without a word, and its process had to be killed."
+
+
+def lost_connection(name: str, lost: Lost) -> str:
+    """Return one sentence for a lost connection to worker `name`."""
+    return f"The connection to worker {name} is lost: {lost.reason}."
+
+
+def unfit(name: str, op: str, what: str) -> tuple[str, str]:
+    """Return message and hint where worker `name` answers a request by what may not come."""
+    return (
+        f"Worker {name} does not keep to the protocol: in answer to {op!r} it {_cut(what)}.",
+        "Its process was ended. Look at its command, and at what stands between it and the worker.",
+    )
+
+
+def damaged(name: str, sha256: str) -> WorkerEnded:
+    """Return the error where a file arrived damaged, twice."""
+    return WorkerEnded(
+        f"Worker {name} sent a damaged file, twice: its SHA-256 is not {sha256}.",
+        "Check the connection, and the disk on the worker's side.",
+    )
+
+
+def gpu_taken(name: str, seconds: float) -> WorkerEnded:
+    """Return the error where another build has had the GPU of worker `name` for so long."""
+    return WorkerEnded(
+        f"Another build has had the GPU of worker {name} for {seconds:g} s.",
+        "Try again when it is done, or wait longer: --wait-timeout SECONDS.",
+    )
+
+
+def no_answer(
+    name: str, command: Sequence[str], reason: str, printed: Sequence[str]
+) -> HalfwiseError:
+    """Return the exception for a worker that does not come up."""
+    said = f'; it printed "{_telling(printed)}"' if printed else ""
+    return NoAnswer(
+        f"Worker {name} does not answer: {reason}{said}. Its command is: {' '.join(command)}",
+        _advice("\n".join(printed)),
+        why=f"{reason}{said}",
+    )
+
+
+def _telling(printed: Sequence[str]) -> str:
+    """Return the lines that tell the most: the last of a traceback, else the last three."""
+    tail = printed[-1:] if any(line.startswith("Traceback") for line in printed) else printed[-3:]
+    return _cut(" / ".join(tail))
+
+
+_ADVICE = {
+    "Permission denied": "Let ssh log in without a password: a key in its agent, or IdentityFile.",
+    "Host key verification failed": "Connect once by hand with ssh, and accept the host's key.",
+    "not a TTY": "Leave -t out of the command: frames go over plain pipes.",
+    "not a terminal": "Leave -t out of the command, and RequestTTY out of ssh's configuration.",
+    "command not found": "Name the interpreter by its full path there.",
+    "needs Python 3.8": "End the command in a newer interpreter.",
+    "Cannot connect to the Docker daemon": "Start Docker, or take another worker.",
+}
+
+
+def _advice(printed: str) -> str:
+    for sign, advice in _ADVICE.items():
+        if sign in printed:
+            return advice
+    return "The command must end in a Python interpreter: run it by hand with -c 'print(1)'."
+
+
+def _sentence(answer: Mapping[str, Any]) -> str:
+    message = _cut(str(answer.get("message", "The worker refuses, and does not say why.")))
+    if (errors := len(answer.get("errors", ()))) > 1:
+        message = f"{message.rstrip('.')} (the first of {errors} errors of the parser)."
+    return message if message.endswith(".") else f"{message}."
+
+
+def _cut(text: str) -> str:
+    """Return what a worker says no longer than one can read; the log has all of it."""
+    return text if len(text) <= _MOST_SAID else f"{text[: _MOST_SAID - 1]}…"

@@ -1,0 +1,145 @@
+"""Cuts what a worker sends into frames and noise, and takes no more than may come.
+
+The worker's own `Unpacker` trusts halfwise; this side trusts nobody. Lengths are checked before
+anything of them is kept, and a header before its payload is.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from halfwise.tensorrt.worker.worker import LENGTHS, MAGIC, partial_marker
+
+MOST_HEADER_BYTES = 1 << 25
+"""The largest honest header lists the layers of a network, some 300 bytes each: of 100,000."""
+MOST_VALUES = 1 << 20
+"""Values in one header: each takes up to some 120 bytes of memory here. A layer has eight."""
+MOST_PAYLOAD_BYTES = 1 << 35
+"""Of one frame; what a request expects is less. The arrays of one sample are it."""
+LONGEST_LINE = 2000
+"""Characters of a line of noise that are kept."""
+
+ENDS = ("result", "error", "died")
+"""Kinds of frames that end a request."""
+
+Header = dict[str, Any]
+Admit = Callable[[Header, int], None]
+"""Takes the header of a frame and the number of bytes that follow it; raises `Unfit`."""
+
+
+class Conversation(Protocol):
+    """One request and the frames that answer it, in their order."""
+
+    def admit(self, header: Header, size: int, /) -> None:
+        """Take the header of a frame, and the number of bytes that follow it.
+
+        Raises:
+            Unfit: it is none that may come now.
+        """
+
+
+class Unfit(Exception):
+    """A worker sends what may not come; the text is a clause that follows its name."""
+
+
+class Reader:
+    """Takes bytes as they come, and gives frames and the noise between them."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._header: Header | None = None
+        self._payload = bytearray()
+        self._missing = 0
+
+    def take(self, data: bytes) -> None:
+        """Take bytes, in any pieces."""
+        if self._missing:
+            self._payload += memoryview(data)[: self._missing]
+            taken = min(self._missing, len(data))
+            self._missing -= taken
+            data = data[taken:]
+        self._data += data
+
+    def next(self, admit: Admit) -> bytes | tuple[Header, memoryview] | None:
+        """Return noise, or header and payload of a frame; None where more bytes are needed.
+
+        Bytes that may yet become a frame are kept.
+
+        Raises:
+            Unfit: a frame is too long, cannot be read, or is not admitted.
+        """
+        if self._header is None:
+            start = self._data.find(MAGIC)
+            count = start if start >= 0 else len(self._data) - partial_marker(self._data)
+            if count:
+                noise = bytes(self._data[:count])
+                del self._data[:count]
+                return noise
+            self._begin(admit)
+        if self._header is None or self._missing:
+            return None
+        found = self._header, memoryview(self._payload).toreadonly()
+        self._header, self._payload = None, bytearray()
+        return found
+
+    def _begin(self, admit: Admit) -> None:
+        """Take the header of the frame that the bytes begin with, where it is whole."""
+        begin = len(MAGIC) + LENGTHS.size
+        if len(self._data) < begin:
+            return
+        header_bytes, payload_bytes = LENGTHS.unpack_from(self._data, len(MAGIC))
+        for what, size, most in (
+            ("a header", header_bytes, MOST_HEADER_BYTES),
+            ("a payload", payload_bytes, MOST_PAYLOAD_BYTES),
+        ):
+            if size > most:
+                raise Unfit(f"announces {what} of {size} bytes, and {most} is the most")
+        end = begin + header_bytes
+        if len(self._data) < end:
+            return
+        header = _decoded(self._data[begin:end])
+        admit(header, payload_bytes)
+        del self._data[:end]
+        self._header = header
+        self._payload = self._data[:payload_bytes]
+        del self._data[:payload_bytes]
+        self._missing = payload_bytes - len(self._payload)
+
+
+def values(text: bytes | bytearray) -> int:
+    """Return how many values a JSON text has at most, without reading it."""
+    return sum(map(text.count, (b",", b"[", b"{")))
+
+
+def _decoded(text: bytearray) -> Header:
+    if values(text) > MOST_VALUES:
+        raise Unfit(f"sends a header of more than {MOST_VALUES} values")
+    from pydantic_core import from_json  # noqa: PLC0415 - a worker is started before it is loaded
+
+    try:
+        header = from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise Unfit(f"sends a header that cannot be read: {error}") from None
+    if not isinstance(header, dict):
+        raise Unfit("sends a header that is no object")
+    return header
+
+
+class Lines:
+    """Cuts noise into lines; long ones are shortened, so that no noise fills the memory."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[str]:
+        """Take bytes; return the lines that are whole, without empty ones."""
+        *lines, rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
+        self._rest = rest[:LONGEST_LINE]
+        return [text for text in map(_text, lines) if text]
+
+    def rest(self) -> list[str]:
+        """Return what no line end followed."""
+        return self.feed(b"\n")
+
+
+def _text(line: bytes) -> str:
+    return line[:LONGEST_LINE].decode(errors="replace").rstrip()

@@ -1,0 +1,294 @@
+"""A worker that comes up when it is needed: its answers, its files, and what goes wrong."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from halfwise.errors import BackendMissing
+from halfwise.records import WorkerInfo
+from halfwise.tensorrt.worker import failures, transfer
+from halfwise.tensorrt.worker.ahead import taken
+from halfwise.tensorrt.worker.answers import BY_OP, Expected, missing_of
+from halfwise.tensorrt.worker.described import worker_info
+from halfwise.tensorrt.worker.failures import EngineFailed, NoAnswer
+from halfwise.tensorrt.worker.frames import Unfit
+from halfwise.tensorrt.worker.transport import (
+    LAST_LINES,
+    Connection,
+    Heard,
+    Lost,
+    Waited,
+    worker_source,
+)
+
+_TRANSFER_SECONDS = 300.0
+"""For one chunk of a file: 8 MiB take 1.5 minutes at 100 kB/s."""
+_LONGEST_LINE = 1 << 14
+_COMPLAINTS = 200
+_WAIT_AGAIN = 5.0
+"""Seconds for a GPU that did not get free before: a build that is timing alone is done by then."""
+_BUILDER_SECONDS = 180.0
+
+LogListener = Callable[[str, str], None]
+"""Takes severity and text of a line: those of TensorRT ("info", "warning", "error" …), "output" of
+its process, "noise" of the command around it, "waiting" for the GPU, a "remark" of halfwise."""
+ProgressListener = Callable[[str, int, int], None]
+"""Takes a phase of the build, its finished steps and all of its steps."""
+
+
+class Died(Exception):
+    """The worker's child ended during a request; `answer` tells how."""
+
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class Refused(Exception):
+    """The worker cannot do a request; `answer` tells why."""
+
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class Log:
+    """Keeps the last lines and the complaints of one request, and passes all on.
+
+    Attributes:
+        last: The last lines, each behind its severity.
+        complaints: Warnings and errors, likewise.
+        begun: Whether the work itself began on the worker's side.
+    """
+
+    def __init__(
+        self, listener: LogListener | None = None, progress: ProgressListener | None = None
+    ) -> None:
+        self.last: deque[str] = deque(maxlen=LAST_LINES)
+        self.complaints: list[str] = []
+        self.begun = False
+        self._started = time.monotonic()
+        self._listener, self._progress = listener, progress
+
+    def hear(self, header: Mapping[str, Any]) -> None:
+        """Take the header of a frame."""
+        kind = header.get("kind")
+        if kind == "progress" and self._progress is not None:
+            self._progress(header["phase"], header["done"], header["total"])
+        elif kind == "log":
+            self._line(str(header.get("severity")), str(header.get("text")))
+        elif kind == "waiting":
+            self._line("waiting", "Another build has this GPU.")
+        elif kind == "started":
+            self._started, self.begun = time.monotonic(), True
+
+    def remark(self, text: str) -> None:
+        """Take a line that halfwise itself has to say."""
+        self._line("remark", text)
+
+    def _line(self, severity: str, text: str) -> None:
+        line = f"{severity}: {text[:_LONGEST_LINE]}"
+        self.last.append(line)
+        serious = severity in ("warning", "error", "internal_error", "remark")
+        if serious and len(self.complaints) < _COMPLAINTS:
+            self.complaints.append(line)
+        if self._listener is not None:
+            self._listener(severity, text)
+
+    @property
+    def seconds(self) -> float:
+        """Since the work began."""
+        return time.monotonic() - self._started
+
+
+class Link:
+    """A worker's name and command, and the process while there is one.
+
+    Attributes:
+        name: As messages call it.
+        info: What it told when it came up last.
+        cache: Where it keeps files, on its side.
+    """
+
+    info: WorkerInfo
+    cache: str
+
+    def __init__(self, name: str, command: Sequence[str], limit: float, wait: float) -> None:
+        """Start nothing yet.
+
+        Args:
+            name: As messages call it.
+            command: What starts it.
+            limit: Seconds for it to come up, and to answer what takes no work.
+            wait: Seconds for its GPU, where another build has it.
+        """
+        self.name, self._command, self._limit = name, tuple(command), limit
+        self._wait = wait
+        self._connection: Connection | None = None
+        self._there: set[str] = set()
+
+    def connect(self) -> None:
+        """Start the process and ask what is there.
+
+        Raises:
+            BackendMissing: it does not answer, or not as a worker does.
+        """
+        self._there.clear()  # a container takes its cache along when it ends
+        try:
+            ahead = taken(self._command)
+            self._connection = ahead or Connection(self._command, worker_source())
+        except OSError as error:
+            reason = f"{error.filename or self._command[0]}: {error.strerror}"
+            raise failures.no_answer(self.name, self._command, reason, ()) from error
+        try:
+            # One that was started ahead answers once it has loaded the builder.
+            limit = self._limit + (_BUILDER_SECONDS if ahead else 0.0)
+            answer, _ = self._connection.ask({"op": "hello"}, expected=BY_OP["hello"], limit=limit)
+        except Lost as lost:
+            reason = lost.reason
+            raise failures.no_answer(self.name, self._command, reason, lost.printed) from lost
+        except Unfit as unfit:
+            raise BackendMissing(*failures.unfit(self.name, "hello", str(unfit))) from unfit
+        except BaseException:
+            self.close(patience=0.0)
+            raise
+        if answer["kind"] != "result":
+            self.close()
+            if answer["kind"] == "error":
+                raise failures.no_answer(self.name, self._command, str(answer["message"]), ())
+            message = failures.death(answer, "Importing TensorRT", None)[2]
+            raise BackendMissing(f"Worker {self.name} cannot be used: {message}")
+        self.info, self.cache = worker_info(self.name, self._command, answer), answer["cache"]
+
+    def close(self, patience: float = 5.0) -> None:
+        """End the process; `patience` is how many seconds it has to leave by itself."""
+        if self._connection is not None:
+            self._connection.close(patience)
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the command's process; None where none runs."""
+        running = self._connection is not None and not self._connection.closed
+        return self._connection.process_id if running and self._connection else None
+
+    def ask(
+        self,
+        request: Mapping[str, Any],
+        payload: bytes = b"",
+        expected: Expected | None = None,
+        *,
+        timeout: float | None = None,
+        limit: float | None = None,
+        heard: Heard = lambda _: None,
+    ) -> tuple[dict[str, Any], memoryview]:
+        """Return header and payload of the result, from a fresh process where the last is lost.
+
+        It is as `expected`, or as `answers.BY_OP` has it.
+
+        Raises:
+            Refused, Died, Lost: there is no result.
+            WorkerEnded: it sends what may not come, or its GPU does not get free.
+        """
+        if self._connection is None or self._connection.closed:
+            try:
+                self.connect()
+            except NoAnswer as error:
+                raise Lost(f"it does not come up again: {error.why}", ()) from error
+            except BackendMissing as error:
+                raise Lost(error.message.rstrip("."), ()) from error
+        assert self._connection is not None
+        try:
+            answer, data = self._connection.ask(
+                request,
+                payload,
+                expected=expected or BY_OP[request["op"]],
+                timeout=timeout,
+                limit=limit,
+                wait=self._wait,
+                heard=heard,
+            )
+        except Unfit as unfit:
+            raise self.ended(request["op"], str(unfit)) from unfit
+        except Waited as waited:
+            # Whoever goes on without it does not wait as long for each request.
+            self._wait = min(self._wait, _WAIT_AGAIN)
+            raise failures.gpu_taken(self.name, waited.seconds) from waited
+        if answer["kind"] == "died":
+            raise Died(answer)
+        if answer["kind"] == "error":
+            raise Refused(answer)
+        return {key: answer[key] for key in answer if key not in ("id", "kind")}, data
+
+    def ended(self, op: str, what: str) -> failures.WorkerEnded:
+        """End the process; return the error for what it sent in answer to `op`, a clause."""
+        self.close(patience=0.0)
+        return failures.WorkerEnded(*failures.unfit(self.name, op, what))
+
+    def need(self, files: Mapping[str, Path]) -> None:
+        """Bring files there, by their SHA-256, that are missing; each travels once."""
+        # A lost connection forgets what is there, so that is asked for before it is known.
+        if self._connection is not None and self._connection.closed:
+            self._there.clear()
+        unknown = [sha256 for sha256 in files if sha256 not in self._there]
+        if not unknown:
+            return
+        request = {"op": "have", "hashes": unknown}
+        for sha256 in self.exchange(request, b"", missing_of(unknown))[0]["missing"]:
+            transfer.put(self.exchange, sha256, files[sha256])
+        self._there.update(unknown)
+
+    def fetch(self, sha256: str, size: int, path: Path) -> None:
+        """Bring a file there of `size` bytes to `path`; one that arrives damaged comes again.
+
+        Raises:
+            Refused, Died, Lost: there is no result.
+            WorkerEnded: it is damaged again.
+        """
+        try:
+            transfer.get(self.exchange, sha256, size, path)
+        except transfer.Damaged:
+            try:
+                transfer.get(self.exchange, sha256, size, path)
+            except transfer.Damaged as damaged:
+                self.close(patience=0.0)
+                raise failures.damaged(self.name, sha256) from damaged
+
+    def forget(self, sha256: str) -> None:
+        """Remove a file there."""
+        self.exchange({"op": "forget", "sha256": sha256}, b"")
+        self._there.discard(sha256)
+
+    def exchange(
+        self, request: Mapping[str, Any], data: bytes, expected: Expected | None = None
+    ) -> tuple[dict[str, Any], memoryview]:
+        """Ask for something that takes no work."""
+        limit = _TRANSFER_SECONDS if data or request["op"] == "get" else self._limit
+        return self.ask(request, data, expected, limit=limit)
+
+    @contextmanager
+    def translating(self, what: str, timeout: float | None = None) -> Iterator[Log]:
+        """Give a log; turn what goes wrong in the block into errors for the user.
+
+        Args:
+            what: What is done, such as "The run".
+            timeout: Its time-out, for the message.
+
+        Raises:
+            EngineFailed: it crashed, hung, or the connection is lost.
+            HalfwiseError: what a refusal means.
+        """
+        log = Log()
+        try:
+            yield log
+        except Lost as lost:
+            message = failures.lost_connection(self.name, lost)
+            raise EngineFailed(message, status="lost", log=(*log.last, *lost.printed)) from lost
+        except Died as died:
+            status, signal, message = failures.death(died.answer, what, timeout)
+            raise EngineFailed(message, status=status, signal=signal, log=log.last) from died
+        except Refused as refused:
+            lines = (*log.last, *failures.refusal_lines(refused.answer))
+            raise failures.refusal(refused.answer, lines) from refused

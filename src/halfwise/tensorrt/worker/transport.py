@@ -1,0 +1,345 @@
+"""Starts a worker by a command, and carries frames to it and back.
+
+The command ends in an interpreter; a bootstrap is appended that reads the worker's source from
+standard input, so nothing is installed where it runs. Everything here is one loop over the pipes:
+reading never waits for writing, so neither side can block the other for good.
+"""
+
+import fcntl
+import math
+import os
+import select
+import shlex
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from halfwise.memory import uncap
+from halfwise.tensorrt.worker import worker
+from halfwise.tensorrt.worker.frames import ENDS, Conversation, Lines, Reader, Unfit
+from halfwise.tensorrt.worker.shells import remote_shells
+from halfwise.tensorrt.worker.worker import pack
+
+GRACE = 7.0
+"""Seconds beyond a request's own time-out, which the worker enforces, before the connection counts
+as lost: the worker gives a process that waits in the driver five to end."""
+MOST_NOISE = 1 << 24
+"""Bytes outside of frames during one request."""
+LAST_LINES = 30
+"""Lines of what the command printed that are kept."""
+_CHUNK = 1 << 20
+_LOOK_SECONDS = 1.0
+_SECONDS_TO_EXPLAIN = 1.0
+_SECONDS_TO_LEAVE = 5.0
+_SECONDS_TO_TERMINATE = 2.0
+
+# One line without single quotes, so that any remote shell takes it in single quotes. The buffer of
+# one byte makes `read` take exactly the source: what follows it are frames. The first entry of
+# `sys.path` would be the working directory, where a stray numpy.py must not be imported.
+_BOOTSTRAP = (
+    "import io,sys;"
+    "sys.version_info<(3,8)and sys.exit("
+    '"halfwise needs Python 3.8 or later there; this is Python "+sys.version.split()[0]);'
+    'sys.stdin.isatty()and sys.exit("halfwise needs pipes there, not a terminal");'
+    "sys.path[0]or sys.path.pop(0);"
+    "exec(compile(io.BufferedReader(io.FileIO(0,closefd=False),1).read(%d),"
+    '"halfwise-worker","exec"))'
+)
+
+Heard = Callable[[Mapping[str, Any]], None]
+"""Takes the header of a frame that does not end its request: `log`, `progress`, `waiting`,
+`started`. What the command itself prints comes as `log` with severity "noise"."""
+
+
+class Lost(Exception):
+    """The connection to a worker is gone.
+
+    Attributes:
+        reason: How, a clause such as "ssh ended with status 255".
+        printed: The last lines that the command printed outside of frames.
+    """
+
+    def __init__(self, reason: str, printed: Sequence[str]) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.printed = tuple(printed)
+
+
+class Waited(Exception):
+    """Another build has had the GPU for as long as a request may wait; `seconds` is how long."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+def worker_source() -> bytes:
+    """Return the source of the worker, as it is sent."""
+    return Path(worker.__file__).read_bytes()
+
+
+def full_command(command: Sequence[str], source_bytes: int) -> list[str]:
+    """Return `command` with the bootstrap behind it.
+
+    `ssh` joins its words for the remote shell to parse, so the bootstrap is quoted once for every
+    `ssh` that is run; docker, podman and kubectl pass words on as they are.
+    """
+    bootstrap = _BOOTSTRAP % source_bytes
+    for _ in range(remote_shells(command)):
+        bootstrap = shlex.quote(bootstrap)
+    return [*command, "-c", bootstrap]
+
+
+class Connection:
+    """A worker's process, and the pipes to it.
+
+    Closing it ends the process and all that it started here.
+    """
+
+    def __init__(self, command: Sequence[str], source: bytes) -> None:
+        """Start `command`, and the worker's `source` in it.
+
+        Raises:
+            OSError: the command cannot be started.
+        """
+        self._name = Path(command[0]).name
+        self._process = subprocess.Popen(
+            full_command(command, len(source)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            # A session of its own: Ctrl-C does not reach it, a password prompt of ssh fails at
+            # once instead of waiting, and ending it ends what it started.
+            start_new_session=True,
+        )
+        process = self._process
+        # Builders map more than they use.
+        uncap(process.pid)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
+        for pipe in (self._stdin, self._stdout, self._stderr):
+            os.set_blocking(pipe.fileno(), False)
+        self._reader = Reader()
+        self._noisy = 0
+        self._noise, self._errors = Lines(), Lines()
+        self._printed: deque[str] = deque(maxlen=LAST_LINES)
+        self._unsent = deque([memoryview(source)])
+        # The source goes into the pipe at once, whether or not anybody reads it yet.
+        with suppress(AttributeError, OSError):  # Linux alone can
+            fcntl.fcntl(self._stdin, fcntl.F_SETPIPE_SZ, 2 * len(source))
+        self._number = 0
+        self.closed = False
+
+    @property
+    def process_id(self) -> int:
+        """Of the command's process, which leads its session."""
+        return self._process.pid
+
+    def tell(self, header: Mapping[str, Any]) -> None:
+        """Send a request whose answer nobody waits for, as far as the pipe takes it."""
+        self._unsent.append(memoryview(pack({**header, "id": 0})))
+        before = None
+        while self._unsent and before != (before := sum(map(len, self._unsent))):
+            self._send()
+
+    def ask(
+        self,
+        header: Mapping[str, Any],
+        payload: bytes = b"",
+        *,
+        expected: Callable[[int], Conversation],
+        timeout: float | None = None,
+        limit: float | None = None,
+        wait: float | None = None,
+        heard: Heard = lambda _: None,
+    ) -> tuple[dict[str, Any], memoryview]:
+        """Send a request; return header and payload of the frame that ends it.
+
+        Args:
+            header: `op` and what belongs to it.
+            payload: Its bytes.
+            expected: Takes the number of the request; returns what admits its frames.
+            timeout: Seconds for the work, which the worker enforces. It starts anew when the
+                worker has waited for the GPU.
+            limit: Seconds for the connection to answer; by default `timeout` + `GRACE`.
+            wait: Seconds for the GPU where another build has it; `limit` by default.
+            heard: Takes the frames before.
+
+        Returns:
+            A frame of kind `result`, `error` or `died`.
+
+        Raises:
+            Lost: the connection is gone or too slow; it is closed then.
+            Waited: another build has had the GPU for `wait` seconds; likewise.
+            Unfit: the worker sends what may not come; likewise.
+        """
+        self._number += 1
+        request = {**header, "id": self._number}
+        if timeout is not None:
+            request["timeout"] = timeout
+            limit = timeout + GRACE if limit is None else limit
+        self._unsent.append(memoryview(pack(request, payload)))
+        self._noisy = 0
+        wait = limit if wait is None else wait
+        try:
+            return self._answer(expected(self._number), limit, wait, heard)
+        except (Unfit, Waited):
+            self.close(patience=0.0)
+            raise
+
+    def _answer(
+        self, conversation: Conversation, limit: float | None, wait: float | None, heard: Heard
+    ) -> tuple[dict[str, Any], memoryview]:
+        deadline, waiting = _after(limit), False
+        while True:
+            found = self._reader.next(conversation.admit)
+            if isinstance(found, bytes):
+                self._hear(self._noise.feed(found), heard, len(found))
+            elif found is not None:
+                answer, data = found
+                if answer["kind"] in ENDS and answer["id"]:
+                    return answer, data
+                if answer["kind"] in ("waiting", "started"):
+                    waiting = answer["kind"] == "waiting"
+                    deadline = _after(wait if waiting else limit)
+                heard(answer)
+            if self._noisy > MOST_NOISE:
+                raise Unfit(f"prints more than {MOST_NOISE} bytes that are no frame")
+            # Frames and noise without end must not keep the connection alive.
+            if deadline is not None and not _left(deadline):
+                if waiting and wait is not None:
+                    raise Waited(wait)
+                self._lose(f"{self._name} did not answer within {limit:.3g} s", heard)
+            if found is None:
+                self._receive(deadline, heard)
+
+    def _receive(self, deadline: float | None, heard: Heard) -> None:
+        """Wait for the pipes once, and take what there is."""
+        reading = [pipe for pipe in (self._stdout, self._stderr) if not pipe.closed]
+        wait = min(_LOOK_SECONDS, math.inf if deadline is None else _left(deadline))
+        ready = _ready(reading, [self._stdin] if self._unsent else [], wait)
+        if self._stdin in ready:
+            self._send()
+        if self._stderr in ready:
+            self._read_errors(heard)
+        ended = False
+        if self._stdout in ready:
+            data = os.read(self._stdout.fileno(), _CHUNK)
+            ended = not data
+            self._reader.take(data)
+        # What a command left in the background may hold its output open after its end.
+        if ended or (not ready and self._ended_within(0.0) is not None):
+            self._lose(self._collect_end(heard), heard)
+
+    def _send(self) -> None:
+        try:
+            sent = os.write(self._stdin.fileno(), self._unsent[0][:_CHUNK])
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._unsent.clear()  # the end of its output follows, with the reason
+            return
+        self._unsent[0] = self._unsent[0][sent:]
+        if not self._unsent[0]:
+            self._unsent.popleft()
+
+    def _read_errors(self, heard: Heard) -> None:
+        data = os.read(self._stderr.fileno(), _CHUNK)
+        self._hear(self._errors.feed(data), heard, len(data))
+        if not data:
+            self._stderr.close()
+
+    def _hear(self, lines: Iterable[str], heard: Heard, size: int = 0) -> None:
+        self._noisy += size
+        for line in lines:
+            self._printed.append(line)
+            heard({"kind": "log", "severity": "noise", "text": line})
+
+    def _collect_end(self, heard: Heard) -> str:
+        """Read what the ending process still says; return how it ended."""
+        deadline = time.monotonic() + _SECONDS_TO_EXPLAIN
+        while not self._stderr.closed and _ready([self._stderr], [], _left(deadline)):
+            self._read_errors(heard)
+        ended = self._ended_within(_SECONDS_TO_EXPLAIN)
+        if ended is None:
+            return f"{self._name} closed its output"
+        if ended.si_code == os.CLD_EXITED:
+            return f"{self._name} ended with status {ended.si_status}"
+        return f"{self._name} was ended by {signal.Signals(ended.si_status).name}"
+
+    def _lose(self, reason: str, heard: Heard) -> NoReturn:
+        self._hear([*self._noise.rest(), *self._errors.rest()], heard)
+        self.close(patience=0.0)
+        raise Lost(reason, self._printed)
+
+    def close(self, patience: float = _SECONDS_TO_LEAVE) -> None:
+        """End the process and its session: the end of its input first, then signals.
+
+        Args:
+            patience: Seconds for it to leave by itself.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        self._stdin.close()
+        try:
+            if self._ended_within(patience) is None:
+                self._signal(signal.SIGTERM)
+                self._ended_within(_SECONDS_TO_TERMINATE)
+        finally:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            self._stdout.close()
+            self._stderr.close()
+
+    def _ended_within(self, seconds: float) -> os.waitid_result | None:
+        """Return how the process ended, or None while it runs.
+
+        It is not waited for, so that its number cannot become another's before it is signalled.
+        """
+        deadline = time.monotonic() + seconds
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while (ended := os.waitid(os.P_PID, self._process.pid, options)) is None:
+            if not _left(deadline):
+                return None
+            self._discard_output()
+        return ended
+
+    def _discard_output(self) -> None:
+        """Read for a moment: a worker that has something to say cannot leave otherwise."""
+        time.sleep(0.01)
+        for pipe in _ready([p for p in (self._stdout, self._stderr) if not p.closed], [], 0.0):
+            os.read(pipe.fileno(), _CHUNK)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+def _after(seconds: float | None) -> float | None:
+    return None if seconds is None else time.monotonic() + seconds
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
+
+
+def _ready(
+    reading: Iterable[IO[bytes]], writing: Iterable[IO[bytes]], seconds: float
+) -> list[IO[bytes]]:
+    """Return the pipes that can be read or written; `select` would refuse high descriptors."""
+    poll = select.poll()
+    pipes = {}
+    for group, event in ((reading, select.POLLIN), (writing, select.POLLOUT)):
+        for pipe in group:
+            poll.register(pipe, event)
+            pipes[pipe.fileno()] = pipe
+    return [pipes[descriptor] for descriptor, _ in poll.poll(math.ceil(seconds * 1000))]

@@ -1,0 +1,348 @@
+"""Which TensorRT workers there are: options, environment, halfwise.toml, else this interpreter."""
+
+import math
+import os
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from halfwise.errors import UsageError
+from halfwise.tensorrt.trust import announce, configuration, demand_trust, remember
+
+FILE = "halfwise.toml"
+UNNAMED = "tensorrt"
+"""Name of a worker that has no other."""
+
+_TOO_LARGE = 1 << 60
+"""1 EiB. TensorRT takes a 64-bit number (`size_t`), of which no GPU has the upper bits."""
+_UNITS = {"": 1 << 20, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SAY_HOW = "docs/tensorrt.md shows how workers are named."
+
+
+@dataclass(frozen=True)
+class WorkerDefaults:
+    """Settings for a worker's builds and runs, where no option gives others.
+
+    Attributes:
+        workspace_bytes: Largest workspace of one layer; None for TensorRT's default.
+        optimization_level: Builder optimisation level, 0 to 5; None for TensorRT's default.
+        tactic_sources: Names of `TacticSource`; None for TensorRT's default.
+        plugins: Paths of plugin libraries on the worker's side.
+        build_timeout: Seconds for one build; None for halfwise's default.
+        run_timeout: Seconds for one inference; None for halfwise's default.
+    """
+
+    workspace_bytes: int | None = None
+    optimization_level: int | None = None
+    tactic_sources: tuple[str, ...] | None = None
+    plugins: tuple[str, ...] = ()
+    build_timeout: float | None = None
+    run_timeout: float | None = None
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """How a worker is started.
+
+    Attributes:
+        name: As messages call it.
+        command: Words that end in an interpreter.
+        source: Who named it: an option, an environment variable, a file, or "default".
+        defaults: Its settings.
+        file: The file that names the command; None where the user does.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    source: str
+    defaults: WorkerDefaults = field(default_factory=WorkerDefaults)
+    file: Path | None = None
+
+    def announce(self) -> None:
+        """Tell what is about to be run where a file has named it."""
+        if self.file is not None:
+            announce(self.command, self.file)
+
+
+def resolve(
+    *,
+    trt_python: str | Path | None = None,
+    trt_command: str | None = None,
+    trt_worker: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+    folder: Path | None = None,
+) -> list[WorkerSpec]:
+    """Return the workers that were named, best first; never none.
+
+    Options beat the environment (`HALFWISE_TRT_PYTHON`, `HALFWISE_TRT_COMMAND`), which beats
+    `halfwise.toml` in `folder` or the nearest folder above it, else in the user's configuration
+    folder, which beats this interpreter. The settings in `[tensorrt]` hold in every case.
+
+    Args:
+        trt_python: Path of an interpreter.
+        trt_command: Command that ends in an interpreter, quoted as for a shell.
+        trt_worker: Name of one of the workers in the file.
+        environment: Environment variables.
+        folder: The working directory by default.
+
+    Raises:
+        UsageError: two workers are named at once, a command is empty or cannot be parsed, the
+            file has something else than is known, or names what it is not trusted to run.
+    """
+    given = {"--trt-python": trt_python, "--trt-command": trt_command, "--trt-worker": trt_worker}
+    _demand_one(given)
+    path = _nearest(folder or Path.cwd())
+    content = b"" if path is None else _content(path)
+    file = _File(path, {} if path is None else _parse(path, content))
+    found = _resolved(file, trt_python, trt_command, trt_worker, environment)
+    if path is not None:
+        runs = [shlex.join(spec.command) for spec in found if spec.file]
+        if runs := [*runs, *dict.fromkeys(p for spec in found for p in spec.defaults.plugins)]:
+            demand_trust(path, content, runs)
+    return found
+
+
+def trust_nearest() -> None:
+    """Trust the file that `resolve` would read, as it is now.
+
+    Raises:
+        UsageError: there is none, or that cannot be written down.
+    """
+    path = _nearest(Path.cwd())
+    if path is None:
+        raise UsageError(f"There is no {FILE} here or above to trust.", "Leave --trust-config out.")
+    remember(path, _content(path))
+
+
+def _resolved(
+    file: "_File",
+    trt_python: str | Path | None,
+    trt_command: str | None,
+    trt_worker: str | None,
+    environment: Mapping[str, str],
+) -> list[WorkerSpec]:
+    if trt_worker is not None:
+        return [file.worker(trt_worker)]
+    options = {"--trt-python": trt_python, "--trt-command": trt_command}
+    variables = ("HALFWISE_TRT_PYTHON", "HALFWISE_TRT_COMMAND")
+    found = {name: environment.get(name) or None for name in variables}
+    if trt_python is None and trt_command is None:
+        _demand_one(found)
+    for (python_name, python), (command_name, command) in (
+        tuple(options.items()),
+        tuple(found.items()),
+    ):
+        if python is not None:
+            interpreter = _interpreter(str(python), Path.cwd())
+            return [WorkerSpec(UNNAMED, (interpreter,), python_name, file.shared)]
+        if command is not None:
+            words = _words(str(command), command_name)
+            return [WorkerSpec(UNNAMED, words, command_name, file.shared)]
+    return file.workers() or [WorkerSpec(UNNAMED, (sys.executable,), "default", file.shared)]
+
+
+def memory_bytes(text: str | int, where: str) -> int:
+    """Return a number of bytes, written as trtexec's --memPoolSize is: 4G, 512M; alone, in MiB.
+
+    Raises:
+        UsageError: it is something else; `where` says what has it.
+    """
+    match = re.fullmatch(r"(\d{1,20}(?:\.\d{1,20})?)\s*([BKMG]?)", str(text).strip(), re.ASCII)
+    size = float(match[1]) * _UNITS[match[2]] if match and not isinstance(text, bool) else 0.0
+    if not 1 <= size < _TOO_LARGE:
+        raise UsageError(
+            f"{where} is {str(text)[:40]!r}; expected a size, at least 1B and below 1 EiB.",
+            "Give MiB, or a number with B, K, M or G: 4G.",
+        )
+    return int(size)
+
+
+class _File:
+    """What `halfwise.toml` says under `[tensorrt]`."""
+
+    def __init__(self, path: Path | None, table: dict[str, Any]) -> None:
+        self._path, self._table = path, table
+        self._named = table.pop("workers", {})
+        if not isinstance(self._named, dict) or not all(
+            isinstance(entry, dict) for entry in self._named.values()
+        ):
+            raise self._odd("workers", self._named, "tables [tensorrt.workers.NAME]")
+        self.shared = self._defaults("[tensorrt]", table, WorkerDefaults())
+
+    def workers(self) -> list[WorkerSpec]:
+        """Return the workers that have a command, that of `[tensorrt]` itself first."""
+        own = self._command("[tensorrt]", self._table)
+        first = [self._spec(UNNAMED, own, self.shared)] if own else []
+        return first + [self.worker(name) for name in self._named]
+
+    def worker(self, name: str) -> WorkerSpec:
+        """Return the worker of that name."""
+        if name not in self._named:
+            names = ", ".join(self._named) or "none"
+            raise UsageError(
+                f"--trt-worker {name} is not in {self._path or FILE}; workers there: {names}.",
+                f"Name it in a table [tensorrt.workers.{name}]; {_SAY_HOW}",
+            )
+        table, place = self._named[name], f"[tensorrt.workers.{name}]"
+        words = self._command(place, table)
+        if not words:
+            raise UsageError(f"{place} in {self._path} has no python and no command.", _SAY_HOW)
+        defaults = self._defaults(place, table, self.shared)
+        return self._spec(name, words, defaults)
+
+    def _spec(self, name: str, command: tuple[str, ...], defaults: WorkerDefaults) -> WorkerSpec:
+        return WorkerSpec(name, command, str(self._path), defaults, self._path)
+
+    def _command(self, place: str, table: dict[str, Any]) -> tuple[str, ...]:
+        assert self._path is not None or not table
+        python, command = table.get("python"), table.get("command")
+        if python is not None and command is not None:
+            raise UsageError(
+                f"{place} in {self._path} has both python and command.", "Leave one out."
+            )
+        if python is not None:
+            if not isinstance(python, str) or not python:
+                raise self._odd(f"python of {place}", python, "a path")
+            assert self._path is not None
+            return (_interpreter(python, self._path.parent),)
+        if _is_strings(command):
+            return tuple(command)
+        if command is not None and not isinstance(command, str):
+            raise self._odd(f"command of {place}", command, "a string, or a list of words")
+        return () if command is None else _words(command, f"command of {place} in {self._path}")
+
+    def _defaults(
+        self, place: str, table: dict[str, Any], shared: WorkerDefaults
+    ) -> WorkerDefaults:
+        known = {"python", "command", *_SETTINGS}
+        if unknown := table.keys() - known:
+            raise UsageError(
+                f"{place} in {self._path} has unknown keys: {', '.join(sorted(unknown))}.",
+                f"Known are {', '.join(sorted(known))}.",
+            )
+        changed: dict[str, Any] = {}
+        for key, (name, expected, convert) in _SETTINGS.items():
+            if key in table:
+                try:
+                    changed[name] = convert(table[key])
+                except (UsageError, ValueError, TypeError):
+                    raise self._odd(f"{key} of {place}", table[key], expected) from None
+        return replace(shared, **changed)
+
+    def _odd(self, what: str, value: object, expected: str) -> UsageError:
+        return UsageError(f"{what} in {self._path} is {value!r}; expected {expected}.", _SAY_HOW)
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    if not _is_strings(value):
+        raise TypeError
+    return tuple(value)
+
+
+def _is_strings(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, str) and v for v in value)
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError
+    return float(value)
+
+
+def _level(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 5:
+        raise ValueError
+    return value
+
+
+_SETTINGS: dict[str, tuple[str, str, Callable[[Any], object]]] = {
+    "workspace": ("workspace_bytes", 'a size such as "4G"', partial(memory_bytes, where="")),
+    "optimization_level": ("optimization_level", "a number from 0 to 5", _level),
+    "tactic_sources": ("tactic_sources", 'a list such as ["CUBLAS"]', _strings),
+    "plugins": ("plugins", "a list of paths", _strings),
+    "build_timeout": ("build_timeout", "seconds above 0", _seconds),
+    "run_timeout": ("run_timeout", "seconds above 0", _seconds),
+}
+"""Field of `WorkerDefaults`, what is expected, and how it is read, by key of the file."""
+
+
+def _demand_one(given: Mapping[str, object]) -> None:
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)} each name a worker.", "Give one of them.")
+
+
+def _nearest(folder: Path) -> Path | None:
+    """Return the nearest file in `folder` or above it, else the user's own.
+
+    Raises:
+        UsageError: it belongs to somebody else, who could have any command run by it.
+    """
+    own = configuration()
+    places: list[Path] = [folder.absolute(), *folder.absolute().parents, *([own] if own else ())]
+    for place in places:
+        path = place / FILE
+        if _is_file(path):
+            if path.stat().st_uid not in (os.getuid(), 0):
+                raise UsageError(
+                    f"{path} belongs to another user, and could name any command.",
+                    "Copy it, so that it is yours, or remove it.",
+                )
+            return path
+    return None
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether there is a file; where one may not look, there is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", _SAY_HOW) from error
+
+
+def _parse(path: Path, content: bytes) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{path} cannot be read: {error}.", "Expected TOML; " + _SAY_HOW
+        ) from error
+    if unknown := found.keys() - {"tensorrt"}:
+        raise UsageError(
+            f"{path} has unknown tables or keys: {', '.join(sorted(unknown))}.",
+            "Known is [tensorrt].",
+        )
+    table = found.get("tensorrt", {})
+    if not isinstance(table, dict):
+        raise UsageError(f"tensorrt in {path} is {table!r}; expected a table.", _SAY_HOW)
+    return table
+
+
+def _interpreter(python: str, folder: Path) -> str:
+    """Return a path relative to `folder`, or a bare name, which is looked up where it runs."""
+    return str(folder / Path(python).expanduser()) if "/" in python else python
+
+
+def _words(command: str, where: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise UsageError(
+            f"{where} cannot be parsed ({error}): {command}", "Quote it as for a shell."
+        ) from error
+    if not words:
+        raise UsageError(f"{where} is empty.", "Give a command that ends in a Python interpreter.")
+    return words

@@ -1,0 +1,49 @@
+"""A worker that is up, for as long as a command needs it."""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from halfwise.errors import UsageError
+from halfwise.progress import Watcher
+from halfwise.records import WorkerInfo
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.workers import WorkerSpec
+
+
+@contextmanager
+def usable(
+    spec: WorkerSpec, watcher: Watcher, wait: float, *, exact: bool = False
+) -> Iterator[Worker]:
+    """Give the worker, up and able to build; a note says what its environment does to TF32.
+
+    Args:
+        spec: The worker.
+        watcher: Is told what it is.
+        wait: Seconds for its GPU where another build has it.
+        exact: Whether it has to build engines that have no TF32.
+
+    Raises:
+        BackendMissing: it does not come up, or lacks TensorRT or a GPU.
+        UsageError: its environment may put TF32 into every engine, and it has to be `exact`.
+    """
+    watcher.stage("worker")
+    spec.announce()
+    with Worker(spec.name, spec.command, wait=wait) as worker:
+        worker.demand_usable()
+        info = worker.info
+        watcher.note(f"TensorRT {info.tensorrt} on {info.gpu} ({' '.join(spec.command)})")
+        if info.tf32_remark:
+            _demand_exact(info, demanded=exact)
+            watcher.note(info.tf32_remark)
+        yield worker
+
+
+def _demand_exact(info: WorkerInfo, *, demanded: bool) -> None:
+    """Raise UsageError where no engine is known to be without TF32."""
+    if demanded and info.tf32_override != "0":
+        *begin, interpreter = info.command
+        without = shlex.join([*begin, "env", "-u", "NVIDIA_TF32_OVERRIDE", interpreter])
+        raise UsageError(
+            info.tf32_remark, f"Unset it there, or use --trt-command {shlex.quote(without)}."
+        )

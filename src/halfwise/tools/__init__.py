@@ -1,0 +1,1 @@
+"""What helps beside `fix`: one module or package per command."""

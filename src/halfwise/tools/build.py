@@ -1,0 +1,219 @@
+"""Build an engine of a model as it is asked for, and say what came out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Unpack
+
+import onnx_ir as ir
+
+from halfwise.case import EngineSettings, Rules, Samples
+from halfwise.errors import UsageError
+from halfwise.fixing.engines import Builds, build_failed, inspect_engine, regime
+from halfwise.fixing.engines.files import save
+from halfwise.fixing.plan.rules import apply_rules
+from halfwise.formats import FP16, LOW_FORMATS
+from halfwise.graph.casts import low_type
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.movement import carried
+from halfwise.graph.roles import Role, Roles, roles_of
+from halfwise.options.engines import BuildingOptions, Target, engine_target
+from halfwise.options.loading import input_specs, load_inputs, load_model, rank_inputs
+from halfwise.options.options import HELP, Data, Inputs, Model
+from halfwise.progress import Silent, Watcher
+from halfwise.records import EngineBuild, NetworkLayer, NodeName, Precision, Profile, Typing
+from halfwise.scratch import scratch
+from halfwise.store import new_file, refuse_existing
+from halfwise.tensorrt.constrain import constraints, layer_types, unmatched
+from halfwise.tensorrt.log.log import explain
+from halfwise.tensorrt.profiles import check_covered, profiles_from_data, profiles_from_options
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.working import usable
+
+To = Literal["fp32", "fp16", "bf16"]
+
+_PRECISIONS: dict[ir.DataType, Precision] = {
+    ir.DataType.FLOAT: "fp32",
+    ir.DataType.FLOAT16: "fp16",
+    ir.DataType.BFLOAT16: "bf16",
+}
+
+
+def build(
+    model: Model,
+    out: str | Path,
+    *,
+    inputs: Inputs | None = None,
+    to: To | None = None,
+    keep: Sequence[str] = (),
+    keep_op: Sequence[str] = (),
+    layer_precisions: Sequence[str] = (),
+    preprocess: str | None = None,
+    watcher: Watcher | None = None,
+    **options: Unpack[BuildingOptions],
+) -> EngineBuild:
+    """Build one engine of a model, as it is asked for; nothing is searched or judged.
+
+    Args:
+        model: ONNX model: path or proto. Strong typing takes its own types.
+        out: The engine file to make; must not exist.
+        inputs: Samples: profiles are made to hold them, and the engine is inspected and timed on
+            one. Without them that is done on zeros.
+        to: The lowest format that the builder may choose, in weak typing; FP32 by default.
+        keep: Nodes to constrain to FP32, by the rules of `fix`; weak typing only.
+        keep_op: Operator types to constrain likewise.
+        layer_precisions: Values of trtexec's --layerPrecisions, of which fp32 can be had: these
+            nodes alone are constrained, without what moves data between them.
+        preprocess: As in `Options`.
+        watcher: Is told about progress.
+        options: See `BuildingOptions`.
+
+    Raises:
+        BuildFailed: there is no engine; the hint has all that the builder's log says.
+        HalfwiseError: the model, the inputs, an option or the worker cannot be used.
+    """
+    watcher, path = watcher or Silent(), Path(out)
+    target = engine_target({name: value for name, value in options.items() if value is not None})
+    _check(to, (*keep, *keep_op, *layer_precisions))
+    refuse_existing(path, "file")
+    watcher.stage("load")
+    network = load_model(model)
+    samples = None
+    if inputs is not None:
+        loaded = load_inputs(inputs, input_specs(network), Data(inputs, None, preprocess))
+        samples = loaded.samples
+        for note in (*loaded.notes, *rank_inputs(network, samples)):
+            watcher.note(note)
+    rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))
+    asked = _Asked(network, rules, _layers(network, layer_precisions), to)
+    profiles = _profiles(network, samples, target)
+    with (
+        usable(
+            target.workers[0], watcher, target.settings.wait_timeout, exact=not target.settings.tf32
+        ) as worker,
+        scratch() as folder,
+    ):
+        file = folder / "model.onnx"
+        save(network.model, file)
+        return asked.build(worker, target.settings, profiles, samples, file, path, watcher)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What engine was asked for."""
+
+    network: Network
+    rules: Rules
+    layers: tuple[NodeName, ...]
+    to: To | None
+
+    def build(
+        self,
+        worker: Worker,
+        settings: EngineSettings,
+        profiles: tuple[Profile, ...],
+        samples: Samples | None,
+        file: Path,
+        out: Path,
+        watcher: Watcher,
+    ) -> EngineBuild:
+        fmt = LOW_FORMATS.get(self.to or "", FP16)
+        typing = regime(worker.info, settings.typing, fmt)
+        self._check_typing(typing)
+        roles = roles_of(self.network, low_type(fmt))
+        kept = frozenset(apply_rules(self.network, roles, self.rules).kept)
+        fp32 = kept | carried(self.network, roles, kept) if kept else kept
+        keep = dict.fromkeys((*constraints(self.network, roles, fp32), *self.layers))
+        kept |= frozenset(self.layers)
+        watcher.stage("build")
+        builds = Builds(worker, settings, typing, profiles, None, watcher)
+        outcome = builds.build(
+            file,
+            out.name,
+            low=None if self.to == "fp32" else self.to,
+            tf32=settings.tf32,
+            keep=keep,
+        )
+        if outcome.engine is None:
+            raise build_failed(outcome, "no engine of this model")
+        watcher.stage("inspect")
+        strong = typing == "strong"
+        inspection = inspect_engine(
+            worker,
+            outcome.engine,
+            samples,
+            network=self.network,
+            roles=roles,
+            asked=_types(self.network, roles) if strong else dict.fromkeys(kept, "fp32"),
+            build=outcome,
+            timeout=settings.run_timeout,
+        )
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(out) as partial:
+            here = worker.fetch(outcome.engine, partial)
+        here = here.model_copy(update={"path": str(out)})
+        return EngineBuild(
+            model=str(self.network.path or "in memory"),
+            build=outcome.model_copy(update={"engine": here}),
+            inspection=inspection.model_copy(update={"engine": here}),
+            findings=explain(outcome.log),
+            unmatched=unmatched(self.network, outcome.unconstrained),
+        )
+
+    def _check_typing(self, typing: Typing) -> None:
+        if typing == "strong" and (self.to is not None or self.layers or self.rules != Rules()):
+            option = "--to" if self.to is not None else "--keep"
+            raise UsageError(
+                f"{option} has no meaning in strong typing: there the types are the model's own.",
+                "Write a mixed model with `halfwise fix` and build that, or use --typing weak.",
+            )
+
+
+def _check(to: To | None, kept: Sequence[str]) -> None:
+    if to not in (None, "fp32", *LOW_FORMATS):
+        raise UsageError(f"--to is {to!r}; expected fp32, fp16 or bf16.", HELP)
+    if kept and to in (None, "fp32"):
+        raise UsageError(
+            "--keep has no meaning where everything is FP32.", "Give --to fp16 or --to bf16 too."
+        )
+
+
+def _layers(network: Network, texts: Sequence[str]) -> tuple[NodeName, ...]:
+    """Return the nodes that --layerPrecisions asks to be FP32.
+
+    Raises:
+        UsageError: an item is no NAME:TYPE, or of another type.
+        CaseError: a name is that of no node, or a node is asked to have two types.
+    """
+    items = [item.strip() for text in texts for item in text.split(",") if item.strip()]
+    if unread := next((item for item in items if ":" not in item), None):
+        raise UsageError(f"--layerPrecisions has {unread!r}; expected NAME:TYPE,…", HELP)
+    pairs = (item.rpartition(":") for item in items)
+    asked = [(name.strip("\"'"), kind) for name, _, kind in pairs]
+    names = map(node_name, network.model.graph.all_nodes())
+    types = layer_types(asked, [NetworkLayer(name=n, type="", nodes=(n,)) for n in names])
+    if other := next((f"{name}:{kind}" for name, kind in types.items() if kind != "fp32"), None):
+        raise UsageError(
+            f"--layerPrecisions {other} cannot be had: what is not fp32 is up to the builder.",
+            "Name the layers to be fp32 only; --to is the lowest format of the others.",
+        )
+    return tuple(map(NodeName, types))
+
+
+def _profiles(network: Network, samples: Samples | None, target: Target) -> tuple[Profile, ...]:
+    profiles = profiles_from_options(network, samples, *target.shapes)
+    if samples is None:
+        return profiles
+    profiles = profiles or profiles_from_data(network, samples)
+    check_covered(profiles, samples)
+    return profiles
+
+
+def _types(network: Network, roles: Roles) -> Mapping[NodeName, Precision]:
+    """Return what the model itself says that its compute nodes give."""
+    found: dict[NodeName, Precision] = {}
+    for node in network.nodes():
+        types = [_PRECISIONS[v.dtype] for v in node.outputs if v.dtype in _PRECISIONS]
+        if types and roles[node_name(node)].role is Role.COMPUTE:
+            found[node_name(node)] = types[0]
+    return found

@@ -1,0 +1,36 @@
+"""Compare two computations of one model, tensor by tensor.
+
+An error is *born* at a node if the node, in FP32, makes something else of the very tensors that the
+candidate's node was given; it is *inherited* if it makes the same. That needs no comparison of
+magnitudes along the way: neither a small tensor nor an amplified error is taken for a fault.
+
+* `sides` says what is compared: tensors by name, a few at a time, and how exact they can be.
+* `regions` runs nodes on what they were given.
+* `walk` goes through the graph; `divergence` reads what it found.
+"""
+
+from halfwise.tools.compare.divergence import compared
+from halfwise.tools.compare.sides import (
+    OTHER_KERNELS,
+    TOLERANCES,
+    Arithmetic,
+    ModelSide,
+    RecordedSide,
+    Side,
+    tolerance_of,
+)
+from halfwise.tools.compare.walk import Found, Walk, comparable
+
+__all__ = [
+    "OTHER_KERNELS",
+    "TOLERANCES",
+    "Arithmetic",
+    "Found",
+    "ModelSide",
+    "RecordedSide",
+    "Side",
+    "Walk",
+    "comparable",
+    "compared",
+    "tolerance_of",
+]

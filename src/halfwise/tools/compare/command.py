@@ -1,0 +1,270 @@
+"""`compare`: two computations of one model, tensor by tensor."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Unpack
+
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.case import Case
+from halfwise.emulation.tensors import ModelTensors
+from halfwise.emulation.typed import emulate_typed
+from halfwise.errors import CaseError, UsageError
+from halfwise.fixing.opset import with_opset_for
+from halfwise.formats import BF16
+from halfwise.inputs import holds_outputs, load_recorded
+from halfwise.judging.check import check, check_types
+from halfwise.options.engines import TENSORRT
+from halfwise.options.limits import bounded
+from halfwise.options.loading import load_case, load_model
+from halfwise.options.options import Inputs, Model, Options, Request, understand
+from halfwise.progress import Silent, Watcher
+from halfwise.records import Comparison
+from halfwise.scratch import scratch
+from halfwise.tensorrt.working import usable
+from halfwise.tools.compare import Arithmetic, ModelSide, RecordedSide, Side, Walk, compared
+from halfwise.tools.compare.making import EngineMaker
+from halfwise.tools.compare.search import look
+from halfwise.tools.compare.sources import emulated, reference
+
+SOURCES = (
+    "ort, ort:optimised, emulation:fp16, emulation:bf16, emulation:tf32, emulation:FILE.onnx, "
+    "engine:fp32, engine:tf32, engine:fp16, engine:bf16, a .onnx file, or saved outputs "
+    "(.npz, .json)"
+)
+_WANTED = {"SU": "text", "biuf": "numbers"}
+"""What kinds of NumPy's types are."""
+_LOW = ("fp16", "bf16", "tf32")
+_NEEDS = "Give one of: " + SOURCES + "."
+_SHOWN_ENGINE = "engine"
+
+
+@bounded
+def compare(
+    model: Model,
+    inputs: Inputs,
+    *,
+    a: str = "ort",
+    b: str,
+    runner: str | None = None,
+    watcher: Watcher | None = None,
+    **options: Unpack[Options],
+) -> Comparison:
+    """Return where two computations of a model part, node by node.
+
+    Args:
+        model: The model: what each node should do. An FP16 or BF16 export is widened.
+        inputs: Samples.
+        a: The side that is taken for right; see `SOURCES`.
+        b: The other side.
+        runner: Whose outputs, where saved ones are of several runners.
+        watcher: Is told about progress.
+        options: How inputs are read, where to run, and how engines are built; see `Options`.
+            `max_builds` bounds the builds of each engine side.
+
+    Raises:
+        UsageError: a source or an option has no meaning.
+        CaseError: the model, the inputs, or a source cannot be used.
+        BackendMissing, BuildFailed, RunFailed: as for `fix` with a target.
+    """
+    watcher = watcher or Silent()
+    _demand_known((a, b), runner)
+    engines = [s for s in (a, b) if _kind(s) == _SHOWN_ENGINE]
+    given: dict[str, Any] = dict(options)
+    if engines:
+        given["target"] = TENSORRT
+    request = understand(inputs, given)
+    watcher.stage("load")
+    case = load_case(model, request.data, request.criterion, split=False)
+    for note in case.notes:
+        watcher.note(note)
+    case = _with_opset(case, request, (a, b))
+    check(case.network, device=request.settings.device, libraries=request.settings.libraries)
+    with ExitStack() as stack:
+        maker = None
+        if engines:
+            assert request.target is not None
+            worker = stack.enter_context(
+                usable(request.target.workers[0], watcher, request.target.settings.wait_timeout)
+            )
+            folder = stack.enter_context(scratch())
+            settings = request.target.profiled(case)
+            maker = EngineMaker(case, request.settings, settings, worker, folder, watcher)
+            stack.enter_context(maker)
+        sources = _Sources(case, request, maker, runner)
+        sides = sources.side(a), sources.side(b)
+        watcher.stage("compare")
+        return compared_sides(case, request, *sides, watcher=watcher)
+
+
+def compared_sides(
+    case: Case, request: Request, a: Side, b: Side, *, watcher: Watcher
+) -> Comparison:
+    """Return the comparison of two sides; of engines, as many tensors as the builds allow."""
+    walk = Walk(
+        case.network,
+        case.calibration,
+        a,
+        b,
+        device=request.settings.device,
+        libraries=request.settings.libraries,
+        progress=watcher.step,
+    )
+    look(walk, 1 if request.target is None else max(1, request.target.settings.max_builds - 1))
+    return compared(walk)
+
+
+def _demand_known(sources: Sequence[str], runner: str | None) -> None:
+    """Raise UsageError for what is known to be wrong before anything is loaded or started."""
+    for source in sources:
+        kind, _, detail = source.partition(":")
+        if kind == _SHOWN_ENGINE and detail not in ("", "fp32", "fp16", "bf16", "tf32"):
+            raise UsageError(f"{source!r} is nothing that can be compared.", _NEEDS)
+    if runner is not None and not any(s and holds_outputs(Path(s)) for s in sources):
+        raise UsageError(
+            "--runner has no meaning where neither side is saved outputs.", "Leave it out."
+        )
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """Makes sides out of what the user named."""
+
+    case: Case
+    request: Request
+    engines: EngineMaker | None
+    runner: str | None
+
+    def side(self, source: str) -> Side:
+        """Return the side.
+
+        Raises:
+            UsageError: no such source.
+            CaseError: a file that cannot be used.
+        """
+        kind, _, detail = source.partition(":")
+        case, settings = self.case, self.request.settings
+        if kind == "ort" and detail in ("", "optimised"):
+            return reference(case.network, case.calibration, settings, optimise=bool(detail))
+        if kind == "emulation" and (detail or "fp16") in _LOW:
+            low: Any = detail or "fp16"
+            return emulated(case.network, case.calibration, settings, low)
+        if kind == "emulation" and detail.endswith(".onnx"):
+            return self._model(Path(detail), emulate=True)
+        if kind == _SHOWN_ENGINE and self.engines is not None:
+            return self.engines.shown(self.engines.side(detail or "fp32"))
+        path = Path(source)
+        if source and holds_outputs(path):
+            return self._recorded(path)
+        if path.suffix == ".onnx":
+            return self._model(path, emulate=False)
+        raise UsageError(f"{source!r} is nothing that can be compared.", _NEEDS)
+
+    def _model(self, path: Path, *, emulate: bool) -> ModelSide:
+        """Return another file, run as it is, or emulated by its own types."""
+        settings, samples = self.request.settings, self.case.calibration
+        network = load_model(path)
+        _demand_inputs(self.case, {str(v.name) for v in network.graph.inputs}, path)
+        check_types(network, device=settings.device, libraries=settings.libraries)
+        arithmetic = _arithmetic(
+            {v.dtype.name for n in network.nodes() for v in n.outputs if v.dtype}
+        )
+        model = network.model
+        if emulate:
+            model = emulate_typed(model, accumulate=settings.accumulate)
+        tensors = ModelTensors(
+            model, samples, partial=True, device=settings.device, libraries=settings.libraries
+        )
+        how = "emulation of" if emulate else "ONNX Runtime,"
+        return ModelSide(tensors, f"{how} {path}", arithmetic)
+
+    def _recorded(self, path: Path) -> RecordedSide:
+        tensors, runner = recorded_tensors(self.case, path, self.runner)
+        names = {a.dtype.name.upper() for a in tensors[0].values()}
+        return RecordedSide(tensors, f"{runner}, on record", _arithmetic(names))
+
+
+def recorded_tensors(
+    case: Case, path: Path, runner: str | None
+) -> tuple[tuple[dict[str, NDArray[Any]], ...], str]:
+    """Return tensors on record, of each sample, without the axis that counts samples; and whose.
+
+    Raises:
+        UsageError, CaseError: see `load_recorded`; or the file holds no tensor of the model, or
+            what are no numbers for one, or other tensors for other samples.
+    """
+    known = {str(v.name): v for n in case.network.nodes() for v in n.outputs if v.name}
+    recorded = load_recorded(path, len(case.calibration), runner, wanted=known)
+    ranks = {name: len(v.shape) for name, v in known.items() if v.shape is not None}
+    fitted = tuple(
+        {
+            name: array[0] if ranks.get(name) == array.ndim - 1 else array
+            for name, array in outputs.items()
+        }
+        for outputs in recorded.outputs
+    )
+    _demand_usable(fitted, known, path, recorded.names)
+    return fitted, recorded.runner
+
+
+def _demand_usable(
+    tensors: Sequence[Mapping[str, NDArray[Any]]],
+    known: Mapping[str, ir.Value],
+    path: Path,
+    recorded: Collection[str],
+) -> None:
+    names = tensors[0].keys()
+    if not names:
+        held = ", ".join(sorted(recorded)[:5]) or "nothing"
+        raise CaseError(
+            f"{path} holds no tensor of the model: {held}.",
+            "Save outputs under the names that they have in the model.",
+        )
+    if any(outputs.keys() != names for outputs in tensors):
+        raise CaseError(
+            f"{path} holds other tensors for some samples than for others.",
+            "Save the same tensors of every sample.",
+        )
+    for name in names:
+        dtype = known[name].dtype
+        kinds = "SU" if dtype is ir.DataType.STRING else "biuf"
+        for found in {outputs[name].dtype for outputs in tensors}:
+            if found.kind not in kinds:
+                raise CaseError(
+                    f"{path}: '{name}' is {found.name}, expected {_WANTED[kinds]}.",
+                    "Save it in the model's type; BF16 as float32, since NumPy's files have none.",
+                )
+
+
+def _arithmetic(dtypes: set[str]) -> Arithmetic:
+    """Return the coarsest arithmetic that types tell of."""
+    if "BFLOAT16" in dtypes:
+        return "bf16"
+    return "fp16" if "FLOAT16" in dtypes else "fp32"
+
+
+def _kind(source: str) -> str:
+    return source.partition(":")[0]
+
+
+def _with_opset(case: Case, request: Request, sources: Sequence[str]) -> Case:
+    """Return the case at an opset that knows BF16, where a source needs that."""
+    if not any(s in ("emulation:bf16", "engine:bf16") for s in sources):
+        return case
+    settings = request.settings
+    network, _ = with_opset_for(
+        BF16, case.network, case.calibration, device=settings.device, libraries=settings.libraries
+    )
+    return replace(case, network=network)
+
+
+def _demand_inputs(case: Case, found: set[str], path: Path) -> None:
+    expected = {str(v.name) for v in case.network.graph.inputs}
+    if found != expected:
+        raise CaseError(
+            f"The inputs of {path} are {sorted(found)}, the model's {sorted(expected)}.",
+            "Give a model with the same names of inputs and tensors.",
+        )

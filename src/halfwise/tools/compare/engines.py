@@ -1,0 +1,184 @@
+"""An engine as a side of a comparison: its tensors are marked as outputs, a few at a time.
+
+A tensor that is made an output ends a fusion there, so the engine that is looked at is another one.
+How far that changed the final outputs is measured and told.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.case import Sample, Samples
+from halfwise.errors import BuildFailed
+from halfwise.metrics import Outputs
+from halfwise.metrics.relative import relative_rms
+from halfwise.records import BuildOutcome, TensorName, TensorStatus
+from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tools.compare import OTHER_KERNELS, TOLERANCES, Arithmetic
+from halfwise.wording import count, number
+
+_SAME = 1e-6
+"""Relative RMS difference of final outputs below which marking changed nothing that matters: what
+FP32 sums in another order differ by."""
+
+
+@dataclass
+class EngineSide:
+    """Builds engines with further outputs, and runs them.
+
+    Attributes:
+        label: What it is.
+        arithmetic: What it computes in.
+        samples: What to run.
+        build: Builds the engine with further outputs.
+        run: Returns all that an engine gives for a sample, in the engine's types.
+        outputs: The model's own outputs.
+        budget: Builds that it may use.
+        builds: Builds used.
+        refused: Tensors that no engine could be built with, and why.
+        absent: Tensors that were marked, and that the engine did not give.
+        change: Largest relative RMS change of a final output by marking, so far.
+        vanished: Whether an output that is wrong without marks was right with them.
+    """
+
+    label: str
+    arithmetic: Arithmetic
+    samples: Samples
+    build: Callable[[Sequence[TensorName]], BuildOutcome]
+    run: Callable[[BuildOutcome, Sample], Outputs]
+    outputs: frozenset[TensorName]
+    budget: int
+    exact: bool = False
+    few: bool = True
+    builds: int = 0
+    refused: dict[TensorName, str] = field(default_factory=dict)
+    absent: set[TensorName] = field(default_factory=set)
+    change: float = 0.0
+    vanished: bool = False
+    _plain: tuple[BuildOutcome, list[Outputs]] | None = None
+
+    how: ClassVar[str] = "Marking tensors"
+
+    @property
+    def tolerance(self) -> float:
+        """That of its arithmetic in TensorRT's kernels."""
+        return max(OTHER_KERNELS, TOLERANCES[self.arithmetic])
+
+    def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
+        """Yield, for each sample, those of `names` that the engine gives.
+
+        Where tensors are marked, the outputs are those of the same engine, so that all belong
+        together: marks may cure a fault. Asked for alone, they are those of the engine without.
+
+        Raises:
+            BuildFailed: not even the engine without marks can be built.
+            EngineFailed: not even that can be run, or the connection is lost.
+        """
+        _, finals = self.plain()
+        inner = [n for n in names if n not in self.outputs and self.lack(n) is None]
+        engines = self._marked(inner) if inner else []
+        for index, sample in enumerate(self.samples):
+            found = self._all_of(engines, sample)
+            self._compare(finals[index], found)
+            both = {**finals[index], **found}
+            yield {name: both[name] for name in names if name in both}
+
+    def _all_of(
+        self, engines: list[tuple[BuildOutcome, Sequence[TensorName]]], sample: Sample
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return what marked engines give; one that cannot be run is refused from then on."""
+        found: dict[str, NDArray[np.generic]] = {}
+        for engine in list(engines):
+            build, marks = engine
+            try:
+                given = self.run(build, sample)
+            except EngineFailed as failed:
+                if failed.status == "lost":
+                    raise
+                engines.remove(engine)
+                self.refused |= dict.fromkeys(marks, failed.message)
+                continue
+            found |= given
+            self.absent |= {name for name in marks if name not in given}
+        return found
+
+    def _compare(self, finals: Outputs, found: Outputs) -> None:
+        """Note how far the outputs of an engine with marks are from those of the one without."""
+        own = [name for name in self.outputs if name in found]
+        changes = [relative_rms(finals[name], found[name]) for name in own]
+        self.change = max([self.change, *changes])
+
+    def plain(self) -> tuple[BuildOutcome, list[Outputs]]:
+        """Return the engine without marks, and its outputs of each sample; built once.
+
+        Raises:
+            BuildFailed: there is none.
+            EngineFailed: it cannot be run, or the connection is lost.
+        """
+        if self._plain is None:
+            outcome = self._build(())
+            if outcome.engine is None:
+                raise BuildFailed(
+                    f"TensorRT builds no engine ({self.label}): {outcome.message}",
+                    "`halfwise explain-log` explains the builder's log.",
+                )
+            self._plain = outcome, [self.run(outcome, sample) for sample in self.samples]
+        return self._plain
+
+    def lack(self, name: TensorName) -> TensorStatus | None:
+        """Return "refused", or "fused" for what the engine did not give when it was asked."""
+        if name in self.refused:
+            return "refused"
+        return "fused" if name in self.absent else None
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what marking did."""
+        told = []
+        if self.builds > 1:
+            told.append(
+                f"{self.how} changed the final outputs of {self.label} by up to "
+                f"{number(self.change)} (relative RMS): what was looked at is not quite the engine "
+                "without marks."
+                if self.change > _SAME
+                else f"{self.how} did not change the final outputs of {self.label}."
+            )
+        if self.vanished:
+            told.append(
+                f"{self.how} made wrong outputs of {self.label} right: the fault is in a fusion "
+                "that ends there, and cannot be seen from inside."
+            )
+        if self.refused:
+            first, why = next(iter(self.refused.items()))
+            told.append(
+                f"No engine could be built that gives out {count(len(self.refused), 'tensor')}, "
+                f"such as {first}: {why}"
+            )
+        return tuple(told)
+
+    def _marked(
+        self, names: Sequence[TensorName]
+    ) -> list[tuple[BuildOutcome, Sequence[TensorName]]]:
+        """Return engines that give out `names` together, each with those that it should give.
+
+        Those that are refused are told apart, as far as the budget goes.
+        """
+        if self.builds >= self.budget:
+            return []
+        outcome = self._build(names)
+        if outcome.engine is not None:
+            return [(outcome, names)]
+        if len(names) == 1:
+            self.refused[names[0]] = outcome.message
+            return []
+        half = len(names) // 2
+        return [*self._marked(names[:half]), *self._marked(names[half:])]
+
+    def _build(self, names: Sequence[TensorName]) -> BuildOutcome:
+        self.builds += 1
+        outcome = self.build(names)
+        if outcome.status == "lost":  # that says nothing of the engine
+            raise EngineFailed(outcome.message, status="lost")
+        return outcome

@@ -1,0 +1,308 @@
+"""Go through a graph and measure each tensor of two sides, few tensors at a time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.case import Sample, Samples
+from halfwise.emulation.tensors import tensor_bytes
+from halfwise.graph.cut import Ancestry, read_by
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.roles import is_float
+from halfwise.metrics import Outputs
+from halfwise.metrics.relative import RelativeError, relative_rms
+from halfwise.records import NodeName, SideName, TensorName, TensorStatus
+from halfwise.tools.compare.regions import Regions
+from halfwise.tools.compare.sides import UNITS, Side
+
+BYTES_AT_ONCE = 32 << 20
+"""Of tensors that are alive at a time on each side, beside what their nodes read; bounds memory.
+Each such part of the graph takes a run of the model from its inputs on, so parts are few: time
+grows with nodes times parts."""
+AT_LEAST = 8
+"""Tensors at a time, however large: bounds the number of parts."""
+REMEMBERED = 16
+"""Errors whose tensors are kept, to try what they do to the outputs; bounds memory."""
+WIGGLED = 8.0
+"""An error is born where it is so many times what roundings of what the node reads would cause.
+Our choice: the roundings are drawn once, and a kernel may round at several steps. Over a region
+of n nodes, √n times as much."""
+
+
+@dataclass(frozen=True)
+class Born:
+    """An error that is born, on the sample where it is largest.
+
+    Attributes:
+        side: Where.
+        sample: Index of the sample.
+        error: How large it is there.
+        made: What the side has.
+        expected: What the node makes in FP32 of what it was given there.
+    """
+
+    side: SideName
+    sample: int
+    error: float
+    made: NDArray[Any]
+    expected: NDArray[Any]
+
+
+@dataclass
+class Found:
+    """What is known of one tensor.
+
+    Attributes:
+        tensor: The tensor.
+        node: The node that makes it.
+        error: B against A; None until it was compared.
+        lack: Why it was not.
+        born: Error of each side against its node's own function of what it was given.
+        worst: The largest of them that is more than roundings explain; None where none is.
+        given: By side, the tensors that were given there when it was measured.
+    """
+
+    tensor: TensorName
+    node: ir.Node
+    error: RelativeError | None = None
+    lack: TensorStatus | None = None
+    born: dict[SideName, RelativeError] = field(default_factory=dict)
+    worst: Born | None = None
+    given: dict[SideName, frozenset[TensorName]] = field(default_factory=dict)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the tensor holds floating-point numbers."""
+        return any(is_float(v) for v in self.node.outputs if v.name == self.tensor)
+
+
+def comparable(network: Network) -> dict[TensorName, ir.Node]:
+    """Return the tensors that can be compared, in graph order, each with its node.
+
+    Tensors only: no sequences, and no optional outputs that nothing uses.
+    """
+    ends = set(network.graph.outputs)
+    return {
+        tensor_name(v): node
+        for node in network.nodes()
+        for v in node.outputs
+        if v.name and isinstance(v.type, ir.TensorType) and (v.uses() or v in ends)
+    }
+
+
+@dataclass
+class Walk:
+    """Compares two sides of a network.
+
+    Attributes:
+        network: The model in FP32: what each node should do.
+        samples: Inputs.
+        a: The side that is taken for right.
+        b: The other.
+        device: Where regions run.
+        libraries: Custom operator libraries.
+        progress: Is told how many tensors of how many are done.
+        found: What is known of each tensor, in graph order.
+    """
+
+    network: Network
+    samples: Samples
+    a: Side
+    b: Side
+    device: str = "cpu"
+    libraries: Sequence[Path] = ()
+    progress: Callable[[int, int | None], None] = lambda _done, _total: None
+    found: dict[TensorName, Found] = field(default_factory=dict)
+    _remembered: dict[TensorName, None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing but what is known to be lacking."""
+        for name, node in comparable(self.network).items():
+            self.found[name] = Found(name, node, lack=self._lack(name))
+
+    @cached_property
+    def _ancestry(self) -> Ancestry:
+        return Ancestry(self.network)
+
+    @property
+    def line(self) -> list[TensorName]:
+        """The tensors that both sides may have, in graph order."""
+        return [name for name, found in self.found.items() if found.lack is None]
+
+    def all(self) -> None:
+        """Measure every tensor that both sides may have."""
+        names, done = self.line, 0
+        for part in self._parts(names):
+            self.measure(part)
+            done += len(part)
+            self.progress(done, len(names))
+
+    def measure(self, targets: Sequence[TensorName], *, alone: bool = False) -> None:
+        """Measure some tensors on all samples; what was known of them is forgotten.
+
+        `alone` asks for no others, though a side could give what their nodes read.
+        """
+        for name in targets:
+            self.found[name] = Found(name, self.found[name].node)
+        sides = _Sides(self, targets, alone=alone)
+        wanted = sides.wanted
+        pairs = zip(self.samples, self.a.get(wanted), self.b.get(wanted), strict=True)
+        for index, (sample, first, second) in enumerate(pairs):
+            for name in targets:
+                found = self.found[name]
+                if name in first and name in second:
+                    found.error = found.error or RelativeError()
+                    found.error.add(first[name], second[name], index)
+                else:
+                    found.lack = self._lack(name) or "skipped"
+            sides.add(sample, {"a": first, "b": second}, index)
+
+    def region(self, found: Found, side: SideName) -> tuple[NodeName, ...]:
+        """Return the nodes among which an error that is born on `side` arises.
+
+        Where few tensors are asked for, those that compute shapes and indices are left out: nobody
+        asks for what they give.
+        """
+        nodes = self._ancestry.between(found.given[side], found.tensor)
+        if not self.side(side).few:
+            return nodes
+        floats = {node_name(f.node) for f in self.found.values() if f.is_float}
+        return tuple(name for name in nodes if name in floats)
+
+    def side(self, name: SideName) -> Side:
+        """Return a side by name."""
+        return self.a if name == "a" else self.b
+
+    def borders(self, targets: Sequence[TensorName]) -> list[TensorName]:
+        """Return the tensors that the nodes of `targets` read, or the nearest that can be had."""
+        producers = {name: found.node for name, found in self.found.items()}
+        seen: set[TensorName] = set()
+        borders: dict[TensorName, None] = {}
+        waiting = [name for target in targets for name in read_by(producers[target])]
+        while waiting:
+            name = waiting.pop()
+            if name in seen or name not in producers:
+                continue
+            seen.add(name)
+            if self.found[name].lack is None:
+                borders[name] = None
+            else:
+                waiting += read_by(producers[name])
+        return list(borders)
+
+    def effect(self, found: Found) -> float:
+        """Return what the error that is born at `found` does alone, to the outputs of the model.
+
+        The largest relative RMS difference of an output between the FP32 model that goes on from
+        what the side has, and one that goes on from what it should have; inf where that cannot be
+        told: another shape, or more errors than are remembered.
+        """
+        born = found.worst
+        if born is None or found.tensor not in self._remembered:
+            return inf
+        ends = [name for v in self.network.graph.outputs if (name := tensor_name(v)) in self.found]
+        if found.tensor in ends:
+            return relative_rms(born.expected, born.made)
+        behind = Regions(
+            self.network, ends, [found.tensor], device=self.device, libraries=self.libraries
+        )
+        sample = self.samples[born.sample]
+        right = behind.run(sample, {found.tensor: born.expected})
+        wrong = behind.run(sample, {found.tensor: born.made})
+        if not wrong.keys() >= right.keys():
+            return inf
+        return max((relative_rms(right[name], wrong[name]) for name in right), default=inf)
+
+    def remember(self, found: Found, born: Born) -> None:
+        """Keep the tensors of an error, if it is among the first in the graph."""
+        found.worst = born
+        self._remembered = {**self._remembered, found.tensor: None}
+        for name in [n for n in self.found if n in self._remembered][REMEMBERED:]:
+            del self._remembered[name]
+            late = self.found[name].worst
+            if late is not None:
+                nothing = np.zeros(0, np.float32)
+                self.found[name].worst = replace(late, made=nothing, expected=nothing)
+
+    def _parts(self, names: Sequence[TensorName]) -> Iterator[list[TensorName]]:
+        """Yield the tensors in order, as many at a time as memory allows on the largest sample."""
+        if not names:
+            return
+        largest = max(self.samples, key=lambda sample: sum(a.nbytes for a in sample.values()))
+        sizes = tensor_bytes(
+            self.network.model, names, largest, device=self.device, libraries=self.libraries
+        )
+        part: list[TensorName] = []
+        alive = 0
+        for name in names:
+            alive += sizes[name]
+            if len(part) >= AT_LEAST and alive > BYTES_AT_ONCE:
+                yield part
+                part, alive = [], sizes[name]
+            part.append(name)
+        yield part
+
+    def _lack(self, name: TensorName) -> TensorStatus | None:
+        if name not in self._ancestry.varying:
+            return "constant"
+        return self.a.lack(name) or self.b.lack(name)
+
+
+class _Sides:
+    """Measures, for some targets, what is born on each side that is not exact."""
+
+    def __init__(self, walk: Walk, targets: Sequence[TensorName], *, alone: bool) -> None:
+        self._walk, self._targets = walk, targets
+        names: tuple[SideName, SideName] = ("a", "b")
+        self._names = [name for name in names if not walk.side(name).exact]
+        few = any(walk.side(name).few for name in self._names)
+        borders = [] if few or alone else walk.borders(targets)
+        self.wanted = list(dict.fromkeys((*targets, *borders)))
+        self._regions: dict[tuple[SideName, frozenset[str]], Regions] = {}
+
+    def add(self, sample: Sample, values: dict[SideName, Outputs], index: int) -> None:
+        for name in self._names:
+            have = values[name]
+            targets = [t for t in self._targets if t in have]
+            if targets:
+                key = name, frozenset(have)
+                if key not in self._regions:
+                    self._regions[key] = Regions(
+                        self._walk.network,
+                        targets,
+                        [TensorName(t) for t in have],
+                        device=self._walk.device,
+                        libraries=self._walk.libraries,
+                    )
+                self._add(name, sample, have, index)
+
+    def _add(self, name: SideName, sample: Sample, have: Outputs, index: int) -> None:
+        regions, side = self._regions[name, frozenset(have)], self._walk.side(name)
+        computed = regions.run(sample, have)
+        given = frozenset(map(TensorName, have))
+        suspects = []
+        for target, expected in computed.items():
+            found = self._walk.found[TensorName(target)]
+            found.given[name] = given
+            error = found.born.setdefault(name, RelativeError()).add(expected, have[target], index)
+            if error > side.tolerance:
+                suspects.append((found, error))
+        if not suspects:
+            return
+        wiggled = regions.run(sample, have, UNITS[side.arithmetic])
+        for found, error in suspects:
+            natural = 0.0
+            if found.tensor in wiggled:
+                natural = RelativeError().add(computed[found.tensor], wiggled[found.tensor], 0)
+            # Each node of a region rounds anew, and such errors add up like a random walk.
+            natural *= WIGGLED * sqrt(len(self._walk.region(found, name)))
+            if error > natural and (found.worst is None or error > found.worst.error):
+                made, expected = have[found.tensor], computed[found.tensor]
+                self._walk.remember(found, Born(name, index, error, made, expected))

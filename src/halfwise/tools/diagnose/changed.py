@@ -1,0 +1,249 @@
+"""Rung 1 with the framework's outputs: would other inputs explain them?"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.case import Sample
+from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import TimeBudget
+from halfwise.errors import RunFailed
+from halfwise.fixing.engines.measure import FP32_SNR_DB
+from halfwise.metrics import Outputs
+from halfwise.metrics.difference import is_discrete
+from halfwise.metrics.relative import energies
+from halfwise.records import InputTrials, TriedInputs
+from halfwise.tools.diagnose.pairing import ROUNDING
+from halfwise.tools.diagnose.subject import Subject
+from halfwise.tools.preprocessing import Hypothesis, code_of, hypotheses
+
+LIMIT = 10 ** (-FP32_SNR_DB / 20)
+"""Error up to which two FP32 computations of one function count as the same."""
+CODE_FILE = "framework_inputs.py"
+_CLEARLY = 10.0
+"""Times by which the error of a sample must fall for it to show anything."""
+_FEWEST = 3
+"""Independent numbers that must have become right. One of 200 changes brings one number to within
+1e-3 of its size by chance in up to 4 of 10 cases, two in 1 of 1,000, three in 1 of 600,000."""
+_DIRECTIONS = 8
+_NUDGE = 0.05
+_CURVED = 0.2
+"""Singular value of eight directions of length 1 that curvature and float rounding may explain: at
+nudges of a twentieth, the second of what follows one number is at most 0.06."""
+_FLOAT = 1e-6
+_EXACT = 1e-5
+"""Errors that the rounding of one operation explains, and of a whole model in other kernels."""
+_LONGEST = 4096
+_ALIKE = 3.0
+"""Times the smallest error up to which the simpler one of two changes is preferred."""
+
+
+def changed_inputs(subject: Subject) -> InputTrials | None:
+    """Return what changes of the inputs make of the outputs, where they are not the framework's.
+
+    Each is tried on the sample that is worst, then, as long as they match, on all others. One is
+    accepted if all outputs of all samples match, and what did not match before is enough to tell it
+    from chance. Of several, the simplest of those with about the smallest error. Its Python is
+    written into the run folder.
+
+    Returns:
+        None where nothing was tried: the outputs match, or do in another order of the samples, or
+        none of them holds floats.
+    """
+    verdict = subject.against_framework
+    if verdict is None or (verdict.passed and subject.foreign is None) or subject.order:
+        return None
+    told = _Told(subject)
+    if told.worst <= LIMIT or not told.floats:
+        return None
+    planned = hypotheses(subject.samples)
+    tried = list(_tried(subject, told, planned))
+    common: dict[str, Any] = {
+        "planned": len(planned),
+        "tried": len(tried),
+        "kinds": tuple(dict.fromkeys(d.kind for t in tried for d in t.hypothesis.differences)),
+        "limit": LIMIT,
+        "before": told.worst,
+        "beside_spread": subject.foreign is not None,
+    }
+    matching = [each for each in tried if each.matches]
+    if not matching:
+        closest = min(tried, key=lambda each: each.error, default=None)
+        best = None
+        if closest is not None and closest.error < inf:
+            best = _record(closest)
+        return InputTrials(**common, best=best, matches=False)
+    least = min(each.error for each in matching)
+    found = next(each for each in matching if each.error <= _ALIKE * least + _FLOAT)
+    if found.numbers >= _FEWEST:
+        text = code_of(found.hypothesis.code)
+        (subject.folder / CODE_FILE).write_text(text, encoding="utf-8")
+    return InputTrials(
+        **common,
+        best=_record(found),
+        matches=found.numbers >= _FEWEST,
+        also=len(matching) - 1,
+        shown_by=found.shown,
+        numbers=found.numbers,
+    )
+
+
+@dataclass(frozen=True)
+class _Try:
+    """A change that was tried.
+
+    Attributes:
+        hypothesis: The change.
+        error: The largest error with it, over the samples up to the first that does not match.
+        shown: How many samples were wrong and became right; 0 where one does not match.
+        numbers: How many independent numbers these hold.
+    """
+
+    hypothesis: Hypothesis
+    error: float
+    shown: int = 0
+    numbers: int = 0
+
+    @property
+    def matches(self) -> bool:
+        """Whether all outputs of all samples match, and some did not before."""
+        return self.error <= LIMIT and self.shown > 0
+
+
+def _record(tried: _Try) -> TriedInputs:
+    return TriedInputs(differences=tried.hypothesis.differences, error=tried.error)
+
+
+class _Told:
+    """What the framework gave, and how far outputs are from it.
+
+    Attributes:
+        before: The error of each sample without a change.
+        floats: Names of the outputs that hold floats.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self._given, self._unequal = subject.given, 1 - subject.same_function.agreement
+        self.floats = [n for n, a in self._given[0].items() if not is_discrete(a.dtype)]
+        self._rms = {name: _rms([given[name] for given in self._given]) for name in self.floats}
+        if subject.foreign is not None:
+            # What outputs have in common says nothing of the inputs. FP32 rounding still passes.
+            self._rms |= {
+                v.name: v.size * max(v.spread, ROUNDING / LIMIT) for v in subject.variations
+            }
+        self.references = subject.references
+        self.before = [self.error(i, outputs) for i, outputs in enumerate(self.references)]
+
+    @property
+    def worst(self) -> float:
+        """The largest error without a change."""
+        return max(self.before)
+
+    def error(self, index: int, outputs: Outputs) -> float:
+        """Return the largest error of an output of one sample; inf where something is unlike.
+
+        That of floats is the RMS error over the RMS of the output over all samples, or over what it
+        varies by between them where only that tells the framework's from it. Others are alike where
+        as many elements are equal as the criterion asks for.
+        """
+        worst = 0.0
+        for name, wanted in self._given[index].items():
+            signal, noise = energies(wanted, outputs[name])
+            if name in self._rms:
+                rms = self._rms[name] * sqrt(wanted.size)
+                worst = max(worst, 0.0 if not noise else sqrt(noise) / rms if rms else inf)
+            elif noise > self._unequal * signal:
+                return inf
+        return worst
+
+    def row(self, outputs: Outputs) -> NDArray[np.float64]:
+        """Return the float outputs as one row over their RMS, of long ones every few elements."""
+        parts = [np.ravel(outputs[name]) for name in self.floats if self._rms[name]]
+        rms = [self._rms[name] for name in self.floats if self._rms[name]]
+        return np.concatenate(
+            [
+                p[:: -(-p.size // _LONGEST)].astype(np.float64) / r
+                for p, r in zip(parts, rms, strict=True)
+            ]
+        )
+
+
+def _rms(arrays: list[NDArray[Any]]) -> float:
+    pairs = [(energies(array, array)[0], array.size) for array in arrays]
+    count = sum(size for _, size in pairs)
+    return sqrt(sum(energy for energy, _ in pairs) / count) if count else 0.0
+
+
+def _tried(subject: Subject, told: _Told, planned: list[Hypothesis]) -> Iterator[_Try]:
+    """Yield the changes that still fit the time, up to one that nothing can surpass."""
+    budget = TimeBudget(subject.settings.time_budget)
+    order = sorted(range(len(subject.samples)), key=lambda index: -told.before[index])
+    for hypothesis in planned:
+        try:
+            with budget.bounding():
+                found = _try(subject, told, order, hypothesis)
+        except OutOfTime:
+            return
+        yield found
+        if found.matches and found.error <= _EXACT and found.numbers >= _FEWEST:
+            return
+
+
+def _try(subject: Subject, told: _Told, order: list[int], hypothesis: Hypothesis) -> _Try:
+    """Try a change on the samples in an order, up to the first whose outputs do not match."""
+    worst, shown = 0.0, 0
+    for index in order:
+        error = _error(subject, told, index, hypothesis(subject.samples[index]))
+        if error > LIMIT:
+            return _Try(hypothesis, error)
+        worst = max(worst, error)
+        shown += told.before[index] > max(LIMIT, _CLEARLY * error)
+    numbers = shown * _independent(subject, told, hypothesis(subject.samples[order[0]]))
+    return _Try(hypothesis, worst, shown, numbers)
+
+
+def _independent(subject: Subject, told: _Told, sample: Sample) -> int:
+    """Return in how many directions the outputs move when parts of the inputs are changed a little.
+
+    That many numbers of one sample have to match by themselves: a map of a thousand elements that
+    all follow the brightness is one number.
+    """
+    draw = np.random.default_rng(0)
+    base = told.row(subject.session.run(sample))
+    moved = []
+    for _ in range(_DIRECTIONS):
+        nudged = {name: _nudged(array, draw) for name, array in sample.items()}
+        with suppress(RunFailed):
+            row = told.row(subject.session.run(nudged))
+            size = float(np.linalg.norm(row - base)) if row.shape == base.shape else 0.0
+            if np.isfinite(size) and size > _FLOAT * sqrt(base.size):
+                moved.append((row - base) / size)
+    if not moved:
+        return 0
+    values = np.linalg.svd(np.stack(moved), compute_uv=False)
+    return int(np.count_nonzero(values > _CURVED))
+
+
+def _nudged(array: NDArray[Any], draw: np.random.Generator) -> NDArray[Any]:
+    """Return the array with a drawn box of it changed: floats by a twentieth, others exchanged."""
+    places = [np.sort(draw.integers(0, max(1, n), 2)) for n in array.shape]
+    box = tuple(slice(first, last + 1) for first, last in places)
+    changed = array.copy()
+    if array.dtype.kind == "f":
+        changed[box] += (_NUDGE * (float(array.std()) or 1.0)) * draw.choice((-1, 1))
+    elif array.size:
+        changed[box] = np.roll(changed[box], 1)
+    return changed
+
+
+def _error(subject: Subject, told: _Told, index: int, sample: Sample) -> float:
+    """Return the error on a changed sample; inf where the model does not run on it."""
+    try:
+        return told.error(index, subject.session.run(sample))
+    except RunFailed:
+        return inf

@@ -1,0 +1,200 @@
+"""`diagnose`: the first thing that is wrong, from the inputs up to the kernels."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Unpack
+
+from halfwise.case import Case, Samples
+from halfwise.errors import CaseError, UsageError
+from halfwise.fixing.outcome import cost, unsearched_run
+from halfwise.fixing.result import Result
+from halfwise.graph.widen import widened
+from halfwise.judging.check import check
+from halfwise.options.limits import bounded
+from halfwise.options.loading import load_case, load_model
+from halfwise.options.options import Inputs, Model, Options, Request, understand
+from halfwise.progress import Silent, Watcher
+from halfwise.records import Run, Rung, Sign, Verdict
+from halfwise.scratch import scratch
+from halfwise.store import new_folder, refuse_existing, write_run
+from halfwise.tensorrt.working import usable
+from halfwise.tools.compare.making import EngineMaker
+from halfwise.tools.diagnose import LADDER, Subject, climb
+from halfwise.tools.diagnose.framework import expected_tensors
+
+
+@bounded
+def diagnose(
+    model: Model,
+    inputs: Inputs,
+    *,
+    out: str | Path | None = None,
+    expected: str | Path | None = None,
+    inputs_b: Inputs | None = None,
+    runner: str | None = None,
+    watcher: Watcher | None = None,
+    **options: Unpack[Options],
+) -> Result:
+    """Return what is wrong with a model, its inputs or its engines: the first rung that fails.
+
+    Args:
+        model: The model: path or proto.
+        inputs: Samples, as for `fix`.
+        out: Run folder to make; must not exist. None writes nothing, reproducers neither.
+        expected: What the framework computes on the inputs: `.npz`, Polygraphy's `.json`, or
+            `file.py:factory` that returns a torch.nn.Module, which runs here.
+        inputs_b: The same samples from a second pipeline.
+        runner: Whose outputs `expected` are, where they are of several runners.
+        watcher: Is told about progress.
+        options: See `Options`. Without `target`, what needs engines is emulated or skipped.
+
+    Raises:
+        HalfwiseError: the model, an option or `expected` cannot be used. Inputs that do not fit
+            are no error: they fail the first rung.
+    """
+    started = time.monotonic()
+    watcher = watcher or Silent()
+    request = understand(inputs, options)
+    if runner is not None and expected is None:
+        raise UsageError(
+            f"--runner {runner} is given, and no outputs are.", "Add --expected, or leave it out."
+        )
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        refuse_existing(folder)
+    watcher.stage("load")
+    case, refused = _case(model, request)
+    for note in case.notes:
+        watcher.note(note)
+    with _place(folder) as partial:
+        if refused is None:
+            rungs = _climb(model, case, request, partial, (expected, inputs_b, runner), watcher)
+        else:
+            rungs = (_misfit(refused),)
+        run = _run(case, request, rungs, time.monotonic() - started)
+        if folder is not None:
+            write_run(partial, run)
+    return Result(run, folder)
+
+
+def _climb(
+    model: Model,
+    case: Case,
+    request: Request,
+    folder: Path,
+    beside: tuple[str | Path | None, Inputs | None, str | None],
+    watcher: Watcher,
+) -> tuple[Rung, ...]:
+    """Return the rungs; `beside` holds expected, inputs_b and runner of `diagnose`."""
+    expected, inputs_b, runner = beside
+    settings = request.settings
+    check(case.network, device=settings.device, libraries=settings.libraries)
+    tensors = others = None
+    if expected is not None:
+        tensors = expected_tensors(case, expected, runner)
+    if inputs_b is not None:
+        others = _others(model, request, inputs_b, case.calibration)
+    with ExitStack() as stack:
+        subject = Subject(
+            case=case,
+            settings=settings,
+            folder=folder,
+            watcher=watcher,
+            allow_random=request.data.allow_random,
+            expected=tensors,
+            others=others,
+            engines=_engines(stack, case, request, watcher),
+        )
+        return climb(subject, LADDER)
+
+
+def _case(model: Model, request: Request) -> tuple[Case, CaseError | None]:
+    """Return the case; where the inputs do not fit, one without samples, and why."""
+    network, stored = widened(load_model(model))
+    try:
+        return load_case(model, request.data, request.criterion, split=False), None
+    except CaseError as refused:
+        if _is_missing(request.data.inputs):
+            raise
+        nothing = Samples((), lambda _: {})
+        bare = Case(network, nothing, nothing, request.criterion, None, (), "", stored=stored)
+        return bare, refused
+
+
+def _is_missing(inputs: Inputs) -> bool:
+    """Return whether inputs are a file that is not there: a mistyped name, and nothing to diagnose.
+
+    A function is named with its file, `file.py:function`.
+    """
+    if not isinstance(inputs, str | Path):
+        return False
+    path, file = Path(inputs), str(inputs).rpartition(":")[0]
+    return not path.exists() and not (file and Path(file).exists())
+
+
+def _misfit(refused: CaseError) -> Rung:
+    return Rung(
+        rung=1,
+        name="harness",
+        passed=False,
+        how="measured",
+        cause=f"The inputs cannot be used: {refused.message}",
+        evidence=(Sign(severity="error", text=refused.message),),
+        advice=(refused.hint,) if refused.hint else (),
+    )
+
+
+def _others(model: Model, request: Request, inputs: Inputs, samples: Samples) -> Samples:
+    data = replace(request.data, inputs=inputs, labels=None)
+    others = load_case(model, data, request.criterion, split=False).calibration
+    if len(others) != len(samples):
+        raise CaseError(
+            f"--inputs-b holds {len(others)} samples, and --inputs {len(samples)}.",
+            "Give the same samples, in the same order, from both pipelines.",
+        )
+    return others
+
+
+def _engines(
+    stack: ExitStack, case: Case, request: Request, watcher: Watcher
+) -> EngineMaker | None:
+    if request.target is None:
+        return None
+    worker = stack.enter_context(
+        usable(request.target.workers[0], watcher, request.target.settings.wait_timeout)
+    )
+    folder = stack.enter_context(scratch())
+    settings = request.target.profiled(case)
+    maker = EngineMaker(case, request.settings, settings, worker, folder, watcher)
+    return stack.enter_context(maker)
+
+
+@contextmanager
+def _place(folder: Path | None) -> Iterator[Path]:
+    if folder is None:
+        with scratch() as temporary:
+            yield temporary
+    else:
+        with new_folder(folder) as partial:
+            yield partial
+
+
+def _run(case: Case, request: Request, rungs: tuple[Rung, ...], seconds: float) -> Run:
+    failed = next((rung for rung in rungs if rung.passed is False), None)
+    engines = any(rung.rung >= 4 and rung.how == "measured" for rung in rungs)
+    verdict = Verdict(
+        passed=failed is None,
+        level="engine" if engines else "emulated",
+        samples=case.calibration.ids,
+        unseen=True,
+        outputs={},
+        worst_sample=None,
+        reasons=() if failed is None else (failed.cause,),
+    )
+    advice = () if failed is None else failed.advice
+    spent = cost(0, seconds, {})
+    run = unsearched_run("diagnose", case, request, verdict, spent, next_step=advice)
+    return run.model_copy(update={"diagnosis": rungs})

@@ -1,0 +1,138 @@
+"""Rungs 2 and 3: is the ONNX file what the framework computed, and has it known faults?"""
+
+import shlex
+from collections.abc import Sequence
+
+from halfwise.graph.unchecked import read_unchecked
+from halfwise.linting import lint
+from halfwise.records import Comparison, Finding, Rung, Severity, Sign, Verdict
+from halfwise.tools.compare import RecordedSide, Walk, compared
+from halfwise.tools.compare.sources import reference
+from halfwise.tools.diagnose.pairing_report import constant_outputs, foreign, reordered
+from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
+from halfwise.tools.preprocessing.report import no_change
+from halfwise.wording import count, listed
+
+
+def exported(subject: Subject) -> Rung:
+    """Return whether ONNX Runtime gives what the framework gave."""
+    if subject.expected is None:
+        return skipped(
+            2,
+            "export",
+            "Nobody told what the framework computes.",
+            "Give its outputs on these inputs, or the PyTorch module: --expected outputs.npz, or "
+            "--expected file.py:factory.",
+        )
+    verdict = subject.against_framework
+    if verdict is None:
+        return skipped(2, "export", "What the framework gave holds no output of the model.")
+    if subject.order is not None and not (verdict.passed and subject.foreign is None):
+        return _mispaired(verdict, subject, reordered(subject.order, subject.samples.ids))
+    if verdict.passed and subject.foreign is not None:
+        return _mispaired(verdict, subject, foreign(subject.foreign))
+    found = None if verdict.passed else _located(subject)
+    constant = bool(subject.variations) and all(v.constant for v in subject.variations)
+    unshown = [Sign(severity="warning", text=constant_outputs(subject.variations))] * constant
+    return Rung(
+        rung=2,
+        name="export",
+        passed=verdict.passed,
+        how="measured",
+        cause="ONNX Runtime gives what the framework gave."
+        if verdict.passed
+        else f"The ONNX file does not compute what the framework did: {verdict.reasons[0]}.",
+        nodes=() if found is None else found.first,
+        evidence=(
+            *signs_of(verdict, "ONNX Runtime against the framework"),
+            *unshown,
+            *_tried(subject),
+        ),
+        advice=() if found is None else _advice(found, subject),
+        inputs=subject.tried,
+    )
+
+
+def _mispaired(verdict: Verdict, subject: Subject, cause: str) -> Rung:
+    return Rung(
+        rung=2,
+        name="export",
+        passed=False,
+        how="measured",
+        cause=cause,
+        evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *_tried(subject)),
+        advice=("Give as --expected what the framework computes on these inputs, in their order.",),
+        inputs=subject.tried,
+    )
+
+
+def _tried(subject: Subject) -> list[Sign]:
+    return [] if subject.tried is None else [Sign(severity="info", text=no_change(subject.tried))]
+
+
+def healthy(subject: Subject) -> Rung:
+    """Return whether the linter knows no error of the file, for the target's TensorRT if any."""
+    path = subject.case.network.path
+    if path is None:
+        return skipped(3, "model", "The model is not a file.")
+    version = None if subject.engines is None else subject.engines.tensorrt
+    findings, _ = lint(read_unchecked(path), version)
+    errors = [f for f in findings if f.severity == "error"]
+    signs = [_sign(alike) for alike in _alike(findings)]
+    return Rung(
+        rung=3,
+        name="model",
+        passed=not errors,
+        how="measured",
+        cause=signs[0].text if errors else f"No known error; {count(len(findings), 'remark')}.",
+        nodes=tuple(dict.fromkeys(f.node for f in errors if f.node)),
+        evidence=tuple(signs),
+        advice=(f"`halfwise lint {shlex.quote(str(path))}` tells more of each.",) if errors else (),
+    )
+
+
+def _alike(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """Return findings that one sentence tells, the worst first."""
+    groups: dict[tuple[Severity, str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.severity, finding.rule, finding.fix), []).append(finding)
+    return list(groups.values())
+
+
+def _sign(alike: Sequence[Finding]) -> Sign:
+    first = alike[0]
+    often = f" ({len(alike)} times)" if len(alike) > 1 else ""
+    return Sign(
+        severity=first.severity,
+        text=f"{first.rule}{often}: {first.message}. {first.fix}",
+        nodes=tuple(dict.fromkeys(f.node for f in alike if f.node)),
+    )
+
+
+def _located(subject: Subject) -> Comparison:
+    assert subject.expected is not None
+    network, samples = subject.case.network, subject.samples
+    walk = Walk(
+        network,
+        samples,
+        RecordedSide(subject.expected, "the framework"),
+        reference(network, samples, subject.settings),
+    )
+    walk.all()
+    return compared(walk)
+
+
+def _advice(found: Comparison, subject: Subject) -> tuple[str, ...]:
+    whole = len(found.first) >= len(list(subject.case.network.nodes())) // 2
+    where = (
+        "Add tensors from inside the model to --expected, under their names in the ONNX file, to "
+        "learn where they part."
+        if whole or not found.first
+        else f"They part at {listed(found.first)}."
+    )
+    return (
+        where,
+        "Export in evaluation mode (model.eval()), with the same weights and the same inputs, and "
+        "compare in FP32; another opset or exporter may do better. `halfwise export-torch` exports "
+        "a PyTorch module and compares both.",
+    )

@@ -1,0 +1,147 @@
+"""Rung 1: do the inputs fit the model, and are they real?"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+
+from halfwise.errors import RunFailed
+from halfwise.judging.frozen import frozen_size
+from halfwise.records import FrozenSize, InputTrials, Rung, Sign
+from halfwise.reporting.frozen import frozen_advice, frozen_cause
+from halfwise.reporting.made_up import not_real
+from halfwise.tools.diagnose.changed import CODE_FILE, changed_inputs
+from halfwise.tools.diagnose.pipelines import MAKE_ALIKE, pipelines
+from halfwise.tools.diagnose.subject import Subject
+from halfwise.tools.preprocessing.report import change_cause, change_signs
+from halfwise.wording import count, number
+
+_WARNING = "warning: "
+_ADVICE: tuple[str, ...] = (
+    "Give the inputs that the model gets in use, preprocessed as there.",
+    "--allow-random goes on without.",
+)
+
+
+def harness(subject: Subject) -> Rung:
+    """Return whether the inputs are what the model gets in use, as far as they show it.
+
+    That they have the names, types and shapes of the model is known here: they have been read.
+    """
+    signs, advice = [*_told(subject), *_ranges(subject)], _ADVICE
+    frozen = _frozen(subject)
+    if frozen is not None:
+        return _insists(frozen, signs)
+    if subject.others is not None:
+        differing, advice = pipelines(subject, subject.others)
+        signs += differing
+    errors = [sign for sign in signs if sign.severity == "error"]
+    if not errors:
+        subject.tried = changed_inputs(subject)
+        if subject.tried is not None and subject.tried.matches:
+            return _changed(subject.tried, signs, len(subject.samples))
+    return Rung(
+        rung=1,
+        name="harness",
+        passed=not errors,
+        how="measured",
+        cause=errors[0].text
+        if errors
+        else f"{count(len(subject.samples), 'sample')} fit the model.",
+        evidence=tuple(signs),
+        advice=advice if errors else (),
+    )
+
+
+def _changed(trials: InputTrials, signs: list[Sign], samples: int) -> Rung:
+    return Rung(
+        rung=1,
+        name="harness",
+        passed=False,
+        how="measured",
+        cause=change_cause(trials, samples),
+        evidence=(*change_signs(trials, samples), *signs),
+        advice=(
+            MAKE_ALIKE,
+            f"{CODE_FILE} in the run folder makes B of A. Which of both is meant, the training "
+            "tells.",
+        ),
+        inputs=trials,
+    )
+
+
+def _frozen(subject: Subject) -> FrozenSize | None:
+    """Return the size that the model insists on, where it does not run on the samples.
+
+    Raises:
+        RunFailed: it does not run, and no such size is the reason.
+    """
+    try:
+        _ = subject.references
+    except RunFailed:
+        settings = subject.settings
+        found = frozen_size(
+            subject.case.network,
+            subject.samples,
+            device=settings.device,
+            libraries=settings.libraries,
+        )
+        if found is None:
+            raise
+        return found
+    return None
+
+
+def _insists(frozen: FrozenSize, signs: list[Sign]) -> Rung:
+    cause = frozen_cause(frozen)
+    failure = Sign(severity="error", text=frozen.failure, nodes=frozen.nodes)
+    return Rung(
+        rung=1,
+        name="harness",
+        passed=False,
+        how="measured",
+        cause=cause if cause.endswith(".") else f"{cause}.",
+        nodes=frozen.nodes,
+        evidence=(failure, *signs),
+        advice=frozen_advice(frozen),
+        frozen=frozen,
+    )
+
+
+def _told(subject: Subject) -> Iterator[Sign]:
+    """Yield how the inputs were read; that they are not real is an error unless it is allowed."""
+    severity: Literal["warning", "error"] = "warning" if subject.allow_random else "error"
+    if not subject.case.real:
+        yield Sign(severity=severity, text=_sentence(not_real(subject.case.made_up)))
+    for note in subject.case.notes:
+        if not note.startswith(_WARNING):
+            yield Sign(severity="info", text=_sentence(note))
+            continue
+        yield Sign(severity="warning", text=_sentence(note.removeprefix(_WARNING)))
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."
+
+
+def _ranges(subject: Subject) -> Iterator[Sign]:
+    for value in subject.case.network.graph.inputs:
+        name = str(value.name)
+        arrays = [np.asarray(sample[name]) for sample in subject.samples]
+        shapes = {array.shape for array in arrays}
+        shape = "×".join(map(str, arrays[0].shape)) or "one number"
+        text = f"Input '{name}': {arrays[0].dtype.name}, {shape}"
+        if len(shapes) > 1:
+            text += f" and {count(len(shapes) - 1, 'other shape')}"
+        if arrays[0].dtype.kind not in "fiu" or not all(a.size for a in arrays):
+            yield Sign(severity="info", text=f"{text}.")
+            continue
+        low = min(float(np.min(a)) for a in arrays)
+        high = max(float(np.max(a)) for a in arrays)
+        yield Sign(severity="info", text=f"{text}, from {number(low)} to {number(high)}.")
+        bad = sum(int(np.count_nonzero(~np.isfinite(a))) for a in arrays)
+        if bad:
+            yield Sign(
+                severity="error",
+                text=f"Input '{name}' holds {count(bad, 'element')} that are NaN or infinite.",
+            )

@@ -1,0 +1,120 @@
+"""Rung 6: which nodes does the low format break, and why?"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from halfwise.case import Case
+from halfwise.fixing.attribute.severity import Band
+from halfwise.fixing.loop import Fixed, fix
+from halfwise.fixing.opset import with_opset_for
+from halfwise.formats import BF16
+from halfwise.inputs import split_heldout
+from halfwise.judging.judge import judge
+from halfwise.records import KeptNode, NodeName, Rung, Sign
+from halfwise.tools.compare.sources import all_low
+from halfwise.tools.diagnose.subject import Subject, signs_of
+from halfwise.wording import count, listed
+
+_MOST = 8
+"""Kept nodes and suspicions that are told; run.json of `fix` has all."""
+
+_FIX = (
+    "`halfwise fix` writes the model that keeps these nodes in FP32, and judges it on samples that "
+    "it did not see."
+)
+
+
+def precision(subject: Subject) -> Rung:
+    """Return whether the emulation with everything low is right; else what `fix` attributes."""
+    low = subject.settings.fmt.name.upper()
+    case = _with_opset(subject)
+    verdict = judge(
+        all_low(case.network, subject.settings.fmt, subject.settings),
+        case.calibration,
+        subject.references,
+        case.criterion,
+        case.metric,
+        accumulate=subject.settings.accumulate,
+        device=subject.settings.device,
+        libraries=subject.settings.libraries,
+    ).verdict
+    signs = signs_of(verdict, f"emulation, all {low}")
+    if verdict.passed:
+        return Rung(
+            rung=6,
+            name="precision",
+            passed=True,
+            how="emulated",
+            cause=f"Everything in {low} is within the tolerance, in emulation.",
+            evidence=tuple(signs),
+        )
+    samples, heldout = split_heldout(case.calibration)
+    fixed = fix(
+        replace(case, calibration=samples, heldout=heldout), subject.settings, subject.watcher
+    )
+    kept = fixed.plan.keep
+    nodes = tuple(k.node for k in kept)
+    guards = [g for g in fixed.guards if set(nodes).intersection(g.nodes)]
+    fixes = tuple(dict.fromkeys(guard.fix for guard in guards if guard.fix))
+    signs += _reasons(kept, fixes)
+    signs += [
+        Sign(severity="warning", text=guard.message, nodes=guard.nodes) for guard in guards[:_MOST]
+    ]
+    if len(guards) < len(fixed.guards):
+        harmless = count(len(fixed.guards) - len(guards), "other suspicion")
+        signs.append(Sign(severity="info", text=f"{harmless} turned out to be harmless."))
+    return Rung(
+        rung=6,
+        name="precision",
+        passed=False,
+        how="emulated",
+        cause=_cause(fixed, low),
+        nodes=nodes,
+        evidence=tuple(signs),
+        overflows=any(guard.severity >= Band.OVERFLOW for guard in guards),
+        advice=(
+            *(_FIX for _ in range(fixed.found.passed)),
+            *fixes[:_MOST],
+        ),
+    )
+
+
+def _reasons(kept: Sequence[KeptNode], fixes: Sequence[str]) -> list[Sign]:
+    """Return why nodes are kept, each reason once and without the fixes, which are advice."""
+    told: dict[str, list[NodeName]] = {}
+    for each in kept:
+        text = each.reason
+        for fix_ in fixes:
+            text = text.removesuffix(f" Usual fix: {fix_}")
+        told.setdefault(text, []).append(each.node)
+    return [
+        Sign(severity="error", text=text, nodes=tuple(nodes))
+        for text, nodes in list(told.items())[:_MOST]
+    ]
+
+
+def _cause(fixed: Fixed, low: str) -> str:
+    """Return what is to blame, as far as the search got."""
+    nodes = tuple(k.node for k in fixed.plan.keep)
+    if not fixed.found.passed:
+        return f"{low} breaks the model, and no plan was found that repairs it."
+    if fixed.plan.minimal:
+        return f"{low} breaks {count(len(nodes), 'node')}: {listed(nodes)}."
+    return (
+        f"{low} breaks the model. FP32 at {count(len(nodes), 'node')} repairs it, and not all of "
+        f"them may need it, since the search did not end: {listed(nodes)}."
+    )
+
+
+def _with_opset(subject: Subject) -> Case:
+    """Return the case at an opset that knows the low format."""
+    if subject.settings.fmt != BF16:
+        return subject.case
+    network, _ = with_opset_for(
+        BF16,
+        subject.case.network,
+        subject.samples,
+        device=subject.settings.device,
+        libraries=subject.settings.libraries,
+    )
+    return replace(subject.case, network=network)

@@ -1,0 +1,82 @@
+"""Turn a diagnosis into a report."""
+
+from halfwise.records import Run, Rung, RungName
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
+from halfwise.wording import clean, count, listed, sentence
+
+QUESTIONS: dict[RungName, str] = {
+    "harness": "do the inputs fit, and are they real?",
+    "export": "is the ONNX what the framework computed?",
+    "model": "is the model healthy?",
+    "fp32": "does an FP32 engine compute the same?",
+    "tf32": "does TF32 matter?",
+    "precision": "which nodes does the low format break?",
+    "kernels": "does the engine do what its emulation does?",
+}
+_MARKS = {"error": "✗", "warning": "!", "info": "·"}
+
+
+def diagnosed(run: Run) -> Report:
+    """Return the report on a run of `diagnose`: the first rung that failed, and all before it."""
+    failed = next((rung for rung in run.diagnosis if rung.passed is False), None)
+    parts: list[Lines | Table] = [_ladder(run)]
+    if failed is not None:
+        parts += _failed(failed)
+    parts += [part for rung in run.diagnosis if rung is not failed for part in _warnings(rung)]
+    samples = count(len(run.verdict.samples), "sample")
+    about = f"{sentence(run.provenance.model)} · {samples} · {run.verdict.level}"
+    return Report(_title(run, failed), run.verdict.passed, about, tuple(parts))
+
+
+def _title(run: Run, failed: Rung | None) -> str:
+    if failed is not None:
+        return f"Rung {failed.rung} ({failed.name}) fails: {sentence(failed.cause)}"
+    looked = [rung for rung in run.diagnosis if rung.passed is not None]
+    return f"Nothing wrong on {count(len(looked), 'rung')} of {len(run.diagnosis)}"
+
+
+def _ladder(run: Run) -> Table:
+    rows = tuple(
+        (
+            str(rung.rung),
+            QUESTIONS[rung.name],
+            _answer(rung),
+            "see above" if rung.passed is False else sentence(rung.cause),
+        )
+        for rung in run.diagnosis
+    )
+    columns = (Column("", "right"), Column("question"), Column("answer"), Column("what was found"))
+    return Table("The ladder", columns, rows)
+
+
+def _answer(rung: Rung) -> str:
+    unknown = "skipped" if rung.how == "skipped" else "suspected"
+    word = unknown if rung.passed is None else "passes" if rung.passed else "FAILS"
+    return f"{word} (emulated)" if rung.how == "emulated" else word
+
+
+def _failed(rung: Rung) -> list[Lines | Table]:
+    signs = rung.evidence[:MOST_ROWS]
+    lines = [f"{_MARKS[sign.severity]} {sentence(sign.text)}{_at(sign.nodes)}" for sign in signs]
+    if len(rung.evidence) > len(signs):
+        lines.append(f"and {len(rung.evidence) - len(signs)} more in run.json")
+    parts: list[Lines | Table] = []
+    if rung.nodes:
+        parts.append(Lines("Where", (listed(rung.nodes, most=MOST_ROWS),)))
+    parts.append(Lines("Evidence", tuple(lines)))
+    if rung.advice:
+        parts.append(Lines("What to do", tuple(clean(line) for line in rung.advice)))
+    return parts
+
+
+def _warnings(rung: Rung) -> list[Lines]:
+    told = [s for s in rung.evidence if s.severity == "warning"]
+    lines = [f"{sentence(sign.text)}{_at(sign.nodes)}" for sign in told[:MOST_ROWS]]
+    advice = [clean(line) for line in rung.advice] if rung.passed is None else []
+    if not lines and not advice:
+        return []
+    return [Lines(f"Beside rung {rung.rung} ({rung.name})", (*lines, *advice))]
+
+
+def _at(nodes: tuple[str, ...]) -> str:
+    return f" ({listed(nodes)})" if nodes else ""

@@ -1,0 +1,135 @@
+"""What is diagnosed, and with what."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from halfwise.case import Case, Samples, Settings
+from halfwise.emulation.ort import Session
+from halfwise.fixing.engines.measure import FP32_SNR_DB
+from halfwise.judging.judge import judge_outputs
+from halfwise.metrics import Outputs
+from halfwise.progress import Watcher
+from halfwise.records import Criterion, InputTrials, Rung, RungName, Sign, Verdict
+from halfwise.tools.compare.making import EngineMaker
+from halfwise.tools.diagnose.pairing import Variation, order, variations
+from halfwise.wording import number
+
+
+@dataclass
+class Subject:
+    """A model with its inputs, and all that the rungs look at it with.
+
+    Attributes:
+        case: Network, all samples (as calibration), criterion and metric.
+        settings: Low format, device, and how to search.
+        folder: The run folder in the making: reproducers go there.
+        watcher: Is told about progress.
+        allow_random: Whether inputs that are not real are accepted.
+        expected: Tensors that the framework gave, of each sample; None where nobody told.
+        others: The same samples from a second pipeline; None without.
+        engines: Makes engines; None without a target.
+        tried: What the first rung tried on the inputs, where the outputs are not `expected`.
+    """
+
+    case: Case
+    settings: Settings
+    folder: Path
+    watcher: Watcher
+    allow_random: bool = False
+    expected: Sequence[Mapping[str, NDArray[Any]]] | None = None
+    others: Samples | None = None
+    engines: EngineMaker | None = None
+    tried: InputTrials | None = None
+
+    @property
+    def samples(self) -> Samples:
+        """All samples."""
+        return self.case.calibration
+
+    @cached_property
+    def session(self) -> Session:
+        """The FP32 model."""
+        return Session(
+            self.case.network.model,
+            device=self.settings.device,
+            libraries=self.settings.libraries,
+        )
+
+    @cached_property
+    def references(self) -> list[Outputs]:
+        """What the FP32 model gives for every sample."""
+        return [self.session.run(sample) for sample in self.samples]
+
+    @cached_property
+    def given(self) -> list[Outputs]:
+        """What the framework gave for the model's outputs, by sample; empty where nothing."""
+        outputs = [str(v.name) for v in self.case.network.graph.outputs]
+        given: list[Outputs] = [{n: e[n] for n in outputs if n in e} for e in self.expected or ()]
+        return given if given and given[0] else []
+
+    @cached_property
+    def against_framework(self) -> Verdict | None:
+        """ONNX Runtime judged against what the framework gave; None where it gave no output."""
+        if not self.given:
+            return None
+        return judge_outputs(
+            [{name: r[name] for name in self.given[0]} for r in self.references],
+            self.samples,
+            self.given,
+            self.same_function,
+            self.case.metric,
+            level="recorded",
+        ).verdict
+
+    @cached_property
+    def variations(self) -> list[Variation]:
+        """How the outputs vary between samples, beside their distance from the framework's."""
+        return variations(self.given, self.references) if self.given else []
+
+    @property
+    def foreign(self) -> Variation | None:
+        """The output that says most clearly that the framework's are those of other inputs.
+
+        None where a metric decides, or where the error is small beside what outputs vary by.
+        """
+        found = [each for each in self.variations if each.foreign]
+        if self.case.metric is not None or not found:
+            return None
+        return max(found, key=lambda each: each.error / (each.spread or each.error))
+
+    @cached_property
+    def order(self) -> tuple[int, ...] | None:
+        """Of which sample the framework's outputs are, where another order of them fits."""
+        return order(self.given, self.references) if self.given else None
+
+    @property
+    def same_function(self) -> Criterion:
+        """What two FP32 computations of one function have in common, where no metric decides."""
+        if self.case.metric is not None:
+            return self.case.criterion
+        return Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
+
+
+def skipped(rung: int, name: RungName, why: str, *advice: str) -> Rung:
+    """Return a rung that was not looked at."""
+    return Rung(rung=rung, name=name, passed=None, how="skipped", cause=why, advice=advice)
+
+
+def signs_of(verdict: Verdict, who: str) -> list[Sign]:
+    """Return how far the outputs of `who` are from the reference, one sign for each."""
+    signs = [Sign(severity="error", text=f"{who}: {reason}.") for reason in verdict.reasons]
+    signs += [
+        Sign(
+            severity="info",
+            text=f"{who}: output {name} has an SNR of {number(o.snr_db)} dB and a largest error of "
+            f"{number(o.max_abs)}; worst on {o.worst_sample}.",
+        )
+        for name, o in verdict.outputs.items()
+        if o.agreement is None
+    ]
+    return signs

@@ -1,0 +1,236 @@
+"""Rung 5: does TF32 matter, and at which products?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+import numpy as np
+
+from halfwise.emulation.ort import Session
+from halfwise.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
+from halfwise.errors import HalfwiseError, RunFailed
+from halfwise.judging.judge import judge_outputs
+from halfwise.metrics import Computed
+from halfwise.metrics.relative import relative_rms
+from halfwise.records import NodeName, Rung, Sign, Verdict
+from halfwise.tools.compare.making import EngineMaker
+from halfwise.tools.diagnose.products import IN_TF32, Ran, in_kernels
+from halfwise.tools.diagnose.subject import Subject, signs_of
+from halfwise.wording import count, listed, number
+
+RANKED = 8
+"""Nodes that are named; the rest is counted."""
+MEASURED = 128
+"""Products that run alone in kernels: those that may matter most by emulation."""
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """A product, and the largest relative RMS error of an output that TF32 in it alone causes.
+
+    Attributes:
+        node: Its name.
+        nearest: Emulated, rounding to nearest.
+        zero: Emulated, rounding toward zero.
+        ran: In a kernel; None where that was not tried.
+    """
+
+    node: NodeName
+    nearest: float
+    zero: float
+    ran: Ran | None = None
+
+    @property
+    def error(self) -> float:
+        """As measured; else the larger one of those emulated."""
+        measured = None if self.ran is None else self.ran.effect
+        return max(self.nearest, self.zero) if measured is None else measured
+
+
+def tf32(subject: Subject) -> Rung:
+    """Return whether products in TF32 keep the outputs within the tolerance.
+
+    With a target, in the engine; else in emulation that rounds toward zero, as the coarsest kernels
+    do. The nodes are ranked by each product alone in TF32, on the worst sample: emulated, and with
+    a target those that may matter most in kernels too.
+    """
+    emulation = _Emulation(subject)
+    verdict = emulation.verdict
+    signs = signs_of(verdict, "emulation, TF32 products rounded toward zero")
+    how: Literal["measured", "emulated"] = "emulated"
+    if subject.engines is not None:
+        try:
+            verdict, told = _in_engine(subject, subject.engines)
+            how = "measured"
+        except HalfwiseError as error:
+            told = [Sign(severity="warning", text=f"The engine with TF32: {error.message}")]
+        signs = [*told, *signs]
+    ids = subject.samples.ids
+    index = ids.index(verdict.worst_sample) if verdict.worst_sample in ids else 0
+    ranked = emulation.ranking(index)
+    if subject.engines is not None and ranked:
+        try:
+            ranked = _measured(subject, subject.engines, ranked, index)
+        except HalfwiseError as error:
+            text = f"No product was tried alone in a kernel: {error.message}"
+            signs.append(Sign(severity="info", text=text))
+    nodes = [r.node for r in ranked if r.error > 0]
+    signs += _ranks(ranked)
+    off = "TF32 alone puts the outputs out of tolerance"
+    most = f" Most of it is from {listed(nodes[:RANKED])}." if nodes else ""
+    return Rung(
+        rung=5,
+        name="tf32",
+        passed=verdict.passed,
+        how=how,
+        cause="TF32 does not matter: the outputs stay within the tolerance."
+        if verdict.passed
+        else f"{off}: {verdict.reasons[0]}.{most}",
+        nodes=() if verdict.passed else tuple(nodes[:RANKED]),
+        evidence=tuple(signs),
+        advice=()
+        if verdict.passed
+        else (
+            "Build without TF32: trtexec --noTF32, or clear BuilderFlag.TF32; "
+            "NVIDIA_TF32_OVERRIDE=0 forbids it to the libraries of a whole process.",
+        ),
+    )
+
+
+class _Emulation:
+    """The emulation of TF32, with a switch for each product."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._nodes = tf32_nodes(subject.case.network)
+        self._session = self._of("zero")
+        everything = np.ones(len(self._nodes), bool)
+        self.verdict = judge_outputs(
+            [self._run(i, everything) for i in range(len(subject.samples))],
+            subject.samples,
+            subject.references,
+            subject.case.criterion,
+            subject.case.metric,
+        ).verdict
+
+    def ranking(self, index: int) -> list[_Ranked]:
+        """Return each product with what it does alone on sample `index`, the largest first.
+
+        Nothing else can be asked for afterwards: one session is alive at a time, since each holds
+        all weights twice.
+        """
+        zero = self._errors(index, 0)
+        del self._session
+        self._session = self._of("nearest")
+        nearest = self._errors(index, len(zero))
+        found = map(_Ranked, self._nodes, nearest, zero)
+        return sorted(found, key=lambda ranked: ranked.error, reverse=True)
+
+    def _of(self, rounding: Rounding) -> Session:
+        settings = self._subject.settings
+        return Session(
+            emulate_tf32(self._subject.case.network, switched=True, rounding=rounding),
+            device=settings.device,
+            libraries=settings.libraries,
+        )
+
+    def _errors(self, index: int, done: int) -> list[float]:
+        right, found = self._subject.references[index], []
+        for i in range(len(self._nodes)):
+            self._subject.watcher.step(done + i + 1, 2 * len(self._nodes))
+            outputs = self._run(index, np.arange(len(self._nodes)) == i)
+            if isinstance(outputs, RunFailed):
+                found.append(inf)
+            else:
+                found.append(max(relative_rms(right[n], outputs[n]) for n in right))
+        return found
+
+    def _run(self, index: int, which: np.ndarray) -> Computed:
+        sample = dict(self._subject.samples[index])
+        if self._nodes:
+            sample[SWITCH_INPUT] = which
+        try:
+            return self._session.run(sample)
+        except RunFailed as failure:
+            return failure
+
+
+def _measured(
+    subject: Subject, engines: EngineMaker, ranked: Sequence[_Ranked], index: int
+) -> list[_Ranked]:
+    """Return the ranking with what the first products do in kernels."""
+    first, rest = ranked[:MEASURED], ranked[MEASURED:]
+    ran = in_kernels(subject, engines, [r.node for r in first], index)
+    first = [_Ranked(r.node, r.nearest, r.zero, ran[r.node]) for r in first]
+    return sorted([*first, *rest], key=lambda r: r.error, reverse=True)
+
+
+def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign]]:
+    """Return the verdict on the engine with TF32, and what the worker's environment does to it."""
+    side = engines.side("tf32")
+    build, _ = side.plain()
+    criterion = None if subject.case.metric is not None else subject.case.criterion
+    verdict = engines.judge(build, subject.references, criterion)
+    signs = signs_of(verdict, side.label)
+    try:
+        exact, _ = engines.side("fp32").plain()
+        right = engines.judge(exact, subject.references, subject.same_function)
+    except HalfwiseError as error:
+        signs.append(Sign(severity="info", text=f"The engine without TF32: {error.message}"))
+    else:
+        signs += signs_of(right, "engine (FP32, TF32 off)")
+    override = engines.tf32_override
+    if override is None:
+        told = "NVIDIA_TF32_OVERRIDE is not set in the worker's environment"
+        what = "setting it to 0"
+    else:
+        told = f"NVIDIA_TF32_OVERRIDE={override} is set in the worker's environment"
+        what = "without it"
+    try:
+        effect = engines.override_effect(build)
+    except HalfwiseError as error:
+        signs.append(Sign(severity="info", text=f"{told}; its effect was not measured: {error}"))
+    else:
+        changed = f"changes them by {number(effect)}" if effect > 0 else "changes nothing"
+        signs.append(
+            Sign(
+                severity="info" if override is None else "warning",
+                text=f"{told}; {what} and running the same engine again {changed} (relative RMS of "
+                "the outputs).",
+            )
+        )
+    return verdict, signs
+
+
+def _ranks(ranked: Sequence[_Ranked]) -> list[Sign]:
+    power = sum(r.error**2 for r in ranked)
+    signs = [
+        Sign(
+            severity="info",
+            text=f"In TF32 alone, it changes the outputs by {number(r.error)} (relative RMS, "
+            f"{_how(r)}){_share(r, power, len(ranked))}.",
+            nodes=(r.node,),
+        )
+        for r in ranked[:RANKED]
+        if r.error > 0
+    ]
+    without = [r.node for r in ranked if r.ran is not None and r.ran.own <= IN_TF32]
+    if without:
+        text = f"The kernels of {count(len(without), 'product')} that ran alone use no TF32."
+        signs.append(Sign(severity="info", text=text, nodes=tuple(without)))
+    return signs or [Sign(severity="info", text="The model has no products that TF32 changes.")]
+
+
+def _share(ranked: _Ranked, power: float, products: int) -> str:
+    if power == inf:  # a product makes an output infinite or NaN, and shares say nothing
+        return ""
+    share = number(100 * ranked.error**2 / power)
+    return f": {share} % of the error power of all {count(products, 'product')}"
+
+
+def _how(ranked: _Ranked) -> str:
+    emulated = f"{number(ranked.nearest)} to nearest, {number(ranked.zero)} toward zero"
+    if ranked.ran is None or ranked.ran.effect is None:
+        return f"emulated: {emulated}"
+    return f"measured in a kernel; emulated: {emulated}"

@@ -1,0 +1,87 @@
+"""`doctor`: what is here that a run depends on."""
+
+import platform
+import shlex
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from halfwise.emulation.ort import devices
+from halfwise.errors import BackendMissing
+from halfwise.fixing.outcome import versions
+from halfwise.records import WorkerInfo
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.described import CHECKED_VERSIONS, RUN_VERSIONS
+from halfwise.tensorrt.workers import WorkerSpec, resolve
+
+ANSWER_SECONDS = 15.0
+"""For a worker to come up here; a build waits longer, since containers may have to start."""
+
+
+def doctor(
+    *,
+    trt_python: str | Path | None = None,
+    trt_command: str | None = None,
+    trt_worker: str | None = None,
+) -> dict[str, str]:
+    """Return what is here that a run depends on: versions, devices, TensorRT workers.
+
+    Args:
+        trt_python: As in `Options`; the other two likewise.
+        trt_command: Command of a worker.
+        trt_worker: Name of a worker.
+
+    Raises:
+        UsageError: what names the workers cannot be meant that way. One that cannot be used is
+            told, with the reason.
+    """
+    workers = resolve(trt_python=trt_python, trt_command=trt_command, trt_worker=trt_worker)
+    found = {**versions(), "platform": platform.platform()}
+    for device, available in devices().items():
+        found[f"device {device}"] = "available" if available else "not available"
+    return found | worker_facts(workers)
+
+
+def worker_facts(specs: Sequence[WorkerSpec]) -> dict[str, str]:
+    """Return names of facts about each worker, and the facts; all are asked at once."""
+    facts = {
+        "tensorrt": f"run: {', '.join(RUN_VERSIONS)}; only checked against the bindings: "
+        f"{', '.join(CHECKED_VERSIONS)}"
+    }
+    for spec in specs:
+        spec.announce()
+    with ThreadPoolExecutor(len(specs)) as pool:
+        for found in pool.map(_facts, specs):
+            facts |= found
+    return facts
+
+
+def _facts(spec: WorkerSpec) -> dict[str, str]:
+    title = f"worker {spec.name}"
+    facts = {title: f"{shlex.join(spec.command)} ({spec.source})"}
+    try:
+        with Worker(spec.name, spec.command, limit=ANSWER_SECONDS) as worker:
+            info = worker.info
+    except BackendMissing as error:
+        return facts | {f"{title} unusable": " ".join(filter(None, (error.message, error.hint)))}
+    facts[f"{title} TensorRT"] = f"{info.tensorrt or 'not found'}, Python {info.python}"
+    if info.gpu is not None:
+        facts[f"{title} GPU"] = _gpu(info)
+    if info.typing:
+        facts[f"{title} typing"] = ", then ".join(info.typing)
+    if info.trouble:
+        facts[f"{title} unusable"] = info.trouble
+    else:
+        facts[f"{title} can"] = "build, run, time and inspect engines"
+    if info.notes:
+        facts[f"{title} notes"] = "; ".join(info.notes)
+    return facts
+
+
+def _gpu(info: WorkerInfo) -> str:
+    memory = ""
+    if info.free_bytes is not None and info.memory_bytes is not None:
+        free, total = (size / 2**30 for size in (info.free_bytes, info.memory_bytes))
+        memory = f", {free:.1f} of {total:.1f} GiB free"
+    driver = f", driver {info.driver}" if info.driver else ""
+    return f"{info.gpu}, compute capability {info.compute_capability}{driver}{memory}"

@@ -1,0 +1,1 @@
+"""Explain the log of an engine builder."""

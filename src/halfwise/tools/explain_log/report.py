@@ -1,0 +1,110 @@
+"""Turn an explained log into a report."""
+
+from collections.abc import Iterator
+
+from halfwise.records import LogFinding, LogNode, LogReport, Severity
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
+from halfwise.wording import clean, count, listed, sentence, shorten
+
+_TITLES: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Infos"}
+_CONSTRAINTS = ("--layerPrecisions", "--layerOutputTypes")
+_MOST_UNKNOWN = 20
+"""Kinds of unknown lines that are printed of each severity; the rest is counted (see --json)."""
+
+
+def explained(log: LogReport) -> Report:
+    """Return the report on a log: its findings by severity, and the nodes that it names."""
+    known = [finding for finding in log.findings if finding.kind != "unknown"]
+    parts: list[Lines | Table | None] = []
+    for severity, title in _TITLES.items():
+        lines = [line for f in known if f.severity == severity for line in _lines(f)]
+        parts.append(Lines(title, tuple(lines)) if lines else None)
+    parts.insert(0, _command(log))
+    parts.insert(3, _unknown([f for f in log.findings if f.kind == "unknown"]))
+    parts.append(_nodes(log))
+    about = [sentence(log.source), count(log.lines, "line")]
+    if log.tensorrt:
+        about.append(f"TensorRT {clean(log.tensorrt)}")
+    return Report(
+        _title(log), None, " · ".join(about), tuple(part for part in parts if part is not None)
+    )
+
+
+def _command(log: LogReport) -> Lines | None:
+    if not log.command:
+        return None
+    lines = [clean(log.command)]
+    if any(option in log.command for option in _CONSTRAINTS):
+        version = clean(log.tensorrt or "V")
+        lines.append(
+            "Pipe this line into `halfwise constraints check - --model MODEL "
+            f"--trt-version {version}`: it tells what trtexec makes of its constraints."
+        )
+    return Lines("What was run", tuple(lines), whole=True)
+
+
+def _title(log: LogReport) -> str:
+    quantities = [
+        count(number, severity)
+        for severity in _TITLES
+        if (number := sum(f.severity == severity for f in log.findings))
+    ]
+    if not quantities:
+        return "Nothing to explain: no warning, no error, no known message"
+    unknown = sum(f.kind == "unknown" for f in log.findings)
+    return f"{', '.join(quantities)}{f'; {unknown} not known' if unknown else ''}"
+
+
+def _lines(finding: LogFinding) -> Iterator[str]:
+    often = f" ({count(finding.count, 'line')})" if finding.count > 1 else ""
+    yield f"{sentence(finding.sentence)}{often}"
+    if finding.nodes:
+        yield f"  → At: {listed(finding.nodes)}."
+    elif finding.before:
+        yield "  → The log does not tell at which layer; --verbose does."
+    if finding.before:
+        yield f"  → The last line before: {sentence(finding.before)}"
+    if finding.hint:
+        yield f"  → {sentence(finding.hint)}"
+    if finding.severity == "error" and finding.source:
+        yield f"  → See {clean(finding.source)}"
+
+
+def _unknown(findings: list[LogFinding]) -> Lines | None:
+    lines = []
+    for severity in _TITLES:
+        some = [f for f in findings if f.severity == severity]
+        for finding in some[:_MOST_UNKNOWN]:
+            often = f" ({count(finding.count, 'line')})" if finding.count > 1 else ""
+            lines.append(f"{severity}: {sentence(finding.sentence)}{often}")
+        if len(some) > _MOST_UNKNOWN:
+            lines.append(f"and {count(len(some) - _MOST_UNKNOWN, 'more kind')} of {severity}")
+    return Lines("Not known, in the builder's words", tuple(lines)) if lines else None
+
+
+def _nodes(log: LogReport) -> Table | Lines | None:
+    if not log.nodes:
+        return None
+    found = [node for node in log.nodes if node.node is not None]
+    title = (
+        f"Named nodes ({len(found)} of {count(len(log.nodes), 'name')} found among "
+        f"{count(log.model_nodes or 0, 'node')})"
+    )
+    rows = [_row(node) for node in log.nodes[:MOST_ROWS]]
+    if len(log.nodes) > MOST_ROWS:
+        rows.append((f"and {len(log.nodes) - MOST_ROWS} more", "", "", ""))
+    columns = (
+        Column("name in the log"),
+        Column("node"),
+        Column("operator"),
+        Column("place", "right"),
+    )
+    return Table(title, columns, tuple(rows))
+
+
+def _row(node: LogNode) -> tuple[str, str, str, str]:
+    if node.node is None:
+        return shorten(node.name, 36), "not in the model", "", ""
+    how = {"output": " makes it", "reader": " reads it"}.get(node.via, "")
+    same = "same" if node.node == node.name else shorten(node.node, 28)
+    return shorten(node.name, 36), f"{same}{how}", shorten(node.op, 16), str(node.place)

@@ -1,0 +1,207 @@
+"""`export`: from a run folder to the files of a recipe."""
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import onnx
+
+from halfwise.errors import CaseError, RecordMismatch, UsageError
+from halfwise.fixing.engines import FP32_FILE
+from halfwise.fixing.rewrite import save_checked
+from halfwise.graph.model import load_network
+from halfwise.graph.widen import widened
+from halfwise.options.loading import load_model
+from halfwise.records import NodeName, Recipe, Run, Typing
+from halfwise.scratch import scratch
+from halfwise.store import MODEL_FILE, read_run
+from halfwise.tensorrt.profiles import profiles_from_options
+from halfwise.tensorrt.recipes import KINDS
+from halfwise.tensorrt.recipes.recipe import Source, choose, kept_nodes, make_recipe, nothing_low
+from halfwise.tensorrt.worker.transfer import model_files
+from halfwise.wording import count
+
+Kind = Literal["trtexec", "python", "cpp", "polygraphy", "json"]
+_ENGINE = "rebuilt.engine"
+"""Not the name of the engine in a run folder: a recipe may lie there, and that one was judged."""
+_SUFFIXES = {"trtexec": ".sh", "python": ".py", "json": ".json"}
+"""How a path ends that names the one file of a recipe; every other path names a folder."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A recipe and its texts.
+
+    Attributes:
+        recipe: What they say.
+        texts: The text of each file by its name.
+        written: The files that were written, the ONNX file included; empty where none was.
+    """
+
+    recipe: Recipe
+    texts: Mapping[str, str]
+    written: tuple[Path, ...] = ()
+
+
+def export(
+    run: str | Path,
+    kind: Kind,
+    *,
+    out: str | Path | None = None,
+    trt_version: str | None = None,
+    typing: Typing | None = None,
+    model: str | Path | None = None,
+    min_shapes: Sequence[str] = (),
+    opt_shapes: Sequence[str] = (),
+    max_shapes: Sequence[str] = (),
+) -> Exported:
+    """Return what builds the engine of a run without halfwise, and write it where `out` says.
+
+    Args:
+        run: Folder of a run of `fix`, or its `run.json`.
+        kind: "trtexec", "python", "cpp", "polygraphy" or "json".
+        out: A folder, which may exist, or a file: a path that ends in `.sh`, `.py` or `.json`, as
+            the recipe does. Nothing is overwritten. None writes nothing.
+        trt_version: Version of TensorRT that will build; None for that of the run's engines, or
+            10.16.
+        typing: "weak" or "strong"; None for weak up to 8.x, and strong from 9 on.
+        model: The user's model, where it is no longer where the run found it. Weak typing needs
+            it, unless the run folder holds the FP32 model.
+        min_shapes: Smallest shapes of the inputs in trtexec's notation, one text per optimization
+            profile; none for the profiles of the run's engines.
+        opt_shapes: Usual shapes.
+        max_shapes: Largest shapes.
+
+    Raises:
+        UsageError: no such kind, version or typing, or `out` exists or cannot be written to.
+        CaseError: there is no such recipe; the message says why.
+        RecordMismatch: the run folder is damaged, or the model is another one.
+    """
+    if kind not in KINDS:
+        raise UsageError(f"There is no recipe as {kind!r}.", f"Give one of {', '.join(KINDS)}.")
+    place = _Place(None if out is None else Path(out), kind)
+    record = read_run(Path(run))
+    folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
+    version, regime = choose(record, trt_version, typing)
+    with scratch() as partial:
+        source = _source(folder, record, regime, place, model, partial)
+        recipe = make_recipe(
+            record,
+            source,
+            folder=str(folder),
+            engine=_ENGINE,
+            version=version,
+            typing=regime,
+            profiles=profiles_from_options(
+                source.network, None, min_shapes, opt_shapes, max_shapes
+            ),
+            timing_cache=_timing_cache(folder, record, place),
+        )
+        texts = KINDS[kind](recipe)
+        written = place.write(texts, sorted(partial.iterdir())) if out is not None else ()
+    return Exported(recipe, texts, written)
+
+
+class _Place:
+    """Where the files of a recipe go."""
+
+    def __init__(self, out: Path | None, kind: Kind) -> None:
+        """Take the path that the user named."""
+        named = out is not None and out.suffix == _SUFFIXES.get(kind) and not out.is_dir()
+        self.file = out if named else None
+        self.folder = out.parent if named and out is not None else out
+
+    def tell(self, path: Path) -> str:
+        """Return `path` as a recipe here tells it: relative to the folder, or absolute."""
+        path = path.resolve()
+        if self.folder is None or not path.is_relative_to(self.folder.resolve()):
+            return str(path)
+        told = str(path.relative_to(self.folder.resolve()))
+        # No program may take it for an option.
+        return f"./{told}" if told.startswith("-") else told
+
+    def write(self, texts: Mapping[str, str], models: Sequence[Path]) -> tuple[Path, ...]:
+        """Write the texts, and move `models` beside them; return the paths."""
+        assert self.folder is not None
+        paths = {self.file or self.folder / name: text for name, text in texts.items()}
+        moves = {self.folder / path.name: path for path in models}
+        for path in (*paths, *moves):
+            if os.path.lexists(path):
+                raise UsageError(
+                    f"{path} exists.", "Name another place with -o; halfwise overwrites nothing."
+                )
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for path, model in moves.items():
+                shutil.move(model, path)
+            for path, text in paths.items():
+                with path.open("x", encoding="utf-8", errors="surrogateescape") as file:
+                    file.write(text)
+                if path.suffix == ".sh":
+                    path.chmod(path.stat().st_mode | 0o111)
+        except OSError as error:
+            raise UsageError(
+                f"Cannot write to {self.folder}: {error.strerror}.", "Name another place with -o."
+            ) from error
+        return (*paths, *moves)
+
+
+def _source(
+    folder: Path,
+    run: Run,
+    typing: Typing,
+    place: _Place,
+    model: str | Path | None,
+    partial: Path,
+) -> Source:
+    """Return the ONNX file to build from; one that has yet to be written is in `partial`."""
+    inside = folder / (MODEL_FILE if typing == "strong" and not nothing_low(run) else FP32_FILE)
+    if typing == "strong" or inside.is_file():
+        return Source(load_network(inside), place.tell(inside), model_files(inside).hashes)
+    path = Path(run.provenance.model if model is None else model)
+    if not path.is_file():
+        raise CaseError(
+            f"Constraints are set on the FP32 model, and {path} is not here.",
+            "Give the model that the run was made from: --model FILE.",
+        )
+    network, stored = widened(load_model(path))
+    if network.sha256 != run.provenance.model_sha256:
+        raise RecordMismatch(
+            f"{path} is not the model that the run was made from: its hash differs.",
+            "Give that model: --model FILE.",
+        )
+    if stored.formats:
+        trouble = f"{path} stores {' and '.join(stored.formats)}; constraints need it in FP32."
+    elif unnamed := _unnamed(path, kept := kept_nodes(run)):
+        trouble = (
+            f"{unnamed} of {count(len(kept), 'kept node')} have no name of their own in {path}, so "
+            "no constraint reaches them."
+        )
+    else:
+        return Source(network, place.tell(path), model_files(path).hashes)
+    if place.folder is None:
+        raise CaseError(
+            trouble,
+            f"Name a folder with -o: {FP32_FILE} is written there, all nodes with names.",
+        )
+    named = partial / FP32_FILE
+    save_checked(network.model, named)
+    return Source(network, FP32_FILE, model_files(named).hashes)
+
+
+def _unnamed(path: Path, kept: frozenset[NodeName]) -> int:
+    """Return how many kept nodes have a name that is not that of just one node of the file."""
+    graph = onnx.load_model(path, load_external_data=False).graph
+    names = Counter(node.name for node in graph.node)
+    return sum(names[name] != 1 for name in kept)
+
+
+def _timing_cache(folder: Path, run: Run, place: _Place) -> str | None:
+    if run.engines is None or run.engines.timing_cache is None:
+        return None
+    # Builders write to it: whatever the record says, it is a file of the run folder.
+    return place.tell(folder / Path(run.engines.timing_cache).name)

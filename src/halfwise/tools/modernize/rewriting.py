@@ -1,0 +1,289 @@
+"""Raise the opset, fold constants and put one operator in the place of many, each step proven."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.case import Samples
+from halfwise.emulation.folding import fold_constants
+from halfwise.emulation.ort import Session
+from halfwise.errors import CaseError, RunFailed
+from halfwise.graph.model import Network, node_name, normalise
+from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
+from halfwise.graph.modern.replacing import Replaced, Replacement, alone, exactly, replace_all
+from halfwise.graph.opset import raise_opset
+from halfwise.metrics import Outputs, relative_error
+from halfwise.records import LeftAlone, NodeName, Rewriting
+
+TOLERANCE = 1e-5
+"""Error over the largest magnitude of a tensor: FP32 sums in another order differ by 1e-6 or so."""
+
+_AT_ONCE = 8
+"""Candidates whose tensors are held at a time."""
+_MOST_ELEMENTS = 1 << 22
+"""Elements of a random tensor: larger ones show nothing more."""
+
+
+@dataclass(frozen=True)
+class Proven:
+    """A model of the same function.
+
+    Attributes:
+        network: It.
+        rewritings: What was rewritten, and stands.
+        left: What was left alone or undone.
+        folded: Nodes that are gone because constants replace them.
+        error: Largest error of an output over its largest magnitude.
+        notes: What was tried and did not succeed.
+    """
+
+    network: Network
+    rewritings: tuple[Rewriting, ...]
+    left: tuple[LeftAlone, ...]
+    folded: tuple[NodeName, ...]
+    error: float
+    notes: tuple[str, ...]
+
+
+class Modernizer:
+    """Changes a network step by step, and keeps a step only where the function stays."""
+
+    def __init__(
+        self,
+        network: Network,
+        samples: Samples,
+        *,
+        device: str = "cpu",
+        libraries: Sequence[Path] = (),
+    ) -> None:
+        """Run the original on the samples.
+
+        Args:
+            network: FP32 model.
+            samples: At least one.
+            device: Where to run.
+            libraries: Custom operator libraries.
+
+        Raises:
+            CaseError, RunFailed: it does not run.
+        """
+        self.network = network
+        self._samples = samples
+        self._running: dict[str, Any] = {"device": device, "libraries": libraries}
+        session = Session(network.model, **self._running)
+        self._references = [session.run(sample) for sample in samples]
+        self._notes: list[str] = []
+        self._error = 0.0
+        self._folded: list[NodeName] = []
+        self._inexact: dict[Candidate, tuple[float, float]] = {}
+
+    def run(self, opset: int, available: Collection[str], *, transposes: bool = False) -> Proven:
+        """Return the modernized network.
+
+        Args:
+            opset: The highest opset that the target reads.
+            available: Operators that the target has.
+            transposes: Whether norms over other axes than the last may get Transposes.
+        """
+        self._raise(opset)
+        self._fold()
+        found = candidates(self.network, available, transposes=transposes)
+        left = [LeftAlone(op=c.op, nodes=c.nodes, reason=c.reason) for c in found if c.reason]
+        errors = dict(self._local_errors([c for c in found if c.replacement is not None]))
+        wrong = [c for c, error in errors.items() if error > TOLERANCE]
+        left += [_undone(c, self._difference(c, errors.pop(c))) for c in wrong]
+        done, undone = self._replace(errors)
+        rewritings = tuple(
+            Rewriting(
+                op=candidate.op,
+                output=_replacement(candidate).output,
+                removed=replaced.removed,
+                added=replaced.added,
+                error=errors[candidate],
+            )
+            for candidate, replaced in done.items()
+        )
+        return Proven(
+            self.network,
+            rewritings,
+            (*left, *undone),
+            tuple(self._folded),
+            self._error,
+            tuple(self._notes),
+        )
+
+    def _raise(self, opset: int) -> None:
+        """Raise the opset to the highest, up to `opset`, at which the function is the same."""
+        steps = {opset, *(first for first in FIRST_OPSET.values() if first < opset)}
+        for step in sorted(steps, reverse=True):
+            if not self.network.opset < step <= opset:
+                continue
+            try:
+                raised = raise_opset(self.network, step)
+                error = self._whole_error(raised)
+            except (CaseError, RunFailed) as failure:
+                self._notes.append(f"not raised to opset {step}: {failure.message}")
+                continue
+            if error <= TOLERANCE:
+                self.network, self._error = raised, error
+                return
+            self._notes.append(f"not raised to opset {step}: outputs differ by {error:.2g}")
+
+    def _fold(self) -> None:
+        model = self.network.copy()
+        # Sizes that the file declares inside may be those of one export; what follows from the
+        # inputs is inferred anew.
+        for value in (v for n in model.graph for v in n.outputs if not v.is_graph_output()):
+            value.shape = None
+        try:
+            fresh = self._normal(model)
+            model = fresh.copy()
+            folded = fold_constants(model)
+            network = self._normal(model) if folded else fresh
+            error = self._whole_error(network)
+        except (CaseError, RunFailed) as failure:
+            self._notes.append(f"constants are not folded: {failure.message}")
+            return
+        if error > TOLERANCE:
+            self._notes.append(f"constants are not folded: outputs differ by {error:.2g}")
+            return
+        self.network, self._error, self._folded = network, error, folded
+
+    def _replace(
+        self, errors: dict[Candidate, float]
+    ) -> tuple[dict[Candidate, Replaced], list[LeftAlone]]:
+        """Make all replacements; undo one after the other, worst first, until outputs agree."""
+        standing = list(errors)
+        undone: list[LeftAlone] = []
+        while standing:
+            model = self.network.copy()
+            done = replace_all(model, [_replacement(c) for c in standing])
+            try:
+                network = self._normal(model)
+                error = self._whole_error(network)
+                reason = f"an output differs by {error:.2g}"
+            except (CaseError, RunFailed) as failure:
+                error, reason = inf, failure.message
+            if error <= TOLERANCE:
+                self.network, self._error = network, error
+                return dict(zip(standing, done, strict=True)), undone
+            worst = max(standing, key=errors.__getitem__)
+            standing.remove(worst)
+            undone.append(_undone(worst, f"with all replacements standing, {reason}"))
+        return {}, undone
+
+    def _normal(self, model: ir.Model) -> Network:
+        network = normalise(model, path=self.network.path, sha256=self.network.sha256)
+        kept = {node_name(n) for n in network.model.graph.all_nodes()}
+        names = {n: old for n, old in self.network.original_names.items() if n in kept}
+        return Network(network.model, self.network.path, self.network.sha256, names)
+
+    def _whole_error(self, network: Network) -> float:
+        session = Session(network.model, **self._running)
+        return max(
+            max((relative_error(a, after[name]) for name, a in before.items()), default=0.0)
+            for before, after in self._run_both(session)
+        )
+
+    def _run_both(self, session: Session) -> Iterator[tuple[Outputs, Outputs]]:
+        for reference, sample in zip(self._references, self._samples, strict=True):
+            yield reference, session.run(sample)
+
+    def _local_errors(self, found: list[Candidate]) -> Iterator[tuple[Candidate, float]]:
+        """Yield how far each replacement is off, on its own: on the samples and random numbers."""
+        values = {v.name: v for n in self.network.nodes() for v in n.outputs}
+        values |= {v.name: v for v in self.network.graph.inputs}
+        for start in range(0, len(found), _AT_ONCE):
+            chunk = found[start : start + _AT_ONCE]
+            probe = self.network.copy()
+            ends = {n for c in chunk for n in (_replacement(c).x, _replacement(c).output)}
+            ends -= {v.name for v in (*probe.graph.outputs, *probe.graph.inputs)}
+            probe.graph.outputs.extend(v for n in probe.graph for v in n.outputs if v.name in ends)
+            session = Session(probe, **self._running)
+            new = {
+                c: alone(_replacement(c), values[_replacement(c).x], self.network.model)
+                for c in chunk
+            }
+            sessions = {c: Session(model, **self._running) for c, model in new.items()}
+            errors = {c: self._random_error(c, sessions[c], values) for c in chunk}
+            for sample in self._samples:
+                seen = {**sample, **session.run(sample)}
+                for c in chunk:
+                    made = _replacement(c)
+                    after = sessions[c].run({made.x: seen[made.x]})[made.output]
+                    error = relative_error(seen[made.output], after)
+                    if error > max(errors[c], TOLERANCE):
+                        self._compare_exactly(c, seen, after)
+                    errors[c] = max(errors[c], error)
+            yield from errors.items()
+
+    def _compare_exactly(
+        self, candidate: Candidate, seen: Mapping[str, NDArray[Any]], after: NDArray[Any]
+    ) -> None:
+        """Note how far the original and the new node are from FP64: either may be the wrong one."""
+        made = _replacement(candidate)
+        truth = exactly(made, seen[made.x])
+        if truth is not None:
+            both = (np.asarray(a, np.float64) for a in (seen[made.output], after))
+            before, new = (relative_error(truth, a) for a in both)
+            self._inexact[candidate] = (before, new)
+
+    def _difference(self, candidate: Candidate, error: float) -> str:
+        if candidate not in self._inexact:
+            return f"it differs by {error:.2g}"
+        before, new = self._inexact[candidate]
+        return (
+            f"it differs by {error:.2g}; from FP64 the original is off by {before:.2g}, the new "
+            f"node by {new:.2g}"
+        )
+
+    def _random_error(
+        self, candidate: Candidate, session: Session, values: dict[str | None, ir.Value]
+    ) -> float:
+        """Return the error on random numbers, 0 where the old nodes do not run alone."""
+        made = _replacement(candidate)
+        x, output = values[made.x], values[made.output]
+        try:
+            graph = ir.convenience.extract(self.network.graph, [x], [output])
+            old = Session(ir.Model(graph, ir_version=self.network.model.ir_version))
+        except (CaseError, ValueError):
+            return 0.0
+        error = 0.0
+        for trial in range(2):
+            drawn = _drawn(x, trial)
+            if drawn is None:
+                continue
+            try:
+                before = old.run({made.x: drawn})[made.output]
+            except RunFailed:
+                continue
+            error = max(error, relative_error(before, session.run({made.x: drawn})[made.output]))
+        return error
+
+
+def _drawn(x: ir.Value, trial: int) -> NDArray[np.float32] | None:
+    """Return random numbers in the shape of `x`, other sizes of dynamic axes in each trial.
+
+    The numbers are normal, 1.5 wide around 0.5, so that a mean and a sign tell.
+    """
+    assert x.shape is not None
+    sizes = [s if isinstance(s, int) else 2 + axis + trial for axis, s in enumerate(x.shape)]
+    if np.prod(sizes, dtype=np.float64) > _MOST_ELEMENTS:
+        return None
+    generator = np.random.default_rng(trial)
+    return (generator.standard_normal(sizes) * 1.5 + 0.5).astype(np.float32)
+
+
+def _replacement(candidate: Candidate) -> Replacement:
+    assert candidate.replacement is not None
+    return candidate.replacement
+
+
+def _undone(candidate: Candidate, reason: str) -> LeftAlone:
+    return LeftAlone(op=candidate.op, nodes=candidate.nodes, reason=f"undone: {reason}")

@@ -1,0 +1,214 @@
+"""Compare two preprocessing pipelines."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.case import Column, Sample, Samples
+from halfwise.emulation.ort import Session
+from halfwise.errors import CaseError, UsageError
+from halfwise.graph.widen import widened
+from halfwise.inputs import InputSpec, LoadedSamples, RawSamples, fit_to, load_made, load_raw
+from halfwise.metrics import OutputMeasure, totals
+from halfwise.options.loading import input_specs, load_model
+from halfwise.options.options import Model
+from halfwise.progress import Silent, Watcher
+from halfwise.records import Criterion, InputComparison, OutputError, PreprocessingReport
+from halfwise.tools.preprocessing import code_of, compare_arrays, transformation
+
+Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]] | Samples
+
+_MOST_RUN = 16
+"""Samples that the model is run on."""
+
+
+def compare_inputs(
+    a: Source,
+    b: Source,
+    *,
+    samples: str | Path | None = None,
+    model: Model | None = None,
+    code: str | Path | None = None,
+    watcher: Watcher | None = None,
+) -> PreprocessingReport:
+    """Return what two preprocessing pipelines do differently, and how to make one of the other.
+
+    Args:
+        a: What A made: `.npz` or `.npy` file, folder of them, arrays by input name; or what makes
+            it: `file.py:function` or a function, called with one raw sample.
+        b: The same of B, on the same samples.
+        samples: Raw samples: an image, a folder of images, whose paths functions get, or arrays.
+            With them resize kernels are fitted and named, also where A and B are arrays.
+        model: FP32 model to run on both: what the difference does to its outputs.
+        code: File for the Python that turns A into B; must not exist.
+        watcher: Is told about progress.
+
+    Raises:
+        UsageError: the file for the code exists, or a function without raw samples.
+        CaseError: something cannot be read, the numbers of samples differ, or no input of A is one
+            of B. That the two differ is no error: see `PreprocessingReport.same`.
+    """
+    if code is not None:
+        _refuse_existing(Path(code))
+    watcher = watcher or Silent()
+    watcher.stage("load")
+    raw = None if samples is None else load_raw(samples)
+    loaded_a, loaded_b = load_made(a, raw), load_made(b, raw)
+    notes = _notes(raw, loaded_a, loaded_b)
+    made_a, made_b = loaded_a.samples, loaded_b.samples
+    _demand_as_many(made_a, made_b, raw)
+    watcher.stage("compare")
+    pixels = _pixels(raw)
+    compared = [
+        compare_arrays(
+            Column(made_a, name), Column(made_b, other), name=name, name_b=other, raws=pixels
+        )
+        for name, other in _paired(made_a[0], made_b[0])
+    ]
+    outputs, mapped = None, None
+    if model is not None:
+        watcher.stage("model")
+        outputs, mapped = _effect(model, made_a, made_b, compared, notes)
+    if code is not None:
+        _write_code(Path(code), compared)
+    return PreprocessingReport(
+        a=_named(a, "A"),
+        b=_named(b, "B"),
+        inputs=tuple(compared),
+        notes=tuple(dict.fromkeys(notes)),
+        outputs=outputs,
+        outputs_mapped=mapped,
+    )
+
+
+def _pixels(raw: RawSamples | None) -> "_Pixels | None":
+    """Return the raw images, None where they are unknown or cannot be decoded here."""
+    return None if raw is None or raw.pixels(0) is None else _Pixels(raw)
+
+
+class _Pixels(Sequence[NDArray[Any]]):
+    """The raw images."""
+
+    def __init__(self, raw: RawSamples) -> None:
+        self._raw = raw
+
+    def __len__(self) -> int:
+        return len(self._raw.ids)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - as of a sequence
+        found = self._raw.pixels(index)
+        return np.zeros(0) if found is None else found
+
+
+def _notes(raw: RawSamples | None, a: LoadedSamples, b: LoadedSamples) -> list[str]:
+    notes = [] if raw is None else list(raw.notes)
+    return notes + [f"{who}: {n}" for who, each in (("A", a), ("B", b)) for n in each.notes]
+
+
+def _demand_as_many(a: Samples, b: Samples, raw: RawSamples | None) -> None:
+    counts = {"A": len(a), "B": len(b)} | ({} if raw is None else {"the raw samples": len(raw.ids)})
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise CaseError(
+            f"The numbers of samples differ ({listed}), expected the same samples in both.",
+            "Give both pipelines the same samples.",
+        )
+
+
+def _paired(a: Sample, b: Sample) -> list[tuple[str, str]]:
+    """Return the names of the same inputs: equal ones, or the only one of each."""
+    if len(a) == len(b) == 1:
+        return [(next(iter(a)), next(iter(b)))]
+    if set(a) != set(b):
+        raise CaseError(
+            f"A has the inputs {', '.join(a)} and B {', '.join(b)}, expected the same names.",
+            "Rename the arrays of one of them.",
+        )
+    return [(name, name) for name in a]
+
+
+def _refuse_existing(path: Path) -> None:
+    if path.exists() or path.is_symlink():
+        raise UsageError(
+            f"The file for the code, {path}, exists.",
+            "Name another with --code, or remove it; halfwise overwrites nothing.",
+        )
+    if not path.absolute().parent.is_dir():
+        raise UsageError(
+            f"There is no folder {path.absolute().parent} for the code.",
+            "Give a path in a folder that exists.",
+        )
+
+
+def _write_code(path: Path, compared: Sequence[InputComparison]) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(code_of({each.name: each.code for each in compared}))
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror}), expected a place for the code.",
+            "Give a path in a folder where you may write.",
+        ) from error
+
+
+def _named(source: Source, name: str) -> str:
+    return str(source) if isinstance(source, str | Path) else getattr(source, "__name__", name)
+
+
+def _effect(
+    model: Model, a: Samples, b: Samples, compared: Sequence[InputComparison], notes: list[str]
+) -> tuple[dict[str, OutputError] | None, dict[str, OutputError] | None]:
+    """Run the model on A, on B, and on A as the code transforms it; add to the notes."""
+    network, _ = widened(load_model(model))
+    specs = input_specs(network)
+    session = Session(network.model)
+    kept = [int(i) for i in np.linspace(0, len(a) - 1, min(len(a), _MOST_RUN))]
+    made_a = _fitted([a[i] for i in kept], specs, "A", notes)
+    made_b = _fitted([b[i] for i in kept], specs, "B", notes)
+    ids = [b.ids[i] for i in kept]
+    if made_b is None:
+        return None, None
+    on_b = [session.run(sample) for sample in made_b]
+    outputs = None
+    if made_a is not None:
+        outputs = _errors([session.run(sample) for sample in made_a], on_b, ids)
+    if not any(each.code for each in compared):
+        return outputs, None
+    mapped = [_mapped(a, i, compared) for i in kept]
+    fitted = _fitted(mapped, specs, "A as the code maps it", notes)
+    if fitted is None:
+        return outputs, None
+    return outputs, _errors([session.run(sample) for sample in fitted], on_b, ids)
+
+
+def _mapped(a: Samples, index: int, compared: Sequence[InputComparison]) -> Sample:
+    found = {}
+    for each in compared:
+        array = a[each.order[index]][each.name]
+        found[each.name_b] = transformation(each.code)(array) if each.code else array
+    return found
+
+
+def _fitted(
+    samples: Sequence[Sample], specs: Sequence[InputSpec], who: str, notes: list[str]
+) -> list[Sample] | None:
+    try:
+        return [fit_to(sample, specs, who) for sample in samples]
+    except CaseError as error:
+        notes.append(f"the model does not take {who}: {error.message}")
+        return None
+
+
+def _errors(
+    references: Sequence[Mapping[str, NDArray[Any]]],
+    candidates: Sequence[Mapping[str, NDArray[Any]]],
+    ids: Sequence[str],
+) -> dict[str, OutputError]:
+    measures = {name: OutputMeasure(total) for name, total in totals(references).items()}
+    for reference, candidate, identifier in zip(references, candidates, ids, strict=True):
+        for name, measure in measures.items():
+            measure.update(reference[name], candidate[name], identifier)
+    return {name: measure.result(Criterion()) for name, measure in measures.items()}

@@ -1,0 +1,339 @@
+"""Compares one input of two pipelines: cheap and exact things first, resampling last."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.records import InputComparison, InputDifference
+from halfwise.tools.preprocessing.alignment import Alignment, align, pairs
+from halfwise.tools.preprocessing.findings import difference, layout_difference, turn_difference
+from halfwise.tools.preprocessing.framing import Frames, frame_differences, frames, sides
+from halfwise.tools.preprocessing.layout import Layout, layout_of
+from halfwise.tools.preprocessing.matching import Turn, match, thumbnail
+from halfwise.tools.preprocessing.padding import boxes
+from halfwise.tools.preprocessing.plain import compare_plain
+from halfwise.tools.preprocessing.program import Program
+from halfwise.tools.preprocessing.resample import Fitted, resampling_differences
+from halfwise.tools.preprocessing.residual import Residual, measure
+from halfwise.tools.preprocessing.tone import EXPLAINED, Tone, tone_of
+from halfwise.tools.preprocessing.traces import traces
+
+Array = NDArray[np.float64]
+Arrays = Sequence[NDArray[Any]]
+
+MOST_FITTED = 6
+"""Samples that geometry and values are fitted on; order and residual are taken on all."""
+_TURNED = 0.2
+"""Correlation by which one raw image must fit better when turned unlike the others."""
+_SAME_VALUE = 0.6
+"""Levels of 255 between values of padding that rounding explains."""
+_UNDONE = ("kernel", "antialias", "resampling", "half-pixel", "fit", "size")
+_LOSSY = (*_UNDONE, "clipping", "normalisation", "values")
+"""What leaves something that no code takes away."""
+_UNEXPLAINED = 2.0
+"""Levels of 255 that differ for a reason: two roundings in another order differ by one."""
+
+
+@dataclass
+class Pair:
+    """What is known of one input so far.
+
+    Attributes:
+        a: Samples of A.
+        b: Samples of B, as many.
+        layouts: How images lie in A's samples and in B's.
+        turn: How A is turned to look like B.
+        order: Which sample of A each of B is.
+        chosen: The samples of B that are fitted on.
+        found: What differs.
+        program: What turns A into B.
+    """
+
+    a: Arrays
+    b: Arrays
+    layouts: tuple[Layout, Layout]
+    turn: Turn = field(default_factory=Turn)
+    order: tuple[int, ...] = ()
+    chosen: tuple[int, ...] = ()
+    found: list[InputDifference] = field(default_factory=list)
+    program: Program = field(default_factory=Program)
+
+
+def compare_arrays(
+    a: Arrays,
+    b: Arrays,
+    *,
+    name: str = "input",
+    name_b: str | None = None,
+    raws: Arrays | None = None,
+) -> InputComparison:
+    """Return what two pipelines do differently with one input.
+
+    Args:
+        a: Samples of A: any shape, which may differ from sample to sample; finite numbers.
+        b: Samples of B, as many.
+        name: Name of the input in A.
+        name_b: Name in B, where it is another one.
+        raws: The raw images that A was made of, sample by sample, [h, w], [h, w, c] or
+            [c, h, w] with values from 0 to 255. With them, kernels are fitted; without, they can
+            only be told apart roughly.
+    """
+    layouts = layout_of(a[0]), layout_of(b[0])
+    if layouts[0] is None or layouts[1] is None:
+        return compare_plain(a, b, name, name_b or name)
+    pair = Pair(a, b, (layouts[0], layouts[1]))
+    _store(pair)
+    _match(pair)
+    left = [pair.turn(layouts[0].image(a[pair.order[i]])) for i in pair.chosen]
+    right = [layouts[1].image(b[i]) for i in pair.chosen]
+    framed = frames(left, right)
+    contents = (
+        [box.cut(x) for box, x in zip(framed.a, left, strict=True)],
+        [box.cut(y) for box, y in zip(framed.b, right, strict=True)],
+    )
+    alignment = align(*contents)
+    tone = tone_of(*pairs(alignment, *contents), exact=alignment.exact)
+    geometry, fitted = resampling_differences(
+        alignment,
+        contents,
+        tone,
+        _raw_images(pair, raws),
+        padded=bool(framed.value_a or framed.value_b),
+    )
+    framing = frame_differences(framed, left[0].shape[1:], right[0].shape[1:])
+    pair.found += [*_sizes(left[0], right[0]), *framing, *geometry]
+    if alignment.kind == "unlike":
+        # Of other images nothing else is true.
+        pair.found = [d for d in pair.found if d.kind not in ("order", "flip")]
+    else:
+        pair.found += [*tone.differences, *_frame_value(framed, tone)]
+        if not alignment.exact:
+            pair.found += traces(tone, *contents, _overshoots(fitted))
+    _write(pair, framed, alignment, tone, right[0].shape[1:])
+    ordered = [pair.a[i] for i in pair.order]
+    residual = measure(ordered, b, pair.program.function(), _inside(pair, alignment))
+    if residual.largest <= EXPLAINED * max(tone.level) and _without_guesses(pair):
+        _write(pair, framed, alignment, tone, right[0].shape[1:])
+    framed_well = bool(framed.value_a) and alignment.exact and tone.explained
+    if not framed_well:
+        pair.found += _unexplained(pair, residual, tone)
+    return _conclude(pair, (name, name_b or name), tone, fitted, residual)
+
+
+def _without_guesses(pair: Pair) -> bool:
+    """Drop differences of kernels, which are guessed, with the program; return whether any was."""
+    sure = [d for d in pair.found if d.kind != "resampling"]
+    guessed = len(sure) < len(pair.found)
+    if guessed:
+        pair.found, pair.program = sure, Program()
+    return guessed
+
+
+def _sizes(a: Array, b: Array) -> list[InputDifference]:
+    if a.shape[1:] == b.shape[1:]:
+        return []
+    sizes = [f"{x.shape[1]}×{x.shape[2]}" for x in (a, b)]
+    return [difference("size", f"B is {sizes[1]}, A is {sizes[0]}.", *sizes)]
+
+
+def _store(pair: Pair) -> None:
+    a, b = pair.layouts
+    first_a, first_b = pair.a[0], pair.b[0]
+    if a.lead != b.lead:
+        pair.found.append(
+            difference(
+                "batch-axis",
+                f"B has {b.lead or 'no'} axis of length 1 in front, A {a.lead or 'none'}.",
+                str(first_a.shape),
+                str(first_b.shape),
+            )
+        )
+    if (a.order, a.reshaped) != (b.order, b.reshaped) and "HW" not in (a.order, b.order):
+        pair.found.append(layout_difference(a, b))
+    if first_a.dtype != first_b.dtype:
+        names = first_a.dtype.name, first_b.dtype.name
+        pair.found.append(difference("dtype", f"B is {names[1]}, A is {names[0]}.", *names))
+
+
+def _match(pair: Pair) -> None:
+    """Find out the order of samples and whether they are flipped."""
+    thumbs_a, thumbs_b = (
+        [_thumbnail(layout, sample, who, i) for i, sample in enumerate(side)]
+        for layout, side, who in zip(pair.layouts, (pair.a, pair.b), "AB", strict=True)
+    )
+    pair.turn, pair.order = match(thumbs_a, thumbs_b)
+    if pair.order != tuple(range(len(pair.b))):
+        moved = sum(i != j for i, j in enumerate(pair.order))
+        pair.found.append(
+            difference(
+                "order",
+                f"The samples of B are in another order: {moved} of {len(pair.b)} are elsewhere.",
+                "0, 1, 2, …",
+                ", ".join(map(str, pair.order[:12])) + (", …" if len(pair.order) > 12 else ""),
+                "the correlation of thumbnails",
+            )
+        )
+    if pair.turn != Turn():
+        pair.found.append(turn_difference(pair.turn))
+    spread = np.linspace(0, len(pair.b) - 1, min(len(pair.b), MOST_FITTED))
+    pair.chosen = tuple(dict.fromkeys(int(i) for i in spread))
+
+
+def _thumbnail(layout: Layout, sample: NDArray[Any], who: str, index: int) -> Array:
+    found = layout_of(sample)
+    if found is None or (found.order, found.lead) != (layout.order, layout.lead):
+        raise CaseError(
+            f"Sample {index} of {who} has the shape {sample.shape}, expected {layout} as the first "
+            "sample has.",
+            "Give all samples in one layout.",
+        )
+    image = layout.image(sample)
+    return thumbnail(boxes([image])[0].cut(image))
+
+
+def _raw_images(pair: Pair, raws: Arrays | None) -> list[Array] | None:
+    """Return the raw images of the fitted samples, turned as B."""
+    if raws is None:
+        return None
+    found = []
+    for i in pair.chosen:
+        raw = raws[pair.order[i]]
+        layout = layout_of(raw)
+        if layout is None:
+            return None
+        image, made = layout.image(raw), pair.layouts[1].image(pair.b[i])
+        found.append((image, thumbnail(image), thumbnail(boxes([made])[0].cut(made))))
+    common, _ = match([small for _, small, _ in found], [target for _, _, target in found])
+    turned = []
+    for image, small, target in found:
+        # A and B may both be turned against the raw image, as EXIF asks for one by one; but a
+        # round retina looks alike in all directions.
+        own, _ = match([small], [target])
+        gain = float(((own(small) - common(small)) * target).sum())
+        turned.append((own if gain > _TURNED else common)(image))
+    return turned
+
+
+def _overshoots(fitted: Fitted) -> tuple[bool, bool] | None:
+    a, b = fitted
+    if a is None or b is None:
+        return None
+    wide = [each.method.kernel in ("bicubic", "lanczos") for each in (a, b)]
+    return wide[0], wide[1]
+
+
+def _frame_value(framed: Frames, tone: Tone) -> list[InputDifference]:
+    if not (framed.value_a and framed.value_b):
+        return []
+    if not _gap(tone, framed.value_a, framed.value_b):
+        return []
+    mapped, value = tone.map(_plane(framed.value_a)).ravel(), framed.value_b
+    pixels = [", ".join(f"{v:.4g}" for v in row) for row in (mapped, value)]
+    return [
+        difference(
+            "padding-value",
+            f"The padding has another value: {pixels[1]} in B, where A's would be {pixels[0]}.",
+            pixels[0],
+            pixels[1],
+            "in B's unit, by channel",
+        )
+    ]
+
+
+def _write(
+    pair: Pair, framed: Frames, alignment: Alignment, tone: Tone, shape: Sequence[int]
+) -> None:
+    program = pair.program
+    if pair.order != tuple(range(len(pair.b))):
+        program.order(pair.order)
+    program.read(pair.layouts[0])
+    if pair.turn != Turn():
+        program.turn(pair.turn)
+    values = framed.value_a, framed.value_b
+    moved = [box.place for box in framed.a] != [box.place for box in framed.b]
+    reframed = moved or bool(all(values) and _gap(tone, *values))
+    if reframed and framed.value_a:
+        program.unframe(framed.value_a, 1e-5 * float(np.ptp(pair.a[0])))
+    common = alignment.common
+    if alignment.kind == "crop" and not framed.value_b:
+        program.shift(*alignment.shift, shape)
+    elif alignment.kind == "size" and not framed.value_b:
+        program.stretch(shape)
+    elif alignment.kind not in ("same", "unlike") and common is not None and not framed.value_b:
+        program.place(common, shape)
+    if kinds := [d.kind for d in pair.found if d.kind in _UNDONE]:
+        program.say(f"{', '.join(kinds)}: what one resizing has lost, nothing brings back")
+    tone.write(program)
+    if reframed and framed.value_b:
+        program.frame(shape, framed.value_b, sides(framed.b, shape))
+    program.write(pair.layouts[1], pair.b[0])
+
+
+def _gap(tone: Tone, a: Sequence[float], b: Sequence[float]) -> bool:
+    """Return whether two values of padding differ by more than rounding."""
+    gap = np.abs(tone.map(_plane(a)) - _plane(b)).max()
+    return bool(gap > _SAME_VALUE * max(tone.level))
+
+
+def _plane(value: Sequence[float]) -> Array:
+    return np.array(value)[:, None, None]
+
+
+def _inside(pair: Pair, alignment: Alignment) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Return what cuts out of B what A shows too, where the two are cropped differently."""
+    down, along = alignment.shift if alignment.kind == "crop" else (0, 0)
+    layout = pair.layouts[1]
+    if not (down or along):
+        return lambda sample: sample
+
+    def cut(sample: NDArray[Any]) -> NDArray[Any]:
+        image = layout.image(sample)
+        rows, columns = image.shape[1:]
+        return image[
+            :, max(0, -down) : rows - max(0, down), max(0, -along) : columns - max(0, along)
+        ]
+
+    return cut
+
+
+def _unexplained(pair: Pair, residual: Residual, tone: Tone) -> list[InputDifference]:
+    level = float(max(tone.level))
+    lossy = any(d.kind in _LOSSY for d in pair.found)
+    if lossy or residual.largest <= _UNEXPLAINED * level:
+        return []
+    sentence = "Values differ in a way that nothing here explains."
+    evidence = f"{residual.largest / level:.3g} of 255 levels at most"
+    return [difference("values", sentence, "", "", evidence)]
+
+
+def _conclude(
+    pair: Pair,
+    names: tuple[str, str],
+    tone: Tone,
+    fitted: Fitted,
+    residual: Residual,
+) -> InputComparison:
+    level = float(max(tone.level))
+    return InputComparison(
+        name=names[0],
+        name_b=names[1],
+        samples=len(pair.b),
+        shape_a=pair.a[0].shape,
+        shape_b=pair.b[0].shape,
+        dtype_a=pair.a[0].dtype.name,
+        dtype_b=pair.b[0].dtype.name,
+        differences=tuple(pair.found),
+        largest=residual.before,
+        residual_max=residual.largest,
+        residual_rms=residual.rms,
+        level=level,
+        exact=residual.largest <= 1.01 * level,
+        order=pair.order,
+        code=pair.program.text if pair.found else "",
+        pipeline_a=None if fitted[0] is None else str(fitted[0]),
+        pipeline_b=None if fitted[1] is None else str(fitted[1]),
+    )

@@ -1,0 +1,209 @@
+"""What a framework may have been given in the place of the samples, the simplest first."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.case import Sample, Samples
+from halfwise.records import InputDifference
+from halfwise.tools.preprocessing.findings import (
+    channel_difference,
+    layout_difference,
+    normalisation_differences,
+    own_difference,
+    turn_difference,
+)
+from halfwise.tools.preprocessing.layout import Layout, Order, layout_of
+from halfwise.tools.preprocessing.matching import TURNS, Turn
+from halfwise.tools.preprocessing.normalisation import Recognised, usual_pairs
+from halfwise.tools.preprocessing.plain import plain_code
+from halfwise.tools.preprocessing.program import Program, transformation
+
+_REVERSED: dict[int, tuple[int, ...]] = {3: (2, 1, 0), 4: (2, 1, 0, 3)}
+"""RGB to BGR and back, with and without an opacity."""
+_OWN = "mean and deviation"
+_GAINS = (32768.0, 1 / 32768.0, 255.0, 1 / 255.0)
+"""Sound as 16-bit integers or from -1 to 1; bytes or from 0 to 1."""
+_FEWEST_VALUES = 64
+"""Elements of a float input below which it is no signal: a scalar option, a size."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A change of some inputs; A is the samples, B what it makes of them.
+
+    Attributes:
+        differences: What B does differently.
+        code: Python of `a_to_b` by input, for one sample, of images for one image.
+    """
+
+    differences: tuple[InputDifference, ...]
+    code: Mapping[str, str]
+
+    def __call__(self, sample: Sample) -> Sample:
+        """Return the sample as the framework would have had it; images in batches one by one."""
+        changed = dict(sample)
+        # Images without any contrast have no deviation of their own.
+        with np.errstate(all="ignore"):
+            for name, change in self._functions.items():
+                array = sample[name]
+                rows = np.split(array, len(array)) if _is_batch(array) else [array]
+                made = [change(row) for row in rows]
+                changed[name] = np.concatenate(made) if _is_batch(array) else made[0]
+        return changed
+
+    @cached_property
+    def _functions(self) -> dict[str, Callable[[NDArray[Any]], NDArray[Any]]]:
+        return {name: transformation(text) for name, text in self.code.items()}
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What is done to images: in another order of axes, turned, channels, values."""
+
+    layouts: tuple[Layout, Layout] | None = None
+    turn: Turn = TURNS[0]
+    channels: tuple[int, ...] | None = None
+    line: Recognised | None = None
+    own: str = ""
+
+    def code(self, layout: Layout, sample: NDArray[Any]) -> str:
+        """Return it as Python, for one input."""
+        before, after = self.layouts or (layout, layout)
+        program = Program()
+        program.read(before)
+        if self.turn != TURNS[0]:
+            program.turn(self.turn)
+        if self.channels is not None:
+            program.channels(self.channels)
+        if self.line is not None:
+            program.affine(self.line.gain, self.line.offset)
+        if self.own:
+            program.own(self.own)
+        program.write(after, sample)
+        return program.text
+
+    def differences(self) -> Iterator[InputDifference]:
+        """Yield it in words."""
+        if self.layouts is not None:
+            yield layout_difference(*self.layouts)
+        if self.turn != TURNS[0]:
+            yield turn_difference(self.turn)
+        if self.channels is not None:
+            yield channel_difference(self.channels, len(self.channels))
+        if self.line is not None:
+            yield from normalisation_differences(self.line.gain, self.line.offset, self.line)
+        if self.own:
+            yield own_difference("", self.own)
+
+
+def hypotheses(samples: Samples) -> list[Hypothesis]:
+    """Return changes of inputs that people make or forget, each one once, the simplest first.
+
+    Of images (all inputs with as many channels are changed alike): channels in reverse order,
+    factors and usual normalisations that the range of values allows, axes that were reshaped or
+    are in another order, flips and turns, each image's own mean and deviation; then the reverse
+    order together with each of these. Of other floats: a few factors, and the own mean and
+    deviation. Of integers: one more or one less.
+
+    Args:
+        samples: At least one, of finite numbers; each is loaded once.
+    """
+    first = samples[0]
+    ranges = _ranges(samples)
+    groups: dict[tuple[int, Order, int], list[str]] = {}
+    plain = []
+    for name, array in first.items():
+        layout = _layout(array)
+        if layout is None:
+            plain.append(name)
+        else:
+            image = layout.image(array[:1] if _is_batch(array) else array)
+            groups.setdefault((len(image), layout.order, layout.lead), []).append(name)
+    found: list[Hypothesis] = []
+    for (count, order, lead), names in groups.items():
+        low = min(ranges[name][0] for name in names)
+        high = max(ranges[name][1] for name in names)
+        floats = all(first[name].dtype.kind == "f" for name in names)
+        layout = Layout(order, lead)
+        for change in _changes(layout, count, (low, high) if floats else None):
+            code = {name: change.code(layout, first[name]) for name in names}
+            found.append(Hypothesis(tuple(change.differences()), code))
+    for name in plain:
+        found += _plain(name, first[name], ranges[name])
+    return found
+
+
+def _changes(layout: Layout, count: int, limits: tuple[float, float] | None) -> Iterator[_Change]:
+    same, reverse = tuple(range(count)), _REVERSED.get(count)
+    if reverse is not None:
+        yield _Change(channels=reverse)
+    if limits is not None:
+        yield from (_Change(line=line) for line in usual_pairs(same, *limits))
+        yield _Change(own=_OWN)
+    moved = [_Change(layouts=pair) for pair in _stored(layout, count)]
+    moved += [_Change(turn=turn) for turn in TURNS[1:]]
+    yield from moved
+    if reverse is None:
+        return
+    if limits is not None:
+        for line in usual_pairs(reverse, *limits):
+            yield _Change(channels=reverse, line=line)
+        yield _Change(channels=reverse, own=_OWN)
+    for change in moved:
+        yield _Change(layouts=change.layouts, turn=change.turn, channels=reverse)
+
+
+def _stored(layout: Layout, count: int) -> Iterator[tuple[Layout, Layout]]:
+    """Yield how axes may lie in A and in B."""
+    if layout.order == "HW" or count == 1:
+        return
+    reshaped = Layout(layout.order, layout.lead, reshaped=True)
+    yield reshaped, layout
+    yield layout, reshaped
+    yield layout, Layout("HWC" if layout.order == "CHW" else "CHW", layout.lead)
+
+
+def _plain(name: str, array: NDArray[Any], limits: tuple[float, float]) -> Iterator[Hypothesis]:
+    if array.dtype.kind == "f" and array.size >= _FEWEST_VALUES:
+        for gain in _GAINS:
+            told = normalisation_differences((gain,), (0.0,), None)
+            yield _plainly(name, array, told, f"x = x * {gain:.9g}")
+        lines = ("x = x - x.mean()", "x = x / x.std()")
+        yield _plainly(name, array, [own_difference("", _OWN)], *lines)
+    # Masks hold 0 and 1 alone.
+    if array.dtype.kind in "iu" and array.ndim > 0 and limits[1] > 1:
+        for step in (1.0, -1.0):
+            told = normalisation_differences((1.0,), (step,), None)
+            yield _plainly(name, array, told, f"x = x + {step:g}")
+
+
+def _plainly(
+    name: str, array: NDArray[Any], told: Sequence[InputDifference], *lines: str
+) -> Hypothesis:
+    return Hypothesis(tuple(told), {name: plain_code(lines, array.dtype.name)})
+
+
+def _layout(array: NDArray[Any]) -> Layout | None:
+    return layout_of(array[:1] if _is_batch(array) else array)
+
+
+def _is_batch(array: NDArray[Any]) -> bool:
+    return array.ndim == 4 and len(array) > 1
+
+
+def _ranges(samples: Samples) -> dict[str, tuple[float, float]]:
+    """Return the smallest and the largest value of each input of numbers."""
+    found: dict[str, tuple[float, float]] = {}
+    for sample in samples:
+        for name, array in sample.items():
+            if array.dtype.kind not in "fiu" or not array.size:
+                found.setdefault(name, (0.0, 0.0))
+                continue
+            low, high = found.get(name, (np.inf, -np.inf))
+            found[name] = min(low, float(array.min())), max(high, float(array.max()))
+    return found

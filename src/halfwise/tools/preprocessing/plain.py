@@ -1,0 +1,179 @@
+"""Compares inputs that are no images: type, axes, order of samples, one gain and offset."""
+
+from collections.abc import Sequence
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from halfwise.records import InputComparison, InputDifference
+from halfwise.tools.preprocessing.findings import difference, normalisation_differences
+from halfwise.tools.preprocessing.photometry import photometry
+
+Arrays = Sequence[NDArray[Any]]
+
+_SAME = 1e-5
+_MOST_AXES = 5
+_NUMBERS = "biuf"
+_FITS = 1e-3
+_BETTER = 1e-3
+_MATCHED = 0.95
+"""Correlation of samples that are the same but for rounding, a gain and an offset."""
+
+
+def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparison:
+    """Return what differs between two inputs that are no images.
+
+    Args:
+        a: Samples of A: numbers of any shape, or text, which is equal or not.
+        b: Samples of B, as many.
+        name: Name of the input in A.
+        name_b: Name in B.
+    """
+    found: list[InputDifference] = []
+    lines = []
+    first_a, first_b = a[0], b[0]
+    if first_a.dtype != first_b.dtype:
+        names = first_a.dtype.name, first_b.dtype.name
+        found.append(difference("dtype", f"B is {names[1]}, A is {names[0]}.", *names))
+    if first_a.dtype.kind not in _NUMBERS or first_b.dtype.kind not in _NUMBERS:
+        return _as_text(a, b, name, name_b, found)
+    axes = _axes(first_a, first_b)
+    if axes is None:
+        shapes = str(first_a.shape), str(first_b.shape)
+        found.append(difference("shape", f"B is {shapes[1]}, A is {shapes[0]}.", *shapes))
+        return _concluded(a, b, name, name_b, found, (np.inf, np.inf, None), "")
+    if axes != tuple(range(first_a.ndim)):
+        found.append(
+            difference(
+                "layout", f"B has the axes {axes} of A.", str(first_a.shape), str(first_b.shape)
+            )
+        )
+        lines.append(f"x = x.transpose({axes})")
+    left = [np.asarray(x, np.float64).transpose(axes) for x in a]
+    right = [np.asarray(y, np.float64) for y in b]
+    order = _order(left, right)
+    if order != tuple(range(len(b))):
+        found.append(
+            difference("order", "The samples of B are in another order.", "0, 1, 2, …", str(order))
+        )
+        left = [left[i] for i in order]
+    spread = max(float(np.ptp(y)) if y.size else 0.0 for y in right) or 1.0
+    if _worst(left, right) > _SAME * spread:
+        gain, offset, differing = _line(left, right)
+        found += differing
+        if (gain, offset) != (1.0, 0.0):
+            lines.append(f"x = x * {gain:.9g} + {offset:.9g}")
+            left = [x * gain + offset for x in left]
+    errors = [np.abs(x - y) for x, y in zip(left, right, strict=True)]
+    size = sum(e.size for e in errors) or 1
+    rms = float(np.sqrt(sum(float((e**2).sum()) for e in errors) / size))
+    before = _worst(a, b) if first_a.shape == first_b.shape else None
+    residual = _worst(left, right), rms, before
+    code = plain_code(lines, first_b.dtype.name) if found else ""
+    return _concluded(a, b, name, name_b, found, residual, code, spread, order)
+
+
+def _as_text(
+    a: Arrays, b: Arrays, name: str, name_b: str, found: list[InputDifference]
+) -> InputComparison:
+    unequal = sum(not np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+    if unequal:
+        evidence = f"{unequal} of {len(b)} samples differ"
+        found.append(difference("values", "The text differs.", "", "", evidence))
+    worst = np.inf if unequal else 0.0
+    return _concluded(a, b, name, name_b, found, (worst, worst, None), "")
+
+
+def _line(left: Arrays, right: Arrays) -> tuple[float, float, list[InputDifference]]:
+    """Return the gain and offset that lead from one to the other, 1 and 0 where none do."""
+    flat = [np.concatenate([x.ravel() for x in side])[None, None] for side in (left, right)]
+    fit = photometry([flat[0]], [flat[1]])
+    if fit.misfit < _FITS:
+        gain, offset = fit.gain[0], fit.offset[0]
+        return gain, offset, normalisation_differences((gain,), (offset,), None)
+    sentence = "The values differ, and no gain and offset explain it."
+    evidence = f"misfit {fit.misfit:.2g} of the deviation"
+    return 1.0, 0.0, [difference("values", sentence, "", "", evidence)]
+
+
+def plain_code(lines: Sequence[str], dtype: str) -> str:
+    """Return Python of `a_to_b` from the lines that change `x`, f64 of any shape."""
+    body = "".join(f"    {line}\n" for line in lines)
+    return (
+        "import numpy as np\n\n\ndef a_to_b(a):\n    x = np.asarray(a, np.float64)\n"
+        f"{body}    return x.astype(np.{dtype})\n"
+    )
+
+
+def _axes(a: NDArray[Any], b: NDArray[Any]) -> tuple[int, ...] | None:
+    """Return the order of A's axes that gives B's shape; as they are where that fits."""
+    if a.ndim != b.ndim or a.ndim > _MOST_AXES:
+        return tuple(range(a.ndim)) if a.shape == b.shape else None
+    fitting = [p for p in permutations(range(a.ndim)) if tuple(a.shape[i] for i in p) == b.shape]
+    return fitting[0] if fitting else None
+
+
+def _order(a: Arrays, b: Arrays) -> tuple[int, ...]:
+    same = tuple(range(len(b)))
+    if len(b) < 2 or any(x.shape != a[0].shape for x in (*a, *b)) or not a[0].size:
+        return same
+    rows, targets = (np.stack([_unit(x) for x in side]) for side in (a, b))
+    table = rows @ targets.T
+    found, columns = linear_sum_assignment(table, maximize=True)
+    order = [0] * len(b)
+    for i, j in zip(found, columns, strict=True):
+        order[int(j)] = int(i)
+    matched = sum(table[order[i], i] for i in same) / len(b)
+    better = matched - float(np.trace(table)) / len(b)
+    return tuple(order) if better > _BETTER and matched > _MATCHED else same
+
+
+def _unit(array: NDArray[Any]) -> NDArray[np.float64]:
+    flat = np.asarray(array, np.float64).ravel()
+    flat = flat - flat.mean()
+    norm = float(np.linalg.norm(flat))
+    unit: NDArray[np.float64] = flat / (norm or 1.0)
+    return unit
+
+
+def _worst(a: Arrays, b: Arrays) -> float:
+    worst = 0.0
+    for x, y in zip(a, b, strict=True):
+        if x.shape != y.shape:
+            return float("inf")
+        gap = np.abs(np.asarray(x, np.float64) - np.asarray(y, np.float64))
+        worst = max(worst, float(gap.max(initial=0)))
+    return worst
+
+
+def _concluded(
+    a: Arrays,
+    b: Arrays,
+    name: str,
+    name_b: str,
+    found: Sequence[InputDifference],
+    residual: tuple[float, float, float | None],
+    code: str,
+    spread: float = 1.0,
+    order: tuple[int, ...] | None = None,
+) -> InputComparison:
+    return InputComparison(
+        name=name,
+        name_b=name_b,
+        samples=len(b),
+        shape_a=a[0].shape,
+        shape_b=b[0].shape,
+        dtype_a=a[0].dtype.name,
+        dtype_b=b[0].dtype.name,
+        differences=tuple(found),
+        largest=residual[2],
+        residual_max=residual[0],
+        residual_rms=residual[1],
+        level=spread / 255,
+        exact=residual[0] <= spread / 255,
+        order=order or tuple(range(len(b))),
+        code=code,
+    )

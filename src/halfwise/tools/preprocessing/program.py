@@ -1,0 +1,237 @@
+"""The transformation from A to B, as Python that needs NumPy alone."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.tools.preprocessing.layout import Layout
+from halfwise.tools.preprocessing.matching import Turn
+from halfwise.tools.preprocessing.registration import Placement
+
+_HEAD = """import numpy as np
+
+
+def a_to_b(a):
+    \"\"\"Turn one sample of A into one of B.\"\"\"
+    x = np.asarray(a, np.float64)
+"""
+_LINEAR = (
+    "top, left = np.minimum(rows.astype(int), x.shape[1] - 2), "
+    "np.minimum(columns.astype(int), x.shape[2] - 2)",
+    "down, along = (rows - top)[:, None], columns - left",
+    "x = x[:, top] * (1 - down) + x[:, top + 1] * down",
+    "x = x[:, :, left] * (1 - along) + x[:, :, left + 1] * along",
+)
+
+
+class Program:
+    """Lines of a function `a_to_b`, in the order in which they are added."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._order: tuple[int, ...] | None = None
+
+    def add(self, comment: str, *lines: str) -> None:
+        """Add a step: what it does, and its lines."""
+        self._lines += [f"    # {comment}", *(f"    {line}" for line in lines)]
+
+    def say(self, comment: str) -> None:
+        """Add a comment alone."""
+        self.add(comment)
+
+    def order(self, order: Sequence[int]) -> None:
+        """Say that sample i of B is sample `order[i]` of A."""
+        self._order = tuple(order)
+
+    def read(self, layout: Layout) -> None:
+        """Begin with a sample of A as [channels, rows, columns]."""
+        lines = [f"x = x.reshape(x.shape[{layout.lead}:])"] if layout.lead else []
+        if layout.order == "HW":
+            lines.append("x = x[None]")
+        elif layout.reshaped:
+            lines.append(
+                "x = x.reshape(x.shape[1:] + x.shape[:1]).transpose(2, 0, 1)"
+                if layout.order == "CHW"
+                else "x = x.reshape(x.shape[2:] + x.shape[:2])"
+            )
+        elif layout.order == "HWC":
+            lines.append("x = x.transpose(2, 0, 1)")
+        if lines:
+            self.add(f"A is {layout}: to channels, rows, columns", *lines)
+
+    def turn(self, turn: Turn) -> None:
+        """Flip or rotate."""
+        lines = ["x = x.transpose(0, 2, 1)"] if turn.transposed else []
+        if turn.rows or turn.columns:
+            lines.append(f"x = x[:, ::{-1 if turn.rows else 1}, ::{-1 if turn.columns else 1}]")
+        self.add(str(turn), *lines)
+
+    def unframe(self, value: Sequence[float], slack: float) -> None:
+        """Take the frame off."""
+        self.add(
+            "take A's padding off",
+            f"inside = (np.abs(x - np.array({_row(value)})[:, None, None]) > {slack:.3g}).any(0)",
+            "rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))",
+            "x = x[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]",
+        )
+
+    def shift(self, down: int, along: int, shape: Sequence[int]) -> None:
+        """Move by whole pixels; the border is repeated."""
+        self.add(
+            f"crop {down} rows further down, {along} columns further right",
+            f"rows = np.clip(np.arange({shape[0]}) + {down}, 0, x.shape[1] - 1)",
+            f"columns = np.clip(np.arange({shape[1]}) + {along}, 0, x.shape[2] - 1)",
+            "x = x[:, rows][:, :, columns]",
+        )
+
+    def place(self, place: Placement, shape: Sequence[int]) -> None:
+        """Resample by linear interpolation; the border is repeated."""
+        lines = []
+        for name, axis in (("rows", 1), ("columns", 2)):
+            start, step = place.start[axis - 1], place.step[axis - 1]
+            lines.append(
+                f"{name} = np.clip({start:.6g} + {step:.8g} * np.arange({shape[axis - 1]}), "
+                f"0, x.shape[{axis}] - 1)"
+            )
+        self.add(
+            "resample (linear; an approximation)",
+            *lines,
+            *_LINEAR,
+        )
+
+    def stretch(self, shape: Sequence[int]) -> None:
+        """Resize to `shape`, with half-pixel centres, by linear interpolation."""
+        self.add(
+            f"resize to {shape[0]}×{shape[1]} (linear; an approximation)",
+            f"rows = (np.arange({shape[0]}) + 0.5) * x.shape[1] / {shape[0]} - 0.5",
+            f"columns = (np.arange({shape[1]}) + 0.5) * x.shape[2] / {shape[1]} - 0.5",
+            "rows = np.clip(rows, 0, x.shape[1] - 1)",
+            "columns = np.clip(columns, 0, x.shape[2] - 1)",
+            *_LINEAR,
+        )
+
+    def channels(self, channels: Sequence[int]) -> None:
+        """Reorder channels."""
+        self.add("channels in B's order", f"x = x[{list(channels)}]")
+
+    def affine(self, gain: Sequence[float], offset: Sequence[float]) -> None:
+        """Scale and move."""
+        lines = []
+        if any(value != 1 for value in gain):
+            lines.append(f"x = x * np.array({_row(gain)})[:, None, None]")
+        if any(offset):
+            lines.append(f"x = x + np.array({_row(offset)})[:, None, None]")
+        self.add("B's normalisation", *lines)
+
+    def own(self, how: str) -> None:
+        """Normalise by the image's own "mean and deviation", or smallest and largest value."""
+        self.add(
+            f"B is normalised by each image's own {how}",
+            "x = x - x.mean()" if "mean" in how else "x = x - x.min()",
+            "x = x / x.std()" if "mean" in how else "x = x / x.max()",
+        )
+
+    def quantise(self, step: Sequence[float], zero: Sequence[float], how: str) -> None:
+        """Round to levels; `how` is "round" or "floor"."""
+        self.add(
+            "8 bits, as B",
+            f"step, zero = np.array({_row(step)})[:, None, None], "
+            f"np.array({_row(zero)})[:, None, None]",
+            f"x = np.{how}((x - zero) / step{' + 1e-4' if how == 'floor' else ''}) * step + zero",
+        )
+
+    def clip(self, low: Sequence[float], high: Sequence[float]) -> None:
+        """Cut off at the ends."""
+        self.add(
+            "clip as B",
+            f"x = np.clip(x, np.array({_row(low)})[:, None, None], "
+            f"np.array({_row(high)})[:, None, None])",
+        )
+
+    def frame(self, shape: Sequence[int], value: Sequence[float], sides: Sequence[str]) -> None:
+        """Put into a frame; `sides` tells where the image goes, see `framing`."""
+        places = {
+            "start": "0",
+            "centre": "({n} - x.shape[{axis}]) // 2",
+            "centre-up": "({n} - x.shape[{axis}] + 1) // 2",
+            "end": "{n} - x.shape[{axis}]",
+        }
+        top, left = (
+            places[side].format(n=n, axis=axis)
+            for side, n, axis in zip(sides, shape, (1, 2), strict=True)
+        )
+        self.add(
+            "B's padding",
+            f"framed = np.empty((x.shape[0], {shape[0]}, {shape[1]}))",
+            f"framed[:] = np.array({_row(value)})[:, None, None]",
+            f"top, left = {top}, {left}",
+            "framed[:, top : top + x.shape[1], left : left + x.shape[2]] = x",
+            "x = framed",
+        )
+
+    def write(self, layout: Layout, sample: NDArray[Any]) -> None:
+        """End with a sample as B's."""
+        lines = []
+        if layout.order == "HW":
+            lines.append("x = x[0]")
+        elif layout.reshaped:
+            lines.append(
+                "x = x.transpose(1, 2, 0).reshape(x.shape)"
+                if layout.order == "CHW"
+                else "x = x.reshape(x.shape[1:] + x.shape[:1])"
+            )
+        elif layout.order == "HWC":
+            lines.append("x = x.transpose(1, 2, 0)")
+        if layout.lead:
+            lines.append(f"x = x.reshape({(1,) * layout.lead} + x.shape)")
+        if sample.dtype.kind in "iu":
+            info = np.iinfo(sample.dtype)
+            lines.append(f"x = np.clip(np.round(x), {info.min}, {info.max})")
+        lines.append(f"return np.ascontiguousarray(x, np.{sample.dtype.name})")
+        self.add(f"B is {layout}, {sample.dtype.name}", *lines)
+
+    @property
+    def text(self) -> str:
+        """The Python."""
+        head = _HEAD
+        if self._order is not None:
+            comment = "# Sample i of B is sample ORDER[i] of A.\n"
+            head = head.replace(
+                "\n\n\ndef", f"\n\n{comment}ORDER = {list(self._order)}\n\n\ndef", 1
+            )
+        return head + "\n".join(self._lines) + "\n"
+
+    def function(self) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        """Return `a_to_b` itself: what is shown is what was measured."""
+        return transformation(self.text)
+
+
+def code_of(codes: Mapping[str, str]) -> str:
+    """Return the Python for all inputs: `a_to_b`, or `a_to_b_0` and so on for several.
+
+    Args:
+        codes: The Python of each input by its name; empty where A and B are the same.
+    """
+    parts = [code for code in codes.values() if code] or ["# A and B are the same.\n"]
+    if len(parts) > 1:
+        # The names of inputs are the author's, so they are quoted.
+        parts = [
+            f"# Input {name!a}\n{code.replace('def a_to_b(', f'def a_to_b_{i}(')}"
+            for i, (name, code) in enumerate(codes.items())
+            if code
+        ]
+    return "\n\n".join(parts)
+
+
+def transformation(text: str) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Return the function of a program's text, made by `Program` of numbers alone."""
+    names: dict[str, Any] = {}
+    exec(text, names)  # noqa: S102 - no text of a user's is in it
+    made: Callable[[NDArray[Any]], NDArray[Any]] = names["a_to_b"]
+    return made
+
+
+def _row(values: Sequence[float]) -> str:
+    return "[" + ", ".join(f"{float(v):.9g}" for v in values) + "]"

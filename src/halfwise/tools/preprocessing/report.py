@@ -1,0 +1,184 @@
+"""Turn a comparison of two preprocessing pipelines into a report; trials of one, into words."""
+
+from collections.abc import Iterator, Mapping
+
+from halfwise.records import (
+    InputComparison,
+    InputDifference,
+    InputTrials,
+    OutputError,
+    PreprocessingReport,
+    Sign,
+)
+from halfwise.reporting.parts import Column, Lines, Report, Table
+from halfwise.wording import count, number, sentence, shorten, verb
+
+_WIDEST = 60
+
+
+def compared(report: PreprocessingReport) -> Report:
+    """Return the report: differences by input, what is left, the code, the model's outputs."""
+    parts: list[Lines | Table] = []
+    for each in report.inputs:
+        parts.append(Lines(_heading(each), tuple(_lines(each))))
+        if each.code:
+            title = f"Python that turns A's {shorten(each.name, 24)} into B's"
+            parts.append(Lines(title, tuple(each.code.rstrip().splitlines()), whole=True))
+    if report.outputs is not None:
+        parts.append(_effect(report.outputs, report.outputs_mapped))
+    if report.notes:
+        parts.append(Lines("Notes", tuple(sentence(note) for note in report.notes)))
+    about = f"A: {sentence(report.a)} · B: {sentence(report.b)}"
+    return Report(_title(report), report.same, about, tuple(parts))
+
+
+def change_cause(trials: InputTrials, samples: int) -> str:
+    """Return what the framework's inputs were, and how that is known.
+
+    Args:
+        trials: With a change that matches.
+        samples: How many samples there are.
+    """
+    assert trials.best is not None
+    what = " ".join(each.sentence for each in trials.best.differences)
+    varying = "(RMS, over what the outputs vary by or a hundredth of their size)"
+    scale = varying if trials.beside_spread else "(relative RMS)"
+    return (
+        f"The framework had other inputs. With A of --inputs and B of the framework: {what} On A "
+        f"changed like this, ONNX Runtime gives what the framework gave on "
+        f"{count(samples, 'sample')}: an error of {number(trials.best.error)}, and "
+        f"{number(trials.before)} without {scale}."
+    )
+
+
+def change_signs(trials: InputTrials, samples: int) -> list[Sign]:
+    """Return the evidence for a change that matches, and what makes it weak."""
+    assert trials.best is not None
+    signs = [
+        Sign(
+            severity=d.severity,
+            text=f"{d.kind}: A {d.a}, B {d.b}{f'; {d.evidence}' * bool(d.evidence)}.",
+        )
+        for d in trials.best.differences
+    ]
+    signs.append(
+        Sign(
+            severity="info",
+            text=f"{count(trials.tried, 'change')} "
+            f"{verb(trials.tried, 'was', 'were')} tried; outputs that were wrong became right on "
+            f"{trials.shown_by} of {count(samples, 'sample')}, at least "
+            f"{count(trials.numbers, 'independent number')}.",
+        )
+    )
+    if trials.also:
+        signs.append(
+            Sign(
+                severity="warning",
+                text=f"{count(trials.also, 'other change')} of the inputs would do as well: "
+                "these outputs do not tell them apart.",
+            )
+        )
+    return signs
+
+
+def no_change(trials: InputTrials) -> str:
+    """Return that no change of the inputs explains the outputs, and how close the best came."""
+    left = trials.planned - trials.tried
+    text = f"{count(trials.tried, 'change')} of the inputs ({', '.join(trials.kinds)}) "
+    text += f"{verb(trials.tried, 'was', 'were')} tried"
+    text += f", {left} more not for want of time" if left else ""
+    text += "; with none of them ONNX Runtime gives what the framework gave"
+    if trials.best is None:
+        return f"{text}."
+    what = " ".join(each.sentence for each in trials.best.differences)
+    if trials.best.error <= trials.limit:
+        return (
+            f"{count(trials.tried, 'change')} of the inputs {verb(trials.tried, 'was', 'were')} "
+            "tried. With one of them ONNX "
+            f"Runtime gives what the framework gave, which may be chance: only "
+            f"{count(trials.numbers, 'independent number')} became right. Give more samples to "
+            f"know. {what}"
+        )
+    return (
+        f"{text}. The closest comes to an error of {number(trials.best.error)} on one sample "
+        f"({number(trials.before)} without, {number(trials.limit)} allowed): {what}"
+    )
+
+
+def _title(report: PreprocessingReport) -> str:
+    found = [d for each in report.inputs for d in each.differences]
+    if not found:
+        return "Both pipelines make the same inputs"
+    kinds = ", ".join(dict.fromkeys(d.kind for d in found))
+    if report.same:
+        return f"Both pipelines make the same inputs, stored differently: {kinds}"
+    return f"{count(len(found), 'difference')}: {kinds}"
+
+
+def _heading(each: InputComparison) -> str:
+    names = shorten(each.name, 24)
+    if each.name_b != each.name:
+        names += f" (in B {shorten(each.name_b, 24)})"
+    shapes = f"{_shape(each.shape_a)} {each.dtype_a}"
+    other = f"{_shape(each.shape_b)} {each.dtype_b}"
+    if other != shapes:
+        shapes += f" and {other}"
+    return f"Input {names}: {count(each.samples, 'sample')} of {shapes}"
+
+
+def _lines(each: InputComparison) -> Iterator[str]:
+    for difference in each.differences:
+        yield from _difference(difference)
+    if each.pipeline_a is not None and each.pipeline_b is not None:
+        yield f"A: {each.pipeline_a}"
+        yield f"B: {each.pipeline_b}"
+    if not each.differences:
+        most = f"at most {number(each.residual_max)}" if each.residual_max else "nothing"
+        yield f"No difference: {most} between the values."
+        return
+    left = (
+        f"After the code below, at most {number(each.residual_max)} is left "
+        f"({number(each.residual_rms)} root mean square; one of 255 levels is {number(each.level)})"
+    )
+    yield f"{left}: this explains all of it." if each.exact else f"{left}."
+
+
+def _difference(difference: InputDifference) -> Iterator[str]:
+    yield f"{difference.severity}: {sentence(difference.sentence)}"
+    if difference.a or difference.b:
+        yield f"  → A: {_cut(difference.a)}; B: {_cut(difference.b)}"
+    if difference.evidence:
+        yield f"  → {sentence(difference.evidence)}"
+
+
+def _cut(text: str) -> str:
+    return sentence(text if len(text) <= 2 * _WIDEST else f"{text[: 2 * _WIDEST]}…")
+
+
+def _effect(outputs: Mapping[str, OutputError], mapped: Mapping[str, OutputError] | None) -> Table:
+    columns = [
+        Column("output"),
+        Column("max error", "right"),
+        Column("of largest", "right"),
+        Column("SNR dB", "right"),
+        Column("cosine", "right"),
+    ]
+    if mapped is not None:
+        columns.append(Column("max error with A as the code maps it", "right"))
+    rows = []
+    for name, error in outputs.items():
+        row = [
+            shorten(name, 28),
+            number(error.max_abs),
+            number(error.rel_max),
+            number(error.snr_db),
+            f"{error.cosine:.4f}",
+        ]
+        if mapped is not None:
+            row.append(number(mapped[name].max_abs))
+        rows.append(tuple(row))
+    return Table("What it does to the model's outputs, B against A", tuple(columns), tuple(rows))
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "scalar"

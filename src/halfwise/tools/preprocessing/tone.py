@@ -1,0 +1,252 @@
+"""Channels, normalisation, rounding and clipping of images that lie on each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.records import InputDifference
+from halfwise.tools.preprocessing.alignment import BLUR
+from halfwise.tools.preprocessing.findings import (
+    channel_difference,
+    difference,
+    normalisation_differences,
+    own_difference,
+)
+from halfwise.tools.preprocessing.normalisation import (
+    FINE_SLACK,
+    ROUGH_SLACK,
+    SLACK,
+    Recognised,
+    recognise,
+)
+from halfwise.tools.preprocessing.photometry import Photometry, photometry
+from halfwise.tools.preprocessing.program import Program
+from halfwise.tools.preprocessing.values import clipped, is_8_bit, is_half_of, limits
+
+Array = NDArray[np.float64]
+
+EXPLAINED = 0.06
+"""Levels of 255 that may be left where all is explained: FP16 is off by up to that after ImageNet's
+normalisation, float32 by a thousandth."""
+_FLOAT = 1e-3
+"""Levels that float32 arithmetic in another order may be off."""
+_ROUNDED = 1.6
+"""Levels between two results that are rounded in different places."""
+_HALF_LEVEL = 0.2
+"""Levels between means: cutting off takes half a level, rounding none."""
+_OWN = 2e-3
+_UNEVEN = 0.03
+_FINE = 1e-4
+
+
+@dataclass
+class Tone:
+    """How A's values become B's.
+
+    Attributes:
+        fit: Channel order, gains and offsets.
+        recognised: The normalisations, where they are known ones.
+        level: One of 255 levels in B's unit, by channel of B.
+        given: Channels of A.
+        differences: What differs, in the order in which pipelines do it.
+        explained: Whether nothing is left but what float rounding leaves.
+        own: How B is normalised by each image's own numbers; empty where it is not.
+        floored: Whether B's bytes are cut off rather than rounded.
+        rounded: Whether B's values are on 256 levels and A's are not.
+        clipped: B's smallest and largest value by channel, where it cuts off A's.
+    """
+
+    fit: Photometry
+    recognised: Recognised | None
+    level: tuple[float, ...]
+    given: int
+    differences: list[InputDifference]
+    explained: bool = False
+    own: str = ""
+    floored: bool = False
+    rounded: bool = False
+    clipped: tuple[Array, Array] | None = None
+
+    def map(self, image: Array) -> Array:
+        """Return f64[c, h, w] of A in B's channels and unit, neither rounded nor clipped."""
+        return self.fit(image)
+
+    def write(self, program: Program) -> None:
+        """Add the steps to a program."""
+        if self.own:
+            program.own(self.own)
+        if self.fit.channels != tuple(range(self.given)):
+            program.channels(self.fit.channels)
+        gain, offset = self.fit.gain, self.fit.offset
+        if any(g != 1 for g in gain) or any(offset):
+            program.affine(gain, offset)
+        if self.rounded or self.floored:
+            zero = self.recognised.b.line(len(self.level))[1] if self.recognised else offset
+            program.quantise(self.level, list(zero), "floor" if self.floored else "round")
+        if self.clipped is not None:
+            program.clip(*(list(each) for each in self.clipped))
+
+
+def tone_of(a: Sequence[Array], b: Sequence[Array], *, exact: bool) -> Tone:
+    """Return how the values of aligned images become each other.
+
+    Args:
+        a: f64[c, h, w] each.
+        b: f64[c', h, w] each, as many.
+        exact: Whether they lie pixel on pixel and differ by no more than values; otherwise both
+            are blurred before anything is measured, and rounding and clipping are not looked for.
+    """
+    own, own_a = (_own(b), _own(a)) if _uneven(a, b) else ("", "")
+    found: list[InputDifference] = []
+    if own != own_a:
+        found.append(own_difference(own_a, own))
+        normed = own or own_a
+        a = [_normed(image, normed) for image in a] if not own_a else a
+        b = [_normed(image, normed) for image in b] if not own else b
+    fit = photometry(a, b, 0.0 if exact else BLUR)
+    slack = (FINE_SLACK if fit.misfit < _FINE else SLACK) if exact else ROUGH_SLACK
+    fit, recognised, level = _named(fit, a, b, slack, known=not (own or own_a))
+    tone = Tone(fit, recognised, level, len(a[0]), found, own=own if own != own_a else "")
+    if fit.channels != tuple(range(len(a[0]))):
+        found.append(channel_difference(fit.channels, len(a[0])))
+    found += normalisation_differences(fit.gain, fit.offset, recognised)
+    if exact:
+        _values(tone, a, b)
+    return tone
+
+
+def _named(
+    fit: Photometry, a: Sequence[Array], b: Sequence[Array], slack: float, *, known: bool
+) -> tuple[Photometry, Recognised | None, tuple[float, ...]]:
+    """Put exact numbers in the place of measured ones where they are known."""
+    low, high = limits(a)
+    spread = np.ptp(np.stack(limits(b)), axis=0)
+    level = tuple(float(s) / 255 or 1.0 for s in spread)
+    gain, offset = np.array(fit.gain), np.array(fit.offset)
+    if (
+        np.abs(gain - 1).max() <= slack / 2
+        and np.abs(offset / (255 * np.array(level))).max() <= slack
+    ):
+        gain, offset = np.ones_like(gain), np.zeros_like(offset)
+        known_level = _level_of(float(low.min()), float(high.max()))
+        level = level if known_level is None else tuple(known_level for _ in level)
+        return Photometry(fit.channels, tuple(gain), tuple(offset), fit.misfit), None, level
+    if not known or len(a[0]) != len(b[0]):
+        return fit, None, level
+    recognised = recognise(
+        fit.channels, fit.gain, fit.offset, float(low.min()), float(high.max()), slack
+    )
+    if recognised is None:
+        return fit, None, level
+    exact = Photometry(fit.channels, recognised.gain, recognised.offset, fit.misfit)
+    return exact, recognised, recognised.level
+
+
+def _level_of(low: float, high: float) -> float | None:
+    """Return one level of pixels or of pixels scaled by 1/255; None for other ranges."""
+    if low >= 0 and 24 < high <= 255:
+        return 1.0
+    return 1 / 255 if low >= 0 and 0.1 < high <= 1 else None
+
+
+def _values(tone: Tone, a: Sequence[Array], b: Sequence[Array]) -> None:
+    """Look for clipping, FP16, and rounding to 8 bits."""
+    level = np.array(tone.level)
+    mapped = [tone.map(image) for image in a]
+    number = clipped(mapped, b, level)
+    if number:
+        low, high = limits(b)
+        tone.clipped = (low, high)
+        mapped = [np.clip(image, low[:, None, None], high[:, None, None]) for image in mapped]
+        tone.differences.append(
+            difference(
+                "clipping",
+                "B cuts off values that A keeps.",
+                "wider",
+                "cut off",
+                f"{number} values",
+            )
+        )
+    elif number := clipped(b, mapped, level):
+        low, high = limits(mapped)
+        b = [np.clip(image, low[:, None, None], high[:, None, None]) for image in b]
+        tone.differences.append(
+            difference(
+                "clipping",
+                "A cuts off values that B keeps.",
+                "cut off",
+                "wider",
+                f"{number} values",
+            )
+        )
+    left = np.concatenate(
+        [((y - x) / level[:, None, None]).ravel() for x, y in zip(mapped, b, strict=True)]
+    )
+    tone.explained = bool(np.abs(left).max(initial=0) <= EXPLAINED)
+    tone.differences += _rounding(tone, mapped, b, left, (is_8_bit(a), is_8_bit(b)))
+
+
+def _rounding(
+    tone: Tone,
+    mapped: Sequence[Array],
+    b: Sequence[Array],
+    left: Array,
+    on_levels: tuple[bool, bool],
+) -> list[InputDifference]:
+    stacked = [np.concatenate([image.ravel() for image in images]) for images in (mapped, b)]
+    most = float(np.abs(left).max(initial=0))
+    if most <= _FLOAT:
+        return []
+    evidence = f"{most:.3g} of 255 levels at most, {left.mean():.3g} on average"
+    names: tuple[str, str] | None = None
+    if is_half_of(stacked[0], stacked[1]):
+        names = ("not rounded", "rounded to FP16")
+    elif is_half_of(stacked[1], stacked[0]):
+        names = ("rounded to FP16", "not rounded")
+    elif not tone.explained and np.percentile(np.abs(left), 99.9) <= _ROUNDED:
+        tone.explained = True
+        names = _to_bytes(tone, left, on_levels)
+    if names is None:
+        return []
+    sentence = f"Values are {names[1]} in B, {names[0]} in A."
+    return [difference("rounding", sentence, *names, evidence)]
+
+
+def _to_bytes(tone: Tone, left: Array, on_levels: tuple[bool, bool]) -> tuple[str, str] | None:
+    """Return how A and B are made bytes, None where alike."""
+    from_a, to_b = on_levels
+    if to_b and not from_a:
+        tone.floored = bool(np.percentile(left, 99) < 0.1)
+        tone.rounded = not tone.floored
+        return "not rounded", "cut off to 8 bits" if tone.floored else "rounded to 8 bits"
+    if from_a and not to_b:
+        return "rounded to 8 bits", "not rounded"
+    if from_a and to_b and abs(left.mean()) > _HALF_LEVEL:
+        names = "rounded to 8 bits", "cut off to 8 bits"
+        return names if left.mean() < 0 else names[::-1]
+    return None
+
+
+def _uneven(a: Sequence[Array], b: Sequence[Array]) -> bool:
+    """Return whether no one gain leads from A to B: it differs by 3 % between samples."""
+    gains = [photometry([x], [y], BLUR).gain[0] for x, y in zip(a, b, strict=True)]
+    return bool(np.ptp(gains) > _UNEVEN * abs(float(np.median(gains))))
+
+
+def _own(images: Sequence[Array]) -> str:
+    """Return by which numbers of its own each image is normalised; "" where by none."""
+    if len(images) < 2:
+        return ""
+    if all(abs(i.mean()) < _OWN and abs(i.std() - 1) < _OWN for i in images):
+        return "mean and deviation"
+    if all(i.min() == 0 and abs(i.max() - 1) < 1e-6 for i in images):
+        return "smallest and largest value"
+    return ""
+
+
+def _normed(image: Array, how: str) -> Array:
+    start, width = (image.mean(), image.std()) if "mean" in how else (image.min(), np.ptp(image))
+    normed: Array = (image - start) / (width or 1.0)
+    return normed

@@ -1,0 +1,1 @@
+"""Judge a candidate against the FP32 model."""

@@ -1,0 +1,185 @@
+"""`verify`: judge a candidate against the FP32 model."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Unpack
+
+from halfwise.case import Case
+from halfwise.errors import UsageError
+from halfwise.fixing.decisions import told_as_file
+from halfwise.fixing.outcome import verify_run
+from halfwise.fixing.result import Result
+from halfwise.fixing.sizes import judge_sizes
+from halfwise.fixing.unjudged import with_unjudged
+from halfwise.fixing.worth import candidate_worth
+from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
+from halfwise.judging.check import check, check_types
+from halfwise.judging.frozen_named import frozen_named
+from halfwise.judging.judge import judge, judge_outputs
+from halfwise.judging.reference import inspected_reference
+from halfwise.metrics import Outputs, verdict_hints
+from halfwise.options.engines import WorkerOptions
+from halfwise.options.limits import bounded
+from halfwise.options.loading import load_asked, load_model
+from halfwise.options.options import Inputs, Model, Options, Request
+from halfwise.progress import Silent, Watcher
+from halfwise.records import Run, TensorName, Verdict, Worth
+from halfwise.store import free_folder, new_folder, write_run
+from halfwise.tensorrt.engine.plans import demand_engine, is_engine
+from halfwise.tools.verify.candidates import demand_same_inputs, keep_outputs, shared_outputs
+from halfwise.tools.verify.engine import understand_verify, verify_engine
+
+
+@bounded
+def verify(
+    model: Model,
+    candidate: Model,
+    inputs: Inputs,
+    *,
+    out: str | Path | None = None,
+    watcher: Watcher | None = None,
+    runner: str | None = None,
+    **options: Unpack[Options],
+) -> Result:
+    """Judge a candidate against the FP32 model: another model, or outputs on record.
+
+    Takes and raises what `fix` does. Every sample is judged, since none was searched on.
+
+    Args:
+        model: FP32 model: path or proto.
+        candidate: Any typed model (mixed, plain FP16, a peer's), which is emulated; the path of an
+            engine, which is run; or the path of outputs that something else computed on the inputs,
+            which are judged as they are: Polygraphy's `.json`, a folder of them, or a `.npz` (see
+            `load_recorded`). Models and records may hold inner tensors too, see `shared_outputs`.
+        inputs: Samples, as for `fix`.
+        out: Run folder to make; must not exist. None writes nothing.
+        watcher: Is told about progress.
+        runner: Whose outputs to judge, where they are of several runners.
+        options: See `Options`.
+    """
+    started = time.monotonic()
+    watcher = watcher or Silent()
+    request, target = understand_verify(inputs, options)
+    settings, folder = request.settings, free_folder(out)
+    if isinstance(candidate, str | Path) and is_engine(Path(candidate)):
+        _refuse_without_emulation(request, runner)
+        engine = demand_engine(Path(candidate))
+        case = load_asked(model, request, watcher, split=False)
+        with frozen_named(case, settings):
+            run = verify_engine(engine, case, request, target, watcher, started)
+        return _written(run, folder)
+    if options.keys() & WorkerOptions.__annotations__.keys() - {"run_timeout"}:
+        raise UsageError(
+            "What names a worker has no meaning here: the candidate is no engine.",
+            "Give an engine file (.engine, .plan or .trt), or leave the TensorRT options out.",
+        )
+    case = load_asked(model, request, watcher, split=False)
+    case, judged = _judging(candidate, case, request, watcher, runner)
+    watcher.stage("reference")
+    check(case.network, device=settings.device, libraries=settings.libraries)
+    with frozen_named(case, settings):
+        references, nonfinite = inspected_reference(
+            case.network, case.calibration, device=settings.device, libraries=settings.libraries
+        )
+    watcher.stage("judge")
+    hints = verdict_hints(case.criterion, references)
+    seconds = time.monotonic() - started
+    worth = _worth(candidate, case, request)
+    run = verify_run(case, request, judged(references, nonfinite), seconds, hints, worth=worth)
+    return _written(run, folder)
+
+
+def _worth(candidate: Model, case: Case, request: Request) -> Worth | None:
+    """Return what a mixed model is worth; outputs on record have no nodes."""
+    if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
+        return None
+    return candidate_worth(case, request.settings, load_model(candidate))
+
+
+def _written(run: Run, folder: Path | None) -> Result:
+    if folder is not None:
+        with new_folder(folder) as partial:
+            write_run(partial, run)
+    return Result(run, folder)
+
+
+def _refuse_without_emulation(request: Request, runner: str | None) -> None:
+    given = "--accumulate" if "accumulate" in request.given else "--runner" if runner else ""
+    if given:
+        raise UsageError(
+            f"{given} has no meaning for an engine: it runs, and nothing is emulated.",
+            "Leave it out.",
+        )
+
+
+def _judging(
+    candidate: Model, case: Case, request: Request, watcher: Watcher, runner: str | None
+) -> tuple[Case, Callable[[Sequence[Outputs], frozenset[TensorName]], Verdict]]:
+    """Load the candidate; return the case on its outputs, and what judges it by the reference's.
+
+    It is loaded first, since running the reference may take minutes.
+    """
+    if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
+        return _judging_recorded(Path(candidate), case, request, watcher, runner)
+    settings, samples = request.settings, case.calibration
+    if runner is not None:
+        raise UsageError(
+            f"--runner {runner} has no meaning for a model: it tells whose recorded outputs to "
+            "judge.",
+            "Give the outputs in place of the model, or leave --runner out.",
+        )
+    other = load_model(candidate)
+    demand_same_inputs(case.network, other.model)
+    case = shared_outputs(case, {str(v.name) for v in other.graph.outputs}, watcher)
+    keep_outputs(other.graph, {str(v.name) for v in case.network.graph.outputs})
+    check_types(other, device=settings.device, libraries=settings.libraries)
+
+    def emulate(references: Sequence[Outputs], nonfinite: frozenset[TensorName]) -> Verdict:
+        judged = judge(
+            other.model,
+            samples,
+            references,
+            case.criterion,
+            case.metric,
+            reference_nonfinite=nonfinite,
+            accumulate=settings.accumulate,
+            device=settings.device,
+            libraries=settings.libraries,
+        )
+        judged = told_as_file(judged, other.model, case, settings, samples, references)
+        verdict = judge_sizes(judged.verdict, case, other.model, samples, references, settings)
+        return with_unjudged(verdict, case, request, other.model, samples, references)
+
+    return case, emulate
+
+
+def _judging_recorded(
+    path: Path, case: Case, request: Request, watcher: Watcher, runner: str | None
+) -> tuple[Case, Callable[[Sequence[Outputs], frozenset[TensorName]], Verdict]]:
+    """Do what `_judging` does for outputs on record."""
+    settings, samples = request.settings, case.calibration
+    if "accumulate" in request.given:
+        raise UsageError(
+            "--accumulate has no meaning for recorded outputs: nothing is emulated.",
+            "Leave it out, or give the model that computed them.",
+        )
+    own = {str(v.name) for v in case.network.graph.outputs}
+    recorded = load_recorded(path, len(samples), runner, wanted=own)
+    case = shared_outputs(case, recorded.names, watcher)
+
+    def compare(references: Sequence[Outputs], _: frozenset[TensorName]) -> Verdict:
+        results = fit_recorded(recorded, references, samples.ids)
+        verdict = judge_outputs(
+            results,
+            samples,
+            references,
+            case.criterion,
+            case.metric,
+            level="recorded",
+            runner=recorded.runner,
+        ).verdict
+        verdict = judge_sizes(verdict, case, None, samples, references, settings)
+        return with_unjudged(verdict, case, request, None, samples, references)
+
+    return case, compare

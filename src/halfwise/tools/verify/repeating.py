@@ -1,0 +1,340 @@
+"""Repeat the verdict of a run on other workers: its plan is built anew there, and judged."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack
+
+from halfwise.case import Case, EngineSettings
+from halfwise.errors import CaseError, HalfwiseError, RecordMismatch, UsageError
+from halfwise.fixing.engines import FP32_FILE, Builds
+from halfwise.fixing.outcome import counting_joined, final_verdict
+from halfwise.fixing.unjudged import with_unjudged
+from halfwise.formats import LOW_FORMATS
+from halfwise.graph.casts import low_type
+from halfwise.graph.movement import carried
+from halfwise.graph.roles import Role, roles_of
+from halfwise.judging.check import check
+from halfwise.metrics import Outputs
+from halfwise.options.engines import Target
+from halfwise.options.limits import bounded
+from halfwise.options.loading import load_case
+from halfwise.options.options import Inputs, Request, understand
+from halfwise.progress import Silent, Watcher
+from halfwise.records import (
+    BuildOutcome,
+    EngineFile,
+    Engines,
+    NodeName,
+    Plan,
+    Repeated,
+    Repetition,
+    Run,
+)
+from halfwise.store import MODEL_FILE, read_run
+from halfwise.tensorrt.constrain import constraints
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.transfer import file_sha256
+from halfwise.tensorrt.workers import WorkerSpec, resolve
+from halfwise.tensorrt.working import usable
+from halfwise.tools.verify.engine import judged, measured
+
+
+class RepeatOptions(TypedDict, total=False):
+    """Options of `verify_run`, with the meanings that they have in `Options`.
+
+    Attributes:
+        metric: That of the run, named again where it is a function: what only a run folder names is
+            not run.
+    """
+
+    metric: str | None
+    preprocess: str | None
+    labels: str | Path | None
+    allow_random: bool
+    allow_unjudged: bool
+    seed: int
+    device: Literal["cpu", "cuda"]
+    ort_library: Sequence[str | Path]
+    build_timeout: float
+    run_timeout: float
+    wait_timeout: float
+
+
+@bounded
+def verify_run(
+    run: str | Path,
+    inputs: Inputs,
+    *,
+    trt_python: Sequence[str] = (),
+    trt_command: Sequence[str] = (),
+    trt_worker: Sequence[str] = (),
+    watcher: Watcher | None = None,
+    **options: Unpack[RepeatOptions],
+) -> Repetition:
+    """Build the delivered plan of a run on several workers, and judge each engine.
+
+    Where a worker has the version and the GPU of the run, the delivered engine itself is judged
+    too. A worker that is missing or fails is a row.
+
+    Args:
+        run: Run folder of a `fix` with a target.
+        inputs: Samples, as for `fix`; all are judged, or of the run's own inputs those held out.
+        trt_python: Interpreters that can import tensorrt.
+        trt_command: Commands that end in one.
+        trt_worker: Names of workers in halfwise.toml; all of them where no worker is named.
+        watcher: Is told about progress.
+        options: How samples are read, the session of the reference, and the time-outs. The
+            criterion is the run's; a metric of the user's own has to be named again.
+
+    Raises:
+        HalfwiseError: the run, the inputs or an option cannot be used.
+    """
+    watcher = watcher or Silent()
+    given: dict[str, Any] = dict(options)
+    limits: dict[str, float | None] = {
+        name: given.pop(name) for name in ("build_timeout", "run_timeout") if name in given
+    }
+    wait = given.pop("wait_timeout", EngineSettings.wait_timeout)
+    named = given.pop("metric", None)
+    request = understand(inputs, given)
+    folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
+    record = _with_metric_named(read_run(folder), named)
+    delivered = _delivered(record, folder)
+    watcher.stage("load")
+    case = _load(folder / FP32_FILE, request, record)
+    for note in case.notes:
+        watcher.note(note)
+    settings = request.settings
+    session = check(case.network, device=settings.device, libraries=settings.libraries)
+    references: list[Outputs] = [session.run(sample) for sample in case.calibration]
+    repeater = _Repeater(record, folder, delivered, case, request, references, watcher)
+    rows: list[Repeated] = []
+    for spec in _workers(trt_python, trt_command, trt_worker):
+        try:
+            with usable(spec, watcher, wait, exact=True) as worker:
+                rows += repeater.rows(spec, worker, limits)
+        except HalfwiseError as error:
+            rows.append(
+                Repeated(name=spec.name, worker=None, what="rebuilt", failure=error.message)
+            )
+    return Repetition(
+        run=str(folder), samples=len(case.calibration), rows=tuple(rows), notes=case.notes
+    )
+
+
+@dataclass(frozen=True)
+class _Repeater:
+    """What is repeated, and on what."""
+
+    run: Run
+    folder: Path
+    delivered: BuildOutcome
+    case: Case
+    request: Request
+    references: list[Outputs]
+    watcher: Watcher
+
+    @property
+    def engines(self) -> Engines:
+        assert self.run.engines is not None
+        return self.run.engines
+
+    @property
+    def _plan(self) -> Plan:
+        assert self.run.plan is not None
+        return self.run.plan
+
+    def rows(
+        self, spec: WorkerSpec, worker: Worker, limits: Mapping[str, float | None]
+    ) -> Iterator[Repeated]:
+        """Yield the row of the rebuilt plan, and that of the delivered engine where it runs."""
+        self.watcher.stage(f"build on {spec.name}")
+        settings = self._settings(spec, limits)
+        target = Target((spec,), settings, ((), (), ()), resume=False)
+        row = Repeated(name=spec.name, worker=worker.info, what="rebuilt")
+        try:
+            build = self._build(worker, settings)
+            row = row.model_copy(update={"build": build, "failure": build.message})
+            if build.engine is not None:
+                row = self._judged(row, worker, build.engine, target)
+        except HalfwiseError as error:
+            row = row.model_copy(update={"failure": error.message})
+        yield row
+        there, here = self.engines.worker, worker.info
+        if (there.tensorrt, there.gpu) != (here.tensorrt, here.gpu):
+            return
+        row = Repeated(name=spec.name, worker=here, what="delivered")
+        try:
+            yield self._judged(row, worker, worker.upload(self._file()), target)
+        except HalfwiseError as error:
+            yield row.model_copy(update={"failure": error.message})
+
+    def _judged(
+        self, row: Repeated, worker: Worker, engine: EngineFile, target: Target
+    ) -> Repeated:
+        measure = measured(worker, engine, self.case, self.request, target)
+        verdict, given = judged(measure, engine, self.references)
+        if self.run.search and self.case.data_sha256 == self.run.provenance.inputs_sha256:
+            verdict = counting_joined(verdict, self.run.search.joined)
+        samples = self.case.calibration
+        verdict = with_unjudged(verdict, self.case, self.request, None, samples, self.references)
+        own = [r.latency for r in self.engines.results if r.build.engine == self.delivered.engine]
+        usual = next((latency.median_ms for latency in own if latency is not None), None)
+        return row.model_copy(
+            update={
+                "verdict": final_verdict(verdict, self.case, self.request, ()),
+                "shapes": given.shapes,
+                "latency": given.latency,
+                "ratio": None if usual is None else given.latency.median_ms / usual,
+            }
+        )
+
+    def _settings(self, spec: WorkerSpec, limits: Mapping[str, float | None]) -> EngineSettings:
+        """Return the run's own settings; plugins are the worker's.
+
+        Raises:
+            UsageError: the run needs plugins, and the worker names none: what a run folder names
+                is not loaded, for it may come from anybody.
+        """
+        config, own = self.delivered.config, spec.defaults
+        if config.plugins and not own.plugins:
+            raise UsageError(
+                f"The run's engine needs plugins ({', '.join(config.plugins)}), and worker "
+                f"{spec.name} names none.",
+                "Name them in halfwise.toml: plugins = [...]; a run folder loads no libraries.",
+            )
+        settings = EngineSettings(
+            workspace_bytes=own.workspace_bytes or config.workspace_bytes,
+            optimization_level=config.optimization_level,
+            tactic_sources=config.tactic_sources,
+            plugins=own.plugins,
+        )
+        usual = {"build_timeout": own.build_timeout, "run_timeout": own.run_timeout}
+        timed: dict[str, Any] = {n: v for n, v in {**usual, **limits}.items() if v is not None}
+        return replace(settings, **timed)
+
+    def _build(self, worker: Worker, settings: EngineSettings) -> BuildOutcome:
+        config, offered = self.delivered.config, worker.info.typing
+        typing = config.typing if config.typing in offered else offered[0]
+        builds = Builds(worker, settings, typing, config.profiles, None, self.watcher)
+        if self.engines.full:
+            return builds.build(self.folder / FP32_FILE, "the delivered plan", tf32=config.tf32)
+        if typing == "strong":
+            return builds.build(self.folder / MODEL_FILE, "the delivered plan", tf32=config.tf32)
+        return builds.build(
+            self.folder / FP32_FILE,
+            "the delivered plan",
+            low=config.low or ("bf16" if self._plan.low == "bf16" else "fp16"),
+            tf32=config.tf32,
+            keep=config.keep if config.typing == "weak" else self._constraints(),
+        )
+
+    def _constraints(self) -> tuple[NodeName, ...]:
+        network, kept = self.case.network, frozenset(self.engines.keep)
+        roles = roles_of(network, low_type(LOW_FORMATS[self._plan.low]))
+        pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)
+        return constraints(network, roles, kept | carried(network, roles, kept) | pinned)
+
+    def _file(self) -> Path:
+        """Return the delivered engine.
+
+        Raises:
+            RecordMismatch: it is not there, or not what was judged.
+        """
+        assert self.engines.delivered is not None
+        path = self.folder / Path(self.engines.delivered.path).name
+        if not path.is_file() or file_sha256(path) != self.engines.delivered.sha256:
+            raise RecordMismatch(
+                f"{path} is missing, or is not the engine that the run judged.",
+                "Take the engine that was rebuilt, or make the run again.",
+            )
+        return path
+
+
+def _with_metric_named(run: Run, named: str | None) -> Run:
+    """Return the run with its metric as the user named it.
+
+    Raises:
+        UsageError: the run's metric is a function and nobody named it, or another one is named.
+    """
+    own = run.criterion.metric
+    if own is None or ":" not in own:
+        if named not in (None, own):
+            raise UsageError(
+                f"--metric is {named}, and the run was judged {f'by {own}' if own else 'without'}.",
+                "Leave it out: what is acceptable is the run's.",
+            )
+        return run
+    if named is None:
+        raise UsageError(
+            f"The run was judged by {own}, and code that only a run folder names is not run.",
+            f"Name it yourself, where you trust it: --metric {shlex.quote(own)}.",
+        )
+    if Path(named).name != Path(own).name:
+        raise UsageError(
+            f"--metric is {named}, and the run was judged by {own}.",
+            "Name the same function; its file may lie elsewhere.",
+        )
+    criterion = run.criterion.model_copy(update={"metric": named})
+    return run.model_copy(update={"criterion": criterion})
+
+
+def _load(model: Path, request: Request, run: Run) -> Case:
+    """Return the case, all of whose samples are to judge on.
+
+    Where the inputs are those of the run, these are the samples that it held out to the end.
+    """
+    split = load_case(model, request.data, run.criterion)
+    joined = run.search.joined if run.search else ()
+    unseen = [i for i, name in enumerate(split.heldout.ids) if name not in joined]
+    if unseen and split.data_sha256 == run.provenance.inputs_sha256:
+        note = "these are the inputs of the run, so only what it held out is judged"
+        heldout = split.heldout.select(unseen)
+        # A body that ran in the search is not one that never ran.
+        searched = split.calibration
+        notes = (*split.notes, note)
+        return replace(split, calibration=heldout, heldout=searched, notes=notes)
+    return load_case(model, request.data, run.criterion, split=False)
+
+
+def _delivered(run: Run, folder: Path) -> BuildOutcome:
+    """Return how the delivered engine was built.
+
+    Raises:
+        CaseError: the run delivered none.
+        RecordMismatch: the run folder lacks the model.
+    """
+    if run.engines is None or run.engines.delivered is None or run.plan is None:
+        raise CaseError(
+            f"The run {folder} delivered no engine, so there is nothing to repeat.",
+            "Give the run folder of a `halfwise fix --target tensorrt` that passed.",
+        )
+    found = [
+        b
+        for b in run.engines.builds
+        if b.engine and b.engine.sha256 == run.engines.delivered.sha256
+    ]
+    if not found or not (folder / FP32_FILE).is_file():
+        raise RecordMismatch(
+            f"The run {folder} lacks "
+            f"{'the build of its engine' if not found else f'the FP32 model, {FP32_FILE}'}.",
+            "Make the run again.",
+        )
+    return found[-1]
+
+
+def _workers(
+    pythons: Sequence[str], commands: Sequence[str], names: Sequence[str]
+) -> list[WorkerSpec]:
+    """Return all workers that are named, else all of the file; each has a name of its own."""
+    found = [spec for python in pythons for spec in resolve(trt_python=python)]
+    found += [spec for command in commands for spec in resolve(trt_command=command)]
+    found += [spec for name in names for spec in resolve(trt_worker=name)]
+    found = found or resolve()
+    taken = [spec.name for spec in found]
+    return [
+        replace(spec, name=shlex.join(spec.command)) if taken.count(spec.name) > 1 else spec
+        for spec in found
+    ]

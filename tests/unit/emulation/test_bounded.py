@@ -1,0 +1,85 @@
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from halfwise.emulation import bounded
+from halfwise.emulation.bounded import OutOfTime, call, ending, limited
+from halfwise.errors import RunFailed
+
+
+def nothing() -> None:
+    pass
+
+
+def test_a_call_gives_what_it_returns_or_raises() -> None:
+    assert call(lambda: 3, nothing, "It") == 3
+    with pytest.raises(KeyError, match="here"):
+        call(lambda: dict[str, int]()["here"], nothing, "It")
+
+
+def test_a_call_that_takes_too_long_is_stopped_and_told() -> None:
+    stopped = threading.Event()
+    with limited(0.05), pytest.raises(RunFailed) as caught:
+        call(stopped.wait, stopped.set, "An evaluation")
+    assert stopped.is_set()
+    assert caught.value.message == "An evaluation took longer than 0.05 s and was ended."
+    assert caught.value.late
+    assert "--run-timeout" in caught.value.hint
+
+
+def test_a_call_that_does_not_stop_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "_GRACE", 0.05)
+    later = threading.Event()
+    with limited(0.05), pytest.raises(RunFailed):
+        call(later.wait, nothing, "It")
+    assert call(lambda: 4, nothing, "It") == 4
+    later.set()
+
+
+def test_a_call_that_takes_long_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "_PATIENCE", 0.01)
+    told: list[str] = []
+    go = threading.Event()
+
+    def tell(line: str) -> None:
+        told.append(line)
+        go.set()
+
+    with limited(60, tell=tell):
+        assert call(lambda: go.wait(30), nothing, "It")
+        assert call(lambda: 1, nothing, "It") == 1
+    assert told == ["It takes longer than 0.01 s; it is ended at 60 s"]
+
+
+def test_the_end_of_the_budget_stops_a_call_and_refuses_further_ones() -> None:
+    stopped = threading.Event()
+    with ending(time.monotonic() + 0.05):
+        with pytest.raises(OutOfTime):
+            call(stopped.wait, stopped.set, "It")
+        with pytest.raises(OutOfTime):
+            call(lambda: pytest.fail("it ran"), nothing, "It")
+        with ending(None):
+            assert call(lambda: 5, nothing, "It") == 5
+
+
+def test_ctrl_c_stops_a_call() -> None:
+    stopped = threading.Event()
+
+    def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        stopped.wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        call(work, stopped.set, "It")
+    assert stopped.is_set()
+
+
+def test_a_child_of_the_process_has_threads_of_its_own() -> None:
+    call(lambda: 1, nothing, "It")
+    child = os.fork()
+    if not child:
+        os._exit(call(lambda: 7, nothing, "It"))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

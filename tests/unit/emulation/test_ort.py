@@ -1,0 +1,243 @@
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+import pytest
+from hypothesis import given
+from onnx import TensorProto, helper, numpy_helper
+
+from halfwise.emulation import ort
+from halfwise.emulation.ort import Session, devices, runtime_version
+from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
+from halfwise.formats import BF16, FP16
+from halfwise.graph.model import Network, load_network, network_from_proto
+from halfwise.graph.weights import LARGE_TENSOR_BYTES, MappedTensor, WeightFile
+from tests import models
+from tests.graphs import Drawn, graphs
+
+F32 = TensorProto.FLOAT
+WIDE = (2, LARGE_TENSOR_BYTES)
+
+
+def info(name, shape=(2,), dtype=F32):
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def network(nodes, inputs, outputs, constants=(), domains=()) -> Network:
+    graph = helper.make_graph(nodes, "g", inputs, outputs, list(constants))
+    imports = [helper.make_opsetid("", 17), *(helper.make_opsetid(d, 1) for d in domains)]
+    return network_from_proto(helper.make_model(graph, opset_imports=imports, ir_version=8))
+
+
+def branch(scale):
+    weight = numpy_helper.from_array(np.full(WIDE, scale, np.float32), "weight")
+    nodes = [helper.make_node("Mul", ["x", "weight"], ["out"], "mul")]
+    return helper.make_graph(nodes, "branch", [], [info("out", WIDE)], [weight])
+
+
+@pytest.fixture(scope="module")
+def add():
+    nodes = [
+        helper.make_node("Add", ["x", "z"], ["sum"]),
+        helper.make_node("Mul", ["x", "z"], ["product"]),
+    ]
+    model = network(nodes, [info("x"), info("z")], [info("sum"), info("product")]).model
+    return Session(model)
+
+
+X, Z = np.array([1, 2], np.float32), np.array([3, 5], np.float32)
+
+
+# --- running ----------------------------------------------------------------------------------
+
+
+def test_outputs_come_by_name_in_the_order_of_the_model(add):
+    results = add.run({"z": Z, "x": X})
+    assert list(results) == ["sum", "product"] == list(add.outputs)
+    np.testing.assert_array_equal(results["sum"], [4, 7])
+    np.testing.assert_array_equal(results["product"], [3, 10])
+    assert add.output_types == {"sum": "tensor(float)", "product": "tensor(float)"}
+
+
+def test_only_the_outputs_asked_for_are_given(add):
+    assert list(add.run({"x": X, "z": Z}, ["product"])) == ["product"]
+
+
+@pytest.mark.parametrize(
+    ("sample", "reason"),
+    [
+        ({"x": X}, "missing"),
+        ({"x": X, "z": Z, "q": Z}, "Invalid input name"),
+        ({"x": X.astype(np.int64), "z": Z}, "data type"),
+        ({"x": X[None], "z": Z}, "rank"),
+        ({"x": np.zeros(3, np.float32), "z": Z}, "dimensions"),
+    ],
+)
+def test_a_sample_that_does_not_fit_is_a_failed_run(add, sample, reason):
+    with pytest.raises(RunFailed, match=reason):
+        add.run(sample)
+
+
+def test_a_failure_inside_a_node_is_a_failed_run():
+    nodes = [helper.make_node("Gather", ["x", "i"], ["y"])]
+    gather = network(nodes, [info("x"), info("i", (1,), TensorProto.INT64)], [info("y", (1,))])
+    session = Session(gather.model)
+    np.testing.assert_array_equal(session.run({"x": X, "i": np.array([1])})["y"], [2])
+    with pytest.raises(RunFailed, match="indices"):
+        session.run({"x": X, "i": np.array([7])})
+
+
+# --- loading ----------------------------------------------------------------------------------
+
+
+def test_large_weights_are_handed_over():
+    array = np.random.default_rng(0).standard_normal(WIDE).astype(np.float32)
+    weight = numpy_helper.from_array(array, "w")
+    nodes = [helper.make_node("Mul", ["x", "w"], ["y"])]
+    model = network(nodes, [info("x", WIDE)], [info("y", WIDE)], [weight]).model
+    session = Session(model)
+    x = np.full(WIDE, 2, np.float32)
+    np.testing.assert_array_equal(session.run({"x": x})["y"], array * 2)
+
+
+@pytest.mark.parametrize(("flag", "scale"), [(True, 2.0), (False, 3.0)])
+def test_bodies_with_large_weights_of_the_same_name_keep_their_own(flag, scale):
+    node = helper.make_node("If", ["flag"], ["y"], then_branch=branch(2.0), else_branch=branch(3.0))
+    inputs = [info("x", WIDE), info("flag", (), TensorProto.BOOL)]
+    session = Session(network([node], inputs, [info("y", WIDE)]).model)
+    x = np.ones(WIDE, np.float32)
+    result = session.run({"x": x, "flag": np.array(flag)})["y"]
+    np.testing.assert_array_equal(result, np.full(WIDE, scale))
+
+
+@given(graphs())
+def test_the_normal_form_computes_what_the_file_does(drawn: Drawn):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    for node in drawn.proto.graph.node:
+        node.name = ""  # ONNX Runtime takes no two equal names
+    plain = onnxruntime.InferenceSession(
+        drawn.proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    expected = plain.run(None, drawn.sample)
+    results = Session(network_from_proto(drawn.proto).model).run(drawn.sample)
+    for array, output in zip(expected, plain.get_outputs(), strict=True):
+        np.testing.assert_array_equal(results[output.name], array)
+
+
+def test_nothing_is_optimised_unless_asked_for():
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    model = network(nodes, [info("x")], [info("y")]).model
+    levels = onnxruntime.GraphOptimizationLevel
+    for optimise, level in ((False, levels.ORT_DISABLE_ALL), (True, levels.ORT_ENABLE_ALL)):
+        options = Session(model, optimise=optimise)._session.get_session_options()
+        assert options.graph_optimization_level == level
+
+
+def test_a_custom_operator_asks_for_its_library(tmp_path):
+    nodes = [helper.make_node("Scale", ["x"], ["y"], domain="com.example")]
+    model = network(nodes, [info("x")], [info("y")], domains=["com.example"]).model
+    with pytest.raises(CaseError, match=r"com\.example::Scale") as caught:
+        Session(model)
+    assert "--ort-library" in caught.value.hint
+    library = tmp_path / "none.so"
+    with pytest.raises(CaseError, match=re.escape(str(library))):
+        Session(model, libraries=[library])
+
+
+def test_a_model_that_onnx_takes_and_onnx_runtime_does_not():
+    # ONNX Runtime convolves no FP64.
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
+    shape, dtype = (1, 1, 2), TensorProto.DOUBLE
+    weight = numpy_helper.from_array(np.ones((1, 1, 1)), "w")
+    model = network(nodes, [info("x", shape, dtype)], [info("y", shape, dtype)], [weight]).model
+    with pytest.raises(KernelMissing, match="cannot run the model") as caught:
+        Session(model)
+    assert "--ort-library" not in caught.value.hint
+
+
+def test_a_device_that_is_not_there_is_missing(monkeypatch):
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    assert devices() == {"cpu": True, "cuda": False}
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    model = network(nodes, [info("x")], [info("y")]).model
+    with pytest.raises(BackendMissing, match="CUDAExecutionProvider"):
+        Session(model, device="cuda")
+
+
+def test_a_device_that_does_not_start_is_missing(monkeypatch):
+    both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: both)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    # What ONNX Runtime falls back to if CUDA cannot be loaded.
+    monkeypatch.setitem(ort._CHAINS, "cuda", ["CPUExecutionProvider"])
+    assert devices() == {"cpu": True, "cuda": True}
+    model = network([helper.make_node("Relu", ["x"], ["y"])], [info("x")], [info("y")]).model
+    with pytest.raises(BackendMissing, match="does not start"):
+        Session(model, device="cuda")
+
+
+def test_the_version_is_that_of_the_import_package():
+    assert runtime_version() == onnxruntime.__version__
+
+
+# --- large models -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_weights_of_large_models_are_read_where_they_are(large):
+    place = WeightFile(4 * 64 * 64).take(np.dtype(np.float32), (64, 64))
+    place[...] = 1
+    weight = ir.val("w", const_value=MappedTensor(place, name="w"))
+    x = ir.val("x", ir.DataType.FLOAT, [2, 64])
+    node = ir.node("MatMul", [x, weight], name="matmul")
+    node.outputs[0].name = "y"
+    graph = ir.Graph([x], node.outputs, nodes=[node], initializers=[weight], opset_imports={"": 17})
+    session = Session(ir.Model(graph, ir_version=8), large_from=0 if large else 1 << 30)
+    sample = {"x": np.ones((2, 64), np.float32)}
+    np.testing.assert_array_equal(session.run(sample)["y"], 64)
+    place[...] = 2
+    np.testing.assert_array_equal(session.run(sample)["y"], 128 if large else 64)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_bodies_read_the_weights_of_large_models_too(tmp_path, flag):
+    path = models.saved_beside(models.two_bodies(), tmp_path)
+    sample = {"x": np.ones((1, 8, 64), np.float32), "flag": np.array(flag)}
+    model = load_network(path).model
+    large, small = Session(model, large_from=0).run(sample), Session(model).run(sample)
+    np.testing.assert_array_equal(large["y"], small["y"])
+    np.testing.assert_array_equal(large["y"], 192 if flag else 128)
+
+
+@pytest.mark.parametrize("fmt", [FP16, BF16], ids=lambda f: f.name)
+@pytest.mark.parametrize("large_from", [0, 1 << 30])
+def test_low_weights_are_handed_over(fmt, large_from):
+    dtype = ir.DataType.from_numpy(fmt.dtype)
+    array = np.full((64, 64), 1.5, fmt.dtype)
+    weight = ir.val("w", const_value=MappedTensor(array, dtype=dtype, name="w"))
+    x = ir.val("x", ir.DataType.FLOAT, [64, 64])
+    wide = ir.node("Cast", [weight], {"to": int(ir.DataType.FLOAT)}, name="wide")
+    node = ir.node("Add", [x, wide.outputs[0]], name="add")
+    wide.outputs[0].name, node.outputs[0].name = "w_wide", "y"
+    graph = ir.Graph(
+        [x], node.outputs, nodes=[wide, node], initializers=[weight], opset_imports={"": 17}
+    )
+    session = Session(ir.Model(graph, ir_version=8), large_from=large_from)
+    result = session.run({"x": np.ones((64, 64), np.float32)})
+    np.testing.assert_array_equal(result["y"], 2.5)
+
+
+def test_it_leaves_nothing_in_the_temporary_folder(tmp_path):
+    environment = {n: v for n, v in os.environ.items() if n != "ORT_DISABLE_TELEMETRY"}
+    subprocess.run(
+        [sys.executable, "-c", "from halfwise.emulation.ort import devices; devices()"],
+        env=environment | {"TMPDIR": str(tmp_path)},
+        check=True,
+    )
+    assert list(tmp_path.iterdir()) == []

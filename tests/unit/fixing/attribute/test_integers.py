@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+
+from halfwise.formats import BF16, FP16
+from tests.unit.fixing.attribute.observing import guards, only
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def positions() -> tuple[Sketch, str]:
+    s = Sketch()
+    cast = s.op("Cast", s.input("n", [8], 7), to=1, name="cast")
+    moved = s.op("Unsqueeze", cast, [1], name="moved")
+    return s, s.op("Mul", moved, 0.001, name="reader")
+
+
+def counting(last: int) -> dict[str, np.ndarray]:
+    return {"n": np.arange(last - 7, last + 1)}
+
+
+@pytest.mark.parametrize(("fmt", "limit"), [(FP16, 2048), (BF16, 256)])
+def test_integers_beyond_the_significand(fmt, limit) -> None:
+    assert guards(*positions(), counting(limit), fmt=fmt) == ()
+    guard = only(guards(*positions(), counting(limit + 1), fmt=fmt), "integer")
+    assert (guard.node, guard.nodes) == ("cast", ("reader",))
+    assert 1.0 <= guard.severity < 2.0
+    assert f"counts up to {limit + 1}" in guard.message
+
+
+def test_a_rounded_tensor_holds_integers_too() -> None:
+    s = Sketch()
+    y = s.op("Mul", s.op("Floor", s.input("x", [2]), name="floor"), 0.001, name="reader")
+    guard = only(guards(s, y, {"x": f32([5.5, 3000.7])}), "integer")
+    assert guard.nodes == ("floor", "reader")
+
+
+@pytest.mark.parametrize(("last", "named"), [(2048, False), (4095, True)])
+def test_a_table_of_positions(last, named) -> None:
+    s = Sketch()
+    table = s.constant(np.arange(last + 1, dtype=np.float32), "table")
+    y = s.op("Mul", table, s.input("x", [1]), name="reader")
+    found = guards(s, y, {"x": f32([0.001])})
+    assert [(g.kind, g.tensor) for g in found] == ([("integer", "table")] if named else [])
+
+
+def rotary(last: float) -> tuple[Sketch, str]:
+    s = Sketch()
+    cast = s.op("Cast", s.input("n", [8], 7), to=1, name="cast")
+    phase = s.op("Mul", cast, f32([last / 500]), name="phase")
+    return s, s.op("Cos", s.op("Reshape", phase, [2, 4]), name="cos")
+
+
+def test_large_angles_and_what_makes_them() -> None:
+    guard = only(guards(*rotary(500.0), counting(500)), "angle")
+    assert (guard.node, guard.nodes) == ("cos", ("phase", "cos"))
+    assert "angles up to 500 rad" in guard.message
+    assert "error of up to 0.12 rad" in guard.message
+    assert 1.0 < guard.severity < 2.0
+
+
+@pytest.mark.parametrize(
+    ("angle", "fmt", "named"),
+    [(31.9, FP16, False), (32.1, FP16, True), (3.9, BF16, False), (4.1, BF16, True)],
+)
+def test_angles_count_from_where_half_a_spacing_is_a_hundredth_of_a_radian(
+    angle, fmt, named
+) -> None:
+    s = Sketch(22)
+    y = s.op("Sin", s.op("Add", s.input("x", [1]), 0.0, name="angle"), name="sin")
+    found = guards(s, y, {"x": f32([angle])}, fmt=fmt)
+    assert [g.nodes for g in found] == ([("angle", "sin")] if named else [])
+
+
+def test_producers_of_small_values_are_left_out() -> None:
+    s = Sketch()
+    small = s.op("Tanh", s.input("x", [1]), name="small")
+    y = s.op("Sin", s.op("Mul", small, 1000.0, name="large"), name="sin")
+    assert only(guards(s, y, {"x": f32([1.0])}), "angle").nodes == ("large", "sin")
+
+
+@pytest.mark.parametrize(("side", "named"), [(2048, False), (4096, True)])
+def test_a_grid_over_a_large_image(side, named) -> None:
+    s = Sketch()
+    grid = s.op("Tanh", s.input("g", [1, 1, 1, 2]), name="grid")
+    y = s.op("GridSample", s.input("x", [1, 1, 2, side]), grid, name="sample")
+    inputs = {"x": np.ones((1, 1, 2, side), np.float32), "g": np.ones((1, 1, 1, 2), np.float32)}
+    found = guards(s, y, inputs)
+    assert [g.nodes for g in found] == ([("grid", "sample")] if named else [])
+
+
+def test_the_arithmetic_that_makes_a_grid_is_needed_too() -> None:
+    s = Sketch()
+    pixels = s.op("Relu", s.input("g", [1, 1, 1, 2]), name="pixels")
+    scaled = s.op("Mul", s.op("Add", pixels, 0.5, name="centre"), 2 / 4096, name="scale")
+    grid = s.op("Sub", scaled, 1.0, name="shift")
+    y = s.op("GridSample", s.input("x", [1, 1, 2, 4096]), grid, name="sample")
+    inputs = {"x": np.ones((1, 1, 2, 4096), np.float32), "g": np.ones((1, 1, 1, 2), np.float32)}
+    guard = only(guards(s, y, inputs), "integer")
+    assert guard.nodes == ("pixels", "centre", "scale", "shift", "sample")

@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+
+from halfwise.formats import BF16
+from tests.unit.fixing.attribute.observing import guards, only
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def rows(*values: float) -> np.ndarray:
+    return np.repeat(f32(values)[:, None], 4, axis=1)
+
+
+def rms(eps: float, end: str = "div", bound: str = "Add") -> tuple[Sketch, str]:
+    s = Sketch()
+    x = s.input("x", [2, 4])
+    mean = s.op("ReduceMean", s.op("Mul", x, x, name="square"), axes=[-1], name="mean")
+    total = s.op(bound, mean, eps, name="eps")
+    if end == "power":
+        return s, s.op("Mul", x, s.op("Pow", total, -0.5, name="power"), name="end")
+    root = s.op("Sqrt", total, name="sqrt")
+    if end == "div":
+        return s, s.op("Div", x, root, name="end")
+    return s, s.op("Mul", x, s.op("Reciprocal", root, name="inverse"), name="end")
+
+
+@pytest.mark.parametrize("bound", ["Add", "Max", "Clip"])
+@pytest.mark.parametrize(
+    ("end", "after"),
+    [("div", {"sqrt", "end"}), ("reciprocal", {"sqrt", "inverse"}), ("power", {"power"})],
+)
+def test_an_eps_that_values_rest_on_is_a_certain_zero_division(bound, end, after) -> None:
+    s, y = rms(1e-12, end, bound)
+    found = guards(s, y, {"x": rows(2e-5, 1.0)})
+    eps = only(found, "eps")
+    assert eps.node == "eps"
+    assert 2.0 < eps.severity < 3.0
+    assert set(eps.nodes) == {"square", "mean", "eps", *after}
+    assert "becomes zero in FP16 by plain conversion (6e-08 as stored here), and" in eps.message
+    assert "values as small as 4e-10 rest on it" in eps.message
+    assert "opset 23" in eps.fix
+    assert found[0] == eps
+
+
+def test_a_vanishing_eps_under_large_values_is_possible() -> None:
+    s, y = rms(1e-12)
+    assert only(guards(s, y, {"x": rows(1.0, 2.0)}), "eps").severity == pytest.approx(0.6)
+
+
+def test_a_subnormal_eps_matters_where_values_rest_on_it() -> None:
+    s, y = rms(1e-6)
+    assert guards(s, y, {"x": rows(1.0, 2.0)}) == ()
+    guard = only(guards(s, y, {"x": rows(0.0, 2.0)}), "eps")
+    assert 1.0 <= guard.severity < 2.0
+    assert "becomes subnormal" in guard.message
+    unknown = only(guards(s, y, {"x": rows(0.0, 2.0)}, details=False), "eps")
+    assert unknown.severity < 0.5
+
+
+@pytest.mark.parametrize(("eps", "fmt"), [(1e-3, None), (1e-12, BF16)])
+def test_an_eps_that_the_format_holds_is_no_suspicion(eps, fmt) -> None:
+    s, y = rms(eps)
+    options = {"fmt": fmt} if fmt else {}
+    assert not [g for g in guards(s, y, {"x": rows(0.0, 2.0)}, **options) if g.kind == "eps"]
+
+
+def test_an_addend_that_nothing_demanding_reads_is_no_eps() -> None:
+    s = Sketch()
+    y = s.op("Relu", s.op("Add", s.input("x", [2, 4]), 1e-9))
+    assert guards(s, y, {"x": rows(1.0, 2.0)}) == ()
+
+
+def test_the_numerator_may_be_tiny() -> None:
+    s = Sketch()
+    y = s.op("Div", s.op("Add", s.input("x", [2, 4]), 1e-9), 2.0)
+    assert guards(s, y, {"x": rows(1.0, 2.0)}) == ()
+
+
+@pytest.mark.parametrize("op", ["Log", "Reciprocal", "Div", "Pow"])
+def test_values_that_vanish_before_a_demanding_operator(op) -> None:
+    s = Sketch()
+    x = s.input("x", [2, 4])
+    power = s.op("Mul", x, x, name="power")
+    y = {
+        "Div": lambda: s.op("Div", x, power, name="reader"),
+        "Pow": lambda: s.op("Pow", power, -0.25, name="reader"),
+    }.get(op, lambda: s.op(op, power, name="reader"))()
+    guard = only(guards(s, y, {"x": rows(1e-5, 1.0)}), "underflow")
+    assert (guard.node, guard.tensor, guard.nodes) == ("reader", "power_out", ("power", "reader"))
+    assert 2.0 < guard.severity < 3.0
+    assert "50 % of its elements become zero in FP16" in guard.message
+
+
+def test_a_root_alone_makes_small_errors_of_small_values() -> None:
+    s = Sketch()
+    x = s.input("x", [2, 4])
+    y = s.op("Sqrt", s.op("Mul", x, x, name="power"), name="reader")
+    assert only(guards(s, y, {"x": rows(1e-5, 1.0)}), "underflow").severity < 1
+    end = s.op("Div", x, y, name="end")
+    guard = max(guards(s, end, {"x": rows(1e-5, 1.0)}), key=lambda g: g.severity)
+    assert guard.nodes == ("power", "reader", "end")
+    assert guard.severity > 2
+
+
+def test_a_tensor_wholly_below_the_normal_range() -> None:
+    s = Sketch()
+    tiny = s.op("Mul", s.input("x", [2, 4]), 1e-3, name="tiny")
+    y = s.op("Mul", s.op("Reshape", tiny, [8]), 1e6, name="reader")
+    guard = only(guards(s, y, {"x": rows(1e-4, 1e-3)}), "underflow")
+    assert (guard.tensor, guard.nodes) == ("tiny_out", ("tiny", "reader"))
+    assert 1.0 < guard.severity < 2.0
+    assert "all of it becomes subnormal" in guard.message
+
+
+def test_a_tensor_of_subnormals_that_keep_their_accuracy_is_only_possible() -> None:
+    s = Sketch()
+    y = s.op("Relu", s.op("Mul", s.input("x", [2, 4]), 1e-3, name="tiny"), name="reader")
+    # Half the spacing, 3e-8, is 0.1 % of 3e-5 and 6 % of 5e-7.
+    for largest, certain in ((3e-2, False), (5e-4, True)):
+        found = guards(s, y, {"x": rows(largest / 2, largest)})
+        severities = [g.severity for g in found if g.tensor == "tiny_out"]
+        assert [severity > 1 for severity in severities] == [certain]

@@ -1,0 +1,91 @@
+"""A run with engines on the stand-in for TensorRT, ready to prove what the emulation found."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfwise.case import Case, EngineSettings
+from halfwise.fixing.engines import EngineRun
+from halfwise.fixing.engines.attempts import Attempts
+from halfwise.fixing.loop import Fixed, fix
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
+from halfwise.progress import Silent
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.journal import Journal
+from tests.models import Ill
+
+
+class Listener(Silent):
+    """Remembers notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, line: str) -> None:
+        self.notes.append(line)
+
+
+@dataclass
+class Stage:
+    """What the parts of a run take."""
+
+    case: Case
+    fixed: Fixed
+    worker: Worker
+    run: EngineRun
+    listener: Listener
+    journal: Journal
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def attempts(self) -> Attempts:
+        """Builds and measures plans."""
+        return Attempts(
+            planner=self.fixed.planner,
+            builds=self.run.builds,
+            measure=self.run.measure,
+            files=self.run.files,
+            fetched=self.run.fetched,
+            fp32=self.run.files.fp32(self.case.network),
+            watcher=self.listener,
+            notes=self.notes,
+        )
+
+
+@pytest.fixture
+def stage(
+    fake_worker: Callable[..., list[str]],
+    tmp_path: Path,
+) -> Iterator[Callable[..., Stage]]:
+    """Makes stages: `stage(ill, heldout=None, options={}, engine={}, version="8.6.1", **knobs)`."""
+    with ExitStack() as stack:
+
+        def stage(
+            ill: Ill,
+            *,
+            heldout: Any = None,
+            options: dict[str, Any] | None = None,
+            engine: dict[str, Any] | None = None,
+            version: str = "8.6.1",
+            **knobs: Any,
+        ) -> Stage:
+            given = dict(options or {})
+            request = understand(
+                dict(ill.inputs), given if heldout is None else {**given, "heldout": heldout}
+            )
+            case = load_case(ill.proto, request.data, request.criterion)
+            settings = EngineSettings(**{"builds": 1, "max_builds": 2, **(engine or {})})
+            worker = stack.enter_context(Worker("fake", fake_worker(version, **knobs)))
+            folder, listener = tmp_path / "files", Listener()
+            folder.mkdir()
+            journal = Journal(tmp_path / "journal.jsonl")
+            run = EngineRun(case, request.settings, settings, worker, folder, listener, journal)
+            fixed = fix(case, request.settings, Silent())
+            return Stage(case, fixed, worker, run, listener, journal)
+
+        yield stage

@@ -1,0 +1,65 @@
+from dataclasses import replace
+
+from halfwise.fixing.engines.candidates import Chosen
+from halfwise.fixing.engines.conclude import Ended
+from halfwise.fixing.engines.delivery import Offer, rungs
+from halfwise.records import Cause
+from tests.unit.fixing.engines.test_delivery import KEPT, offer
+from tests.unit.fixing.engines.test_search import World, always, names
+from tests.unit.reporting.engine_runs import result
+from tests.unit.reporting.runs import verdict
+
+
+def ended(delivered: Offer | None, *offers: Offer) -> Ended:
+    search = World(always(names(0))).search()
+    plain = offers[-1].candidate
+    chosen = Chosen(None, plain, (), False, frozenset(), ())
+    return Ended(search, chosen, offers, delivered, {})
+
+
+def test_the_verdict_is_that_of_what_is_delivered():
+    fp32, low = offer("fp32", 1), offer("fp16", 2, passed=False)
+    found = ended(fp32, fp32, low)
+    assert found.verdict(verdict(), (), 3) == fp32.verdict
+    assert (found.last, found.keep, found.as_searched) == (fp32, None, False)
+
+
+def test_a_plan_of_the_low_format_tells_what_it_keeps():
+    low = offer("fp16", 2)
+    assert ended(low, low).keep == low.candidate.keep
+    assert low.candidate.keep != KEPT
+
+
+def test_where_nothing_passed_what_came_closest_is_told_with_its_cause():
+    low = offer("fp16", 2, passed=False, excess=1.4)
+    cause = Cause(kind="unknown", builds=(2,), excess=1.4)
+    fp32 = offer("fp32", 1, passed=False, excess=1.2)
+    found = ended(None, fp32, low).verdict(verdict(), (cause,), 3)
+    assert not found.passed
+    assert found.level == "engine"
+    assert "no engine of 3 builds" in found.reasons[0]
+    assert "is unknown" in found.reasons[1]
+    known = replace(fp32, limit=2.0)
+    assert "is unknown" in ended(None, known, low).verdict(verdict(), (cause,), 3).reasons[0]
+    silent = offer("fp16", 2, excess=None)
+    emulated = verdict()
+    found = ended(None, silent).verdict(emulated, (), 1)
+    assert (found.passed, found.level) == (False, emulated.level)
+
+
+def test_an_fp32_engine_that_is_lost_is_told():
+    fp32 = offer("fp32", 1)
+    row = fp32.row.model_copy(update={"verdict": None, "failure": "The connection is lost."})
+    found = ended(None, replace(fp32, row=row), offer("fp16", 2, excess=None))
+    reasons = found.verdict(verdict(), (), 1).reasons
+    assert reasons[0].endswith("does not run to the end: The connection is lost.")
+    ends = rungs(found.offers, None, [[found.chosen.plain]])
+    assert [told.end for told in ends] == ["not-run", "not-run"]
+
+
+def test_what_does_not_run_on_held_out_samples_is_told():
+    low = offer("fp16", 2)
+    row = result("FP16", 1, 1.0).model_copy(update={"verdict": None, "failure": "it crashed"})
+    gone = Offer("fp16", low.candidate, 1.0, row)
+    reasons = ended(None, gone).verdict(verdict(), (), 1).reasons
+    assert any("does not run on the held-out samples: it crashed" in r for r in reasons)

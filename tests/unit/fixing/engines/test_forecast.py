@@ -1,0 +1,147 @@
+"""Forecasts of a model with a factor that overflows unless it is fused, and squares that do."""
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+
+from halfwise.fixing.engines.candidates import Budget, Candidate
+from halfwise.fixing.engines.forecast import Forecast, rounds
+from halfwise.fixing.engines.search import EngineSearch
+from halfwise.records import EngineLayer
+from tests import models
+from tests.unit.casing import names
+from tests.unit.fixing.test_planner import planner
+from tests.unit.graph.sketch import Sketch
+from tests.unit.reporting.engine_runs import build, latency, proof
+
+NOTHING = names()
+FACTOR = 4096.0
+NORM = names("square", "mean", "root")
+ALL = NORM | names("factor", "product")
+
+
+def scaled() -> models.Ill:
+    """x · 4096 times weights that take the factor back, over its root mean square."""
+    sketch = Sketch()
+    x = sketch.op("Mul", sketch.input("x", [1, 16]), FACTOR, name="factor")
+    weights = models.weights(16, 16, seed=3, scale=0.25) / np.float32(FACTOR)
+    x = sketch.op("MatMul", x, weights, name="product")
+    x = sketch.op("Mul", x, 20.0, name="larger")
+    mean = sketch.op("ReduceMean", sketch.op("Mul", x, x, name="square"), axes=[1], name="mean")
+    y = sketch.op("Div", x, sketch.op("Sqrt", mean, name="root"), name="norm")
+    return models.Ill(sketch.proto(y), {"x": models.signals(1, 16, seed=1, peak=100)})
+
+
+@pytest.fixture(scope="module")
+def made():
+    return planner(scaled())
+
+
+def layer(*nodes: str, precision="unknown", of="fp32") -> EngineLayer:
+    return EngineLayer(
+        name="block",
+        type="Myelin",
+        nodes=tuple(names(*nodes)),
+        inputs=(of,),
+        outputs=(of,),
+        precision=precision,
+    )
+
+
+def forecast(made, *layers: EngineLayer, **how) -> Forecast:
+    told = proof(layers=layers) if layers else None
+    return Forecast(made, lambda *_: told, **how)
+
+
+def test_fusion_needs_the_norm_and_storage_the_factor_too(made):
+    found = forecast(made)
+    assert made.trials.evaluate(ALL, confirm=True).passed
+    assert not made.trials.evaluate(NORM, confirm=True).passed
+    assert found.enough(NORM)
+    assert not found.enough(names("factor", "product"))
+    assert found.excess(NORM) < 1 < found.excess(NOTHING)
+
+
+def test_the_smaller_error_counts(made):
+    found = forecast(made)
+    assert made.trials.excess(NORM) == inf
+    assert found.error(NORM) == found.excess(NORM)
+    assert found.error(NOTHING) == min(found.excess(NOTHING), made.trials.excess(NOTHING))
+
+
+def test_a_plan_is_beyond_a_limit_where_both_say_so(made):
+    found = forecast(made)
+    error = found.error(NOTHING)
+    assert error > 1
+    assert found.beyond(NOTHING, 0.99 * error)
+    assert not found.beyond(NOTHING, 1.01 * error)
+    assert not found.beyond(NORM, 1.0)
+    assert not found.beyond(ALL, 1.0)
+
+
+def test_what_the_engine_has_in_fp32_need_not_be_kept(made):
+    found = forecast(made, layer("norm"), layer("larger", precision="fp16", of="fp16"))
+    before = found.error(NOTHING)
+    found.learn(build(1, "plain"))
+    assert found.fp32 == NORM | names("norm")
+    assert found.enough(NOTHING)
+    assert found.error(NOTHING) < 1 < before
+
+
+def test_what_a_rule_lowers_no_engine_has_in_fp32():
+    lowered = planner(scaled(), lower="root")
+    found = forecast(lowered, layer("norm"))
+    found.learn(build(1, "plain"))
+    assert found.fp32 == names("norm", "mean", "square", "larger", "product", "factor")
+
+
+def test_an_engine_that_tells_nothing_changes_nothing(made):
+    found = forecast(made)
+    found.learn(build(1, "plain"))
+    assert found.fp32 == NOTHING
+
+
+def test_when_time_is_up_nothing_is_foretold(made):
+    found = forecast(made, seconds=-1.0)
+    assert found.enough(NORM) is None
+    assert not found.beyond(NOTHING, 1.0)
+    assert found.error(NOTHING) == 0
+    assert found.excess(NORM) < 1
+
+
+def test_samples_that_join_count():
+    own = planner(scaled())
+    found = forecast(own)
+    assert found.error(NORM) < 1
+    sample = own.case.calibration[0]["x"]
+    louder = replace(own.case.calibration.select([0]), load=lambda _: {"x": 60 * sample})
+    # The norm of 60 · x is that of x, but what is larger overflows.
+    own.join(louder, [own.trials.references[0]], own.evidence)
+    assert found.error(NORM) > 1
+    assert not found.enough(NORM)
+
+
+def test_rounds_tell_both_predictions_in_the_order_of_builds(made):
+    def attempt(keep, step, tf32):
+        return Candidate(keep, step, build(1, step), 0.5, latency(1.0), tf32=tf32)
+
+    moves: Any = None
+    search = EngineSearch(attempt, moves, list(made.roles), Budget(1), 1, forecast(made))
+    search.tried = {
+        NORM: [Candidate(NORM, "second", build(3, "b"), 0.4, latency(2.0))],
+        NOTHING: [Candidate(NOTHING, "first", build(2, "a"))],
+    }
+    first, second = rounds(search, made.trials)
+    assert (first.step, first.build, first.measured, first.median_ms) == ("first", 2, None, None)
+    assert (second.keep, second.measured, second.passed) == (
+        tuple(n for n in made.roles if n in NORM),
+        0.4,
+        True,
+    )
+    assert second.predicted == inf
+    assert second.predicted_fused == forecast(made).excess(NORM)
+    search.forecast = None
+    assert rounds(search, made.trials)[1].predicted_fused is None

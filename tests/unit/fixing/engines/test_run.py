@@ -1,0 +1,277 @@
+import numpy as np
+import onnx
+import pytest
+
+from halfwise.errors import BuildFailed, CaseError, UsageError
+from halfwise.fixing.engines.fetched import Fetched
+from halfwise.records import Profile, ShapeRange, TensorName
+from halfwise.tensorrt.worker.failures import EngineFailed
+from tests import models
+from tests.fake_tensorrt.faults import Fault
+from tests.models import Ill
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def proven(ready):
+    assert ready.run.reference().verdict.passed
+    return ready.run.prove(ready.fixed)
+
+
+def test_a_run_in_order(stage):
+    ready = stage(models.layer_norm(), engine={"builds": 2, "max_builds": 1})
+    found = proven(ready)
+    assert found.verdict.passed
+    assert found.keep == models.layer_norm().kept
+    engines = found.engines
+    assert [row.name for row in engines.results] == [
+        *("FP32, TF32 off", "FP32, TF32 on", "FP16", "mixed")
+    ]
+    assert engines.delivered == engines.results[-1].build.engine
+    assert (engines.confirmed, len(engines.spread)) == (2, 2)
+    assert [r.build for r in engines.rounds] == [2, 3, 4]
+    assert all(r.measured == pytest.approx(r.predicted, rel=1e-3) for r in engines.rounds)
+    assert engines.emulated == ready.fixed.verdict
+    assert ready.run.seconds.keys() == {"FP32 engine", "engines", "verdict"}
+
+
+def test_the_fp32_engine_is_wrong(stage):
+    ready = stage(models.layer_norm(), broken={"square": 1.5})
+    assert not ready.run.reference().verdict.passed
+    found = ready.run.refused()
+    assert "not a precision problem" in found.verdict.reasons[0]
+    assert found.engines.delivered is found.keep is None
+    assert any("SNR ≥ 60 dB" in note for note in found.engines.notes)
+
+
+def test_no_fp32_engine_can_be_built(stage):
+    ready = stage(models.layer_norm(), faults=[Fault("build", "segv")])
+    with pytest.raises(BuildFailed, match=r"no FP32 engine of this model.*by SIGSEGV"):
+        ready.run.reference()
+
+
+@pytest.mark.parametrize("place", ["deserialise", "run"])
+def test_a_connection_lost_once_does_not_end_the_command(stage, place):
+    ready = stage(models.layer_norm(), faults=[Fault(place, "disconnect", on=(1,))])
+    assert ready.run.reference().verdict.passed
+
+
+def test_calibration_samples_that_no_engine_takes_end_the_command_at_once(stage):
+    s = Sketch()
+    ids = s.input("ids", [1, 4], onnx.TensorProto.INT64)
+    out = s.op("Mul", s.op("Cast", ids, name="cast", to=onnx.TensorProto.FLOAT), 1e-3, name="mul")
+    inputs = np.arange(32, dtype=np.int64).reshape(8, 1, 4)
+    inputs[0] += 1 << 40
+    ready = stage(Ill(s.proto(out), {"ids": inputs}), heldout={"ids": inputs[4:]})
+    with pytest.raises(CaseError, match="which int32 cannot hold"):
+        ready.run.reference()
+
+
+def test_engines_that_only_the_fp32_one_is_not(stage):
+    fault = Fault("deserialise", "device", when={"low": "fp16"})
+    ready = stage(models.layer_norm(), faults=[fault])
+    found = proven(ready)
+    assert found.verdict.passed
+    assert (found.engines.rung, found.engines.rungs[-1].end) == ("fp32", "not-run")
+    assert [c.kind for c in found.engines.causes] == ["not-run"]
+    assert all(r.measured is None for r in found.engines.rounds)
+    failures = {row.name: row.failure for row in found.engines.results}
+    assert failures["FP32, TF32 off"] == failures["FP32, TF32 on"] == ""
+    assert "cannot read the engine" in failures["FP16"]
+
+
+def test_what_passed_and_cannot_be_fetched_is_told(stage, tmp_path):
+    ready = stage(models.layer_norm())
+    found = proven(ready)
+    engine = found.engines.delivered
+    brought = ready.run.brought(found, tmp_path / "e")
+    assert brought.engines.delivered.side == "here"
+    assert brought.verdict == found.verdict
+    ready.worker.forget(engine)
+    ready.run.fetched = Fetched(ready.worker, ready.run.fetched.folder)
+    other = ready.run.brought(found, tmp_path / "e")
+    assert other.verdict.passed
+    assert other.engines.rung in ("fp32", "tf32")
+    assert other.engines.rungs[-1].end == "unfetched"
+    assert other.keep is None
+    for row in found.engines.results:
+        ready.worker.forget(row.build.engine)
+    gone = ready.run.brought(found, tmp_path / "e")
+    assert gone.engines.delivered is None
+    assert {tried.end for tried in gone.engines.rungs} == {"unfetched"}
+    assert sum("was to be delivered" in note for note in gone.engines.notes) > 1
+    assert not gone.verdict.passed
+    assert f"cannot be fetched from {engine.path} on" in gone.verdict.reasons[-1]
+    assert ready.run.brought(gone, tmp_path / "e") is gone
+
+
+def test_no_low_engine_is_right(stage):
+    # A fault that only a constraint on every node would avoid, and builds for one try.
+    ready = stage(models.layer_norm(), lossy={"gamma": 1.5}, engine={"max_builds": 1})
+    found = proven(ready)
+    assert found.verdict.passed
+    assert found.keep is None
+    engines = found.engines
+    assert (engines.rung, engines.keep) == ("fp32", ())
+    assert engines.delivered == engines.results[0].build.engine
+    low = engines.rungs[-1]
+    assert (low.rung, low.end, low.built, low.kept) == ("fp16", "tolerance", 2, 4)
+    assert low.excess > 1
+    assert [c.kind for c in engines.causes] == ["kernel"]
+    assert [row.name for row in engines.results][-1] == "mixed"
+
+
+def test_where_fp32_is_out_of_tolerance_too_nothing_is_delivered(stage):
+    # TF32 and FP32 differ from the reference by more than nothing.
+    ready = stage(
+        models.layer_norm(), broken={"gamma": 1.00002}, options={"rel_max": 1e-5, "margin": 1.0}
+    )
+    found = proven(ready)
+    assert not found.verdict.passed
+    assert found.engines.rung is found.engines.delivered is None
+    assert {tried.end for tried in found.engines.rungs} == {"tolerance"}
+    assert "no engine of" in found.verdict.reasons[0]
+
+
+def test_no_low_engine_runs(stage):
+    ready = stage(models.layer_norm(), faults=[Fault("run", "segv", when={"low": "fp16"})])
+    found = proven(ready)
+    assert (found.verdict.passed, found.verdict.level) == (True, "engine")
+    assert found.engines.rungs[-1].end == "not-run"
+    assert all(r.measured is None for r in found.engines.rounds)
+
+
+def test_a_faster_tf32_engine_is_delivered_although_a_mixed_one_passes(stage):
+    pace = {"fp32": 3.0, "tf32": 0.5, "low": 2.0, "border": 0.0}
+    ready = stage(models.conv_chain(), pace=pace, options={"snr_db": 30.0, "rel_max": 0.1})
+    found = proven(ready)
+    assert found.verdict.passed
+    assert (found.engines.rung, found.keep) == ("tf32", None)
+    assert [tried.end for tried in found.engines.rungs] == ["slower", "delivered", "slower"]
+    medians = {r.rung: r.latency.medians for r in found.engines.results if r.verdict.passed}
+    assert {len(m) for m in medians.values()} == {5}
+    assert max(medians["tf32"]) < min(medians["fp32"])
+
+
+def test_what_is_preferred_decides_within_the_noise_of_times(stage):
+    pace = {"fp32": 1.0, "low": 0.999, "border": 0.0, "jitter": 0.2}
+    ready = stage(models.layer_norm(), pace=pace, engine={"prefer": "exact"})
+    found = proven(ready)
+    assert found.verdict.passed
+    # Without a product TF32 computes what FP32 does.
+    assert found.engines.rung in ("fp32", "tf32")
+    ends = {tried.end for tried in found.engines.rungs}
+    assert ends == {"delivered", "not-preferred"}
+
+
+def test_engines_that_cannot_be_fetched_run_all_the_same(stage, tmp_path, monkeypatch):
+    ready = stage(models.layer_norm())
+    lost = EngineFailed("The connection is lost.", status="lost")
+
+    def fetch(*_):
+        raise lost
+
+    monkeypatch.setattr(ready.worker, "fetch", fetch)
+    found = proven(ready)
+    assert found.verdict.passed
+    assert found.engines.rung == "fp16"
+    assert not any("does not run" in note for note in found.engines.notes)
+    gone = ready.run.brought(found, tmp_path / "e")
+    assert not gone.verdict.passed
+    assert "cannot be fetched" in gone.verdict.reasons[-1]
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_without_held_out_samples_an_engine_is_left_and_none_is_called_off(stage, crashes):
+    ill = models.layer_norm()
+    faults = [Fault("build", "segv", when={"low": "fp16"})] if crashes else []
+    ready = stage(Ill(ill.proto, {"x": ill.inputs["x"][:1]}), faults=faults)
+    found = proven(ready)
+    assert not found.verdict.passed
+    assert found.verdict.within
+    engines = found.engines
+    assert engines.delivered is not None
+    assert engines.rung == ("fp32" if crashes else "fp16")
+    assert [c.kind for c in engines.causes] == (["no-engine"] if crashes else [])
+
+
+def test_no_low_engine_can_be_built(stage):
+    ready = stage(models.layer_norm(), faults=[Fault("build", "segv", when={"low": "fp16"})])
+    found = proven(ready)
+    assert found.verdict.passed
+    low = found.engines.rungs[-1]
+    assert (low.end, low.built, low.excess) == ("unbuildable", 0, None)
+    (cause,) = found.engines.causes
+    assert cause.kind == "no-engine"
+    assert len(cause.builds) == low.builds
+
+
+def wide() -> Ill:
+    """Sample 3, which is held out, is ten times as large as all others."""
+    s = Sketch()
+    scaled = s.op("Mul", s.input("x", [1, 16]), 1.5, name="scale")
+    inputs = {"x": models.signals(1, 16, seed=3, peak=1, count=16)}
+    inputs["x"][3] *= 10
+    return Ill(s.proto(s.op("Add", scaled, 0.1, name="shift")), inputs)
+
+
+def test_heldout_samples_that_fail_in_the_engine_join_the_search(stage):
+    ready = stage(
+        wide(), options={"max_abs": 0.06}, lossy={"scale": 1.01}, engine={"max_builds": 6}
+    )
+    assert ready.fixed.plan.keep == ()
+    found = proven(ready)
+    assert found.joined == ("inputs[3]",)
+    assert found.keep >= {"scale"}
+    assert found.verdict.passed
+    assert found.verdict.samples == tuple(i for i in ready.fixed.heldout.ids if i != "inputs[3]")
+
+
+def test_heldout_samples_that_fail_without_builds_left_leave_fp32(stage):
+    ready = stage(
+        wide(), options={"max_abs": 0.06}, lossy={"scale": 1.01}, engine={"max_builds": 1}
+    )
+    found = proven(ready)
+    assert found.verdict.passed
+    assert found.engines.rung == "fp32"
+    assert found.joined == ("inputs[3]",)
+
+
+def test_constraints_that_reach_no_layer_are_told(stage):
+    s = Sketch()
+    constant = s.op("Mul", f32([3.0]), f32([2.0]), name="folded")
+    x = s.op("Mul", s.input("x", [1, 4]), constant, name="times")
+    ill = Ill(s.proto(x), {"x": models.signals(1, 4, seed=1)})
+    ready = stage(ill, options={"keep": ["folded", "times"]})
+    found = proven(ready)
+    unconstrained = found.engines.results[-1].build.unconstrained
+    assert any("No constraint reached folded" in n for n in found.engines.notes) == bool(
+        unconstrained
+    )
+
+
+def test_what_the_worker_cannot_do_is_told_before_anything_is_built(stage):
+    with pytest.raises(UsageError, match="has no strong typing"):
+        stage(models.layer_norm(), engine={"typing": "strong"})
+
+
+def test_samples_outside_every_profile(stage):
+    s = Sketch()
+    relu = s.op("Relu", s.input("x", ["n", 4]), name="relu")
+    shape = ShapeRange(min=(5, 4), opt=(5, 4), max=(6, 4))
+    profile = Profile(shapes={TensorName("x"): shape})
+    with pytest.raises(CaseError):
+        stage(
+            Ill(s.proto(relu), {"x": models.signals(2, 4, seed=1)}),
+            engine={"profiles": (profile,)},
+        )
+
+
+@pytest.mark.parametrize("options", [{"keep": ["gamma"]}, {"keep_above": 1e3}])
+def test_what_the_user_keeps_stays_although_the_engine_does_not_need_it(stage, options):
+    block = ("square", "variance", "eps", "root", "divide")
+    ready = stage(models.layer_norm(), options=options, fused=[block], engine={"max_builds": 4})
+    found = proven(ready)
+    assert found.verdict.passed
+    expected = {"gamma"} if "keep" in options else ready.fixed.found.kept
+    assert found.keep >= expected  # more where wider islands happen to be faster
+    assert [row.name for row in found.engines.results][-2:] == ["FP16", "mixed"]

@@ -1,0 +1,288 @@
+"""The search, against oracles whose answer is known."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.emulation.budget import TimeBudget
+from halfwise.fixing.plan.search import LAST, Nodes, Search
+from halfwise.records import NodeName
+
+
+def names(*indices):
+    return frozenset(NodeName(f"n{i}") for i in indices)
+
+
+@dataclass(frozen=True)
+class Answer:
+    passed: bool
+    excess: float
+    nonfinite: bool = False
+
+
+@dataclass
+class Oracle:
+    """Counts distinct questions, as the real evaluation remembers its answers."""
+
+    excess: Callable[[Nodes], float]
+    asked: set[Nodes] = field(default_factory=set)
+
+    def __call__(self, kept, *, confirm=False):  # noqa: ARG002
+        self.asked.add(kept)
+        excess = self.excess(kept)
+        return Answer(excess <= 1, excess)
+
+
+def search(count, oracle, suspects=(), *, certain=None, classes=None, forced=frozenset(), **more):
+    nodes = [NodeName(f"n{i}") for i in range(count)]
+    return Search(
+        nodes=nodes,
+        forced=forced,
+        suspects=list(suspects),
+        certain=len(suspects) if certain is None else certain,
+        classes=classes or {n: i for i, n in enumerate(nodes)},
+        evaluate=oracle,
+        contribution=lambda kept: oracle(kept).excess,
+        harmless=0.5,
+        budget=TimeBudget(more.pop("seconds", 1e18), more.pop("clock", lambda: 0.0)),
+        **more,
+    )
+
+
+def needs(required):
+    return lambda kept: 0.01 if required <= kept else 10.0
+
+
+@given(st.data())
+def test_finds_exactly_the_needed_nodes_whatever_the_guards_say(data):
+    count = data.draw(st.integers(1, 60))
+    some = st.frozensets(st.integers(0, count - 1), max_size=12)
+    required = names(*data.draw(some))
+    suspects = [names(*group) for group in data.draw(st.lists(some, max_size=5))]
+    classes = {NodeName(f"n{i}"): data.draw(st.integers(0, 6)) for i in range(count)}
+    found = search(count, Oracle(needs(required)), suspects, classes=classes).run()
+    assert found.passed
+    assert found.minimal
+    assert found.kept == required
+    assert found.excess_without.keys() == required
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.data())
+def test_result_is_one_minimal_where_errors_add_in_quadrature(errors, data):
+    scale = data.draw(st.floats(0.2, 5))
+
+    def excess(kept):
+        low = (e for i, e in enumerate(errors) if NodeName(f"n{i}") not in kept)
+        return scale * sum(e * e for e in low) ** 0.5
+
+    found = search(len(errors), Oracle(excess)).run()
+    assert excess(found.kept) <= 1
+    assert all(excess(found.kept - {n}) > 1 for n in found.kept)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_certificate_holds_for_an_oracle_without_any_order(seed):
+    def excess(kept):
+        return 0.5 if len(kept) == 12 or hash((seed, kept)) % 3 == 0 else 2.0
+
+    found = search(12, Oracle(excess)).run()
+    assert excess(found.kept) <= 1
+    assert all(excess(found.kept - {n}) > 1 for n in found.kept)
+
+
+def test_trials_stay_below_half_of_the_candidates_when_guards_are_right():
+    """13 LayerNorms of 4 needed nodes among 269, as in the measured vision transformer."""
+    required = names(*(20 * layer + k for layer in range(13) for k in range(4)))
+    groups = [names(20 * i + k, 20 * i + k + 1) for i in range(13) for k in range(3)]
+    classes = {NodeName(f"n{i}"): i % 20 for i in range(269)}
+    oracle = Oracle(needs(required))
+    found = search(269, oracle, groups, classes=classes).run()
+    assert found.kept == required
+    assert len(oracle.asked) <= 269 / 2
+
+
+def test_trials_stay_below_half_of_the_candidates_without_any_guard():
+    required = names(3, 50, 51, 120, 199)
+    oracle = Oracle(needs(required))
+    found = search(300, oracle).run()
+    assert found.kept == required
+    assert len(oracle.asked) <= 150
+
+
+def test_harmless_suspicions_cost_no_node():
+    decoys = [names(i, i + 1) for i in range(0, 40, 2)]
+    found = search(100, Oracle(needs(names(7))), [*decoys, names(7)]).run()
+    assert found.kept == names(7)
+
+
+def test_forced_nodes_stay_and_do_not_count_against_minimality():
+    found = search(20, Oracle(needs(names(3))), [names(3)], forced=names(8)).run()
+    assert found.kept == names(3, 8)
+    assert found.minimal
+    assert found.excess_without.keys() == names(3)
+
+
+def test_says_so_when_nothing_helps():
+    found = search(5, Oracle(lambda _: 7.0)).run()
+    assert not found.passed
+    assert not found.minimal
+    assert found.kept == names(*range(5))
+
+
+@pytest.mark.parametrize("ticks", [1, 3, 10, 40, 100])
+def test_budget_ends_with_the_best_passing_plan(ticks):
+    time = iter(range(10_000))
+    required = names(*range(0, 60, 2))
+    oracle = Oracle(needs(required))
+    found = search(60, oracle, seconds=ticks, clock=lambda: next(time)).run()
+    assert found.exhausted
+    assert not found.minimal
+    assert required <= found.kept
+
+
+def test_continues_from_a_previous_plan():
+    first, more = names(1, 2, 3), names(1, 2, 3, 30)
+    oracle = Oracle(needs(more))
+    found = search(200, oracle, [first]).run(previous=first)
+    assert found.kept == more
+    assert len(oracle.asked) < 100
+
+
+def test_confirmation_on_all_samples_overrules_the_worst_few():
+    confirmed: list[Nodes] = []
+
+    def evaluate(kept, *, confirm=False):
+        passed = names(1, 2) <= kept if confirm or confirmed else names(1) <= kept
+        if confirm and not passed and names(1) <= kept:
+            confirmed.append(kept)
+        return Answer(passed, 0.5 if passed else 2.0)
+
+    found = search(10, evaluate, [names(1)]).run()
+    assert found.kept == names(1, 2)
+    assert found.minimal
+
+
+def test_without_the_certificate_single_nodes_stay():
+    required = names(1, 2)
+    group = names(1, 2, 3)
+    searching = search(20, Oracle(needs(required)), [group])
+    reduced = searching.run(certify=False)
+    assert reduced.passed
+    assert not reduced.minimal
+    assert reduced.kept == group
+    oracle = Oracle(needs(required))
+    certified = search(20, oracle, [group]).run(reduced.kept)
+    assert certified.kept == required
+    assert certified.minimal
+    assert len(oracle.asked) <= 8
+
+
+def test_what_is_sure_to_pass_is_not_tried():
+    oracle = Oracle(needs(names(3)))
+    found = search(20, oracle, [names(3)], safe=True).run()
+    assert found.kept == names(3)
+    assert names(*range(20)) not in oracle.asked
+
+
+@given(st.data())
+def test_any_starting_plan_leads_to_the_needed_nodes(data):
+    """Too large it is shrunk, too small it is extended, foreign nodes in it are passed over."""
+    count = data.draw(st.integers(1, 40))
+    some = st.frozensets(st.integers(0, count - 1), max_size=12)
+    required, start = names(*data.draw(some)), names(*data.draw(some), count + 1)
+    suspects = [names(*group) for group in data.draw(st.lists(some, max_size=3))]
+    found = search(count, Oracle(needs(required)), suspects, start=start).run()
+    assert found.kept == required
+    assert found.minimal
+
+
+def test_a_starting_plan_that_passes_spares_the_measuring():
+    """No guard suspects the needed nodes: alone, the search has to measure them."""
+    required = names(3, 50, 51, 120, 199)
+    alone, helped = Oracle(needs(required)), Oracle(needs(required))
+    search(300, alone).run()
+    found = search(300, helped, start=required | names(7, 8)).run()
+    assert found.kept == required
+    assert "the starting plan in FP32 (7) passes" in found.steps
+    assert len(helped.asked) < len(alone.asked) / 2
+
+
+def test_without_time_a_starting_plan_that_passes_is_the_result():
+    found = search(9, Oracle(needs(names(3))), start=names(3, 4), seconds=-1.0).run()
+    assert (found.kept, found.passed, found.exhausted) == (names(3, 4), True, True)
+
+
+def quadratic(count):
+    """Every node contributes alike, and everything low is twice out of tolerance."""
+    return lambda kept: 2 * ((count - len(kept)) / count) ** 0.5
+
+
+def test_a_first_plan_comes_early_where_every_node_contributes():
+    """A large model may have time for some twenty trials: start, 8 groups, halving over them."""
+    evaluated = Oracle(quadratic(600))
+    time = iter(range(10_000))
+    found = search(600, evaluated, seconds=18, clock=lambda: next(time), safe=True).run()
+    assert found.exhausted
+    assert len(found.kept) < 600
+    assert evaluated(found.kept).passed
+
+
+def test_more_time_gives_no_larger_plan():
+    sizes = []
+    for ticks in (10, 20, 40, 80, 160, 320):
+        time = iter(range(10_000))
+        oracle = Oracle(quadratic(200))
+        found = search(200, oracle, seconds=ticks, clock=lambda t=time: next(t)).run()
+        sizes.append(len(found.kept))
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_without_time_a_larger_plan_replaces_one_that_fails_on_samples_that_joined():
+    """The sets that passed before the samples joined are what is left to choose from."""
+    passing = [names(*range(size)) for size in (2, 4, 8, 16)]
+    oracle = Oracle(needs(names(*range(7))))
+    late = search(40, oracle, seconds=-1.0, safe=True, passing=list(passing))
+    found = late.run(previous=passing[0])
+    assert (found.kept, found.passed, found.exhausted) == (passing[2], True, True)
+
+
+def test_without_time_few_of_the_plans_that_passed_are_tried():
+    passing = [names(*range(size)) for size in range(1, 200)]
+    oracle = Oracle(needs(names(*range(400))))
+    late = search(500, oracle, seconds=-1.0, safe=True, passing=passing)
+    assert late.run(previous=passing[0]).kept == names(*range(500))
+    assert len(oracle.asked) < 50
+
+
+def test_a_larger_plan_that_passed_before_spares_the_measuring():
+    """After a sample has joined, which the last plan fails on."""
+    passing = [names(*range(size)) for size in (30, 20, 10)]
+    oracle = Oracle(needs(names(*range(15))))
+    again = search(300, oracle, passing=passing)
+    assert again.run(previous=passing[-1]).kept == names(*range(15))
+    assert "a larger plan that passed before, of 20 nodes, still does" in again.steps
+    assert len(oracle.asked) < 60
+
+
+def test_without_time_what_is_held_since_is_part_of_the_result():
+    """Plans that passed before something was found infinite inside lack what is held for it."""
+    late = search(9, Oracle(needs(names(1))), forced=names(5), seconds=0, passing=[names(1)])
+    assert late.run().kept == names(1, 5)
+
+
+def test_without_time_no_more_than_a_few_plans_are_confirmed():
+    passing = [names(*range(size)) for size in range(1, 4000)]
+    oracle = Oracle(needs(names(*range(5000))))
+    late = search(5000, oracle, seconds=0, safe=True, passing=passing)
+    assert late.run().kept == names(*range(5000))
+    assert len(oracle.asked) <= LAST + 1
+
+
+def test_what_ended_is_told():
+    for certify, stage in ((False, "search"), (True, "certify")):
+        late = search(9, Oracle(needs(names(1))), seconds=0)
+        assert late.run(certify=certify).exhausted
+        assert late.budget.cut == [stage]

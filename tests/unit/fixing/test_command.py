@@ -1,0 +1,157 @@
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from halfwise import api
+from halfwise.errors import CaseError, UsageError
+from tests import models
+
+
+@pytest.fixture
+def ill():
+    return models.tiny_weights()
+
+
+class Listener:
+    """Remembers what it is told."""
+
+    def __init__(self):
+        self.stages: list[str] = []
+        self.notes: list[str] = []
+
+    def stage(self, name, total=None):
+        assert total is None or total > 0
+        self.stages.append(name)
+
+    def step(self, done, total=None):
+        assert total is None or done <= total
+
+    def note(self, line):
+        self.notes.append(line)
+
+
+def test_fix_in_memory_writes_nothing(ill, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = api.fix(ill.proto, dict(ill.inputs))
+    assert result.run.verdict.passed
+    assert result.folder is None
+    assert list(tmp_path.iterdir()) == []
+    assert result.model is not None
+    onnx.checker.check_model(result.model, full_check=True)
+    session = onnxruntime.InferenceSession(
+        result.model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    (y,) = session.run(None, ill.sample(0))
+    np.testing.assert_allclose(y, _expected(ill), rtol=2e-3)
+
+
+def _expected(ill):
+    (weight,) = (onnx.numpy_helper.to_array(t) for t in ill.proto.graph.initializer)
+    return np.tanh(ill.sample(0)["x"]) @ weight
+
+
+def test_fix_with_a_folder_gives_the_same(ill, tmp_path):
+    folder = tmp_path / "run"
+    result = api.fix(ill.proto, dict(ill.inputs), out=folder)
+    assert result.folder == folder
+    assert result.model == onnx.load(folder / "model.onnx")
+    assert json.loads((folder / "run.json").read_text()) == json.loads(result.run.model_dump_json())
+    assert (folder / "observations.json").is_file()
+    assert api.report(folder) == result.run
+    assert api.report(str(folder)) == result.run
+
+
+def test_weights_in_a_file_of_their_own_come_along(ill, tmp_path):
+    """The model given back needs no file beside the user's."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(ill.proto)
+    onnx.save(
+        proto,
+        tmp_path / "model.onnx",
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
+    result = api.fix(tmp_path / "model.onnx", dict(ill.inputs))
+    (tmp_path / "weights.bin").unlink()
+    assert result.model is not None
+    assert not any(t.external_data for t in result.model.graph.initializer)
+
+
+def test_samples_may_be_a_list(ill):
+    whole = api.fix(ill.proto, dict(ill.inputs)).run
+    single = api.fix(ill.proto, [ill.sample(i) for i in range(models.COUNT)]).run
+    assert single.plan == whole.plan
+    assert single.provenance.inputs_sha256 == whole.provenance.inputs_sha256
+
+
+def test_the_users_arrays_and_model_stay_as_they_are(ill):
+    before = {name: array.copy() for name, array in ill.inputs.items()}
+    proto = ill.proto.SerializeToString()
+    api.fix(ill.proto, dict(ill.inputs))
+    assert ill.proto.SerializeToString() == proto
+    for name, array in ill.inputs.items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_a_watcher_hears_every_stage_in_order(ill):
+    listener = Listener()
+    api.fix(ill.proto, dict(ill.inputs), watcher=listener)
+    assert listener.stages == [
+        *("load", "reference", "observe", "baseline", "emulate", "search", "judge", "certify"),
+    ]
+    assert any("8 samples" in note for note in listener.notes)
+    assert any("expected" in note for note in listener.notes)
+
+
+def test_a_failed_verdict_is_no_error(ill):
+    run = api.fix(ill.proto, dict(ill.inputs), lower=["matmul"]).run
+    assert not run.verdict.passed
+    assert run.verdict.reasons
+
+
+def test_errors_come_before_any_work(tmp_path):
+    with pytest.raises(UsageError, match="exists"):
+        api.fix("absent.onnx", "absent.npz", out=tmp_path)
+    with pytest.raises(UsageError, match="rel-max"):
+        api.fix("absent.onnx", "absent.npz", rel_max=-1)
+    with pytest.raises(CaseError, match="not a file"):
+        api.fix("absent.onnx", "absent.npz")
+
+
+def test_a_failure_leaves_no_folder(ill, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("halfwise.fixing.command.write_observations", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        api.fix(ill.proto, dict(ill.inputs), out=tmp_path / "runs" / "one")
+    assert [p for p in tmp_path.rglob("*") if p.name != "runs"] == []
+
+
+def behind_gelu(dtype):
+    """A custom operator without a known type, and a square behind it that FP16 cannot hold."""
+    nodes = [
+        helper.make_node("FastGelu", ["x"], ["h"], "gelu", domain="com.microsoft"),
+        helper.make_node("Mul", ["h", "h"], ["s"], "square"),
+        helper.make_node("Sqrt", ["s"], ["y"], "root"),
+    ]
+    x, y = (helper.make_tensor_value_info(name, dtype, [4]) for name in "xy")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def test_what_lies_behind_a_custom_operator_is_rounded(tmp_path):
+    reference, low = (behind_gelu(t) for t in (TensorProto.FLOAT, TensorProto.FLOAT16))
+    samples = {"x": np.arange(1000, 1016, dtype=np.float32).reshape(4, 4)}
+    assert not api.verify(reference, low, samples).run.verdict.passed
+    onnx.save(low, tmp_path / "low.onnx")
+    run = api.fix(reference, samples, start_from=tmp_path / "low.onnx").run
+    assert run.verdict.passed
+    assert run.plan is not None
+    assert {k.node for k in run.plan.keep} == {"square", "root"}

@@ -1,0 +1,82 @@
+"""Plans that pass and are infinite inside, without files."""
+
+import numpy as np
+
+from tests import models
+from tests.models import Ill
+from tests.unit.fixing.test_loop import Listener, found, kept
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def test_what_is_held_is_told_and_minimal():
+    listener = Listener()
+    fixed = found(models.small_token(), listener)
+    assert kept(fixed) == models.small_token().kept
+    assert fixed.plan.minimal
+    assert fixed.verdict.passed
+    assert any("infinite inside" in note for note in listener.notes)
+    assert {g.tensor for g in fixed.guards if g.kind == "infinite"} == {
+        *("square_out", "mean_out", "eps_out"),
+    }
+
+
+def test_what_the_outputs_need_too_has_its_own_reason():
+    ill = models.small_token()
+    both = np.concatenate([ill.inputs["x"], ill.inputs["x"][:, :, ::-1]])
+    fixed = found(Ill(ill.proto, {"x": both}))
+    assert kept(fixed) == ill.kept
+    assert all(k.guard != "infinite" and k.error_without for k in fixed.plan.keep)
+
+
+def test_heldout_samples_that_alone_are_infinite_inside_join():
+    ill = models.small_token()
+    calm = np.array(ill.inputs["x"])
+    calm[:, :, -1, 5] = 0.1
+    fixed = found(Ill(ill.proto, {"x": calm}), heldout={"x": ill.inputs["x"]})
+    assert kept(fixed) == ill.kept
+    assert fixed.verdict.passed
+    assert fixed.search.joined
+    assert fixed.verdict.intermediate_nonfinite == ()
+
+
+def test_the_last_heldout_sample_fails():
+    ill = models.small_token()
+    calm = np.array(ill.inputs["x"])
+    calm[:, :, -1, 5] = 0.1
+    fixed = found(Ill(ill.proto, {"x": calm}), heldout={"x": ill.inputs["x"][:1]})
+    assert not fixed.verdict.passed
+    assert any("infinite inside" in reason for reason in fixed.verdict.reasons)
+
+
+def test_what_a_rule_lowers_stays_infinite():
+    fixed = found(models.small_token(), lower=["square"])
+    assert "square" not in kept(fixed)
+    assert fixed.verdict.passed
+    assert any(i.harmless is False for i in fixed.verdict.intermediate_nonfinite)
+
+
+def test_what_reads_an_infinity_that_a_rule_makes_is_not_kept_in_vain():
+    s = Sketch()
+    x = s.input("x", [1, 64])
+    inverse = s.op("Reciprocal", s.op("Mul", x, f32(1e6), name="large"), name="inverse")
+    y = s.op("Add", x, s.op("Mul", inverse, f32(3.0), name="little"), name="end")
+    ill = Ill(s.proto(y), {"x": np.abs(models.signals(1, 64, seed=7)) + np.float32(0.5)})
+    assert kept(found(ill)) == {"large", "inverse"}
+    fixed = found(ill, lower=["large"])
+    assert kept(fixed) == set()
+    assert fixed.verdict.passed
+    assert any(i.harmless is False for i in fixed.verdict.intermediate_nonfinite)
+
+
+def test_what_zeros_make_infinite_is_kept_from_it():
+    s = Sketch()
+    x = s.input("x", [1, 64])
+    # log(x²) is -inf where the square becomes zero, and counts a thousandth of the rest.
+    log = s.op("Log", s.op("Mul", x, x, name="square"), name="log")
+    part = s.op("Max", log, f32(-30.0), name="floor")
+    y = s.op("Add", x, s.op("Mul", part, f32(1e-4), name="little"), name="end")
+    data = models.signals(1, 64, seed=7)
+    data[..., ::7] = 3e-5
+    fixed = found(Ill(s.proto(y), {"x": data}))
+    assert {"square", "log"} <= kept(fixed)
+    assert fixed.verdict.intermediate_nonfinite == ()

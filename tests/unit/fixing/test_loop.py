@@ -1,0 +1,430 @@
+"""The loop over small models, without files."""
+
+from dataclasses import replace
+from functools import partial
+from math import inf
+
+import numpy as np
+import pytest
+
+from halfwise.emulation import bounded
+from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import TimeBudget
+from halfwise.errors import CaseError
+from halfwise.fixing import loop, planner
+from halfwise.fixing.loop import Fixed, fix
+from halfwise.graph.model import constant_array
+from halfwise.graph.weights import MappedTensor
+from halfwise.judging.judge import judge
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
+from halfwise.progress import Silent
+from tests import models
+
+
+class Listener(Silent):
+    """Remembers notes."""
+
+    def __init__(self):
+        self.notes: list[str] = []
+
+    def note(self, line: str) -> None:
+        self.notes.append(line)
+
+
+def found(ill, watcher=None, *, heldout=None, **options) -> Fixed:
+    inputs = dict(ill.inputs)
+    request = understand(inputs, {**options, "heldout": heldout})
+    case = load_case(ill.proto, request.data, request.criterion)
+    return fix(case, request.settings, watcher or Silent())
+
+
+def kept(fixed):
+    return {k.node for k in fixed.plan.keep}
+
+
+def types_in(fixed: Fixed) -> dict[str, str]:
+    values = (v for n in fixed.rewritten.model.graph for v in n.outputs)
+    return {str(v.name): v.dtype.name for v in values if v.dtype}
+
+
+@pytest.fixture(scope="module")
+def normal():
+    return found(models.layer_norm())
+
+
+def test_the_plan_is_what_the_model_needs(normal):
+    assert kept(normal) == models.layer_norm().kept
+    assert normal.plan.minimal
+    assert normal.verdict.passed
+    assert not normal.baseline.passed
+    assert normal.verdict.samples == ("inputs[3]", "inputs[7]")
+    assert normal.search.calibration == tuple(f"inputs[{i}]" for i in (0, 1, 2, 4, 5, 6))
+    assert normal.search.joined == ()
+    assert normal.search.tolerance_factor == 0.8
+
+
+def test_the_model_is_that_of_the_plan(normal):
+    types = types_in(normal)
+    for node in ("square", "variance", "eps", "root"):
+        assert types[f"{node}_out"] == "FLOAT"
+    assert types["centre_out"] == "FLOAT16"
+    assert normal.plan.casts == normal.rewritten.casts
+
+
+def test_every_kept_node_was_seen_to_be_needed(normal):
+    assert all(k.error_without is not None and k.error_without > 1 for k in normal.plan.keep)
+    assert all(k.guard and k.reason for k in normal.plan.keep)
+
+
+def test_the_work_is_counted(normal):
+    assert 0 < normal.evaluations < 30
+    assert list(normal.stage_seconds) == [
+        *("reference", "observe", "baseline", "emulate", "search", "judge", "certify"),
+    ]
+    assert len(normal.references) == 6
+    assert len(normal.observations.samples) == 6
+
+
+def test_a_model_that_needs_nothing_keeps_nothing():
+    fixed = found(models.small())
+    assert kept(fixed) == set()
+    assert fixed.baseline.passed
+    assert fixed.plan.minimal
+    assert fixed.growth == ()
+
+
+def growing(*large: int) -> models.Ill:
+    """Twelve samples of which some are twenty times as large as the others."""
+    ill = models.root_mean_square()
+    data = models.signals(1, 2, 16, seed=3, peak=50, count=12)
+    data[list(large)] *= 20
+    return models.Ill(ill.proto, {"x": data}, ill.kept)
+
+
+def test_a_heldout_sample_that_fails_joins_and_others_judge():
+    listener = Listener()
+    ill = growing(7)
+    fixed = found(ill, listener)
+    assert kept(fixed) == ill.kept
+    assert fixed.search.joined == ("inputs[7]",)
+    assert fixed.search.calibration[-1] == "inputs[7]"
+    assert fixed.verdict.samples == ("inputs[3]", "inputs[11]")
+    assert fixed.verdict.passed
+    assert fixed.verdict.unseen
+    assert fixed.plan.minimal
+    assert any("join the calibration" in note for note in listener.notes)
+    # What overflows does so in that sample only, and yet the reasons name it.
+    assert fixed.observations.samples == fixed.search.calibration
+    assert all(k.guard for k in fixed.plan.keep)
+
+
+def test_as_many_join_as_leave_some_to_judge():
+    ill = growing()
+    heldout = models.signals(1, 2, 16, seed=4, peak=1000, count=8)
+    fixed = found(ill, heldout={"x": heldout})
+    assert kept(fixed) == ill.kept
+    assert len(fixed.search.joined) == 2
+    assert len(fixed.verdict.samples) == 6
+    assert set(fixed.search.joined).isdisjoint(fixed.verdict.samples)
+    assert fixed.verdict.passed
+
+
+def test_a_single_heldout_sample_that_fails_fails_the_verdict():
+    ill = growing()
+    fixed = found(ill, heldout={"x": models.signals(1, 2, 16, seed=4, peak=1000, count=1)})
+    assert not fixed.verdict.passed
+    assert fixed.search.joined == ()
+
+
+def test_what_no_plan_can_pass_ends_without_joining():
+    fixed = found(models.layer_norm(), lower=["square"])
+    assert not fixed.verdict.passed
+    assert fixed.search.joined == ()
+    assert not fixed.plan.minimal
+    assert "square" not in kept(fixed)
+    assert fixed.growth
+
+
+def test_a_single_sample_is_judged_but_proves_nothing():
+    ill = models.layer_norm()
+    fixed = found(models.Ill(ill.proto, {"x": ill.inputs["x"][:1]}))
+    assert kept(fixed) == ill.kept
+    assert not fixed.verdict.passed
+    assert not fixed.verdict.unseen
+    assert fixed.verdict.samples == fixed.search.calibration
+
+
+def test_no_time_leaves_the_best_passing_plan():
+    fixed = found(models.layer_norm(), time_budget=0)
+    assert fixed.search.exhausted
+    assert not fixed.plan.minimal
+    assert kept(fixed) >= models.layer_norm().kept
+    assert fixed.verdict.passed
+
+
+class Clock(Listener):
+    """Stands still until a stage of that name, or a note with some words; then time is over."""
+
+    def __init__(self, monkeypatch, words: str) -> None:
+        super().__init__()
+        self._words, self._time, self._step = words, 0.0, 0.0
+        made = partial(TimeBudget, clock=self._passing)
+        monkeypatch.setattr(planner, "TimeBudget", made)
+
+    def _passing(self) -> float:
+        self._time += self._step
+        return self._time
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        del total
+        self._step = 1e6 if name == self._words else self._step
+
+    def note(self, line: str) -> None:
+        super().note(line)
+        if self._words in line:
+            self._step = 1e6
+
+
+def test_no_time_is_left_when_samples_join(monkeypatch):
+    listener = Clock(monkeypatch, "join the calibration")
+    fixed = found(growing(7), listener)
+    assert any("join the calibration" in note for note in listener.notes)
+    assert fixed.search.joined == ("inputs[7]",)
+    assert fixed.search.exhausted
+    assert not fixed.plan.minimal
+    assert kept(fixed) >= growing().kept
+    assert fixed.verdict.passed
+
+
+def test_without_time_heldout_samples_that_fail_get_a_larger_plan(monkeypatch):
+    """No node in FP32 passes on the calibration; the two large samples held out need some."""
+    ill = growing(3, 7)
+    fixed = found(ill, Clock(monkeypatch, "passes"))
+    assert fixed.search.exhausted
+    assert fixed.search.joined
+    assert kept(fixed) >= ill.kept
+    assert fixed.verdict.passed
+    assert not fixed.plan.minimal
+
+
+def test_the_classic_rule_searches_nothing():
+    fixed = found(models.layer_norm(), keep_above=4000.0)
+    above = {"mean", "centre", "square", "variance", "eps"} - _below(4000)
+    # An edge is FP32 between kept nodes only: the root reads what overflows.
+    assert kept(fixed) == above | {"root"}
+    assert not fixed.plan.minimal
+    assert "no search" in fixed.search.steps[0]
+    assert all("--keep-above" in k.reason for k in fixed.plan.keep)
+
+
+def _below(limit):
+    x = models.layer_norm().inputs["x"][[0, 1, 2, 4, 5, 6]].astype(np.float64)
+    mean = x.mean(axis=-1, keepdims=True)
+    sizes = {"mean": np.abs(mean).max(), "centre": np.abs(x - mean).max()}
+    return {node for node, size in sizes.items() if size <= limit}
+
+
+def test_rules_hold_in_plan_and_model():
+    fixed = found(models.layer_norm(), keep=["divide"], lower=["gamma"])
+    assert kept(fixed) == models.layer_norm().kept | {"divide"}
+    reasons = {str(k.node): k.reason for k in fixed.plan.keep}
+    assert "--keep divide" in reasons["divide"]
+    assert fixed.plan.minimal
+
+
+def test_a_lowered_node_is_in_no_plan_not_even_the_classic_one():
+    fixed = found(models.layer_norm(), keep_above=1000.0, lower=["centre"])
+    assert "centre" not in kept(fixed)
+    assert types_in(fixed)["centre_out"] == "FLOAT16"
+
+
+def test_rules_are_checked_before_the_work():
+    listener = Listener()
+    with pytest.raises(CaseError, match="matches no node"):
+        found(models.layer_norm(), listener, keep=["absent"])
+    assert listener.notes == []
+
+
+def test_a_metric_is_held_to_in_full():
+    def of(drop):
+        return found(models.layer_norm(), metric="psnr", metric_drop=drop)
+
+    anything = of(1000)
+    assert anything.search.tolerance_factor == 1.0
+    # No node is kept for the metric's sake, but nothing may be infinite inside.
+    assert {k.guard for k in anything.plan.keep} == {"infinite"}
+    assert all(k.error_without is None for k in anything.plan.keep)
+    assert kept(of(60)) >= models.layer_norm().kept
+
+
+def test_the_error_is_followed_where_guards_do_not_explain():
+    fixed = found(models.deep(), rel_max=5e-4)
+    assert [step.node for step in fixed.growth] == [f"rotate_{i}" for i in range(10)]
+    assert fixed.followed is not None
+    assert fixed.followed.kept == ()
+    assert fixed.followed.accumulates
+
+
+def test_without_time_the_error_is_not_followed(monkeypatch):
+    fixed = found(models.deep(), Clock(monkeypatch, "growth"), rel_max=5e-4)
+    assert not fixed.search.exhausted
+    assert (fixed.growth, fixed.followed) == ((), None)
+    assert fixed.planner.budget.cut == ["growth"]
+    assert not any("No single fault" in n for n in fixed.plan.notes)
+
+
+def test_without_time_no_origin_is_sought(monkeypatch):
+    fixed = found(models.deep(), Clock(monkeypatch, "origin"), rel_max=5e-4)
+    assert len(fixed.growth) == 10
+    assert fixed.followed is not None
+    assert fixed.followed.out_of_time
+    assert (fixed.followed.tried, fixed.followed.origin) == ((), None)
+    assert fixed.planner.budget.cut == ["origin"]
+    assert not any("No single fault" in n for n in fixed.plan.notes)
+
+
+def test_an_unfinished_certificate_is_not_called_minimal(monkeypatch):
+    fixed = found(models.layer_norm(), Clock(monkeypatch, "certify"))
+    assert fixed.search.exhausted
+    assert not fixed.plan.minimal
+    assert fixed.verdict.passed
+
+
+class Counted:
+    """Lets so many evaluations pass that the budget bounds; the next ones are ended."""
+
+    def __init__(self, monkeypatch, most: float = inf) -> None:
+        self.bounded = self.free = 0
+        real = bounded.call
+
+        def call(work, stop, what):
+            if bounded._limits.get(bounded._USUAL).until is None:
+                self.free += 1
+                return real(work, stop, what)
+            self.bounded += 1
+            if self.bounded > most:
+                raise OutOfTime
+            return real(work, stop, what)
+
+        monkeypatch.setattr(bounded, "call", call)
+
+
+ENDED = [
+    (0, ["observe", "emulate", "search", "growth"]),
+    (10, ["observe", "emulate", "search", "growth"]),
+    (18, ["emulate", "search", "growth"]),
+    (24, ["search", "growth"]),
+    (58, ["certify", "growth"]),
+    (70, ["growth"]),
+    (78, ["origin"]),
+    (79, ["notes"]),
+]
+
+
+@pytest.mark.parametrize(("most", "cut"), ENDED)
+def test_wherever_the_budget_ends_an_evaluation_a_model_is_judged(monkeypatch, most, cut):
+    Counted(monkeypatch, most)
+    ill = models.deep()
+    fixed = found(ill, rel_max=5e-4)
+    assert fixed.planner.budget.cut == cut
+    assert fixed.verdict.passed
+    assert fixed.verdict.unseen
+    assert fixed.verdict.samples == ("inputs[3]", "inputs[7]")
+    assert fixed.search.exhausted == any(s in cut for s in ("search", "certify"))
+    assert fixed.plan.minimal == (not fixed.search.exhausted)
+    assert not fixed.plan.minimal or "certify" in fixed.stage_seconds
+    assert "search" not in cut or len(fixed.plan.keep) == 10
+
+
+def test_what_is_always_done_is_what_the_documentation_says(monkeypatch):
+    """6 samples are searched on, 2 held out; nothing is suspected that leads to infinities."""
+    counted = Counted(monkeypatch, most=0)
+    fixed = found(models.deep(), rel_max=5e-4, time_budget=0)
+    assert fixed.verdict.passed
+    assert counted.bounded == 0
+    sessions = counted.free - 6 - 3 * 2 - 2
+    assert 0 < sessions <= 10
+
+
+def test_late_plans_that_fail_on_heldout_samples_end_with_fp32(monkeypatch):
+    """Every judged plan fails on held-out samples, so that one after the other joins."""
+    looked = []
+
+    def failing(*args, **kwargs):
+        judged = judge(*args, **kwargs)
+        looked.append(judged)
+        verdict = judged.verdict.model_copy(update={"passed": False})
+        return replace(judged, verdict=verdict, failing=(0,))
+
+    monkeypatch.setattr(loop, "judge", failing)
+    heldout = models.signals(1, 2, 16, seed=4, peak=50, count=30)
+    fixed = found(growing(), heldout={"x": heldout}, time_budget=0)
+    assert not fixed.verdict.passed
+    assert len(looked) == loop.LATE + 1
+    assert len(fixed.search.joined) == loop.LATE - 1
+
+
+class Steps(Silent):
+    """Remembers the stages that told steps."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        del total
+        self._stage = name
+
+    def step(self, done: int, total: int | None = None) -> None:
+        assert total is not None
+        assert done <= total
+        self.told.append(self._stage)
+
+
+def test_following_the_error_tells_how_far_it_is():
+    watcher = Steps()
+    fixed = found(models.deep(), watcher, rel_max=5e-4)
+    assert {"growth", "origin"} <= set(watcher.told)
+    assert {"growth", "origin"} <= fixed.stage_seconds.keys()
+
+
+def test_the_tolerance_that_rounding_needs_is_told_and_is_enough():
+    """Nothing in the deep model is at fault: the tolerance asks for more than FP16 has."""
+    fixed = found(models.deep(), rel_max=5e-4)
+    [note] = [n for n in fixed.plan.notes if n.startswith("No single fault")]
+    told = float(note.split("--rel-max ")[1].split()[0])
+    assert told > 5e-4
+    again = found(models.deep(), rel_max=told)
+    assert again.verdict.passed
+    assert kept(again) == set()
+    assert not any(n.startswith("No single fault") for n in again.plan.notes)
+
+
+def test_a_fault_is_not_taken_for_rounding(normal):
+    assert not any("No single fault" in note for note in normal.plan.notes)
+
+
+def test_the_same_case_gives_the_same_result(normal):
+    again = found(models.layer_norm())
+    assert (again.plan, again.verdict, again.search) == (normal.plan, normal.verdict, normal.search)
+
+
+@pytest.mark.parametrize("accumulate", ["fp32", "fp16"])
+def test_weights_on_disk_lead_to_the_same(tmp_path, accumulate):
+    ill = models.large_weights()
+    path = models.saved_beside(ill, tmp_path)
+    request = understand(dict(ill.inputs), {"accumulate": accumulate})
+    case = load_case(path, request.data, request.criterion)
+    memory = fix(case, request.settings, Silent())
+    disk = fix(case, replace(request.settings, large_from=0), Silent())
+    assert kept(disk) == ill.kept
+    assert disk.plan == memory.plan
+    assert disk.verdict == memory.verdict
+    assert disk.baseline == memory.baseline
+    stored, expected = (f.rewritten.model.graph.initializers for f in (disk, memory))
+    assert list(stored) == list(expected)
+    for name, value in stored.items():
+        assert value.dtype == expected[name].dtype
+        assert constant_array(value).tobytes() == constant_array(expected[name]).tobytes()
+    assert isinstance(stored["out_w"].const_value, MappedTensor)
+    assert constant_array(stored["out_w"]).dtype == np.float16

@@ -1,0 +1,107 @@
+import pytest
+
+from halfwise.emulation.budget import TimeBudget
+from halfwise.errors import CaseError
+from halfwise.fixing.evidence import gather
+from halfwise.fixing.plan.starting import Start
+from halfwise.fixing.planner import Planner
+from halfwise.graph.roles import roles_of
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
+from halfwise.progress import Silent
+from tests import models
+from tests.unit.casing import names
+
+
+class Listener(Silent):
+    def __init__(self):
+        self.notes: list[str] = []
+
+    def note(self, line: str) -> None:
+        self.notes.append(line)
+
+
+def planner(ill, **options):
+    request = understand(dict(ill.inputs), options)
+    case = load_case(ill.proto, request.data, request.criterion)
+    roles = roles_of(case.network)
+    made = Planner(case, request.settings, roles, Listener())
+    made.begin(gather(case.network, roles, case.calibration, request.settings, lambda *_: None))
+    return made
+
+
+def test_the_expected_time_is_told_before_the_search():
+    made = planner(models.layer_norm())
+    assert "expected" in made.watcher.notes[0]
+    healthy = planner(models.small(), time_budget=7)
+    assert "no guard is certain" in healthy.watcher.notes[0]
+    assert "at most 7 s" in healthy.watcher.notes[0]
+
+
+def test_the_model_is_that_of_the_assignment():
+    made = planner(models.layer_norm())
+    found = made.find(frozenset())
+    assert found.kept == models.layer_norm().kept
+    rewritten, placed = made.rewrite(found.kept)
+    dtypes = {n.name: n.outputs[0].dtype.name for n in rewritten.model.graph}
+    names = {n.name for n in made.case.network.nodes()}
+    assert {n for n in names if dtypes[n] == "FLOAT"} == placed == found.kept
+
+
+def test_samples_that_join_change_the_emulation_where_ranges_grow():
+    made = planner(models.small())
+    session = made.trials.session
+    samples = made.case.heldout
+    evidence = made.evidence
+    made.join(samples, evidence.references[: len(samples)], evidence)
+    assert made.trials.session is session
+    name = evidence.observations.tensors[0].tensor
+    made.join(
+        samples,
+        evidence.references[: len(samples)],
+        type(evidence)(evidence.observations, evidence.references, evidence.guards, {name: 1.0}),
+    )
+    assert made.trials.session is not session
+
+
+def test_rules_are_applied_before_anything_runs():
+    with pytest.raises(CaseError, match="matches no node"):
+        planner(models.small(), keep=("nothing",))
+
+
+def test_a_starting_plan_is_tried_and_told():
+    made = planner(models.layer_norm(), lower=("gamma",))
+    kept = names("gamma", *models.layer_norm().kept)
+    made.start_from(Start(kept, "found somewhere"))
+    assert made.start.note == "found somewhere; the starting plan keeps 4 nodes and passes"
+    assert made.watcher.notes[-1] == made.start.note
+    assert made.find(frozenset()).kept == models.layer_norm().kept
+    made = planner(models.layer_norm())
+    made.start_from(Start(frozenset(), "found somewhere"))
+    assert made.start.note.endswith("keeps 0 nodes and fails")
+
+
+def test_trials_with_fusion_have_no_headroom_and_the_same_samples():
+    made = planner(models.near_the_edge())
+    fused = made.fused_trials()
+    assert made.evidence.limits
+    assert fused.excess(names()) < 1 < made.trials.excess(names())
+    assert fused.samples is made.trials.samples
+    assert fused.evaluations == 1
+
+
+def test_held_nodes_are_tried_alone_only_while_there_is_time():
+    """A metric that anything meets: what is infinite inside alone is kept."""
+    made = planner(models.layer_norm(), metric="psnr", metric_drop=1000)
+    made.hold(made.evidence.guards)
+    found = made.find(frozenset())
+    assert not found.exhausted
+    assert found.kept
+    tried, made.budget = made.trials.runs, TimeBudget(0)
+    made.trials._known.clear()
+    assert made._with_held(found) == found
+    assert made.trials.runs == tried
+    assert made.budget.cut == ["certify"]
+    made.budget = TimeBudget()
+    made._with_held(found)
+    assert made.trials.runs > tried

@@ -1,0 +1,207 @@
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from halfwise.emulation.ort import Session
+from halfwise.errors import BuildFailed, KernelMissing
+from halfwise.fixing import rewrite as stage
+from halfwise.fixing.rewrite import rewrite, save_checked
+from halfwise.formats import BF16, FP16
+from halfwise.graph.casts import low_type
+from halfwise.graph.model import load_network
+from halfwise.graph.roles import Role, float_io, roles_of
+from halfwise.records import NodeName
+from tests import models
+from tests.unit.casing import names, prepare
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def mixed(ill, kept=frozenset(), *, fixed=frozenset(), low_io=frozenset()):
+    prepared = prepare(ill)
+    return rewrite(prepared.network, prepared.roles, kept, FP16, fixed=fixed, low_io=low_io)
+
+
+def types(model: ir.Model) -> dict[str, str]:
+    return {str(v.name): v.dtype.name for n in model.graph for v in n.outputs if v.dtype}
+
+
+def divided() -> models.Ill:
+    """A scaled tensor, split in two parts that are squared."""
+    sketch = Sketch()
+    x = sketch.input("x", [1, 16])
+    scaled = sketch.op("Mul", x, f32(300.0), name="scale")
+    sketch.nodes.append(onnx.helper.make_node("Split", [scaled], ["a", "b"], name="split", axis=1))
+    first, second = (sketch.op("Mul", part, part, name=f"square_{part}") for part in "ab")
+    inputs = {"x": models.signals(1, 16, seed=1)}
+    return models.Ill(sketch.proto(first, second), inputs, names("square_a", "square_b"))
+
+
+def test_what_is_placed_is_what_the_model_holds():
+    rewritten, placed = mixed(models.layer_norm(), models.layer_norm().kept)
+    assert placed == models.layer_norm().kept
+    found = types(rewritten.model)
+    assert found["square_out"] == "FLOAT"
+    assert found["centre_out"] == "FLOAT16"
+    casts = [n for n in rewritten.model.graph if n.op_type == "Cast"]
+    assert len(casts) == rewritten.casts > 0
+
+
+def test_moving_nodes_go_where_casts_are_fewest():
+    """One Cast before the Split instead of one for each of its parts."""
+    ill = divided()
+    assert prepare(ill).roles[NodeName("split")].role is Role.MOVEMENT
+    rewritten, placed = mixed(ill, ill.kept)
+    assert placed == ill.kept | {"split"}
+    assert types(rewritten.model)["a"] == "FLOAT"
+    # The other one is at the input.
+    assert rewritten.casts == 2
+
+
+def test_a_moving_node_that_a_rule_sets_stays_as_it_is_set():
+    ill = divided()
+    rewritten, placed = mixed(ill, ill.kept, fixed=names("split"))
+    assert placed == ill.kept
+    assert types(rewritten.model)["a"] == "FLOAT16"
+    assert rewritten.casts == 3
+
+
+def test_low_inputs_and_outputs():
+    rewritten, _ = mixed(models.small(), low_io=float_io(prepare(models.small()).network))
+    ends = [*rewritten.model.graph.inputs, *rewritten.model.graph.outputs]
+    assert {v.dtype for v in ends} == {ir.DataType.FLOAT16}
+    assert rewritten.casts == 0
+
+
+def test_what_is_saved_is_valid_and_the_same_model(tmp_path):
+    ill = models.layer_norm()
+    rewritten, _ = mixed(ill, ill.kept)
+    save_checked(rewritten.model, tmp_path / "m.onnx")
+    onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+    saved = Session(load_network(tmp_path / "m.onnx").model).run(ill.sample(0))
+    made = Session(rewritten.model).run(ill.sample(0))
+    np.testing.assert_array_equal(saved["gamma_out"], made["gamma_out"])
+
+
+@pytest.mark.parametrize("external", [True, False])
+def test_large_models_keep_their_weights_in_a_file_of_their_own(tmp_path, monkeypatch, external):
+    monkeypatch.setattr(stage, "EXTERNAL_DATA_BYTES", 100 if external else 10_000)
+    sketch = Sketch()
+    x = sketch.input("x", [1, 64])
+    y = sketch.op("MatMul", x, models.weights(64, 64, seed=2, scale=0.1), name="matmul")
+    ill = models.Ill(sketch.proto(y), {"x": models.signals(1, 64, seed=3)})
+    rewritten, _ = mixed(ill)
+    save_checked(rewritten.model, tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx.data").is_file() == external
+    found = load_network(tmp_path / "m.onnx")
+    saved = Session(found.model).run(ill.sample(0))
+    made = Session(rewritten.model).run(ill.sample(0))
+    np.testing.assert_array_equal(saved["matmul_out"], made["matmul_out"])
+
+
+def test_weights_beside_the_users_model_are_copied(tmp_path):
+    ill = models.huge_weights()
+    (tmp_path / "user").mkdir()
+    (tmp_path / "run").mkdir()
+    onnx.save(
+        ill.proto,
+        tmp_path / "user" / "m.onnx",
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
+    network = load_network(tmp_path / "user" / "m.onnx")
+    prepared = prepare(models.huge_weights())
+    rewritten, _ = rewrite(
+        network, prepared.roles, names(*ill.kept), FP16, fixed=frozenset(), low_io=frozenset()
+    )
+    save_checked(rewritten.model, tmp_path / "run" / "m.onnx")
+    (tmp_path / "user" / "weights.bin").unlink()
+    outputs = Session(load_network(tmp_path / "run" / "m.onnx").model).run(ill.sample(0))
+    found = np.asarray(outputs["matmul_out"], np.float64)
+    np.testing.assert_allclose(found, prepared.references[0]["matmul_out"], 1e-2)
+
+
+def test_the_file_is_loaded_and_not_what_was_written(tmp_path, monkeypatch):
+    """A fault in writing shows only in what was written."""
+    loaded = []
+    monkeypatch.setattr(stage, "Session", lambda model, **_: loaded.append(model))
+    rewritten, _ = mixed(models.small())
+    save_checked(rewritten.model, tmp_path / "m.onnx")
+    (found,) = loaded
+    assert found is not rewritten.model
+    assert ir.serde.serialize_model(found) == onnx.load(tmp_path / "m.onnx")
+
+
+def in_bf16(ill: models.Ill) -> ir.Model:
+    network = prepare(ill).network
+    roles = roles_of(network, low_type(BF16))
+    return rewrite(network, roles, frozenset(), BF16, fixed=frozenset(), low_io=frozenset())[
+        0
+    ].model
+
+
+def test_a_kernel_that_the_cpu_lacks_for_bf16_is_no_fault(tmp_path):
+    model = in_bf16(models.layer_norm())
+    with pytest.raises(KernelMissing):
+        Session(model)
+    save_checked(model, tmp_path / "m.onnx")
+    onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
+
+
+def test_an_operator_that_onnx_runtime_expands_to_one_without_bf16_is_no_fault(tmp_path):
+    sketch = Sketch(13)
+    clipped = sketch.op("Clip", sketch.input("x", [1, 8]), f32(-1.0), f32(1.0), name="clip")
+    model = in_bf16(models.Ill(sketch.proto(clipped), {"x": models.signals(1, 8, seed=1)}))
+    # It becomes Where 9, which takes no BF16: a type error in a node that ONNX Runtime made.
+    with pytest.raises(KernelMissing, match="Where"):
+        Session(model)
+    save_checked(model, tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("make", [lambda ill: mixed(ill)[0].model, in_bf16])
+def test_an_invalid_model_is_refused_and_removed(tmp_path, make):
+    model = make(models.small())
+    node = next(n for n in model.graph if n.op_type == "Add")
+    wide = ir.val("wide", const_value=ir.tensor(f32(np.ones(8)), name="wide"))
+    model.graph.register_initializer(wide)
+    node.replace_input_with(1, wide)
+    with pytest.raises(BuildFailed, match="not valid"):
+        save_checked(model, tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_invalid_large_model_goes_with_its_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage, "EXTERNAL_DATA_BYTES", 0)
+
+    def refuse(*_, **__):
+        raise onnx.checker.ValidationError("no")
+
+    rewritten, _ = mixed(models.large_weights())
+    monkeypatch.setattr(onnx.checker, "check_model", refuse)
+    with pytest.raises(BuildFailed, match="not valid"):
+        save_checked(rewritten.model, tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def swirl():
+    """A model in FP16 with an operator that ONNX Runtime does not know."""
+    ends = [ir.val(name, ir.DataType.FLOAT16, [4]) for name in "xy"]
+    node = ir.node("Swirl", ends[:1], outputs=ends[1:], domain="com.example", name="swirl")
+    opsets = {"": 17, "com.example": 1}
+    graph = ir.Graph(ends[:1], ends[1:], nodes=[node], opset_imports=opsets, name="g")
+    return ir.Model(graph, ir_version=10)
+
+
+def test_what_a_rule_lowered_need_not_run_here(tmp_path):
+    save_checked(swirl(), tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx").is_file()
+
+
+def test_a_custom_operator_in_fp32_has_to_run(tmp_path):
+    model = swirl()
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        value.type = ir.TensorType(ir.DataType.FLOAT)
+    with pytest.raises(BuildFailed, match="Swirl"):
+        save_checked(model, tmp_path / "m.onnx")

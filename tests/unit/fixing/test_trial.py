@@ -1,0 +1,327 @@
+from math import inf
+
+import numpy as np
+import pytest
+
+from halfwise.case import Samples
+from halfwise.emulation.ort import Session
+from halfwise.emulation.typed import emulate_typed
+from halfwise.errors import CaseError
+from halfwise.fixing.trial import WORST, Outcome, has_new_nonfinite
+from halfwise.formats import FP16
+from halfwise.graph.casts import rewrite
+from halfwise.metrics import Excess, totals
+from halfwise.records import Criterion
+from tests import models
+from tests.unit.casing import names, prepare
+from tests.unit.graph.sketch import Sketch, f32
+
+NONE = names()
+ALL = names("matmul", "bias", "relu")
+
+
+def rounded_once(count: int = 12) -> models.Ill:
+    """y = 3·x, whose error is that of storing x and y; sample i has its own size."""
+    sketch = Sketch()
+    y = sketch.op("Mul", sketch.input("x", [1, 32]), f32(3.0), name="mul")
+    inputs = models.signals(1, 32, seed=1, count=count)
+    inputs *= f32(1 + np.arange(count) % 5).reshape(-1, 1, 1, 1)[..., 0]
+    return models.Ill(sketch.proto(y), {"x": inputs})
+
+
+def test_the_excess_is_the_error_of_the_typed_model():
+    prepared = prepare(models.small())
+    trials = prepared.trials()
+    for kept in (NONE, names("matmul"), ALL):
+        model = rewrite(prepared.network, prepared.roles, kept, FP16).model
+        session = Session(emulate_typed(model))
+        excess = Excess(Criterion(), totals(prepared.references))
+        for sample, reference in zip(prepared.samples, prepared.references, strict=True):
+            excess.update(reference, session.run(sample))
+        assert trials.evaluate(kept, confirm=True).excess == pytest.approx(excess.final())
+
+
+def test_everything_kept_has_no_error():
+    assert prepare(models.small()).trials().evaluate(ALL, confirm=True) == Outcome(True, 0.0)
+
+
+def test_a_factor_tightens_the_tolerance():
+    prepared = prepare(models.small())
+    plain = prepared.trials().evaluate(NONE, confirm=True).excess
+    trials = prepared.trials(factor=0.5)
+    assert trials.evaluate(NONE, confirm=True).excess == pytest.approx(2 * plain)
+
+
+def test_between_the_factor_and_the_tolerance_a_sample_fails():
+    prepared = prepare(models.small())
+    excess = prepared.trials().evaluate(NONE, confirm=True).excess
+    criterion = Criterion(rel_max=0.01 * excess / 0.9)
+    assert prepared.trials(criterion).evaluate(NONE, confirm=True).passed
+    outcome = prepared.trials(criterion, factor=0.8).evaluate(NONE, confirm=True)
+    assert not outcome.passed
+    assert outcome.sample is not None
+
+
+def test_the_first_sample_that_fails_ends_a_trial():
+    prepared = prepare(rounded_once())
+    trials = prepared.trials(Criterion(rel_max=1e-9))
+    outcome = trials.evaluate(NONE, confirm=True)
+    assert not outcome.passed
+    assert outcome.excess > 1
+    assert trials.runs == 1
+
+
+def test_a_survey_orders_the_samples_worst_first():
+    prepared = prepare(rounded_once())
+    trials = prepared.trials()
+    each = trials.survey(NONE)
+    assert len(each) == 12
+    assert trials.runs == 12
+    trials = prepared.trials(Criterion(rel_max=1e-9))
+    each = trials.survey(NONE)
+    assert trials.evaluate(NONE).sample == int(np.argmax(each))
+
+
+def test_only_the_worst_few_are_looked_at_before_the_rest():
+    trials = prepare(rounded_once()).trials()
+    trials.survey(NONE)
+    before = trials.runs
+    assert trials.evaluate(NONE).passed
+    assert trials.runs - before == WORST < 12
+    assert trials.evaluate(NONE, confirm=True).passed
+    assert trials.runs - before == WORST + 12
+
+
+def test_an_answer_is_remembered():
+    trials = prepare(models.small()).trials()
+    first = trials.evaluate(NONE, confirm=True)
+    runs, evaluations = trials.runs, trials.evaluations
+    assert trials.evaluate(NONE, confirm=True) == first
+    # What all samples said holds for the worst few.
+    assert trials.evaluate(NONE) == first
+    assert (trials.runs, trials.evaluations) == (runs, evaluations)
+
+
+def test_a_failure_on_few_samples_is_one_on_all():
+    trials = prepare(rounded_once()).trials(Criterion(rel_max=1e-9))
+    failed = trials.evaluate(NONE)
+    runs = trials.runs
+    assert trials.evaluate(NONE, confirm=True) == failed
+    assert trials.runs == runs
+
+
+def late_failure():
+    """The last of twelve samples is the only one that overflows."""
+    ill = models.root_mean_square()
+    data = np.repeat(ill.inputs["x"][:1], 12, axis=0)
+    data[11] *= 100
+    return prepare(models.Ill(ill.proto, {"x": data}))
+
+
+def test_a_sample_that_failed_at_last_is_looked_at_first_from_then_on():
+    trials = late_failure().trials()
+    assert trials.evaluate(NONE).passed
+    assert trials.evaluate(names("mean")).passed
+    outcome = trials.evaluate(NONE, confirm=True)
+    assert (outcome.passed, outcome.sample) == (False, 11)
+    runs = trials.runs
+    # What passed before that sample was watched is tried again.
+    assert trials.evaluate(names("mean")).sample == 11
+    assert trials.runs == runs + 1
+
+
+def test_the_errors_are_those_of_all_samples():
+    trials = prepare(rounded_once()).trials()
+    [measured] = trials.errors(NONE).values()
+    assert measured.rel_max / 0.01 == pytest.approx(trials.evaluate(NONE, confirm=True).excess)
+    assert 60 < measured.snr_db < 80
+    [nothing] = trials.errors(names("mul")).values()
+    assert nothing.max_abs == 0
+
+
+def test_samples_that_join_are_looked_at_first():
+    prepared = late_failure()
+    trials = prepared.trials()
+    known = prepared.samples.select(range(11))
+    trials.samples, trials.references = known, prepared.references[:11]
+    trials.__post_init__()
+    assert trials.evaluate(NONE, confirm=True).passed
+    trials.join(prepared.samples.select([11]), prepared.references[11:])
+    assert trials.samples.ids == (*known.ids, "s11")
+    runs = trials.runs
+    outcome = trials.evaluate(NONE)
+    assert (outcome.passed, outcome.sample) == (False, 11)
+    assert trials.runs == runs + 1
+    assert trials.evaluate(names("square", "mean", "root"), confirm=True).passed
+
+
+def test_the_contribution_is_the_error_on_the_worst_sample():
+    prepared = prepare(rounded_once())
+    trials = prepared.trials(factor=0.5)
+    each = trials.survey(NONE)
+    runs = trials.runs
+    assert trials.contribution(NONE) == pytest.approx(max(each) / 0.5)
+    assert trials.contribution(names("mul")) == 0
+    assert trials.runs == runs + 2
+
+
+def agreement(reference, candidate, labels):
+    """Return the fraction of samples whose largest output is at its label."""
+    assert len(reference) == len(candidate) == len(labels)
+    hits = [c["matmul_out"].argmax() == label for c, label in zip(candidate, labels, strict=True)]
+    return sum(hits) / len(hits)
+
+
+def test_a_metric_decides_alone():
+    ill = models.huge_weights()
+    exact = [int(r["matmul_out"].argmax()) for r in prepare(ill).references]
+    prepared = prepare(ill, labels=tuple(exact))
+    trials = prepared.trials(Criterion(metric="agreement"), agreement)
+    # Weights that saturate are far off, yet point the same way for most samples.
+    outcome = trials.evaluate(NONE, confirm=True)
+    kept = trials.evaluate(names("matmul"), confirm=True)
+    assert kept == Outcome(True, 1.0)
+    lost = 1 - agreement(prepared.references, _low(prepared), exact)
+    assert outcome.excess == pytest.approx(1 + lost)
+    assert outcome.passed == (lost == 0)
+    allowed = prepared.trials(Criterion(metric="agreement", metric_drop=lost), agreement)
+    assert allowed.evaluate(NONE, confirm=True).passed
+
+
+def _low(prepared):
+    model = rewrite(prepared.network, prepared.roles, NONE, FP16).model
+    session = Session(emulate_typed(model))
+    return [session.run(sample) for sample in prepared.samples]
+
+
+def test_new_nonfinite_values_fail_whatever_the_metric_says():
+    prepared = prepare(models.bare_logarithm())
+    trials = prepared.trials(Criterion(metric="fine"), lambda *_: 1.0)
+    outcome = trials.evaluate(NONE, confirm=True)
+    assert not outcome.passed
+    assert outcome.excess == np.inf
+    assert trials.evaluate(names("square", "log"), confirm=True).passed
+
+
+def test_labels_stay_with_their_samples():
+    seen = []
+
+    def metric(_reference, _candidate, labels):
+        seen.append(tuple(labels))
+        return 1.0
+
+    prepared = prepare(rounded_once(), labels=tuple(range(100, 112)))
+    trials = prepared.trials(Criterion(metric="m"), metric)
+    each = trials.survey(NONE)
+    trials.evaluate(NONE)
+    order = sorted(range(12), key=lambda i: -each[i])
+    assert seen[0] == tuple(100 + i for i in order[:WORST])
+
+
+@pytest.mark.parametrize("too_few", [CaseError("needs both classes", ""), None])
+def test_a_metric_that_cannot_judge_few_samples_gets_them_all(too_few):
+    def metric(reference, _candidate, _labels):
+        if len(reference) == 12:
+            return 1.0
+        if too_few:
+            raise too_few
+        return float("nan")
+
+    trials = prepare(rounded_once()).trials(Criterion(metric="auc"), metric)
+    assert trials.evaluate(NONE).passed
+
+
+def test_a_metric_that_cannot_judge_at_all_is_reported():
+    def metric(*_):
+        raise CaseError("broken", "")
+
+    trials = prepare(rounded_once()).trials(Criterion(metric="broken"), metric)
+    with pytest.raises(CaseError, match="broken"):
+        trials.evaluate(NONE)
+
+
+def test_a_metric_that_fails_only_on_all_widens_the_quick_look():
+    """Otherwise every quick trial would pass what fails in the end, again and again."""
+
+    def metric(_reference, candidate, _labels):
+        return 1.0 if len(candidate) <= WORST else 0.0
+
+    prepared = prepare(rounded_once())
+
+    def fell(reference, candidate, labels):
+        return 1.0 if candidate is reference else metric(reference, candidate, labels)
+
+    trials = prepared.trials(Criterion(metric="m"), fell)
+    assert trials.evaluate(NONE).passed
+    assert not trials.evaluate(NONE, confirm=True).passed
+    assert not trials.evaluate(names("round")).passed
+
+
+def outputs(*values, dtype=np.float32):
+    return {"y": np.array(values, dtype)}
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "expected"),
+    [
+        (outputs(1, 2), outputs(1, 3), False),
+        (outputs(1, 2), outputs(1, np.inf), True),
+        (outputs(1, 2), outputs(1, np.nan), True),
+        (outputs(1, np.inf), outputs(1, np.inf), False),
+        (outputs(1, np.inf), outputs(1, -np.inf), True),
+        (outputs(1, np.nan), outputs(1, np.nan), False),
+        (outputs(1, np.nan), outputs(1, np.inf), True),
+        (outputs(1, np.inf), outputs(1, 5), False),
+        (outputs(1, 2), outputs(1, 2, 3), False),
+        (outputs(1, 2), outputs(1, 2, np.nan), True),
+        (outputs(1, 2, dtype=np.int64), outputs(1, 3, dtype=np.int64), False),
+    ],
+)
+def test_new_nonfinite_values(reference, candidate, expected):
+    assert has_new_nonfinite(reference, candidate) == expected
+
+
+def test_samples_need_no_labels():
+    prepared = prepare(rounded_once())
+    assert isinstance(prepared.samples, Samples)
+    trials = prepared.trials(Criterion(metric="m"), lambda _r, _c, labels: float(labels is None))
+    assert trials.evaluate(NONE, confirm=True).passed
+
+
+def test_an_error_is_computed_once_until_samples_join():
+    prepared = prepare(models.small())
+    trials = prepared.trials()
+    first = trials.excess(NONE)
+    assert trials.excess(NONE) == first
+    assert trials.evaluations == 1
+    trials.join(prepared.samples.select([0]), prepared.references[:1])
+    assert trials.excess(NONE) == pytest.approx(first)
+    assert trials.evaluations == 2
+
+
+def test_trials_on_another_emulation_know_nothing_of_the_first():
+    prepared = prepare(models.small())
+    trials = prepared.trials()
+    trials.excess(NONE)
+    trials.evaluate(NONE, confirm=True)
+    other = trials.on(trials.switched, trials.session)
+    assert (other.evaluations, other.runs) == (0, 0)
+    assert other.excess(NONE) == trials.excess(NONE)
+    assert other.evaluations == 1
+
+
+def test_a_trial_that_cannot_be_run_to_the_end_has_failed():
+    prepared = prepare(models.detector())
+    trials = prepared.trials()
+    assert trials.evaluate(NONE) == Outcome(False, inf, 0)
+    assert trials.evaluate(names("square", "energy", "norm"), confirm=True).passed
+    assert trials.survey(NONE) == [inf] * len(prepared.samples)
+    assert trials.contribution(NONE) == trials.excess(NONE) == inf
+    [error] = trials.errors(NONE).values()
+    assert (error.misshapen, error.passed) == (len(prepared.samples), False)
+
+
+def test_no_metric_is_asked_about_it():
+    trials = prepare(models.detector()).trials(Criterion(metric="m"), lambda *_: 1.0)
+    assert trials.evaluate(NONE) == Outcome(False, inf, 0)
+    assert trials.excess(NONE) == inf

@@ -1,0 +1,140 @@
+"""What a plan is worth, and which plan that the search saw would be."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from halfwise.case import Rules
+from halfwise.emulation.budget import TimeBudget
+from halfwise.fixing.loop import fix
+from halfwise.fixing.planner import Planner
+from halfwise.fixing.worth import candidate_worth, worth_of
+from halfwise.graph.casts import low_type
+from halfwise.graph.roles import roles_of
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
+from halfwise.progress import Silent
+from tests import models
+from tests.graphs import Drawn, graphs
+from tests.unit.reporting.engine_runs import engines, failed, result
+
+
+@pytest.fixture(scope="module")
+def fixed():
+    ill = models.layer_norm()
+    request = understand(ill.inputs, {})
+    case = load_case(ill.proto, request.data, request.criterion)
+    return fix(case, request.settings, Silent())
+
+
+def test_everything_in_fp32_gains_nothing_and_the_nearest_plan_is_told(fixed):
+    everything = frozenset(n for n, role in fixed.planner.roles.items() if role.free)
+    worth = worth_of(fixed.planner, everything)
+    assert worth is not None
+    assert worth.cost == pytest.approx(worth.fp32)
+    if worth.fp32 > 1:
+        assert not worth.gains
+        assert worth.nearest is not None
+        assert worth.nearest.kept < len(everything)
+
+
+def test_without_time_no_cheaper_plan_is_measured(fixed, monkeypatch):
+    planner = fixed.planner
+    monkeypatch.setattr(planner, "budget", TimeBudget(0))
+    worth = worth_of(planner, fixed.found.kept, required=1.0)
+    assert worth is not None
+    assert worth.cost > 1
+    assert worth.nearest is None
+    assert planner.budget.cut == ["worth"]
+
+
+def test_everything_low_costs_one(fixed):
+    worth = worth_of(fixed.planner, frozenset())
+    assert worth is not None
+    assert worth.cost == 1
+    assert worth.nearest is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(graphs(), st.sampled_from(("fp16", "fp32")), st.booleans())
+def test_keeping_nothing_costs_one_in_any_graph(drawn: Drawn, io, lower):
+    inputs = {name: np.stack([array] * 2) for name, array in drawn.sample.items()}
+    request = understand(inputs, {"io": io})
+    case = load_case(drawn.proto, request.data, request.criterion)
+    roles = roles_of(case.network, low_type(request.settings.fmt))
+    lowered = tuple(re.escape(n) for n, role in roles.items() if role.free) if lower else ()
+    asked = replace(request.settings, rules=Rules(lower=lowered))
+    worth = worth_of(Planner(case, asked, roles, Silent()), frozenset())
+    assume(worth is not None)
+    assert worth is not None
+    assert worth.cost == 1
+
+
+def test_where_less_is_asked_for_the_nearest_plan_is_one_that_costs_as_little(fixed):
+    planner = fixed.planner
+    own = worth_of(planner, fixed.found.kept)
+    near = worth_of(planner, fixed.found.kept, required=1.0)
+    assert own is not None
+    assert near is not None
+    assert own.cost > 1
+    assert near.nearest is not None
+    assert near.nearest.cost <= 1
+    assert worth_of(planner, fixed.found.kept, required=own.cost) == own
+    none = worth_of(planner, fixed.found.kept, required=0.1)
+    assert none is not None
+    assert none.nearest is None
+
+
+def test_a_candidate_is_worth_what_its_plan_is_and_fp32_nothing_that_is_known(fixed):
+    planner = fixed.planner
+    mixed = replace(planner.case.network, model=fixed.rewritten.model)
+    found = candidate_worth(planner.case, planner.settings, mixed)
+    own = worth_of(planner, fixed.found.kept)
+    assert found is not None
+    assert own is not None
+    assert found.cost == pytest.approx(own.cost)
+    assert candidate_worth(planner.case, planner.settings, planner.case.network) is None
+
+
+def test_what_nothing_is_low_of_costs_what_fp32_does(fixed):
+    # Its plan is that of the emulation, and is not in the engine.
+    fp32 = result("FP32, TF32 off", 1, 4.0)
+    low = result("FP16", 2, 1.0, build=failed(2), latency=None)
+    found = engines(results=(fp32, low), rung="fp32", keep=())
+    worth = worth_of(fixed.planner, fixed.found.kept, found)
+    assert worth is not None
+    assert (worth.cost, worth.measured, worth.nearest) == (worth.fp32, None, None)
+
+
+def test_the_time_of_the_delivered_row_counts(fixed):
+    rows = [result(name, i, 1.0 + i) for i, name in enumerate(("FP32, TF32 off", "FP16"))]
+    mixed = [result(name, i, 1.0 + i) for i, name in enumerate(("mixed", "mixed, build 3"), 2)]
+    own = mixed[1].build.engine
+    assert own is not None
+    own = own.model_copy(update={"sha256": "cd" * 32})
+    mixed[1] = mixed[1].model_copy(
+        update={"build": mixed[1].build.model_copy(update={"engine": own})}
+    )
+    for shown in (mixed, mixed[::-1]):
+        found = engines(results=(*rows, *shown), rung="fp16", delivered=own)
+        worth = worth_of(fixed.planner, fixed.found.kept, found)
+        assert worth is not None
+        assert worth.measured == 4.0 / 2.0
+
+
+@pytest.mark.parametrize("io", ["fp32", "fp16"])
+def test_a_candidate_of_which_all_is_low_costs_one(io):
+    ill = models.layer_norm()
+    request = understand(ill.inputs, {"io": io, "max_abs": 1e9})
+    case = load_case(ill.proto, request.data, request.criterion)
+    planner = fix(case, request.settings, Silent()).planner
+    network = replace(case.network, model=planner.rewrite(frozenset())[0].model)
+    found, own = candidate_worth(case, request.settings, network), worth_of(planner, frozenset())
+    assert found is not None
+    assert own is not None
+    assert found.cost == 1
+    assert found.fp32 == pytest.approx(own.fp32)

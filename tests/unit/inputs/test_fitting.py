@@ -1,0 +1,185 @@
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from halfwise.errors import CaseError
+from halfwise.inputs.fitting import (
+    as_arrays,
+    as_one_sample,
+    check_dtype,
+    conversion_note,
+    fit_sample,
+    fit_values,
+    match_names,
+)
+from halfwise.inputs.spec import InputSpec
+
+
+def spec(dtype=np.float32, shape=("n", 2), name="x"):
+    return InputSpec(name, np.dtype(dtype), shape)
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted"),
+    [
+        ("float16", "float32"),
+        ("float64", "float32"),
+        (">f4", "float32"),
+        ("uint8", "float32"),
+        ("bool", "float32"),
+        ("int32", "int64"),
+        ("uint8", "int64"),
+        ("bool", "int64"),
+        ("int64", "int32"),
+        ("U3", "O"),
+        (ml_dtypes.bfloat16, "float32"),
+    ],
+)
+def test_lossless_dtypes_are_accepted(stored, wanted):
+    check_dtype(np.dtype(stored), spec(wanted), "f")
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "named"),
+    [
+        ("float32", "float16", "float32"),
+        ("int32", "float32", "int32"),
+        ("int64", "float32", "int64"),
+        ("float32", "int64", "float32"),
+        ("float32", "bool", "float32"),
+        ("complex64", "float32", "complex64"),
+        ("U3", "float32", "str"),
+        ("float32", "O", "float32"),
+        ("O", "float32", "Python objects"),
+        ([("a", "f4")], "float32", "void"),
+        ("V2", ml_dtypes.bfloat16, "void"),
+    ],
+)
+def test_any_other_dtype_is_an_error_that_names_both(stored, wanted, named):
+    with pytest.raises(CaseError) as caught:
+        check_dtype(np.dtype(stored), spec(wanted), "data.npz")
+    assert caught.value.message.startswith("data.npz: input 'x' has dtype " + named)
+    assert f"expected {np.dtype(wanted).name}" in caught.value.message
+    assert caught.value.hint
+
+
+def test_equal_arrays_are_not_copied():
+    array = np.ones((2, 2), np.float32)
+    assert np.shares_memory(fit_values(array, spec(), "f"), array)
+
+
+def test_zero_dimensional_arrays_stay_so():
+    assert fit_values(np.array(3.0), spec(shape=()), "f").shape == ()
+
+
+@given(hnp.arrays(np.float64, (3, 2), elements=st.floats(-3e38, 3e38)))
+def test_float64_is_rounded_to_float32(array):
+    fitted = fit_values(array, spec(), "f")
+    assert fitted.dtype == np.float32
+    np.testing.assert_array_equal(fitted, array.astype(np.float32))
+
+
+def test_float64_beyond_float32_is_an_error():
+    with pytest.raises(CaseError, match=r"float64 with magnitudes up to 1e\+39, expected float32"):
+        fit_values(np.array([[1.0, -1e39]]), spec(), "f")
+
+
+def test_int64_beyond_int32_is_an_error():
+    assert fit_values(np.array([2**31 - 1]), spec(np.int32), "f").dtype == np.int32
+    with pytest.raises(CaseError, match="int64 with values from 0 to 2147483648, expected int32"):
+        fit_values(np.array([0, 2**31]), spec(np.int32), "f")
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
+def test_nan_and_inf_are_errors_with_count_and_place(dtype):
+    array = np.ones((2, 3), dtype)
+    array[1, 0], array[1, 2] = np.nan, -np.inf
+    with pytest.raises(CaseError, match=r"f: input 'x' holds 1 NaN and 1 inf, the first at \[1, 0"):
+        fit_values(array, spec(), "f")
+
+
+def test_text_inputs_take_text_only():
+    fitted = fit_values(np.array([["a", "bc"]]), spec(object), "f")
+    assert fitted.dtype == object
+    with pytest.raises(CaseError, match="holds a float, expected text only"):
+        fit_values(np.array([["a", 1.0]], dtype=object), spec(object), "f")
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "note"),
+    [
+        (np.float32, np.float32, ""),
+        (">f4", np.float32, ""),
+        (np.float64, np.float32, "float64 is read as float32 (rounded to nearest)"),
+        (np.int64, np.int32, "int64 is read as int32 (every value has to fit)"),
+        (np.uint8, np.float32, "uint8 is read as float32 (lossless)"),
+    ],
+)
+def test_conversions_are_noted(stored, wanted, note):
+    assert conversion_note(np.dtype(stored), spec(wanted)) == note
+
+
+def test_one_input_takes_any_name():
+    array = np.zeros(1)
+    assert match_names({"whatever": array}, [spec()], "f") == {"x": array}
+
+
+def test_unknown_and_missing_names_are_errors_that_list_the_inputs():
+    specs = [spec(name="a"), spec(name="b")]
+    array = np.zeros(1)
+    assert list(match_names({"b": array, "a": array}, specs, "f")) == ["a", "b"]
+    with pytest.raises(CaseError, match="unknown input 'c', expected 'a', 'b'") as caught:
+        match_names({"a": array, "b": array, "c": array}, specs, "f")
+    assert "a (float32 n×2), b (float32 n×2)" in caught.value.hint
+    with pytest.raises(CaseError, match="missing input 'b', found only 'a'"):
+        match_names({"a": array}, specs, "f")
+    with pytest.raises(CaseError, match="missing input 'x', found only nothing"):
+        match_names({}, [spec()], "f")
+
+
+def test_one_sample_may_lack_the_batch_axis():
+    assert as_one_sample(np.zeros(2), spec(), "f").shape == (1, 2)
+    assert as_one_sample(np.zeros(2), spec(shape=(1, 2)), "f").shape == (1, 2)
+    assert as_one_sample(np.zeros((5, 2)), spec(), "f").shape == (5, 2)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 2), ()])
+def test_one_sample_of_another_rank_is_an_error(shape):
+    with pytest.raises(CaseError, match=rf"has rank {len(shape)} .* expected one sample of rank 2"):
+        as_one_sample(np.zeros(shape), spec(), "f")
+
+
+def test_one_sample_without_a_fixed_batch_of_several_is_an_error():
+    with pytest.raises(CaseError, match="rank 1"):
+        as_one_sample(np.zeros(2), spec(shape=(4, 2)), "f")
+
+
+def test_a_fixed_axis_of_another_length_is_an_error():
+    with pytest.raises(CaseError, match="is 1×3, with axis 1 of length 3, expected n×2"):
+        as_one_sample(np.zeros((1, 3)), spec(), "f")
+
+
+def test_an_empty_input_is_an_error_unless_another_has_elements():
+    specs = [spec(shape=("n", "m"), name="a"), spec(shape=("n", "m"), name="b")]
+    none, one = np.zeros((1, 0), np.float32), np.zeros((1, 1), np.float32)
+    assert fit_sample({"a": one, "b": none}, specs, "f")["b"].size == 0
+    with pytest.raises(CaseError, match="f: the sample is empty"):
+        fit_sample({"a": none, "b": none}, specs, "f")
+
+
+def test_values_are_read_as_arrays_without_a_copy():
+    array = np.zeros(3)
+    arrays = as_arrays({"a": array, "b": [1, 2], "c": 3.0}, "f")
+    assert arrays["a"] is array
+    assert arrays["b"].shape == (2,)
+    assert arrays["c"].shape == ()
+
+
+def test_values_that_are_no_arrays_are_errors():
+    with pytest.raises(CaseError, match="input 'a' is a list that is no array"):
+        as_arrays({"a": [[1], [1, 2]]}, "f")
+    with pytest.raises(CaseError, match="found a key of type int"):
+        as_arrays({3: np.zeros(1)}, "f")  # type: ignore[dict-item]

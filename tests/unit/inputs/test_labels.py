@@ -1,0 +1,73 @@
+import json
+
+import numpy as np
+import pytest
+
+from halfwise.errors import CaseError
+from halfwise.inputs.labels import load_labels
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "labels"),
+    [
+        ("l.json", '[1, "a", [2, 3]]', (1, "a", [2, 3])),
+        ("l.txt", "3\n1\n4\n", (3, 1, 4)),
+        ("l.txt", "3\n1.5\n4", (3.0, 1.5, 4.0)),
+        ("l.txt", "cat, black\n1\ndog\r\n", ("cat, black", "1", "dog")),
+        ("l.txt", "\ufeff3\n1\n4\n", (3, 1, 4)),
+        ("l.csv", '"cat, black"\nb\nc\n', ("cat, black", "b", "c")),
+    ],
+)
+def test_text_labels(tmp_path, name, text, labels):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    assert load_labels(path, 3) == labels
+    assert [type(label) for label in load_labels(path, 3)] == [type(label) for label in labels]
+
+
+def test_array_labels(tmp_path):
+    np.save(tmp_path / "l.npy", np.array([1, 2]))
+    np.savez(tmp_path / "l.npz", any=np.array([[1.0, 2.0], [3.0, 4.0]]))
+    labels = load_labels(tmp_path / "l.npy", 2)
+    assert labels == (1, 2)
+    assert type(labels[0]) is int
+    np.testing.assert_array_equal(load_labels(tmp_path / "l.npz", 2)[1], [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("l.json", b"[1, 2]", "found 2 labels, expected 3, one per sample"),
+        ("l.json", b"[1, 2", "found broken JSON"),
+        ("l.json", b"[" * 100_000, "found broken JSON"),
+        ("l.json", b"[" + b"9" * 10_000 + b"]", "found broken JSON"),
+        ("l.csv", b"a" * 200_000, "line 1 cannot be read"),
+        ("l.json", json.dumps({"a": 1}).encode(), "found a dict, expected a list"),
+        ("l.txt", b"label\n1\n2\n3\n", "found 4 labels, expected 3"),
+        ("l.txt", b"1\n\n3\n", "line 2 is empty"),
+        ("l.txt", b"", "found 0 labels"),
+        ("l.txt", b"\xff\xfe1", "found bytes that are no UTF-8"),
+        ("l.csv", b"1\n2,5\n3\n", "line 2 has 2 columns, expected one"),
+        ("l.npy", b"hello", "not a readable .npy file"),
+        ("l.pkl", b"", "found the suffix '.pkl', expected one of .json"),
+    ],
+)
+def test_bad_labels_are_errors(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(CaseError, match=message) as caught:
+        load_labels(tmp_path / name, 3)
+    assert caught.value.hint
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(CaseError, match="found no file"):
+        load_labels(tmp_path / "l.txt", 3)
+
+
+def test_labels_are_one_array_with_an_axis(tmp_path):
+    np.savez(tmp_path / "two.npz", a=np.ones(3), b=np.ones(3))
+    with pytest.raises(CaseError, match=r"found 2 arrays \(a, b\), expected one"):
+        load_labels(tmp_path / "two.npz", 3)
+    np.save(tmp_path / "scalar.npy", np.float32(1))
+    with pytest.raises(CaseError, match="found a scalar"):
+        load_labels(tmp_path / "scalar.npy", 1)

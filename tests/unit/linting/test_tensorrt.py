@@ -1,0 +1,9 @@
+from tests.unit.linting.said import said
+
+
+def test_what_is_said(tmp_path):
+    assert said("late_opset", tmp_path) == "opset 18; TensorRT 8.6 reads up to 17"
+    assert said("native_layer_norm", tmp_path) == "TensorRT 8.5 has no LayerNormalization; 8.6 has"
+    assert said("cast", tmp_path) == (
+        "1 Cast have a type of their own (a constraint ends the build in castLayer.cpp)"
+    )

@@ -1,0 +1,195 @@
+"""Numbers about the inside of ops, against the definition written out in NumPy."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from onnx import parser
+
+from halfwise.case import Samples
+from halfwise.formats import FP16
+from halfwise.graph.model import network_from_proto
+from halfwise.graph.roles import NodeRole, Role, Roles, roles_of
+from halfwise.observing import observe
+from halfwise.observing.inner import cancellation
+
+rng = np.random.default_rng(7)
+small = st.floats(-1000, 1000, width=32)
+
+
+def f32(values):
+    return np.array(values, np.float32)
+
+
+def i64(values):
+    return np.array(values, np.int64)
+
+
+def network_of(body, opset):
+    text = f'<ir_version: 8, opset_import: ["" : {opset}]>\n{body}'
+    return network_from_proto(parser.parse_model(text))
+
+
+def inner(body, opset, *samples):
+    network = network_of(body, opset)
+    given_samples = Samples(tuple(map(str, range(len(samples)))), lambda i: samples[i])
+    found, _ = observe(network, given_samples, FP16, roles=roles_of(network))
+    return [(i.op, i.kind, i.value, i.worst_sample) for i in found.inner]
+
+
+def normal(*shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def close(value: float) -> object:
+    return pytest.approx(float(value), rel=1e-5)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18, 21])
+def test_squares(opset):
+    axes = "l = ReduceL2 <axes = [1]> (x) q = ReduceSumSquare <axes = [1]> (x)"
+    if opset >= 18:
+        axes = "l = ReduceL2 (x, a) q = ReduceSumSquare (x, a)"
+    body = f"""g (float[2,3] x) => (float[2,3] p, float[2,3] c, float[2,3] m, float[2,3] r,
+        float[n,k] l, float[n2,k2] q)
+        <float two = {{2}}, float three = {{3}}, float half = {{0.5}}, int64[1] a = {{1}}>
+        {{ p = Pow(x, two) c = Pow(x, three) m = Mul(x, x) r = Pow(x, half) {axes} }}"""
+    x, y = normal(2, 3), 300 * normal(2, 3)
+    square, total = float(np.abs(y).max()) ** 2, (y.astype(np.float64) ** 2).sum(1).max()
+    assert inner(body, opset, {"x": x}, {"x": y}, {"x": x}) == [
+        ("Pow", "square", square, 1),
+        ("Pow", "square", square, 1),
+        ("Mul", "square", square, 1),
+        ("ReduceL2", "square", close(total), 1),
+        ("ReduceSumSquare", "square", close(total), 1),
+    ]
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18, 21])
+def test_sums_of_reductions(opset):
+    total = "s = ReduceSum <axes = [-1], keepdims = 0> (x)"
+    if opset >= 13:
+        total = "s = ReduceSum <keepdims = 0> (x, a)"
+    mean = "m = ReduceMean (x, a)" if opset >= 18 else "m = ReduceMean <axes = [-1]> (x)"
+    body = f"""g (float[2,3,4] x) => (float[n,k] s, float[n,k,l] m, float[2,3,1] p)
+        <int64[1] a = {{-1}}> {{ {total} {mean} p = GlobalAveragePool (x) }}"""
+    x = 100 * normal(2, 3, 4)
+    value = close(np.abs(x).sum(-1).max())
+    assert inner(body, opset, {"x": x / 2}, {"x": x}) == [
+        ("ReduceSum", "sum", value, 1),
+        ("ReduceMean", "sum", value, 1),
+        ("GlobalAveragePool", "sum", value, 1),
+    ]
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18, 21])
+def test_sums_of_softmax(opset):
+    body = """g (float[2,3,4] x) => (float[2,3,4] d, float[2,3,4] y)
+        { d = Softmax (x) y = Softmax <axis = 1> (x) }"""
+    x = normal(2, 3, 4)
+
+    def largest(axes):
+        return np.exp(x - x.max(axes, keepdims=True)).sum(axes).max()
+
+    expected = [largest((1, 2))] * 2 if opset < 13 else [largest(2), largest(1)]
+    assert inner(body, opset, {"x": x}) == [("Softmax", "sum", close(e), 0) for e in expected]
+
+
+@pytest.mark.parametrize("opset", [7, 11, 13, 18, 21])
+def test_sums_of_products(opset):
+    body = """g (float[1,2,5,5] x, float[3,2,3,3] w, float[3] b, float[4,3] p, float[5,4] q)
+        => (float[1,3,5,5] conv, float[3,5] gemm, float[5,3] mat)
+        {
+          conv = Conv <pads = [1,1,1,1]> (x, w, b)
+          c = MatMul (q, p)
+          mat = Neg (c)
+          gemm = Gemm <alpha = -0.5, beta = 7.0, transA = 1, transB = 1> (p, q, one)
+        }"""
+    body = body.replace("{\n", "<float[1] one = {1}> {\n", 1)
+    sample = {
+        "x": normal(1, 2, 5, 5),
+        "w": normal(3, 2, 3, 3),
+        "b": 1e6 * normal(3),
+        "p": normal(4, 3),
+        "q": normal(5, 4),
+    }
+    padded = np.pad(np.abs(sample["x"]), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded[0], (3, 3), axis=(1, 2))
+    conv = np.einsum("cyxkl,ockl->oyx", windows, np.abs(sample["w"])).max()
+    product = (np.abs(sample["q"]) @ np.abs(sample["p"])).max()
+    assert sorted(inner(body, opset, sample)) == [
+        ("Conv", "sum", close(conv), 0),
+        ("Gemm", "sum", close(product), 0),
+        ("MatMul", "sum", close(product), 0),
+    ]
+
+
+def test_cancellation_of_activations():
+    body = """g (float[2,3] x, float[3] y) => (float[2,3] a, float[2,3] s)
+        { a = Add (x, y) s = Sub (x, y) }"""
+    y = f32([1000, 2000, 3000])
+    near, far = f32([y + 1, y + 1]), f32([-y / 8, -y / 8])
+    found = inner(body, 17, {"x": far, "y": y}, {"x": near, "y": y})
+    assert found == [("Add", "cancellation", close(8 / 7), 0), ("Sub", "cancellation", 2001.0, 1)]
+
+
+def test_cancellation_of_an_activation_with_a_constant():
+    body = """g (float[2,3] x) => (float[2,3] s, float[2,3] r, float[2,3] k, float k2)
+        <float[3] c = {1000, 2000, 3000}, float one = {1}>
+        { s = Sub (x, c) r = Add (c, x) k = Sub (one, x) k2 = Add (one, one) }"""
+    c = f32([1000, 2000, 3000])
+    assert inner(body, 17, {"x": f32([c + 1, c + 1])}) == [
+        ("Sub", "cancellation", 2001.0, 0),
+        ("Add", "cancellation", close(2001 / 4001), 0),
+        ("Sub", "cancellation", close(2001 / 2000), 0),
+    ]
+
+
+def test_what_equals_a_constant_does_not_cancel():
+    body = """g (float[2,3] mask) => (float[2,3] y) <float one = {1}> { y = Sub (one, mask) }"""
+    assert inner(body, 17, {"mask": f32([[1, 1, 1], [1, 1, 0]])}) == [
+        ("Sub", "cancellation", 1.0, 0)
+    ]
+    assert inner(body, 17, {"mask": np.ones((2, 3), np.float32)}) == []
+
+
+@given(
+    hnp.arrays(np.float32, (3, 5), elements=small), hnp.arrays(np.float32, (3, 1), elements=small)
+)
+def test_cancellation_is_the_median(a, b):
+    wide = np.broadcast_to(b, a.shape)
+    ratios = [
+        max(abs(x), abs(y)) / abs(x - y) if x != y else math.inf
+        for x, y in zip(a.ravel().astype(float), wide.ravel().astype(float), strict=True)
+        if x or y
+    ]
+    found = cancellation(a, b, -1)
+    assert found == (np.median(ratios) if ratios else pytest.approx(math.nan, nan_ok=True))
+
+
+def test_cancellation_ignores_what_is_not_a_number():
+    a = f32([np.nan, np.inf, 0, 4])
+    assert cancellation(a, f32([1, 1, 0, -2]), 1) == 2.0
+    assert math.isnan(cancellation(a[:3], f32([1, 1, 0]), 1))
+    assert math.isnan(cancellation(a[:0], a[:0], 1))
+    assert cancellation(np.ones(3, np.float32), np.ones(3, np.float32), -1) == math.inf
+
+
+def test_cancellation_of_very_large_tensors_is_drawn():
+    # Both kinds of columns are seen although they alternate.
+    a = np.ones((1 << 11, 1 << 11), np.float32)
+    a[:, ::2] = 3
+    found = cancellation(a, f32([[2.0]]), -1)
+    assert 2.0 <= found <= 3.0
+
+
+def test_nodes_that_must_stay_in_fp32_are_left_out():
+    body = "g (float[3] x, float[3] z) => (float[3] y) { s = Mul (x, x) y = Add (s, z) }"
+    network = network_of(body, 17)
+    pinned = Roles({name: NodeRole(Role.PINNED, reason="test") for name in roles_of(network)})
+    sample = {"x": normal(3), "z": normal(3)}
+    assert inner(body, 17, sample) != []
+    assert observe(network, Samples(("0",), lambda _: sample), FP16, roles=pinned)[0].inner == ()

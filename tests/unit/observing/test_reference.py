@@ -1,0 +1,217 @@
+"""One pass for extrema over all samples, one for elements over few, and unchanged outputs."""
+
+import tracemalloc
+from itertools import count
+
+import numpy as np
+import pytest
+from onnx import parser
+
+from halfwise.case import Samples
+from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.ort import Session
+from halfwise.errors import BuildFailed, CaseError
+from halfwise.formats import FP16
+from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.roles import roles_of
+from halfwise.observing import observe, reference
+from halfwise.observing.reference import choose_samples
+
+OPSETS = [11, 13, 18, 21]
+
+
+def f32(values):
+    return np.array(values, np.float32)
+
+
+def i64(values):
+    return np.array(values, np.int64)
+
+
+def by_name(found):
+    return {o.tensor: o for o in found.tensors}
+
+
+def network(body: str, opset: int = 17) -> Network:
+    text = f'<ir_version: 8, opset_import: ["" : {opset}]>\n{body}'
+    return network_from_proto(parser.parse_model(text))
+
+
+def layered(opset: int = 17) -> Network:
+    return network(
+        """g (float[n,8] x, int64[1] k) => (float[n,8] y, int64[n] i)
+        { s = Softmax <axis = 1> (x) e = Exp (x) f = Cast <to = 1> (k)
+          d = Sub (e, s) q = Mul (d, d) y = Mul (q, f) i = ArgMax <axis = 1, keepdims = 0> (y) }""",
+        opset,
+    )
+
+
+def samples_of(arrays: list[np.ndarray]) -> Samples:
+    ids = tuple(f"x[{i}]" for i in range(len(arrays)))
+    return Samples(ids, lambda i: {"x": arrays[i], "k": i64([3])})
+
+
+def arrays(count: int, scale: float = 1.0) -> list[np.ndarray]:
+    rng = np.random.default_rng(3)
+    return [(scale * rng.standard_normal((2, 8))).astype(np.float32) for _ in range(count)]
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+def test_outputs_are_those_of_a_plain_run(opset):
+    net, samples = layered(opset), samples_of(arrays(5))
+    _, outputs = observe(net, samples, FP16, roles=roles_of(net))
+    plain = Session(net.model)
+    for sample, result in zip(samples, outputs, strict=True):
+        expected = plain.run(sample)
+        assert result.keys() == expected.keys()
+        assert all(result[k].tobytes() == expected[k].tobytes() for k in expected)
+
+
+def test_every_float_tensor_is_observed_over_all_samples():
+    net, xs = layered(), arrays(6, 5.0)
+    found, _ = observe(net, samples_of(xs), FP16, roles=roles_of(net), detail_samples=2)
+    tensors = by_name(found)
+    assert list(tensors) == ["x", "s", "e", "f", "d", "q", "y"]
+    assert tensors["x"].producer is None
+    assert (tensors["x"].op, tensors["e"].op) == ("", "Exp")
+    assert found.constants == ()
+    assert tensors["e"].producer == next(n.name for n in net.nodes() if n.op_type == "Exp")
+    peaks = [float(np.abs(x).max()) for x in xs]
+    assert tensors["x"].absmax == max(peaks)
+    assert tensors["x"].worst_sample == peaks.index(max(peaks))
+    assert tensors["f"].absmax == 3.0
+    assert found.samples == tuple(f"x[{i}]" for i in range(6))
+
+
+def test_nonfinite_elements_are_counted_and_absmax_stays_finite():
+    net, xs = layered(), arrays(3)
+    xs[1][0, :3] = [np.nan, 200, np.inf]
+    found, _ = observe(net, samples_of(xs), FP16, roles=roles_of(net))
+    tensors = by_name(found)
+    assert (tensors["x"].absmax, tensors["x"].nonfinite, tensors["x"].worst_sample) == (200, 2, 1)
+    assert tensors["e"].nonfinite == 3
+    assert np.isfinite(tensors["e"].absmax)
+
+
+def test_details_merge_the_chosen_samples():
+    net, xs = layered(), arrays(4, 4.0)
+    found, _ = observe(net, samples_of(xs), FP16, roles=roles_of(net))
+    exponentials = np.exp(np.stack(xs))
+    for observation in found.tensors:
+        assert observation.detail is not None
+        assert observation.detail.samples == 4
+    detail = by_name(found)["e"].detail
+    assert detail.overflow == np.isinf(FP16.round(exponentials)).mean()
+    assert detail.smallest_nonzero == pytest.approx(exponentials.min(), rel=1e-6)
+    assert sum(detail.histogram.counts) == 4 * 16
+
+
+def test_fewer_samples_where_elements_would_be_too_many(monkeypatch):
+    net, xs = layered(), arrays(8)
+    monkeypatch.setattr(reference, "DETAIL_ELEMENTS", 300)
+    found, _ = observe(net, samples_of(xs), FP16, roles=roles_of(net))
+    per_sample = 6 * 16 + 1
+    assert {o.detail.samples for o in by_name(found).values()} == {300 // per_sample}
+
+
+def test_no_details_on_request():
+    net = layered()
+    found, _ = observe(net, samples_of(arrays(2)), FP16, roles=roles_of(net), detail_samples=0)
+    assert all(o.detail is None for o in found.tensors)
+    assert {i.kind for i in found.inner} == {"square"}
+
+
+def test_without_time_there_are_extrema_and_outputs_alone():
+    net, budget = layered(), TimeBudget(0)
+    roles, samples = roles_of(net), samples_of(arrays(2))
+    found, outputs = observe(net, samples, FP16, roles=roles, budget=budget)
+    plain, expected = observe(net, samples, FP16, roles=roles, detail_samples=0)
+    assert found == plain
+    for own, other in zip(outputs, expected, strict=True):
+        np.testing.assert_equal(own, other)
+    assert budget.cut == ["observe"]
+
+
+@pytest.mark.parametrize("readings", [3, 5, 8])
+def test_half_of_the_time_is_left_for_the_search(readings):
+    """The clock moves with each reading; extrema of two samples are not counted."""
+    net, time = layered(), count()
+    budget = TimeBudget(2 * readings, lambda: float(next(time)))
+    found, outputs = observe(net, samples_of(arrays(2)), FP16, roles=roles_of(net), budget=budget)
+    assert budget.cut == ["observe"]
+    assert len(outputs) == 2
+    assert all(o.detail is None for o in found.tensors)
+    assert not budget.is_spent
+
+
+def test_no_samples():
+    net = layered()
+    with pytest.raises(CaseError, match="no samples"):
+        observe(net, samples_of([]), FP16, roles=roles_of(net))
+
+
+def test_additions_that_do_not_load_are_a_fault_of_halfwise(monkeypatch):
+    def broken(network, _):
+        model = network.copy()
+        model.graph[0].op_type = "NoSuchOperator"
+        return model, {"e": "e"}
+
+    monkeypatch.setattr(reference, "with_sums", broken)
+    net, samples = layered(), samples_of(arrays(2))
+    with pytest.raises(BuildFailed, match="fault of halfwise"):
+        observe(net, samples, FP16, roles=roles_of(net))
+
+
+def test_progress_reaches_its_end():
+    net, told = layered(), []
+    observe(
+        net,
+        samples_of(arrays(5)),
+        FP16,
+        roles=roles_of(net),
+        detail_samples=2,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert [done for done, _ in told] == list(range(1, 10))
+    assert told[-1] == (9, 9)
+
+
+def test_tensor_that_is_empty_on_some_samples():
+    net = network(
+        """g (float[2,8] x, int64[1] k) => (float[n] y)
+        <float[1] zero = {0}, int64[1] flat = {-1}>
+        { m = Greater (x, zero) c = Reshape (m, flat) s = Compress (x, c) y = Neg (s) }"""
+    )
+    xs = [-np.ones((2, 8), np.float32), np.full((2, 8), 0.5, np.float32)]
+    found, outputs = observe(net, samples_of(xs), FP16, roles=roles_of(net))
+    tensors = by_name(found)
+    assert outputs[0]["y"].size == 0
+    assert (tensors["y"].absmax, tensors["y"].worst_sample) == (0.5, 1)
+    assert sum(tensors["y"].detail.histogram.counts) == 16
+
+
+def test_samples_are_not_kept():
+    net = network("g (float[n,m] x, int64[1] k) => (float[a,b] y) { y = ReduceMax (x) }")
+
+    def peak(count: int) -> int:
+        samples = Samples(
+            tuple(map(str, range(count))),
+            lambda i: {"x": np.full((512, 1024), i, np.float32), "k": i64([1])},
+        )
+        tracemalloc.start()
+        observe(net, samples, FP16, roles=roles_of(net), detail_samples=2)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak(1)
+    assert peak(40) < peak(4) + (1 << 20)
+
+
+def test_choice_holds_the_worst_samples_and_spreads_the_rest():
+    extrema = [(1.0, 7), (2.0, 7), (9.0, 3), (1.0, 5), (0.0, 0), (0.0, 0)]
+    assert choose_samples(extrema, 100, 1) == [7]
+    assert choose_samples(extrema, 100, 4) == [0, 3, 7, 99]
+    assert choose_samples(extrema, 8, 8) == list(range(8))
+    assert choose_samples([], 5, 2) == [0, 4]
+    assert choose_samples([], 1, 1) == [0]

@@ -1,0 +1,147 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from halfwise.case import EngineSettings
+from halfwise.errors import CaseError, UsageError
+from halfwise.options.engines import EngineOptions, engine_target, understand_target
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
+from halfwise.records import TensorName
+from halfwise.tensorrt.workers import trust_nearest
+from tests.unit.graph.sketch import Sketch
+
+TARGET = {"target": "tensorrt", "trt_python": "python3"}
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch, tmp_path):
+    """No halfwise.toml and no environment of the user's decides here."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("HALFWISE_TRT_PYTHON", "HALFWISE_TRT_COMMAND"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_without_a_target_there_is_none():
+    assert understand_target({}) is None
+    assert understand_target({"rel_max": 0.1}) is None
+
+
+def test_without_further_options_the_defaults_hold():
+    target = understand_target(TARGET)
+    assert target is not None
+    assert target.settings == EngineSettings()
+    assert target.shapes == ((), (), ())
+    assert not target.resume
+    assert target.workers[0].command == ("python3",)
+
+
+def test_options_reach_those_who_need_them():
+    target = engine_target(
+        {
+            **TARGET,
+            "typing": "weak",
+            "timing_cache": "t.cache",
+            "workspace": "2G",
+            "optimization_level": 0,
+            "tactic_sources": "cublas, cudnn",
+            "plugin": "p.so",
+            "builds": 1,
+            "max_builds": 2,
+            "build_timeout": 60.0,
+            "run_timeout": 5,
+            "tf32": True,
+            "prefer": "exact",
+            "resume": True,
+        }
+    )
+    assert target.settings == EngineSettings(
+        typing="weak",
+        timing_cache=Path("t.cache"),
+        workspace_bytes=2 << 30,
+        optimization_level=0,
+        prefer="exact",
+        tactic_sources=("CUBLAS", "CUDNN"),
+        plugins=("p.so",),
+        builds=1,
+        max_builds=2,
+        build_timeout=60.0,
+        run_timeout=5,
+        tf32=True,
+    )
+    assert target.resume
+
+
+def test_the_file_of_workers_gives_defaults_that_options_override(tmp_path):
+    (tmp_path / "halfwise.toml").write_text(
+        '[tensorrt.workers.orin]\ncommand = "ssh orin python3"\nbuild_timeout = 7200\n'
+        'workspace = "1G"\n'
+    )
+    trust_nearest()
+    given = {"target": "tensorrt", "trt_worker": "orin"}
+    settings = engine_target(given).settings
+    assert (settings.build_timeout, settings.workspace_bytes) == (7200, 1 << 30)
+    settings = engine_target({**given, "build_timeout": 5, "workspace": 16}).settings
+    assert (settings.build_timeout, settings.workspace_bytes) == (5, 16 << 20)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(EngineOptions.__annotations__.keys() - {"target", "run_timeout"})
+)
+def test_every_option_needs_a_target(name):
+    value = {"typing": "weak", "prefer": "speed"}.get(name, 1)
+    with pytest.raises(UsageError, match="has no meaning without --target") as told:
+        understand("x.npz", {name: value})
+    assert "--" + name.replace("_", "-") in told.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("target", "openvino"),
+        ("typing", "loose"),
+        ("builds", 0),
+        ("max_builds", float("nan")),
+        ("prefer", "size"),
+        ("optimization_level", 6),
+        ("build_timeout", float("inf")),
+        ("run_timeout", -1),
+        ("workspace", "much"),
+    ],
+)
+def test_values_outside_their_domain(name, value):
+    with pytest.raises(UsageError, match="--" + name.replace("_", "-")):
+        understand_target({**TARGET, name: value})
+
+
+def test_profiles_of_the_options():
+    case = case_of_any_batch()
+    shapes = {"min_shapes": "x:1x4", "opt_shapes": ("x:2x4",), "max_shapes": ["x:8x4"]}
+    (profile,) = engine_target(TARGET | shapes).profiled(case).profiles
+    assert profile.shapes[TensorName("x")].max == (8, 4)
+    assert engine_target(TARGET).profiled(case).profiles == ()
+    with pytest.raises(CaseError):
+        engine_target(TARGET | shapes | {"min_shapes": "x:4x4"}).profiled(case)
+
+
+def case_of_any_batch():
+    s = Sketch()
+    s.op("Relu", s.input("x", ["n", 4]), name="relu")
+    request = understand({"x": np.ones((4, 2, 4), np.float32)}, {})
+    return load_case(s.proto("relu_out"), request.data, request.criterion)
+
+
+@pytest.mark.parametrize("place", ["absent/t.cache", "."])
+def test_a_timing_cache_that_cannot_be_written_is_refused_at_once(place):
+    with pytest.raises(UsageError, match="--timing-cache"):
+        engine_target({**TARGET, "timing_cache": place})
+
+
+def test_a_timing_cache_that_is_no_regular_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "device")
+    (tmp_path / "link").symlink_to("device")
+    for name in ("device", "link"):
+        with pytest.raises(UsageError, match="only regular files are replaced"):
+            engine_target({**TARGET, "timing_cache": name})

@@ -1,0 +1,233 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.case import Rules, Settings
+from halfwise.errors import UsageError
+from halfwise.formats import BF16, FP16
+from halfwise.options.options import Options, understand
+from halfwise.records import Criterion
+
+
+def test_without_options_the_defaults_hold():
+    request = understand("x.npz", {})
+    assert request.criterion == Criterion()
+    assert request.settings == Settings()
+    assert request.given == {}
+    assert request.data.inputs == "x.npz"
+    assert (request.data.allow_random, request.data.seed, request.data.heldout) == (False, 0, None)
+
+
+def test_none_means_not_given():
+    nothing = dict.fromkeys(Options.__annotations__)
+    assert understand("x.npz", nothing) == understand("x.npz", {})
+
+
+def test_options_reach_those_who_need_them():
+    request = understand(
+        "x.npz",
+        {
+            "heldout": "y.npz",
+            "labels": "l.txt",
+            "heldout_labels": "m.txt",
+            "preprocess": "p.py:f",
+            "seed": 7,
+            "allow_random": True,
+            "snr_db": 40.0,
+            "keep": ["a"],
+            "keep_op": ("Pow",),
+            "lower": ["b", "c"],
+            "io": "fp16",
+            "accumulate": "fp16",
+            "headroom": 3,
+            "margin": 0.5,
+            "time_budget": 0,
+            "keep_above": 0,
+            "device": "cuda",
+            "ort_library": ["a.so"],
+        },
+    )
+    assert request.data.heldout == "y.npz"
+    assert (request.data.labels, request.data.heldout_labels) == (Path("l.txt"), Path("m.txt"))
+    assert (request.data.preprocess, request.data.seed) == ("p.py:f", 7)
+    assert request.data.allow_random
+    assert request.criterion == Criterion(snr_db=40)
+    assert request.settings == Settings(
+        rules=Rules(("a",), ("Pow",), ("b", "c")),
+        keep_above=0,
+        io="fp16",
+        accumulate="fp16",
+        headroom=3,
+        margin=0.5,
+        time_budget=0,
+        device="cuda",
+        libraries=(Path("a.so"),),
+    )
+
+
+def test_the_low_format_is_one_that_can_be_lowered_to():
+    assert understand("x.npz", {}).settings.fmt is FP16
+    assert understand("x.npz", {"to": "fp16", "io": "fp16"}).settings.fmt is FP16
+    settings = understand("x.npz", {"to": "bf16", "io": "bf16", "accumulate": "fp32"}).settings
+    assert (settings.fmt, settings.io) == (BF16, "bf16")
+
+
+def test_what_was_given_is_told_as_text():
+    arrays = {"x": np.zeros(3)}
+    request = understand(
+        arrays, {"heldout": arrays, "seed": 0, "keep": ["a", "b"], "labels": Path("l.txt")}
+    )
+    assert request.given == {
+        "heldout": "in memory (dict)",
+        "seed": "0",
+        "keep": "a, b",
+        "labels": "l.txt",
+    }
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(UsageError, match="tolerance"):
+        understand("x.npz", {"tolerance": 1})
+
+
+@pytest.mark.parametrize("name", ["max_abs", "keep_above", "time_budget"])
+@given(value=st.floats())
+def test_numbers_that_are_none_or_below_zero_are_refused(name, value):
+    if 0 <= value < float("inf"):
+        assert understand("x.npz", {name: value}).given == {name: str(value)}
+    else:
+        option = "--" + name.replace("_", "-")
+        with pytest.raises(UsageError, match=option):
+            understand("x.npz", {name: value})
+
+
+@pytest.mark.parametrize(
+    "given_options",
+    [
+        {"headroom": 0.99},
+        {"margin": 0},
+        {"margin": 1.01},
+        {"cosine": 1.1},
+        {"cosine": float("nan")},
+        {"snr_db": float("inf")},
+        {"metric": "top1", "metric_drop": -0.1},
+        {"io": "fp8"},
+        {"to": "fp32"},
+        {"to": "fp8"},
+        {"io": "bf16"},
+        {"io": "fp16", "to": "bf16"},
+        {"accumulate": "fp16", "to": "bf16"},
+        {"accumulate": "bf16"},
+        {"device": "tpu"},
+    ],
+)
+def test_values_outside_their_domain_are_refused(given_options):
+    with pytest.raises(UsageError) as error:
+        understand("x.npz", given_options)
+    assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    "given_options",
+    [
+        {"headroom": 1},
+        {"margin": 1},
+        {"cosine": 0.01},
+        {"cosine": 1},
+        {"snr_db": 0.1},
+        {"rel_max": 0.99},
+        {"agreement": 0.01},
+        {"metric": "psnr", "metric_drop": 60},
+        {"rel_max": 0},
+        {"metric": "top1", "metric_drop": 0},
+    ],
+)
+def test_values_at_the_edge_are_taken(given_options):
+    request = understand("x.npz", given_options)
+    assert request.given == {name: str(value) for name, value in given_options.items()}
+
+
+@pytest.mark.parametrize(
+    "given_options",
+    [
+        {"rel_max": 1},
+        {"rel_max": 1e308},
+        {"snr_db": 0},
+        {"snr_db": -1000},
+        {"cosine": -1},
+        {"cosine": 0},
+        {"agreement": 0},
+        {"metric": "top1", "metric_drop": 1},
+        {"metric": "mask-iou", "metric_drop": 1e9},
+    ],
+)
+def test_what_zeros_would_pass_is_refused(given_options):
+    with pytest.raises(UsageError, match=r"nothing is asked for|may fall to nothing"):
+        understand("x.npz", given_options)
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels", "drop"),
+    [
+        ("mask-iou", {}, 0.01),
+        ("psnr", {}, 60),
+        ("psnr", {"labels": "l.txt"}, 0.1),
+        ("epe", {"heldout": "h", "labels": "l", "heldout_labels": "m"}, 0.1),
+    ],
+)
+def test_a_built_in_metric_may_fall_by_default(metric, labels, drop):
+    criterion = understand("x.npz", {"metric": metric, **labels}).criterion
+    assert (criterion.metric_drop, bool(criterion.drop_source)) == (drop, True)
+    given = understand("x.npz", {"metric": metric, "metric_drop": 0, **labels}).criterion
+    assert (given.metric_drop, given.drop_source) == (0, "")
+
+
+def test_a_metric_of_the_users_own_needs_its_drop():
+    with pytest.raises(UsageError) as error:
+        understand("x.npz", {"metric": "f.py:psnr"})
+    assert "--metric-drop" in error.value.hint
+    assert understand("x.npz", {"metric": "f.py:psnr", "metric_drop": 0}).criterion.metric_drop == 0
+
+
+@pytest.mark.parametrize("threshold", ["max_abs", "rel_max", "snr_db", "cosine"])
+def test_a_metric_stands_alone(threshold):
+    with pytest.raises(UsageError, match="metric"):
+        understand("x.npz", {"metric": "top1", threshold: 0.5})
+
+
+def test_options_that_need_another():
+    with pytest.raises(UsageError, match="--metric-drop"):
+        understand("x.npz", {"metric_drop": 0.1})
+    with pytest.raises(UsageError, match="--heldout-labels"):
+        understand("x.npz", {"heldout_labels": "l.txt"})
+
+
+@pytest.mark.parametrize(
+    ("labels", "missing"), [("labels", "--heldout-labels"), ("heldout_labels", "--labels")]
+)
+def test_a_metric_needs_labels_of_both_sets_or_of_none(labels, missing):
+    both = {"labels": "l.txt", "heldout_labels": "m.txt"}
+    options = {"metric": "top1", "heldout": "y.npz"}
+    with pytest.raises(UsageError, match=f" {missing} is missing"):
+        understand("x.npz", {**options, labels: "l.txt"})
+    understand("x.npz", options)
+    understand("x.npz", {**options, **both})
+    understand("x.npz", {"heldout": "y.npz", labels: "l.txt"})
+    understand("x.npz", {"metric": "top1", "labels": "l.txt"})
+
+
+@pytest.mark.parametrize("name", ["keep", "keep_op", "lower", "ort_library"])
+def test_one_word_is_no_list_of_letters(name):
+    """`fix(…, keep="outputs")` must not keep nodes called o, u, t …"""
+    request = understand("x.npz", {name: "outputs"})
+    settings = request.settings
+    found = {
+        "keep": settings.rules.keep,
+        "keep_op": settings.rules.keep_op,
+        "lower": settings.rules.lower,
+        "ort_library": tuple(map(str, settings.libraries)),
+    }
+    assert found[name] == ("outputs",)

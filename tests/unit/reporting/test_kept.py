@@ -1,0 +1,180 @@
+import pytest
+
+from halfwise.records import Criterion, Followed
+from halfwise.reporting.kept import followed_lines, kept_table
+from halfwise.reporting.parts import MOST_ROWS
+from tests.unit.reporting.runs import guard, kept, plan, run, verification
+
+INF = float("inf")
+
+
+def test_many_kept_nodes_are_grouped():
+    table = kept_table(run())
+    assert table is not None
+    assert table.title == (
+        "Kept in FP32: 52 of 258 compute nodes; the limit is 0.8 of what is allowed"
+    )
+    assert [c.title for c in table.columns] == ["node", "why", "without it"]
+    assert table.rows[0] == (
+        "13 × Pow: /blocks.{0–5}/norm1/Pow, /blocks.{0–5}/norm2/Pow, /norm/Pow",
+        "For example: the square of /blocks.0/norm1/Pow_input reaches 2.8e+07, beyond FP16's 65504",
+        "≥ 152 × limit",
+    )
+    assert len(table.rows) == 4
+    assert "needed by" not in table.rows[1][1]
+    assert "needed by /blocks.0/norm1/ReduceMean: " in table.rows[2][1]
+
+
+def test_few_kept_nodes_have_a_row_each():
+    keep = (
+        kept("/norm/Pow", error_without=INF),
+        kept("/a", "Add", guard=None, error_without=3.0, reason="No single number stands out."),
+        kept("/b", "Add", guard=None, error_without=None, reason="Kept by the rule --keep /b."),
+    )
+    table = kept_table(run(plan=plan(keep), guards=(guard("/norm/Pow"),)))
+    assert table is not None
+    assert table.rows == (
+        (
+            "/norm/Pow (Pow)",
+            "the square of /norm/Pow_input reaches 2.8e+07, beyond FP16's 65504",
+            "unbounded",
+        ),
+        ("/a (Add)", "No single number stands out.", "≥ 3 × limit"),
+        ("/b (Add)", "Kept by the rule --keep /b.", "–"),
+    )
+
+
+def test_few_kept_nodes_of_one_reason_share_a_row():
+    told = guard("/n/Pow", nodes=("/n/Pow", "/n/Mean"))
+    keep = (kept("/n/Pow", error_without=3.0), kept("/n/Mean", "ReduceMean", error_without=2.0))
+    table = kept_table(run(plan=plan(keep), guards=(told,)))
+    assert table is not None
+    assert table.rows == (
+        (
+            "/n/Pow (Pow); /n/Mean (ReduceMean)",
+            "the square of /n/Pow_input reaches 2.8e+07, beyond FP16's 65504",
+            "≥ 2 × limit",
+        ),
+    )
+
+
+def test_rules_have_rows_of_their_own_and_named_causes_come_first():
+    ruled = tuple(
+        kept(f"/a.{i}", "Add", guard=None, error_without=None, reason="Kept by the rule --keep /a")
+        for i in range(20)
+    )
+    free = tuple(
+        kept(f"/b.{i}", "Add", guard=None, error_without=2.0 + i, reason=f"Nothing, {i}")
+        for i in range(20)
+    )
+    table = kept_table(run(plan=plan((*ruled, *free, kept("/n/Pow"))), guards=()))
+    assert table is not None
+    assert [row[0] for row in table.rows] == [
+        "/n/Pow (Pow)",
+        "20 × Add: /a.{0–19}",
+        "20 × Add: /b.{0–19}",
+    ]
+    assert table.rows[1][1] == "Kept by the rule --keep /a"
+    assert table.rows[2][1:] == ("For example: Nothing, 0", "≥ 2 × limit")
+
+
+def test_more_groups_than_rows_are_counted():
+    keep = tuple(kept(f"/n{i}", f"Op{'x' * i}") for i in range(30))
+    table = kept_table(run(plan=plan(keep)))
+    assert table is not None
+    assert len(table.rows) == MOST_ROWS + 1
+    assert table.rows[-1][0] == "and 18 more"
+
+
+def unknown(count: int, *ops: str):
+    reason = "Not lowered before the search ended; nothing is known of it."
+    return tuple(
+        kept(
+            f"/u{i}",
+            ops[i % len(ops)],
+            guard=None,
+            error_without=None,
+            reason=reason,
+            unknown=True,
+        )
+        for i in range(count)
+    )
+
+
+@pytest.mark.parametrize(("known", "more"), [(0, ""), (3, "more "), (30, "more ")])
+def test_nodes_of_which_nothing_is_known_share_a_row(known, more):
+    keep = tuple(kept(f"/n{i}", f"Op{'x' * i}") for i in range(known))
+    table = kept_table(run(plan=plan((*unknown(43, *"abcdefghijklmnop"), *keep))))
+    assert table is not None
+    assert len(table.rows) == min(known, MOST_ROWS) + (known > MOST_ROWS) + 1
+    assert table.rows[-1] == (
+        f"43 {more}nodes",
+        "Not lowered before the search ended: nothing is known of them.",
+        "–",
+    )
+
+
+def test_a_single_node_of_which_nothing_is_known_is_named():
+    table = kept_table(run(plan=plan(unknown(1, "Add"))))
+    assert table is not None
+    assert table.rows[0][0] == "/u0 (Add)"
+
+
+def followed(**changed) -> str:
+    values = {
+        "kept": (),
+        "error": 10.5,
+        "tried": ("/a", "/b"),
+        "origin": None,
+        "accumulates": False,
+        "samples": 6,
+    }
+    found = Followed.model_validate(values | changed)
+    (line,) = followed_lines(run(followed=found))
+    return line
+
+
+ORIGIN = {"node": "/a", "kept": ("/a",), "error": 4.28}
+
+
+def test_over_how_many_samples_an_origin_was_seen_is_told():
+    line = followed(origin=ORIGIN)
+    assert "error is 10.5 × what the search allows on the worst of 6 samples: most of it" in line
+    assert line.endswith("born at /a, since FP32 there leaves 4.28 × at most, on any of them.")
+    line = followed(origin=ORIGIN, samples=1)
+    assert "what the search allows on one sample: most of it" in line
+    assert line.endswith("FP32 there leaves 4.28 ×.")
+
+
+def test_an_unknown_origin_says_what_was_tried():
+    assert followed().endswith(
+        "unknown; 2 nodes tried in FP32, each with what it reads and what reads it, and none "
+        "halves the error on all samples that fail, and lets the others pass."
+    )
+    assert followed(samples=1).endswith("and none halves the error.")
+    assert "tried in FP32 before the time budget was spent, each" in followed(out_of_time=True)
+
+
+@pytest.mark.parametrize(
+    ("excesses", "told"),
+    [
+        ((1.042,), "top1 −0.052"),
+        ((1.042, 1.2), "top1 −0.052 or more"),
+        ((INF,), "unbounded"),
+        ((None,), "–"),
+    ],
+)
+@pytest.mark.parametrize("metric", ["top1", "folder/score.py:top1"])
+def test_a_metric_falls_instead(metric, excesses, told):
+    """By what it falls beyond the allowance, which is one less than the excess, and by that."""
+    keep = tuple(
+        kept(f"/n{i % 2}/{i}", error_without=excesses[i % len(excesses)]) for i in range(20)
+    )
+    table = kept_table(run(plan=plan(keep), criterion=Criterion(metric=metric, metric_drop=0.01)))
+    assert table is not None
+    assert [row[2] for row in table.rows] == [told]
+
+
+def test_without_kept_nodes_there_is_no_table():
+    assert kept_table(run(plan=plan(()))) is None
+    assert kept_table(verification()) is None

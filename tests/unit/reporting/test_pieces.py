@@ -1,0 +1,168 @@
+from typing import Any
+
+from halfwise.records import (
+    EngineBuild,
+    EngineFile,
+    EngineTensor,
+    GivenEngine,
+    Inspection,
+    LogFinding,
+    NodeName,
+    Profile,
+    Repeated,
+    Repetition,
+    ShapeRange,
+    ShapeVerdict,
+    TensorName,
+    WorkerInfo,
+)
+from halfwise.reporting.parts import Lines, Table
+from halfwise.reporting.pieces import built, given_parts, looked_into, repeated
+from tests.unit.reporting.engine_runs import SHAPES, build, latency, proof
+from tests.unit.reporting.runs import verdict
+
+WORKER = WorkerInfo(name="orin", command=("p",), tensorrt="8.6.0", gpu="H200")
+FILE = EngineFile(sha256="ab" * 32, bytes=3 * 2**20, side="here", path="e.engine")
+RANGE = ShapeRange(min=(1, 3), opt=(4, 3), max=(8, 3))
+X = EngineTensor(
+    name=TensorName("x"),
+    is_input=True,
+    dtype="float32",
+    shape=(-1, 3),
+    shape_tensor=False,
+    limits=(RANGE,),
+)
+Y = X.model_copy(update={"name": "y", "is_input": False, "shape": (), "limits": ()})
+
+
+def inspection(**changed):
+    values: dict[str, Any] = {
+        "worker": WORKER,
+        "engine": FILE,
+        "tensors": (X, Y),
+        "profiles": 1,
+        "layers": 7,
+        "device_bytes": 0,
+        "proof": proof(),
+        "latency": latency(1.5),
+        "notes": (),
+    }
+    return Inspection(**values | changed)
+
+
+def part(report, title):
+    return next(p for p in report.parts if p.title == title)
+
+
+def test_an_inspection():
+    report = looked_into(inspection())
+    assert report.passed is None
+    assert report.title == "FP16 80%, FP32 15%, other 5% of the time"
+    assert "e.engine, 3 MiB, TensorRT 8.6.0 on H200" in report.about
+    assert part(report, "Inputs and outputs").rows == (
+        ("input", "x", "float32", "?×3", "1×3", "4×3", "8×3"),
+        ("output", "y", "float32", "scalar", "", "", ""),
+    )
+    assert part(report, "Speed").lines[0].startswith("1.5 ms, 99th percentile 1.65 ms;")
+
+
+def test_profiles_stand_side_by_side_and_shape_tensors_have_values():
+    two = X.model_copy(update={"limits": (RANGE, RANGE), "shape_tensor": True, "shape": (2,)})
+    many = tuple(X.model_copy(update={"name": f"x{i}"}) for i in range(20))
+    rows = part(looked_into(inspection(tensors=(two, *many))), "Inputs and outputs").rows
+    assert rows[0][3:] == ("values", "1×3; 1×3", "4×3; 4×3", "8×3; 8×3")
+    assert rows[-1][1] == "and 9 more"
+
+
+def test_an_engine_that_could_not_be_inspected():
+    report = looked_into(inspection(proof=None, latency=None, notes=("It does not run.",)))
+    assert report.title == "7 layers; not inspected"
+    assert part(report, "About this inspection").lines == ("It does not run.",)
+
+
+def test_a_build():
+    finding = LogFinding(
+        kind="k", severity="warning", sentence="A weight overflows.", hint="Keep it.", count=1,
+        nodes=(NodeName("conv"),), source="", lines=(),
+    )  # fmt: skip
+    note = finding.model_copy(update={"severity": "info", "sentence": "Nothing."})
+    made = EngineBuild(
+        model="m.onnx",
+        build=build(1, "e.engine"),
+        inspection=inspection(proof=proof(findings=("2 nodes are FP16.",))),
+        findings=(finding, note),
+        unmatched=("No constraint reached c: it passes on.",),
+    )
+    report = built(made)
+    assert report.passed is False
+    assert "weak typing, down to FP16, TF32 off" in part(report, "Build").lines[0]
+    assert part(report, "What the builder said").lines == (
+        "warning: A weight overflows. At conv. Keep it.",
+    )
+    assert part(report, "Constraints without a layer").lines == made.unmatched
+    assert part(report, "Not as asked")
+
+
+def test_many_findings_are_counted():
+    one = LogFinding(kind="k", severity="error", sentence="No.", count=1)
+    made = EngineBuild(
+        model="m",
+        build=build(1, "e"),
+        inspection=inspection(),
+        findings=(one,) * 15,
+        unmatched=(),
+    )
+    lines = part(built(made), "What the builder said").lines
+    assert len(lines) == 13
+    assert lines[-1] == "and 3 more; --json has all."
+
+
+def test_what_the_environment_does_to_tf32():
+    worker = WORKER.model_copy(update={"tf32_override": "1"})
+    report = looked_into(inspection(worker=worker, notes=("On zeros.",)))
+    assert part(report, "About this inspection").lines == ("On zeros.", worker.tf32_remark)
+    own = GivenEngine(worker=worker, engine=FILE, profiles=(), shapes=(), latency=latency(2))
+    engine, *_ = given_parts(own)
+    assert isinstance(engine, Lines)
+    assert engine.lines[1] == worker.tf32_remark
+
+
+def test_the_users_own_engine():
+    shapes = (
+        ShapeVerdict(shapes=SHAPES, at="opt", verdict=verdict(level="engine")),
+        ShapeVerdict(shapes=SHAPES, at="max", verdict=None, reason="no data"),
+    )
+    given = GivenEngine(
+        worker=WORKER, engine=FILE, profiles=(Profile(),), shapes=shapes, latency=latency(2)
+    )
+    engine, judged, speed = (p for p in given_parts(given) if isinstance(p, Lines))
+    assert engine.lines == ("e.engine, 3 MiB, TensorRT 8.6.0 on H200.",)
+    assert "not judged, no data" in judged.lines[0]
+    assert "passed on 64 samples" in judged.lines[1]
+    assert speed.lines[0].startswith("2 ms")
+
+
+def test_several_workers_in_one_table():
+    good = Repeated(
+        name="orin", worker=WORKER, what="rebuilt", verdict=verdict(), latency=latency(2), ratio=1.5
+    )
+    failed = verdict(passed=False, reasons=("output y is off",))
+    rows = (
+        good,
+        good.model_copy(update={"what": "delivered", "verdict": failed}),
+        Repeated(name="away", worker=None, what="rebuilt", failure="It does not answer."),
+    )
+    report = repeated(Repetition(run="run", samples=5, rows=rows))
+    assert (report.title, report.passed) == ("FAILED: 1 of 3 engines passed, on 5 samples", False)
+    table = part(report, "Engines")
+    assert isinstance(table, Table)
+    assert [row[4] for row in table.rows] == ["yes", "no", "no result"]
+    assert table.rows[0][-2:] == ("2", "1.50")
+    why = part(report, "Why")
+    assert isinstance(why, Lines)
+    assert why.lines == (
+        "orin, delivered: output y is off",
+        "away, rebuilt: It does not answer.",
+    )
+    assert repeated(Repetition(run="r", samples=1, rows=rows[:1])).passed
+    assert repeated(Repetition(run="r", samples=1, rows=rows[2:])).title.startswith("NOT JUDGED")

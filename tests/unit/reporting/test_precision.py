@@ -1,0 +1,117 @@
+from halfwise.records import EngineLayer, NodePrecision, PrecisionProof
+from halfwise.reporting.parts import MOST_ROWS, Lines, Table
+from halfwise.reporting.precision import inspected, layer_table, node_table, share_words
+
+
+def layer(name, precision, milliseconds=None, **more):
+    return EngineLayer(
+        name=name, type="kgen", nodes=(), precision=precision, milliseconds=milliseconds, **more
+    )
+
+
+def node(name, precision, asked=None):
+    return NodePrecision(node=name, precision=precision, asked=asked)
+
+
+PROOF = PrecisionProof(
+    layers=(
+        layer("conv", "fp16", 0.75, inputs=("fp16", "fp16"), outputs=("fp16",)),
+        layer("norm", "fp32", 0.249, inputs=("fp32",), outputs=("fp16", "")),
+        layer("copy", "other", 0.001),
+    ),
+    nodes=(
+        node("conv", "fp16"),
+        *(node(f"/b.{i}/Pow", "fp16", "fp32") for i in range(3)),
+        node("/norm/Pow", "fp32", "fp32"),
+        node("/Reshape", "other"),
+    ),
+    node_share={"fp16": 0.8, "fp32": 0.2},
+    time_share={"fp16": 0.75, "fp32": 0.249, "other": 0.001},
+    findings=("3 of 4 nodes that were to be FP32 compute in FP16.",),
+    remarks=("A remark.",),
+)
+
+
+def test_the_report_on_an_engine():
+    report = inspected(PROOF, "model.engine")
+    assert report.title == "FP16 75%, FP32 25%, other <1% of the time"
+    assert report.about == "model.engine; 3 layers; 1 ms in all of them"
+    assert report.passed is False
+    assert [part.title for part in report.parts] == [
+        "Not as asked",
+        "Precision",
+        "Layers, longest first",
+        "Nodes of the model",
+        "Remarks",
+    ]
+    assert isinstance(report.parts[0], Lines)
+
+
+def test_shares_of_layers_nodes_and_time():
+    table = inspected(PROOF, "e").parts[1]
+    assert isinstance(table, Table)
+    assert table.rows == (
+        ("FP32", "1", "20%", "25%"),
+        ("FP16", "1", "80%", "75%"),
+        ("other", "1", "", "<1%"),
+    )
+
+
+def test_layers_come_longest_first_and_the_rest_is_counted():
+    table = layer_table(PROOF.layers)
+    assert table is not None
+    assert table.rows[0] == ("conv", "kgen", "fp16 → fp16", "FP16", "0.75", "75%")
+    assert table.rows[1][2] == "fp32 → fp16"
+    many = layer_table([layer(f"l{i}", "fp16", 1.0) for i in range(MOST_ROWS + 8)])
+    assert many is not None
+    assert many.rows[-1][0] == "and 8 more"
+    assert many.rows[-1][-2:] == ("8", "40%")
+
+
+def test_without_times_and_model():
+    proof = PrecisionProof(layers=(layer("a", "unknown"),), nodes=(), node_share={}, time_share={})
+    report = inspected(proof, "e")
+    assert report.title == "unknown 100% of layers"
+    assert report.passed is None
+    assert [part.title for part in report.parts] == ["Precision", "Layers"]
+    table = report.parts[1]
+    assert isinstance(table, Table)
+    assert [c.title for c in table.columns] == ["layer", "type", "precision"]
+
+
+def test_an_engine_without_layers():
+    empty = PrecisionProof(layers=(), nodes=(), node_share={}, time_share={})
+    report = inspected(empty, "e")
+    assert report.title == "The engine has no layers"
+    assert report.parts == ()
+
+
+def test_nodes_are_grouped_by_what_was_asked_and_wrong_ones_come_first():
+    table = node_table(PROOF.nodes)
+    assert table is not None
+    assert table.rows == (
+        ("FP32", "FP16", "3", "/b.{0–2}/Pow"),
+        ("", "FP16", "1", "conv"),
+        ("FP32", "FP32", "1", "/norm/Pow"),
+    )
+    assert node_table([node("/Reshape", "other")]) is None
+    free = node_table([node("a", "fp16"), node("b", "unknown")])
+    assert free is not None
+    assert [c.title for c in free.columns] == ["is", "nodes", "which"]
+
+
+def test_hostile_names_stay_on_one_line():
+    bad = layer("a\x1b[31m\n" * 30, "fp16", 1.0, tactic="x")
+    report = inspected(
+        PROOF.model_copy(update={"layers": (bad,), "findings": ("x\ny",)}), "e\ngine"
+    )
+    cells = [
+        cell for part in report.parts if isinstance(part, Table) for r in part.rows for cell in r
+    ]
+    lines = [line for part in report.parts if isinstance(part, Lines) for line in part.lines]
+    assert not any(c in text for text in (*cells, *lines, report.about) for c in "\n\x1b")
+
+
+def test_share_words():
+    assert share_words({"fp32": 0.2, "fp16": 0.8}) == "FP16 80%, FP32 20%"
+    assert share_words({}) == ""

@@ -1,0 +1,70 @@
+from typing import Any
+
+from halfwise.records import Cause, NodeName, RungTried
+from halfwise.reporting.rungs import cause_line, rung_caution, rung_line
+from tests.unit.reporting.engine_runs import engines
+
+
+def tried(**changed):
+    values: dict[str, Any] = {
+        "rung": "fp16",
+        "end": "tolerance",
+        "plans": 5,
+        "builds": 5,
+        "built": 2,
+        "ran": 2,
+    }
+    return RungTried(**values | changed)
+
+
+def test_a_rung_is_told_with_what_was_tried():
+    assert rung_line(tried(excess=1.43, kept=3)) == (
+        "FP16: out of tolerance (5 plans, 2 of 5 builds gave an engine; the nearest has 1.43 of "
+        "what the search may use with 3 nodes kept)."
+    )
+    assert rung_line(tried(rung="tf32", end="delivered", excess=0.75)) == (
+        "TF32: delivered (its error is 0.75 of what the search may use)."
+    )
+
+
+def test_an_engine_that_computes_nothing_low_is_called_so():
+    def told(end, rung="tf32"):
+        return rung_caution(engines().model_copy(update={"rung": rung, "rungs": (tried(end=end),)}))
+
+    assert told("unbuildable") == "The delivered engine is FP32 with TF32: no FP16 plan passed."
+    assert told("slower", "fp32") == (
+        "The delivered engine is FP32 without TF32: it is faster than the FP16 engines that passed."
+    )
+    assert "not shown to be faster" in told("not-preferred")
+    assert told("delivered", "fp16") == rung_caution(engines()) == ""
+
+
+def test_causes_are_told_with_their_builds():
+    def line(kind, **more):
+        return cause_line(Cause(kind=kind, builds=(2, 3), **more))
+
+    assert line("no-engine") == "no engine of the low format could be built, in builds 2, 3"
+    assert line("not-run").endswith("runs, of builds 2, 3")
+    assert line("lost").startswith("nothing is known of engines of the low format")
+    assert "shows square in the low format" in line("ignored", nodes=(NodeName("square"),))
+    assert "its error is 9 of what is allowed, 9.5 with" in line("no-effect", excess=9.0, other=9.5)
+    kernel = line("kernel", nodes=(NodeName("conv"),), excess=9.0, other=0.5)
+    assert kernel.startswith("a kernel or the compiler is to blame in conv: ")
+    assert "the nearest has 1.4 of" in line("unknown", excess=1.4)
+    assert line("unknown").endswith("a kernel at fault (builds 2, 3)")
+
+
+def test_what_is_not_known_of_the_delivered_engine_is_told():
+    def told(end, **changed):
+        found = engines()
+        assert found.row is not None
+        row = found.row.model_copy(update=changed)
+        rows = tuple(row if r == found.row else r for r in found.results)
+        update = {"rung": "fp32", "rungs": (tried(end=end),), "results": rows}
+        return rung_caution(found.model_copy(update=update))
+
+    gone = told("lost", untimed="The connection is lost.", lost=True)
+    assert "the worker was lost before any FP16 engine was judged" in gone
+    assert gone.endswith("the worker was lost before the rest was measured.")
+    assert told("unfetched").endswith("the FP16 engine that passed could not be fetched.")
+    assert told("tolerance", untimed="It crashed.").endswith("It could not be timed: It crashed.")

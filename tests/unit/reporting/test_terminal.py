@@ -1,0 +1,212 @@
+import io
+import re
+import sys
+
+import pytest
+from rich.console import Console
+
+from halfwise.progress import Watcher
+from halfwise.reporting import terminal as drawing
+from halfwise.reporting.tensors import observed
+from halfwise.reporting.terminal import WIDTH, TerminalWatcher, print_facts, print_report, terminal
+from halfwise.reporting.view import report
+from tests.unit.reporting.runs import (
+    BROKEN,
+    baseline,
+    guard,
+    kept,
+    observation,
+    observations,
+    output_error,
+    plan,
+    run,
+    verdict,
+    verification,
+)
+
+EVIL = "[red]\x1b[2Jwiped[/red][/nonsense]\n:smile:\x07"
+
+
+def printed(capsys):
+    out = capsys.readouterr().out
+    # Commands in the next steps are not wrapped, so that they can be copied.
+    lines = out.split("\nNext\n")[0].splitlines()
+    assert all(len(line) <= WIDTH for line in lines), max(lines, key=len)
+    return out
+
+
+def evil_run():
+    return run(
+        plan=plan((kept(EVIL, op=EVIL, reason=EVIL), kept("x" * 9000)), notes=(EVIL,)),
+        guards=(guard(EVIL, message=EVIL, fix=EVIL),),
+        verdict=verdict(passed=False, outputs={EVIL: output_error()}, reasons=(EVIL,)),
+        baseline=baseline(outputs={EVIL: BROKEN}),
+        warnings=(EVIL,),
+        next_step=(EVIL,),
+    )
+
+
+def test_a_passed_run(capsys):
+    print_report(report(run()))
+    out = printed(capsys)
+    assert out.startswith("PASSED (emulated) on 64 held-out samples\n")
+    assert "13 × Pow: /blocks.{0–5}/norm1/Pow," in out
+    assert out.rstrip().endswith("trtexec --onnx=runs/demo/model.onnx --stronglyTyped")
+
+
+def test_a_caution_comes_right_under_the_result(capsys):
+    print_report(report(run(plan=plan((kept("/a"),), candidates=1))))
+    assert "no faster" in printed(capsys).splitlines()[1]
+
+
+def test_a_failed_run(capsys):
+    print_report(
+        report(run(verdict=verdict(passed=False, reasons=("output logits is out of tolerance",))))
+    )
+    out = printed(capsys)
+    assert out.startswith("FAILED (emulated)")
+    assert "Why it failed\n  output logits is out of tolerance" in out
+
+
+def test_a_verification(capsys):
+    print_report(report(verification()))
+    out = printed(capsys)
+    assert "candidate" in out
+    assert "Kept in FP32" not in out
+
+
+def test_nothing_kept_and_numbers_that_are_not_finite(capsys):
+    nothing = output_error(max_abs=float("inf"), rel_max=float("nan"), snr_db=float("-inf"))
+    print_report(report(run(plan=plan(()), verdict=verdict(outputs={"logits": nothing}))))
+    out = printed(capsys)
+    assert re.search(r"mixed +inf +NaN +−inf", out)
+
+
+def test_hostile_names_are_shown_literally(capsys):
+    print_report(report(evil_run()))
+    out = printed(capsys)
+    assert "\x1b" not in out
+    assert "\x07" not in out
+    assert "[red]�[2Jwiped[/red][/nonsense]�:smile:�" in out
+
+
+def test_a_terminal_gets_colours_but_no_escape_of_a_name(monkeypatch):
+    screen = io.StringIO()
+    console = Console(
+        file=screen, force_terminal=True, color_system="standard", markup=False, width=80
+    )
+    monkeypatch.setattr(drawing, "terminal", lambda _: console)
+    print_report(report(evil_run()))
+    shown = screen.getvalue()
+    assert "\x1b[1;31mFAILED" in shown
+    assert "\x1b[2J" not in shown
+
+
+def test_commands_are_not_wrapped(capsys):
+    command = "trtexec " + " ".join(f"--option{i}=value" for i in range(20))
+    print_report(report(run(next_step=(command,))))
+    assert f"\n  {command}\n" in capsys.readouterr().out
+
+
+def test_wrapped_sentences_are_indented_and_end_without_spaces(capsys):
+    print_report(report(verification(warnings=("word " * 60,))))
+    lines = printed(capsys).split("Remarks\n")[1].splitlines()
+    assert lines[0].startswith("  Warning: word")
+    assert lines[1].startswith("    word")
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_observations(capsys):
+    tensors = (*observations().tensors, observation(EVIL, EVIL, 1e9))
+    print_report(observed(observations(tensors=tensors), 10_000))
+    out = printed(capsys)
+    assert "4 of 6 tensors reach 10000" in out
+    assert "inside: square" in out
+    assert "\x1b" not in out
+
+
+def test_facts(capsys):
+    print_facts({"python": "3.12.0", EVIL: EVIL})
+    out = printed(capsys)
+    assert "python" in out
+    assert "\x1b" not in out
+
+
+def test_a_pipe_is_as_wide_as_the_report():
+    assert terminal(io.StringIO()).width == WIDTH
+
+
+def watch():
+    with TerminalWatcher() as watcher:
+        told: Watcher = watcher
+        told.stage("load")
+        told.note(EVIL)
+        told.stage("observe", 3)
+        told.step(1, 3)
+        told.step(2)
+        told.stage("search")
+
+
+def test_a_pipe_gets_a_line_for_each_stage(capsys):
+    watch()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "load",
+        "  [red]�[2Jwiped[/red][/nonsense]�:smile:�",
+        "observe",
+        "search",
+    ]
+
+
+def test_a_pipe_gets_long_names_of_stages_whole(capsys):
+    with TerminalWatcher() as watcher:
+        watcher.stage("judge all engines\x1b")
+    assert capsys.readouterr().err == "judge all engines�\n"
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def attach(monkeypatch):
+    """Put a terminal in place of standard error; pytest undoes it before a test begins."""
+
+    def attach():
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(sys, "stderr", Screen())
+        return sys.stderr
+
+    return attach
+
+
+def last_drawn(screen):
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()).split("\r")[-1]
+
+
+def fail_within(watcher):
+    with watcher:
+        watcher.stage("load")
+        watcher.stage("observe", 3)
+        raise KeyboardInterrupt
+
+
+def test_a_terminal_gets_a_bar_for_each_stage_that_stays(attach):
+    screen = attach()
+    watch()
+    shown = screen.getvalue()
+    assert re.search(r"✓ load .*\n✓ observe .*2/3.*\n✓ search ", last_drawn(screen))
+    assert "[red]�[2Jwiped[/red][/nonsense]�:smile:�" in shown
+    assert "\x1b[2J" not in shown
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
+
+
+def test_an_error_leaves_the_last_bar_unfinished_and_the_cursor_visible(attach):
+    screen = attach()
+    with pytest.raises(KeyboardInterrupt):
+        fail_within(TerminalWatcher())
+    assert "✓ load" in last_drawn(screen)
+    assert "✓ observe" not in last_drawn(screen)
+    assert "\x1b[?25h" in screen.getvalue()

@@ -1,0 +1,402 @@
+from typing import get_args
+
+import pytest
+
+from halfwise.records import (
+    AdjustedConstant,
+    Criterion,
+    GuardKind,
+    IntermediateNonfinite,
+    MetricResult,
+    NodeName,
+    TensorName,
+    Unsupported,
+)
+from halfwise.reporting.parts import Lines, Table
+from halfwise.reporting.view import CAUSES, report
+from tests.unit.reporting.engine_runs import engines
+from tests.unit.reporting.runs import (
+    BROKEN,
+    FIX,
+    HELDOUT,
+    baseline,
+    guard,
+    kept,
+    output_error,
+    plan,
+    run,
+    search,
+    verdict,
+    verification,
+)
+
+INF, NAN = float("inf"), float("nan")
+
+
+def part(shown, title):
+    found = [p for p in shown.parts if p.title.startswith(title)]
+    assert found, [p.title for p in shown.parts]
+    return found[0]
+
+
+def text(shown):
+    lines = [shown.title, shown.about]
+    for p in shown.parts:
+        lines.append(p.title)
+        lines += p.lines if isinstance(p, Lines) else [" | ".join(row) for row in p.rows]
+    return "\n".join(lines)
+
+
+def metric(candidate, *, passed):
+    return MetricResult(
+        name="top1", reference=0.984, candidate=candidate, allowed_drop=0.01, passed=passed
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "title"),
+    [
+        (run(), "PASSED (emulated) on 64 held-out samples"),
+        (run(verdict=verdict(passed=False)), "FAILED (emulated) on 64 held-out samples"),
+        (
+            run(verdict=verdict(passed=False, on_real_data=False)),
+            "FAILED (emulated) on 64 held-out samples: the inputs are noise or made up",
+        ),
+        (
+            run(verdict=verdict(passed=False, unseen=False, samples=HELDOUT[:1])),
+            "FAILED (emulated) on 1 sample that the search had seen",
+        ),
+        (
+            run(verdict=verdict(passed=False, unseen=False, samples=(), outputs={})),
+            "FAILED (emulated) without a sample to judge on",
+        ),
+        (verification(), "PASSED (emulated) on 64 samples"),
+        (
+            verification(verdict=verdict(level="recorded", runner="trt-runner-N0")),
+            "PASSED (recorded outputs of trt-runner-N0) on 64 samples",
+        ),
+    ],
+)
+def test_titles(made, title):
+    assert report(made).title == title
+
+
+def test_the_word_proven_is_never_used():
+    assert "proven" not in text(report(run())).lower()
+
+
+def test_what_was_judged():
+    assert report(run()).about == "examples/digits/model.onnx · allowed: rel max ≤ 0.01"
+    made = run(criterion=Criterion(max_abs=0.5, snr_db=40), io="fp16", accumulate="fp16")
+    assert report(made).about.endswith(
+        "allowed: max abs ≤ 0.5, SNR dB ≥ 40 · inputs and outputs in FP16 · sums inside ops in FP16"
+    )
+    by_metric = run(criterion=Criterion(metric="top1", metric_drop=0.01))
+    assert report(by_metric).about.endswith("top1 may fall by 0.01")
+    by_default = by_metric.criterion.model_copy(update={"drop_source": "MLPerf"})
+    assert report(run(criterion=by_default)).about.endswith(
+        "top1 may fall by 0.01 by default (MLPerf)"
+    )
+
+
+def test_what_was_wrong_merges_causes_and_tells_each_fix_once():
+    assert part(report(run()), "What was wrong with everything in FP16").lines == (
+        "1 of 1 output out of tolerance: logits.",
+        "Inside, 1 tensor with NaN or infinite values that FP32 lacks, the first "
+        "/blocks.0/norm1/Pow_output_0 (from node /blocks.0/norm1/Pow).",
+        "Cause: values beyond the range, at 39 nodes (13 ReduceMean, 13 Add, 13 Sqrt).",
+        "Cause: squares that overflow inside the op, at 13 nodes (13 Pow).",
+        f"Usual fix: {FIX}",
+    )
+
+
+def test_a_cause_that_is_only_possible_is_suspected():
+    mild = guard("/a", "mask", severity=0.7)
+    made = run(plan=plan((kept("/a", guard="mask"),)), guards=(mild,))
+    lines = part(report(made), "What was wrong").lines
+    assert "Suspected cause: mask values beyond the range, at 1 node (1 Pow)." in lines
+
+
+def test_where_the_outputs_pass_what_is_kept_has_its_cause():
+    inside = guard("/a", "decision", severity=1.5)
+    made = run(plan=plan((kept("/a", guard="decision"),)), guards=(inside,), baseline=verdict())
+    lines = part(report(made), "What was wrong").lines
+    assert lines[0] == "The outputs are within what is allowed."
+    assert lines[1].startswith("Cause: decisions that depend on where values are rounded, at 1 no")
+
+
+def test_infinities_inside_are_told_beside_outputs_that_pass():
+    inside = guard("/a", "infinite", severity=1.5)
+    made = run(plan=plan((kept("/a", guard="infinite"),)), guards=(inside,), baseline=verdict())
+    first = part(report(made), "What was wrong").lines[0]
+    assert first == "The outputs are within what is allowed, but values inside become infinite."
+
+
+def test_one_node_that_moves_data():
+    made = run(plan=plan((kept("/a"),), data_movement=(NodeName("/t"),)))
+    lines = part(report(made), "In figures").lines
+    assert lines[0].endswith("; 1 node that only moves data is FP32 with them.")
+
+
+def test_nothing_kept():
+    made = run(plan=plan((), casts=0), baseline=verdict())
+    shown = report(made)
+    assert part(shown, "What was wrong").lines == (
+        "Nothing: the outputs are within what is allowed.",
+    )
+    assert not any(p.title.startswith("Kept") for p in shown.parts)
+    assert "No node needs FP32." in part(shown, "In figures").lines
+
+
+def test_errors_before_and_after():
+    table = part(report(run()), "Error against FP32")
+    assert [c.title for c in table.columns] == [
+        "output",
+        "model",
+        "max abs",
+        "rel max",
+        "SNR dB",
+        "cosine",
+        "non-finite",
+    ]
+    assert table.rows == (
+        ("logits", "all FP16", "4.81", "1", "0.0", "0.049954", "0"),
+        ("", "mixed", "0.00722", "0.0015", "61.3", "1.000000", "0"),
+    )
+
+
+def test_errors_that_are_not_finite_and_outputs_that_are_not_floats():
+    broken = output_error(
+        max_abs=INF, rel_max=NAN, snr_db=-INF, cosine=NAN, nonfinite=640, passed=False
+    )
+    outputs = {"good": output_error(agreement=0.995), "bad": broken}
+    made = verification(verdict=verdict(passed=False, outputs=outputs))
+    assert part(report(made), "Error").rows == (
+        ("bad", "candidate", "inf", "NaN", "−inf", "NaN", "640", ""),
+        ("good", "candidate", "0.00722", "0.0015", "61.3", "1.000000", "0", "99.50%"),
+    )
+
+
+def test_many_outputs_are_counted_failing_ones_first():
+    outputs = {f"o{i}": output_error(passed=i != 29) for i in range(30)}
+    table = part(report(verification(verdict=verdict(outputs=outputs))), "Error")
+    assert table.rows[0][0] == "o29"
+    assert table.rows[-1][0] == "and 18 more"
+
+
+def test_a_metric_is_shown_before_and_after():
+    made = run(
+        baseline=baseline(metric=metric(0.125, passed=False)),
+        verdict=verdict(metric=metric(0.98, passed=True)),
+    )
+    shown = report(made)
+    assert part(shown, "Task metric").lines == (
+        "top1: 0.984 in FP32, 0.125 all FP16, 0.98 mixed; a drop of 0.01 is allowed.",
+    )
+    bare = verdict(metric=metric(0.98, passed=True).model_copy(update={"labelled": False}))
+    (line,) = part(report(made.model_copy(update={"verdict": bare})), "Task metric").lines
+    assert line.startswith("top1 against FP32's own outputs, as there are no labels: 0.984 in FP32")
+    assert part(shown, "What was wrong").lines[0] == "top1 falls from 0.984 to 0.125."
+    alone = verification(verdict=verdict(metric=metric(0.98, passed=True)))
+    assert "0.98 candidate" in part(report(alone), "Task metric").lines[0]
+
+
+def test_outputs_with_nan_are_told_apart_from_those_out_of_tolerance():
+    outputs = {"a": output_error(nonfinite=3, passed=False), "b": BROKEN, "c": output_error()}
+    assert part(report(run(baseline=baseline(outputs=outputs))), "What was wrong").lines[:2] == (
+        "1 of 3 outputs with NaN or infinite values: a.",
+        "1 of 3 outputs out of tolerance: b.",
+    )
+
+
+def test_figures():
+    lines = part(report(run()), "In figures").lines
+    assert lines == (
+        "52 of 258 compute nodes in FP32, the rest in FP16; 28 Casts.",
+        "Minimal: on the calibration samples none of the kept nodes could be lowered alone.",
+        "66 evaluations in 16.1 s (search 8.0, observe 3.6); peak memory 247 MiB.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("ruled", "free", "line"),
+    [
+        (1, 1, "Minimal: on the calibration samples besides those that rules keep, none of the"),
+        (2, 0, "Minimal: on the calibration samples no node needs FP32 but those that rules keep."),
+    ],
+)
+def test_a_plan_is_minimal_besides_what_rules_keep(ruled, free, line):
+    keep = [kept(f"/r{i}", guard=None, error_without=None, kept_by="rule") for i in range(ruled)]
+    keep += [kept(f"/f{i}") for i in range(free)]
+    assert part(report(run(plan=plan(tuple(keep)))), "In figures").lines[1].startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("others", "line"),
+    [
+        ((), "no node needs FP32 but those that the model itself keeps."),
+        (("rule",), "but those that rules keep or the model itself keeps."),
+        (("search",), "besides those that the model itself keeps, none of the kept nodes"),
+    ],
+)
+def test_a_plan_is_minimal_besides_what_the_model_keeps(others, line):
+    keep = [
+        kept(f"/n{i}", guard=None, error_without=None, kept_by=by)
+        for i, by in enumerate(("model", *others))
+    ]
+    assert line in part(report(run(plan=plan(tuple(keep)))), "In figures").lines[1]
+
+
+def test_a_minimal_plan_tells_what_is_predicted_only():
+    of_engines = engines(needed_as_predicted=(NodeName("/a"),))
+    lines = part(report(run(plan=plan((kept("/a"),)), engines=of_engines)), "In figures").lines
+    assert lines[1].endswith("be lowered alone; for 1 node that is predicted, not built.")
+
+
+def test_a_plan_that_engines_did_not_shrink_says_what_ran_out():
+    made = run(plan=plan((kept("/a"),), minimal=False), engines=engines())
+    line = part(report(made), "In figures").lines[1]
+    assert line == (
+        "Not shown to be minimal in the engine: the builds (--max-builds) were used up."
+    )
+
+
+def test_a_plan_that_keeps_everything_is_told_first():
+    everything = run(plan=plan((kept("/a"), kept("/b")), candidates=2))
+    assert "this is the FP32 model, no faster" in report(everything).caution
+    for made in (run(), run(plan=plan((), candidates=0)), verification()):
+        assert report(made).caution == ""
+
+
+def test_a_command_is_told_whole():
+    command = f"trtexec --onnx={'/folder' * 30}/model.onnx"
+    shown = report(run(next_step=(f"{command}\x1b",)))
+    assert part(shown, "Next").lines == (f"{command}�",)
+
+
+def test_a_constant_that_would_become_zero_is_told():
+    eps = AdjustedConstant(
+        name=TensorName("eps"), minimum=1e-12, maximum=1e-12, elements=1, consumers=()
+    )
+    lines = part(report(run(plan=plan((), constants=(eps,)))), "In figures").lines
+    told = (
+        "Constant eps (1e−12) is stored as the smallest number of FP16, where it would become zero."
+    )
+    assert told in lines
+
+
+def test_figures_of_everything_else_in_a_plan():
+    constant = AdjustedConstant(
+        name=TensorName("mask"), minimum=-3.4e38, maximum=0, elements=64, consumers=()
+    )
+    clip = tuple(
+        Unsupported(node=NodeName(f"/nms{i}"), op="NonMaxSuppression", reason="takes FP32 only")
+        for i in range(3)
+    )
+    made = run(
+        plan=plan(
+            (kept("/a"),),
+            data_movement=(NodeName("/t"), NodeName("/r")),
+            constants=(constant,) * 6,
+            unsupported=clip,
+        )
+    )
+    lines = part(report(made), "In figures").lines
+    assert lines[0].endswith("28 Casts; 2 nodes that only move data are FP32 with them.")
+    assert lines[1] == (
+        "Constant mask (−3.4e38 to 0) is stored at the end of the FP16 range where it is beyond "
+        "(64 elements)."
+    )
+    assert "2 more constants are stored at an end of the FP16 range." in lines
+    assert "FP32 in any case, 3 × NonMaxSuppression: takes FP32 only (/nms{0–2})." in lines
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (search(exhausted=True), "the search's 300 s were spent"),
+        (search(steps=("--keep-above 10000 keeps 9 nodes; no search",)), "--keep-above 10000"),
+    ],
+)
+def test_why_a_plan_is_not_minimal(found, why):
+    made = run(plan=plan((kept("/a"),), minimal=False), search=found)
+    line = part(report(made), "In figures").lines[1]
+    assert line.startswith(f"Not shown to be minimal: {why}")
+
+
+def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
+    inside = IntermediateNonfinite(tensor=TensorName("t"), producer=None, elements=1)
+    made = run(
+        plan=plan((kept("/a"),), notes=("The error accumulates.",)),
+        search=search(joined=("h0", "h1")),
+        verdict=verdict(
+            passed=False,
+            intermediate_nonfinite=(inside,),
+            reasons=("output logits is wrong",),
+            hints=("Use top1.",),
+        ),
+        warnings=("one sample is noise",),
+        next_step=("Give more samples.",),
+    )
+    assert [(p.title, p.lines) for p in report(made).parts[-4:] if isinstance(p, Lines)] == [
+        (
+            "Non-finite values",
+            ("Inside, 1 tensor with NaN or infinite values that FP32 lacks, the first t.",),
+        ),
+        (
+            "Remarks",
+            (
+                "The error accumulates.",
+                "2 held-out samples failed at first and joined the search; the rest judged.",
+                "Warning: one sample is noise",
+                "Hint: Use top1.",
+            ),
+        ),
+        ("Why it failed", ("output logits is wrong",)),
+        ("Next", ("Give more samples.",)),
+    ]
+
+
+def test_what_was_low_is_told_as_it_was():
+    clip = Unsupported(node=NodeName("/nms"), op="NonMaxSuppression", reason="takes FP32 only")
+    island = kept("/i", guard=None, error_without=None, kept_by="model")
+
+    def title(**changed):
+        keep = changed.pop("keep", (kept("/a"),))
+        return part(report(run(plan=plan(keep, **changed))), "What was wrong").title
+
+    assert title() == "What was wrong with everything in FP16"
+    assert title(unsupported=(clip,)).endswith("in FP16 but 1 node that must be FP32")
+    assert title(keep=(island,), unsupported=(clip,)).endswith(
+        "in FP16 but 1 node that the file itself computes in FP32 and 1 node that must be FP32"
+    )
+
+
+def test_every_kind_of_guard_has_words():
+    assert set(CAUSES) == set(get_args(GuardKind))
+
+
+def test_whatever_names_are_the_report_is_clean_and_short():
+    evil = "[red]\x1b[2J\n" + "x" * 9000
+    made = run(
+        plan=plan((kept(evil, op=evil, reason=evil),), notes=(evil,)),
+        guards=(guard(evil, message=evil, fix=evil),),
+        verdict=verdict(passed=False, outputs={evil: output_error()}, reasons=(evil,)),
+        baseline=baseline(outputs={evil: BROKEN}),
+        warnings=(evil,),
+    )
+    shown = report(made)
+    for p in shown.parts:
+        strings = [*p.lines] if isinstance(p, Lines) else [cell for row in p.rows for cell in row]
+        if isinstance(p, Table):
+            assert all(len(row) == len(p.columns) for row in p.rows)
+        assert all("\x1b" not in s and "\n" not in s and len(s) < 300 for s in strings)
+
+
+def test_an_engine_with_nothing_low_is_not_called_mixed_nor_proof_that_fp16_is_enough():
+    score = MetricResult(name="top1", reference=1.0, candidate=0.9, allowed_drop=0.2, passed=True)
+    judged = verdict(level="engine").model_copy(update={"metric": score})
+    made = run(plan=plan(()), verdict=judged, engines=engines(rung="tf32", keep=()))
+    told = report(made)
+    assert "0.9 TF32" in part(told, "Task metric").lines[0]
+    assert "No node needs FP32." not in part(told, "In figures").lines

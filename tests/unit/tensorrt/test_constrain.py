@@ -1,0 +1,247 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from halfwise.errors import CaseError
+from halfwise.graph.model import Network, load_network, network_from_proto, node_name
+from halfwise.graph.roles import Role, bodies, is_float, roles_of
+from halfwise.records import NetworkLayer, NodeName
+from halfwise.tensorrt.constrain import constraints, layer_types, rebuildable, unmatched
+from halfwise.tensorrt.engine.layer_names import foreign_region
+from tests import graph_rules
+from tests.graphs import graphs, plans
+
+F32 = TensorProto.FLOAT
+DIGITS = Path(__file__).resolve().parents[3] / "examples" / "digits" / "model.onnx"
+NO_KERNEL = (
+    "10: [optimizer.cpp::computeCosts::3873] Error Code 10: Internal Error "
+    "(Could not find any implementation for node {}.)"
+)
+
+
+def names(*values: str) -> frozenset[NodeName]:
+    return frozenset(map(NodeName, values))
+
+
+def node(op_type, inputs, outputs, name, **attributes):
+    return helper.make_node(op_type, inputs.split(), outputs.split(), name=name, **attributes)
+
+
+def network(nodes, outputs="y", kind=F32) -> Network:
+    inputs = [
+        helper.make_tensor_value_info("x", F32, [2, 4]),
+        helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+    ]
+    infos = [helper.make_tensor_value_info(n, kind, [None] * 2) for n in outputs.split()]
+    constants = [
+        numpy_helper.from_array(np.ones((4, 4), np.float32), "proj.weight"),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, infos, constants)
+    imports = [helper.make_opsetid("", 17)]
+    return network_from_proto(helper.make_model(graph, opset_imports=imports, ir_version=8))
+
+
+# --- constraints ------------------------------------------------------------------------------
+
+
+def test_casts_integers_booleans_and_shapes_take_no_constraint() -> None:
+    nodes = [
+        node("Exp", "x", "a", "exp"),
+        node("ArgMax", "a", "best", "argmax", axis=1),
+        node("Cast", "best", "f", "cast", to=F32),
+        node("Shape", "a", "s", "shape"),
+        node("Reshape", "a s", "r", "reshape"),
+        node("Greater", "r f", "g", "greater"),
+        node("Where", "g r f", "y", "where"),
+    ]
+    net = network(nodes)
+    everything = names("exp", "argmax", "cast", "shape", "reshape", "greater", "where")
+    assert constraints(net, roles_of(net), everything) == ("exp", "reshape", "where")
+    assert constraints(net, roles_of(net), names("where", "exp")) == ("exp", "where")
+    assert constraints(net, roles_of(net), frozenset()) == ()
+
+
+def test_bodies_are_constrained_in_place_of_their_node() -> None:
+    value = helper.make_tensor_value_info("v", F32, [None] * 2)
+    inner = [node("Exp", "x", "e", "exp"), node("Cast", "e", "v", "cast", to=F32)]
+    branch = helper.make_graph(inner, "b", [], [value])
+    other = helper.make_graph([node("Neg", "x", "v", "neg")], "o", [], [value])
+    net = network([node("If", "flag", "y", "if", then_branch=branch, else_branch=other)])
+    assert set(constraints(net, roles_of(net), names("if"))) == {"exp", "neg"}
+    assert constraints(net, roles_of(net), frozenset()) == ()
+
+
+@given(graphs(opsets=graph_rules.EVERY_OPSET, rules=graph_rules.rules_at), st.data())
+def test_constraints_are_of_fp32_nodes_with_float_results(drawn, data) -> None:
+    net = network_from_proto(drawn.proto)
+    roles = roles_of(net)
+    fp32 = data.draw(plans(net))
+    found = constraints(net, roles, fp32)
+    assert len(set(found)) == len(found)
+    nodes = {node_name(n): n for n in net.model.graph.all_nodes()}
+    for name in found:
+        assert roles.part(nodes[name]).decider in fp32
+        assert any(is_float(v) for v in nodes[name].outputs)
+        assert nodes[name].op_type not in ("Cast", "Constant", "Shape", "If", "Loop", "Scan")
+    # And nothing else is left out.
+    for name in fp32 - frozenset(found):
+        rest = nodes[name]
+        assert bodies(rest) or rest.op_type == "Cast" or not any(map(is_float, rest.outputs))
+
+
+# --- types of layers --------------------------------------------------------------------------
+
+LAYERS = [
+    NetworkLayer(name="conv", type="CONVOLUTION", nodes=(NodeName("conv"),)),
+    NetworkLayer(name="gemm [weights]", type="CONSTANT", nodes=(NodeName("gemm"),)),
+    NetworkLayer(name="gemm_1", type="MATRIX_MULTIPLY", nodes=(NodeName("gemm"),)),
+    NetworkLayer(name="both", type="SCALE", nodes=(NodeName("a"), NodeName("b"))),
+]
+
+
+def test_a_constraint_names_nodes_layers_or_patterns() -> None:
+    asked = [("gemm", "fp32"), ("co*", "fp16"), ("gemm_1", "fp32"), ("gemm [w*", "fp32")]
+    assert layer_types(asked, LAYERS) == {
+        "conv": "fp16",
+        "gemm [weights]": "fp32",
+        "gemm_1": "fp32",
+    }
+
+
+def test_a_constraint_that_names_no_layer_is_refused() -> None:
+    with pytest.raises(CaseError, match=r"gem:fp32 names no layer.*\n.*Did you mean gemm"):
+        layer_types([("conv", "fp32"), ("gem", "fp32")], LAYERS)
+    with pytest.raises(CaseError, match="names no layer"):
+        layer_types([("x*", "fp32")], LAYERS)
+
+
+def test_two_types_for_one_layer_are_refused() -> None:
+    with pytest.raises(
+        CaseError, match=r"Layer both is asked to be fp32 \(by a\) and fp16 \(by b\)"
+    ):
+        layer_types([("a", "fp32"), ("b", "fp16")], LAYERS)
+    with pytest.raises(CaseError, match="gemm_1 is asked to be"):
+        layer_types([("gemm_1", "fp32"), ("*", "fp16")], LAYERS)
+    assert layer_types([("a", "fp32"), ("b", "fp32")], LAYERS) == {"both": "fp32"}
+
+
+# --- what has no layer ------------------------------------------------------------------------
+
+
+def test_nodes_without_a_layer_are_told_with_the_reason() -> None:
+    nodes = [
+        node("Transpose", "proj.weight", "w", "turn"),
+        node("MatMul", "x w", "a", "product"),
+        node("Identity", "a", "b", "same"),
+        *(node("Exp", "b", f"y{i}", f"exp{i}") for i in range(7)),
+    ]
+    net = network(nodes, " ".join(f"y{i}" for i in range(7)))
+    told = dict.fromkeys(names("turn", "same", *(f"exp{i}" for i in range(7))), "no layer names it")
+    assert unmatched(net, told) == (
+        "No constraint reached turn: it is computed from constants when the model is read.",
+        "No constraint reached same: it only passes its input on.",
+        "No constraint reached exp0, exp1, exp2, exp3, exp4 and 2 more: no layer names it.",
+    )
+    assert unmatched(net, {}) == ()
+
+
+# --- regions without an implementation --------------------------------------------------------
+
+
+def chain(count: int = 8) -> Network:
+    """MatMul with proj.weight, then Exp, over and over."""
+    nodes, last = [], "x"
+    for i in range(count):
+        nodes.append(node("MatMul", f"{last} proj.weight", f"m{i}", f"mul{i}"))
+        nodes.append(node("Exp", f"m{i}", f"e{i}", f"exp{i}"))
+        last = f"e{i}"
+    return network([*nodes, node("Neg", last, "y", "neg")])
+
+
+def tried(net: Network, kept, log, **options) -> list[frozenset[NodeName]]:
+    return [s for _, s in rebuildable(net, roles_of(net), kept, log, **options)]
+
+
+def test_kept_nodes_of_the_region_are_joined_or_given_up() -> None:
+    log = NO_KERNEL.format("{ForeignNode[mul1...exp3]}")
+    kept = names("exp1", "exp2", "exp6")
+    found = rebuildable(chain(), roles_of(chain()), kept, log, certain=names("exp1"))
+    assert [s for _, s in found] == [
+        kept | names("mul2"),
+        kept | names("mul1", "mul2", "mul3", "exp3"),
+        names("exp1", "exp6"),
+        names("exp6"),
+    ]
+    assert found[0][0] == "no kernel for a mixture there, so all between the kept nodes kept"
+    assert found[-1][0] == "nothing kept there"
+
+
+def test_sets_that_keep_most_of_the_model_come_after_the_certain_nodes() -> None:
+    kept, log = names("exp1", "exp6"), NO_KERNEL.format("{ForeignNode[mul0...neg]}")
+    found = tried(chain(), kept, log, certain=names("exp6"))
+    sure = found.index(names("exp6"))
+    assert all(kept < island and len(island) <= 8 for island in found[:sure])
+    assert all(len(most) > 8 for most in found[sure + 1 : -1])
+    assert found[-2:] == [frozenset(roles_of(chain())), frozenset()]
+
+
+@pytest.mark.parametrize(
+    ("foreign", "first", "last"),
+    [
+        ("{ForeignNode[m2...e3]}", "mul2", "exp3"),
+        ("{ForeignNode[exp2]}", "exp2", "exp2"),
+        ("exp2 + mul3", "exp2", "mul3"),
+        ("PWN(exp2)", "exp2", "exp2"),
+        ("{ForeignNode[(Unnamed Layer* 3) [Shuffle]...exp2]}", "mul0", "exp2"),
+        ("{ForeignNode[exp2...(Unnamed Layer* 9) [Shuffle]]}", "exp2", "neg"),
+        ("{ForeignNode[proj.weight...exp2]}", "mul0", "exp2"),
+    ],
+)
+def test_the_region_reaches_from_the_first_name_to_the_last(foreign, first, last) -> None:
+    net = chain()
+    order = [node_name(n) for n in net.nodes()]
+    region = frozenset(order[order.index(NodeName(first)) : order.index(NodeName(last)) + 1])
+    assert tried(net, frozenset(order), NO_KERNEL.format(foreign)) == [frozenset(order) - region]
+
+
+def test_without_a_region_the_model_is_taken_for_one() -> None:
+    kept = names("exp1")
+    assert frozenset() in tried(chain(), kept, "the connection broke")
+    beside = tried(chain(), kept, NO_KERNEL.format("{ForeignNode[mul4...exp6]}"))
+    assert beside == tried(chain(), kept, "the connection broke")
+
+
+def test_the_norms_of_a_transformer_are_completed_first() -> None:
+    net = load_network(DIGITS)
+    roles = roles_of(net)
+    squares = frozenset(n for n in roles if n.endswith("norm1/Pow"))
+    order = [node_name(n) for n in net.nodes()]
+    log = NO_KERNEL.format(f"{{ForeignNode[{order[0]}...{order[-1]}]}}")
+    found = rebuildable(net, roles, squares, log)
+    assert [len(s) for _, s in found] == [54, 132, 258, 0]
+    assert foreign_region(log) == (order[0], order[-1])
+
+
+@given(graphs(opsets=graph_rules.EVERY_OPSET, rules=graph_rules.rules_at), st.data())
+def test_what_is_tried_next_is_other_sets_of_compute_nodes(drawn, data) -> None:
+    net = network_from_proto(drawn.proto)
+    roles = roles_of(net)
+    computing = frozenset(n for n, role in roles.items() if role.role is Role.COMPUTE)
+    kept = data.draw(plans(net)) & computing
+    order = [node_name(n) for n in net.nodes()]
+    first, last = data.draw(st.sampled_from(order)), data.draw(st.sampled_from(order))
+    log = NO_KERNEL.format(f"{{ForeignNode[{first}...{last}]}}")
+    certain = data.draw(plans(net)) & computing
+    found = rebuildable(net, roles, kept, log, certain=certain)
+    assert found == rebuildable(net, roles, kept, log, certain=certain)
+    sets = [s for _, s in found]
+    assert len(set(sets)) == len(sets)
+    assert kept not in sets
+    for chosen in sets:
+        assert chosen <= computing
+        assert chosen > kept or chosen < kept
+    assert not kept or sets[-1] < kept

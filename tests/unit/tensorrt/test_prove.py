@@ -1,0 +1,256 @@
+from halfwise.graph.roles import roles_of
+from halfwise.records import BuildConfig, EngineLayer, NodeName, Precision
+from halfwise.tensorrt.prove import prove
+from tests.unit.graph.sketch import Sketch, f32
+
+NODES = ("dense", "gelu", "square", "mean")
+
+
+def network():
+    sketch = Sketch()
+    hidden = sketch.op("MatMul", sketch.input("x", [1, 4]), f32([[1] * 4] * 4), name="dense")
+    hidden = sketch.op("Erf", hidden, name="gelu")
+    moved = sketch.op("Transpose", hidden, name="move", perm=[1, 0])
+    square = sketch.op("Pow", moved, 2.0, name="square")
+    return sketch.network(sketch.op("ReduceMean", square, name="mean", axes=[1]))
+
+
+def layer(precision, *nodes, kind="kgen", **more):
+    name = more.pop("name", " + ".join(nodes) or "Reformat")
+    return EngineLayer(name=name, type=kind, nodes=nodes, precision=precision, **more)
+
+
+def config(**more):
+    return BuildConfig(**{"model_sha256": "0", "typing": "weak", "low": "fp16", **more})
+
+
+def proven(*layers, asked=None, times=None, built=None):
+    net = network()
+    built = built if built is not None else config()
+    return prove(layers, net, roles_of(net), asked or {}, times or {}, built)
+
+
+def test_shares_of_nodes_and_of_time():
+    proof = proven(
+        layer("fp16", "dense", "gelu"),
+        layer("fp32", "square"),
+        layer("other", name="Reformatting CopyNode", kind="Reformat"),
+        times={"dense + gelu": 3.0, "square": 0.5, "Reformatting CopyNode": 0.25, "ghost": 0.25},
+    )
+    assert proof.node_share == {"fp16": 0.5, "fp32": 0.25, "other": 0.25}
+    assert proof.time_share == {"fp16": 0.75, "fp32": 0.125, "other": 0.0625, "unknown": 0.0625}
+    assert [(n.node, n.precision) for n in proof.nodes] == [
+        ("dense", "fp16"),
+        ("gelu", "fp16"),
+        ("move", "other"),
+        ("square", "fp32"),
+        ("mean", "other"),
+    ]
+    assert proof.layers[0].milliseconds == 3.0
+    assert proof.remarks[-1] == "6% of the time is in layers that the inspector does not list."
+
+
+def test_layers_of_one_name_share_their_time():
+    proof = proven(
+        layer("fp16", "dense", name="k"), layer("fp32", "gelu", name="k"), times={"k": 2.0}
+    )
+    assert [found.milliseconds for found in proof.layers] == [1.0, 1.0]
+    assert proof.time_share == {"fp16": 0.5, "fp32": 0.5}
+
+
+def test_a_node_of_several_layers():
+    mixed = proven(layer("fp16", "dense"), layer("fp32", "dense", name="bias"))
+    assert mixed.nodes[0].precision == "mixed"
+    assert mixed.nodes[0].layers == ("dense", "bias")
+    moved = proven(layer("fp16", "dense"), layer("other", "dense", name="copy"))
+    assert moved.nodes[0].precision == "fp16"
+    hidden = proven(layer("fp16", "dense"), layer("unknown", "dense", name="block"))
+    assert hidden.nodes[0].precision == "unknown"
+
+
+def test_without_layers_or_times():
+    proof = proven()
+    assert proof.node_share == {"other": 1.0}
+    assert proof.time_share == {}
+    assert proof.findings == proof.remarks == ()
+
+
+def test_a_constraint_that_was_not_honoured():
+    proof = proven(
+        layer("fp16", "square", "mean", inputs=("fp16",), outputs=("fp16",), name="norm"),
+        layer("fp32", "gelu"),
+        asked=dict.fromkeys(("gelu", "square", "mean"), "fp32"),
+    )
+    assert proof.findings == (
+        "2 of 3 nodes that were to be FP32 compute in FP16: square, mean. "
+        "Layer norm reads fp16, gives fp16.",
+    )
+
+
+def test_an_engine_all_in_fp32_although_fp16_was_asked_for():
+    layers = (layer("fp32", "dense", "gelu", "square"), layer("tf32", "mean"))
+    tf32_on = config(tf32=True)
+    assert proven(*layers, built=tf32_on).findings == (
+        "The engine computes nothing in FP16, although that was asked for: "
+        "FP32 in 3 and TF32 in 1 of 4 compute nodes.",
+    )
+    everything_kept = dict.fromkeys(NODES, "fp32")
+    assert proven(*layers, asked=everything_kept, built=tf32_on).findings == ()
+    assert proven(*layers, built=config(low=None, tf32=True)).findings == ()
+
+
+def test_a_block_may_hide_fp16():
+    assert not proven(layer("fp32", "dense"), layer("unknown", "gelu", "square")).findings
+
+
+def test_tf32_where_fp32_was_meant():
+    kernel = "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n"
+    wrong = layer("tf32", "dense", inputs=("fp32", "fp32"), weights="fp32", tactic=kernel)
+    proof = proven(wrong, layer("fp16", "gelu"))
+    assert proof.findings == (
+        "TF32 is used in 1 layer for 1 node (dense), although it was off. "
+        f"Layer dense reads fp32, has weights in fp32, runs {kernel}.",
+    )
+    allowed = proven(wrong, layer("fp16", "gelu"), asked={"dense": "fp32"}, built=config(tf32=True))
+    assert allowed.findings == ()
+    assert allowed.remarks[0].startswith(
+        "TF32, which was on, is used for 1 node kept in FP32 (dense)"
+    )
+
+
+def test_casts_of_a_strongly_typed_model_that_had_no_effect():
+    asked = {"dense": "fp16", "gelu": "fp16", "square": "fp32", "mean": "fp32"}
+    proof = proven(
+        layer("fp32", "dense"),
+        layer("fp16", "gelu", "square"),
+        layer("fp32", "mean"),
+        asked=asked,
+        built=config(typing="strong", low=None),
+    )
+    assert [finding.partition(": ")[0] for finding in proof.findings] == [
+        "1 of 2 nodes that were to be FP32 compute in FP16; casts had no effect",
+        "1 of 2 nodes that were FP16 in the model compute in FP32; casts had no effect",
+    ]
+    nothing = proven(layer("fp32", *NODES), asked=asked, built=config(typing="strong", low=None))
+    assert nothing.findings[0].startswith("The engine computes nothing in FP16")
+
+
+def test_one_fused_block_is_unknown_and_says_so():
+    block = layer(
+        "unknown",
+        *(*NODES, "move"),
+        kind="Myelin",
+        name="{ForeignNode[dense...mean]}",
+        inputs=("fp16",),
+        outputs=("fp32",),
+    )
+    proof = proven(block, times={block.name: 0.9, "elsewhere": 0.1}, asked={"square": "fp32"})
+    assert proof.node_share == {"unknown": 1.0}
+    assert proof.findings == ()
+    assert proof.remarks[0] == (
+        "Unknown for 4 of 4 compute nodes: inside one fused block of 5 nodes, 100% of the time, "
+        "which the inspector does not look into. "
+        "Layer {ForeignNode[dense...mean]} reads fp16, gives fp32."
+    )
+
+
+def test_several_blocks():
+    proof = proven(
+        layer("unknown", "dense", "gelu", kind="Myelin"),
+        layer("unknown", "move", "square", "mean", kind="Myelin"),
+    )
+    assert "inside 2 fused blocks, the largest of 3 nodes, which" in proof.remarks[0]
+
+
+def test_layers_that_do_not_tell():
+    proof = proven(layer("unknown", "dense", kind="gemm"), layer("fp32", "gelu", "square"))
+    assert proof.remarks[0] == (
+        "Unknown for 1 of 4 compute nodes: their layers show no kernel and no data types that tell "
+        "(dense)."
+    )
+
+
+def test_an_engine_whose_model_is_not_known():
+    block = layer("unknown", "a", "b", kind="Myelin", name="{ForeignNode[a...b]}")
+    wrong = layer("tf32", "c")
+    proof = prove([block, wrong], None, None, {}, {block.name: 1.0}, config())
+    assert proof.nodes == ()
+    assert proof.node_share == {}
+    assert proof.findings[0].startswith("TF32 is used in 1 layer, although it was off.")
+    assert proof.remarks == (
+        "Unknown for what is inside one fused block of 2 nodes, 100% of the time, which "
+        "the inspector does not look into. Layer {ForeignNode[a...b]} shows no more.",
+    )
+
+
+def test_what_could_be_nothing_else_is_fp32():
+    block = layer("unknown", *NODES, kind="Myelin")
+    proof = proven(block, built=config(low=None), asked={"square": "fp32"})
+    assert proof.node_share == {"fp32": 1.0}
+    assert proof.remarks == (
+        "FP32 is not shown for 1 layer, but certain: nothing else was allowed.",
+    )
+    mixed = layer("mixed", *NODES)
+    assert proven(mixed, built=config(low=None)).node_share == {"fp32": 1.0}
+    assert proven(block, built=config(low=None, tf32=True)).node_share == {"unknown": 1.0}
+    strong = config(low=None, typing="strong")
+    assert proven(block, built=strong, asked={"gelu": "fp16"}).node_share == {"unknown": 1.0}
+
+
+def test_an_engine_of_unknown_origin():
+    net = network()
+    proof = prove([layer("tf32", "dense")], net, roles_of(net), {}, {}, None)
+    assert proof.findings == proof.remarks == ()
+
+
+def test_names_only():
+    proof = proven(layer("unknown", "dense", "gelu", kind=""))
+    assert proof.remarks == (
+        "The engine tells names of layers only. Build it with detailed profiling verbosity to see "
+        "what it computes in.",
+    )
+
+
+def test_mixed_layers_and_free_nodes_are_remarked():
+    proof = proven(
+        layer("mixed", "square", "mean"),
+        layer("fp32", "dense"),
+        layer("fp16", "gelu"),
+        asked={"square": "fp32"},
+    )
+    assert proof.findings == ()
+    assert [remark[:38] for remark in proof.remarks] == [
+        "Whether they compute in FP32, as asked",
+        "1 of 3 nodes that might be FP16 are FP",
+    ]
+
+
+def test_a_node_with_a_body_is_what_its_body_is():
+    then, other = Sketch(), Sketch()
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    flag = sketch.input("flag", [], 9)
+    bodies = {}
+    for name, inner in (("then_branch", then), ("else_branch", other)):
+        value = inner.op("Exp", x, name=f"{name}_exp")
+        bodies[name] = inner.proto(value).graph
+    net = sketch.network(sketch.op("If", flag, name="choice", **bodies))
+    roles = roles_of(net)
+    found = prove([layer("fp16", "then_branch_exp")], net, roles, {}, {}, None)
+    assert [(n.node, n.precision) for n in found.nodes] == [("choice", "fp16")]
+
+
+def test_outputs_of_the_fp32_engine_settle_what_a_block_hides():
+    net = network()
+    block = layer("unknown", *NODES, kind="Myelin")
+    asked: dict[NodeName, Precision] = {NodeName("square"): "fp32"}
+    proof = prove([block], net, roles_of(net), asked, {}, config(), as_fp32=True)
+    assert proof.node_share == {"fp32": 1.0}
+    assert proof.findings == (
+        "The engine computes nothing in FP16, although that was asked for: "
+        "FP32 in 4 of 4 compute nodes.",
+    )
+    assert proof.remarks == (
+        "FP32 is not shown for 1 layer, but inferred: the outputs are those of the FP32 engine, to "
+        "the last digit.",
+    )

@@ -1,0 +1,332 @@
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from halfwise.errors import BackendMissing, CaseError, RecordMismatch
+from halfwise.fixing.engines.measure import is_lost
+from halfwise.records import BuildConfig, BuildOutcome, EngineFile, NodeName
+from halfwise.tensorrt.worker import transfer
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.failures import EngineFailed, WorkerEnded
+from halfwise.tensorrt.worker.transfer import model_files
+from tests.processes import children_of, is_running
+
+FEEDS = {"x": np.arange(4, dtype=np.float32).reshape(2, 2), "n": np.array([3], np.int64)}
+
+
+def config(model, how="well", **further):
+    sha256 = model_files(model).sha256
+    return BuildConfig(
+        model_sha256=sha256, typing="weak", keep=(NodeName("gone"),), plugins=(how,), **further
+    )
+
+
+def build(worker, model, how="well", *, timeout=None, **further) -> BuildOutcome:
+    settings = config(model, how)
+    outcome: BuildOutcome = worker.build(
+        model, settings, number=3, purpose="mixed", timeout=timeout, **further
+    )
+    assert (outcome.number, outcome.purpose, outcome.config) == (3, "mixed", settings)
+    return outcome
+
+
+def test_what_it_tells(worker, cache):
+    info = worker.info
+    assert (info.name, info.tensorrt, info.gpu, info.typing) == (
+        *("told", "8.6.0", "Paper GPU"),
+        ("weak",),
+    )
+    assert (info.compute_capability, info.driver) == ("9.0", "535.1")
+    assert (info.free_bytes, info.memory_bytes) == (6 << 30, 8 << 30)
+    assert info.trouble == ""
+    assert any(str(cache) in note for note in info.notes)
+    worker.demand_usable()
+
+
+def test_a_build(worker, model):
+    log, progress = [], []
+    outcome = build(
+        worker,
+        model,
+        log=lambda *line: log.append(line),
+        progress=lambda *step: progress.append(step),
+    )
+    assert (outcome.status, outcome.message, outcome.seconds) == ("built", "", 0.25)
+    assert outcome.log == ("warning: Detected layernorm nodes in FP16.",)
+    assert log == [("warning", "Detected layernorm nodes in FP16.")]
+    assert progress == [("Building", 1, 2)]
+    assert outcome.engine is not None
+    assert outcome.engine.side == "worker"
+    assert outcome.layers[0].nodes == ("conv",)
+    assert outcome.layers[0].constrained
+    assert outcome.unconstrained == {"gone": "no layer of the network names it"}
+
+
+def test_files_travel_once_and_external_data_too(worker, model, cache, tmp_path):
+    first = build(worker, model).engine
+    assert first is not None
+    stored = {path.name: path.stat().st_mtime_ns for path in (cache / "files").iterdir()}
+    fetched = worker.fetch(first, tmp_path / "e.engine")
+    assert (fetched.side, fetched.path) == ("here", str(tmp_path / "e.engine"))
+    assert (tmp_path / "e.engine").read_bytes() == b"engine of m.onnx,w.bin" + model.read_bytes()
+    assert set(model_files(model).hashes.values()) < stored.keys()
+    assert build(worker, model).engine == first
+    assert not list(cache.glob("files/*.part"))
+    assert [p.name for p in tmp_path.glob(".halfwise*")] == []
+
+
+def test_the_timing_cache_is_read_and_written(worker, model, tmp_path):
+    path = tmp_path / "timing.cache"
+    for expected in (b"+", b"++", b"+++"):
+        build(worker, model, timing_cache=path)
+        assert path.read_bytes() == expected
+
+
+def test_a_timing_cache_that_is_not_taken_is_kept(worker, model, tmp_path):
+    path = tmp_path / "timing.cache"
+    path.write_bytes(b"of another GPU")
+    for remarks in (1, 0):
+        outcome = build(worker, model, timing_cache=path)
+        assert sum(line.startswith("remark: ") for line in outcome.log) == remarks
+    assert (tmp_path / "timing.cache.old").read_bytes() == b"of another GPU"
+    assert path.read_bytes() == b"of another GPU++"
+    assert sorted(p.name for p in tmp_path.glob("timing*")) == ["timing.cache", "timing.cache.old"]
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "name", "message"),
+    [
+        ("SIGSEGV", "crashed", "SIGSEGV", "The build ended with SIGSEGV."),
+        ("SIGABRT", "crashed", "SIGABRT", "The build ended with SIGABRT."),
+        (
+            *("SIGKILL", "crashed", "SIGKILL"),
+            "The build ended with SIGKILL: usually memory ran out on its host.",
+        ),
+        ("exit3", "crashed", None, "The build ended its process with status 3."),
+        ("hang", "timeout", None, "The build took longer than 2 s and was ended."),
+        ("fail", "failed", None, "TensorRT built no engine."),
+        (
+            *("parse", "failed", None),
+            "TensorRT cannot parse the model at node n1 (Odd): The parser refuses the operator "
+            "Odd: no importer (the first of 2 errors of the parser).",
+        ),
+        (
+            *("lose", "lost", None),
+            "The connection to worker told is lost: python was ended by SIGKILL.",
+        ),
+    ],
+)
+def test_what_goes_wrong_is_recorded_and_the_next_build_works(
+    worker, model, how, status, name, message
+):
+    outcome = build(worker, model, how, timeout=2.0 if how == "hang" else None)
+    assert (outcome.status, outcome.signal) == (status, name)
+    expected = message.replace("python was", f"{Path(sys.executable).name} was")
+    assert outcome.message == expected
+    assert outcome.engine is None
+    assert "warning: Detected layernorm nodes in FP16." in outcome.log
+    if how.startswith("SIG"):
+        assert "output: about to die" in outcome.log
+    if how == "parse":
+        assert outcome.log[-1] == (
+            "error: In node -2 with name: n2 and operator: Odd (parser): ERROR: no importer"
+        )
+    assert build(worker, model).status == "built"
+
+
+def test_what_no_build_can_do_without_is_an_error(worker, model):
+    with pytest.raises(BackendMissing, match="plugin library cannot be loaded"):
+        build(worker, model, "plugin")
+
+
+def test_a_worker_that_is_gone_for_good_is_recorded(worker, model, monkeypatch):
+    build(worker, model, "lose")
+    monkeypatch.setattr(worker._link, "_command", ("/nowhere/python3",))
+    outcome = build(worker, model)
+    assert outcome.status == "lost"
+    assert "/nowhere/python3: No such file or directory" in outcome.message
+
+
+def test_runs_and_times(worker, model):
+    engine = build(worker, model).engine
+    outputs = worker.run(engine, 0, FEEDS)
+    assert outputs.keys() == {"y", "m"}
+    np.testing.assert_array_equal(outputs["y"], FEEDS["x"])
+    assert outputs["m"].dtype == np.int32  # as the engine has it
+    assert outputs["m"].tolist() == [3]
+    latency = worker.time(engine, 0, FEEDS, iterations=7)
+    assert (latency.iterations, latency.median_ms, latency.device_bytes) == (7, 1.5, 7)
+    assert latency.shapes == {"x": (2, 2), "n": (1,)}
+    assert worker.inspect(engine, 0, FEEDS) == ('{"Layers": []}', {"conv_1": 0.5})
+    x, n, *_ = worker.describe(engine).tensors
+    assert (x.name, x.is_input, x.shape, n.dtype) == ("x", True, (-1, 2), "int32")
+
+
+def test_values_that_the_engine_cannot_hold(worker, model):
+    engine = build(worker, model).engine
+    with pytest.raises(CaseError, match="input 'n' holds 1099511627776, which int32 cannot hold"):
+        worker.run(engine, 0, FEEDS | {"n": np.array([1 << 40])})
+
+
+@pytest.mark.parametrize(
+    ("profile", "status", "name", "message"),
+    [
+        (9, "crashed", "SIGSEGV", "The run ended with SIGSEGV."),
+        (8, "timeout", None, "The run took longer than 2 s and was ended."),
+        (7, "lost", None, "The connection to worker told is lost: "),
+    ],
+)
+def test_runs_that_fail(worker, model, profile, status, name, message):
+    engine = build(worker, model).engine
+    worker.describe(engine)
+    with pytest.raises(EngineFailed) as failed:
+        worker.run(engine, profile, FEEDS, 2.0 if status == "timeout" else None)
+    assert (failed.value.status, failed.value.signal) == (status, name)
+    assert failed.value.message.startswith(message)
+    assert failed.value.exit_code == 6
+    assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
+
+
+def test_refusals_are_errors_of_their_kind(worker, model):
+    engine = build(worker, model).engine
+    with pytest.raises(CaseError, match=r"Input x has shape \[9, 2\]"):
+        worker.run(engine, 6, FEEDS)
+    with pytest.raises(RecordMismatch, match="TensorRT cannot read the engine"):
+        worker.run(engine, 5, FEEDS)
+    absent = EngineFile(sha256="0" * 64, bytes=1, side="worker", path="/x")
+    with pytest.raises(EngineFailed, match="The worker has no file 000"):
+        worker.run(absent, 0, FEEDS)
+
+
+def test_an_engine_from_here(worker, tmp_path):
+    path = tmp_path / "mine.engine"
+    path.write_bytes(b"mine" * 5_000_000)
+    engine = worker.upload(path)
+    assert (engine.side, engine.bytes) == ("worker", 20_000_000)
+    assert Path(engine.path).stat().st_size == engine.bytes
+    assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
+    worker.forget(engine)
+    assert not Path(engine.path).exists()
+
+
+def test_an_engine_travels_again_where_the_cache_went_with_the_container(worker, tmp_path, cache):
+    path = tmp_path / "mine.engine"
+    path.write_bytes(b"mine")
+    engine = worker.upload(path)
+    os.kill(worker.process_id, signal.SIGKILL)
+    (cache / "files" / engine.sha256).unlink()
+    with pytest.raises(EngineFailed, match="is lost"):
+        worker.run(engine, 0, FEEDS)
+    assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
+
+
+def test_an_engine_that_went_with_the_connection_is_lost(worker, model, tmp_path, cache):
+    engine = build(worker, model).engine
+    assert engine is not None
+    fetched = worker.fetch(engine, tmp_path / "e.engine")
+    os.kill(worker.process_id, signal.SIGKILL)
+    (cache / "files" / engine.sha256).unlink()
+    with pytest.raises(EngineFailed, match="is lost") as failed:
+        worker.fetch(engine, tmp_path / "again.engine")
+    assert failed.value.status == "lost"
+    assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
+    worker.drop(fetched)
+    assert not (tmp_path / "e.engine").exists()
+    assert worker.run(engine, 0, FEEDS).keys() == {"y", "m"}
+
+
+def test_nothing_is_left_behind(worker, model):
+    build(worker, model)
+    running = [worker.process_id, *children_of(worker.process_id)]
+    assert len(running) == 2
+    worker.__exit__(None, None, None)
+    assert worker.process_id is None
+    assert not any(map(is_running, running))
+
+
+@pytest.mark.usefixtures("cache")
+def test_it_ends_where_the_block_fails():
+    numbers: list[Any] = []
+
+    def use():
+        with Worker("w", [sys.executable]) as worker:
+            numbers.append(worker.process_id)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        use()
+    assert not any(map(is_running, numbers))
+
+
+@pytest.mark.usefixtures("cache")
+def test_without_tensorrt():
+    with Worker("here", [sys.executable]) as worker:
+        assert worker.info.tensorrt is None
+        assert "cannot import tensorrt: No module named 'tensorrt'." in worker.info.trouble
+        with pytest.raises(BackendMissing, match="Worker here cannot build engines: Python"):
+            worker.demand_usable()
+
+
+@pytest.mark.parametrize(
+    ("command", "message", "hint"),
+    [
+        (["/nowhere/python3"], "/nowhere/python3: No such file", "interpreter"),
+        (["/"], "/: Permission denied", "interpreter"),
+        (["sh", "-c", "echo python3: command not found >&2; exit 127"], "not found", "full path"),
+        (["sh", "-c", "echo 'x: Permission denied (publickey).' >&2; exit 255"], "255", "a key"),
+        (["sh", "-c", "echo 'the input device is not a TTY'; exit 1"], "not a TTY", "Leave -t"),
+        (["sh", "-c", "sleep 100"], "did not answer within 1 s", "interpreter"),
+    ],
+)
+def test_a_worker_that_does_not_come_up(command, message, hint):
+    with pytest.raises(BackendMissing) as missing:
+        Worker("odd", command, limit=1.0 if "sleep 100" in command else 600.0).__enter__()
+    assert missing.value.message.startswith("Worker odd does not answer: ")
+    assert message in missing.value.message
+    assert " ".join(command) in missing.value.message
+    assert hint in missing.value.hint
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_file_that_arrives_damaged_comes_once_more(
+    worker, model, tmp_path, cache, monkeypatch, times
+):
+    engine = build(worker, model).engine
+    assert engine is not None
+    there = cache / "files" / engine.sha256
+    whole, asked = there.read_bytes(), []
+    there.write_bytes(whole[::-1])
+    get = transfer.get
+
+    def getting(*arguments):
+        asked.append(arguments)
+        if len(asked) > times:
+            there.write_bytes(whole)
+        get(*arguments)
+
+    monkeypatch.setattr(transfer, "get", getting)
+    if times == 1:
+        assert worker.fetch(engine, tmp_path / "e.engine").bytes == len(whole)
+        assert (tmp_path / "e.engine").read_bytes() == whole
+        return
+    with pytest.raises(WorkerEnded, match="sent a damaged file, twice") as ended:
+        worker.fetch(engine, tmp_path / "e.engine")
+    assert ended.value.exit_code == 6
+    assert is_lost(ended.value)  # it tells nothing of the engine
+    assert worker.process_id is None
+    assert not (tmp_path / "e.engine").exists()
+
+
+def test_a_file_of_another_size_than_promised_is_refused(worker, model, tmp_path, cache):
+    engine = build(worker, model).engine
+    assert engine is not None
+    with (cache / "files" / engine.sha256).open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(WorkerEnded, match="were promised"):
+        worker.fetch(engine, tmp_path / "e.engine")
+    assert not (tmp_path / "e.engine").exists()

@@ -1,0 +1,116 @@
+from typing import Any
+
+import pytest
+
+from halfwise.errors import UsageError
+from halfwise.records import EngineTensor, ShapeRange, TensorName
+from halfwise.tensorrt.worker.described import (
+    Description,
+    check_tactic_sources,
+    described,
+    profiles_of,
+    worker_info,
+)
+
+GPU = {
+    "index": 0,
+    "name": "Orin",
+    "compute_capability": "8.7",
+    "uuid": "0",
+    "memory": 100,
+    "free": 40,
+}
+HELLO = {
+    "python": "3.8.10",
+    "executable": "/usr/bin/python3",
+    "host": "orin",
+    "cache": "/home/u/.cache/halfwise/worker",
+    "driver": None,
+    "environment": {},
+    "tensorrt": "8.6.0",
+    "typing": ["weak"],
+    "tactic_sources": ["CUBLAS", "CUDNN"],
+    "features": {"bf16": False, "layer_norm": True},
+    "gpus": [GPU],
+}
+
+
+def info(**changed):
+    return worker_info("orin", ["ssh", "orin", "python3"], HELLO | changed)
+
+
+def test_a_worker_that_can_build():
+    found = info()
+    assert (found.name, found.gpu, found.compute_capability, found.free_bytes) == (
+        *("orin", "Orin", "8.7"),
+        40,
+    )
+    assert found.command == ("ssh", "orin", "python3")
+    assert found.trouble == ""
+    assert found.notes == (
+        "halfwise was run with TensorRT 8.6.0",
+        "has LayerNorm layers",
+        "keeps files in /home/u/.cache/halfwise/worker on orin",
+    )
+
+
+def test_what_is_missing_is_told_together():
+    found = info(
+        tensorrt=None,
+        typing=[],
+        gpus=[],
+        import_error={"message": "Python cannot import tensorrt: no"},
+        cuda_error={"message": "There is no NVIDIA driver here."},
+    )
+    assert found.trouble == ("Python cannot import tensorrt: no. There is no NVIDIA driver here.")
+    assert (found.tensorrt, found.gpu, found.memory_bytes) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("version", "standing"),
+    [
+        ("10.0.1", "halfwise was checked against the bindings of TensorRT 10.0.1, not run with it"),
+        (
+            "10.3.0",
+            "halfwise was neither run with TensorRT 10.3.0 nor checked against its bindings",
+        ),
+        ("11.9.0", "TensorRT 11.9.0 is newer than 11.4, the newest that was checked"),
+    ],
+)
+def test_versions_say_how_well_they_are_known(version, standing):
+    assert info(tensorrt=version).notes[0] == standing
+
+
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_an_override_of_tf32_is_told(value):
+    found = info(environment={"NVIDIA_TF32_OVERRIDE": value})
+    assert found.tf32_override == value
+    assert f"{found.notes[2]}." == found.tf32_remark
+
+
+def test_tactic_sources_that_the_version_lacks():
+    check_tactic_sources(info(), ("CUDNN",))
+    check_tactic_sources(info(tactic_sources=[]), ())
+    with pytest.raises(UsageError, match="has no tactic source FOO") as caught:
+        check_tactic_sources(info(), ("CUBLAS", "FOO"))
+    assert caught.value.hint == "--tactic-sources takes CUBLAS, CUDNN."
+
+
+def test_an_engine():
+    limits = {"min": [1, 2], "opt": [2, 2], "max": [8, 2]}
+    io: dict[str, object] = {"name": "x", "mode": "input", "dtype": "float32", "shape": [-1, 2]}
+    io |= {"shape_tensor": False, "profiles": [limits, {}]}
+    found = described({"io": [io], "profiles": 1, "layers": 4, "device_bytes": 9})
+    assert found.tensors[0].limits == (ShapeRange(min=(1, 2), opt=(2, 2), max=(8, 2)),)
+    assert (found.profiles, found.layers, found.device_bytes) == (1, 4, 9)
+
+
+def test_profiles():
+    limits = (ShapeRange(min=(1, 4), opt=(2, 4), max=(3, 4)),)
+    shared: dict[str, Any] = {"is_input": True, "dtype": "float32", "limits": limits}
+    x = EngineTensor(name=TensorName("x"), shape=(-1, 4), shape_tensor=False, **shared)
+    fixed = x.model_copy(update={"name": "z", "shape": (2, 4)})
+    size = x.model_copy(update={"name": "s", "shape": (2,), "shape_tensor": True})
+    assert profiles_of(Description((fixed,), 1, 0, 0)) == ()
+    (profile,) = profiles_of(Description((x, fixed, size), 1, 0, 0))
+    assert (profile.shapes, profile.values) == ({"x": limits[0]}, {"s": limits[0]})

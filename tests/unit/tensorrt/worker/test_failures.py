@@ -1,0 +1,123 @@
+import pytest
+
+from halfwise.errors import (
+    BackendMissing,
+    BuildFailed,
+    CaseError,
+    RecordMismatch,
+    RunFailed,
+    UsageError,
+)
+from halfwise.tensorrt.worker import failures
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "one_build"),
+    [
+        ("tensorrt-missing", BackendMissing, False),
+        ("tensorrt-version", BackendMissing, False),
+        ("gpu-missing", BackendMissing, False),
+        ("plugin", BackendMissing, False),
+        ("typing", UsageError, False),
+        ("profile", CaseError, False),
+        ("shape", CaseError, False),
+        ("dtype", CaseError, False),
+        ("engine", RecordMismatch, True),
+        ("parse", BuildFailed, True),
+        ("build", BuildFailed, True),
+        ("memory", RunFailed, True),
+        ("run", RunFailed, True),
+        ("cuda", RunFailed, True),
+        ("internal", RunFailed, True),
+        ("of a newer worker", RunFailed, True),
+    ],
+)
+def test_codes(code, kind, one_build):
+    answer = {"code": code, "message": "It is odd", "hint": "Try."}
+    error = failures.refusal(answer, ("a", "b"))
+    assert isinstance(error, kind)
+    assert (error.message, error.hint) == ("It is odd.", "Try.")
+    assert failures.concerns_one_build(answer) == one_build
+    assert failures.summary(answer) == "It is odd. Try."
+    if isinstance(error, failures.EngineFailed):
+        assert (error.status, error.signal, error.log) == ("failed", None, ("a", "b"))
+
+
+def test_out_of_memory_says_what_to_do():
+    error = failures.refusal({"code": "memory", "message": "cuMemAlloc_v2 gives 2."}, ())
+    assert "workspace" in error.hint
+
+
+def test_every_parser_error_is_told():
+    errors = [{"node": "a", "op": "Odd", "text": "no"}, {"node": "", "op": "", "text": "bad"}]
+    answer = {"code": "parse", "message": "Cannot parse.", "errors": errors, "log": ["x"]}
+    assert failures.refusal_lines(answer) == [
+        "x",
+        "error: In node -1 with name: a and operator: Odd (parser): ERROR: no",
+        "error: In node -2 (parser): ERROR: bad",
+    ]
+    assert failures.summary(answer) == "Cannot parse (the first of 2 errors of the parser)."
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (
+            {"reason": "timeout"},
+            ("timeout", None, "The run took longer than 2.5 s and was ended."),
+        ),
+        (
+            {"reason": "signal", "signal": "SIGBUS"},
+            ("crashed", "SIGBUS", "The run ended with SIGBUS."),
+        ),
+        (
+            {"reason": "exit", "status": 1},
+            ("crashed", None, "The run ended its process with status 1."),
+        ),
+        (
+            {"reason": "closed"},
+            ("crashed", None, "The run ended without a word, and its process had to be killed."),
+        ),
+    ],
+)
+def test_deaths(answer, expected):
+    assert failures.death(answer, "The run", 2.5) == expected
+
+
+def test_a_traceback_is_told_by_its_last_line():
+    printed = ["Traceback (most recent call last):", '  File "x"', "ImportError: no fcntl"]
+    error = failures.no_answer("w", ["python"], "python ended with status 1", printed)
+    assert 'it printed "ImportError: no fcntl"' in error.message
+    assert "Traceback" not in error.message
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("plan->header.size == blobSize failed.", "damaged or cut short"),
+        ("blobSize > numericCast<int64_t>(sizeof(rt::PlanHeader)) failed.", "damaged or cut short"),
+        ("plan->header.magicTag == rt::kPLAN_MAGIC_TAG failed.", "does not begin as its engines"),
+        ("expecting library version 10.0.1 got 8.6.1, please rebuild.", "built by TensorRT 8.6.1"),
+        (
+            "The engine plan file is generated on an incompatible device, expecting compute 8.6 "
+            "got compute 9.0, please rebuild.",
+            "built for compute capability 9.0; this GPU has 8.6",
+        ),
+    ],
+)
+def test_why_an_engine_cannot_be_read(line, why):
+    """The lines are those of TensorRT 8.6.0 on an H200, and of NVIDIA/TensorRT's issues."""
+    log = [f"1: [runtime.cpp::parsePlan::315] Error Code 1: Serialization (assertion {line})"]
+    message = "TensorRT 8.6.0 cannot read the engine."
+    error = failures.refusal({"code": "engine", "message": message, "log": log}, ())
+    assert isinstance(error, RecordMismatch)
+    assert error.message.startswith(message)
+    assert why in error.message
+    assert "assertion" not in error.message.lower()
+    assert error.hint
+
+
+def test_an_engine_that_nothing_is_known_of():
+    answer = {"code": "engine", "message": "It cannot be read.", "hint": "Build it.", "log": ["?"]}
+    error = failures.refusal(answer, ())
+    assert (error.message, error.hint) == ("It cannot be read.", "Build it.")

@@ -1,0 +1,104 @@
+import sys
+
+import pytest
+
+from halfwise.errors import BackendMissing
+from halfwise.tensorrt.worker import link
+from halfwise.tensorrt.worker.failures import WorkerEnded
+from halfwise.tensorrt.worker.link import Died, Link, Log
+from halfwise.tensorrt.worker.transport import Lost, Waited
+from tests.fake_tensorrt.start import once_only
+from tests.workers import ANYTHING, told_source
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+@pytest.fixture
+def linked(monkeypatch):
+    monkeypatch.setattr(link, "worker_source", told_source)
+    linked = Link("told", [sys.executable], 30, 30)
+    yield linked
+    linked.close()
+
+
+def test_it_comes_up_when_it_is_asked(linked):
+    assert linked.process_id is None
+    linked.ask({"op": "have", "hashes": []}, expected=ANYTHING)
+    first = linked.process_id
+    linked.close()
+    linked.ask({"op": "have", "hashes": []}, expected=ANYTHING)
+    assert linked.process_id not in (None, first)
+
+
+def test_what_does_not_come_up_again_is_told_without_its_command(monkeypatch, tmp_path):
+    monkeypatch.setattr(link, "worker_source", told_source)
+    linked = Link("told", once_only([sys.executable], tmp_path / "started"), 30, 30)
+    linked.connect()
+    linked.close()
+    with pytest.raises(Lost) as lost:
+        linked.ask({"op": "have", "hashes": []}, expected=ANYTHING)
+    assert lost.value.reason == "it does not come up again: sh ended with status 1"
+
+
+def test_a_gpu_that_did_not_get_free_is_not_waited_for_as_long_again(linked, monkeypatch):
+    waits = []
+
+    def ask(*_, wait, **__):
+        waits.append(wait)
+        raise Waited(wait)
+
+    linked.connect()
+    monkeypatch.setattr("halfwise.tensorrt.worker.link.Connection.ask", ask)
+    for _ in range(2):
+        with pytest.raises(WorkerEnded, match="Another build has had the GPU"):
+            linked.ask({"op": "have", "hashes": []}, expected=ANYTHING)
+    assert waits[0] == 30
+    assert waits[1] < 10
+
+
+def test_a_file_travels_once(linked, tmp_path, monkeypatch):
+    file = tmp_path / "f"
+    file.write_bytes(b"")
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    linked.need({empty: file})
+    monkeypatch.setattr(linked, "exchange", None)
+    linked.need({empty: file})
+
+
+def test_a_library_that_crashes_when_it_is_imported(monkeypatch, tmp_path):
+    (tmp_path / "tensorrt.py").write_text("import os\nos.kill(os.getpid(), 11)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(BackendMissing, match="Importing TensorRT ended with SIGSEGV"):
+        Link("odd", [sys.executable], 30, 30).connect()
+
+
+def test_a_cache_that_cannot_be_made(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HALFWISE_CACHE", str(tmp_path / "file"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    linked = Link("here", [sys.executable], 30, 30)
+    linked.connect()
+    linked.close()
+    assert linked.cache.startswith(str(tmp_path / "halfwise-worker-"))
+
+
+def test_what_died_tells_how(linked):
+    with pytest.raises(Died) as died:
+        linked.ask({"op": "build", "config": {"plugins": ["exit9"]}}, expected=ANYTHING)
+    assert died.value.answer["status"] == 9
+
+
+def test_the_log_keeps_the_end_and_every_complaint():
+    heard: list[tuple[str, str]] = []
+    log = Log(lambda *line: heard.append(line))
+    for number in range(500):
+        severity = "warning" if number % 2 else "info"
+        log.hear({"kind": "log", "severity": severity, "text": str(number)})
+    log.hear({"kind": "waiting"})
+    log.hear({"kind": "progress", "phase": "p", "done": 1, "total": 2})
+    assert len(heard) == 501
+    assert list(log.last)[-2:] == ["warning: 499", "waiting: Another build has this GPU."]
+    assert len(log.last) == 30
+    assert log.complaints[:2] == ["warning: 1", "warning: 3"]
+    assert len(log.complaints) == 200
+    assert log.seconds >= 0

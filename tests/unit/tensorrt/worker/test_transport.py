@@ -1,0 +1,309 @@
+"""Real processes, pipes and signals; the wrappers around the worker do what shells and ssh do."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from halfwise.tensorrt.worker.frames import Unfit
+from halfwise.tensorrt.worker.transport import Connection, Lost, Waited, full_command, worker_source
+from tests.processes import children_of, is_running, kill, wait_for
+from tests.workers import ANYTHING, told_source
+
+# Relays frames one by one, and prints between them: text, control characters, parts of a marker.
+_CHATTY = r"""
+import os, subprocess, sys
+from halfwise.tensorrt.worker.worker import MAGIC, Unpacker, pack
+noise = b"Welcome to orin\r\n\x1b[1mLast login\x1b[0m " + MAGIC[:-1] + b"\n" + MAGIC[:3]
+os.write(1, noise)
+os.write(2, b"motd on stderr\n")
+worker = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
+unpacker = Unpacker()
+while data := os.read(worker.stdout.fileno(), 100):
+    for header, payload, between in unpacker.feed(data):
+        sys.stdout.buffer.write(between if header is None else pack(header, payload) + noise)
+        sys.stdout.buffer.flush()
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("HALFWISE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Write an executable script; return its path."""
+
+    def write(name, text):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def connect():
+    """Connect to a worker without TensorRT; close what is left open."""
+    opened = []
+
+    def connect(*command, source=None):
+        opened.append(Connection(command or [sys.executable], source or told_source()))
+        return opened[-1]
+
+    yield connect
+    for connection in opened:
+        connection.close(patience=1.0)
+
+
+def hello(connection, **options):
+    return connection.ask({"op": "hello"}, expected=ANYTHING, **options)[0]
+
+
+def test_the_worker_as_it_is_tells_what_is_there(connect):
+    answer = hello(connect(source=worker_source()))
+    assert answer["kind"] == "result"
+    assert answer["executable"] == sys.executable
+    assert answer["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_banners_before_and_between_frames(connect):
+    heard: list[Any] = []
+    connection = connect(sys.executable, "-c", _CHATTY, sys.executable)
+    assert hello(connection, heard=heard.append)["tensorrt"] == "8.6.0"
+    for size in (0, 1, 300_000):
+        payload = os.urandom(size)
+        answer, data = connection.ask(
+            {"op": "flood"}, payload, expected=ANYTHING, heard=heard.append
+        )
+        assert (answer["bytes"], data) == (size, payload)
+    noise = {frame["text"] for frame in heard if frame.get("severity") == "noise"}
+    assert {"Welcome to orin", "motd on stderr"} <= noise
+    assert sum(frame.get("severity") == "verbose" for frame in heard) == 3 * 2000
+
+
+def test_large_frames_both_ways_do_not_block_each_other(connect):
+    payload = os.urandom(1 << 20) * 24
+    connection = connect()
+    requests = [connection.ask({"op": "flood"}, payload, expected=ANYTHING) for _ in range(2)]
+    assert all(data == payload for _, data in requests)
+
+
+@pytest.mark.parametrize(
+    ("shell", "reason", "printed"),
+    [
+        ("echo 'no python3 here' >&2; exit 127", "sh ended with status 127", "no python3 here"),
+        ("printf 'cut off'; exit 0", "sh ended with status 0", "cut off"),
+        ("echo bye; kill -9 $$", "sh was ended by SIGKILL", "bye"),
+        ("exec <&-; sleep 0.2; exit 3", "sh ended with status 3", None),
+        ("exec >&-; sleep 60", "sh closed its output", None),
+    ],
+)
+def test_a_command_that_ends(connect, shell, reason, printed):
+    connection = connect("sh", "-c", shell)
+    with pytest.raises(Lost) as lost:
+        hello(connection)
+    assert lost.value.reason == reason
+    assert lost.value.printed == ((printed,) if printed else ())
+    assert not is_running(connection.process_id)
+
+
+def test_a_command_that_is_not_there():
+    with pytest.raises(FileNotFoundError):
+        Connection(["/nowhere/python3"], b"")
+
+
+@pytest.mark.parametrize("shell", ["sleep 60", "while :; do echo y; done", "cat >/dev/null"])
+def test_a_command_that_never_answers(connect, shell):
+    connection = connect("sh", "-c", shell)
+    with pytest.raises(Lost, match=r"sh did not answer within 0.5 s"):
+        hello(connection, limit=0.5)
+    assert not is_running(connection.process_id)
+
+
+def test_noise_fills_no_memory(connect):
+    connection = connect("sh", "-c", "head -c 3000000 /dev/zero; yes a | head -100; exit 1")
+    with pytest.raises(Lost) as lost:
+        hello(connection)
+    assert len(lost.value.printed) <= 30
+    assert max(map(len, lost.value.printed)) <= 2000
+
+
+@pytest.mark.parametrize("version", [(2, 7, 18), (3, 7, 16)])
+def test_a_python_that_is_too_old_says_so(connect, script, version):
+    shown = ".".join(map(str, version))
+    old = script(
+        "python3",
+        f"#!{sys.executable}\nimport sys\nsys.version_info, sys.version = {version}, '{shown}'\n"
+        "exec(sys.argv[2])\n",
+    )
+    with pytest.raises(Lost) as lost:
+        hello(connect(old))
+    needs = f"halfwise needs Python 3.8 or later there; this is Python {shown}"
+    assert lost.value.printed == (needs,)
+
+
+def test_modules_in_the_working_directory_are_not_imported(connect, monkeypatch, tmp_path):
+    (tmp_path / "tempfile.py").write_text("raise SystemExit('the wrong tempfile')")
+    monkeypatch.chdir(tmp_path)
+    assert hello(connect())["kind"] == "result"
+
+
+@pytest.mark.parametrize(
+    ("words", "levels"),
+    [
+        (["python3"], 0),
+        (["docker", "run", "-i", "image", "python3"], 0),
+        (["kubectl", "exec", "-i", "pod", "--", "python3"], 0),
+        (["ssh", "orin", "python3"], 1),
+        (["/usr/bin/ssh", "-p", "22", "orin", "docker", "run", "-i", "image", "python3"], 1),
+        (["ssh", "gate", "ssh", "orin", "python3"], 2),
+    ],
+)
+def test_the_bootstrap_is_quoted_for_every_ssh(words, levels):
+    *begin, minus_c, bootstrap = full_command(words, 1234)
+    assert (begin, minus_c) == (words, "-c")
+    for _ in range(levels):
+        (bootstrap,) = shlex.split(bootstrap)
+    assert bootstrap.startswith("import io,sys;")
+    assert "read(1234)" in bootstrap
+    assert not set(bootstrap) & set("'!\n")
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_what_ssh_does_to_the_words(connect, script, shell):
+    ssh = script("ssh", f'#!/bin/sh\nshift\nexec {shell} -c "$*"\n')
+    assert hello(connect(ssh, "orin", sys.executable))["kind"] == "result"
+    twice = connect(ssh, "gate", ssh, "orin", sys.executable)
+    assert hello(twice)["kind"] == "result"
+
+
+def test_time_outs_are_the_workers(connect):
+    connection = connect()
+    run = {"op": "run", "engine": "0" * 64, "profile": 8}
+    connection.ask({"op": "put", "sha256": _EMPTY, "offset": 0, "last": True}, expected=ANYTHING)
+    answer, _ = connection.ask(run | {"engine": _EMPTY}, expected=ANYTHING, timeout=0.3)
+    assert (answer["kind"], answer["reason"]) == ("died", "timeout")
+    assert hello(connection)["kind"] == "result"
+
+
+_EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def test_a_connection_that_hangs_is_lost(connect):
+    connection = connect()
+    hello(connection)
+    os.kill(connection.process_id, signal.SIGSTOP)
+    with pytest.raises(Lost, match=r"did not answer within 0.5 s"):
+        connection.ask({"op": "hello"}, expected=ANYTHING, timeout=0.1, limit=0.5)
+    assert not is_running(connection.process_id)
+
+
+@pytest.mark.parametrize("how", ["close", "kill", "lose"])
+def test_no_process_is_left(connect, how):
+    connection = connect("sh", "-c", 'sleep 600 & "$@"; exit $?', "sh", sys.executable)
+    pids = connection.ask({"op": "spawn"}, expected=ANYTHING)[0]["pids"]
+    everything = {connection.process_id, *children_of(connection.process_id), *pids}
+    assert len(everything) == 5  # sh, its sleep, supervisor, child and its sleep
+    if how == "lose":
+        os.kill(pids[0], signal.SIGKILL)
+        with pytest.raises(Lost, match="sh ended with status 137"):
+            hello(connection)
+    else:
+        connection.close(patience=5.0 if how == "close" else 0.0)
+    wait_for(lambda: not any(map(is_running, everything - {pids[2]})))
+    if how == "close":
+        assert not is_running(pids[2])
+    kill([pids[2]])
+
+
+def test_a_stubborn_wrapper_ends_too(connect, tmp_path):
+    script = "trap '' TERM HUP INT; : > \"$0\"; while :; do sleep 1; done"
+    connection = connect("sh", "-c", script, tmp_path / "stubborn")
+    wait_for((tmp_path / "stubborn").exists)
+    connection.close(patience=0.1)
+    assert not is_running(connection.process_id)
+    connection.close()
+
+
+def test_it_ends_with_halfwise():
+    code = (
+        "import os, sys\n"
+        "from halfwise.tensorrt.worker.transport import Connection\n"
+        "from tests.workers import ANYTHING, told_source\n"
+        "connection = Connection([sys.executable], told_source())\n"
+        "print(*connection.ask({'op': 'spawn'}, expected=ANYTHING)[0]['pids'], flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 3, done.stderr
+    wait_for(lambda: not any(map(is_running, pids)))
+
+
+@pytest.fixture
+def saying(script, connect):
+    """Connect to what is no worker, and says this again and again: a Python expression."""
+
+    def saying(before, again):
+        text = (
+            f"#!{sys.executable}\nimport sys, time\n"
+            "from halfwise.tensorrt.worker.worker import MAGIC, LENGTHS, pack\n"
+            "say = sys.stdout.buffer.write\n"
+            f"say({before})\nwhile True:\n    say({again}); sys.stdout.flush(); time.sleep(0.01)\n"
+        )
+        return connect(script("python3", text))
+
+    return saying
+
+
+WAITING = 'pack({"kind": "waiting", "id": 1})'
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        'pack({"kind": "log", "id": 1, "severity": "info", "text": "still here"})',
+        'pack({"kind": "progress", "id": 1, "phase": "p", "done": 1, "total": 2})',
+        'b"y\\n"',
+        "b'.'",
+    ],
+)
+def test_nothing_that_goes_on_keeps_a_request_alive(saying, again):
+    with pytest.raises(Lost, match=r"did not answer within 1 s"):
+        hello(saying("b''", again), limit=1.0)
+
+
+def test_a_reply_that_comes_byte_by_byte_has_the_time_of_its_request(saying):
+    begin = 'pack({"kind": "result", "id": 1, "text": "x" * 500})[:-400]'
+    with pytest.raises(Lost, match=r"did not answer within 1 s"):
+        hello(saying(begin, "b'x'"), limit=1.0)
+
+
+def test_waiting_for_the_gpu_has_an_end(saying):
+    connection = saying(WAITING, "b''")
+    with pytest.raises(Waited):
+        hello(connection, limit=100.0, wait=0.2)
+    assert not is_running(connection.process_id)
+
+
+@pytest.mark.parametrize(
+    ("before", "again", "told"),
+    [
+        (WAITING, WAITING, "'waiting' where it cannot come"),
+        ("b''", "b'y\\n' * (1 << 20)", "bytes that are no frame"),
+        ("b''", "MAGIC + LENGTHS.pack(2, 1 << 60) + bytes(1 << 20)", "a payload of"),
+        ("b''", 'pack({"kind": "result", "id": 7})', "a request that it does not have"),
+    ],
+)
+def test_what_may_not_come_ends_it_at_once(saying, before, again, told):
+    connection = saying(before, again)
+    with pytest.raises(Unfit, match=told):
+        hello(connection, limit=300.0)
+    assert not is_running(connection.process_id)

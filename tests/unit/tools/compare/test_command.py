@@ -1,0 +1,116 @@
+import json
+import shlex
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+
+from halfwise import api
+from halfwise.errors import CaseError, UsageError
+from tests.polygraphy_files import write_runners
+from tests.unit.tools.compare.copies import DATA, SAMPLES, network, proto, side
+
+
+@pytest.fixture
+def files(tmp_path):
+    onnx.save(proto(), tmp_path / "m.onnx")
+    onnx.save(proto(b=1.1), tmp_path / "altered.onnx")
+    np.savez(tmp_path / "x.npz", x=DATA)
+    return tmp_path
+
+
+def compare(files, b, **options):
+    return api.compare(files / "m.onnx", files / "x.npz", b=b, **options)
+
+
+@pytest.mark.parametrize("b", ["ort", "ort:optimised"])
+def test_the_same_is_the_same(files, b):
+    found = compare(files, b)
+    assert not found.different
+    assert len(found.samples) == 3
+
+
+def test_another_file(files):
+    found = compare(files, str(files / "altered.onnx"))
+    assert found.first == ("b",)
+    assert found.different
+    again = compare(files, "ort", a=str(files / "altered.onnx"))
+    assert again.first == ("b",)
+
+
+@pytest.mark.parametrize("low", ["fp16", "bf16", "tf32"])
+def test_emulations(files, low):
+    assert compare(files, f"emulation:{low}").outputs["y_out"] > 1e-6
+
+
+def test_the_emulation_of_a_mixed_file(files):
+    api.fix(files / "m.onnx", files / "x.npz", out=files / "run", max_abs=1.0)
+    found = compare(files, f"emulation:{files / 'run' / 'model.onnx'}")
+    assert found.b.startswith("emulation of")
+    assert found.tolerance == pytest.approx(2e-3)
+
+
+def test_saved_outputs(files):
+    model = side(network(b=1.1).model)
+    values = list(model.tensors.get(["a_out", "y_out"]))
+    a, y = (np.concatenate([v[name] for v in values]) for name in ("a_out", "y_out"))
+    np.savez(files / "out.npz", a_out=a, y_out=y)
+    found = compare(files, str(files / "out.npz"))
+    status = {node.node: node.status for node in found.nodes}
+    assert status["a"] == "good"
+    assert status["y"] == "born"
+    assert status["b"] == "missing"
+    assert "b" in found.first
+    assert len(values) == len(SAMPLES)
+
+
+def test_an_engine(files, fake_worker):
+    command = fake_worker("10.0.1", broken={"b": 1.1})
+    found = compare(files, "engine", trt_command=shlex.join(command))
+    assert found.first == ("b",)
+    assert found.builds == 3
+
+
+@pytest.mark.parametrize("b", ["nothing", "emulation:int8", "ort:fast", ""])
+def test_what_is_no_source(files, b):
+    with pytest.raises(UsageError, match="nothing that can be compared"):
+        compare(files, b)
+
+
+def test_what_is_wrong_is_told_before_a_worker_is_asked(files):
+    with pytest.raises(UsageError, match="'engine:int8' is nothing that can be compared"):
+        compare(files, "engine:int8", trt_command="/no/such/python")
+    with pytest.raises(UsageError, match="--runner has no meaning"):
+        compare(files, "engine", runner="trt", trt_command="/no/such/python")
+
+
+def test_engine_options_need_an_engine(files):
+    with pytest.raises(UsageError, match="no meaning"):
+        compare(files, "ort", max_builds=3)
+
+
+def test_files_that_cannot_be_used(files):
+    with pytest.raises(CaseError, match="is not a file"):
+        compare(files, "nowhere.onnx")
+    np.savez(files / "other.npz", z=DATA)
+    with pytest.raises(CaseError, match="holds no tensor of the model"):
+        compare(files, str(files / "other.npz"))
+    for wrong in (np.full((3, 4, 16), "a"), DATA * 1j, DATA.astype(ml_dtypes.bfloat16)):
+        np.savez(files / "wrong.npz", y_out=wrong)
+        with pytest.raises(CaseError, match=r"'y_out' is .*, expected numbers"):
+            compare(files, str(files / "wrong.npz"))
+    write_runners(files / "some.json", {"trt": [{"y_out": DATA[0]}, *[{"a_out": DATA[0]}] * 2]})
+    with pytest.raises(CaseError, match="other tensors for some samples"):
+        compare(files, str(files / "some.json"))
+    model = proto()
+    model.graph.input[0].name = "z"
+    model.graph.node[0].input[0] = "z"
+    onnx.save(model, files / "renamed.onnx")
+    with pytest.raises(CaseError, match=r"inputs of .* are \['z'\]"):
+        compare(files, str(files / "renamed.onnx"))
+
+
+def test_it_survives_json(files):
+    found = compare(files, str(files / "altered.onnx"))
+    assert json.loads(found.model_dump_json())["first"] == ["b"]

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+
+from halfwise.case import Settings
+from halfwise.records import TensorName
+from halfwise.tools.compare import Walk, compared
+from halfwise.tools.compare.sides import RecordedSide, tolerance_of
+from halfwise.tools.compare.sources import emulated, reference
+from tests.unit.graph.sketch import Sketch
+from tests.unit.tools.compare.copies import SAMPLES, comparison, network, side, walked
+
+A, Y = TensorName("a_out"), TensorName("y_out")
+
+
+def recorded(*names, altered=None):
+    model = network(**(altered or {})).model
+    return RecordedSide(list(side(model).tensors.get(names)), "on record")
+
+
+def test_a_record_has_what_it_has():
+    held = recorded(A)
+    assert held.lack(A) is None
+    assert held.lack(Y) == "missing"
+    assert [found.keys() for found in held.get([A, Y])] == [{A}] * len(SAMPLES)
+
+
+def test_a_model_tells_constants_from_what_is_not_there():
+    own = side(network().model)
+    assert own.lack(A) is None
+    assert own.lack(TensorName("nowhere")) == "missing"
+    assert own.lack(TensorName("constant_0")) == "constant"
+
+
+def test_the_coarser_side_decides_about_the_tolerance():
+    exact, low = side(network().model), side(network().model, arithmetic="bf16")
+    assert tolerance_of(exact, exact) < tolerance_of(exact, low)
+
+
+def test_between_tensors_on_record_lies_a_region():
+    names = [TensorName("b_out"), TensorName("d_out"), Y]
+    found = comparison(recorded(*names, altered={"c": 1e12}))
+    # Its inputs are the model's and b, which is on record.
+    assert set(found.first) == {"a", "mean", "centre", "still", "c", "join", "d"}
+
+
+def test_outputs_alone_are_compared_too():
+    found = comparison(recorded(Y, altered={"b": 1.2}))
+    assert found.outputs[Y] > 0.01
+    assert "b" in found.first
+
+
+def test_a_record_of_the_same_is_the_same():
+    walk = walked(recorded(A, Y))
+    assert walk.line == [A, Y]
+    assert walk.found[Y].error is not None
+    assert walk.found[Y].error.value == pytest.approx(0, abs=1e-6)
+    assert np.isfinite(walk.found[A].born["b"].value)
+
+
+def test_roundings_that_add_up_over_a_region_are_no_fault():
+    sketch, rng = Sketch(), np.random.default_rng(1)
+    x = sketch.input("x", [4, 16])
+    for i in range(40):
+        weight = np.linalg.qr(rng.normal(size=(16, 16)))[0].astype(np.float32)
+        x = sketch.op("MatMul", x, weight, name=f"n{i}")
+    whole = sketch.network(x)
+    low = emulated(whole, SAMPLES, Settings(), "fp16")
+    on_record = RecordedSide(list(low.get([TensorName(x)])), "low", "fp16")
+    right = reference(whole, SAMPLES, Settings())
+    walk = Walk(whole, SAMPLES, right, on_record)
+    walk.all()
+    found = compared(walk)
+    assert found.outputs[TensorName(x)] > found.tolerance / 2
+    assert found.first == ()

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+
+from halfwise.records import TensorName
+from halfwise.tools.compare import walk as stage
+from halfwise.tools.compare.walk import comparable
+from tests.unit.graph.sketch import Sketch
+from tests.unit.tools.compare.copies import network, side, walked
+
+
+def test_every_tensor_is_measured_and_equal_to_itself():
+    walk = walked(side(network().model))
+    assert walk.line == list(comparable(walk.network))
+    assert all(found.error is not None and found.error.value == 0 for found in walk.found.values())
+    assert all(found.born["b"].value == 0 for found in walk.found.values())
+
+
+def test_an_error_is_born_where_the_node_is_another():
+    walk = walked(side(network(b=1.01).model))
+    worst = {name: found.worst for name, found in walk.found.items()}
+    assert [name for name, born in worst.items() if born is not None] == ["b_out"]
+    assert walk.found[TensorName("b_out")].born["b"].value == pytest.approx(0.01, rel=1e-3)
+    assert walk.found[TensorName("centre_out")].error.value == pytest.approx(0.01, rel=1e-3)
+    assert walk.found[TensorName("centre_out")].born["b"].value == 0
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 8])
+def test_the_number_of_tensors_at_once_changes_nothing(monkeypatch, at_once):
+    monkeypatch.setattr(stage, "AT_LEAST", at_once)
+    monkeypatch.setattr(stage, "BYTES_AT_ONCE", 1)
+    walk = walked(side(network(c=1.5).model))
+    assert walk.found[TensorName("c_out")].born["b"].value == pytest.approx(0.5, rel=1e-3)
+    assert walk.found[TensorName("y_out")].born["b"].value == 0
+
+
+def test_few_tensors_are_alive_at_a_time(monkeypatch):
+    monkeypatch.setattr(stage, "AT_LEAST", 1)
+    monkeypatch.setattr(stage, "BYTES_AT_ONCE", 2 * 4 * 16 * 4)
+    asked = []
+
+    class Watched:
+        def __init__(self, inner):
+            self._inner = inner
+
+        def __getattr__(self, name):
+            return getattr(self._inner, name)
+
+        def get(self, names):
+            asked.append(len(names))
+            return self._inner.get(names)
+
+    walked(Watched(side(network().model)))
+    # Two of 4×16 and what they read; two of 4×1 are small enough to come along.
+    assert 1 < max(asked) <= 2 * 3
+    assert len(asked) > 2
+
+
+def test_small_tensors_take_one_run():
+    parts = []
+    walk = walked(side(network().model))
+    walk.progress = lambda done, total: parts.append((done, total))
+    walk.all()
+    assert parts == [(len(walk.line), len(walk.line))]
+
+
+def test_the_effect_of_an_error_alone():
+    walk = walked(side(network(b=1.01, y=1.5).model))
+    alone = walk.effect(walk.found[TensorName("b_out")])
+    assert 1e-4 < alone < 0.1
+    assert walk.effect(walk.found[TensorName("y_out")]) == pytest.approx(0.5, rel=1e-3)
+    assert walk.effect(walk.found[TensorName("a_out")]) == np.inf
+
+
+def test_no_more_errors_are_remembered_than_memory_allows(monkeypatch):
+    monkeypatch.setattr(stage, "REMEMBERED", 1)
+    walk = walked(side(network(b=1.01, y=1.5).model))
+    assert walk.effect(walk.found[TensorName("b_out")]) < np.inf
+    assert walk.effect(walk.found[TensorName("y_out")]) == np.inf
+    assert walk.found[TensorName("y_out")].worst.made.size == 0
+
+
+def test_what_no_input_reaches_and_what_one_side_lacks():
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    sketch.op("MatMul", x, np.ones((16, 16), np.float32), name="a")
+    walk = walked(side(sketch.network("a_out").model))
+    assert walk.found[TensorName("b_out")].lack == "missing"
+    assert walk.line == ["a_out"]

@@ -1,0 +1,111 @@
+import shlex
+
+import numpy as np
+import onnx
+import pytest
+
+from halfwise import api
+from halfwise.errors import CaseError, UsageError
+from tests import models
+from tests.unit.tools.compare.copies import DATA, network, proto, side
+from tests.unit.tools.diagnose.test_framework import file
+from tests.unit.tools.export_torch.test_exporter import needs_torch
+
+
+@pytest.fixture
+def files(tmp_path):
+    onnx.save(proto(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=DATA)
+    outputs = list(side(network(b=1.2).model).tensors.get(["y_out"]))
+    np.savez(tmp_path / "wrong.npz", y_out=np.concatenate([o["y_out"] for o in outputs]))
+    return tmp_path
+
+
+def diagnose(files, **options):
+    return api.diagnose(files / "m.onnx", files / "x.npz", **options)
+
+
+def answers(result):
+    return [rung.passed for rung in result.run.diagnosis]
+
+
+def test_nothing_wrong_without_a_gpu(files):
+    result = diagnose(files, out=files / "run")
+    assert answers(result) == [True, None, True, True, True, True, None]
+    assert result.run.verdict.passed
+    assert result.run.verdict.level == "emulated"
+    assert result.run.kind == "diagnose"
+    assert api.report(files / "run") == result.run
+
+
+def test_an_export_that_is_wrong_ends_it(files):
+    result = diagnose(files, expected=files / "wrong.npz")
+    assert answers(result) == [True, False]
+    assert "b" in result.run.diagnosis[-1].nodes
+    assert result.run.verdict.reasons == (result.run.diagnosis[-1].cause,)
+    assert result.run.next_step == result.run.diagnosis[-1].advice
+
+
+@needs_torch
+@pytest.mark.parametrize("factory", ["right", "wrong"])
+def test_the_module_that_the_export_is_of(files, factory):
+    result = diagnose(files, expected=f"{file(files)}:{factory}")
+    assert result.run.diagnosis[1].passed is (factory == "right")
+    assert result.run.diagnosis[1].how == "measured"
+    if factory == "wrong":
+        assert "export-torch" in result.run.next_step[-1]
+
+
+def test_another_pipeline(files):
+    np.savez(files / "b.npz", x=(DATA * 2).astype(np.float32))
+    assert answers(diagnose(files, inputs_b=files / "b.npz")) == [False]
+    np.savez(files / "few.npz", x=DATA[:2])
+    with pytest.raises(CaseError, match="holds 2 samples"):
+        diagnose(files, inputs_b=files / "few.npz")
+
+
+def test_inputs_that_do_not_fit_fail_the_first_rung(files):
+    np.savez(files / "x.npz", x=DATA[:, :, :7])
+    result = diagnose(files, out=files / "run")
+    assert answers(result) == [False]
+    assert "cannot be used" in result.run.diagnosis[0].cause
+    assert api.report(files / "run") == result.run
+
+
+def test_random_inputs_are_not_real(files):
+    result = api.diagnose(files / "m.onnx", "random")
+    assert answers(result) == [False]
+    assert api.diagnose(files / "m.onnx", "random", allow_random=True).run.verdict.passed
+
+
+def test_a_precision_problem():
+    ill = models.layer_norm()
+    result = api.diagnose(ill.proto, ill.inputs)
+    assert answers(result) == [True, None, None, True, True, False]
+    assert "square" in result.run.diagnosis[-1].nodes
+
+
+def test_a_kernel_that_is_wrong(files, fake_worker):
+    command = shlex.join(fake_worker("10.0.1", broken={"b": 1.3}))
+    options = {"target": "tensorrt", "trt_command": command}
+    result = diagnose(files, out=files / "run", **options)
+    assert answers(result) == [True, None, True, False]
+    assert result.run.diagnosis[-1].nodes == ("b",)
+    assert result.run.verdict.level == "engine"
+    assert (files / "run" / "reproducer" / "model.onnx").is_file()
+
+
+def test_what_cannot_be_used_is_an_error(files):
+    with pytest.raises(UsageError, match="--runner trt is given, and no outputs are"):
+        diagnose(files, runner="trt")
+    with pytest.raises(CaseError, match="not a file"):
+        api.diagnose(files / "nowhere.onnx", files / "x.npz")
+    with pytest.raises(CaseError, match=r"nowhere\.npz"):
+        api.diagnose(files / "m.onnx", files / "nowhere.npz", out=files / "run")
+    assert not (files / "run").exists()
+    with pytest.raises(CaseError, match="expected outputs there"):
+        diagnose(files, expected=files / "nowhere.npz")
+    with pytest.raises(UsageError, match="exists"):
+        diagnose(files, out=files)
+    with pytest.raises(UsageError, match="no meaning without --target"):
+        diagnose(files, trt_worker="x")

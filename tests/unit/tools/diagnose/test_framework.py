@@ -1,0 +1,101 @@
+import numpy as np
+import pytest
+
+from halfwise.case import Case
+from halfwise.errors import BackendMissing, CaseError, UsageError
+from halfwise.records import Criterion
+from halfwise.tools.diagnose.framework import expected_tensors
+from tests.unit.inputs.test_files import bomb
+from tests.unit.tools.compare.copies import DATA, SAMPLES, network
+from tests.unit.tools.export_torch.test_exporter import HERE, needs_torch
+
+MODULE = """
+import numpy as np
+import torch
+from tests.unit.inputs.test_files import bomb
+from tests.unit.tools.compare.copies import WEIGHTS
+
+class Net(torch.nn.Module):
+    def __init__(self, b):
+        super().__init__()
+        self.weights = [torch.from_numpy(w) for w in WEIGHTS]
+        self.weights[1] = self.weights[1] * b
+        self.drop = torch.nn.Dropout(0.5)
+
+    def forward(self, {parameters}):
+        a = x @ self.weights[0]
+        b = a @ self.weights[1]
+        d = b - b.mean(1, keepdim=True) + a * 1e-12
+        return {result}
+
+def right():
+    return Net(1.0)
+
+def wrong():
+    return Net(1.2), torch.zeros(4, 16)
+"""
+RESULT = "self.drop(torch.softmax(d, -1) @ self.weights[2])"
+
+
+@pytest.fixture
+def case():
+    return Case(network(), SAMPLES, SAMPLES.select(()), Criterion(), None, (), "")
+
+
+def file(folder, result=RESULT, parameters="x"):
+    path = folder / "net.py"
+    path.write_text(MODULE.format(result=result, parameters=parameters))
+    return path
+
+
+def test_tensors_on_record(case, tmp_path):
+    np.savez(tmp_path / "y.npz", y_out=DATA)
+    tensors = expected_tensors(case, tmp_path / "y.npz", None)
+    assert np.array_equal(tensors[1]["y_out"], DATA[1])
+
+
+def test_what_is_no_tensor_of_the_model_is_not_unpacked(case, tmp_path):
+    path = bomb(tmp_path / "y.npz", (len(SAMPLES) << 24, 1, 8))
+    with pytest.raises(CaseError, match="holds no tensor of the model: x"):
+        expected_tensors(case, path, None)
+
+
+@pytest.mark.skipif(HERE, reason="PyTorch is here")
+def test_without_torch(case, tmp_path):
+    with pytest.raises(BackendMissing, match="PyTorch is not here"):
+        expected_tensors(case, f"{file(tmp_path)}:right", None)
+
+
+def test_a_module_has_no_runners(case, tmp_path):
+    with pytest.raises(UsageError, match="names no runners"):
+        expected_tensors(case, f"{file(tmp_path)}:right", "trt")
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("result", "parameters"),
+    [
+        (RESULT, "x"),
+        (RESULT, "image, mask=None"),
+        (f"{{'hidden': a, 'y_out': {RESULT}}}", "x"),
+        (f"[{RESULT}]", "x"),
+    ],
+)
+def test_inputs_and_outputs_by_name_or_in_order(case, tmp_path, result, parameters):
+    path = file(tmp_path, result, parameters)
+    if parameters != "x":
+        path.write_text(path.read_text().replace("x @ self", "image @ self"))
+    tensors = expected_tensors(case, f"{path}:right", None)
+    assert [list(found) for found in tensors] == [["y_out"]] * 3
+    assert tensors[0]["y_out"].shape == (4, 16)
+
+
+@needs_torch
+def test_what_does_not_fit(case, tmp_path):
+    with pytest.raises(CaseError, match="returns 2 tensors, and the model has 1 outputs"):
+        expected_tensors(case, f"{file(tmp_path, '(a, b)')}:right", None)
+    path = file(tmp_path, parameters="")
+    with pytest.raises(CaseError, match="has inputs x, and the module"):
+        expected_tensors(case, f"{path}:right", None)
+    with pytest.raises(UsageError, match="names no function"):
+        expected_tensors(case, path, None)

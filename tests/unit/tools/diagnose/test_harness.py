@@ -1,0 +1,93 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from halfwise.case import MadeUp, Samples
+from halfwise.emulation.ort import Session
+from halfwise.errors import RunFailed
+from halfwise.tools.diagnose.changed import CODE_FILE
+from halfwise.tools.diagnose.harness import harness
+from tests import frozen, pictures
+from tests.unit.tools.compare.copies import DATA
+
+
+def samples(change=lambda x: x):
+    return Samples(("s0", "s1", "s2"), lambda i: {"x": change(DATA[i])})
+
+
+def test_inputs_that_are_right(subject):
+    rung = harness(subject(notes=("input 'x' is read",)))
+    assert rung.passed
+    assert rung.cause == "3 samples fit the model."
+    texts = [sign.text for sign in rung.evidence]
+    assert texts[0] == "Input 'x' is read."
+    assert texts[1].startswith("Input 'x': float32, 4×16, from −")
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_made_up_inputs(subject, allowed):
+    found = MadeUp(input="x", kind="normal", mean=0, deviation=1)
+    for made_up in ((found,), ()):
+        given = subject(allow_random=allowed, real=False)
+        given.case = replace(given.case, made_up=made_up)
+        rung = harness(given)
+        assert rung.passed is allowed
+        assert rung.evidence[0].severity == ("warning" if allowed else "error")
+        assert ("'x'" in rung.evidence[0].text) is bool(made_up)
+
+
+@pytest.mark.parametrize("note", ["there is a single sample", "input 'x' looks made up"])
+def test_other_warnings_are_no_failure(subject, note):
+    rung = harness(subject(notes=(f"warning: {note}",)))
+    assert rung.passed
+    assert rung.evidence[0].severity == "warning"
+
+
+def test_inputs_that_are_not_finite(subject):
+    rung = harness(subject(samples=samples(lambda x: np.where(x > 1, np.inf, x))))
+    assert rung.passed is False
+    assert "NaN or infinite" in rung.cause
+
+
+def test_two_pipelines_that_agree(subject):
+    rung = harness(subject(others=samples()))
+    assert rung.passed
+    assert rung.evidence[-1].text == "The two pipelines agree on 'x'."
+
+
+def test_two_pipelines_that_differ(subject):
+    rung = harness(subject(others=samples(lambda x: (x * 1.1).astype(np.float32))))
+    assert rung.passed is False
+    assert "'x' differs by 10 %" in rung.cause
+    assert "changes the FP32 outputs: y_out by" in rung.cause
+    assert "channel order" in rung.advice[0]
+
+
+def test_a_batch_size_of_the_export(subject):
+    x = np.ones((1, frozen.LENGTH, frozen.WIDTH), np.float32)
+    ones = Samples(("s0",), lambda _: {"x": x})
+    rung = harness(subject(frozen.network(frozen.frozen_batch(2)), ones))
+    assert rung.passed is False
+    assert rung.nodes == ("split", "join")
+    assert "runs on batches of 2" in rung.cause
+    assert rung.frozen is not None
+
+
+def test_another_failure_ends_it(subject):
+    empty = Samples(("s0",), lambda _: {"x": np.ones((3, 7), np.float32)})
+    with pytest.raises(RunFailed):
+        harness(subject(samples=empty))
+
+
+def test_inputs_that_are_not_the_frameworks(subject):
+    pixels = pictures.pictures() / 255
+    network = pictures.sketch().network(pictures.OUTPUT)
+    run = Session(network.model).run
+    expected = [run({"images": pictures.one(x[::-1])}) for x in pixels]
+    made = subject(network, pictures.samples(pixels), expected=expected)
+    rung = harness(made)
+    assert rung.passed is False
+    assert "the other BGR" in rung.cause
+    assert rung.inputs == made.tried
+    assert CODE_FILE in rung.advice[1]

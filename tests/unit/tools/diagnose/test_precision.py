@@ -1,0 +1,39 @@
+from halfwise.case import Samples
+from halfwise.graph.model import network_from_proto
+from halfwise.tools.diagnose.precision import precision
+from tests import models
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def test_a_low_format_that_is_enough(subject):
+    rung = precision(subject())
+    assert rung.passed
+    assert rung.how == "emulated"
+
+
+def test_what_fix_attributes(subject):
+    ill = models.layer_norm()
+    count = len(next(iter(ill.inputs.values())))
+    samples = Samples(tuple(f"s{i}" for i in range(count)), ill.sample)
+    rung = precision(subject(model=network_from_proto(ill.proto), samples=samples))
+    assert rung.passed is False
+    assert "square" in rung.nodes
+    assert rung.cause.startswith("FP16 breaks ")
+    assert any(sign.nodes and sign.severity == "warning" for sign in rung.evidence)
+    assert "halfwise fix" in rung.advice[0]
+    assert not any("Usual fix" in sign.text for sign in rung.evidence)
+
+
+def test_suspicions_that_turned_out_harmless_are_counted(subject):
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    cubed = sketch.op("Pow", sketch.op("Mul", x, f32(60), name="large"), f32(3), name="cubed")
+    small = sketch.op("Mul", sketch.op("Tanh", cubed, name="tanh"), f32(1e-3), name="small")
+    square = sketch.op("Mul", x, f32(3e5), name="square")
+    root = sketch.op("Mul", square, f32(1e-5), name="root")
+    network = sketch.network(sketch.op("Add", root, small, name="y"))
+    rung = precision(subject(model=network))
+    assert rung.passed is False
+    assert "square" in rung.nodes
+    assert not {"cubed", "tanh"}.intersection(rung.nodes)
+    assert rung.evidence[-1].text.endswith("turned out to be harmless.")

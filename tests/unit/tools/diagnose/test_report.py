@@ -1,0 +1,75 @@
+from halfwise.records import Rung, Sign
+from halfwise.reporting.parts import MOST_ROWS, Lines
+from halfwise.tools.diagnose.report import diagnosed
+from tests.unit.reporting.diagnoses import diagnosis, rungs
+
+
+def parts(run):
+    return {part.title: part for part in diagnosed(run).parts}
+
+
+def test_the_rung_that_fails_is_the_title():
+    report = diagnosed(diagnosis())
+    assert report.title == "Rung 4 (fp32) fails: A kernel is wrong, at b."
+    assert report.passed is False
+    assert "A kernel is wrong" not in str(report.parts)
+
+
+def test_every_rung_has_a_line():
+    rows = parts(diagnosis())["The ladder"].rows
+    assert [row[0] for row in rows] == ["1", "2", "4"]
+    assert [row[2] for row in rows] == ["passes", "skipped", "FAILS"]
+
+
+def test_evidence_and_advice():
+    found = parts(diagnosis())
+    assert found["Where"].lines == ("b",)
+    assert found["Evidence"].lines[0] == "✗ Off by 0.3. (b)"
+    assert found["What to do"].lines == ("Report it.",)
+    assert found["Beside rung 1 (harness)"].lines == ("There is a single sample.",)
+    assert found["Beside rung 2 (export)"].lines == ("Give --expected.",)
+
+
+def test_what_is_only_suspected_is_said_to():
+    tf32 = Rung(
+        rung=5,
+        name="tf32",
+        passed=None,
+        how="emulated",
+        cause="Suspected, in emulation: off by 0.3.",
+        evidence=(Sign(severity="warning", text="Off by 0.3."),),
+    )
+    looked = (*rungs()[:2], tf32, rungs()[2].model_copy(update={"rung": 6, "name": "precision"}))
+    found = diagnosed(diagnosis(diagnosis=looked))
+    assert found.title == "Rung 6 (precision) fails: A kernel is wrong, at b."
+    assert parts(diagnosis(diagnosis=looked))["The ladder"].rows[2][2] == "suspected (emulated)"
+    assert parts(diagnosis(diagnosis=looked))["Beside rung 5 (tf32)"].lines == ("Off by 0.3.",)
+
+
+def test_nothing_wrong():
+    report = diagnosed(diagnosis(passed=True))
+    assert report.title == "Nothing wrong on 1 rung of 2"
+    assert report.passed is True
+
+
+def test_emulated_rungs_say_so():
+    emulated = rungs()[0].model_copy(update={"how": "emulated"})
+    found = parts(diagnosis(passed=True, diagnosis=(emulated,)))
+    assert found["The ladder"].rows[0][2] == "passes (emulated)"
+
+
+def test_long_evidence_is_cut():
+    signs = tuple(Sign(severity="info", text=f"sign {i}") for i in range(40))
+    failed = rungs()[-1].model_copy(update={"evidence": signs})
+    lines = parts(diagnosis(diagnosis=(failed,)))["Evidence"].lines
+    assert len(lines) == MOST_ROWS + 1
+    assert lines[-1] == f"and {40 - MOST_ROWS} more in run.json"
+
+
+def test_what_a_model_says_cannot_repaint_the_terminal():
+    failed = rungs()[-1].model_copy(update={"cause": "\x1b[2J", "advice": ("\x1b",)})
+    report = diagnosed(diagnosis(diagnosis=(failed,)))
+    assert "\x1b" not in report.title
+    shown = [part.lines for part in report.parts if isinstance(part, Lines)]
+    assert shown
+    assert not any("\x1b" in line for lines in shown for line in lines)

@@ -1,0 +1,48 @@
+import numpy as np
+
+from halfwise.case import Samples
+from halfwise.emulation.tensors import ModelTensors
+from halfwise.tools.compare import ModelSide, Walk, compared
+from halfwise.tools.compare.sources import reference
+from halfwise.tools.diagnose.reproducer import save_reproducer
+from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.tools.compare.copies import DATA, SAMPLES, network, side
+
+
+def walked(made, **altered):
+    right = reference(network(), SAMPLES, made.settings)
+    walk = Walk(network(), SAMPLES, right, side(network(**altered).model))
+    walk.all()
+    return walk, compared(walk)
+
+
+def test_nothing_to_cut_out(subject):
+    made = subject(fake={})
+    walk, found = walked(made)
+    assert save_reproducer(made.engines, walk, found, made.folder, None) == ()
+    assert list(made.folder.iterdir()) == []
+
+
+def test_a_part_whose_engine_is_right_says_so(subject):
+    made = subject(fake={})
+    walk, found = walked(made, d=1.0, y=1.2)
+    (told,) = save_reproducer(made.engines, walk, found, made.folder, "s1")
+    assert told.startswith("reproducer/ holds ")
+    assert "an engine of them alone is right" in told
+
+
+def test_arrays_keep_any_name(subject):
+    def times(factor):
+        sketch = Sketch()
+        file = sketch.input("file", [4, 16])
+        return sketch.network(sketch.op("Mul", file, f32(factor), name="y"))
+
+    whole = times(2)
+    made = subject(model=whole, samples=Samples(("s",), lambda _: {"file": DATA[0]}), fake={})
+    right = reference(whole, made.samples, made.settings)
+    wrong = ModelSide(ModelTensors(times(3).model, made.samples), "side")
+    walk = Walk(whole, made.samples, right, wrong)
+    walk.all()
+    save_reproducer(made.engines, walk, compared(walk), made.folder, "s")
+    with np.load(made.folder / "reproducer" / "inputs.npz") as inputs:
+        np.testing.assert_array_equal(inputs["file"], DATA[:1])

@@ -1,0 +1,85 @@
+import re
+
+from halfwise.records import LogFinding, LogNode, LogReport, NodeName
+from halfwise.reporting.parts import Lines, Table
+from halfwise.tools.explain_log.report import explained
+
+
+def finding(**changed):
+    values = {
+        "kind": "layernorm-fp16",
+        "severity": "warning",
+        "sentence": "A LayerNorm runs in FP16.",
+        "hint": "Keep it.",
+        "source": "https://example.org/1",
+        "nodes": tuple(f"/b.{i}/norm/Pow" for i in range(12)),
+        "count": 3,
+    }
+    return LogFinding.model_validate(values | changed)
+
+
+def report(*findings, **changed):
+    return LogReport.model_validate(
+        {"source": "a.log", "lines": 10, "tensorrt": "8.6.1", "findings": findings} | changed
+    )
+
+
+def test_findings_stand_under_their_severity():
+    log = report(finding(severity="error", count=1), finding(), finding(severity="info", nodes=()))
+    shown = explained(log)
+    assert shown.title == "1 error, 1 warning, 1 info"
+    assert shown.passed is None
+    assert shown.about == "a.log · 10 lines · TensorRT 8.6.1"
+    assert [part.title for part in shown.parts] == ["Errors", "Warnings", "Infos"]
+    assert shown.parts[0] == Lines(
+        "Errors",
+        (
+            "A LayerNorm runs in FP16.",
+            "  → At: /b.{0–11}/norm/Pow.",
+            "  → Keep it.",
+            "  → See https://example.org/1",
+        ),
+    )
+    assert isinstance(shown.parts[1], Lines)
+    assert shown.parts[1].lines[0] == "A LayerNorm runs in FP16. (3 lines)"
+
+
+def test_unknown_lines_are_shown_in_their_own_words():
+    unknown = [
+        finding(kind="unknown", sentence=f"odd {i}\x1b[0m", hint="", nodes=()) for i in "ab" * 11
+    ]
+    shown = explained(report(*unknown))
+    assert shown.title == "22 warnings; 22 not known"
+    (part,) = shown.parts
+    assert isinstance(part, Lines)
+    assert part.lines[0] == "warning: odd a\N{REPLACEMENT CHARACTER}[0m (3 lines)"
+    assert part.lines[-1] == "and 2 more kinds of warning"
+
+
+def test_nodes_of_the_model():
+    names = [NodeName(f"/a/{i}") for i in range(20)]
+    nodes = [
+        LogNode(name=n, node=n, op="Pow", place=i + 1, via="node") for i, n in enumerate(names)
+    ]
+    nodes[0] = LogNode(name=names[0], node=NodeName("/b"), op="MatMul", place=9, via="reader")
+    nodes[1] = LogNode(name=names[1])
+    table = explained(report(finding(), nodes=tuple(nodes), model_nodes=99)).parts[-1]
+    assert isinstance(table, Table)
+    assert table.title == "Named nodes (19 of 20 names found among 99 nodes)"
+    assert table.rows[0] == ("/a/0", "/b reads it", "MatMul", "9")
+    assert table.rows[1] == ("/a/1", "not in the model", "", "")
+    assert table.rows[2] == ("/a/2", "same", "Pow", "3")
+    assert table.rows[-1] == ("and 8 more", "", "", "")
+
+
+def test_nothing_to_explain():
+    shown = explained(report(tensorrt=None))
+    assert shown.title == "Nothing to explain: no warning, no error, no known message"
+    assert shown.about == "a.log · 10 lines"
+    assert shown.parts == ()
+
+
+def test_hostile_names_stay_on_one_line():
+    shown = explained(report(finding(nodes=("/a\n\x1b[2J/b",), sentence="x\ny")))
+    text = repr(shown)
+    assert not re.search(r"\\x1b|\\n", text)

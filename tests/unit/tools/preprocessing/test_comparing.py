@@ -1,0 +1,190 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from halfwise.errors import CaseError
+from halfwise.tools.preprocessing import alignment, compare_arrays, transformation
+from tests.unit.tools.preprocessing.conftest import resized
+
+MEAN, DEVIATION = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+
+
+def pipeline(photo, *, how=Image.Resampling.BILINEAR, channels=(0, 1, 2), flip=False, nhwc=False):
+    x = resized(photo, 96, how)[..., list(channels)] / 255
+    x = ((x - MEAN) / DEVIATION).astype(np.float32)
+    x = x[:, ::-1] if flip else x
+    return x[None] if nhwc else np.ascontiguousarray(x.transpose(2, 0, 1)[None])
+
+
+def letterboxed(photo, *, value=114, start=False):
+    factor = 96 / max(photo.shape[:2])
+    rows, columns = (round(n * factor) for n in photo.shape[:2])
+    frame = np.full((96, 96, 3), value, np.uint8)
+    top, left = (0, 0) if start else ((96 - rows) // 2, (96 - columns) // 2)
+    small = Image.fromarray(photo).resize((columns, rows), Image.Resampling.BILINEAR)
+    frame[top : top + rows, left : left + columns] = np.asarray(small)
+    return (frame.transpose(2, 0, 1)[None] / 255).astype(np.float32)
+
+
+def made(photos, function, **options):
+    return [function(photo, **options) for photo in photos]
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "kinds"),
+    [
+        (pipeline, {}, set()),
+        (pipeline, {"channels": (2, 1, 0)}, {"channels"}),
+        (pipeline, {"nhwc": True}, {"layout"}),
+        (pipeline, {"flip": True, "channels": (1, 0, 2)}, {"flip", "channels"}),
+        (letterboxed, {"value": 0}, {"padding-value"}),
+        (letterboxed, {"start": True}, {"padding-side"}),
+        (letterboxed, {"start": True, "value": 7}, {"padding-side", "padding-value"}),
+    ],
+)
+def test_what_explains_all(photos, function, options, kinds):
+    a, b = made(photos, function), made(photos, function, **options)
+    found = compare_arrays(a, b)
+    assert {d.kind for d in found.differences} == kinds
+    assert found.exact
+    if kinds:
+        gap = np.abs(transformation(found.code)(a[0]) - b[0]).max()
+        assert gap == pytest.approx(0, abs=found.residual_max + 1e-9)
+
+
+def test_order_is_told_beside_the_rest(photos):
+    b = made([photos[i] for i in (2, 0, 1)], pipeline, channels=(2, 1, 0))
+    found = compare_arrays(made(photos, pipeline), b)
+    assert {d.kind for d in found.differences} == {"order", "channels"}
+    assert found.order == (2, 0, 1)
+    assert found.exact
+    assert "ORDER = [2, 0, 1]" in found.code
+
+
+def test_kernels_with_raw_images_and_without(photos):
+    a = made(photos, pipeline)
+    b = made(photos, pipeline, how=Image.Resampling.LANCZOS, channels=(2, 1, 0))
+    found: Any = compare_arrays(a, b, raws=photos)
+    assert [d.kind for d in found.differences] == ["kernel", "channels"]
+    assert found.pipeline_a.startswith("resize 200×300 to 96×96: bilinear with antialiasing")
+    assert "lanczos" in found.pipeline_b
+    assert "nothing brings back" in found.code
+    found = compare_arrays(a, b)
+    assert [d.kind for d in found.differences] == ["resampling", "channels"]
+    assert (found.pipeline_a, found.exact) == (None, False)
+
+
+def test_sizes_and_types(photos):
+    a = made(photos, pipeline)
+    b = [resized(photo, 80) for photo in photos]
+    kinds = [d.kind for d in compare_arrays(a, b).differences]
+    assert kinds == ["batch-axis", "layout", "dtype", "size", "scale", "mean", "deviation"]
+
+
+def test_a_letterboxed_image_against_a_stretched_one(photos):
+    found = compare_arrays(made(photos, letterboxed), made(photos, pipeline))
+    assert "fit" in {d.kind for d in found.differences}
+
+
+def test_what_nothing_explains_is_not_passed_over(photos):
+    a = made(photos, pipeline)
+    b = [x.copy() for x in a]
+    for x in b:
+        x[..., 10:12, 10:12] += 1
+    found = compare_arrays(a, b)
+    assert found.differences[-1].kind == "values"
+
+
+def test_names_and_inputs_that_are_no_images():
+    rows = [np.arange(5.0) * i for i in (1, 2)]
+    found = compare_arrays(rows, rows, name="x", name_b="y")
+    assert (found.name, found.name_b, found.differences) == ("x", "y", ())
+
+
+def test_other_images(photos):
+    a = made(photos, pipeline)
+    noise = [x.astype(np.float32) for x in np.random.default_rng(1).normal(size=(3, 1, 3, 96, 96))]
+    assert [d.kind for d in compare_arrays(a, noise).differences] == ["values"]
+
+
+def test_bright_and_dark_exchanged(photos):
+    a = made(photos, pipeline)
+    found = compare_arrays(a, [1 - x for x in a])
+    assert {d.kind for d in found.differences} <= {"mean", "deviation", "scale"}
+    assert found.exact
+
+
+def test_other_numbers_of_channels(photos):
+    a = made(photos, pipeline)
+    more = [np.concatenate([x, x[:, :1] * 0 + 1], axis=1) for x in a]
+    found = compare_arrays(more, a)
+    assert [d.kind for d in found.differences] == ["channels"]
+    assert found.exact
+    found = compare_arrays(a, [x[:, 1:2] for x in a])
+    assert [d.kind for d in found.differences] == ["channels"]
+    assert found.exact
+
+
+def test_constant_images():
+    zeros = [np.zeros((1, 3, 32, 32), np.float32)] * 2
+    assert compare_arrays(zeros, zeros).differences == ()
+    found = compare_arrays(zeros, [x + 1 for x in zeros])
+    assert [d.kind for d in found.differences] == ["mean"]
+
+
+def test_samples_of_several_layouts_are_refused(photos):
+    a = made(photos, pipeline)
+    with pytest.raises(CaseError, match="Sample 1 of B has the shape"):
+        compare_arrays(a, [a[0], a[1][0], a[2]])
+
+
+def test_a_frame_that_stays_is_not_touched(photos):
+    a = made(photos, letterboxed)
+    found = compare_arrays(a, [x * 16 for x in a])
+    assert [d.kind for d in found.differences] == ["scale"]
+    assert found.exact
+    assert "padding" not in found.code
+
+
+def test_kernels_behind_images_that_are_turned_one_by_one(photos):
+    turned = [photos[0], np.rot90(photos[1]), photos[2][::-1]]
+    a = made(turned, pipeline)
+    b = made(turned, pipeline, how=Image.Resampling.BICUBIC)
+    found = compare_arrays(a, b, raws=photos)
+    assert [d.kind for d in found.differences] == ["kernel"]
+    assert found.pipeline_a is not None
+
+
+def page(seed):
+    """Return a page of one colour with a few coloured words, u8[64, 64, 3]."""
+    rng = np.random.default_rng(seed)
+    image = np.tile(rng.integers(180, 256, 3), (64, 64, 1))
+    for row, column in rng.integers(4, 52, (12, 2)):
+        image[row : row + 3, column : column + 8] = rng.integers(0, 200, (3, 8, 3))
+    return image.astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        (lambda x: x[:, ::-1], {"channels"}),
+        (lambda x: (x - MEAN[:, None, None]) / DEVIATION[:, None, None], {"mean", "deviation"}),
+    ],
+)
+def test_pages_of_one_colour_have_no_other_kernel(change, kinds):
+    """Fits that leave out what is far off must not be left with the background alone."""
+    images = [page(seed) for seed in range(4)]
+    a = [np.ascontiguousarray(x.transpose(2, 0, 1)[None] / 255).astype(np.float32) for x in images]
+    found = compare_arrays(a, [change(x).astype(np.float32) for x in a])
+    assert {d.kind for d in found.differences} == kinds
+    assert found.exact
+    assert "resampling" not in found.code
+
+
+def test_a_guess_that_nothing_needs_is_not_told(photos, monkeypatch):
+    monkeypatch.setattr(alignment, "_gap", lambda *_: 9.0)
+    found = compare_arrays(made(photos, pipeline), made(photos, pipeline, channels=(2, 1, 0)))
+    assert {d.kind for d in found.differences} == {"channels"}
+    assert "nothing brings back" not in found.code
