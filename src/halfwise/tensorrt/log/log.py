@@ -18,7 +18,7 @@ from halfwise.tensorrt.log.messages import KNOWN, STOPPED, Message
 from halfwise.tensorrt.log.parser_errors import ParserErrors
 
 LONGEST_LINE = 1 << 20
-"""Characters after which a line is cut in two, so that a file without line ends stays harmless."""
+"""Characters of a line that are read, so that a file without line ends stays harmless."""
 _CHUNK = 1 << 16
 
 _SEVERITIES = {
@@ -212,17 +212,21 @@ def read_lines(stream: BinaryIO, source: str) -> Iterator[str]:
         raise CaseError(f"{source} is empty.", "Give what trtexec, Polygraphy or Python printed.")
     encoding = _encoding(chunk)
     decoder = codecs.getincrementaldecoder(encoding)("replace")
-    rest = decoder.decode(chunk)
+    rest, cut = decoder.decode(chunk), False
     _demand_text(rest, source)
     while chunk:
         *lines, rest = re.split(r"\r\n|\r|\n", rest)
+        if lines and cut:
+            lines, cut = lines[1:], False
         yield from lines
-        while len(rest) > LONGEST_LINE:
+        if cut:
+            rest = ""
+        elif len(rest) > LONGEST_LINE:
             yield rest[:LONGEST_LINE]
-            rest = rest[LONGEST_LINE:]
+            rest, cut = "", True
         chunk = stream.read(_CHUNK)
         rest += decoder.decode(chunk, final=not chunk)
-    if rest:
+    if rest and not cut:
         yield rest
 
 

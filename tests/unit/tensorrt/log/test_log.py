@@ -147,9 +147,11 @@ def test_no_log(content):
         list(read_lines(io.BytesIO(content), "model.onnx"))
 
 
-def test_a_file_without_line_ends_is_cut():
-    lines = list(read_lines(io.BytesIO(b"[E] " + b"x" * (3 * LONGEST_LINE)), "a.log"))
-    assert [len(line) for line in lines] == [LONGEST_LINE] * 3 + [4]
+@pytest.mark.parametrize("after", [b"", b"\n", b"\n[W] next\nlast", b"\n\n"])
+def test_of_a_line_without_end_only_the_beginning_is_read(after):
+    lines = list(read_lines(io.BytesIO(b"[E] " + b"x" * (3 * LONGEST_LINE) + after), "a.log"))
+    assert LONGEST_LINE <= len(lines[0]) <= LONGEST_LINE + (1 << 16)
+    assert lines[1:] == after.decode().splitlines()[1:]
 
 
 @pytest.mark.parametrize(
