@@ -17,7 +17,7 @@ from halfwise.inputs.functions import load_function
 from halfwise.inputs.loading import load_samples
 from halfwise.inputs.raw import RawSamples
 from halfwise.inputs.repeatable import repeatable
-from halfwise.inputs.spec import WARNING, InputSpec, LoadedSamples
+from halfwise.inputs.spec import InputSpec, LoadedSamples
 
 ONLY = "input"
 """Name of an input where a function returns an array alone."""
@@ -52,17 +52,11 @@ def load_made(source: Source, raw: RawSamples | None) -> LoadedSamples:
         return _called(source, raw, getattr(source, "__name__", "the function"))
     if isinstance(source, Mapping):
         arrays = as_arrays(source, "inputs")
-        return _without_warnings(load_samples(arrays, _specs(arrays)))
+        return load_samples(arrays, _specs(arrays))
     name = str(source)
     if ".py:" in Path(name).name:
         return _called(load_function(name), raw, name)
-    return _without_warnings(load_samples(name, _specs(_first(Path(name)))))
-
-
-def _without_warnings(loaded: LoadedSamples) -> LoadedSamples:
-    # Whether data are real is another question than whether two pipelines agree on them.
-    notes = tuple(note for note in loaded.notes if not note.startswith(WARNING))
-    return LoadedSamples(loaded.samples, notes)
+    return load_samples(name, _specs(_first(Path(name))))
 
 
 def _called(function: Callable[[Any], Any], raw: RawSamples | None, where: str) -> LoadedSamples:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from halfwise.records import DifferenceKind, InputDifference, Severity
 from halfwise.tools.preprocessing.layout import Layout
 from halfwise.tools.preprocessing.matching import Turn
-from halfwise.tools.preprocessing.normalisation import Recognised
+from halfwise.tools.preprocessing.normalisation import Own, Recognised
 
 _SEVERITIES: dict[DifferenceKind, Severity] = {
     "batch-axis": "info",
@@ -99,9 +99,16 @@ def normalisation_differences(
     return found
 
 
-def own_difference(a: str, b: str) -> InputDifference:
-    """Say by which numbers of its own each image is normalised; "" where by none."""
-    names = [f"by each image's own {how}" if how else "by fixed numbers" for how in (a, b)]
+_OWN: dict[Own | None, str] = {
+    "moments": "by each image's own mean and deviation",
+    "range": "by each image's own smallest and largest value",
+    None: "by fixed numbers",
+}
+
+
+def own_difference(a: Own | None, b: Own | None) -> InputDifference:
+    """Say by which numbers of its own each image is normalised; None where by none."""
+    names = [_OWN[how] for how in (a, b)]
     return difference(
         "normalisation", f"B is normalised {names[1]}, A {names[0]}.", names[0], names[1]
     )

@@ -19,13 +19,12 @@ from halfwise.tools.preprocessing.findings import (
 )
 from halfwise.tools.preprocessing.layout import Layout, Order, layout_of
 from halfwise.tools.preprocessing.matching import TURNS, Turn
-from halfwise.tools.preprocessing.normalisation import Recognised, usual_pairs
+from halfwise.tools.preprocessing.normalisation import Own, Recognised, usual_pairs
 from halfwise.tools.preprocessing.plain import plain_code
 from halfwise.tools.preprocessing.program import Program, transformation
 
 _REVERSED: dict[int, tuple[int, ...]] = {3: (2, 1, 0), 4: (2, 1, 0, 3)}
 """RGB to BGR and back, with and without an opacity."""
-_OWN = "mean and deviation"
 _GAINS = (32768.0, 1 / 32768.0, 255.0, 1 / 255.0)
 """Sound as 16-bit integers or from -1 to 1; bytes or from 0 to 1."""
 _FEWEST_VALUES = 64
@@ -69,7 +68,7 @@ class _Change:
     turn: Turn = TURNS[0]
     channels: tuple[int, ...] | None = None
     line: Recognised | None = None
-    own: str = ""
+    own: Own | None = None
 
     def code(self, layout: Layout, sample: NDArray[Any]) -> str:
         """Return it as Python, for one input."""
@@ -98,7 +97,7 @@ class _Change:
         if self.line is not None:
             yield from normalisation_differences(self.line.gain, self.line.offset, self.line)
         if self.own:
-            yield own_difference("", self.own)
+            yield own_difference(None, self.own)
 
 
 def hypotheses(samples: Samples) -> list[Hypothesis]:
@@ -144,7 +143,7 @@ def _changes(layout: Layout, count: int, limits: tuple[float, float] | None) -> 
         yield _Change(channels=reverse)
     if limits is not None:
         yield from (_Change(line=line) for line in usual_pairs(same, *limits))
-        yield _Change(own=_OWN)
+        yield _Change(own="moments")
     moved = [_Change(layouts=pair) for pair in _stored(layout, count)]
     moved += [_Change(turn=turn) for turn in TURNS[1:]]
     yield from moved
@@ -153,7 +152,7 @@ def _changes(layout: Layout, count: int, limits: tuple[float, float] | None) -> 
     if limits is not None:
         for line in usual_pairs(reverse, *limits):
             yield _Change(channels=reverse, line=line)
-        yield _Change(channels=reverse, own=_OWN)
+        yield _Change(channels=reverse, own="moments")
     for change in moved:
         yield _Change(layouts=change.layouts, turn=change.turn, channels=reverse)
 
@@ -174,7 +173,7 @@ def _plain(name: str, array: NDArray[Any], limits: tuple[float, float]) -> Itera
             told = normalisation_differences((gain,), (0.0,), None)
             yield _plainly(name, array, told, f"x = x * {gain:.9g}")
         lines = ("x = x - x.mean()", "x = x / x.std()")
-        yield _plainly(name, array, [own_difference("", _OWN)], *lines)
+        yield _plainly(name, array, [own_difference(None, "moments")], *lines)
     # Masks hold 0 and 1 alone.
     if array.dtype.kind in "iu" and array.ndim > 0 and limits[1] > 1:
         for step in (1.0, -1.0):

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Part = Literal["scale", "mean", "deviation"]
+Own = Literal["moments", "range"]
+"""An image's own numbers that it is normalised by: mean and deviation, or smallest and largest."""
 Triple = tuple[float, float, float]
 Array = NDArray[np.float64]
 

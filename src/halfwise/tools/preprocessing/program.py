@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from halfwise.tools.preprocessing.layout import Layout
 from halfwise.tools.preprocessing.matching import Turn
+from halfwise.tools.preprocessing.normalisation import Own
 from halfwise.tools.preprocessing.registration import Placement
 
 _HEAD = """import numpy as np
@@ -125,13 +126,13 @@ class Program:
             lines.append(f"x = x + np.array({_row(offset)})[:, None, None]")
         self.add("B's normalisation", *lines)
 
-    def own(self, how: str) -> None:
-        """Normalise by the image's own "mean and deviation", or smallest and largest value."""
-        self.add(
-            f"B is normalised by each image's own {how}",
-            "x = x - x.mean()" if "mean" in how else "x = x - x.min()",
-            "x = x / x.std()" if "mean" in how else "x = x / x.max()",
-        )
+    def own(self, how: Own) -> None:
+        """Normalise by the image's own numbers."""
+        name, *lines = {
+            "moments": ("mean and deviation", "x = x - x.mean()", "x = x / x.std()"),
+            "range": ("smallest and largest value", "x = x - x.min()", "x = x / x.max()"),
+        }[how]
+        self.add(f"B is normalised by each image's own {name}", *lines)
 
     def quantise(self, step: Sequence[float], zero: Sequence[float], how: str) -> None:
         """Round to levels; `how` is "round" or "floor"."""

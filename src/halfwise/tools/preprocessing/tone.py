@@ -18,6 +18,7 @@ from halfwise.tools.preprocessing.normalisation import (
     FINE_SLACK,
     ROUGH_SLACK,
     SLACK,
+    Own,
     Recognised,
     recognise,
 )
@@ -52,7 +53,7 @@ class Tone:
         given: Channels of A.
         differences: What differs, in the order in which pipelines do it.
         explained: Whether nothing is left but what float rounding leaves.
-        own: How B is normalised by each image's own numbers; empty where it is not.
+        own: Which of each image's own numbers B is normalised by; None where by none.
         floored: Whether B's bytes are cut off rather than rounded.
         rounded: Whether B's values are on 256 levels and A's are not.
         clipped: B's smallest and largest value by channel, where it cuts off A's.
@@ -64,7 +65,7 @@ class Tone:
     given: int
     differences: list[InputDifference]
     explained: bool = False
-    own: str = ""
+    own: Own | None = None
     floored: bool = False
     rounded: bool = False
     clipped: tuple[Array, Array] | None = None
@@ -98,17 +99,17 @@ def tone_of(a: Sequence[Array], b: Sequence[Array], *, exact: bool) -> Tone:
         exact: Whether they lie pixel on pixel and differ by no more than values; otherwise both
             are blurred before anything is measured, and rounding and clipping are not looked for.
     """
-    own, own_a = (_own(b), _own(a)) if _uneven(a, b) else ("", "")
+    own, own_a = (_own(b), _own(a)) if _uneven(a, b) else (None, None)
     found: list[InputDifference] = []
     if own != own_a:
         found.append(own_difference(own_a, own))
         normed = own or own_a
-        a = [_normed(image, normed) for image in a] if not own_a else a
-        b = [_normed(image, normed) for image in b] if not own else b
+        a = a if own_a or normed is None else [_normed(image, normed) for image in a]
+        b = b if own or normed is None else [_normed(image, normed) for image in b]
     fit = photometry(a, b, 0.0 if exact else BLUR)
     slack = (FINE_SLACK if fit.misfit < _FINE else SLACK) if exact else ROUGH_SLACK
     fit, recognised, level = _named(fit, a, b, slack, known=not (own or own_a))
-    tone = Tone(fit, recognised, level, len(a[0]), found, own=own if own != own_a else "")
+    tone = Tone(fit, recognised, level, len(a[0]), found, own=own if own != own_a else None)
     if fit.channels != tuple(range(len(a[0]))):
         found.append(channel_difference(fit.channels, len(a[0])))
     found += normalisation_differences(fit.gain, fit.offset, recognised)
@@ -235,18 +236,19 @@ def _uneven(a: Sequence[Array], b: Sequence[Array]) -> bool:
     return bool(np.ptp(gains) > _UNEVEN * abs(float(np.median(gains))))
 
 
-def _own(images: Sequence[Array]) -> str:
-    """Return by which numbers of its own each image is normalised; "" where by none."""
+def _own(images: Sequence[Array]) -> Own | None:
+    """Return by which numbers of its own each image is normalised; None where by none."""
     if len(images) < 2:
-        return ""
+        return None
     if all(abs(i.mean()) < _OWN and abs(i.std() - 1) < _OWN for i in images):
-        return "mean and deviation"
+        return "moments"
     if all(i.min() == 0 and abs(i.max() - 1) < 1e-6 for i in images):
-        return "smallest and largest value"
-    return ""
+        return "range"
+    return None
 
 
-def _normed(image: Array, how: str) -> Array:
-    start, width = (image.mean(), image.std()) if "mean" in how else (image.min(), np.ptp(image))
+def _normed(image: Array, how: Own) -> Array:
+    moments = how == "moments"
+    start, width = (image.mean(), image.std()) if moments else (image.min(), np.ptp(image))
     normed: Array = (image - start) / (width or 1.0)
     return normed

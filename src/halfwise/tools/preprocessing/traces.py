@@ -48,9 +48,9 @@ def traces(
 def _clipping(tone: Tone, a: Sequence[Array], b: Sequence[Array]) -> list[InputDifference]:
     mapped = [tone.map(image) for image in a]
     level = np.array(tone.level)
-    for wide, narrow, names in (
-        (mapped, b, ("wider", "cut off")),
-        (b, mapped, ("cut off", "wider")),
+    for wide, narrow, keeps, cuts, names in (
+        (mapped, b, "A", "B", ("wider", "cut off")),
+        (b, mapped, "B", "A", ("cut off", "wider")),
     ):
         low, high = limits(narrow)
         beyond = sum(
@@ -61,13 +61,12 @@ def _clipping(tone: Tone, a: Sequence[Array], b: Sequence[Array]) -> list[InputD
             [((y == low[:, None, None]) | (y == high[:, None, None])).mean() for y in narrow]
         )
         if beyond >= _FEWEST and piled > _PILE:
-            who = ("B", "A") if names[1] == "cut off" else ("A", "B")
             return [
                 difference(
                     "clipping",
-                    f"{who[0]} cuts off values that {who[1]} keeps.",
+                    f"{cuts} cuts off values that {keeps} keeps.",
                     *names,
-                    f"{beyond} values of {who[1]} lie beyond",
+                    f"{beyond} values of {keeps} lie beyond",
                 )
             ]
     return []

@@ -61,7 +61,17 @@ def test_numbers_of_each_images_own(planes):
     assert kinds(planes, own) == ["normalisation"]
     assert kinds(own, planes) == ["normalisation"]
     tone = tone_of(planes, own, exact=True)
-    assert tone.own == "mean and deviation"
+    assert tone.own == "moments"
+
+
+def test_what_is_normalised_by_its_own_range(planes):
+    own = [(image - image.min()) / np.ptp(image) for image in planes]
+    tone = tone_of(planes, own, exact=True)
+    assert [d.kind for d in tone.differences] == ["normalisation"]
+    assert "smallest and largest value" in tone.differences[0].sentence
+    program = Program()
+    tone.write(program)
+    assert "x = x - x.min()" in program.text
 
 
 def test_images_that_were_resampled_are_compared_blurred(planes):
