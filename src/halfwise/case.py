@@ -154,6 +154,22 @@ class Rules:
 
 
 @dataclass(frozen=True)
+class Runtime:
+    """Where models run in ONNX Runtime.
+
+    Attributes:
+        device: "cpu" or "cuda".
+        libraries: Custom operator libraries to register.
+    """
+
+    device: str = "cpu"
+    libraries: tuple[Path, ...] = ()
+
+
+CPU = Runtime()
+
+
+@dataclass(frozen=True)
 class Settings:
     """How to look for a plan.
 
@@ -168,8 +184,7 @@ class Settings:
         margin: Fraction of the tolerance that the search may use; a minimal plan uses all it may,
             and 26 of 56 plans at the full tolerance failed on unseen samples (see the docs).
         time_budget: Seconds for the search.
-        device: "cpu" or "cuda".
-        libraries: Custom operator libraries for ONNX Runtime.
+        runtime: Where models run.
         large_from: Bytes of float weights in files above which they are rounded on disk.
     """
 
@@ -181,8 +196,7 @@ class Settings:
     headroom: float = 2.0
     margin: float = 0.8
     time_budget: float = 300.0
-    device: str = "cpu"
-    libraries: tuple[Path, ...] = ()
+    runtime: Runtime = CPU
     large_from: int = LARGE_MODEL_BYTES
 
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import onnx_ir as ir
 
-from halfwise.case import Samples
+from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.probe import ExtremaProbe
 from halfwise.errors import RunFailed
 from halfwise.metrics import Computed
@@ -31,8 +30,7 @@ def inspect_samples(
     tensors: Sequence[TensorName],
     samples: Samples,
     *,
-    device: str = "cpu",
-    libraries: Sequence[Path] = (),
+    runtime: Runtime = CPU,
 ) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
     """Return the outputs of each sample, and per tensor what is not finite.
 
@@ -40,8 +38,7 @@ def inspect_samples(
         model: A model whose chosen tensors are FP32: a reference, or an emulation.
         tensors: Tensors of the main graph.
         samples: What to run it on; without any nothing is loaded.
-        device: Where to run.
-        libraries: Custom operator libraries.
+        runtime: Where to run.
 
     Returns:
         Outputs in the order of the samples, or why it could not be run on one, and the tensors that
@@ -51,7 +48,7 @@ def inspect_samples(
     nonfinite: dict[TensorName, Nonfinite] = {}
     if not samples:
         return outputs, nonfinite
-    probe = ExtremaProbe(model, tensors, magnitudes=False, device=device, libraries=libraries)
+    probe = ExtremaProbe(model, tensors, magnitudes=False, runtime=runtime)
     for index, sample in enumerate(samples):
         try:
             results, extrema = probe.run(sample)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from halfwise import memory
+from halfwise.case import CPU, Runtime
 from halfwise.emulation import bounded
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16
@@ -67,29 +68,28 @@ class Session:
         self,
         model: ir.Model,
         *,
-        device: str = "cpu",
+        runtime: Runtime = CPU,
         optimise: bool = False,
-        libraries: Sequence[Path] = (),
         large_from: int = LARGE_MODEL_BYTES,
     ) -> None:
         """Load `model`.
 
         Args:
             model: Any model; it may change or go once this is done.
-            device: "cpu" or "cuda".
+            runtime: Where it runs.
             optimise: Switch all graph optimisations on (for timing plain inference).
-            libraries: Custom operator libraries to register.
             large_from: Bytes of float weights in files above which the session reads them where
                 they are (on the CPU, without optimisation). Otherwise it holds copies, packed as
                 its kernels like them.
 
         Raises:
-            BackendMissing: `device` is not available.
+            BackendMissing: `runtime.device` is not available.
             RunFailed: loading takes more memory than there is, or too long (see `bounded`).
             CaseError: ONNX Runtime cannot load the model, such as for a custom operator, or one of
-                `libraries`; a `KernelMissing` where it only lacks an operator for some type, or
+                its libraries; a `KernelMissing` where it only lacks an operator for some type, or
                 expands one whose types its expansion does not take.
         """
+        device = runtime.device
         provider = _PROVIDERS[device]
         if provider not in ort.get_available_providers():
             raise BackendMissing(
@@ -100,7 +100,7 @@ class Session:
             memory.uncap()
             ort.preload_dlls()
         options = _options(optimise=optimise)
-        _register(options, libraries)
+        _register(options, runtime.libraries)
         proto, arrays = weightless(model)
         # ONNX Runtime may read them as long as the session lives.
         self._values = {name: _ort_value(array) for name, array in arrays.items()}

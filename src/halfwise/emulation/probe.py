@@ -7,14 +7,13 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Sample, Samples
+from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.graph.constants import drop_unused_constants
 from halfwise.graph.model import is_standard, tensor_name
@@ -73,8 +72,7 @@ class ExtremaProbe:
         tensors: Sequence[TensorName],
         *,
         magnitudes: bool = True,
-        device: str = "cpu",
-        libraries: Sequence[Path] = (),
+        runtime: Runtime = CPU,
     ) -> None:
         """Load `model` with its reductions.
 
@@ -82,8 +80,7 @@ class ExtremaProbe:
             model: Any model, such as a reference or an emulation; not changed.
             tensors: FP32 tensors of the main graph, computed or inputs.
             magnitudes: False leaves every `absmax` at 0, for a third of the reductions.
-            device: "cpu" or "cuda".
-            libraries: Custom operator libraries to register.
+            runtime: Where it runs.
 
         Raises:
             BackendMissing: `device` is not available.
@@ -95,8 +92,8 @@ class ExtremaProbe:
         self._measured = tuple(dict.fromkeys(self._roots.values()))
         self._reductions = _REDUCTIONS if magnitudes else _REDUCTIONS[-1:]
         packed = _pack(model, self._measured, self._reductions)
-        self._session = Session(packed, device=device, libraries=libraries)
-        self._elements = ElementProbe(model, device=device, libraries=libraries)
+        self._session = Session(packed, runtime=runtime)
+        self._elements = ElementProbe(model, runtime=runtime)
         self._suspects: dict[TensorName, None] = {}
 
     def run(self, sample: Sample) -> tuple[dict[str, NDArray[Any]], dict[TensorName, Extremum]]:
@@ -176,21 +173,18 @@ class ElementProbe:
         self,
         model: ir.Model,
         *,
-        device: str = "cpu",
-        libraries: Sequence[Path] = (),
+        runtime: Runtime = CPU,
         live_bytes: int = LIVE_BYTES,
     ) -> None:
         """Remember the model; sessions are made when they are needed.
 
         Args:
             model: Any model; not changed.
-            device: "cpu" or "cuda".
-            libraries: Custom operator libraries to register.
+            runtime: Where it runs.
             live_bytes: Bytes of fetched tensors alive at a time; one view may exceed it alone.
         """
         self._model = model
-        self._device = device
-        self._libraries = libraries
+        self._runtime = runtime
         self._live_bytes = live_bytes
         self._inputs = {tensor_name(v) for v in model.graph.inputs}
         self._sessions: dict[str, tuple[tuple[TensorName, ...], Session]] = {}
@@ -250,7 +244,7 @@ class ElementProbe:
                 model = _pack(self._model, tensors, ("Shape",))
             else:
                 model = _exposing(self._model, tensors)
-            session = Session(model, device=self._device, libraries=self._libraries)
+            session = Session(model, runtime=self._runtime)
             self._sessions[purpose] = kept = (tensors, session)
         return kept[1]
 

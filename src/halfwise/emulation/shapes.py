@@ -1,11 +1,8 @@
 """The shapes that tensors have when a model runs."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import onnx_ir as ir
 
-from halfwise.case import Sample
+from halfwise.case import CPU, Runtime, Sample
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
 from halfwise.graph.model import Network, tensor_name
@@ -14,9 +11,7 @@ from halfwise.records import TensorName
 Shapes = dict[TensorName, tuple[int, ...]]
 
 
-def seen_shapes(
-    network: Network, sample: Sample, *, device: str = "cpu", libraries: Sequence[Path] = ()
-) -> Shapes:
+def seen_shapes(network: Network, sample: Sample, *, runtime: Runtime = CPU) -> Shapes:
     """Return the shape of every FP32 tensor of the main graph on `sample`, its inputs included.
 
     Shapes alone leave ONNX Runtime. Tensors that nothing uses, and those in bodies, are not told.
@@ -37,7 +32,7 @@ def seen_shapes(
     model.graph.extend(list(reversed(nodes.values())))
     model.graph.outputs.extend(node.outputs[0] for node in nodes.values())
     asked = [f"halfwise::shape::{name}" for name in nodes]
-    found = Session(model, device=device, libraries=libraries).run(sample, asked) if asked else {}
+    found = Session(model, runtime=runtime).run(sample, asked) if asked else {}
     shapes = {
         TensorName(str(v.name)): tuple(sample[str(v.name)].shape) for v in network.graph.inputs
     }

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from pathlib import Path
 
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
-from halfwise.case import Sample, Samples
+from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import RunFailed
 from halfwise.graph.cut import giving_out
@@ -38,8 +37,7 @@ class ModelTensors:
         *,
         optimise: bool = False,
         partial: bool = False,
-        device: str = "cpu",
-        libraries: Sequence[Path] = (),
+        runtime: Runtime = CPU,
     ) -> None:
         """Take a model and the samples to run it on.
 
@@ -48,13 +46,12 @@ class ModelTensors:
             samples: The samples.
             optimise: Let ONNX Runtime fuse.
             partial: Where a node fails on a sample, give what is computed without it.
-            device: Where to run.
-            libraries: Custom operator libraries.
+            runtime: Where to run.
         """
         self._partial = partial
         self.failures: dict[str, RunFailed] = {}
         self._model, self._samples = model, samples
-        self._optimise, self._device, self._libraries = optimise, device, libraries
+        self._optimise, self._runtime = optimise, runtime
         graph = model.graph
         self.names = frozenset(TensorName(v.name) for node in graph for v in node.outputs if v.name)
         self.constants = frozenset(TensorName(name) for name in graph.initializers)
@@ -82,9 +79,8 @@ class ModelTensors:
     def _session(self, names: Sequence[TensorName]) -> Session:
         return Session(
             giving_out(self._model, names),
-            device=self._device,
             optimise=self._optimise,
-            libraries=self._libraries,
+            runtime=self._runtime,
         )
 
     def _without(self, node: str, names: Sequence[TensorName], sample: Sample) -> Outputs:
@@ -117,8 +113,7 @@ def tensor_bytes(
     names: Sequence[TensorName],
     sample: Sample,
     *,
-    device: str = "cpu",
-    libraries: Sequence[Path] = (),
+    runtime: Runtime = CPU,
 ) -> dict[TensorName, int]:
     """Return how many bytes tensors take on a sample; of strings, what their references take.
 
@@ -128,8 +123,7 @@ def tensor_bytes(
         model: The model; not changed.
         names: Tensors that nodes of its main graph compute.
         sample: What to run it on.
-        device: Where to run.
-        libraries: Custom operator libraries.
+        runtime: Where to run.
     """
     wanted = {*names}
     copy = model.clone()
@@ -143,7 +137,7 @@ def tensor_bytes(
         copy.graph.append(node)
         copy.graph.outputs.append(shape)
     passes.RemoveUnusedNodesPass()(copy)
-    shapes = Session(copy, device=device, libraries=libraries).run(sample)
+    shapes = Session(copy, runtime=runtime).run(sample)
     return {
         name: prod(map(int, shapes[f"{name}{_SHAPE}"])) * _bytes_of(computed[name].dtype)
         for name in names

@@ -51,7 +51,7 @@ def fix(
     folder = free_folder(out)
     start = None if request.start_from is None else load_start(request.start_from)
     if isinstance(start, Network):
-        check_types(start, device=request.settings.device, libraries=request.settings.libraries)
+        check_types(start, runtime=request.settings.runtime)
     watcher = watcher or Silent()
     case = _linted(load_asked(model, request, watcher), watcher)
     with frozen_named(case, request.settings):
@@ -66,8 +66,7 @@ def fix(
             save_checked(
                 fixed.rewritten.model,
                 partial / MODEL_FILE,
-                device=request.settings.device,
-                libraries=request.settings.libraries,
+                runtime=request.settings.runtime,
             )
             write_observations(partial, fixed.observations)
             write_run(partial, run)

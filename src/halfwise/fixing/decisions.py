@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import onnx_ir as ir
 
@@ -81,8 +80,7 @@ class Decisions:
     def _run(
         self, rewritten: Rewritten, samples: Samples, references: Sequence[Outputs]
     ) -> list[Outputs]:
-        device, libraries = self._settings.device, self._settings.libraries
-        return run_as_file(rewritten.model, samples, references, device=device, libraries=libraries)
+        return run_as_file(rewritten.model, samples, references, runtime=self._settings.runtime)
 
     def _worst(
         self, samples: Samples, references: Sequence[Outputs], results: Sequence[Outputs]
@@ -170,9 +168,8 @@ def told_as_file(
     verdict, runner = judged.verdict, f"ONNX Runtime {runtime_version()}"
     if not verdict.passed:
         return judged
-    where: dict[str, Any] = {"device": settings.device, "libraries": settings.libraries}
     try:
-        results = run_as_file(candidate, samples, references, **where)
+        results = run_as_file(candidate, samples, references, runtime=settings.runtime)
     except (CaseError, RunFailed) as error:
         run = FileRun(runner=runner, not_run=error.message, outputs={})
         return replace(judged, verdict=verdict.model_copy(update={"as_file": run}))
@@ -205,8 +202,7 @@ def _flips(
             list(decisions),
             samples,
             accumulate=settings.accumulate,
-            device=settings.device,
-            libraries=settings.libraries,
+            runtime=settings.runtime,
         )
     return ()
 

@@ -60,8 +60,7 @@ def gather(
         samples,
         settings.fmt,
         roles=roles,
-        device=settings.device,
-        libraries=settings.libraries,
+        runtime=settings.runtime,
         progress=progress,
         budget=budget,
     )

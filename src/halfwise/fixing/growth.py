@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from math import inf, isfinite
-from pathlib import Path
 
 import onnx_ir as ir
 
-from halfwise.case import Sample, Samples
+from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.tensors import ModelTensors
 from halfwise.graph.captured import operands
 from halfwise.graph.model import Network, tensor_name
@@ -30,8 +29,7 @@ def growth(
     roles: Roles,
     sample: Sample,
     *,
-    device: str = "cpu",
-    libraries: Sequence[Path] = (),
+    runtime: Runtime = CPU,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> tuple[Growth, ...]:
     """Return the relative RMS error after each compute node on one sample, in graph order.
@@ -43,8 +41,7 @@ def growth(
         low: Typed emulation of the mixed model; same tensor names.
         roles: Roles of the network's nodes.
         sample: One sample.
-        device: Where to run.
-        libraries: Custom operator libraries.
+        runtime: Where to run.
         progress: Called with how many tensors are done, and of how many, before each session; what
             it raises ends the work.
     """
@@ -57,7 +54,7 @@ def growth(
     ]
     one = Samples(("sample",), lambda _: sample)
     reference, candidate = (
-        ModelTensors(model, one, partial=model is low, device=device, libraries=libraries)
+        ModelTensors(model, one, partial=model is low, runtime=runtime)
         for model in (network.model, low)
     )
     errors: dict[TensorName, float] = {}

@@ -100,7 +100,7 @@ def _searching(
     def search(told: Watcher) -> Fixed:
         return run_fix(case, request.settings, told, start_from=start)
 
-    if request.settings.device == "cpu":
+    if request.settings.runtime.device == "cpu":
         return beside(search, watcher)
     return nullcontext(lambda: search(watcher))
 
@@ -120,8 +120,7 @@ def _store(
     """Write everything into the folder; return the run with the engine's place in it."""
     assert run.engines is not None
     assert request.target is not None
-    device, libraries = request.settings.device, request.settings.libraries
-    save_checked(fixed.rewritten.model, partial / MODEL_FILE, device=device, libraries=libraries)
+    save_checked(fixed.rewritten.model, partial / MODEL_FILE, runtime=request.settings.runtime)
     # Weakly typed engines are built of it, and those of other workers are judged against it.
     save(case.network.model, partial / FP32_FILE)
     engines = run.engines

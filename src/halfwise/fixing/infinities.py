@@ -43,8 +43,7 @@ class Infinities:
             rewritten.model,
             samples,
             accumulate=settings.accumulate,
-            device=settings.device,
-            libraries=settings.libraries,
+            runtime=settings.runtime,
         )[1]
         inside = {t: found for t, found in inside.items() if t not in known}
         harmful = self._harmful(rewritten, inside, self._fates(rewritten, inside, samples))
@@ -136,8 +135,7 @@ class Infinities:
             inside,
             samples,
             accumulate=settings.accumulate,
-            device=settings.device,
-            libraries=settings.libraries,
+            runtime=settings.runtime,
         )
 
 

@@ -113,7 +113,7 @@ class _Fix:
     def run(self) -> Fixed:
         settings = self.settings
         with self._stage("reference"):
-            check(self.case.network, device=settings.device, libraries=settings.libraries)
+            check(self.case.network, runtime=settings.runtime)
             self._raise_opset()
             network = self.case.network
             custom = custom_roles(network, settings.rules, settings.fmt)
@@ -125,8 +125,7 @@ class _Fix:
             self.references, self.nonfinite = inspected_reference(
                 network,
                 self._counted(self.heldout),
-                device=settings.device,
-                libraries=settings.libraries,
+                runtime=settings.runtime,
             )
         with self._stage("observe"):
             evidence = self._gather(self.case.calibration)
@@ -146,8 +145,7 @@ class _Fix:
             self.settings.fmt,
             self.case.network,
             self.case.calibration,
-            device=self.settings.device,
-            libraries=self.settings.libraries,
+            runtime=self.settings.runtime,
         )
         self.case = replace(self.case, network=network)
         if note is not None:
@@ -244,8 +242,7 @@ class _Fix:
             accumulate=self.settings.accumulate,
             unseen=unseen,
             inspected=inspected,
-            device=self.settings.device,
-            libraries=self.settings.libraries,
+            runtime=self.settings.runtime,
         )
 
     def _judged_on(self) -> Samples:
@@ -299,8 +296,7 @@ class _Fix:
                 emulate_typed(low.model, accumulate=self.settings.accumulate),
                 self.roles,
                 trials.samples[errors.index(max(errors))],
-                device=self.settings.device,
-                libraries=self.settings.libraries,
+                runtime=self.settings.runtime,
                 progress=planner.step,
             )
         with self._stage("origin"):

@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Samples
+from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.inspection import Nonfinite
 from halfwise.emulation.probe import ElementProbe, View
 from halfwise.emulation.typed import emulate_typed
@@ -45,8 +44,7 @@ def judge_infinities(
     samples: Samples,
     *,
     accumulate: str = "fp32",
-    device: str = "cpu",
-    libraries: Sequence[Path] = (),
+    runtime: Runtime = CPU,
 ) -> dict[TensorName, Fate]:
     """Return what becomes of each tensor that is infinite inside `candidate` and not in FP32.
 
@@ -64,8 +62,7 @@ def judge_infinities(
         inside: Tensors of the candidate that have new NaN or infinities.
         samples: The samples that `inside` indexes.
         accumulate: Format of running sums inside low ops.
-        device: Where to run.
-        libraries: Custom operator libraries.
+        runtime: Where to run.
 
     Returns:
         The fate of each tensor in `inside`; ends that data refutes are among the harmful readers.
@@ -86,9 +83,7 @@ def judge_infinities(
     with_some = dict.fromkeys(i for e in ends for i in inside[e.tensor].samples[:LOOKED_AT])
     chosen = samples.select(list(with_some)[:LOOKED_AT])
     emulation = emulate_typed(candidate, accumulate=accumulate)
-    low, reference = (
-        ElementProbe(m, device=device, libraries=libraries) for m in (emulation, network.model)
-    )
+    low, reference = (ElementProbe(m, runtime=runtime) for m in (emulation, network.model))
     check = _Check({e.reader: tensor_name(own[e.reader].outputs[0]) for e in ends})
     for start in range(0, len(ends), AT_ONCE):
         check.run(ends[start : start + AT_ONCE], low, reference, chosen)

@@ -1,11 +1,8 @@
 """Raise the opset where operators take BF16 only later, and check that the function is the same."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 
-from halfwise.case import Samples
+from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
 from halfwise.formats import BF16, Format
@@ -25,8 +22,7 @@ def with_opset_for(
     network: Network,
     samples: Samples,
     *,
-    device: str = "cpu",
-    libraries: Sequence[Path] = (),
+    runtime: Runtime = CPU,
 ) -> tuple[Network, str | None]:
     """Return `network` at an opset whose operators take `fmt`, and a sentence on what was done.
 
@@ -39,8 +35,7 @@ def with_opset_for(
         fmt: The low format.
         network: A network whose reference runs.
         samples: At least one.
-        device: Where to run.
-        libraries: Custom operator libraries.
+        runtime: Where to run.
     """
     gained = gaining(network, low_type(fmt)) if fmt == BF16 else ()
     if not gained:
@@ -49,7 +44,7 @@ def with_opset_for(
     first = samples.select(range(min(COMPARED, len(samples))))
     try:
         raised = raise_opset(network)
-        _demand_same(network, raised, first, device, libraries)
+        _demand_same(network, raised, first, runtime)
     except (CaseError, RunFailed) as error:
         return network, (
             f"The opset stays at {network.opset}, where these take no {fmt.name.upper()}: "
@@ -61,10 +56,8 @@ def with_opset_for(
     )
 
 
-def _demand_same(
-    network: Network, raised: Network, samples: Samples, device: str, libraries: Sequence[Path]
-) -> None:
-    sessions = [Session(n.model, device=device, libraries=libraries) for n in (network, raised)]
+def _demand_same(network: Network, raised: Network, samples: Samples, runtime: Runtime) -> None:
+    sessions = [Session(n.model, runtime=runtime) for n in (network, raised)]
     for sample in samples:
         before, after = (session.run(sample) for session in sessions)
         if not same(before, after):

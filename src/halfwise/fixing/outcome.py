@@ -224,7 +224,7 @@ def provenance(case: Case, request: Request) -> Provenance:
     return Provenance(
         versions=versions(),
         platform=f"{platform.system()} {platform.machine()}",
-        device=request.settings.device,
+        device=request.settings.runtime.device,
         model=str(case.network.path or "in memory"),
         model_sha256=case.network.sha256,
         inputs=case.notes,

@@ -288,8 +288,7 @@ class Planner:
             weights=self.weights,
             fused=fused or frozenset(),
         )
-        device, libraries = self.settings.device, self.settings.libraries
-        return switched, Session(switched.model, device=device, libraries=libraries)
+        return switched, Session(switched.model, runtime=self.settings.runtime)
 
     def _announce(self, run_seconds: float) -> None:
         """Tell how long the search will take, from one run's time and what is suspected."""

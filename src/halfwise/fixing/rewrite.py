@@ -1,12 +1,12 @@
 """Make the strongly typed model of a plan, and check that it is a model."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
+from halfwise.case import CPU, Runtime
 from halfwise.emulation.ort import Session
 from halfwise.errors import BuildFailed, CaseError, KernelMissing
 from halfwise.formats import Format
@@ -53,9 +53,7 @@ def rewrite(
     return cast(network, roles, placed, fmt, low_io=low_io, weights=weights), placed
 
 
-def save_checked(
-    model: ir.Model, path: Path, *, device: str = "cpu", libraries: Sequence[Path] = ()
-) -> None:
+def save_checked(model: ir.Model, path: Path, *, runtime: Runtime = CPU) -> None:
     """Write `model` to `path` and make sure that the file is valid and loads.
 
     The reference has been loaded, so a kernel that ONNX Runtime lacks now is one for a low type:
@@ -79,7 +77,7 @@ def save_checked(
             onnx.checker.check_model(checkable(graph))
         # A rule says that another runtime has them in a low type; a library here need not.
         with suppress(CaseError if any(map(_is_low_custom, written.graph)) else KernelMissing):
-            Session(written, device=device, libraries=libraries)
+            Session(written, runtime=runtime)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, CaseError) as error:
         for file in path.parent.glob(f"{path.name}*"):
             file.unlink()

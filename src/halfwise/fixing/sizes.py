@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import onnx_ir as ir
 
@@ -117,8 +116,7 @@ def _in_batches(
     references: Sequence[Outputs],
     settings: Settings,
 ) -> _Tried:
-    where: dict[str, Any] = {"device": settings.device, "libraries": settings.libraries}
-    session = Session(case.network.model, **where)
+    session = Session(case.network.model, runtime=settings.runtime)
     found = try_batching(case.network, session, samples)
     tried = _Tried(found.inputs)
     whole = isinstance(found, Apart)
@@ -147,7 +145,9 @@ def _in_batches(
         passed=False,
         rel_max={},
     )
-    session = Session(emulate_typed(candidate, accumulate=settings.accumulate), **where)
+    session = Session(
+        emulate_typed(candidate, accumulate=settings.accumulate), runtime=settings.runtime
+    )
     try:
         results: list[Outputs] = [session.run(batch) for batch in batches.samples]
     except RunFailed as error:

@@ -31,9 +31,7 @@ def with_unjudged(
         references: FP32 outputs of each.
     """
     settings = request.settings
-    found = find_unjudged(
-        case, candidate, samples, references, device=settings.device, libraries=settings.libraries
-    )
+    found = find_unjudged(case, candidate, samples, references, runtime=settings.runtime)
     if takes_any_sample(case.criterion, case.metric, references, samples.labels):
         verdict = verdict.model_copy(update={"hints": (*verdict.hints, ANY_SAMPLE)})
     if request.data.allow_unjudged or not found:

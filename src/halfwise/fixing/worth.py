@@ -108,8 +108,7 @@ def _model(
         shapes = seen_shapes(
             case.network,
             case.calibration[0],
-            device=settings.device,
-            libraries=settings.libraries,
+            runtime=settings.runtime,
         )
     except (CaseError, RunFailed):
         return None

@@ -1,11 +1,11 @@
 """Check that a network is one that halfwise can lower, and complete what ONNX left untyped."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
 import onnx_ir as ir
 
+from halfwise.case import CPU, Runtime
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, KernelMissing
 from halfwise.graph.castlike import name_cast_types
@@ -31,7 +31,7 @@ _ORT_TYPES = {
 }
 
 
-def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = ()) -> Session:
+def check(network: Network, *, runtime: Runtime = CPU) -> Session:
     """Complete the types of `network` and return the session of the reference.
 
     Raises:
@@ -39,7 +39,7 @@ def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = 
             where all else is FP32; the model has no float tensor at all; an output is not a
             tensor; it draws random numbers.
     """
-    complete_types(network, device=device, libraries=libraries)
+    complete_types(network, runtime=runtime)
     values = [v for g in network.graphs() for v in (*g.inputs, *g.initializers.values())]
     values += [v for n in network.model.graph.all_nodes() for v in n.outputs if v.name]
     for value in values:
@@ -68,10 +68,10 @@ def check(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = 
                 f"Output {value.name!r} is a {type(value.type).__name__}, not a tensor.",
                 "Export the model with tensor outputs.",
             )
-    return Session(network.model, device=device, libraries=libraries)
+    return Session(network.model, runtime=runtime)
 
 
-def check_types(network: Network, *, device: str = "cpu", libraries: Sequence[Path] = ()) -> None:
+def check_types(network: Network, *, runtime: Runtime = CPU) -> None:
     """Complete the types of a mixed model: where its types are read, none may be missing.
 
     Raises:
@@ -79,7 +79,7 @@ def check_types(network: Network, *, device: str = "cpu", libraries: Sequence[Pa
             type; or the operator is in a body.
     """
     with suppress(KernelMissing):
-        complete_types(network, device=device, libraries=libraries)
+        complete_types(network, runtime=runtime)
     if unknown := _untyped(network.model.graph.all_nodes()):
         node = unknown[0].producer()
         assert node is not None
@@ -90,9 +90,7 @@ def check_types(network: Network, *, device: str = "cpu", libraries: Sequence[Pa
         )
 
 
-def complete_types(
-    network: Network, *, device: str = "cpu", libraries: Sequence[Path] = ()
-) -> None:
+def complete_types(network: Network, *, runtime: Runtime = CPU) -> None:
     """Give values that ONNX leaves untyped the types that ONNX Runtime finds, in place.
 
     These are what custom operators give, and what is computed from it; in bodies, the latter only.
@@ -105,7 +103,7 @@ def complete_types(
     probe = network.copy()
     names = {v.name for v in untyped} - {v.name for v in probe.graph.outputs}
     probe.graph.outputs.extend(v for n in probe.graph for v in n.outputs if v.name in names)
-    types = Session(probe, device=device, libraries=libraries).output_types
+    types = Session(probe, runtime=runtime).output_types
     for value in untyped:
         if dtype := _ORT_TYPES.get(types.get(value.name or "", "")):
             value.type = ir.TensorType(dtype)

@@ -6,13 +6,12 @@ emulation, which rounds each value, does not.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Sample, Samples
+from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.tensors import ModelTensors
 from halfwise.emulation.typed import emulate_typed
@@ -27,8 +26,7 @@ def run_as_file(
     samples: Samples,
     references: Sequence[Outputs],
     *,
-    device: str = "cpu",
-    libraries: Sequence[Path] = (),
+    runtime: Runtime = CPU,
 ) -> list[Outputs]:
     """Return the outputs of each sample, in the dtypes of the references.
 
@@ -36,14 +34,13 @@ def run_as_file(
         model: A typed model, as it is written.
         samples: FP32 inputs.
         references: Outputs of the reference.
-        device: Where to run.
-        libraries: Custom operator libraries.
+        runtime: Where to run.
 
     Raises:
         CaseError: ONNX Runtime cannot load it, for lack of a kernel for one (a `KernelMissing`).
         RunFailed: it cannot run it.
     """
-    session = Session(model, device=device, libraries=libraries)
+    session = Session(model, runtime=runtime)
     fed = _fed(model, samples)
     return [
         {n: _as(output, reference[n]) for n, output in session.run(sample).items()}
@@ -77,8 +74,7 @@ def flips(
     samples: Samples,
     *,
     accumulate: str = "fp32",
-    device: str = "cpu",
-    libraries: Sequence[Path] = (),
+    runtime: Runtime = CPU,
 ) -> tuple[Flip, ...]:
     """Return the decisions that differ between the file, as it runs, and its emulation.
 
@@ -87,15 +83,14 @@ def flips(
         decisions: Nodes of the original to look at, as far as the mixed model has their outputs.
         samples: Where to look.
         accumulate: Format of running sums inside low ops.
-        device: Where to run.
-        libraries: Custom operator libraries.
+        runtime: Where to run.
     """
     there = {v.name for n in model.graph for v in n.outputs}
     names = {node_name(n): [t for t in decided(n) if t in there] for n in decisions}
     wanted = [t for tensors in names.values() for t in tensors]
     emulation = emulate_typed(model, accumulate=accumulate)
     sides = (
-        ModelTensors(m, s, device=device, libraries=libraries)
+        ModelTensors(m, s, runtime=runtime)
         for m, s in ((emulation, samples), (model, _fed(model, samples)))
     )
     differing, total = dict.fromkeys(wanted, 0), dict.fromkeys(wanted, 0)

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from halfwise.case import Sample, Samples
+from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.frozen import (
@@ -64,9 +63,7 @@ class _Axis:
         return sorted(sizes - {given})[:_MOST_TRIED]
 
 
-def frozen_size(
-    network: Network, samples: Samples, *, device: str = "cpu", libraries: Sequence[Path] = ()
-) -> FrozenSize | None:
+def frozen_size(network: Network, samples: Samples, *, runtime: Runtime = CPU) -> FrozenSize | None:
     """Return the one size at which a model runs that fails on a sample; None where there is none.
 
     The first failing sample is repeated or cut along each dynamic axis, to sizes that constants
@@ -76,10 +73,9 @@ def frozen_size(
     Args:
         network: The FP32 model.
         samples: What it failed on; where it runs on all of them, the answer is None.
-        device: Where it runs.
-        libraries: Custom operator libraries.
+        runtime: Where it runs.
     """
-    session = Session(network.model, device=device, libraries=libraries)
+    session = Session(network.model, runtime=runtime)
     failed = _failing(session, samples)
     if failed is None:
         return None
@@ -92,7 +88,7 @@ def frozen_size(
         held = batches_of(network, runs) if axis.batch else axis.places
         places = [p for p in held if any(size % runs == 0 for size in p.sizes)]
         shown = axis.batch and _runs_changed(
-            network, places, (runs, given), sample, device=device, libraries=libraries
+            network, places, (runs, given), sample, runtime=runtime
         )
         return FrozenSize(
             axes=dict(axis.axes),
@@ -163,14 +159,13 @@ def _runs_changed(
     sizes: tuple[int, int],
     sample: Sample,
     *,
-    device: str,
-    libraries: Sequence[Path],
+    runtime: Runtime,
 ) -> bool:
     """Return whether the model runs on the sample with other sizes in these constants."""
     if not places:
         return False
     try:
-        changed = Session(with_batch(network, places, *sizes), device=device, libraries=libraries)
+        changed = Session(with_batch(network, places, *sizes), runtime=runtime)
     except CaseError:
         return False
     return _runs(changed, sample)

@@ -25,8 +25,7 @@ def frozen_named(case: Case, settings: Settings) -> Iterator[None]:
         found = frozen_size(
             case.network,
             case.calibration + case.heldout,
-            device=settings.device,
-            libraries=settings.libraries,
+            runtime=settings.runtime,
         )
         if found is None:
             raise

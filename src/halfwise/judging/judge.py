@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, isnan
-from pathlib import Path
 
 import onnx_ir as ir
 
-from halfwise.case import Samples
+from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.inspection import Nonfinite, inspect_samples
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
@@ -69,8 +68,7 @@ def judge(
     accumulate: str = "fp32",
     unseen: bool = True,
     inspected: int | None = None,
-    device: str = "cpu",
-    libraries: Sequence[Path] = (),
+    runtime: Runtime = CPU,
 ) -> Judged:
     """Return the verdict of the typed emulation of `candidate` on every sample.
 
@@ -85,17 +83,14 @@ def judge(
         unseen: Whether no search has used these samples; without that the verdict fails.
         inspected: How many of the samples are searched for non-finite values inside the model,
             which costs up to three times a plain run; None for all.
-        device: Where to run.
-        libraries: Custom operator libraries.
+        runtime: Where to run.
     """
     watched = samples.select(range(len(samples))[:inspected])
     unwatched = samples.select(range(len(samples))[len(watched) :])
-    results, nonfinite = inspect(
-        candidate, watched, accumulate=accumulate, device=device, libraries=libraries
-    )
+    results, nonfinite = inspect(candidate, watched, accumulate=accumulate, runtime=runtime)
     if unwatched:
         emulation = emulate_typed(candidate, accumulate=accumulate)
-        results += inspect_samples(emulation, (), unwatched, device=device, libraries=libraries)[0]
+        results += inspect_samples(emulation, (), unwatched, runtime=runtime)[0]
     new = {t: found for t, found in nonfinite.items() if t not in reference_nonfinite}
     judged = judge_outputs(
         results,
@@ -114,8 +109,7 @@ def inspect(
     samples: Samples,
     *,
     accumulate: str = "fp32",
-    device: str = "cpu",
-    libraries: Sequence[Path] = (),
+    runtime: Runtime = CPU,
 ) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
     """Return what the typed emulation of `candidate` gives out, and what is not finite inside.
 
@@ -123,7 +117,7 @@ def inspect(
     """
     emulation = emulate_typed(candidate, accumulate=accumulate)
     tensors = [tensor_name(v) for n in candidate.graph for v in n.outputs if _is_observed(v)]
-    return inspect_samples(emulation, tensors, samples, device=device, libraries=libraries)
+    return inspect_samples(emulation, tensors, samples, runtime=runtime)
 
 
 def judge_outputs(

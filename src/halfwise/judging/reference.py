@@ -1,9 +1,6 @@
 """Run the reference on samples that nobody observes."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
-from halfwise.case import Samples
+from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.inspection import inspect_samples
 from halfwise.emulation.probe import observable
 from halfwise.errors import RunFailed
@@ -13,7 +10,7 @@ from halfwise.records import TensorName
 
 
 def inspected_reference(
-    network: Network, samples: Samples, *, device: str = "cpu", libraries: Sequence[Path] = ()
+    network: Network, samples: Samples, *, runtime: Runtime = CPU
 ) -> tuple[list[Outputs], frozenset[TensorName]]:
     """Return the outputs of every sample, and the tensors that are not finite on any of them.
 
@@ -24,9 +21,7 @@ def inspected_reference(
         RunFailed: it cannot be run on a sample.
     """
     model = network.model
-    results, nonfinite = inspect_samples(
-        model, observable(model), samples, device=device, libraries=libraries
-    )
+    results, nonfinite = inspect_samples(model, observable(model), samples, runtime=runtime)
     references: list[Outputs] = []
     for result in results:
         if isinstance(result, RunFailed):

@@ -1,11 +1,10 @@
 """What nothing tests: outputs, a metric, and bodies that never run."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import onnx_ir as ir
 
-from halfwise.case import Case, Samples
+from halfwise.case import CPU, Case, Runtime, Samples
 from halfwise.emulation.ort import Session
 from halfwise.graph.alike import alike
 from halfwise.graph.running import Body, bodies_in, count_runs
@@ -19,8 +18,7 @@ def find_unjudged(
     samples: Samples,
     references: Sequence[Outputs],
     *,
-    device: str = "cpu",
-    libraries: Sequence[Path] = (),
+    runtime: Runtime = CPU,
 ) -> tuple[Unjudged, ...]:
     """Return what the verdict on `samples` says nothing of.
 
@@ -31,8 +29,7 @@ def find_unjudged(
             it, needs no test. None for an engine and for outputs on record, of which all do.
         samples: What was judged.
         references: FP32 outputs of each.
-        device: Where to run.
-        libraries: Custom operator libraries.
+        runtime: Where to run.
     """
     labels = None if samples.labels is None else list(samples.labels)
     found = (
@@ -40,7 +37,7 @@ def find_unjudged(
         *untested_metric(case.criterion, case.metric, references, labels),
     )
     wanted = _to_be_tested(case, candidate)
-    idle = _never_run(case, wanted, device, libraries) if wanted else ()
+    idle = _never_run(case, wanted, runtime) if wanted else ()
     return (*found, *(_untested(body, case.network.graph) for body in idle))
 
 
@@ -58,13 +55,11 @@ def _kept(body: Body, candidate: Body) -> bool:
     return not candidate.computes(low=True) and alike(body.graph, candidate.graph)
 
 
-def _never_run(
-    case: Case, wanted: Sequence[Body], device: str, libraries: Sequence[Path]
-) -> list[Body]:
+def _never_run(case: Case, wanted: Sequence[Body], runtime: Runtime) -> list[Body]:
     """Return which bodies run on no sample; of nested ones the outermost."""
     model = case.network.copy()
     names = dict(zip(wanted, count_runs(model, [body.key for body in wanted]), strict=True))
-    session = Session(model, device=device, libraries=libraries)
+    session = Session(model, runtime=runtime)
     waiting = list(wanted)
     for sample in case.heldout + case.calibration:
         if not waiting:

@@ -30,7 +30,7 @@ def observe(
     request = understand(inputs, options)
     settings = request.settings
     case = load_asked(model, request, watcher, split=False)
-    check(case.network, device=settings.device, libraries=settings.libraries)
+    check(case.network, runtime=settings.runtime)
     watcher.stage("observe")
     with frozen_named(case, settings):
         return run_observe(
@@ -38,8 +38,7 @@ def observe(
             case.calibration,
             settings.fmt,
             roles=_roles(case.network, settings.fmt),
-            device=settings.device,
-            libraries=settings.libraries,
+            runtime=settings.runtime,
             progress=watcher.step,
         )[0]
 

@@ -5,14 +5,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Samples
+from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.budget import TimeBudget
 from halfwise.emulation.probe import ElementProbe, ExtremaProbe, View, observable
 from halfwise.errors import BuildFailed, CaseError
@@ -50,8 +49,7 @@ def observe(
     fmt: Format,
     *,
     roles: Roles,
-    device: str = "cpu",
-    libraries: Sequence[Path] = (),
+    runtime: Runtime = CPU,
     detail_samples: int = 32,
     progress: Callable[[int, int], None] | None = None,
     budget: TimeBudget | None = None,
@@ -68,8 +66,7 @@ def observe(
         samples: At least one.
         fmt: The low format that thresholds and margins refer to.
         roles: Role per node; the inside of an op is observed where the node may be low.
-        device: "cpu" or "cuda".
-        libraries: Custom operator libraries to register.
+        runtime: Where it runs.
         detail_samples: 0 leaves out everything but extrema and squares.
         progress: Called as `progress(steps done, steps in all)`; the latter may shrink.
         budget: Ends all but extrema and squares when `PART_OF_BUDGET` of it is spent. Sums and
@@ -87,7 +84,7 @@ def observe(
     if not len(samples):
         raise CaseError("There are no samples to observe.", "Give at least one input.")
     budget = budget or TimeBudget()
-    observer = _Observer(network, samples, fmt, roles, device, libraries)
+    observer = _Observer(network, samples, fmt, roles, runtime)
     observer.steps = len(samples) + 2 * min(detail_samples, len(samples))
     observer.progress, observer.check = progress, budget.check
     outputs = observer.extrema()
@@ -129,11 +126,10 @@ class _Observer:
         samples: Samples,
         fmt: Format,
         roles: Roles,
-        device: str,
-        libraries: Sequence[Path],
+        runtime: Runtime,
     ) -> None:
         self.network, self.samples, self.fmt, self.roles = network, samples, fmt, roles
-        self._where: dict[str, Any] = {"device": device, "libraries": libraries}
+        self._runtime = runtime
         self.reach = {t: _Reach() for t in observable(network.model)}
         self.inner = InnerNumbers()
         self.largest_sample = 0
@@ -143,7 +139,7 @@ class _Observer:
 
     def extrema(self) -> list[dict[str, NDArray[Any]]]:
         """Find the extrema over all samples; return the outputs per sample."""
-        probe = ExtremaProbe(self.network.model, tuple(self.reach), **self._where)
+        probe = ExtremaProbe(self.network.model, tuple(self.reach), runtime=self._runtime)
         outputs = []
         most = -1
         for index, sample in enumerate(self.samples):
@@ -162,7 +158,7 @@ class _Observer:
     def closely(self, most: int) -> dict[TensorName, Detail]:
         """Look inside on at most so many samples; return the details."""
         samples = self.samples
-        elements = ElementProbe(self.network.model, **self._where)
+        elements = ElementProbe(self.network.model, runtime=self._runtime)
         sizes = elements.sizes(samples[self.largest_sample], tuple(self.reach))
         affordable = max(1, DETAIL_ELEMENTS // max(1, sum(sizes.values())))
         chosen = choose_samples(
@@ -204,7 +200,7 @@ class _Observer:
     def _measuring(self, model: ir.Model, tensors: Iterable[TensorName]) -> ExtremaProbe:
         """Load a model with additions; the plain one has been loaded, so they are at fault."""
         try:
-            return ExtremaProbe(model, tuple(tensors), **self._where)
+            return ExtremaProbe(model, tuple(tensors), runtime=self._runtime)
         except CaseError as error:
             raise BuildFailed(
                 f"What is added to the model to measure it does not load: {error.message}",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 
-from halfwise.case import Rules, Settings
+from halfwise.case import Rules, Runtime, Settings
 from halfwise.errors import UsageError
 from halfwise.formats import LOW_FORMATS
 from halfwise.metrics import SHARES, default_drop
@@ -177,10 +177,10 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         settings=Settings(
             rules=rules,
             fmt=LOW_FORMATS[given.get("to", "fp16")],
-            libraries=tuple(Path(p) for p in given.get("ort_library", ())),
-            **among(
-                "keep_above", "io", "accumulate", "headroom", "margin", "time_budget", "device"
+            runtime=Runtime(
+                given.get("device", "cpu"), tuple(Path(p) for p in given.get("ort_library", ()))
             ),
+            **among("keep_above", "io", "accumulate", "headroom", "margin", "time_budget"),
         ),
         given={name: _text(value) for name, value in given.items()},
         require_worth=given.get("require_worth"),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 
+from halfwise.case import Runtime
 from halfwise.emulation import ort
 from halfwise.emulation.ort import Session, devices, runtime_version
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
@@ -147,7 +148,7 @@ def test_a_custom_operator_asks_for_its_library(tmp_path):
     assert "--ort-library" in caught.value.hint
     library = tmp_path / "none.so"
     with pytest.raises(CaseError, match=re.escape(str(library))):
-        Session(model, libraries=[library])
+        Session(model, runtime=Runtime(libraries=(library,)))
 
 
 def test_a_model_that_onnx_takes_and_onnx_runtime_does_not():
@@ -167,7 +168,7 @@ def test_a_device_that_is_not_there_is_missing(monkeypatch):
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
     model = network(nodes, [info("x")], [info("y")]).model
     with pytest.raises(BackendMissing, match="CUDAExecutionProvider"):
-        Session(model, device="cuda")
+        Session(model, runtime=Runtime("cuda"))
 
 
 def test_a_device_that_does_not_start_is_missing(monkeypatch):
@@ -179,7 +180,7 @@ def test_a_device_that_does_not_start_is_missing(monkeypatch):
     assert devices() == {"cpu": True, "cuda": True}
     model = network([helper.make_node("Relu", ["x"], ["y"])], [info("x")], [info("y")]).model
     with pytest.raises(BackendMissing, match="does not start"):
-        Session(model, device="cuda")
+        Session(model, runtime=Runtime("cuda"))
 
 
 def test_the_version_is_that_of_the_import_package():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.case import Rules, Settings
+from halfwise.case import Rules, Runtime, Settings
 from halfwise.errors import UsageError
 from halfwise.formats import BF16, FP16
 from halfwise.options.options import Options, understand
@@ -63,8 +63,7 @@ def test_options_reach_those_who_need_them():
         headroom=3,
         margin=0.5,
         time_budget=0,
-        device="cuda",
-        libraries=(Path("a.so"),),
+        runtime=Runtime("cuda", (Path("a.so"),)),
     )
 
 
@@ -228,6 +227,6 @@ def test_one_word_is_no_list_of_letters(name):
         "keep": settings.rules.keep,
         "keep_op": settings.rules.keep_op,
         "lower": settings.rules.lower,
-        "ort_library": tuple(map(str, settings.libraries)),
+        "ort_library": tuple(map(str, settings.runtime.libraries)),
     }
     assert found[name] == ("outputs",)

@@ -8,11 +8,10 @@ engine shows what fusion leaves, without ending any.
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 
 import onnx_ir as ir
 
-from halfwise.case import Sample, Samples
+from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.tensors import ModelTensors
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles, is_float
@@ -59,8 +58,7 @@ def localise(
     *,
     rounds: int,
     among: Collection[TensorName] | None = None,
-    device: str = "cpu",
-    libraries: Sequence[Path] = (),
+    runtime: Runtime = CPU,
 ) -> Departure | None:
     """Return the nodes among which the engine first departs from the emulation of its plan.
 
@@ -72,8 +70,7 @@ def localise(
         run_marked: Builds and runs the plan with further outputs.
         rounds: How many times it may run.
         among: The tensors that can be had; None for all.
-        device: Where model and emulation run.
-        libraries: Custom operator libraries.
+        runtime: Where model and emulation run.
 
     Returns:
         The departure; None where no marked tensor is off, or no engine could be built.
@@ -83,7 +80,7 @@ def localise(
 
     def values(model: ir.Model, names: Sequence[TensorName]) -> Outputs:
         partial = model is emulation
-        tensors = ModelTensors(model, one, partial=partial, device=device, libraries=libraries)
+        tensors = ModelTensors(model, one, partial=partial, runtime=runtime)
         return next(tensors.get(names))
 
     low, high, found, used = 0, len(line), None, 0

@@ -81,8 +81,7 @@ class Measure:
     @cached_property
     def session(self) -> Session:
         """A session of the FP32 model."""
-        device, libraries = self.settings.device, self.settings.libraries
-        return Session(self.network.model, device=device, libraries=libraries)
+        return Session(self.network.model, runtime=self.settings.runtime)
 
     def check_inputs(self, engine: EngineFile, samples: Samples) -> None:
         """Raise CaseError where an engine cannot take a sample: its names, shapes or values."""

@@ -145,8 +145,7 @@ class EngineMoves:
             run_marked,
             rounds=rounds if shown is None else WATCHING,
             among=None if shown is None else shown.tensors,
-            device=settings.device,
-            libraries=settings.libraries,
+            runtime=settings.runtime,
         )
 
     def _shown(self, failed: Candidate, sample: Sample) -> _Shown | None:

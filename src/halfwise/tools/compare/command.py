@@ -82,7 +82,7 @@ def compare(
     for note in case.notes:
         watcher.note(note)
     case = _with_opset(case, request, (a, b))
-    check(case.network, device=request.settings.device, libraries=request.settings.libraries)
+    check(case.network, runtime=request.settings.runtime)
     with ExitStack() as stack:
         maker = None
         if engines:
@@ -109,8 +109,7 @@ def compared_sides(
         case.calibration,
         a,
         b,
-        device=request.settings.device,
-        libraries=request.settings.libraries,
+        runtime=request.settings.runtime,
         progress=watcher.step,
     )
     look(walk, 1 if request.target is None else max(1, request.target.settings.max_builds - 1))
@@ -168,16 +167,14 @@ class _Sources:
         settings, samples = self.request.settings, self.case.calibration
         network = load_model(path)
         _demand_inputs(self.case, {str(v.name) for v in network.graph.inputs}, path)
-        check_types(network, device=settings.device, libraries=settings.libraries)
+        check_types(network, runtime=settings.runtime)
         arithmetic = _arithmetic(
             {v.dtype.name for n in network.nodes() for v in n.outputs if v.dtype}
         )
         model = network.model
         if emulate:
             model = emulate_typed(model, accumulate=settings.accumulate)
-        tensors = ModelTensors(
-            model, samples, partial=True, device=settings.device, libraries=settings.libraries
-        )
+        tensors = ModelTensors(model, samples, partial=True, runtime=settings.runtime)
         how = "emulation of" if emulate else "ONNX Runtime,"
         return ModelSide(tensors, f"{how} {path}", arithmetic)
 
@@ -255,9 +252,7 @@ def _with_opset(case: Case, request: Request, sources: Sequence[str]) -> Case:
     if not any(s in ("emulation:bf16", "engine:bf16") for s in sources):
         return case
     settings = request.settings
-    network, _ = with_opset_for(
-        BF16, case.network, case.calibration, device=settings.device, libraries=settings.libraries
-    )
+    network, _ = with_opset_for(BF16, case.network, case.calibration, runtime=settings.runtime)
     return replace(case, network=network)
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.case import Sample
+from halfwise.case import CPU, Runtime, Sample
 from halfwise.emulation.ort import Session
 from halfwise.errors import HalfwiseError
 from halfwise.graph.cut import GIVEN, region_model
@@ -26,18 +25,17 @@ class Regions:
         targets: Sequence[TensorName],
         given: Sequence[TensorName],
         *,
-        device: str = "cpu",
-        libraries: Sequence[Path] = (),
+        runtime: Runtime = CPU,
     ) -> None:
         """Take the model, what to compute, and what is given; see `graph.cut.region_model`."""
         self.targets = tuple(targets)
         self._part: Callable[[Sequence[TensorName]], Regions] = lambda targets: Regions(
-            network, targets, given, device=device, libraries=libraries
+            network, targets, given, runtime=runtime
         )
         model = region_model(network, targets, given)
         starts = [v for v in model.graph.inputs if str(v.name).endswith(GIVEN)]
         self._starts = {TensorName(str(v.name).removesuffix(GIVEN)): v.dtype for v in starts}
-        self._session: Session | None = Session(model, device=device, libraries=libraries)
+        self._session: Session | None = Session(model, runtime=runtime)
 
     def run(self, sample: Sample, given: Outputs, wiggle: float = 0.0) -> Outputs:
         """Return the targets, computed from `given`, but for those that cannot be run on it.

@@ -63,6 +63,5 @@ def _tensors(
         samples,
         optimise=optimise,
         partial=partial,
-        device=settings.device,
-        libraries=settings.libraries,
+        runtime=settings.runtime,
     )

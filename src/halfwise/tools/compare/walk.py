@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, sqrt
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Sample, Samples
+from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.tensors import tensor_bytes
 from halfwise.graph.cut import Ancestry, read_by
 from halfwise.graph.model import Network, node_name, tensor_name
@@ -106,8 +105,7 @@ class Walk:
         samples: Inputs.
         a: The side that is taken for right.
         b: The other.
-        device: Where regions run.
-        libraries: Custom operator libraries.
+        runtime: Where regions run.
         progress: Is told how many tensors of how many are done.
         found: What is known of each tensor, in graph order.
     """
@@ -116,8 +114,7 @@ class Walk:
     samples: Samples
     a: Side
     b: Side
-    device: str = "cpu"
-    libraries: Sequence[Path] = ()
+    runtime: Runtime = CPU
     progress: Callable[[int, int | None], None] = lambda _done, _total: None
     found: dict[TensorName, Found] = field(default_factory=dict)
     _remembered: dict[TensorName, None] = field(default_factory=dict)
@@ -210,9 +207,7 @@ class Walk:
         ends = [name for v in self.network.graph.outputs if (name := tensor_name(v)) in self.found]
         if found.tensor in ends:
             return relative_rms(born.expected, born.made)
-        behind = Regions(
-            self.network, ends, [found.tensor], device=self.device, libraries=self.libraries
-        )
+        behind = Regions(self.network, ends, [found.tensor], runtime=self.runtime)
         sample = self.samples[born.sample]
         right = behind.run(sample, {found.tensor: born.expected})
         wrong = behind.run(sample, {found.tensor: born.made})
@@ -236,9 +231,7 @@ class Walk:
         if not names:
             return
         largest = max(self.samples, key=lambda sample: sum(a.nbytes for a in sample.values()))
-        sizes = tensor_bytes(
-            self.network.model, names, largest, device=self.device, libraries=self.libraries
-        )
+        sizes = tensor_bytes(self.network.model, names, largest, runtime=self.runtime)
         part: list[TensorName] = []
         alive = 0
         for name in names:
@@ -278,8 +271,7 @@ class _Sides:
                         self._walk.network,
                         targets,
                         [TensorName(t) for t in have],
-                        device=self._walk.device,
-                        libraries=self._walk.libraries,
+                        runtime=self._walk.runtime,
                     )
                 self._add(name, sample, have, index)
 

@@ -91,7 +91,7 @@ def _climb(
     """Return the rungs; `beside` holds expected, inputs_b and runner of `diagnose`."""
     expected, inputs_b, runner = beside
     settings = request.settings
-    check(case.network, device=settings.device, libraries=settings.libraries)
+    check(case.network, runtime=settings.runtime)
     tensors = others = None
     if expected is not None:
         tensors = expected_tensors(case, expected, runner)

@@ -83,8 +83,7 @@ def _frozen(subject: Subject) -> FrozenSize | None:
         found = frozen_size(
             subject.case.network,
             subject.samples,
-            device=settings.device,
-            libraries=settings.libraries,
+            runtime=settings.runtime,
         )
         if found is None:
             raise

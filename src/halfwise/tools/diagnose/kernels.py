@@ -223,8 +223,7 @@ def _walked(subject: Subject, a: Side, b: Side, rounds: int) -> tuple[Comparison
         subject.samples,
         a,
         b,
-        device=subject.settings.device,
-        libraries=subject.settings.libraries,
+        runtime=subject.settings.runtime,
         progress=subject.watcher.step,
     )
     look(walk, rounds)

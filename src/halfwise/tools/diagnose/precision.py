@@ -35,8 +35,7 @@ def precision(subject: Subject) -> Rung:
         case.criterion,
         case.metric,
         accumulate=subject.settings.accumulate,
-        device=subject.settings.device,
-        libraries=subject.settings.libraries,
+        runtime=subject.settings.runtime,
     ).verdict
     signs = signs_of(verdict, f"emulation, all {low}")
     if verdict.passed:
@@ -114,7 +113,6 @@ def _with_opset(subject: Subject) -> Case:
         BF16,
         subject.case.network,
         subject.samples,
-        device=subject.settings.device,
-        libraries=subject.settings.libraries,
+        runtime=subject.settings.runtime,
     )
     return replace(subject.case, network=network)

@@ -48,7 +48,7 @@ def in_kernels(
         HalfwiseError: no such engine can be built or run.
     """
     network, sample = subject.case.network, subject.samples[index]
-    device, libraries = subject.settings.device, subject.settings.libraries
+    runtime = subject.settings.runtime
     nodes = [node for node in network.nodes() if node_name(node) in names]
     results = {node_name(node): tensor_name(node.outputs[0]) for node in nodes}
     computed = {tensor_name(v) for node in network.nodes() for v in node.outputs if v.name}
@@ -56,9 +56,7 @@ def in_kernels(
     inside = computed & varying_tensors(network)
     given = list(dict.fromkeys(n for node in nodes for n in read_by(node) if n in inside))
     wanted = list(dict.fromkeys((*given, *results.values())))
-    right = Session(giving_out(network.model, wanted), device=device, libraries=libraries).run(
-        sample, wanted
-    )
+    right = Session(giving_out(network.model, wanted), runtime=runtime).run(sample, wanted)
     model, feed = part(network, list(results.values()), given, right, sample)
     case = replace(
         engines.case,
@@ -78,9 +76,7 @@ def in_kernels(
         if own <= IN_TF32 or followed >= FOLLOWED:
             found[name] = Ran(own, 0.0 if own <= IN_TF32 else None)
             continue
-        after = Regions(network, ends, [tensor], device=device, libraries=libraries).run(
-            sample, made
-        )
+        after = Regions(network, ends, [tensor], runtime=runtime).run(sample, made)
         if tensor in ends:
             after = {**after, tensor: made[tensor]}
         # What cannot be run on the engine's result is as wrong as can be.

@@ -56,8 +56,7 @@ class Subject:
         """The FP32 model."""
         return Session(
             self.case.network.model,
-            device=self.settings.device,
-            libraries=self.settings.libraries,
+            runtime=self.settings.runtime,
         )
 
     @cached_property

@@ -131,8 +131,7 @@ class _Emulation:
         settings = self._subject.settings
         return Session(
             emulate_tf32(self._subject.case.network, switched=True, rounding=rounding),
-            device=settings.device,
-            libraries=settings.libraries,
+            runtime=settings.runtime,
         )
 
     def _errors(self, index: int, done: int) -> list[float]:

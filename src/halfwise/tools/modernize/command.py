@@ -113,6 +113,6 @@ def _version_of_worker(options: Options, watcher: Watcher) -> tuple[tuple[int, i
 
 def _write(network: Network, record: Modernized, path: Path, settings: Settings) -> None:
     with new_file(path, MAP_SUFFIX) as new:
-        save_checked(network.model, new, device=settings.device, libraries=settings.libraries)
+        save_checked(network.model, new, runtime=settings.runtime)
         text = record.model_dump_json(indent=1) + "\n"
         new.with_name(f"{new.name}{MAP_SUFFIX}").write_text(text, encoding="utf-8")

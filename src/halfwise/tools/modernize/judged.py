@@ -46,10 +46,8 @@ def modernize(
     """
     samples = case.calibration.select(range(min(MOST_SAMPLES, len(case.calibration))))
     watcher.stage("modernize")
-    check(case.network, device=settings.device, libraries=settings.libraries)
-    modernizer = Modernizer(
-        case.network, samples, device=settings.device, libraries=settings.libraries
-    )
+    check(case.network, runtime=settings.runtime)
+    modernizer = Modernizer(case.network, samples, runtime=settings.runtime)
     proven = modernizer.run(opset, available, transposes=transposes)
     before, after = _low_verdicts(case, proven.network, settings, watcher)
     return proven.network, Modernized(
@@ -89,7 +87,7 @@ def _low_verdicts(
         return None, None
     watcher.stage("judge")
     references, nonfinite = inspected_reference(
-        case.network, case.calibration, device=settings.device, libraries=settings.libraries
+        case.network, case.calibration, runtime=settings.runtime
     )
     before, after = (
         _low_verdict(network, case, settings, references, nonfinite)
@@ -118,6 +116,5 @@ def _low_verdict(
         case.metric,
         reference_nonfinite=nonfinite,
         inspected=0,
-        device=settings.device,
-        libraries=settings.libraries,
+        runtime=settings.runtime,
     ).verdict

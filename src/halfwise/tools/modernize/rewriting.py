@@ -1,16 +1,15 @@
 """Raise the opset, fold constants and put one operator in the place of many, each step proven."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Samples
+from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.folding import fold_constants
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
@@ -59,24 +58,22 @@ class Modernizer:
         network: Network,
         samples: Samples,
         *,
-        device: str = "cpu",
-        libraries: Sequence[Path] = (),
+        runtime: Runtime = CPU,
     ) -> None:
         """Run the original on the samples.
 
         Args:
             network: FP32 model.
             samples: At least one.
-            device: Where to run.
-            libraries: Custom operator libraries.
+            runtime: Where to run.
 
         Raises:
             CaseError, RunFailed: it does not run.
         """
         self.network = network
         self._samples = samples
-        self._running: dict[str, Any] = {"device": device, "libraries": libraries}
-        session = Session(network.model, **self._running)
+        self._runtime = runtime
+        session = Session(network.model, runtime=self._runtime)
         self._references = [session.run(sample) for sample in samples]
         self._notes: list[str] = []
         self._error = 0.0
@@ -185,7 +182,7 @@ class Modernizer:
         return Network(network.model, self.network.path, self.network.sha256, names)
 
     def _whole_error(self, network: Network) -> float:
-        session = Session(network.model, **self._running)
+        session = Session(network.model, runtime=self._runtime)
         return max(
             max((relative_error(a, after[name]) for name, a in before.items()), default=0.0)
             for before, after in self._run_both(session)
@@ -205,12 +202,12 @@ class Modernizer:
             ends = {n for c in chunk for n in (_replacement(c).x, _replacement(c).output)}
             ends -= {v.name for v in (*probe.graph.outputs, *probe.graph.inputs)}
             probe.graph.outputs.extend(v for n in probe.graph for v in n.outputs if v.name in ends)
-            session = Session(probe, **self._running)
+            session = Session(probe, runtime=self._runtime)
             new = {
                 c: alone(_replacement(c), values[_replacement(c).x], self.network.model)
                 for c in chunk
             }
-            sessions = {c: Session(model, **self._running) for c, model in new.items()}
+            sessions = {c: Session(model, runtime=self._runtime) for c, model in new.items()}
             errors = {c: self._random_error(c, sessions[c], values) for c in chunk}
             for sample in self._samples:
                 seen = {**sample, **session.run(sample)}

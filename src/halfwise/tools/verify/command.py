@@ -77,10 +77,10 @@ def verify(
     case = load_asked(model, request, watcher, split=False)
     case, judged = _judging(candidate, case, request, watcher, runner)
     watcher.stage("reference")
-    check(case.network, device=settings.device, libraries=settings.libraries)
+    check(case.network, runtime=settings.runtime)
     with frozen_named(case, settings):
         references, nonfinite = inspected_reference(
-            case.network, case.calibration, device=settings.device, libraries=settings.libraries
+            case.network, case.calibration, runtime=settings.runtime
         )
     watcher.stage("judge")
     hints = verdict_hints(case.criterion, references)
@@ -133,7 +133,7 @@ def _judging(
     demand_same_inputs(case.network, other.model)
     case = shared_outputs(case, {str(v.name) for v in other.graph.outputs}, watcher)
     keep_outputs(other.graph, {str(v.name) for v in case.network.graph.outputs})
-    check_types(other, device=settings.device, libraries=settings.libraries)
+    check_types(other, runtime=settings.runtime)
 
     def emulate(references: Sequence[Outputs], nonfinite: frozenset[TensorName]) -> Verdict:
         judged = judge(
@@ -144,8 +144,7 @@ def _judging(
             case.metric,
             reference_nonfinite=nonfinite,
             accumulate=settings.accumulate,
-            device=settings.device,
-            libraries=settings.libraries,
+            runtime=settings.runtime,
         )
         judged = told_as_file(judged, other.model, case, settings, samples, references)
         verdict = judge_sizes(judged.verdict, case, other.model, samples, references, settings)

@@ -62,7 +62,7 @@ def verify_engine(
         file = worker.upload(path)
         measure = measured(worker, file, case, request, target)
         watcher.stage("reference")
-        session = check(case.network, device=settings.device, libraries=settings.libraries)
+        session = check(case.network, runtime=settings.runtime)
         references: list[Outputs] = [session.run(sample) for sample in case.calibration]
         watcher.stage("judge")
         verdict, given = judged(measure, file, references)

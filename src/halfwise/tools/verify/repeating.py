@@ -107,7 +107,7 @@ def verify_run(
     for note in case.notes:
         watcher.note(note)
     settings = request.settings
-    session = check(case.network, device=settings.device, libraries=settings.libraries)
+    session = check(case.network, runtime=settings.runtime)
     references: list[Outputs] = [session.run(sample) for sample in case.calibration]
     repeater = _Repeater(record, folder, delivered, case, request, references, watcher)
     rows: list[Repeated] = []
