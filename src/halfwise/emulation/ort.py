@@ -42,6 +42,9 @@ _SOURCE = re.compile(r"^/\S+:\d+ [^)]*\) ")
 _NOT_ALLOCATED = re.compile(r"Failed to allocate memory for requested buffer of size (\d+)")
 """How ONNX Runtime says what it could not get (onnxruntime, bfc_arena.cc)."""
 
+PATTERN_NODES = 5000
+"""Up to so many nodes, ONNX Runtime may learn where tensors lie best."""
+
 OrtFailure = (
     ort_errors.Fail,
     ort_errors.InvalidArgument,
@@ -99,7 +102,7 @@ class Session:
         if device == "cuda":
             memory.uncap()
             ort.preload_dlls()
-        options = _options(optimise=optimise)
+        options = _options(optimise=optimise, nodes=len(model.graph))
         _register(options, runtime.libraries)
         proto, arrays = weightless(model)
         # ONNX Runtime may read them as long as the session lives.
@@ -172,13 +175,16 @@ def _loaded(
     )
 
 
-def _options(*, optimise: bool) -> ort.SessionOptions:
+def _options(*, optimise: bool, nodes: int) -> ort.SessionOptions:
     options = ort.SessionOptions()
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
     options.log_severity_level = 4
     # On CUDA, sums otherwise differ from run to run (bench/cuda.py).
     options.use_deterministic_compute = True
+    # To learn where tensors may lie, the first run takes n² steps where n are alive at a time: of
+    # 3.2 s of a processor for 12,000 switched nodes, 0.15 s compute. Later runs gain up to 10 %.
+    options.enable_mem_pattern = nodes <= PATTERN_NODES
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
     # Threads that spin while they wait take the cores from those that work: up to ten times
     # slower on a busy machine, and no faster on an idle one (see bench/overhead.py).

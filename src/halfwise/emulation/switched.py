@@ -15,9 +15,11 @@ import onnx_ir as ir
 
 from halfwise.emulation.accumulate import sums_in_low
 from halfwise.emulation.bodies import emulate_bodies
+from halfwise.emulation.elements import Elements
 from halfwise.emulation.rounding import Rounded, cast, limit_value, round_value, typed_value
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
+from halfwise.graph.constants import add_constant
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
 from halfwise.graph.weights import LowWeights
@@ -106,7 +108,7 @@ class _Builder:
         self.rounded: dict[str, ir.Value] = {}
         self.switched: list[NodeName] = []
         free = sum(r.free for r in roles.values())
-        self.switch = typed_value(SWITCH_INPUT, ir.DataType.BOOL, ir.Shape([free]))
+        self.is_low = Elements(self.graph, SWITCH_INPUT, free)
 
     def build(self) -> ir.Model:
         """Return the switched model."""
@@ -124,7 +126,7 @@ class _Builder:
                 for value in node.outputs:
                     if is_float(value) and self._has_low_reader(value):
                         self.rounded[_name(value)] = self._append_rounding(node, value)
-        self.graph.inputs.append(self.switch)
+        self.graph.inputs.append(self.is_low.input)
         self._round_outputs()
         return self.model
 
@@ -147,10 +149,7 @@ class _Builder:
     def _saturated(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
         """Return a new constant: `tensor` as the low format stores it."""
         array = self.fmt.saturate(np.asarray(tensor.numpy(), np.float32))
-        copy = typed_value(name, ir.DataType.FLOAT, ir.Shape(array.shape))
-        copy.const_value = ir.tensor(array, name=name)
-        self.graph.register_initializer(copy)
-        return copy
+        return add_constant(self.graph, name, array)
 
     def _round_input(self, value: ir.Value) -> None:
         uses = value.uses()
@@ -199,14 +198,7 @@ class _Builder:
 
     def _switch(self, node: ir.Node, role: NodeRole) -> None:
         name = node_name(node)
-        index = ir.val(f"{name}::index", const_value=ir.tensor(np.array(len(self.switched))))
-        self.graph.register_initializer(index)
-        condition = ir.node(
-            "Gather",
-            [self.switch, index],
-            {"axis": 0},
-            outputs=[typed_value(f"{name}::is_low", ir.DataType.BOOL)],
-        )
+        condition = self.is_low.take(f"{name}::is_low")
         self.switched.append(name)
         twice = {v for v in node.outputs if is_float(v) and self._has_low_reader(v)}
         outputs: list[ir.Value] = []
@@ -225,9 +217,14 @@ class _Builder:
             "else_branch": ir.AttrGraph("else_branch", self._kept_form(node, twice)),
         }
         switch = ir.Node(
-            "", "If", [condition.outputs[0]], branches.values(), outputs=outputs, name=f"{name}::if"
+            "",
+            "If",
+            condition[-1].outputs,
+            branches.values(),
+            outputs=outputs,
+            name=f"{name}::if",
         )
-        self.graph.insert_after(node, [condition, switch])
+        self.graph.insert_after(node, [*condition, switch])
         by_name = {v.name: v for v in outputs}
         for value in node.outputs:
             if _name(value):

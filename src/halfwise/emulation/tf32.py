@@ -6,7 +6,9 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.emulation.elements import Elements
 from halfwise.emulation.rounding import typed_value
+from halfwise.graph.constants import add_constant
 from halfwise.graph.model import Network, constant_array, is_standard, node_name
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName
@@ -54,24 +56,14 @@ def emulate_tf32(
     products = [node for node in graph if _is_product(node)]
     switch = None
     if switched and products:
-        switch = typed_value(SWITCH_INPUT, ir.DataType.BOOL, ir.Shape([len(products)]))
-        graph.inputs.append(switch)
-    for index, node in enumerate(products):
+        switch = Elements(graph, SWITCH_INPUT, len(products))
+        graph.inputs.append(switch.input)
+    for node in products:
         when = None
         if switch is not None:
-            position = ir.node(
-                "Constant",
-                [],
-                {"value": ir.tensor(np.array(index, np.int64))},
-                outputs=[typed_value(f"{node.name}::tf32_index", ir.DataType.INT64)],
-            )
-            chosen = ir.node(
-                "Gather",
-                [switch, position.outputs[0]],
-                outputs=[typed_value(f"{node.name}::tf32", ir.DataType.BOOL)],
-            )
-            graph.insert_before(node, [position, chosen])
-            when = chosen.outputs[0]
+            chosen = switch.take(f"{node.name}::tf32")
+            graph.insert_before(node, chosen)
+            when = chosen[-1].outputs[0]
         for slot, value in enumerate(node.inputs[:2]):
             if value is not None and is_float(value):
                 prefix = f"{node.name}::tf32_{slot}"
@@ -95,14 +87,7 @@ def _round_constant(
     """
     name = f"{value.name}::tf32"
     if name not in graph.initializers:
-        tensor = ir.Tensor(_rounded(constant_array(value), rounding), name=name)
-        rounded = ir.Value(
-            name=name,
-            type=ir.TensorType(ir.DataType.FLOAT),
-            shape=ir.Shape(tensor.shape),
-            const_value=tensor,
-        )
-        graph.register_initializer(rounded)
+        add_constant(graph, name, _rounded(constant_array(value), rounding))
     rounded = graph.initializers[name]
     if when is None:
         return (), rounded

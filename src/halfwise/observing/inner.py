@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
 from halfwise.formats import Format
+from halfwise.graph.constants import add_constant, small_constant
 from halfwise.graph.model import Network, constant_array, node_name, opset_of, tensor_name
 from halfwise.graph.roles import Roles, is_float
 from halfwise.observing.margins import margin_view, varies
@@ -224,13 +225,23 @@ def _summing_twin(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
 
 def _product_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
     ins, attributes = list(node.inputs), dict(node.attributes)
-    a, b = _node("Abs", ins[:1], f"{prefix}::a"), _node("Abs", ins[1:2], f"{prefix}::b")
+    (of_a, a), (of_b, b) = _magnitude(ins[0], f"{prefix}::a"), _magnitude(ins[1], f"{prefix}::b")
     bias: list[ir.Value | None] = []
     if node.op_type == "Gemm":
         # Before opset 11 the bias is not optional.
         bias = ins[2:] if opset < 11 else []
         attributes |= {"alpha": ir.AttrFloat32("alpha", 1.0), "beta": ir.AttrFloat32("beta", 0.0)}
-    return [a, b, _node(node.op_type, [a.outputs[0], b.outputs[0], *bias], prefix, attributes)]
+    return [*of_a, *of_b, _node(node.op_type, [a, b, *bias], prefix, attributes)]
+
+
+def _magnitude(value: ir.Value | None, name: str) -> tuple[list[ir.Node], ir.Value]:
+    """Return |value|, and the nodes that compute it; of a small constant, it is one, made once."""
+    array, graph = small_constant(value), value.graph if value is not None else None
+    if value is None or array is None or not isinstance(graph, ir.Graph):
+        node = _node("Abs", [value], name)
+        return [node], node.outputs[0]
+    name = f"halfwise::abs::{value.name}"
+    return [], graph.initializers.get(name) or add_constant(graph, name, np.abs(array))
 
 
 def _axes(

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from halfwise.emulation.rounding import cast
 from halfwise.formats import FP32, Format
 from halfwise.graph.amplifiers import amplifiers, chain
-from halfwise.graph.constants import drop_unused_constants
-from halfwise.graph.model import Network, constant_array, node_name, tensor_name
+from halfwise.graph.constants import add_constant, drop_unused_constants, small_constant
+from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, bodies, is_float
-from halfwise.graph.weights import MappedTensor
 from halfwise.records import NodeName, TensorName
 
 _PREFIX = "halfwise::rounded::"
@@ -133,12 +132,10 @@ class _Twins:
         if value is None or not is_float(value):
             return value
         if value not in self.twin:
-            weight = value.const_value
-            if weight is not None and not isinstance(weight, MappedTensor):
-                array = np.asarray(constant_array(value), np.float32)
+            if (array := small_constant(value)) is not None:
                 self.twin[value] = self._constant(rounded(array, self.fmt), str(value.name))
             else:
-                # A graph input, what a body gives, or a weight in a file, which is rounded as the
+                # A graph input, what a body gives, or a large weight, which is rounded as the
                 # model runs: at the start of the graph, so that ONNX Runtime does it just before
                 # the first reader (see `probe.py`), and no copies of all weights are alive.
                 step = self._round(value)
@@ -164,16 +161,7 @@ class _Twins:
         return [x, c, rest, _node("Sub", [c.outputs[0], rest.outputs[0]], prefix)]
 
     def _constant(self, array: NDArray[np.float32] | np.float32, name: str) -> ir.Value:
-        name = f"{_PREFIX}constant::{name}"
-        tensor = ir.tensor(np.asarray(array, np.float32), name=name)
-        value = ir.Value(
-            name=name,
-            type=ir.TensorType(ir.DataType.FLOAT),
-            shape=ir.Shape(np.shape(array)),
-            const_value=tensor,
-        )
-        self.graph.register_initializer(value)
-        return value
+        return add_constant(self.graph, f"{_PREFIX}constant::{name}", np.asarray(array, np.float32))
 
 
 def _node(

@@ -140,6 +140,16 @@ def test_nothing_is_optimised_unless_asked_for():
         assert options.graph_optimization_level == level
 
 
+def test_only_smaller_graphs_are_given_a_pattern_of_memory(monkeypatch):
+    """The first run of others would take most of its time to make it."""
+    nodes = [helper.make_node("Relu", ["x"], ["z"]), helper.make_node("Relu", ["z"], ["y"])]
+    model = network(nodes, [info("x")], [info("y")]).model
+    for most, wanted in ((2, True), (1, False)):
+        monkeypatch.setattr(ort, "PATTERN_NODES", most)
+        options = Session(model)._session.get_session_options()
+        assert options.enable_mem_pattern is wanted
+
+
 def test_a_custom_operator_asks_for_its_library(tmp_path):
     nodes = [helper.make_node("Scale", ["x"], ["y"], domain="com.example")]
     model = network(nodes, [info("x")], [info("y")], domains=["com.example"]).model

@@ -11,10 +11,11 @@ from onnx import parser
 
 from halfwise.case import Samples
 from halfwise.formats import FP16
+from halfwise.graph import constants
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import NodeRole, Role, Roles, roles_of
 from halfwise.observing import observe
-from halfwise.observing.inner import cancellation
+from halfwise.observing.inner import cancellation, with_sums
 
 rng = np.random.default_rng(7)
 small = st.floats(-1000, 1000, width=32)
@@ -125,6 +126,25 @@ def test_sums_of_products(opset):
         ("Gemm", "sum", close(product), 0),
         ("MatMul", "sum", close(product), 0),
     ]
+
+
+@pytest.mark.parametrize(("small", "computed"), [(48, 0), (47, 3)])
+def test_magnitudes_of_small_constants_are_constants(small, computed, monkeypatch):
+    """One node for each would be loaded in quadratic time."""
+    monkeypatch.setattr(constants, "SMALL_BYTES", small)
+    body = """g (float[4,3] x, float[3,4] z) => (float[4,4] a, float[4,4] b, float[3,3] c)
+        <float[3,4] w = {1, -2, 3, -4, 5, -6, 7, -8, 9, -10, 11, -12}>
+        { a = MatMul (x, w) b = Gemm (x, w) c = MatMul (w, x) }"""
+    network = network_of(body, 17)
+    model, _ = with_sums(network, roles_of(network))
+    read = [n.inputs[0] for n in model.graph if n.op_type == "Abs"]
+    weights = [v for v in read if v is not None and v.const_value]
+    assert len(weights) == computed
+    assert len(network.model.graph.initializers) == 1
+    x, w = normal(4, 3), np.arange(1, 13).reshape(3, 4)
+    right, left = close((np.abs(x) @ w).max()), close((w @ np.abs(x)).max())
+    expected = [("MatMul", "sum", right, 0), ("Gemm", "sum", right, 0), ("MatMul", "sum", left, 0)]
+    assert inner(body, 17, {"x": x, "z": x.T}) == expected
 
 
 def test_cancellation_of_activations():

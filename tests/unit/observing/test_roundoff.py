@@ -8,10 +8,10 @@ from hypothesis.extra import numpy as hnp
 
 from halfwise.case import Samples
 from halfwise.formats import BF16, FP16, Format
+from halfwise.graph import constants
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
-from halfwise.graph.weights import MappedTensor, map_weights
 from halfwise.observing import observe
 from halfwise.observing.roundoff import rounded, with_roundoff
 from tests import models
@@ -74,27 +74,32 @@ def test_choices_and_bodies_stay_those_of_the_original() -> None:
 
 
 @pytest.mark.parametrize("opset", [7, 8, 10, 11, 17])
-def test_weights_in_files_are_rounded_as_the_model_runs(opset) -> None:
+def test_large_weights_are_rounded_as_the_model_runs(opset, monkeypatch) -> None:
     s = Sketch()
     weight = s.constant(f32(np.random.default_rng(1).uniform(0.1, 1, (64, 64))), "w")
     y = s.op("Log", s.op("MatMul", s.input("x", [4, 64]), weight, name="mm"), name="log")
     proto = s.proto(y)
     proto.opset_import[0].version = opset
+    weight_bytes = 4 * 64 * 64
     given_samples = Samples(("0",), lambda _: {"x": f32(np.linspace(1, 2, 256).reshape(4, 64))})
 
-    def error(large_from):
+    def error(small):
+        monkeypatch.setattr(constants, "SMALL_BYTES", small)
         network = network_from_proto(proto)
-        map_weights(network.model, large_from)
         seen, _ = observe(network, given_samples, FP16, roles=roles_of(network))
         return [i.value for i in seen.inner if i.kind == "roundoff"]
 
-    mapped = network_from_proto(proto)
-    map_weights(mapped.model, 0)
-    model, _ = with_roundoff(mapped, roles_of(mapped), FP16)
-    own = [v.const_value for v in model.graph.initializers.values() if v.const_value]
-    assert not [t for t in own if t.size > 1 and not isinstance(t, MappedTensor)]
-    assert error(0) == pytest.approx(error(1 << 30), rel=1e-6)
-    assert len(error(0)) == 1
+    assert error(weight_bytes - 1) == pytest.approx(error(weight_bytes), rel=1e-6)
+    assert len(error(weight_bytes)) == 1
+
+    def copies(small):
+        monkeypatch.setattr(constants, "SMALL_BYTES", small)
+        network = network_from_proto(proto)
+        model, _ = with_roundoff(network, roles_of(network), FP16)
+        arrays = [v.const_value for v in model.graph.initializers.values() if v.const_value]
+        return sum(a.nbytes == weight_bytes for a in arrays) - 1
+
+    assert (copies(weight_bytes - 1), copies(weight_bytes)) == (0, 1)
 
 
 def test_nothing_is_measured_where_nothing_amplifies() -> None:
