@@ -34,8 +34,8 @@ from halfwise.graph.model import Network, load_network, node_name, tensor_name
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import TensorName
 from halfwise.tools.compare.regions import Regions
-from halfwise.tools.diagnose.parts import part
-from halfwise.tools.diagnose.products import IN_TF32
+from halfwise.tools.diagnose.reproducer import part
+from halfwise.tools.diagnose.tf32 import IN_TF32
 
 RESULTS = ROOT / "bench" / "results"
 CLOSE, WANTED = 0.05, 0.95

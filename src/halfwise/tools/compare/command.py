@@ -25,10 +25,10 @@ from halfwise.progress import Silent, Watcher
 from halfwise.records import Comparison
 from halfwise.scratch import scratch
 from halfwise.tensorrt.working import usable
-from halfwise.tools.compare import Arithmetic, ModelSide, RecordedSide, Side, Walk, compared
-from halfwise.tools.compare.making import EngineMaker
-from halfwise.tools.compare.search import look
-from halfwise.tools.compare.sources import emulated, reference
+from halfwise.tools.compare import Arithmetic, ModelSide, RecordedSide, Side, Walk
+from halfwise.tools.compare.divergence import find_divergence
+from halfwise.tools.compare.engine_maker import EngineMaker
+from halfwise.tools.compare.sides import emulated, reference
 
 SOURCES = (
     "ort, ort:optimised, emulation:fp16, emulation:bf16, emulation:tf32, emulation:FILE.onnx, "
@@ -112,8 +112,8 @@ def compared_sides(
         runtime=request.settings.runtime,
         progress=watcher.step,
     )
-    look(walk, 1 if request.target is None else max(1, request.target.settings.max_builds - 1))
-    return compared(walk)
+    target = request.target
+    return find_divergence(walk, 1 if target is None else max(1, target.settings.max_builds - 1))
 
 
 def _demand_known(sources: Sequence[str], runner: str | None) -> None:

@@ -21,7 +21,7 @@ from halfwise.records import Run, Rung, Sign, Verdict
 from halfwise.scratch import scratch
 from halfwise.store import new_folder, refuse_existing, write_run
 from halfwise.tensorrt.working import usable
-from halfwise.tools.compare.making import EngineMaker
+from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.diagnose import LADDER, Subject, climb
 from halfwise.tools.diagnose.framework import expected_tensors
 

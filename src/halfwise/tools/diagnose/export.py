@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from halfwise.graph.unchecked import read_unchecked
 from halfwise.linting import lint
 from halfwise.records import Comparison, Finding, Rung, Severity, Sign, Verdict
-from halfwise.tools.compare import RecordedSide, Walk, compared
-from halfwise.tools.compare.sources import reference
+from halfwise.tools.compare import RecordedSide
+from halfwise.tools.compare.divergence import find_divergence
+from halfwise.tools.compare.sides import reference
 from halfwise.tools.diagnose.pairing_report import constant_outputs, foreign, reordered
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
 from halfwise.tools.preprocessing.report import no_change
@@ -111,15 +112,9 @@ def _sign(alike: Sequence[Finding]) -> Sign:
 
 def _located(subject: Subject) -> Comparison:
     assert subject.expected is not None
-    network, samples = subject.case.network, subject.samples
-    walk = Walk(
-        network,
-        samples,
-        RecordedSide(subject.expected, "the framework"),
-        reference(network, samples, subject.settings),
-    )
-    walk.all()
-    return compared(walk)
+    given = RecordedSide(subject.expected, "the framework")
+    right = reference(subject.case.network, subject.samples, subject.settings)
+    return find_divergence(subject.walk(given, right))
 
 
 def _advice(found: Comparison, subject: Subject) -> tuple[str, ...]:

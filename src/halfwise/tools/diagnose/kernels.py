@@ -19,11 +19,11 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.tensorrt.worker.failures import EngineFailed
-from halfwise.tools.compare import ModelSide, Side, Walk, compared
-from halfwise.tools.compare.engines import EngineSide
-from halfwise.tools.compare.making import EngineMaker
-from halfwise.tools.compare.search import MARKED, look
-from halfwise.tools.compare.sources import emulated, reference
+from halfwise.tools.compare import ModelSide, Walk
+from halfwise.tools.compare.divergence import MARKED, find_divergence
+from halfwise.tools.compare.engine_maker import EngineMaker
+from halfwise.tools.compare.engine_side import EngineSide
+from halfwise.tools.compare.sides import emulated, reference
 from halfwise.tools.diagnose.reproducer import save_reproducer
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
 from halfwise.wording import listed
@@ -70,7 +70,8 @@ def _stand_in(subject: Subject) -> Rung:
     ).verdict
     found = None
     if not verdict.passed:
-        found = _walked(subject, reference(network, samples, subject.settings), other, 1)[0]
+        right = reference(network, samples, subject.settings)
+        found = find_divergence(subject.walk(right, other))
     return Rung(
         rung=4,
         name="fp32",
@@ -192,7 +193,8 @@ def _judged(engine: _Judged) -> Rung:
 
 def _faulty(fault: _Judged, signs: Sequence[Sign], verdict: Verdict) -> Rung:
     subject, side = fault.subject, fault.side
-    found, walk = _walked(subject, fault.right, fault.engines.shown(side), fault.engines.rounds)
+    walk = subject.walk(fault.right, fault.engines.shown(side))
+    found = find_divergence(walk, fault.engines.rounds)
     tried = list(fault.attempts(_around(walk, found)))
     cured = [sign for sign in tried if sign.severity == "warning"]
     saved = save_reproducer(fault.engines, walk, found, subject.folder, verdict.worst_sample)
@@ -215,19 +217,6 @@ def _faulty(fault: _Judged, signs: Sequence[Sign], verdict: Verdict) -> Rung:
             *(["Report it to NVIDIA with the folder `reproducer`."] if saved else []),
         ),
     )
-
-
-def _walked(subject: Subject, a: Side, b: Side, rounds: int) -> tuple[Comparison, Walk]:
-    walk = Walk(
-        subject.case.network,
-        subject.samples,
-        a,
-        b,
-        runtime=subject.settings.runtime,
-        progress=subject.watcher.step,
-    )
-    look(walk, rounds)
-    return compared(walk), walk
 
 
 def _around(walk: Walk, found: Comparison) -> list[TensorName]:

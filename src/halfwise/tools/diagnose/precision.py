@@ -11,7 +11,7 @@ from halfwise.formats import BF16
 from halfwise.inputs import split_heldout
 from halfwise.judging.judge import judge
 from halfwise.records import KeptNode, NodeName, Rung, Sign
-from halfwise.tools.compare.sources import all_low
+from halfwise.tools.compare.sides import all_low
 from halfwise.tools.diagnose.subject import Subject, signs_of
 from halfwise.wording import count, listed
 

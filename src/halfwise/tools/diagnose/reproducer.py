@@ -1,6 +1,6 @@
 """Cut out what goes wrong, with its real inputs, as a folder for a bug report."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from halfwise.case import Samples
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.files import save
-from halfwise.graph.cut import read_by
-from halfwise.graph.model import node_name, normalise
+from halfwise.graph.cut import GIVEN, read_by, region_model
+from halfwise.graph.model import Network, node_name, normalise
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import Comparison, NodeName, TensorName
 from halfwise.tools.compare import TOLERANCES, Walk
-from halfwise.tools.compare.making import EngineMaker
-from halfwise.tools.diagnose.parts import part
+from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.wording import count, number
 
 FOLDER = "reproducer"
@@ -129,3 +128,44 @@ def _readme(nodes: list[NodeName], target: TensorName, kind: str, said: str) -> 
         f"    trtexec --onnx=model.onnx {_FLAGS[kind]}\n"
         f"    halfwise compare model.onnx --inputs inputs.npz --b engine:{kind}\n"
     )
+
+
+Arrays = Mapping[Any, NDArray[Any]]
+
+
+def part(
+    network: Network,
+    targets: Sequence[TensorName],
+    given: Sequence[TensorName],
+    values: Arrays,
+    sample: Arrays,
+) -> tuple[ir.Model, dict[str, NDArray[Any]]]:
+    """Return the part that computes `targets` from `given`, and its inputs.
+
+    Inputs are called as the tensors that they stand for, but for those that the part computes too.
+
+    Args:
+        network: The model; not changed.
+        targets: What to compute.
+        given: Where the part begins.
+        values: Arrays of `targets` and `given`.
+        sample: Inputs of the model.
+    """
+    model = region_model(network, targets, given)
+    feed: dict[str, NDArray[Any]] = {}
+    for value in list(model.graph.inputs):
+        name = str(value.name).removesuffix(GIVEN)
+        if not value.uses():
+            model.graph.inputs.remove(value)
+            continue
+        array = values[name] if name in values else sample[name]
+        assert value.dtype is not None
+        if name not in targets:
+            value.name = name
+        value.shape = ir.Shape(array.shape)
+        feed[str(value.name)] = array.astype(value.dtype.numpy())
+    for output in (v for node in model.graph for v in node.outputs):
+        output.shape = None
+    for output in model.graph.outputs:
+        output.shape = ir.Shape(values[output.name].shape)
+    return model, feed

@@ -15,7 +15,8 @@ from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import Criterion, InputTrials, Rung, RungName, Sign, Verdict
-from halfwise.tools.compare.making import EngineMaker
+from halfwise.tools.compare import Side, Walk
+from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.diagnose.pairing import Variation, order, variations
 from halfwise.wording import number
 
@@ -112,6 +113,17 @@ class Subject:
         if self.case.metric is not None:
             return self.case.criterion
         return Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
+
+    def walk(self, a: Side, b: Side) -> Walk:
+        """Return the comparison of two sides that is still to be made."""
+        return Walk(
+            self.case.network,
+            self.samples,
+            a,
+            b,
+            runtime=self.settings.runtime,
+            progress=self.watcher.step,
+        )
 
 
 def skipped(rung: int, name: RungName, why: str, *advice: str) -> Rung:

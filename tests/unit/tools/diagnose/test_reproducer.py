@@ -1,10 +1,14 @@
 import numpy as np
+import pytest
 
 from halfwise.case import Samples
+from halfwise.emulation.ort import Session
 from halfwise.emulation.tensors import ModelTensors
+from halfwise.graph.cut import giving_out
+from halfwise.records import TensorName
 from halfwise.tools.compare import ModelSide, Walk, compared
-from halfwise.tools.compare.sources import reference
-from halfwise.tools.diagnose.reproducer import save_reproducer
+from halfwise.tools.compare.sides import reference
+from halfwise.tools.diagnose.reproducer import part, save_reproducer
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.tools.compare.copies import DATA, SAMPLES, network, side
 
@@ -46,3 +50,28 @@ def test_arrays_keep_any_name(subject):
     save_reproducer(made.engines, walk, compared(walk), made.folder, "s")
     with np.load(made.folder / "reproducer" / "inputs.npz") as inputs:
         np.testing.assert_array_equal(inputs["file"], DATA[:1])
+
+
+WHOLE = network()
+A, B, D, JOIN, STILL = (TensorName(f"{node}_out") for node in ("a", "b", "d", "join", "still"))
+
+
+@pytest.fixture(scope="module")
+def values():
+    names = (A, B, D, JOIN, STILL)
+    return Session(giving_out(WHOLE.model, names)).run({"x": DATA[0]}, names)
+
+
+def test_a_part_stands_alone(values):
+    model, feed = part(WHOLE, [D], [JOIN, STILL], values, {})
+    assert feed.keys() == {JOIN, STILL}
+    assert [list(v.shape or ()) for v in model.graph.inputs] == [[4, 16], [4, 1]]
+    np.testing.assert_array_equal(Session(model).run(feed)[D], values[D])
+
+
+def test_what_it_computes_too_keeps_a_name_of_its_own(values):
+    model, feed = part(WHOLE, [A, B], [A], values, {"x": DATA[0]})
+    assert feed.keys() == {"x", "a_out::given"}
+    found = Session(model).run(feed)
+    for name in (A, B):
+        np.testing.assert_array_equal(found[name], values[name])

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, cast
@@ -17,14 +17,12 @@ from halfwise.metrics import Outputs
 from halfwise.metrics.relative import relative_rms
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, Criterion, TensorName, Verdict, version_of
-from halfwise.tensorrt.profiles import profile_of
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.described import FIRST_UNFUSED
 from halfwise.tensorrt.worker.failures import EngineFailed
-from halfwise.tools.compare import Arithmetic, comparable
-from halfwise.tools.compare.engines import EngineSide
-from halfwise.tools.compare.sources import all_low
-from halfwise.tools.compare.unfused import UnfusedSide
+from halfwise.tools.compare.engine_side import EngineSide
+from halfwise.tools.compare.sides import Arithmetic, all_low
+from halfwise.tools.compare.walk import comparable
 from halfwise.wording import count
 
 
@@ -178,27 +176,19 @@ class EngineMaker:
         engine = outcome.engine
         if engine is None:
             return side
-        timeout = self.settings.run_timeout
-
-        def profile(sample: Sample) -> int:
-            return profile_of(run.measure.profiles, sample) or 0
 
         def watch(sample: Sample, names: Sequence[TensorName]) -> Outputs:
-            return run.worker.run(engine, profile(sample), sample, timeout, watch=names)
+            return run.measure.run(engine, sample, watch=names)
 
-        first = side.samples[0]
         try:
-            left = run.worker.unfused(engine, profile(first), first, timeout)
+            left = run.measure.unfused(engine, side.samples[0])
         except EngineFailed as failed:
             if failed.status == "lost":
                 raise
             return side
         # What the builder named itself is nothing to compare with.
         left = left.intersection(comparable(self.case.network))
-        if not left:
-            return side
-        kept = {f.name: getattr(side, f.name) for f in fields(side)}
-        return UnfusedSide(**kept | {"few": False, "shown": left, "watch": watch})
+        return replace(side, shown=left, watch=watch) if left else side
 
     def _builder(
         self, kind: str, settings: EngineSettings | None, *, fresh: bool

@@ -1,12 +1,13 @@
 """An engine as a side of a comparison: its tensors are marked as outputs, a few at a time.
 
 A tensor that is made an output ends a fusion there, so the engine that is looked at is another one.
-How far that changed the final outputs is measured and told.
+How far that changed the final outputs is measured and told. From TensorRT 10.12 on one build shows
+what fusion leaves, and no fusion ends for it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from halfwise.metrics import Outputs
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import BuildOutcome, TensorName, TensorStatus
 from halfwise.tensorrt.worker.failures import EngineFailed
-from halfwise.tools.compare import OTHER_KERNELS, TOLERANCES, Arithmetic
+from halfwise.tools.compare.sides import OTHER_KERNELS, TOLERANCES, Arithmetic
 from halfwise.wording import count, number
 
 _SAME = 1e-6
@@ -27,7 +28,7 @@ FP32 sums in another order differ by."""
 
 @dataclass
 class EngineSide:
-    """Builds engines with further outputs, and runs them.
+    """Builds engines with further outputs, or one that shows its tensors, and runs them.
 
     Attributes:
         label: What it is.
@@ -42,6 +43,9 @@ class EngineSide:
         absent: Tensors that were marked, and that the engine did not give.
         change: Largest relative RMS change of a final output by marking, so far.
         vanished: Whether an output that is wrong without marks was right with them.
+        shown: The tensors that fusion left, where an engine shows them; None where tensors are
+            marked.
+        watch: Returns, of that engine, outputs and some of these tensors for a sample.
     """
 
     label: str
@@ -52,15 +56,19 @@ class EngineSide:
     outputs: frozenset[TensorName]
     budget: int
     exact: bool = False
-    few: bool = True
     builds: int = 0
     refused: dict[TensorName, str] = field(default_factory=dict)
     absent: set[TensorName] = field(default_factory=set)
     change: float = 0.0
     vanished: bool = False
+    shown: frozenset[TensorName] | None = None
+    watch: Callable[[Sample, Sequence[TensorName]], Outputs] = lambda _sample, _names: {}
     _plain: tuple[BuildOutcome, list[Outputs]] | None = None
 
-    how: ClassVar[str] = "Marking tensors"
+    @property
+    def few(self) -> bool:
+        """Whether only few tensors should be asked for: where each may end a fusion."""
+        return self.shown is None
 
     @property
     def tolerance(self) -> float:
@@ -68,7 +76,7 @@ class EngineSide:
         return max(OTHER_KERNELS, TOLERANCES[self.arithmetic])
 
     def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
-        """Yield, for each sample, those of `names` that the engine gives.
+        """Yield, for each sample, those of `names` that the engine gives or shows.
 
         Where tensors are marked, the outputs are those of the same engine, so that all belong
         together: marks may cure a fault. Asked for alone, they are those of the engine without.
@@ -79,31 +87,46 @@ class EngineSide:
         """
         _, finals = self.plain()
         inner = [n for n in names if n not in self.outputs and self.lack(n) is None]
-        engines = self._marked(inner) if inner else []
+        engines = self._marked(inner) if inner and self.few else []
         for index, sample in enumerate(self.samples):
-            found = self._all_of(engines, sample)
+            found = self._all_of(engines, sample) if self.few else self._watched(sample, inner)
             self._compare(finals[index], found)
             both = {**finals[index], **found}
             yield {name: both[name] for name in names if name in both}
 
     def _all_of(
         self, engines: list[tuple[BuildOutcome, Sequence[TensorName]]], sample: Sample
-    ) -> dict[str, NDArray[np.generic]]:
+    ) -> Outputs:
         """Return what marked engines give; one that cannot be run is refused from then on."""
         found: dict[str, NDArray[np.generic]] = {}
         for engine in list(engines):
             build, marks = engine
-            try:
-                given = self.run(build, sample)
-            except EngineFailed as failed:
-                if failed.status == "lost":
-                    raise
+            given = self._unless_refused(marks, partial(self.run, build, sample))
+            if given is None:
                 engines.remove(engine)
-                self.refused |= dict.fromkeys(marks, failed.message)
                 continue
             found |= given
             self.absent |= {name for name in marks if name not in given}
         return found
+
+    def _watched(self, sample: Sample, names: Sequence[TensorName]) -> Outputs:
+        """Return what the engine shows; what it cannot be run with is refused from then on."""
+        asked = [name for name in names if name not in self.refused]
+        if not asked:
+            return {}
+        return self._unless_refused(asked, partial(self.watch, sample, asked)) or {}
+
+    def _unless_refused(
+        self, names: Sequence[TensorName], run: Callable[[], Outputs]
+    ) -> Outputs | None:
+        """Return what a run gives; None where it fails, and then `names` are refused."""
+        try:
+            return run()
+        except EngineFailed as failed:
+            if failed.status == "lost":
+                raise
+            self.refused |= dict.fromkeys(names, failed.message)
+            return None
 
     def _compare(self, finals: Outputs, found: Outputs) -> None:
         """Note how far the outputs of an engine with marks are from those of the one without."""
@@ -129,25 +152,31 @@ class EngineSide:
         return self._plain
 
     def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return "refused", or "fused" for what the engine did not give when it was asked."""
+        """Return "refused" for what ended builds or runs, "fused" for what fusion did not leave.
+
+        Of marked engines that is what one did not give when it was asked.
+        """
         if name in self.refused:
             return "refused"
-        return "fused" if name in self.absent else None
+        if self.shown is None:
+            return "fused" if name in self.absent else None
+        return None if name in self.shown or name in self.outputs else "fused"
 
     def notes(self) -> tuple[str, ...]:
         """Return what marking did."""
         told = []
+        how = "Marking tensors" if self.few else "Showing tensors"
         if self.builds > 1:
             told.append(
-                f"{self.how} changed the final outputs of {self.label} by up to "
+                f"{how} changed the final outputs of {self.label} by up to "
                 f"{number(self.change)} (relative RMS): what was looked at is not quite the engine "
                 "without marks."
                 if self.change > _SAME
-                else f"{self.how} did not change the final outputs of {self.label}."
+                else f"{how} did not change the final outputs of {self.label}."
             )
         if self.vanished:
             told.append(
-                f"{self.how} made wrong outputs of {self.label} right: the fault is in a fusion "
+                f"{how} made wrong outputs of {self.label} right: the fault is in a fusion "
                 "that ends there, and cannot be seen from inside."
             )
         if self.refused:
