@@ -9,17 +9,17 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from bench.attacks.attack import SECONDS, Attack, Command
+from bench.attacks.attack import Attack, Command
 from bench.attacks.hostile_models import MODELS, Make, loop, saved
 from bench.attacks.models import drawn, save
-from halfwise.emulation.bounded import RUN_SECONDS
+from halfwise.emulation.bounded import REPEATING_SECONDS
 
 WHOLE, MODEL, INPUTS = "whole.onnx", "model.onnx", "x.npz"
 _GIVEN = ("--inputs", INPUTS)
@@ -269,13 +269,17 @@ def _all() -> list[Attack]:
                 make = saved(loop(trips))
                 told = f"{reader} a Loop that ends {name}"
                 attacks.append(_attack(told, endless, make, (6, 10), quick=reader == "observe"))
-    # The usual limit is long, for models that take long: it is told of while the Loop runs.
-    usual = _attack(
-        "a Loop that never ends, by the usual limit", COMMANDS["observe"], saved(loop(None)), (6,)
-    )
-    told = (f"it is ended at {RUN_SECONDS:g} s", f"took longer than {RUN_SECONDS:g} s")
-    # It waits most of its time, beside the others.
-    return [replace(usual, seconds=RUN_SECONDS + 2 * SECONDS, says=told), *attacks]
+    return [*_usual_limit(), *attacks]
+
+
+def _usual_limit() -> Iterator[Attack]:
+    """Yield what ends by the limit that nobody gave; they wait most of their time."""
+    told = (f"it is ended at {REPEATING_SECONDS:g} s", f"longer than {REPEATING_SECONDS:g} s")
+    diagnosed = ("diagnose", MODEL, *_GIVEN, "-o", "run")
+    for reader, line in {**COMMANDS, "diagnose": diagnosed}.items():
+        if reader not in ("lint", "start"):
+            name = f"{reader} a Loop that never ends, by the usual limit"
+            yield replace(_attack(name, line, saved(loop(None)), (6,)), says=told)
 
 
 ATTACKS = _all()

@@ -116,6 +116,37 @@ def _cloned(what: str, *arguments: str) -> Attack:
     return Attack(f"a file that names programs: {what}, {arguments[0]}", make, (2,))
 
 
+_BOXES = """g (float[n, 4] x) => (float[n, 4] y)
+    { boxes = Concat<axis = 2>(left, low, right, high)
+      s = NonMaxSuppression(boxes, scores, most, share)  f = Cast<to = 1>(s)
+      m = ReduceMax<keepdims = 0>(f)  z = Mul(m, none)  y = Add(x, z) }"""
+"""One operator that compares each of some million boxes with all before it; none overlap."""
+
+
+def _one_operator(number: signal.Signals, seconds: float) -> Attack:
+    """Send a signal while one operator computes that would take hours, and cannot be stopped."""
+
+    def make(folder: Path) -> Command:
+        left = np.arange(1_000_000, dtype=np.float32).reshape(1, -1, 1)
+        weights = {
+            "left": left,
+            "right": left + 1,
+            "low": 0 * left,
+            "high": 0 * left + 1,
+            "scores": left.reshape(1, 1, -1),
+            "none": np.zeros((), np.float32),
+            "most": np.full(1, 10**9),
+            "share": np.full(1, 0.5, np.float32),
+        }
+        save(folder / MODEL, _BOXES, weights)
+        np.savez(folder / INPUTS, x=drawn(8, 1, 4))
+        return Command(VERIFY, before=lambda: _send(number, seconds))
+
+    # Two seconds until it is left behind, and what it takes to get there on a busy machine.
+    name = f"{number.name} while one operator computes"
+    return Attack(name, make, (ENDED[number],), seconds=seconds + 12)
+
+
 def _signalled(number: signal.Signals, seconds: float, *, background: bool = False) -> Attack:
     """Send a signal while a Loop runs in ONNX Runtime that would take hours."""
 
@@ -249,6 +280,7 @@ ATTACKS = [
     _attack("no folder for temporary files", FIX, (0, *REFUSED), None, {"TMPDIR": "/nonexistent"}),
     *(_during(number, seconds) for number in ENDED for seconds in (0.05, 0.3)),
     *(_signalled(number, 1.0) for number in ENDED),
+    _one_operator(signal.SIGINT, 3.0),
     _signalled(signal.SIGTERM, 1.0, background=True),
     *(
         _no_text(what)

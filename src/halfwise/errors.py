@@ -6,6 +6,7 @@ HalfwiseError
 ├── BackendMissing  4   a library or device that was asked for is not here
 ├── BuildFailed     5   the rewritten model or an engine could not be made
 ├── RunFailed       6   a model that was loaded failed while running
+├── TookTooLong     6   it did not end in time, more than once
 └── RecordMismatch  7   a run folder or record is damaged, or of another version or model
 
 0 means passed and 10 that the verdict failed or a fault was found. 1 stays free: an uncaught
@@ -85,6 +86,12 @@ class RunFailed(HalfwiseError):
         self.late = late
         self.node = node
         self.why = why
+
+
+class TookTooLong(HalfwiseError):
+    """Evaluations took longer than they may, more than once: no other of the command is tried."""
+
+    exit_code = 6
 
 
 class RecordMismatch(HalfwiseError):

@@ -238,7 +238,7 @@ class RunLimit:
 
     run_timeout: Annotated[
         float | None,
-        _running(metavar="S", help="Seconds for one run of a model or an engine. Default 300."),
+        _running(metavar="S", help="Seconds of one run. Default 300; 40 in models with Loops."),
     ]
 
 

@@ -3,6 +3,9 @@
 A call runs in a thread of its own while the caller waits. Told to stop, ONNX Runtime stops between
 two nodes, also inside of a Loop. What does not (one operator of hours) is left behind: its thread
 ends with the process.
+
+One call of a command may reach its limit and be told as a finding; the next that does ends the
+command. Only where what was tried may fail (`forgiving`), all may.
 """
 
 import os
@@ -10,19 +13,25 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from halfwise.errors import RunFailed
+from halfwise.errors import RunFailed, TookTooLong
 
 RUN_SECONDS = 300.0
 """How long one evaluation may take where nobody says it: as long as one inference of an engine."""
+REPEATING_SECONDS = 40.0
+"""Likewise of a model that repeats a body, which may never end: its command ends in a minute."""
 _PATIENCE = 10.0
 """Seconds after which a call that is not done is told of."""
-_GRACE = 3.0
+_GRACE = 2.0
 """Seconds that a call has to stop when it is told to."""
+_AGAIN = 2.0
+"""Seconds that a call may take at least, after another reached its limit."""
+_LONGER = 10.0
+"""Likewise, in times of the longest that ended: emulations run longer than what they emulate."""
 
 
 class OutOfTime(Exception):
@@ -64,25 +73,62 @@ class Stop:
                 raise Stopped
 
 
+@dataclass
+class _Calls:
+    """What is known of a command's calls so far.
+
+    Attributes:
+        repeating: Whether a model of it repeats a body.
+        longest: Seconds of the longest that ended by itself.
+        late: What was raised for the first that reached its limit.
+    """
+
+    repeating: bool = False
+    longest: float = 0.0
+    late: RunFailed | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long the next may take where nobody says it."""
+        usual = REPEATING_SECONDS if self.repeating else RUN_SECONDS
+        return usual if self.late is None else min(usual, max(_AGAIN, _LONGER * self.longest))
+
+
 @dataclass(frozen=True)
 class Limits:
     """How long calls may take.
 
     Attributes:
-        seconds: Of one call.
+        seconds: Of one call; None for what is usual.
         until: Value of `time.monotonic()` at which all work has to end; None for never.
         tell: Is told of a call that takes long.
         stop: Ends them.
+        forgiving: Whether any number may reach its limit.
+        calls: Those so far.
     """
 
-    seconds: float = RUN_SECONDS
+    seconds: float | None = None
     until: float | None = None
     tell: Callable[[str], None] | None = None
     stop: Stop = field(default_factory=Stop)
+    forgiving: bool = False
+    calls: _Calls = field(default_factory=_Calls)
 
 
-_limits: ContextVar[Limits] = ContextVar("limits")
-_USUAL = Limits()
+_limits: ContextVar[Limits | None] = ContextVar("limits", default=None)
+
+
+def _now() -> Limits:
+    return _limits.get() or Limits()
+
+
+@contextmanager
+def _changed(**changes: Any) -> Iterator[None]:
+    token = _limits.set(replace(_now(), **changes))
+    try:
+        yield
+    finally:
+        _limits.reset(token)
 
 
 @contextmanager
@@ -90,38 +136,34 @@ def limited(
     seconds: float | None = None, *, tell: Callable[[str], None] | None = None
 ) -> Iterator[None]:
     """Bound each call within the block; None leaves what holds outside of it."""
-    outer = _limits.get(_USUAL)
-    inner = replace(
-        outer, seconds=outer.seconds if seconds is None else seconds, tell=tell or outer.tell
-    )
-    token = _limits.set(inner)
-    try:
+    outer = _now()
+    with _changed(seconds=outer.seconds if seconds is None else seconds, tell=tell or outer.tell):
         yield
-    finally:
-        _limits.reset(token)
 
 
 @contextmanager
-def stopped_by(stop: Stop) -> Iterator[None]:
+def forgiving(*, any_number: bool = True) -> Iterator[None]:
+    """Let any number of calls within the block reach their limit: a search tries what may fail."""
+    with _changed(forgiving=any_number):
+        yield
+
+
+def stopped_by(stop: Stop) -> AbstractContextManager[None]:
     """Let `stop`, which another thread has, end the calls within the block."""
-    token = _limits.set(replace(_limits.get(_USUAL), stop=stop))
-    try:
-        yield
-    finally:
-        _limits.reset(token)
+    return _changed(stop=stop)
 
 
-@contextmanager
-def ending(until: float | None) -> Iterator[None]:
+def ending(until: float | None) -> AbstractContextManager[None]:
     """End what runs within the block at `until` of `time.monotonic()`; None takes an end away.
 
     Calls that begin or run after it raise `OutOfTime`.
     """
-    token = _limits.set(replace(_limits.get(_USUAL), until=until))
-    try:
-        yield
-    finally:
-        _limits.reset(token)
+    return _changed(until=until)
+
+
+def expect_repeating() -> None:
+    """Give calls of this command less time where nobody says how much: a model repeats a body."""
+    _now().calls.repeating = True
 
 
 def call(work: Callable[[], Any], stop: Callable[[], None], what: str) -> Any:  # noqa: ANN401 - of anything
@@ -134,15 +176,18 @@ def call(work: Callable[[], Any], stop: Callable[[], None], what: str) -> Any:  
 
     Raises:
         RunFailed: it took longer than one call may.
+        TookTooLong: another did so before.
         OutOfTime: the time budget ended before it did.
         Stopped: another thread ended it.
     """
-    limits = _limits.get(_USUAL)
+    limits = _now()
+    seconds = limits.calls.seconds if limits.seconds is None else limits.seconds
     with limits.stop.around(stop):
-        return _bounded(work, stop, what, limits)
+        return _bounded(work, stop, what, replace(limits, seconds=seconds))
 
 
 def _bounded(work: Callable[[], Any], stop: Callable[[], None], what: str, limits: Limits) -> Any:  # noqa: ANN401 - of anything
+    assert limits.seconds is not None
     started = time.monotonic()
     end = started + limits.seconds
     if limits.until is not None:
@@ -165,12 +210,23 @@ def _bounded(work: Callable[[], Any], stop: Callable[[], None], what: str, limit
         _end(runner, stop)
         if end == limits.until:
             raise OutOfTime
-        raise RunFailed(
-            f"{what} took longer than {limits.seconds:g} s and was ended.",
-            "Give it longer with --run-timeout SECONDS; a Loop in it may never end.",
-            late=True,
-        )
+        raise _late(what, limits)
+    limits.calls.longest = max(limits.calls.longest, time.monotonic() - started)
     return _result(runner)
+
+
+def _late(what: str, limits: Limits) -> RunFailed | TookTooLong:
+    """Return what to raise for a call that reached its limit."""
+    first = limits.calls.late
+    if first is not None and not limits.forgiving:
+        return TookTooLong(first.message, first.hint)
+    found = RunFailed(
+        f"{what} took longer than {limits.seconds:g} s and was ended.",
+        "Give it longer with --run-timeout SECONDS; a Loop in it may never end.",
+        late=True,
+    )
+    limits.calls.late = first or found
+    return found
 
 
 class _Runner:

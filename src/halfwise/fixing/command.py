@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Unpack
 
 from halfwise.case import Case
+from halfwise.emulation.bounded import forgiving
 from halfwise.fixing.in_engines import fix_in_engines
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import fix_run
@@ -25,6 +26,7 @@ from halfwise.store import MODEL_FILE, free_folder, new_folder, write_observatio
 
 
 @bounded
+@forgiving()
 def fix(
     model: Model,
     inputs: Inputs,

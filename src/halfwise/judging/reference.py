@@ -1,6 +1,7 @@
 """Run the reference on samples that nobody observes."""
 
 from halfwise.case import CPU, Runtime, Samples
+from halfwise.emulation.bounded import forgiving
 from halfwise.emulation.inspection import inspect_samples
 from halfwise.emulation.probe import observable
 from halfwise.errors import RunFailed
@@ -18,10 +19,11 @@ def inspected_reference(
     candidate's.
 
     Raises:
-        RunFailed: it cannot be run on a sample.
+        RunFailed, TookTooLong: it cannot be run on a sample.
     """
     model = network.model
-    results, nonfinite = inspect_samples(model, observable(model), samples, runtime=runtime)
+    with forgiving(any_number=False):
+        results, nonfinite = inspect_samples(model, observable(model), samples, runtime=runtime)
     references: list[Outputs] = []
     for result in results:
         if isinstance(result, RunFailed):

@@ -11,8 +11,15 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.case import Case, Samples
+from halfwise.emulation.bounded import expect_repeating
 from halfwise.errors import CaseError, UsageError
-from halfwise.graph.model import Network, infer_again, load_network, network_from_proto
+from halfwise.graph.model import (
+    Network,
+    infer_again,
+    is_standard,
+    load_network,
+    network_from_proto,
+)
 from halfwise.graph.sizes import declared_axes
 from halfwise.graph.widen import Stored, widened
 from halfwise.inputs import (
@@ -41,6 +48,8 @@ from halfwise.wording import count
 
 RANDOM = "random"
 """The inputs that are made up on request."""
+_REPEATING = ("Loop", "Scan", "SequenceMap")
+"""Operators that run a body as often as the model says; scans in one another too."""
 
 
 def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = True) -> Case:
@@ -109,8 +118,12 @@ def load_asked(model: Model, request: Request, watcher: Watcher, *, split: bool 
 def load_model(model: Model) -> Network:
     """Return the model in normal form, in the types of its file."""
     if isinstance(model, onnx.ModelProto):
-        return network_from_proto(model)
-    return load_network(Path(model))
+        network = network_from_proto(model)
+    else:
+        network = load_network(Path(model))
+    if any(is_standard(node, *_REPEATING) for node in network.graph.all_nodes()):
+        expect_repeating()
+    return network
 
 
 def load_start(path: Path) -> Network | Run:

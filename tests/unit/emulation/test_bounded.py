@@ -6,8 +6,15 @@ import time
 import pytest
 
 from halfwise.emulation import bounded
-from halfwise.emulation.bounded import OutOfTime, call, ending, limited
-from halfwise.errors import RunFailed
+from halfwise.emulation.bounded import (
+    OutOfTime,
+    call,
+    ending,
+    expect_repeating,
+    forgiving,
+    limited,
+)
+from halfwise.errors import RunFailed, TookTooLong
 
 
 def nothing() -> None:
@@ -83,3 +90,48 @@ def test_a_child_of_the_process_has_threads_of_its_own() -> None:
     if not child:
         os._exit(call(lambda: 7, nothing, "It"))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def too_long() -> None:
+    stopped = threading.Event()
+    call(stopped.wait, stopped.set, "An evaluation")
+
+
+def test_the_second_call_that_takes_too_long_ends_the_command_by_the_words_of_the_first() -> None:
+    with limited(0.02), limited():
+        with pytest.raises(RunFailed):
+            too_long()
+        assert call(lambda: 3, nothing, "It") == 3
+        with pytest.raises(TookTooLong, match=r"An evaluation took longer than 0\.02 s"):
+            too_long()
+    with limited(0.02), pytest.raises(RunFailed):
+        too_long()
+
+
+def test_a_search_may_try_any_number_but_for_what_has_to_run() -> None:
+    with limited(0.02), forgiving():
+        for _ in range(3):
+            with pytest.raises(RunFailed):
+                too_long()
+        with forgiving(any_number=False), pytest.raises(TookTooLong):
+            too_long()
+
+
+def test_a_model_that_repeats_a_body_has_less_time_and_after_a_late_call_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounded, "REPEATING_SECONDS", 0.2)
+    monkeypatch.setattr(bounded, "_AGAIN", 0.02)
+    with limited(), forgiving():
+        expect_repeating()
+        for seconds in ("0.2", "0.02"):
+            with pytest.raises(RunFailed, match=f"longer than {seconds} s"):
+                too_long()
+        monkeypatch.setattr(bounded, "_LONGER", 1e9)  # whatever ended shows what is usual
+        call(lambda: 3, nothing, "It")
+        with pytest.raises(RunFailed, match=r"longer than 0\.2 s"):
+            too_long()
+    with limited(0.03):
+        expect_repeating()
+        with pytest.raises(RunFailed, match=r"0\.03"):
+            too_long()

@@ -299,7 +299,7 @@ class Counted:
         real = bounded.call
 
         def call(work, stop, what):
-            if bounded._limits.get(bounded._USUAL).until is None:
+            if bounded._now().until is None:
                 self.free += 1
                 return real(work, stop, what)
             self.bounded += 1

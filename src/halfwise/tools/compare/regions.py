@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample
 from halfwise.emulation.ort import Session
-from halfwise.errors import HalfwiseError
+from halfwise.errors import HalfwiseError, TookTooLong
 from halfwise.graph.cut import GIVEN, region_model
 from halfwise.graph.model import Network
 from halfwise.metrics import Outputs
@@ -55,6 +55,8 @@ class Regions:
             feed[f"{name}{GIVEN}"] = change(given[name].astype(wanted))
         try:
             return self._session.run(feed, self.targets)
+        except TookTooLong:
+            raise
         except HalfwiseError:
             # A candidate's tensor of another shape: its readers cannot be run on it, others can.
             if len(self.targets) == 1:

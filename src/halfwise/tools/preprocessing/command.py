@@ -13,6 +13,7 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.graph.widen import widened
 from halfwise.inputs import InputSpec, LoadedSamples, RawSamples, fit_to, load_made, load_raw
 from halfwise.metrics import OutputMeasure, totals
+from halfwise.options.limits import bounded
 from halfwise.options.loading import input_specs, load_model
 from halfwise.options.options import Model
 from halfwise.progress import Silent, Watcher
@@ -25,6 +26,7 @@ _MOST_RUN = 16
 """Samples that the model is run on."""
 
 
+@bounded
 def compare_inputs(
     a: Source,
     b: Source,
