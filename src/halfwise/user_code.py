@@ -29,8 +29,8 @@ def guarded(spec: str, what: str = "", when: str = "", hint: str = _CORRECT) -> 
     """Turn whatever the user's code raises into a CaseError that names type, message and line.
 
     What it prints goes to standard error, since standard output is for results. It may close the
-    standard streams, change the working directory, or how NumPy takes infinities: afterwards all is
-    as before, and where it went it finds itself again the next time.
+    standard streams, change the working directory, the umask, or how NumPy takes infinities:
+    afterwards all is as before, and where it went it finds itself again the next time.
 
     Args:
         spec: `file.py:function`; the line that is named is one of that file.
@@ -43,7 +43,7 @@ def guarded(spec: str, what: str = "", when: str = "", hint: str = _CORRECT) -> 
     """
     with _noted_interrupts() as interrupts:
         try:
-            with _lent_streams(), _own_folder(), np.errstate():
+            with _lent_streams(), _own_folder(), _own_mask(), np.errstate():
                 yield
         # The code in here is the user's and may raise anything, a script's sys.exit() included.
         except BaseException as error:
@@ -111,6 +111,18 @@ def _own_folder() -> Iterator[None]:
         _gone_to[:] = [there] if there and there != ours else []
         if ours is not None and there != ours:
             os.chdir(ours)
+
+
+@contextlib.contextmanager
+def _own_mask() -> Iterator[None]:
+    """Let the user's code change the modes of its own files alone."""
+    # It cannot be read without setting it.
+    ours = os.umask(0o077)
+    os.umask(ours)
+    try:
+        yield
+    finally:
+        os.umask(ours)
 
 
 def _folder() -> str | None:

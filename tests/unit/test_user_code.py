@@ -57,6 +57,17 @@ def test_it_may_change_its_own_working_directory_alone(tmp_path, monkeypatch):
         assert Path.cwd() == tmp_path
 
 
+def test_it_may_change_the_modes_of_its_own_files_alone(tmp_path):
+    def mode(name):
+        (tmp_path / name).touch()
+        return (tmp_path / name).stat().st_mode
+
+    usual = mode("before")
+    with guarded("m.py:f"):
+        os.umask(0o777)
+    assert mode("after") == usual
+
+
 def test_errors_of_halfwise_in_there_are_the_users_too():
     assert "raised UsageError: x" in told(UsageError("x"))
 

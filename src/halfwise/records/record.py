@@ -1,5 +1,7 @@
 """What every record is, and the names and words that records share."""
 
+import json
+import re
 from typing import Any, Literal, NewType
 
 from pydantic import BaseModel, ConfigDict
@@ -38,6 +40,9 @@ GuardKind = Literal[
 ]
 
 
+_NOT_ASCII = re.compile(r"[^\n -~]+")
+
+
 class Record(BaseModel):
     """Base of every record: immutable, no unknown fields, non-finite numbers as strings."""
 
@@ -47,13 +52,19 @@ class Record(BaseModel):
     def model_dump_json(self, **options: Any) -> str:
         """Return the record as JSON; bytes of file names that are no UTF-8 are escaped in it.
 
-        Python has them as lone surrogates (PEP 383), which JSON readers refuse.
+        Python has them as lone surrogates (PEP 383), which JSON readers refuse. So are characters
+        that a terminal would act on, such as a name's that turns the direction of what follows.
         """
         try:
-            return super().model_dump_json(**options)
+            text = super().model_dump_json(**options)
         except PydanticSerializationError:
             readable = type(self).model_validate(_readable(self.model_dump()))
-            return BaseModel.model_dump_json(readable, **options)
+            text = BaseModel.model_dump_json(readable, **options)
+        return _NOT_ASCII.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in found[0])
 
 
 def _readable(value: object) -> object:

@@ -44,6 +44,27 @@ def test_every_level_and_guard_has_a_word():
     assert len(get_args(GuardKind)) == 17
 
 
+def test_what_a_terminal_acts_on_is_escaped_and_stays_the_same_name():
+    name = "caf\u00e9 8\u00d71 \x1b[31m\x7f\x9b31m\u202egnp.exe\u2066\u2028\u061c\U000e0041"
+    exported = Exported(
+        module=name,
+        model="m",
+        exporter="dynamo",
+        opset=18,
+        nodes=1,
+        inputs=(),
+        outputs=(),
+        tolerance=1,
+        checks=(),
+        passed=True,
+    )
+    text = exported.model_dump_json(indent=1)
+    assert all(c.isprintable() or c == "\n" for c in text)
+    assert "caf\u00e9 8\u00d71" in text
+    assert json.loads(text)["module"] == name
+    assert Exported.model_validate_json(text) == exported
+
+
 def test_bytes_of_names_that_are_no_text_are_escaped():
     exported = Exported(
         module="m.py:f",
