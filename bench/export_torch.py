@@ -24,7 +24,7 @@ from bench.modernize import EXPORTS
 from bench.peers.environments import Environment, environment
 from bench.runs import ROOT, CommandFailed, Workbench
 from halfwise.errors import PASSED, VERDICT_FAILED, BuildFailed
-from halfwise.tools.export_torch.command import TOLERANCE
+from halfwise.tools.export_torch import TOLERANCE
 
 SCRIPT = EXPORTS / "torch_modules.py"
 EXPORTERS = ("dynamo", "torchscript")

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from halfwise.tools.compare.command import compare
     from halfwise.tools.diagnose.command import diagnose
     from halfwise.tools.doctor import doctor
-    from halfwise.tools.explain_log.command import explain_log
+    from halfwise.tools.explain_log import explain_log
     from halfwise.tools.export import Exported, export
-    from halfwise.tools.export_torch.command import export_torch
+    from halfwise.tools.export_torch import export_torch
     from halfwise.tools.inspect import inspect
     from halfwise.tools.modernize.command import modernize
     from halfwise.tools.preprocessing.command import compare_inputs
@@ -61,9 +61,9 @@ _MODULES = {
     "compare_inputs": "tools.preprocessing.command",
     "diagnose": "tools.diagnose.command",
     "doctor": "tools.doctor",
-    "explain_log": "tools.explain_log.command",
+    "explain_log": "tools.explain_log",
     "export": "tools.export",
-    "export_torch": "tools.export_torch.command",
+    "export_torch": "tools.export_torch",
     "fix": "fixing.command",
     "inspect": "tools.inspect",
     "lint": "linting.command",

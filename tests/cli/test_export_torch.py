@@ -1,6 +1,6 @@
 import json
 
-from tests.unit.tools.export_torch.test_report import record
+from tests.unit.tools.test_export_torch import record
 
 
 def test_options_are_handed_on(call, answer):

@@ -4,7 +4,7 @@ import onnx
 import pytest
 
 from tests.spellings import proto
-from tests.unit.tools.modernize.test_report import record
+from tests.unit.tools.modernize.test_command import record
 
 
 @pytest.fixture

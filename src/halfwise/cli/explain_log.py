@@ -27,7 +27,7 @@ def command(
     """Explain a TensorRT build log: every known message in a sentence, and which nodes it names."""
     from halfwise import api
     from halfwise.reporting.terminal import print_report
-    from halfwise.tools.explain_log.report import explained
+    from halfwise.tools.explain_log import explained
 
     log = sys.stdin.buffer if str(file) == "-" else file
     report = api.explain_log(log, model=model)

@@ -70,7 +70,7 @@ def command(
     """Export a PyTorch module to ONNX, and compare both at two sizes of every dynamic axis."""
     from halfwise import api
     from halfwise.reporting.terminal import TerminalWatcher, print_report
-    from halfwise.tools.export_torch.report import exported
+    from halfwise.tools.export_torch import exported
 
     fold = not options.pop("no_fold", False)
     with TerminalWatcher() as watcher:

@@ -54,7 +54,7 @@ def command(
     """Raise the opset and make LayerNorms, GELUs and the like one node each, proven equal."""
     from halfwise import api
     from halfwise.reporting.terminal import TerminalWatcher, print_report
-    from halfwise.tools.modernize.report import modernized
+    from halfwise.tools.modernize.command import modernized
 
     with TerminalWatcher() as watcher:
         record = api.modernize(

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from halfwise.case import EngineSettings, Rules, Samples
 from halfwise.errors import UsageError
-from halfwise.fixing.engines import Builds, build_failed, inspect_engine, regime
+from halfwise.fixing.engines import Builds, build_failed, regime
 from halfwise.fixing.engines.files import save
 from halfwise.fixing.plan.rules import apply_rules
 from halfwise.formats import FP16, LOW_FORMATS
@@ -29,6 +29,7 @@ from halfwise.tensorrt.log.log import explain
 from halfwise.tensorrt.profiles import check_covered, profiles_from_data, profiles_from_options
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.working import usable
+from halfwise.tools.inspect import inspect_engine
 
 To = Literal["fp32", "fp16", "bf16"]
 

@@ -1,23 +1,42 @@
-"""Look into an engine that is there already."""
+"""Inspect an engine: inputs and outputs, what it computes in, how long each layer takes."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Unpack
 
-from halfwise.case import Samples
-from halfwise.fixing.engines import inspect_engine
+import numpy as np
+
+from halfwise.case import Sample, Samples
+from halfwise.errors import CaseError
+from halfwise.fixing.engines import measure
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
-from halfwise.graph.roles import roles_of
+from halfwise.graph.roles import Roles, roles_of
 from halfwise.inputs import InputSpec
 from halfwise.options.engines import WorkerOptions, engine_target
 from halfwise.options.loading import input_specs, load_inputs, load_model
 from halfwise.options.options import Data, Inputs, Model
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Inspection
+from halfwise.records import (
+    BuildOutcome,
+    EngineFile,
+    Inspection,
+    Latency,
+    NodeName,
+    Precision,
+    PrecisionProof,
+    Profile,
+    TensorName,
+)
 from halfwise.tensorrt.engine.fitting import dtype_of
+from halfwise.tensorrt.engine.inspector import engine_layers
 from halfwise.tensorrt.engine.plans import demand_engine
-from halfwise.tensorrt.worker.described import Description
+from halfwise.tensorrt.profiles import check_covered, profile_of
+from halfwise.tensorrt.prove import prove
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.described import Description, profiles_of
+from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tensorrt.working import usable
 
 
@@ -77,3 +96,111 @@ def _specs(network: Network | None, engine: Description) -> list[InputSpec]:
         for t in engine.tensors
         if t.is_input
     ]
+
+
+ZEROS = "Inspected and timed on zeros, at the opt shapes: give --inputs for real ones."
+
+
+def inspect_engine(
+    worker: Worker,
+    engine: EngineFile,
+    samples: Samples | None,
+    *,
+    network: Network | None = None,
+    roles: Roles | None = None,
+    asked: Mapping[NodeName, Precision] | None = None,
+    build: BuildOutcome | None = None,
+    timeout: float | None = None,
+) -> Inspection:
+    """Return what an engine shows of itself; it runs once, and some more times for the clock.
+
+    Args:
+        worker: Where the engine is read.
+        engine: The engine.
+        samples: Real samples: the first at opt shapes is taken, else the first. None for zeros, on
+            which an engine computes in what it computes in otherwise; no verdict comes of that.
+        network: The model that it was built from, where that is known.
+        roles: Roles of its nodes.
+        asked: What was asked for nodes.
+        build: How it was built, where that is known.
+        timeout: Seconds for each request.
+
+    Raises:
+        RecordMismatch: the engine cannot be read there.
+        CaseError: a sample is outside every profile.
+    """
+    described = worker.describe(engine, timeout)
+    profile, feeds = (0, zeros(described)) if samples is None else typical(described, samples)
+    notes = [ZEROS] if samples is None else []
+    proof: PrecisionProof | None = None
+    latency: Latency | None = None
+    try:
+        text, milliseconds = worker.inspect(engine, profile, feeds, timeout)
+        config = None if build is None else build.config
+        layers = engine_layers(
+            text,
+            network,
+            tf32=config is None or config.tf32,
+            built=() if build is None else build.layers,
+        )
+        proof = prove(layers, network, roles, asked or {}, milliseconds, config)
+        seconds, runs = measure.QUICK_SECONDS, measure.TIMED_RUNS
+        latency = worker.time(engine, profile, feeds, timeout, seconds=seconds, iterations=runs)
+    except (EngineFailed, CaseError) as failed:
+        if samples is not None:
+            raise
+        notes = [f"It does not run on zeros: {failed.message} Give --inputs."]
+    return Inspection(
+        worker=worker.info,
+        engine=engine,
+        tensors=described.tensors,
+        profiles=described.profiles,
+        layers=described.layers,
+        device_bytes=described.device_bytes,
+        proof=proof,
+        latency=latency,
+        notes=tuple(notes),
+    )
+
+
+def typical(engine: Description, samples: Samples) -> tuple[int, Sample]:
+    """Return a profile and a real sample for it: the first at its opt shapes, else the first.
+
+    Raises:
+        CaseError: a sample lacks an input, or is outside every profile.
+    """
+    profiles = profiles_of(engine)
+    names = {name for p in profiles for name in (*p.shapes, *p.values)}
+    if missing := sorted(names - samples[0].keys()):
+        raise CaseError(
+            f"The inputs lack {', '.join(missing)}, which the engine takes.",
+            "Give inputs of the model that this engine was built from.",
+        )
+    check_covered(profiles, samples)
+    for sample in samples:
+        for index, profile in enumerate(profiles):
+            shapes = ((sample[name].shape, one.opt) for name, one in profile.shapes.items())
+            if all(shape == opt for shape, opt in shapes) and profile_of((profile,), sample) == 0:
+                return index, sample
+    return profile_of(profiles, samples[0]) or 0, samples[0]
+
+
+def zeros(engine: Description) -> dict[str, np.ndarray]:
+    """Return zeros at the opt shapes of the first profile; shape tensors have their opt values.
+
+    Raises:
+        CaseError: an input of a type that no array here has.
+    """
+    profile = next(iter(profiles_of(engine)), Profile())
+    feeds: dict[str, np.ndarray] = {}
+    for tensor in engine.tensors:
+        if not tensor.is_input:
+            continue
+        shape, name = tensor.shape, TensorName(tensor.name)
+        if name in profile.shapes:
+            shape = profile.shapes[name].opt
+        feeds[name] = np.zeros(shape, dtype_of(tensor.dtype))
+        if tensor.shape_tensor and tensor.limits:
+            # Where not all values are told, those that are stand for the others.
+            feeds[name] = np.resize(np.asarray(tensor.limits[0].opt, feeds[name].dtype), shape)
+    return feeds

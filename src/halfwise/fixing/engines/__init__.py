@@ -10,7 +10,6 @@ from halfwise.fixing.engines.builds import Builds
 from halfwise.fixing.engines.conclude import Proven
 from halfwise.fixing.engines.failed import build_failed
 from halfwise.fixing.engines.files import FP32_FILE, ModelFiles
-from halfwise.fixing.engines.look import inspect_engine
 from halfwise.fixing.engines.measure import Measure, with_shapes
 from halfwise.fixing.engines.regime import regime
 from halfwise.fixing.engines.run import EngineRun
@@ -23,7 +22,6 @@ __all__ = [
     "ModelFiles",
     "Proven",
     "build_failed",
-    "inspect_engine",
     "regime",
     "with_shapes",
 ]

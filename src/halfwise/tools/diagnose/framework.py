@@ -8,7 +8,7 @@ from halfwise.errors import UsageError
 from halfwise.inputs import load_function
 from halfwise.metrics import Outputs
 from halfwise.tools.compare.command import recorded_tensors
-from halfwise.tools.export_torch.exporter import Module, demand_torch
+from halfwise.tools.pytorch import Module, demand_torch
 
 
 def expected_tensors(case: Case, source: str | Path, runner: str | None) -> Sequence[Outputs]:

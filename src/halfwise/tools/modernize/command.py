@@ -1,18 +1,28 @@
 """Rewrite old spellings of a model to the operators that its target has."""
 
+from collections import Counter
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Unpack
 
-from halfwise.case import Settings
+from halfwise.case import Case, Settings
 from halfwise.errors import BackendMissing, CaseError
-from halfwise.fixing.rewrite import save_checked
+from halfwise.fixing.rewrite import rewrite, save_checked
+from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
 from halfwise.graph.modern.candidates import FIRST_OPSET
+from halfwise.graph.roles import roles_of
+from halfwise.inputs.spec import WARNING
+from halfwise.judging.check import check
+from halfwise.judging.judge import judge
+from halfwise.judging.reference import inspected_reference
+from halfwise.metrics import Outputs
 from halfwise.options.limits import bounded
 from halfwise.options.loading import RANDOM, load_case
 from halfwise.options.options import Inputs, Model, Options, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Modernized, version_of
+from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict, version_of
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.store import new_file, refuse_existing_file
 from halfwise.tensorrt.versions import (
     DEFAULT_VERSION,
@@ -24,7 +34,8 @@ from halfwise.tensorrt.versions import (
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.workers import resolve
 from halfwise.tools.doctor import ANSWER_SECONDS
-from halfwise.tools.modernize.judged import modernize as run
+from halfwise.tools.modernize.rewriting import Modernizer, Proven
+from halfwise.wording import clean, count, sentence, shorten
 
 MAP_SUFFIX = ".map.json"
 
@@ -76,7 +87,7 @@ def modernize(
         )
     for note in case.notes:
         watcher.note(note)
-    network, record = run(
+    network, record = modernize_case(
         case,
         request.settings,
         watcher,
@@ -116,3 +127,182 @@ def _write(network: Network, record: Modernized, path: Path, settings: Settings)
         save_checked(network.model, new, runtime=settings.runtime)
         text = record.model_dump_json(indent=1) + "\n"
         new.with_name(f"{new.name}{MAP_SUFFIX}").write_text(text, encoding="utf-8")
+
+
+MOST_SAMPLES = 16
+"""Samples that both models run on: a wrong rewriting shows on the first."""
+
+
+def modernize_case(
+    case: Case,
+    settings: Settings,
+    watcher: Watcher,
+    *,
+    opset: int,
+    available: Collection[str],
+    target: str,
+    transposes: bool,
+) -> tuple[Network, Modernized]:
+    """Return the modernized network and the record of what was done.
+
+    Args:
+        case: The FP32 model and its samples, none held out.
+        settings: Where to run, and the low format.
+        watcher: Is told about progress.
+        opset: The highest that the target reads.
+        available: Operators that the target has.
+        target: What the target is, in words.
+        transposes: Whether norms over other axes than the last may get Transposes.
+
+    Raises:
+        CaseError, RunFailed: the model cannot be lowered, or does not run on the samples.
+    """
+    samples = case.calibration.select(range(min(MOST_SAMPLES, len(case.calibration))))
+    watcher.stage("modernize")
+    check(case.network, runtime=settings.runtime)
+    modernizer = Modernizer(case.network, samples, runtime=settings.runtime)
+    proven = modernizer.run(opset, available, transposes=transposes)
+    before, after = _low_verdicts(case, proven.network, settings, watcher)
+    return proven.network, Modernized(
+        model=str(case.network.path or "in memory"),
+        opset=case.network.opset,
+        new_opset=proven.network.opset,
+        target=target,
+        rewritings=proven.rewritings,
+        left=proven.left,
+        folded=proven.folded,
+        names=_names(proven, case.network),
+        nodes=sum(1 for _ in case.network.nodes()),
+        new_nodes=sum(1 for _ in proven.network.nodes()),
+        samples=samples.ids,
+        real=case.real,
+        error=proven.error,
+        fp16_before=before,
+        fp16_after=after,
+        notes=(*(note for note in case.notes if note.startswith(WARNING)), *proven.notes),
+    )
+
+
+def _names(proven: Proven, network: Network) -> dict[NodeName, tuple[NodeName, ...]]:
+    """Return what stands for each node that is gone, by the name that the user's file gives it."""
+    names: dict[NodeName, tuple[NodeName, ...]] = dict.fromkeys(proven.folded, ())
+    for rewriting in proven.rewritings:
+        names |= dict.fromkeys(rewriting.removed, rewriting.added)
+    original = network.original_names
+    return {NodeName(original.get(old) or old): new for old, new in names.items()}
+
+
+def _low_verdicts(
+    case: Case, new: Network, settings: Settings, watcher: Watcher
+) -> tuple[Verdict | None, Verdict | None]:
+    """Return the verdicts on both models with every node low; none on random numbers."""
+    if not case.real:
+        return None, None
+    watcher.stage("judge")
+    references, nonfinite = inspected_reference(
+        case.network, case.calibration, runtime=settings.runtime
+    )
+    before, after = (
+        _low_verdict(network, case, settings, references, nonfinite)
+        for network in (case.network, new)
+    )
+    return before, after
+
+
+def _low_verdict(
+    network: Network,
+    case: Case,
+    settings: Settings,
+    references: list[Outputs],
+    nonfinite: frozenset[TensorName],
+) -> Verdict:
+    """Return the verdict on `network` with every node low, by emulation."""
+    roles = roles_of(network, low_type(settings.fmt))
+    low, _ = rewrite(
+        network, roles, frozenset(), settings.fmt, fixed=frozenset(), low_io=frozenset()
+    )
+    return judge(
+        low.model,
+        case.calibration,
+        references,
+        case.criterion,
+        case.metric,
+        reference_nonfinite=nonfinite,
+        inspected=0,
+        runtime=settings.runtime,
+    ).verdict
+
+
+_NOT_REAL = "Compared on random numbers: give --inputs for a comparison on real data."
+
+
+def modernized(record: Modernized) -> Report:
+    """Return the report: what was rewritten and left, the proof, and what FP16 does."""
+    parts = (_rewritings(record), _left(record), _proof(record), _fp16(record))
+    return Report(
+        _title(record),
+        None,
+        " · ".join((sentence(record.model), f"for {clean(record.target)}")),
+        tuple(part for part in parts if part is not None),
+        "" if record.real else _NOT_REAL,
+    )
+
+
+def _title(record: Modernized) -> str:
+    opset = f"opset {record.new_opset}"
+    if record.new_opset != record.opset:
+        opset = f"opset {record.opset} → {record.new_opset}"
+    kinds = Counter(r.op for r in record.rewritings)
+    made = ", ".join(f"{number} {op}" for op, number in kinds.items()) or "nothing rewritten"
+    return f"{opset}, {made}, {record.nodes} → {count(record.new_nodes, 'node')}"
+
+
+def _rewritings(record: Modernized) -> Table | None:
+    if not record.rewritings:
+        return None
+    rows = [
+        (shorten(r.added[-1], 40), r.op, str(len(r.removed)), shorten(r.removed[0], 30))
+        for r in record.rewritings[:MOST_ROWS]
+    ]
+    if len(record.rewritings) > MOST_ROWS:
+        rows.append((f"and {len(record.rewritings) - MOST_ROWS} more", "", "", ""))
+    columns = (Column("new node"), Column("operator"), Column("for", "right"), Column("nodes from"))
+    return Table("Rewritten", columns, tuple(rows))
+
+
+def _left(record: Modernized) -> Lines | None:
+    reasons: dict[tuple[str, str], list[LeftAlone]] = {}
+    for left in record.left:
+        reasons.setdefault((left.op, left.reason), []).append(left)
+    lines = [
+        f"{clean(op)} ×{len(some)}: {sentence(reason)}; from {shorten(some[0].nodes[0])}"
+        for (op, reason), some in reasons.items()
+    ]
+    return Lines("Left alone", tuple(lines[:MOST_ROWS])) if lines else None
+
+
+def _proof(record: Modernized) -> Lines:
+    lines = [
+        f"Outputs in FP32 on {count(len(record.samples), 'sample')}: off by at most "
+        f"{record.error:.1e} of the largest value."
+    ]
+    if record.folded:
+        lines.append(
+            f"{count(len(record.folded), 'node')} computed constants, and gave way to them."
+        )
+    lines += [sentence(note) for note in record.notes]
+    return Lines("Proof", tuple(lines))
+
+
+def _fp16(record: Modernized) -> Lines | None:
+    if record.fp16_before is None or record.fp16_after is None:
+        return None
+    verdicts = {"before": record.fp16_before, "after": record.fp16_after}
+    lines = [line for when, verdict in verdicts.items() for line in _verdict(when, verdict)]
+    return Lines("Everything in FP16, by emulation", tuple(lines))
+
+
+def _verdict(when: str, verdict: Verdict) -> Iterator[str]:
+    yield f"{when}: {'passed' if verdict.passed else 'failed'}" + "".join(
+        f"; {sentence(reason)}" for reason in verdict.reasons
+    )

@@ -9,7 +9,7 @@ from halfwise.errors import CaseError, UsageError
 from tests import models
 from tests.unit.tools.compare.copies import DATA, network, proto, side
 from tests.unit.tools.diagnose.test_framework import file
-from tests.unit.tools.export_torch.test_exporter import needs_torch
+from tests.unit.tools.test_pytorch import needs_torch
 
 
 @pytest.fixture

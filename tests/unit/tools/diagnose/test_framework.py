@@ -7,7 +7,7 @@ from halfwise.records import Criterion
 from halfwise.tools.diagnose.framework import expected_tensors
 from tests.unit.inputs.test_files import bomb
 from tests.unit.tools.compare.copies import DATA, SAMPLES, network
-from tests.unit.tools.export_torch.test_exporter import HERE, needs_torch
+from tests.unit.tools.test_pytorch import HERE, needs_torch
 
 MODULE = """
 import numpy as np

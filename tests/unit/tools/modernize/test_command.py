@@ -7,10 +7,17 @@ import onnxruntime
 import pytest
 
 from halfwise import api
+from halfwise.case import Case, Samples, Settings
 from halfwise.errors import BackendMissing, CaseError, UsageError
-from halfwise.records import Modernized, NodeName
+from halfwise.graph.model import network_from_proto
+from halfwise.graph.modern.candidates import FIRST_OPSET
+from halfwise.progress import Silent
+from halfwise.records import Criterion, Modernized, NodeName
+from halfwise.reporting.parts import Lines, Table
+from halfwise.tools.modernize.command import MOST_SAMPLES, modernize_case, modernized
 from tests.models import normalisation
 from tests.spellings import proto
+from tests.unit.reporting.runs import verdict
 
 
 @pytest.fixture
@@ -99,3 +106,120 @@ def test_a_model_in_memory(tmp_path):
     record = api.modernize(normalisation.layer_norm().proto, tmp_path / "n.onnx", trt_version="11")
     assert record.model == "in memory"
     assert json.loads((tmp_path / "n.onnx.map.json").read_text())["new_opset"] == 25
+
+
+def case(real=True, count=20):
+    ill = normalisation.layer_norm()
+    samples = Samples(tuple(map(str, range(count))), lambda _: ill.sample(0))
+    network = network_from_proto(ill.proto)
+    return Case(
+        network,
+        samples,
+        samples.select(()),
+        Criterion(),
+        None,
+        ("a note", "warning: b"),
+        "",
+        real=real,
+    )
+
+
+def run(case):
+    return modernize_case(
+        case,
+        Settings(),
+        Silent(),
+        opset=20,
+        available=tuple(FIRST_OPSET),
+        target="TensorRT 10.0",
+        transposes=False,
+    )
+
+
+def test_what_overflows_in_fp16_does_not_as_one_node():
+    network, record = run(case())
+    assert [r.op for r in record.rewritings] == ["LayerNormalization"]
+    assert record.names["square"] == record.rewritings[0].added
+    assert (record.opset, record.new_opset) == (17, 20)
+    assert (record.nodes, record.new_nodes) == (8, len(list(network.nodes())))
+    assert len(record.samples) == MOST_SAMPLES
+    assert record.fp16_before is not None
+    assert record.fp16_after is not None
+    assert (record.fp16_before.passed, record.fp16_after.passed) == (False, True)
+    assert record.notes == ("warning: b",)
+    assert np.isfinite(record.error)
+
+
+def test_random_numbers_say_nothing_of_fp16():
+    _, record = run(case(real=False, count=2))
+    assert (record.real, record.fp16_before, record.fp16_after) == (False, None, None)
+
+
+REWRITING = {
+    "op": "LayerNormalization",
+    "output": "y",
+    "removed": ("/a/Pow", "/a/Div"),
+    "added": ("/a/LayerNormalization",),
+    "error": 1e-7,
+}
+
+
+def record(**changed):
+    values = {
+        "model": "m.onnx",
+        "opset": 13,
+        "new_opset": 20,
+        "target": "TensorRT 10.0",
+        "rewritings": (REWRITING,),
+        "left": (),
+        "folded": (),
+        "names": {},
+        "nodes": 9,
+        "new_nodes": 8,
+        "samples": ("a", "b"),
+        "real": True,
+        "error": 2e-7,
+    }
+    return Modernized.model_validate(values | changed)
+
+
+def part(shown, title):
+    return next(p for p in shown.parts if p.title.startswith(title))
+
+
+def test_what_was_done():
+    shown = modernized(record(folded=("/Shape",), notes=("not raised to opset 25: it\x1b",)))
+    assert shown.title == "opset 13 → 20, 1 LayerNormalization, 9 → 8 nodes"
+    assert shown.about == "m.onnx · for TensorRT 10.0"
+    assert shown.caution == ""
+    table = part(shown, "Rewritten")
+    assert isinstance(table, Table)
+    assert table.rows == (("/a/LayerNormalization", "LayerNormalization", "2", "/a/Pow"),)
+    assert part(shown, "Proof") == Lines(
+        "Proof",
+        (
+            "Outputs in FP32 on 2 samples: off by at most 2.0e-07 of the largest value.",
+            "1 node computed constants, and gave way to them.",
+            "not raised to opset 25: it\N{REPLACEMENT CHARACTER}",
+        ),
+    )
+
+
+def test_nothing_to_do_on_random_numbers():
+    shown = modernized(record(rewritings=(), new_opset=13, new_nodes=9, real=False))
+    assert shown.title == "opset 13, nothing rewritten, 9 → 9 nodes"
+    assert "--inputs" in shown.caution
+    assert [p.title for p in shown.parts] == ["Proof"]
+
+
+def test_equal_reasons_stand_together():
+    left = tuple({"op": "Gelu", "nodes": (f"/{i}/Erf",), "reason": "no Gelu"} for i in range(3))
+    shown = modernized(record(left=left, rewritings=(REWRITING,) * 20))
+    assert part(shown, "Left alone").lines == ("Gelu ×3: no Gelu; from /0/Erf",)
+    assert part(shown, "Rewritten").rows[-1][0] == "and 8 more"
+
+
+def test_fp16_before_and_after():
+    before = verdict(passed=False, reasons=("y is off",))
+    shown = modernized(record(fp16_before=before, fp16_after=verdict()))
+    assert part(shown, "Everything in FP16").lines == ("before: failed; y is off", "after: passed")

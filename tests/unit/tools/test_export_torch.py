@@ -5,11 +5,14 @@ import pytest
 
 from halfwise import api
 from halfwise.errors import BackendMissing, BuildFailed, CaseError, UsageError
-from halfwise.tools.export_torch import command as exporting
-from halfwise.tools.export_torch.exporter import DynamicAxis
-from tests.unit.tools.export_torch.test_exporter import HERE, needs_torch
+from halfwise.records import Exported
+from halfwise.reporting.parts import Lines, Table
+from halfwise.tools.export_torch import _resized
+from halfwise.tools.export_torch import exported as reported
+from halfwise.tools.pytorch import DynamicAxis
+from tests.unit.tools.test_pytorch import HERE, needs_torch
 
-FILE = Path(__file__).resolve().parents[3] / "torch_modules.py"
+FILE = Path(__file__).resolve().parents[2] / "torch_modules.py"
 BATCH = ("image:0=batch", "scale:0=batch")
 
 
@@ -115,8 +118,51 @@ def test_options_that_mean_nothing(tmp_path, options):
 def test_arrays_take_other_sizes():
     axes = [DynamicAxis("x", 1, "n"), DynamicAxis("y", 0, "n")]
     arrays = {"x": np.arange(6).reshape(2, 3), "y": np.arange(3), "z": np.zeros(3)}
-    resized = exporting._resized(arrays, axes, {"n": 5})
+    resized = _resized(arrays, axes, {"n": 5})
     assert resized["x"].tolist() == [[0, 1, 2, 0, 1], [3, 4, 5, 3, 4]]
     assert resized["y"].tolist() == [0, 1, 2, 0, 1]
     assert resized["z"] is arrays["z"]
-    assert exporting._resized(arrays, axes, {"n": 1})["y"].tolist() == [0]
+    assert _resized(arrays, axes, {"n": 1})["y"].tolist() == [0]
+
+
+def record(**changed):
+    values = {
+        "module": "net.py:make",
+        "model": "m.onnx",
+        "exporter": "dynamo",
+        "opset": 18,
+        "nodes": 16,
+        "inputs": ("x batch×3",),
+        "outputs": ("y",),
+        "tolerance": 1e-4,
+        "checks": ({"sizes": {"batch": 1}, "error": 1e-7}, {"sizes": {"batch": 2}, "error": 2e-7}),
+        "passed": True,
+    }
+    return Exported.model_validate(values | changed)
+
+
+def test_an_export_that_is_right():
+    shown = reported(record())
+    assert shown.title == "m.onnx computes the same: off by at most 2e−7 of the largest value"
+    assert shown.passed
+    assert shown.about == "net.py:make · dynamo exporter · opset 18 · 16 nodes · 0.0001 is allowed"
+    table, inputs = shown.parts
+    assert isinstance(table, Table)
+    assert table.rows == (("1", "1e−7"), ("2", "2e−7"))
+    assert inputs == Lines("Inputs", ("x batch×3",))
+
+
+def test_an_export_that_is_wrong():
+    broken = {"sizes": {"batch": 2}, "error": "Infinity", "problem": "it does not run\x1b"}
+    shown = reported(record(passed=False, checks=(broken,)))
+    assert "SOMETHING ELSE: off by at most inf" in shown.title
+    assert shown.parts[1] == Lines("Problems", ("it does not run\N{REPLACEMENT CHARACTER}",))
+    assert reported(record(checks=())).parts
+
+
+def test_what_tracing_took_for_constant():
+    shown = reported(record(traced=("net.py, line 7: Converting a tensor to a Python boolean",)))
+    assert shown.passed
+    title = "Traced as constants: other inputs may do something else"
+    line = "net.py, line 7: Converting a tensor to a Python boolean"
+    assert shown.parts[1] == Lines(title, (line,))

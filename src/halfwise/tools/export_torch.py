@@ -16,8 +16,9 @@ from halfwise.inputs import load_function
 from halfwise.metrics import relative_error
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Exported, ParityCheck
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.store import new_file
-from halfwise.tools.export_torch.exporter import (
+from halfwise.tools.pytorch import (
     LEAST_DYNAMO_OPSET,
     LEAST_OPSET,
     DynamicAxis,
@@ -26,6 +27,7 @@ from halfwise.tools.export_torch.exporter import (
     demand_torch,
     export,
 )
+from halfwise.wording import clean, count, number, sentence
 
 TOLERANCE = 1e-4
 """Error over the largest magnitude: PyTorch and ONNX Runtime sum in another order, no more."""
@@ -214,3 +216,35 @@ def _compared(
             continue
         error_found = max(map(relative_error, expected, results), default=0.0)
         yield ParityCheck(sizes=sizes, error=error_found)
+
+
+def exported(record: Exported) -> Report:
+    """Return the report: whether module and export compute the same, at which sizes."""
+    problems = tuple(sentence(c.problem) for c in record.checks if c.problem)
+    traced = tuple(map(sentence, record.traced[:MOST_ROWS]))
+    parts = [
+        Table("Module against export, in FP32", _columns(record), tuple(map(_row, record.checks))),
+        Lines("Problems", problems) if problems else None,
+        Lines("Traced as constants: other inputs may do something else", traced)
+        if traced
+        else None,
+        Lines("Inputs", tuple(map(clean, record.inputs))),
+    ]
+    worst = max((check.error for check in record.checks), default=0.0)
+    result = "computes the same" if record.passed else "COMPUTES SOMETHING ELSE"
+    return Report(
+        f"{clean(record.model)} {result}: off by at most {number(worst)} of the largest value",
+        record.passed,
+        f"{sentence(record.module)} · {record.exporter} exporter · opset {record.opset} · "
+        f"{count(record.nodes, 'node')} · {number(record.tolerance)} is allowed",
+        tuple(part for part in parts if part is not None),
+    )
+
+
+def _columns(record: Exported) -> tuple[Column, ...]:
+    symbols = record.checks[0].sizes if record.checks else ()
+    return (*(Column(clean(symbol), "right") for symbol in symbols), Column("error", "right"))
+
+
+def _row(check: ParityCheck) -> tuple[str, ...]:
+    return (*map(str, check.sizes.values()), number(check.error))

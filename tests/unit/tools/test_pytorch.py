@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from halfwise.errors import BackendMissing, CaseError
-from halfwise.tools.export_torch.exporter import DynamicAxis, Module, demand_torch, export
+from halfwise.tools.pytorch import DynamicAxis, Module, demand_torch, export
 
 HERE = importlib.util.find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(not HERE, reason="needs PyTorch: pip install 'halfwise[torch]'")

@@ -1,5 +1,6 @@
 """PyTorch: the only place that loads it, to export a module and to run it beside its export."""
 
+
 # ruff: noqa: PLC0415 (imports inside functions: PyTorch is an extra, and takes seconds to load)
 
 import contextlib

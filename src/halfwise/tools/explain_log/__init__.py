@@ -1,1 +1,0 @@
-"""Explain the log of an engine builder."""
