@@ -1,34 +1,29 @@
 """Inputs: turns what the user gave into samples that fit the model, and says how it was read.
 
-* `load_samples` reads files, folders, images, functions and arrays in memory (`loading` finds out
-  which; `files`, `folders`, `images`, `functions`, `polygraphy` and `memory` read them).
-* An array holds one or several samples by one rule (`layout`), has to fit its input (`fitting`),
-  and arrays that are read together become samples (`blocks`); files of several inputs are paired
-  by `pairs`.
-* `load_recorded` reads outputs that something else computed on the samples.
-* `load_raw` and `load_made` read raw samples, and what a pipeline made of them, without a model.
-* `judge_inputs` tells made-up data from real data.
-* `unseen` tells what the search has not seen, nor anything near to it.
-* `split_heldout`, `load_labels` and `random_samples` do the rest.
+The way of a sample: `loading` finds out what was named, `reading` reads each form of it, `samples`
+makes samples of arrays, each fitted to its input by `fitting`; `halfwise.options.loading` puts them
+into a case.
+
+* `array_files`, `recorded` and `functions` open files of arrays, Polygraphy's, and the user's code.
+* `pipelines` reads raw samples, and what a pipeline made of them, without a model.
+* `synthetic` makes random samples, and tells made-up data from real data.
+* `heldout` splits samples, and tells what the search has not seen, nor anything near to it.
 
 User data is untrusted: nothing is unpickled. A `file.py:function` runs, as the user asked.
 """
 
-from halfwise.inputs.fitting import fit_to
+from halfwise.inputs.fitting import InputSpec, fit_to
 from halfwise.inputs.functions import UserFunction, load_function
-from halfwise.inputs.hashing import hash_together
+from halfwise.inputs.heldout import sketch_each, split_heldout, unseen
 from halfwise.inputs.labels import load_labels
 from halfwise.inputs.loading import load_samples
-from halfwise.inputs.made import load_made
-from halfwise.inputs.near import sketch_each, unseen
-from halfwise.inputs.noise import judge_inputs
-from halfwise.inputs.raw import RawSamples, load_raw
+from halfwise.inputs.pipelines import RawSamples, load_made, load_raw
 from halfwise.inputs.recorded import fit_recorded, holds_outputs, load_recorded
-from halfwise.inputs.spec import InputSpec, LoadedSamples
-from halfwise.inputs.split import split_heldout
-from halfwise.inputs.synthetic import random_samples
+from halfwise.inputs.samples import WARNING, LoadedSamples, hash_together
+from halfwise.inputs.synthetic import judge_inputs, random_samples
 
 __all__ = [
+    "WARNING",
     "InputSpec",
     "LoadedSamples",
     "RawSamples",

@@ -1,14 +1,48 @@
-"""Fits one array to one model input: name, dtype, values, rank and fixed axes."""
+"""What a model input expects, and one array fitted to it: name, dtype, values, rank, fixed axes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.inputs.spec import InputSpec, format_inputs, format_shape
 from halfwise.user_code import RAISED, described
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input of the model.
+
+    Attributes:
+        name: Name of the input in the graph.
+        dtype: Element type. Text inputs have `np.dtype(object)` or a NumPy string type.
+        shape: One entry per axis: an int is fixed, a str or None is dynamic; `()` is a scalar.
+            None where the model tells no rank: then every array is one sample, of any rank.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str | None, ...] | None
+
+    @property
+    def batch_is_dynamic(self) -> bool:
+        """Whether there is a first axis and its length is free."""
+        return bool(self.shape and not isinstance(self.shape[0], int))
+
+
+def format_shape(shape: Sequence[int | str | None] | None) -> str:
+    """Write a shape as `1×3×height×?`; the shape `()` as `scalar`, none as `of any rank`."""
+    if shape is None:
+        return "of any rank"
+    return "×".join("?" if axis is None else str(axis) for axis in shape) or "scalar"
+
+
+def format_inputs(specs: Sequence[InputSpec]) -> str:
+    """List inputs as `x (float32 1×3×?×?), mask (bool 1×?)`."""
+    return ", ".join(f"{s.name} ({s.dtype.name} {format_shape(s.shape)})" for s in specs)
+
 
 # A change of type within these pairs keeps the numbers as far as the model's own precision goes;
 # whether each value fits is checked when a sample is loaded.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.files import is_regular, read_text
-from halfwise.inputs.files import peek_npz, read_npy, read_npz
+from halfwise.inputs.array_files import peek_arrays, read_arrays
 
 
 def load_labels(path: Path, count: int) -> tuple[Any, ...]:
@@ -75,8 +75,7 @@ def _read_json(path: Path) -> tuple[Any, ...]:
 
 
 def _read_array(path: Path) -> Sequence[Any]:
-    packed = path.suffix.lower() == ".npz"
-    arrays = peek_npz(path) if packed else {path.stem: read_npy(path)}
+    arrays = peek_arrays(path)
     if len(arrays) != 1:
         names = ", ".join(list(arrays)[:5]) or "none"
         raise CaseError(
@@ -89,7 +88,7 @@ def _read_array(path: Path) -> Sequence[Any]:
             f"Labels {path.name}: found a scalar, expected an axis that counts the samples.",
             "Save a one-dimensional array.",
         )
-    return _Rows(array, lambda: next(iter(read_npz(path).values())) if packed else array)
+    return _Rows(array, lambda: next(iter(read_arrays(path).values())))
 
 
 class _Rows(Sequence[Any]):

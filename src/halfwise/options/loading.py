@@ -23,6 +23,7 @@ from halfwise.graph.model import (
 from halfwise.graph.sizes import declared_axes
 from halfwise.graph.widen import Stored, widened
 from halfwise.inputs import (
+    WARNING,
     InputSpec,
     LoadedSamples,
     hash_together,
@@ -35,7 +36,6 @@ from halfwise.inputs import (
     split_heldout,
     unseen,
 )
-from halfwise.inputs.spec import WARNING
 from halfwise.metrics import BUILT_IN, Metric, Outputs, check_labels, resolve
 from halfwise.options.options import Data, Inputs, Model, Request
 from halfwise.progress import Watcher

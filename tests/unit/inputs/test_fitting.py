@@ -7,15 +7,17 @@ from hypothesis.extra import numpy as hnp
 
 from halfwise.errors import CaseError
 from halfwise.inputs.fitting import (
+    InputSpec,
     as_arrays,
     as_one_sample,
     check_dtype,
     conversion_note,
     fit_sample,
     fit_values,
+    format_inputs,
+    format_shape,
     match_names,
 )
-from halfwise.inputs.spec import InputSpec
 
 
 def spec(dtype=np.float32, shape=("n", 2), name="x"):
@@ -183,3 +185,24 @@ def test_values_that_are_no_arrays_are_errors():
         as_arrays({"a": [[1], [1, 2]]}, "f")
     with pytest.raises(CaseError, match="found a key of type int"):
         as_arrays({3: np.zeros(1)}, "f")  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [((), "scalar"), ((1, 3, None, "w"), "1×3×?×w"), ((7,), "7"), ((0, 2), "0×2")],
+)
+def test_shapes_are_written_with_their_dynamic_axes(shape, text):
+    assert format_shape(shape) == text
+
+
+@pytest.mark.parametrize(
+    ("shape", "dynamic"), [(("n", 3), True), ((None,), True), ((1, "n"), False), ((), False)]
+)
+def test_the_batch_is_dynamic_where_the_first_axis_is(shape, dynamic):
+    spec = InputSpec("x", np.dtype(np.float32), shape)
+    assert spec.batch_is_dynamic is dynamic
+
+
+def test_inputs_are_listed_with_dtype_and_shape():
+    specs = [InputSpec("x", np.dtype(np.float32), ("n", 3)), InputSpec("m", np.dtype(bool), ())]
+    assert format_inputs(specs) == "x (float32 n×3), m (bool scalar)"

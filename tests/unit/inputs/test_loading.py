@@ -1,9 +1,13 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.inputs import InputSpec, load_samples
+from halfwise.inputs.loading import pair_files
+from tests.polygraphy_files import write_feeds
 
 X = InputSpec("x", np.dtype(np.float32), ("n", 3))
 RAMP = np.linspace(0, 1, 12, dtype=np.float32).reshape(4, 3)
@@ -75,3 +79,164 @@ def test_a_python_file_without_a_function_is_misuse(tmp_path):
     (tmp_path / "code.py").touch()
     with pytest.raises(UsageError, match="names no function"):
         load_samples(tmp_path / "code.py", [X])
+
+
+WIDE = InputSpec("x", np.dtype(np.float32), ("n", "m"))
+Y = InputSpec("y", np.dtype(np.float32), ("n", "m"))
+ONE = np.ones((1, 3), np.float32)
+
+PREP = """
+import numpy as np
+def load(path): return np.full((1, 2), len(path.name), np.float32)
+def both(paths): return {name: load(path) for name, path in paths.items()}
+"""
+
+
+@pytest.fixture
+def prep(tmp_path):
+    path = tmp_path / "prep.py"
+    path.write_text(PREP)
+    return str(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "data"
+    path.mkdir()
+    return path
+
+
+def test_npz_files_are_sorted_by_name(folder):
+    for i, name in enumerate("cab"):
+        np.savez(folder / name, x=ONE[:, : i + 1])
+    samples = load_samples(folder, [WIDE]).samples
+    assert samples.ids == ("a.npz", "b.npz", "c.npz")
+    assert [s["x"].shape[1] for s in samples] == [2, 3, 1]
+
+
+def test_json_files_are_polygraphys(folder):
+    for i in range(2):
+        write_feeds(folder / f"{i}.json", [{"x": ONE + i}])
+    samples = load_samples(folder, [WIDE]).samples
+    assert samples.ids == ("0.json", "1.json")
+    np.testing.assert_array_equal(samples[1]["x"], ONE + 1)
+
+
+def test_json_beside_arrays_is_ignored(folder):
+    np.savez(folder / "a.npz", x=ONE)
+    (folder / "labels.json").write_text("[1]")
+    loaded = load_samples(folder, [WIDE])
+    assert loaded.samples.ids == ("a.npz",)
+    assert "ignored in data: labels.json" in loaded.notes
+
+
+def test_npy_files_per_input_and_in_sub_folders(folder):
+    np.save(folder / "x.npy", ONE)
+    np.save(folder / "y.npy", ONE)
+    assert len(load_samples(folder, [WIDE, Y]).samples) == 1
+    for name in "xy":
+        (folder / "sub" / name).mkdir(parents=True)
+        np.save(folder / "sub" / name / "7.npy", ONE)
+    assert load_samples(folder / "sub", [WIDE, Y]).samples.ids == ("7.npy",)
+
+
+def test_images_in_a_folder_and_in_sub_folders(folder, prep):
+    for name in ("x", "y"):
+        (folder / name).mkdir()
+        (folder / name / "1.JPG").touch()
+    both = load_samples(folder, [WIDE, Y], preprocess=f"{prep}:both")
+    assert both.samples.ids == ("1.JPG",)
+    one = load_samples(folder / "x", [WIDE], preprocess=f"{prep}:load")
+    assert one.samples[0]["x"][0, 0] == 5
+
+
+def test_what_is_ignored_is_noted_and_hidden_files_are_not(folder):
+    np.savez(folder / "a.npz", x=ONE)
+    for name in ("readme.md", ".DS_Store"):
+        (folder / name).touch()
+    assert load_samples(folder, [WIDE]).notes[-1] == "ignored in data: readme.md"
+
+
+def test_the_current_folder_has_a_name(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(CaseError, match=r"^data: found no inputs"):
+        load_samples(type(folder)("."), [WIDE])
+
+
+def test_mixed_kinds_are_an_error(folder):
+    np.savez(folder / "a.npz", x=ONE)
+    np.save(folder / "b.npy", ONE)
+    with pytest.raises(CaseError, match=r"data: found 1 .npy and 1 .npz, expected files of one"):
+        load_samples(folder, [WIDE])
+
+
+def test_sub_folders_have_to_be_named_after_the_inputs(folder):
+    (folder / "cats").mkdir()
+    with pytest.raises(CaseError, match=r"the sub-folders cats, expected .* each input: x, y"):
+        load_samples(folder, [WIDE, Y])
+
+
+def test_sub_folders_of_other_or_different_kinds_are_an_error(folder):
+    for name in "xy":
+        (folder / name).mkdir()
+    np.save(folder / "x" / "a.npy", ONE)
+    with pytest.raises(CaseError, match=r"sub-folders hold .npy and nothing"):
+        load_samples(folder, [WIDE, Y])
+    (folder / "y" / "a.png").touch()
+    with pytest.raises(CaseError, match=r"sub-folders hold .npy and images"):
+        load_samples(folder, [WIDE, Y])
+
+
+def test_preprocess_is_for_folders_of_images_only(folder, prep):
+    np.save(folder / "a.npy", ONE)
+    with pytest.raises(UsageError, match=r"the inputs are .npy files; expected images"):
+        load_samples(folder, [WIDE], preprocess=f"{prep}:load")
+    (folder / "a.npy").rename(folder / "a.png")
+    with pytest.raises(UsageError, match="--preprocess is missing"):
+        load_samples(folder, [WIDE])
+
+
+def files(folder, *names):
+    return [Path(folder) / name for name in names]
+
+
+def test_equal_names_pair_whatever_the_suffix():
+    pairs = pair_files(
+        {"left": files("l", "a.png", "b.png"), "right": files("r", "b.jpg", "a.jpg")}
+    )
+    assert pairs == [
+        ("a.png", {"left": Path("l/a.png"), "right": Path("r/a.jpg")}),
+        ("b.png", {"left": Path("l/b.png"), "right": Path("r/b.jpg")}),
+    ]
+
+
+def test_equal_last_numbers_pair_whatever_the_padding():
+    left = files("l", "cam0_1.png", "cam0_10.png", "cam0_2.png")
+    right = files("r", "cam1_001.png", "cam1_002.png", "cam1_010.png")
+    pairs = pair_files({"left": left, "right": right})
+    assert [(p["left"].name, p["right"].name) for _, p in pairs] == [
+        ("cam0_1.png", "cam1_001.png"),
+        ("cam0_10.png", "cam1_010.png"),
+        ("cam0_2.png", "cam1_002.png"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (("1.png", "2.png", "3.png"), ("1.png", "3.png")),
+        (("a.png",), ("b.png",)),
+        (("a1.png", "b1.png"), ("c1.png", "d1.png")),
+        (("a.png", "b.png"), ("a.png", "c.png")),
+    ],
+)
+def test_position_alone_pairs_nothing(left, right):
+    with pytest.raises(CaseError, match=r"do not pair up .'l' .*'r'.*differ in") as caught:
+        pair_files({"l": files("l", *left), "r": files("r", *right)})
+    assert "alike" in caught.value.hint
+
+
+def test_a_name_that_occurs_twice_is_an_error():
+    twice = ("a.png", "a.jpg")
+    with pytest.raises(CaseError, match="a name occurs twice"):
+        pair_files({"l": files("l", *twice), "r": files("r", *twice)})

@@ -12,7 +12,7 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
 from halfwise.graph.modern.candidates import FIRST_OPSET
 from halfwise.graph.roles import roles_of
-from halfwise.inputs.spec import WARNING
+from halfwise.inputs import WARNING
 from halfwise.judging.check import check
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import inspected_reference

@@ -5,14 +5,14 @@ from halfwise.case import Case
 from halfwise.errors import BackendMissing, CaseError, UsageError
 from halfwise.records import Criterion
 from halfwise.tools.diagnose.framework import expected_tensors
-from tests.unit.inputs.test_files import bomb
+from tests.unit.inputs.test_array_files import bomb
 from tests.unit.tools.compare.copies import DATA, SAMPLES, network
 from tests.unit.tools.test_pytorch import HERE, needs_torch
 
 MODULE = """
 import numpy as np
 import torch
-from tests.unit.inputs.test_files import bomb
+from tests.unit.inputs.test_array_files import bomb
 from tests.unit.tools.compare.copies import WEIGHTS
 
 class Net(torch.nn.Module):

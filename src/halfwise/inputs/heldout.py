@@ -1,4 +1,4 @@
-"""Samples that are the same but for their last digits: what the search saw is not held out."""
+"""What is held out: a part of the samples, without those that the search has as good as seen."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
@@ -10,7 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples
-from halfwise.inputs.hashing import hash_sample
+from halfwise.inputs.samples import hash_sample
+
+
+def split_heldout(samples: Samples) -> tuple[Samples, Samples]:
+    """Split samples into calibration and held-out ones, three to one.
+
+    Every fourth sample is held out (3, 7, 11, …), so that data in some order is spread over both
+    parts; of two or three samples the last one is. A single sample is not split: the held-out
+    part is empty, as it is for no samples at all.
+
+    Returns:
+        Calibration and held-out samples, each in their first order.
+    """
+    if len(samples) < 2:
+        return samples, samples.select(())
+    heldout = list(range(3, len(samples), 4)) or [len(samples) - 1]
+    calibration = [i for i in range(len(samples)) if i not in set(heldout)]
+    return samples.select(calibration), samples.select(heldout)
+
 
 NEAR = 1e-4
 """Of each float element, and of what is typical in its input: samples no farther apart are one.

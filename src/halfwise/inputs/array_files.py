@@ -1,11 +1,10 @@
-"""Reads `.npz` and `.npy` files and folders of them. Nothing is ever unpickled."""
+"""Reads `.npz` and `.npy` files. Nothing is ever unpickled."""
 
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,6 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.files import open_regular
-from halfwise.inputs.blocks import Block, load_stacks
-from halfwise.inputs.pairs import pair_files
-from halfwise.inputs.spec import InputSpec, LoadedSamples
 from halfwise.memory import refuse_beyond
 
 ARRAY_SUFFIXES = (".npz", ".npy")
@@ -46,49 +42,6 @@ BROKEN = (
 
 The last four come from headers that NumPy parses as Python literals.
 """
-
-
-def load_array_files(
-    files: Sequence[Path], specs: Sequence[InputSpec], where: str
-) -> LoadedSamples:
-    """Load samples from `.npz` files or from `.npy` files.
-
-    Each `.npz` holds all inputs of one or several samples, under the names of the inputs. Each
-    `.npy` holds one or several samples of a model with one input; for a model with several inputs
-    there is one `.npy` per input, named after it.
-
-    Args:
-        files: At least one, all of one suffix, in the order of their samples.
-        specs: The model's inputs.
-        where: Name of the folder or file, for messages.
-
-    Raises:
-        CaseError: A file is broken or holds Python objects, or does not fit the model.
-    """
-    if files[0].suffix.lower() == ".npz":
-        # An archive cannot be mapped, so the one in use stays in memory: its samples come in a row.
-        read = lru_cache(maxsize=1)(read_npz)
-        return load_stacks(
-            [Block(f.name, partial(read, f), partial(peek_npz, f)) for f in files], specs
-        )
-    if len(specs) > 1:
-        return load_stacks([_joint_block({file.stem: file for file in files}, where)], specs)
-    return load_stacks([_joint_block({specs[0].name: file}, file.name) for file in files], specs)
-
-
-def load_paired_arrays(
-    folders: Mapping[str, Sequence[Path]], specs: Sequence[InputSpec]
-) -> LoadedSamples:
-    """Load samples from `.npy` files in sub-folders named after the inputs.
-
-    Args:
-        folders: Input name → its files, complete.
-        specs: The model's inputs.
-
-    Raises:
-        CaseError: The files do not pair up, are broken, or do not fit the model.
-    """
-    return load_stacks([_joint_block(files, name) for name, files in pair_files(folders)], specs)
 
 
 def read_npy(path: Path) -> NDArray[Any]:
@@ -140,6 +93,24 @@ def peek_npz(path: Path) -> dict[str, NDArray[Any]]:
         return {name: _stand_in(archive, name, entries, path) for name in archive.files}
 
 
+def peek_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a `.npz` or `.npy` by name, those of a `.npz` without their content.
+
+    Raises:
+        CaseError: As for `read_npz` and `read_npy`.
+    """
+    return peek_npz(path) if path.suffix.lower() == ".npz" else {path.stem: read_npy(path)}
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a `.npz` or `.npy` by name; that of a `.npy` is named after its file.
+
+    Raises:
+        CaseError: As for `read_npz` and `read_npy`.
+    """
+    return read_npz(path) if path.suffix.lower() == ".npz" else {path.stem: read_npy(path)}
+
+
 @contextmanager
 def _archive(path: Path) -> Iterator[NpzFile]:
     try:
@@ -188,11 +159,6 @@ def refuse_too_large(archive: NpzFile, where: str, names: Collection[str]) -> No
     members = archive.zip.infolist() if archive.zip else []
     unpacked = sum(m.file_size for m in members if m.filename.removesuffix(".npy") in names)
     refuse_beyond(unpacked, f"{where}, unpacked,", _LARGE)
-
-
-def _joint_block(files: Mapping[str, Path], where: str) -> Block:
-    # Read anew for each sample: an open map holds a file descriptor, and folders are large.
-    return Block(where, lambda: {name: read_npy(path) for name, path in files.items()})
 
 
 def _read_member(archive: NpzFile, name: str, path: Path) -> NDArray[Any]:

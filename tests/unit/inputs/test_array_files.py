@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from halfwise import memory
 from halfwise.errors import CaseError
-from halfwise.inputs.files import load_array_files, load_paired_arrays, peek_npz, read_npy, read_npz
-from halfwise.inputs.spec import InputSpec
+from halfwise.inputs.array_files import peek_npz, read_npy, read_npz
+from halfwise.inputs.fitting import InputSpec
+from halfwise.inputs.loading import pair_files
+from halfwise.inputs.reading import load_array_files, load_paired_arrays
 
 X = InputSpec("x", np.dtype(np.float32), ("n", 2))
 Y = InputSpec("y", np.dtype(np.int64), ("n",))
@@ -61,7 +63,7 @@ def test_npy_files_in_sub_folders_are_paired(tmp_path):
         (tmp_path / name).mkdir()
         np.save(tmp_path / name / "001.npy", data)
     folders = {name: [tmp_path / name / "001.npy"] for name in ("x", "y")}
-    samples = load_paired_arrays(folders, [X, Y]).samples
+    samples = load_paired_arrays(pair_files(folders), [X, Y]).samples
     assert samples.ids == ("001.npy",)
     assert samples[0]["y"] == [5]
 

@@ -4,7 +4,45 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.case import Samples
-from halfwise.inputs.near import could_be_near, is_near, sketch, sketch_each, unseen
+from halfwise.inputs.heldout import (
+    could_be_near,
+    is_near,
+    sketch,
+    sketch_each,
+    split_heldout,
+    unseen,
+)
+
+
+def numbered(count, labels=None):
+    ids = tuple(f"s{i}" for i in range(count))
+    return Samples(ids, lambda i: {"x": np.array([i])}, labels)
+
+
+@pytest.mark.parametrize(
+    ("count", "heldout"),
+    [(0, []), (1, []), (2, [1]), (3, [2]), (4, [3]), (7, [3]), (8, [3, 7]), (12, [3, 7, 11])],
+)
+def test_every_fourth_sample_is_held_out(count, heldout):
+    calibration, rest = split_heldout(numbered(count))
+    assert [int(s["x"][0]) for s in rest] == heldout
+    assert [int(s["x"][0]) for s in calibration] == sorted(set(range(count)) - set(heldout))
+
+
+def test_identifiers_and_labels_go_along():
+    calibration, rest = split_heldout(numbered(4, ("a", "b", "c", "d")))
+    assert calibration.ids == ("s0", "s1", "s2")
+    assert calibration.labels == ("a", "b", "c")
+    assert rest.labels == ("d",)
+
+
+def test_nothing_is_loaded():
+    def load(_):
+        raise AssertionError
+
+    calibration, rest = split_heldout(Samples(("a", "b"), load))
+    assert (len(calibration), len(rest)) == (1, 1)
+
 
 DRAWN = np.random.default_rng(5)
 PICTURE = DRAWN.integers(0, 256, (3, 40, 50)).astype(np.float32) / 255

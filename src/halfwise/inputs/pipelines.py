@@ -1,0 +1,251 @@
+"""Reads raw samples, and what preprocessing pipelines make of them, without a model.
+
+Nothing says here what an input should be: a comparison of two pipelines finds out.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.case import Sample, Samples
+from halfwise.errors import CaseError, UsageError
+from halfwise.inputs.array_files import ARRAY_SUFFIXES, peek_arrays, read_arrays
+from halfwise.inputs.fitting import InputSpec, as_arrays
+from halfwise.inputs.functions import load_function
+from halfwise.inputs.loading import IMAGES, data_files, load_samples
+from halfwise.inputs.samples import MOST_SAMPLES, LoadedSamples, numbered, repeatable
+
+_STACKED = 4
+"""Axes from which on the first counts samples: an image has at most three."""
+ONLY = "input"
+"""Name of an input where a function returns an array alone."""
+_KEPT = 64
+"""Results of a function that are kept: a comparison asks for each several times."""
+_CHANNELS = 4
+_SIDE = 8
+
+Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]] | Samples
+
+
+@dataclass(frozen=True)
+class RawSamples:
+    """Samples before any preprocessing.
+
+    Attributes:
+        ids: One identifier per sample.
+        argument: What a function is called with for sample i: the path of an image, or an array.
+        pixels: The same as an array; None where it cannot be decoded here.
+        notes: What was understood.
+    """
+
+    ids: tuple[str, ...]
+    argument: Callable[[int], object] = field(repr=False)
+    pixels: Callable[[int], NDArray[Any] | None] = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+
+def load_raw(source: str | Path) -> RawSamples:
+    """Find the raw samples in a folder or file.
+
+    Args:
+        source: An image or a folder of images, whose paths are the samples; a `.npy` or `.npz`
+            file, or a folder of them: an array of four axes or more is a sample for each place on
+            its first, any other is one sample, under whatever name.
+
+    Raises:
+        CaseError: There is nothing of that kind.
+    """
+    kind, files = data_files(Path(source))
+    if kind == IMAGES and files:
+        return _images(files)
+    if kind in ARRAY_SUFFIXES and files:
+        return _arrays(files)
+    raise CaseError(
+        f"Found no raw samples at {source}, expected images, {' or '.join(ARRAY_SUFFIXES)} files.",
+        "Give a folder of images, or the raw images as arrays [N, H, W, 3] in a .npz.",
+    )
+
+
+def _images(files: Sequence[Path]) -> RawSamples:
+    decoded = _decoder()
+    notes = (
+        []
+        if decoded
+        else ["resize kernels are not fitted: Pillow is missing (pip install 'halfwise[images]')"]
+    )
+    return RawSamples(
+        tuple(file.name for file in files),
+        lambda i: files[i],
+        lambda i: decoded(files[i]) if decoded else None,
+        tuple(notes),
+    )
+
+
+def _decoder() -> Callable[[Path], NDArray[np.uint8] | None] | None:
+    """Return what decodes an image to u8[h, w, 3]; None without Pillow."""
+    try:
+        # Optional: without it, functions still get the path and decode it themselves.
+        from PIL import Image  # noqa: PLC0415
+    except ImportError:
+        return None
+
+    def decode(path: Path) -> NDArray[np.uint8] | None:
+        try:
+            with Image.open(path) as image:
+                return np.asarray(image.convert("RGB"))
+        # Whether the functions can read it is theirs to say.
+        except (OSError, ValueError, MemoryError, Image.DecompressionBombError):
+            return None
+
+    return decode
+
+
+def _arrays(files: Sequence[Path]) -> RawSamples:
+    ids: list[str] = []
+    arrays: list[NDArray[Any]] = []
+    for file in files:
+        for name, array in peek_arrays(file).items():
+            if _stacked(array) and len(array) > MOST_SAMPLES:
+                raise CaseError(
+                    f"{_where(file, name)} holds {len(array):,} samples, expected at most "
+                    f"{MOST_SAMPLES:,}.",
+                    "Give fewer, or check the shape in the file.",
+                )
+        for name, array in read_arrays(file).items():
+            parts = list(array) if _stacked(array) else [array]
+            ids += numbered(_where(file, name), len(parts))
+            arrays += parts
+    if not arrays:
+        raise CaseError(
+            f"{files[0].name} holds no sample, expected at least one.", "Export the data again."
+        )
+    # Copies, because functions may work in place.
+    return RawSamples(tuple(ids), lambda i: arrays[i].copy(), lambda i: arrays[i])
+
+
+def _stacked(array: NDArray[Any]) -> bool:
+    return array.ndim >= _STACKED
+
+
+def _where(file: Path, name: str) -> str:
+    return file.name if file.suffix.lower() == ".npy" else f"{file.name}:{name}"
+
+
+def load_made(source: Source, raw: RawSamples | None) -> LoadedSamples:
+    """Return the samples that a pipeline made.
+
+    Args:
+        source: One of:
+
+            * a `.npz` or `.npy` file, or a folder of them. Arrays of four axes and more have
+              samples on their first one; of three axes those that are no image; of two all;
+            * `file.py:function`, or a function: called with each raw sample, it returns a
+              dictionary {input name: array} or an array;
+            * arrays in memory, understood as a `.npz`, or samples.
+        raw: Raw samples for functions.
+
+    Raises:
+        UsageError: A function without raw samples.
+        CaseError: Nothing usable is there, or a value is NaN or infinite.
+    """
+    if isinstance(source, Samples):
+        return LoadedSamples(source, ())
+    if callable(source):
+        return _called(source, raw, getattr(source, "__name__", "the function"))
+    if isinstance(source, Mapping):
+        arrays = as_arrays(source, "inputs")
+        return load_samples(arrays, _specs(arrays))
+    name = str(source)
+    if ".py:" in Path(name).name:
+        return _called(load_function(name), raw, name)
+    return load_samples(name, _specs(_first(Path(name))))
+
+
+def _called(function: Callable[[Any], Any], raw: RawSamples | None, where: str) -> LoadedSamples:
+    if raw is None:
+        raise UsageError(
+            f"{where} is a function and no raw samples are given, expected some to call it with.",
+            "Add --samples with a folder of images, or raw arrays in a .npz.",
+        )
+
+    def load(index: int) -> Sample:
+        place = f"{where} on {raw.ids[index]}"
+        result = function(raw.argument(index))
+        if result is None:
+            raise CaseError(
+                f"{place}: it returned nothing, expected an array or a dictionary of arrays.",
+                "Return what the model gets.",
+            )
+        named = result if isinstance(result, Mapping) else {ONLY: result}
+        # Copied, because functions may fill the same array again for the next sample.
+        found = {name: np.array(array) for name, array in as_arrays(named, place).items()}
+        for name, array in found.items():
+            _check(name, array, place)
+        if not found:
+            raise CaseError(
+                f"{place}: it returned an empty dictionary, expected an array or several.",
+                "Return what the model gets.",
+            )
+        return found
+
+    samples = repeatable(load, raw.ids, where)
+    kept = functools.lru_cache(maxsize=_KEPT)(samples.load)
+    return LoadedSamples(Samples(raw.ids, kept), ())
+
+
+def _check(name: str, array: NDArray[Any], where: str) -> None:
+    _demand_numbers(name, array, f"{where}: ", "Return")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise CaseError(
+            f"{where}: '{name}' holds NaN or infinities, expected finite numbers.",
+            "Correct the function; it can be tried on its own in Python.",
+        )
+
+
+def _demand_numbers(name: str, array: NDArray[Any], where: str, do: str) -> None:
+    if array.dtype.kind not in "biuf" or not array.size:
+        raise CaseError(
+            f"{where}'{name}' is {array.dtype.name} of {array.size} elements, expected numbers.",
+            f"{do} what the model gets.",
+        )
+
+
+def _first(path: Path) -> Mapping[str, NDArray[Any]]:
+    """Return the arrays of the first file, those of a `.npz` without their content."""
+    kind, files = data_files(path)
+    if kind not in ARRAY_SUFFIXES or not files:
+        suffix = files[0].suffix.lower() if files else ""
+        found = f"the suffix '{suffix}'" if suffix else "nothing"
+        raise CaseError(
+            f"{path}: found {found} to compare, expected {' or '.join(ARRAY_SUFFIXES)} files, a "
+            "folder of them, or file.py:function.",
+            "Save what the pipeline makes with np.savez(path, name=array), or give its function.",
+        )
+    return peek_arrays(files[0])
+
+
+def _specs(arrays: Mapping[str, NDArray[Any]]) -> Sequence[InputSpec]:
+    if not arrays:
+        raise CaseError(
+            "Found no arrays to compare, expected one for each input.", "Save what the model gets."
+        )
+    for name, array in arrays.items():
+        _demand_numbers(name, array, "", "Save")
+    return [_spec(name, array) for name, array in arrays.items()]
+
+
+def _spec(name: str, array: NDArray[Any]) -> InputSpec:
+    shape = array.shape
+    if array.ndim > 4:
+        return InputSpec(name, array.dtype, (None,) * (array.ndim - 1))
+    image = array.ndim == 3 and any(
+        shape[axis] <= _CHANNELS and min(shape[axis + 1 :] + shape[:axis]) >= _SIDE
+        for axis in (0, 2)
+    )
+    first = shape[0] if image or array.ndim == 1 else None
+    return InputSpec(name, array.dtype, (first, *(None,) * (array.ndim - 1)) if shape else ())

@@ -1,0 +1,211 @@
+"""Reads each form of inputs: files of arrays, images, arrays in memory, what a function yields."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError, UsageError
+from halfwise.inputs.array_files import peek_npz, read_npy, read_npz
+from halfwise.inputs.fitting import InputSpec, as_arrays, format_inputs
+from halfwise.inputs.functions import UserFunction, load_function
+from halfwise.inputs.samples import Block, LoadedSamples, load_singles, load_stacks, repeatable
+
+_MOST_YIELDED = 100_000
+"""Samples that a function may yield. They are kept in memory, where each takes half a kilobyte at
+least, and hundreds are enough for a verdict; beyond, a generator most likely has no end.
+"""
+
+
+def load_array_files(
+    files: Sequence[Path], specs: Sequence[InputSpec], where: str
+) -> LoadedSamples:
+    """Load samples from `.npz` files or from `.npy` files.
+
+    Each `.npz` holds all inputs of one or several samples, under the names of the inputs. Each
+    `.npy` holds one or several samples of a model with one input; for a model with several inputs
+    there is one `.npy` per input, named after it.
+
+    Args:
+        files: At least one, all of one suffix, in the order of their samples.
+        specs: The model's inputs.
+        where: Name of the folder or file, for messages.
+
+    Raises:
+        CaseError: A file is broken or holds Python objects, or does not fit the model.
+    """
+    if files[0].suffix.lower() == ".npz":
+        # An archive cannot be mapped, so the one in use stays in memory: its samples come in a row.
+        read = lru_cache(maxsize=1)(read_npz)
+        return load_stacks(
+            [Block(f.name, partial(read, f), partial(peek_npz, f)) for f in files], specs
+        )
+    if len(specs) > 1:
+        return load_paired_arrays([(where, {file.stem: file for file in files})], specs)
+    return load_paired_arrays([(file.name, {specs[0].name: file}) for file in files], specs)
+
+
+def load_paired_arrays(
+    paired: Sequence[tuple[str, Mapping[str, Path]]], specs: Sequence[InputSpec]
+) -> LoadedSamples:
+    """Load samples from `.npy` files that hold one input each.
+
+    Args:
+        paired: The name of a set of files for messages, and input name → file.
+        specs: The model's inputs.
+
+    Raises:
+        CaseError: A file is broken, or does not fit the model.
+    """
+
+    def read(files: Mapping[str, Path]) -> Mapping[str, NDArray[Any]]:
+        return {name: read_npy(path) for name, path in files.items()}
+
+    # Read anew for each sample: an open map holds a file descriptor, and folders are large.
+    return load_stacks([Block(name, partial(read, files)) for name, files in paired], specs)
+
+
+def load_images(
+    named: Sequence[tuple[str, Path | Mapping[str, Path]]],
+    specs: Sequence[InputSpec],
+    preprocess: str | None,
+) -> LoadedSamples:
+    """Make one sample of each image, or of each set of paired ones, by the user's function.
+
+    The function returns a dictionary of inputs, or the array alone where the model has one input;
+    arrays have the model's rank, or lack its batch axis. It runs each time a sample is asked for,
+    and must return the same each time, see `repeatable`.
+
+    Args:
+        named: The name of each sample, and what the function gets: the path of the image, or
+            {input name: path}.
+        specs: The model's inputs.
+        preprocess: `file.py:function`.
+
+    Raises:
+        UsageError: `preprocess` is missing or has another form.
+        CaseError: The function cannot be loaded, or fails on the first image. What it returns for
+            the others is checked when a sample is loaded; the error then names the image.
+    """
+    if preprocess is None:
+        raise UsageError(
+            "The inputs are images and --preprocess is missing, expected a function that turns "
+            "the path of an image into the model's input.",
+            "Add --preprocess file.py:function with the preprocessing the model was trained with.",
+        )
+    function = load_function(preprocess)
+    loaded = load_singles(
+        [Block(name, partial(_apply, function, given, specs, name)) for name, given in named], specs
+    )
+    return replace(
+        loaded,
+        samples=repeatable(loaded.samples.load, loaded.samples.ids, preprocess),
+        notes=(f"each image goes through {preprocess}", *loaded.notes),
+    )
+
+
+def _apply(
+    function: UserFunction, argument: object, specs: Sequence[InputSpec], where: str
+) -> dict[str, NDArray[Any]]:
+    try:
+        result = function(argument)
+    except CaseError as error:
+        raise CaseError(f"{where}: {error.message}", error.hint) from error
+    if isinstance(result, Mapping):
+        return as_arrays(result, where)
+    if len(specs) > 1 or result is None:
+        raise CaseError(
+            f"{where}: {function.spec} returned a {type(result).__name__}, expected "
+            f"{'a dictionary of arrays' if len(specs) > 1 else 'an array'}.",
+            f"Return a value for: {format_inputs(specs)}.",
+        )
+    return as_arrays({specs[0].name: result}, where)
+
+
+def load_mapping(given: Mapping[str, Any], specs: Sequence[InputSpec], where: str) -> LoadedSamples:
+    """Load samples from input name → array, understood like the content of a `.npz` file.
+
+    Nothing is copied; each sample is checked here, one at a time.
+
+    Raises:
+        CaseError: The arrays do not fit the model, or a value is NaN, infinite or out of range.
+    """
+    arrays = as_arrays(given, where)
+    return _checked(load_stacks([Block(where, lambda: arrays)], specs))
+
+
+def load_sequence(items: object, specs: Sequence[InputSpec], where: str) -> LoadedSamples:
+    """Load one sample from each mapping of input name → array in a sequence.
+
+    Nothing is copied; each sample is checked here. Arrays have the model's rank, or lack its batch
+    axis.
+
+    Raises:
+        CaseError: It is no sequence or an empty one, or a sample does not fit the model; names
+            the sample as `where[i]`.
+    """
+    if not isinstance(items, Sequence):
+        raise CaseError(
+            f"The inputs are a {type(items).__name__}, expected a path, a mapping of arrays or a "
+            "sequence of such mappings.",
+            "Give {input name: array}.",
+        )
+    return _load_arrays(
+        [_arrays(item, f"{where}[{i}]") for i, item in enumerate(items)], specs, where
+    )
+
+
+def load_stream(source: str, specs: Sequence[InputSpec]) -> LoadedSamples:
+    """Load the samples that a function of the user's yields, and keep them in memory.
+
+    Args:
+        source: `file.py:function`; it takes no arguments and comes to an end.
+        specs: The model's inputs.
+
+    Raises:
+        UsageError: `source` has another form.
+        CaseError: The function cannot be loaded, raised, or yielded what does not fit the model.
+    """
+    where = source.rpartition("/")[2]
+    copies: list[dict[str, NDArray[Any]]] = []
+    for i, item in enumerate(load_function(source).stream()):
+        if i == _MOST_YIELDED:
+            raise CaseError(
+                f"{where} has yielded {_MOST_YIELDED:,} samples and goes on, expected it to end.",
+                "Let it end after some hundred samples.",
+            )
+        # Copied one by one: generators often fill the same array again for the next sample.
+        given = _arrays(item, f"{where}[{i}]")
+        copies.append({name: np.array(array) for name, array in given.items()})
+    return _load_arrays(copies, specs, where)
+
+
+def _load_arrays(
+    items: Sequence[Mapping[str, NDArray[Any]]], specs: Sequence[InputSpec], where: str
+) -> LoadedSamples:
+    if not items:
+        raise CaseError(
+            f"{where} is empty, expected at least one sample.",
+            "Give one dictionary {input name: array} for each sample.",
+        )
+    blocks = [Block(f"{where}[{i}]", partial(items.__getitem__, i)) for i in range(len(items))]
+    return _checked(load_singles(blocks, specs))
+
+
+def _arrays(item: object, where: str) -> dict[str, NDArray[Any]]:
+    if not isinstance(item, Mapping):
+        raise CaseError(
+            f"{where} is a {type(item).__name__}, expected a dictionary {{input name: array}}.",
+            "Name the input also where the model has only one.",
+        )
+    return as_arrays(item, where)
+
+
+def _checked(loaded: LoadedSamples) -> LoadedSamples:
+    for _ in loaded.samples:
+        pass
+    return loaded

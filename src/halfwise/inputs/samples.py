@@ -1,0 +1,341 @@
+"""Samples of arrays: the rule that says how many an array holds, and what is checked of each.
+
+Arrays that are read together, such as the content of one `.npz`, are a `Block`; blocks become
+samples by `load_stacks` or `load_singles`.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.case import MadeUp, Sample, Samples
+from halfwise.errors import CaseError
+from halfwise.inputs.fitting import (
+    InputSpec,
+    as_one_sample,
+    check_dtype,
+    check_fixed_axes,
+    conversion_note,
+    fit_sample,
+    format_shape,
+    match_names,
+)
+from halfwise.wording import count as counted
+
+WARNING = "warning: "
+"""Start of every note that is a warning."""
+MOST_SAMPLES = 1_000_000
+"""More than any run would get through; what holds more is no list of samples, or a trap."""
+
+
+@dataclass(frozen=True)
+class LoadedSamples:
+    """Samples and how the user's data was read to get them.
+
+    Attributes:
+        samples: Each maps every input name to an array of the model's own dtype and rank. Arrays
+            may be views of the user's data: read them, do not write to them.
+        notes: One sentence each, for the user to check; warnings start with "warning: ".
+        made_up: Inputs that look made up; empty for random ones, which are.
+        real: False for random samples, and where all that could be real looks made up.
+    """
+
+    samples: Samples
+    notes: tuple[str, ...]
+    made_up: tuple[MadeUp, ...] = ()
+    real: bool = True
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one array is read as samples of one input.
+
+    Attributes:
+        kind: "stacked" where an axis before the model's own counts samples, "batched" where the
+            model's dynamic batch axis does, "single" where the array is one sample.
+        count: Number of samples, at least 1.
+    """
+
+    kind: Literal["stacked", "batched", "single"]
+    count: int
+
+    def take(self, array: NDArray[Any], index: int) -> NDArray[Any]:
+        """Return sample `index` (0 ≤ index < count) of the input's own rank, as a view."""
+        match self.kind:
+            case "stacked":
+                # With an ellipsis a zero-dimensional result stays an array.
+                return array[index, ...]
+            case "batched":
+                return array[index : index + 1]
+            case "single":
+                return array
+
+
+def understand(shape: tuple[int, ...], spec: InputSpec, where: str) -> Layout:
+    """Decide how many samples an array of this shape holds.
+
+    An array of rank one above the input's is that many samples. An array of the input's own rank
+    is as many samples as its first axis is long where the model's first axis is dynamic, each
+    kept with a batch axis of length 1, and otherwise one sample; so is every array for an input
+    of unknown rank.
+
+    Args:
+        shape: Shape of the array.
+        spec: The input it is for.
+        where: Place to name in an error.
+
+    Raises:
+        CaseError: Any other rank, no samples, or another length on an axis the model fixes.
+    """
+    rank = len(shape) if spec.shape is None else len(spec.shape)
+    if len(shape) == rank + 1:
+        layout, sample_shape = Layout("stacked", shape[0]), shape[1:]
+    elif len(shape) == rank and spec.batch_is_dynamic:
+        layout, sample_shape = Layout("batched", shape[0]), (1, *shape[1:])
+    elif len(shape) == rank:
+        layout, sample_shape = Layout("single", 1), shape
+    else:
+        raise CaseError(
+            f"{where}: input '{spec.name}' has rank {len(shape)} ({format_shape(shape)}), "
+            f"expected rank {rank} ({format_shape(spec.shape)}) or one above.",
+            "Give one sample with the model's own axes, or N samples behind an axis of length N.",
+        )
+    if layout.count > MOST_SAMPLES:
+        raise CaseError(
+            f"{where}: input '{spec.name}' holds {layout.count:,} samples "
+            f"({format_shape(shape)}), expected at most {MOST_SAMPLES:,}.",
+            "Give fewer, or check the shape in the file.",
+        )
+    if layout.count == 0:
+        raise CaseError(
+            f"{where}: input '{spec.name}' is empty ({format_shape(shape)}), expected at least "
+            "one sample.",
+            "Export the data again.",
+        )
+    check_fixed_axes(sample_shape, spec, where, _batch_hint(shape, spec))
+    return layout
+
+
+def agree(layouts: Mapping[str, Layout], where: str) -> int:
+    """Return the number of samples that all inputs agree on.
+
+    Args:
+        layouts: Input name → layout, at least one.
+        where: Place to name in an error.
+
+    Raises:
+        CaseError: The numbers differ, or one input is a single sample and another one several.
+    """
+    counts = {name: layout.count for name, layout in layouts.items()}
+    if len(set(counts.values())) == 1:
+        return next(iter(counts.values()))
+    most = max(counts.values())
+    listed = ", ".join(f"'{name}' {count}" for name, count in counts.items())
+    lone = next((name for name, layout in layouts.items() if layout.kind == "single"), None)
+    if lone is not None:
+        raise CaseError(
+            f"{where}: input '{lone}' is given as one sample and others as several ({listed}), "
+            "expected the same number for every input.",
+            f"Repeat '{lone}' behind an axis of length {most}: np.stack([{lone}] * {most}). "
+            "Where the model tells no rank, give a file for each sample.",
+        )
+    raise CaseError(
+        f"{where}: the inputs give different numbers of samples ({listed}), expected the same "
+        "number for every input.",
+        "Give every array an axis before the model's own that counts the samples.",
+    )
+
+
+def layout_note(layout: Layout, shape: tuple[int, ...], spec: InputSpec) -> str:
+    """Say how an array was understood, in one sentence for the user to check."""
+    array = f"input '{spec.name}': {format_shape(shape)} is read as"
+    match layout.kind:
+        case "stacked":
+            sample, why = shape[1:], "the axis before the model's own counts samples"
+        case "batched":
+            sample, why = (1, *shape[1:]), "the model's dynamic batch axis counts samples"
+        case "single":
+            sample, why = shape, "it has the model's own axes"
+            if spec.shape is None:
+                why = "the model tells no rank, so every array is one sample"
+    return f"{array} {counted(layout.count, 'sample')} of {format_shape(sample)} ({why})"
+
+
+def _batch_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
+    """Help those who stacked samples along a batch axis that the model fixes to 1."""
+    if not spec.shape or len(shape) != len(spec.shape) or spec.shape[0] != 1 or shape[0] == 1:
+        return ""
+    stacked = format_shape((shape[0], 1, *shape[1:]))
+    return f"To give {shape[0]} samples add an axis before the model's own: {stacked}."
+
+
+@dataclass(frozen=True)
+class Block:
+    """Arrays that belong together, such as the content of one `.npz`.
+
+    Attributes:
+        where: Name of the block for identifiers and errors.
+        read: Returns name → array; called for every sample that is loaded.
+        peek: Returns the same names, shapes and types without the content, where that is cheaper.
+    """
+
+    where: str
+    read: Callable[[], Mapping[str, NDArray[Any]]]
+    peek: Callable[[], Mapping[str, NDArray[Any]]] | None = None
+
+
+def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSamples:
+    """Make samples of blocks whose arrays hold one or several samples each.
+
+    Each block is read, or peeked into, once here for its shapes, and read for every sample; values
+    are checked when a sample is loaded. Identifiers are `where` for one sample and `where[i]` for
+    several.
+
+    Args:
+        blocks: At least one.
+        specs: The model's inputs.
+
+    Raises:
+        CaseError: Wrong names, dtypes, ranks, lengths or numbers of samples.
+    """
+    ids: list[str] = []
+    places: list[tuple[Block, Mapping[str, Layout], int]] = []
+    notes: dict[tuple[str, str, str], str] = {}
+    for block in blocks:
+        given = (block.peek or block.read)()
+        arrays = match_names(given, specs, block.where)
+        for name in given.keys() - arrays.keys():
+            told = f"array '{name}' of {block.where} is taken for input '{specs[0].name}'"
+            notes.setdefault((name, "", ""), told)
+        layouts = {s.name: understand(arrays[s.name].shape, s, block.where) for s in specs}
+        count = agree(layouts, block.where)
+        ids += numbered(block.where, count)
+        places += [(block, layouts, i) for i in range(count)]
+        for spec in specs:
+            array, layout = arrays[spec.name], layouts[spec.name]
+            check_dtype(array.dtype, spec, block.where)
+            # Files that are read alike share one note, which shows the first file's shape.
+            key = (spec.name, layout.kind, array.dtype.name)
+            notes.setdefault(key, _describe(array, spec, layout_note(layout, array.shape, spec)))
+
+    def load(index: int) -> Sample:
+        block, layouts, i = places[index]
+        arrays = match_names(block.read(), specs, block.where)
+        taken = {spec.name: layouts[spec.name].take(arrays[spec.name], i) for spec in specs}
+        return fit_sample(taken, specs, ids[index])
+
+    source = f" from {len(blocks)} files" if len(blocks) > 1 else ""
+    samples = Samples(tuple(ids), load)
+    return LoadedSamples(samples, (counted(len(ids), "sample") + source, *notes.values()))
+
+
+def numbered(where: str, count: int) -> list[str]:
+    """Return identifiers of samples from one place: `where` for one, `where[i]` for several."""
+    return [where] if count == 1 else [f"{where}[{i}]" for i in range(count)]
+
+
+def load_singles(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSamples:
+    """Make samples of blocks that hold one sample each.
+
+    Only the first block is read here; the others when they are asked for. Arrays have the rank of
+    the model's input or lack its batch axis.
+
+    Args:
+        blocks: At least one.
+        specs: The model's inputs.
+
+    Raises:
+        CaseError: Wrong names, dtypes, ranks, fixed axes or values in the first block; in others
+            when their sample is loaded. The error names the block.
+    """
+
+    def fit(block: Block) -> tuple[Mapping[str, NDArray[Any]], Sample]:
+        found = block.read()
+        arrays = match_names(found, specs, block.where)
+        shaped = {s.name: as_one_sample(arrays[s.name], s, block.where) for s in specs}
+        return found, fit_sample(shaped, specs, block.where)
+
+    given, fitted = fit(blocks[0])
+    notes = []
+    for spec in specs:
+        # A single input takes an array of any name.
+        name = spec.name if spec.name in given else next(iter(given))
+        array, shape = given[name], fitted[spec.name].shape
+        source = "" if name == spec.name else f", taken from '{name}'"
+        added = ", a batch axis is added" if array.ndim < len(shape) else ""
+        understood = (
+            f"input '{spec.name}'{source}: {format_shape(shape)} in the first sample{added}"
+        )
+        notes.append(_describe(array, spec, understood))
+    samples = Samples(tuple(block.where for block in blocks), lambda i: fit(blocks[i])[1])
+    return LoadedSamples(samples, (counted(len(blocks), "sample"), *notes))
+
+
+def _describe(array: NDArray[Any], spec: InputSpec, understood: str) -> str:
+    converted = conversion_note(array.dtype, spec)
+    return f"{understood}; {converted}" if converted else understood
+
+
+def repeatable(load: Callable[[int], Sample], ids: Sequence[str], spec: str) -> Samples:
+    """Return samples that a function makes anew whenever they are asked for.
+
+    The first is made twice at once; from then on each must be what it was before, to the bit. Takes
+    a hash of each, which is quick beside decoding an image.
+
+    Args:
+        load: Makes sample i.
+        ids: One identifier per sample; at least one.
+        spec: `file.py:function`, for messages.
+
+    Raises:
+        CaseError: A sample is another than before, here or when it is loaded.
+    """
+    before: dict[int, str] = {}
+
+    def checked(index: int) -> Sample:
+        sample = load(index)
+        found = hash_sample(sample)
+        if before.setdefault(index, found) != found:
+            raise CaseError(
+                f"{spec} made something else of {ids[index]} than before, expected the same each "
+                "time: samples are made anew when they are needed.",
+                "Leave random augmentation out, as at inference.",
+            )
+        return sample
+
+    for _ in range(2):
+        checked(0)
+    return Samples(tuple(ids), checked)
+
+
+def hash_sample(
+    sample: Sample, *, leave_out: Callable[[NDArray[Any]], bool] = lambda _: False
+) -> str:
+    """Return the SHA-256 of a sample, in hexadecimal.
+
+    It covers each input's name, dtype, shape and bytes (so -0.0 differs from 0.0); no bytes of
+    those that `leave_out` says. It covers neither identifiers nor labels, nor the order of the
+    inputs or the layout in memory: the same data from another file has the same hash.
+    """
+    digest = hashlib.sha256(f"{len(sample)} inputs\n".encode())
+    for name, array in sorted(sample.items()):
+        # The length keeps a name from running into what follows it.
+        digest.update(f"{len(name)}:{name} {array.dtype.name} {array.shape}\n".encode())
+        if not leave_out(array):
+            digest.update(_content(array))
+    return digest.hexdigest()
+
+
+def hash_together(hashes: Sequence[str]) -> str:
+    """Return one SHA-256, in hexadecimal, of the hashes of samples and of their order."""
+    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def _content(array: NDArray[Any]) -> bytes | memoryview:
+    if array.dtype.kind == "O":
+        return "".join(f"{len(text)}:{text}" for text in array.flat).encode()
+    return np.ravel(np.asarray(array, order="C")).view(np.uint8).data

@@ -1,0 +1,302 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from halfwise.errors import CaseError
+from halfwise.inputs.fitting import InputSpec
+from halfwise.inputs.samples import (
+    Block,
+    Layout,
+    agree,
+    hash_sample,
+    hash_together,
+    layout_note,
+    load_singles,
+    load_stacks,
+    repeatable,
+    understand,
+)
+
+
+def spec(*shape):
+    return InputSpec("x", np.dtype(np.float32), shape)
+
+
+sizes = st.integers(1, 4)
+axes = st.lists(st.tuples(sizes, st.booleans()), max_size=4)
+
+
+@given(axes, st.integers(1, 5))
+def test_rank_one_above_is_n_samples(axes, count):
+    sample = tuple(size for size, _ in axes)
+    model = spec(*(size if fixed else None for size, fixed in axes))
+    array = np.arange(count * np.prod(sample, dtype=int)).reshape(count, *sample)
+    layout = understand(array.shape, model, "f")
+    assert layout == Layout("stacked", count)
+    for i in range(count):
+        np.testing.assert_array_equal(layout.take(array, i), array[i])
+        assert layout.take(array, i).shape == sample
+
+
+@given(axes, st.integers(1, 5), st.sampled_from(["n", None]))
+def test_own_rank_with_a_dynamic_batch_is_n_samples_with_a_batch_of_one(axes, count, batch):
+    sample = tuple(size for size, _ in axes)
+    model = spec(batch, *(size if fixed else "s" for size, fixed in axes))
+    array = np.arange(count * np.prod(sample, dtype=int)).reshape(count, *sample)
+    layout = understand(array.shape, model, "f")
+    assert layout == Layout("batched", count)
+    for i in range(count):
+        assert layout.take(array, i).shape == (1, *sample)
+        np.testing.assert_array_equal(layout.take(array, i)[0], array[i])
+
+
+@given(sizes, axes)
+def test_own_rank_with_a_fixed_batch_is_one_sample(batch, axes):
+    sample = (batch, *(size for size, _ in axes))
+    model = spec(batch, *(size if fixed else None for size, fixed in axes))
+    array = np.zeros(sample)
+    layout = understand(sample, model, "f")
+    assert layout == Layout("single", 1)
+    assert layout.take(array, 0) is array
+
+
+def test_samples_are_views():
+    array = np.zeros((3, 1, 2))
+    for layout in (Layout("stacked", 3), Layout("batched", 3), Layout("single", 1)):
+        assert np.shares_memory(layout.take(array, 0), array)
+    assert isinstance(Layout("stacked", 3).take(np.zeros(3), 1), np.ndarray)
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 2, 2, 2)])
+def test_other_ranks_are_errors(shape):
+    with pytest.raises(CaseError, match=rf"f: input 'x' has rank {len(shape)}.*expected rank 2"):
+        understand(shape, spec("n", 2), "f")
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (0, 1, 2)])
+def test_no_samples_is_an_error(shape):
+    with pytest.raises(CaseError, match="is empty"):
+        understand(shape, spec("n", 2), "f")
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (5, 1, 3)])
+def test_a_fixed_axis_of_another_length_is_an_error(shape):
+    with pytest.raises(CaseError, match="is 1×3, with axis 1 of length 3, expected n×2"):
+        understand(shape, spec("n", 2), "f")
+
+
+def test_samples_stacked_along_a_fixed_batch_of_one_get_a_hint():
+    with pytest.raises(CaseError, match="axis 0 of length 8, expected 1×2") as caught:
+        understand((8, 2), spec(1, 2), "f")
+    assert "8×1×2" in caught.value.hint
+
+
+def test_inputs_have_to_agree_on_the_number_of_samples():
+    assert agree({"a": Layout("batched", 3), "b": Layout("stacked", 3)}, "f") == 3
+    assert agree({"a": Layout("batched", 1), "b": Layout("single", 1)}, "f") == 1
+    with pytest.raises(CaseError, match=r"different numbers of samples .'a' 3, 'b' 2."):
+        agree({"a": Layout("batched", 3), "b": Layout("stacked", 2)}, "f")
+    with pytest.raises(CaseError, match="'b' is given as one sample and others as several") as e:
+        agree({"a": Layout("batched", 3), "b": Layout("single", 1)}, "f")
+    assert "np.stack([b] * 3)" in e.value.hint
+
+
+def test_notes_say_what_was_understood():
+    note = layout_note(Layout("batched", 9), (9, 4), spec("n", 4))
+    assert note == (
+        "input 'x': 9×4 is read as 9 samples of 1×4 (the model's dynamic batch axis counts samples)"
+    )
+    assert "1 sample of 4 (it has" in layout_note(Layout("single", 1), (4,), spec(4))
+    assert "2 samples of scalar (the axis" in layout_note(Layout("stacked", 2), (2,), spec())
+
+
+def test_more_samples_than_any_run_gets_through_are_an_error():
+    with pytest.raises(CaseError, match=r"holds 1,000,001 samples .* at most 1,000,000"):
+        understand((1_000_001, 2, 3), spec(2, 3), "a.npy")
+
+
+SPECS = [
+    InputSpec("x", np.dtype(np.float32), ("n", "length")),
+    InputSpec("scale", np.dtype(np.float32), ()),
+]
+
+
+def block(where, **arrays):
+    return Block(where, lambda: {k: np.asarray(v, np.float32) for k, v in arrays.items()})
+
+
+def test_samples_of_several_blocks_follow_each_other():
+    loaded = load_stacks(
+        [
+            block("a.npz", x=[[1, 2], [3, 4]], scale=[5, 6]),
+            block("b.npz", x=[[7, 8, 9]], scale=10),
+        ],
+        SPECS,
+    )
+    assert loaded.samples.ids == ("a.npz[0]", "a.npz[1]", "b.npz")
+    assert [s["x"].shape for s in loaded.samples] == [(1, 2), (1, 2), (1, 3)]
+    assert [float(s["scale"]) for s in loaded.samples] == [5, 6, 10]
+    assert loaded.notes[0] == "3 samples from 2 files"
+
+
+def test_blocks_read_alike_share_their_notes():
+    blocks = [block(f"{i}.npz", x=np.ones((2, i)), scale=[1, 2]) for i in range(1, 5)]
+    notes = load_stacks(blocks, SPECS).notes
+    assert len(notes) == 3
+    assert "2×1 is read as 2 samples of 1×1" in notes[1]
+
+
+def test_a_dtype_is_refused_before_any_sample_is_loaded():
+    wrong = Block("a.npz", lambda: {"x": np.ones((1, 2), int), "scale": np.ones(1, np.float32)})
+    with pytest.raises(CaseError, match=r"a.npz: input 'x' has dtype int64, expected float32"):
+        load_stacks([wrong], SPECS)
+
+
+def test_values_are_checked_when_the_sample_is_loaded():
+    samples = load_stacks([block("a.npz", x=[[1], [np.nan]], scale=[1, 1])], SPECS).samples
+    assert samples[0]["x"].shape == (1, 1)
+    with pytest.raises(CaseError, match=r"a.npz\[1\]: input 'x' holds 1 NaN"):
+        samples[1]
+
+
+def test_conversions_are_noted():
+    double = Block("a", lambda: {"x": np.ones((2, 2)), "scale": np.ones(2, np.float16)})
+    notes = load_stacks([double], SPECS).notes
+    assert notes[1].endswith("counts samples); float64 is read as float32 (rounded to nearest)")
+    assert notes[2].endswith("float16 is read as float32 (lossless)")
+
+
+def test_singles_are_read_only_when_asked_for():
+    read = []
+
+    def make(where):
+        def reader():
+            read.append(where)
+            return {"x": np.ones(3, np.float32), "scale": np.float32(1).reshape(())}
+
+        return Block(where, reader)
+
+    loaded = load_singles([make("a"), make("b"), make("c")], SPECS)
+    assert read == ["a"]
+    assert loaded.samples.ids == ("a", "b", "c")
+    assert loaded.samples[2]["x"].shape == (1, 3)
+    assert read == ["a", "c"]
+    assert loaded.notes == (
+        "3 samples",
+        "input 'x': 1×3 in the first sample, a batch axis is added",
+        "input 'scale': scalar in the first sample",
+    )
+
+
+def test_a_single_input_tells_from_which_array_it_is_taken():
+    loaded = load_singles([block("a", y=[[1]]), block("b", x=[[2]])], SPECS[:1])
+    assert loaded.samples[0]["x"] == 1
+    assert loaded.notes[1].startswith("input 'x', taken from 'y': 1×1 in the first sample")
+    named = load_singles([block("b", x=[[2]])], SPECS[:1])
+    assert "taken from" not in named.notes[1]
+
+
+def test_errors_in_singles_name_their_block():
+    good, bad = block("good", x=[[1]], scale=1), block("bad", x=[[[1]]], scale=1)
+    samples = load_singles([good, bad], SPECS).samples
+    with pytest.raises(CaseError, match="bad: input 'x' has rank 3"):
+        samples[1]
+    with pytest.raises(CaseError, match="bad: input 'x' has rank 3"):
+        load_singles([bad, good], SPECS)
+
+
+def test_what_is_alike_each_time_is_given():
+    samples = repeatable(lambda i: {"x": np.full(3, i, np.float32)}, ["a", "b"], "prep.py:f")
+    assert samples.ids == ("a", "b")
+    for _ in range(2):
+        assert [float(s["x"][0]) for s in samples] == [0, 1]
+
+
+def test_the_first_is_tried_at_once():
+    draw = np.random.default_rng(0)
+    with pytest.raises(CaseError, match=r"prep.py:f made something else of a than before"):
+        repeatable(lambda _: {"x": draw.random(3, np.float32)}, ["a"], "prep.py:f")
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"x": np.array([0, -0.0], np.float32)},
+        {"x": np.array([0, 0], np.float64)},
+        {"y": np.zeros(2, np.float32)},
+        {"x": np.zeros((1, 2), np.float32)},
+    ],
+)
+def test_each_is_compared_to_the_bit(later):
+    made = {0: {"x": np.ones(2, np.float32)}, 1: {"x": np.zeros(2, np.float32)}}
+    samples = repeatable(made.__getitem__, ["a", "b"], "prep.py:f")
+    assert samples[1] is made[1]
+    made[1] = later
+    with pytest.raises(CaseError, match="something else of b"):
+        samples[1]
+
+
+arrays = hnp.arrays(
+    st.sampled_from([np.float32, np.int64, np.bool_]),
+    hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
+)
+lists = st.lists(st.dictionaries(st.sampled_from(["a", "b", "ab"]), arrays), max_size=3)
+
+
+def digest(samples):
+    return hash_together(each(samples))
+
+
+def each(samples):
+    return tuple(map(hash_sample, samples))
+
+
+def content(samples):
+    return [
+        sorted((name, a.dtype.name, a.shape, a.tobytes()) for name, a in sample.items())
+        for sample in samples
+    ]
+
+
+@given(lists, lists)
+def test_hashes_are_equal_exactly_where_the_content_is(one, two):
+    assert (digest(one) == digest(two)) == (content(one) == content(two))
+
+
+@given(lists)
+def test_samples_with_the_same_content_have_the_same_hash(samples):
+    hashes, contents = each(samples), [repr(c) for c in content(samples)]
+    assert [hashes.index(h) for h in hashes] == [contents.index(c) for c in contents]
+
+
+@given(arrays)
+def test_layout_and_order_of_inputs_do_not_count(array):
+    turned = np.asfortranarray(array) if array.ndim else array
+    assert digest([{"a": array, "b": array}]) == digest([{"b": turned, "a": turned}])
+
+
+def test_dtype_shape_and_order_count():
+    zeros = np.zeros((2, 3), np.float32)
+    hashes = {
+        digest([{"a": zeros}]),
+        digest([{"b": zeros}]),
+        digest([{"a": zeros.T}]),
+        digest([{"a": zeros.view(np.int32)}]),
+        digest([{"a": -zeros}]),
+        digest([{"a": zeros}] * 2),
+        digest([{"a": zeros}, {"a": -zeros}]),
+        digest([{"a": -zeros}, {"a": zeros}]),
+    }
+    assert len(hashes) == 8
+
+
+def test_text_is_hashed_by_content():
+    one, two = ["".join(["a", "b"]), "c"], ["ab", "c"]
+    make = [{"a": np.array(items, dtype=object)} for items in (one, two, ["a", "bc"])]
+    assert digest(make[:1]) == digest(make[1:2]) != digest(make[2:])
+
+
+def test_the_hash_stays_the_same_between_versions():
+    assert digest([{"x": np.arange(3, dtype=np.float32)}]).startswith("2c7577e99cde6f64")
