@@ -161,7 +161,12 @@ class Attempts:
     ) -> BuildOutcome:
         tf32 = tf32 or self.builds.settings.tf32
         if self.builds.typing == "strong":
-            mixed = self.files.mixed(self.planner, keep)
+            try:
+                mixed = self.files.mixed(self.planner, keep)
+            except OSError as error:
+                failed = self.builds.without_model(error, step)
+                self._tell(f"build {failed.number} was not begun", failed.message)
+                return failed
             return self.builds.build(
                 mixed, step, tf32=tf32, outputs=outputs, unfused=unfused, fresh=fresh
             )

@@ -130,8 +130,32 @@ class Builds:
                     config=config,
                     seconds=0.0,
                 )
+            except OSError as error:
+                return self._unwritten(error, purpose, config)
 
         return self._kept(self._recorded(run, number, purpose, config))
+
+    def without_model(self, error: OSError, purpose: str) -> BuildOutcome:
+        """Return the build of a model that cannot be written here.
+
+        Raises:
+            OSError: no engine was built before: nothing would be lost with the run.
+        """
+        config = BuildConfig(model_sha256="", typing=self.typing, profiles=self.profiles)
+        return self._kept(self._unwritten(error, purpose, config))
+
+    def _unwritten(self, error: OSError, purpose: str, config: BuildConfig) -> BuildOutcome:
+        if all(outcome.engine is None for outcome in self.outcomes):
+            raise error
+        return BuildOutcome(
+            number=len(self.outcomes) + 1,
+            purpose=purpose,
+            status="failed",
+            message=f"Its files cannot be written here: {error.strerror or error}.",
+            begun=False,
+            config=config,
+            seconds=0.0,
+        )
 
     def _kept(self, outcome: BuildOutcome) -> BuildOutcome:
         self.outcomes.append(outcome)

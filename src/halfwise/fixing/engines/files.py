@@ -1,6 +1,7 @@
 """The ONNX files that engines are built from; each is written once."""
 
 from pathlib import Path
+from shutil import rmtree
 
 import onnx_ir as ir
 
@@ -30,11 +31,19 @@ class ModelFiles:
         return path
 
     def mixed(self, planner: Planner, kept: frozenset[NodeName]) -> Path:
-        """Return the file of the strongly typed model that keeps `kept`."""
+        """Return the file of the strongly typed model that keeps `kept`.
+
+        Raises:
+            OSError: it cannot be written; nothing of it stays.
+        """
         if kept not in self._mixed:
             path = self._folder / f"mixed-{len(self._mixed) + 1}" / "model.onnx"
             path.parent.mkdir()
-            save(planner.rewrite(kept)[0].model, path)
+            try:
+                save(planner.rewrite(kept)[0].model, path)
+            except OSError:
+                rmtree(path.parent, ignore_errors=True)
+                raise
             self._mixed[kept] = path
         return self._mixed[kept]
 

@@ -158,7 +158,10 @@ class Worker:
                 if not answer["timing_cache_fits"] and timing_cache not in self._caches:
                     heard.remark(keep_aside(timing_cache))
                 written = answer["timing_cache"]
-                self._link.fetch(written["sha256"], written["bytes"], timing_cache)
+                try:
+                    self._link.fetch(written["sha256"], written["bytes"], timing_cache)
+                except OSError as error:  # the engine is built all the same
+                    heard.remark(f"The timing cache is not written: {error.strerror or error}.")
                 self._caches.add(timing_cache)
         except Lost as lost:
             heard.last.extend(line for line in lost.printed if f"noise: {line}" not in heard.last)

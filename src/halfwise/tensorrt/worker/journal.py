@@ -50,6 +50,7 @@ class Journal:
         self._begun: dict[str, dict[str, Any]] = {}
         self._ended: dict[str, BuildOutcome] = {}
         self._silent: Counter[str] = Counter()
+        self._whole = True
         # What was known of a build when it was last tried.
         self._before: dict[str, tuple[dict[str, Any] | None, BuildOutcome | None]] = {}
         # A line that a crash cut off says nothing; the next one must not be glued to it.
@@ -157,7 +158,7 @@ class Journal:
             )
         entry = {"event": "begin", "key": key, "where": self._where, "number": number}
         entry |= {"purpose": purpose, "timeout": timeout, "config": config.model_dump(mode="json")}
-        self._write(entry)
+        self._note(entry)
         self._begin(entry)
         outcome = None
         try:
@@ -166,7 +167,7 @@ class Journal:
             # Also where it is interrupted: that says nothing against the configuration.
             ended: dict[str, Any] = {"event": "end", "key": key, "where": self._where}
             ended["outcome"] = None if outcome is None else outcome.model_dump(mode="json")
-            self._write(ended)
+            self._note(ended)
             self._settle(key, outcome)
         return outcome
 
@@ -185,6 +186,14 @@ class Journal:
         before = self._begun[key]["timeout"]
         longer = before is not None and (timeout is None or timeout > before)
         return "" if longer else f"This build took longer than {before:g} s before."
+
+    def _note(self, entry: dict[str, Any]) -> None:
+        """Write an entry; once that fails, no more: builds are worth more than their journal."""
+        try:
+            if self._whole:
+                self._write(entry)
+        except OSError:
+            self._whole = False
 
     def _write(self, entry: dict[str, Any]) -> None:
         with self.path.open("ab") as file:

@@ -1,8 +1,12 @@
+import errno
+import os
+
 import numpy as np
 import onnx
 import pytest
 
 from halfwise.errors import BuildFailed, CaseError, UsageError
+from halfwise.fixing.engines import files
 from halfwise.fixing.engines.fetched import Fetched
 from halfwise.records import Profile, ShapeRange, TensorName
 from halfwise.tensorrt.worker.failures import EngineFailed
@@ -275,3 +279,35 @@ def test_what_the_user_keeps_stays_although_the_engine_does_not_need_it(stage, o
     expected = {"gamma"} if "keep" in options else ready.fixed.found.kept
     assert found.keep >= expected  # more where wider islands happen to be faster
     assert [row.name for row in found.engines.results][-2:] == ["FP16", "mixed"]
+
+
+def full_disk(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_disk_that_fills_keeps_the_engine_that_passed(stage, monkeypatch):
+    ready = stage(models.layer_norm(), version="10.0.1")
+    once = ready.run.builds._once
+
+    def then_full(*args, **named):
+        outcome = once(*args, **named)
+        if ready.fixed.found.kept and len(ready.run.builds.outcomes) == 2:  # FP32, and the plan
+            monkeypatch.setattr(files, "save", full_disk)
+            monkeypatch.setattr(ready.run.builds.journal, "_write", full_disk)
+        return outcome
+
+    monkeypatch.setattr(ready.run.builds, "_once", then_full)
+    found = proven(ready)
+    assert found.verdict.passed
+    assert found.engines.delivered is not None
+    failed = [b for b in found.engines.builds if b.status == "failed"]
+    assert failed
+    assert all("No space left on device" in b.message for b in failed)
+    assert any("No space left on device" in note for note in found.engines.notes)
+
+
+def test_a_disk_that_is_full_before_any_engine_ends_the_run(stage, monkeypatch):
+    ready = stage(models.layer_norm(), version="10.0.1")
+    monkeypatch.setattr(ready.run.builds.worker, "build", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        ready.run.reference()

@@ -87,6 +87,15 @@ def test_the_timing_cache_is_read_and_written(worker, model, tmp_path):
         assert path.read_bytes() == expected
 
 
+def test_a_timing_cache_that_cannot_be_written_loses_no_engine(worker, model, tmp_path):
+    (tmp_path / "gone").mkdir()
+    path = tmp_path / "gone" / "timing.cache"
+    (tmp_path / "gone").rmdir()
+    outcome = build(worker, model, timing_cache=path)
+    assert outcome.status == "built"
+    assert any("timing cache is not written" in line for line in outcome.log)
+
+
 def test_a_timing_cache_that_is_not_taken_is_kept(worker, model, tmp_path):
     path = tmp_path / "timing.cache"
     path.write_bytes(b"of another GPU")

@@ -227,3 +227,15 @@ def test_what_is_no_journal(tmp_path, line):
     with pytest.raises(RecordMismatch, match="Line 1 of the journal"):
         Journal(path)
     assert path.stat().st_size == len(line) + 1
+
+
+def test_a_journal_that_cannot_be_written_loses_no_build(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    assert record(journal, outcome) == outcome()
+    path.unlink()
+    path.mkdir()
+    assert record(journal, outcome) == outcome()
+    path.rmdir()
+    assert record(journal, outcome) == outcome()
+    assert not path.exists()
