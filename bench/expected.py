@@ -34,8 +34,8 @@ from halfwise.emulation.ort import Session
 from halfwise.graph.model import load_network, network_from_proto
 from halfwise.progress import Silent
 from halfwise.records import Criterion
-from halfwise.tools.diagnose import Subject
-from halfwise.tools.diagnose.changed import CODE_FILE, LIMIT, changed_inputs
+from halfwise.tools.diagnose.input_changes import CODE_FILE, LIMIT, changed_inputs
+from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.preprocessing import transformation
 
 SEED = 11

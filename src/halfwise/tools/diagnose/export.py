@@ -9,7 +9,7 @@ from halfwise.records import Comparison, Finding, Rung, Severity, Sign, Verdict
 from halfwise.tools.compare import RecordedSide
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.sides import reference
-from halfwise.tools.diagnose.pairing_report import constant_outputs, foreign, reordered
+from halfwise.tools.diagnose.expected_outputs import constant_outputs, foreign, reordered
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
 from halfwise.tools.preprocessing.report import no_change
 from halfwise.wording import count, listed

@@ -10,8 +10,7 @@ from halfwise.judging.frozen import frozen_size
 from halfwise.records import FrozenSize, InputTrials, Rung, Sign
 from halfwise.reporting.frozen import frozen_advice, frozen_cause
 from halfwise.reporting.made_up import not_real
-from halfwise.tools.diagnose.changed import CODE_FILE, changed_inputs
-from halfwise.tools.diagnose.pipelines import MAKE_ALIKE, pipelines
+from halfwise.tools.diagnose.input_changes import CODE_FILE, MAKE_ALIKE, changed_inputs, pipelines
 from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.preprocessing.report import change_cause, change_signs
 from halfwise.wording import count, number

@@ -17,7 +17,7 @@ from halfwise.progress import Watcher
 from halfwise.records import Criterion, InputTrials, Rung, RungName, Sign, Verdict
 from halfwise.tools.compare import Side, Walk
 from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.diagnose.pairing import Variation, order, variations
+from halfwise.tools.diagnose.expected_outputs import Variation, order, variations
 from halfwise.wording import number
 
 

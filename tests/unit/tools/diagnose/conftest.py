@@ -7,7 +7,7 @@ from halfwise.progress import Silent
 from halfwise.records import Criterion
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.diagnose import Subject
+from halfwise.tools.diagnose.subject import Subject
 from tests.unit.tools.compare.copies import SAMPLES, network
 
 

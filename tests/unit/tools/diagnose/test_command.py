@@ -1,4 +1,5 @@
 import shlex
+from typing import Any
 
 import numpy as np
 import onnx
@@ -6,9 +7,13 @@ import pytest
 
 from halfwise import api
 from halfwise.errors import CaseError, UsageError
+from halfwise.records import Rung, RungName
+from halfwise.tools.diagnose.command import LADDER, climb
+from halfwise.tools.diagnose.subject import skipped
 from tests import models
+from tests.unit.casing import names
 from tests.unit.tools.compare.copies import DATA, network, proto, side
-from tests.unit.tools.diagnose.test_framework import file
+from tests.unit.tools.diagnose.test_expected_outputs import file
 from tests.unit.tools.test_pytorch import needs_torch
 
 
@@ -109,3 +114,54 @@ def test_what_cannot_be_used_is_an_error(files):
         diagnose(files, out=files)
     with pytest.raises(UsageError, match="no meaning without --target"):
         diagnose(files, trt_worker="x")
+
+
+def fixed(number, name, passed):
+    return lambda _: Rung(rung=number, name=name, passed=passed, how="measured", cause="")
+
+
+def test_the_first_that_fails_ends_it(subject):
+    ladder: list[tuple[RungName, Any]] = [
+        ("harness", fixed(1, "harness", True)),
+        ("export", lambda _: skipped(2, "export", "nobody knows")),
+        ("model", fixed(3, "model", False)),
+        ("fp32", fixed(4, "fp32", True)),
+    ]
+    assert [rung.passed for rung in climb(subject(), ladder)] == [True, None, False]
+
+
+def predicted(**changed):
+    rung = Rung(
+        rung=5,
+        name="tf32",
+        passed=False,
+        how="emulated",
+        cause="Off by 0.3.",
+        nodes=tuple(names("a")),
+    )
+    return lambda _: rung.model_copy(update=changed)
+
+
+def test_a_predicted_fault_of_tf32_does_not_end_it(subject):
+    """Without an engine it is suspected only, where values are certain to overflow below."""
+    after: Any = ("kernels", fixed(7, "kernels", True))
+    broken = Rung(rung=6, name="precision", passed=False, how="emulated", cause="It overflows.")
+    overflows = broken.model_copy(update={"overflows": True})
+    first, second = climb(
+        subject(), [("tf32", predicted()), ("precision", lambda _: overflows), after]
+    )
+    assert (first.passed, first.nodes) == (None, ())
+    assert first.cause == "Suspected, in emulation: Off by 0.3."
+    assert first.evidence[0].severity == "warning"
+    assert second is overflows
+    first, _ = climb(subject(), [("tf32", predicted()), ("precision", lambda _: broken), after])
+    assert first.passed is False
+    measured = climb(subject(), [("tf32", predicted(how="measured")), after])
+    assert [rung.passed for rung in measured] == [False]
+
+
+def test_a_healthy_model_passes_every_rung(subject):
+    rungs = climb(subject())
+    assert [rung.name for rung in rungs] == [name for name, _ in LADDER]
+    assert [rung.rung for rung in rungs] == list(range(1, 8))
+    assert [rung.passed for rung in rungs] == [True, None, None, True, True, True, None]

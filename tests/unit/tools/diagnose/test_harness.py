@@ -6,8 +6,8 @@ import pytest
 from halfwise.case import MadeUp, Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import RunFailed
-from halfwise.tools.diagnose.changed import CODE_FILE
 from halfwise.tools.diagnose.harness import harness
+from halfwise.tools.diagnose.input_changes import CODE_FILE
 from tests import frozen, pictures
 from tests.unit.tools.compare.copies import DATA
 

@@ -1,4 +1,4 @@
-"""Rung 2: do the framework's outputs belong to these samples, in this order?
+"""Rung 2: what the framework computes; whether it belongs to these samples, in this order.
 
 Outputs that hardly vary between samples are alike within any tolerance on their size, whichever
 samples they are of.
@@ -7,13 +7,20 @@ samples they are of.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.case import Case
+from halfwise.errors import UsageError
+from halfwise.inputs import load_function
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete
+from halfwise.tools.compare.command import recorded_tensors
+from halfwise.tools.pytorch import Module, demand_torch
+from halfwise.wording import listed, number
 
 SHARE = 0.25
 """Error, in units of what an output varies by between samples, from which it says nothing of these
@@ -115,3 +122,72 @@ def _rows(
 
 def _rms(array: NDArray[np.float64]) -> float:
     return sqrt(float(np.square(array).mean())) if array.size else 0.0
+
+
+def reordered(order: Sequence[int], ids: Sequence[str]) -> str:
+    """Return that the expected outputs are of the same samples in another order.
+
+    Args:
+        order: Of which sample each is.
+        ids: Names of the samples.
+    """
+    moved = [(given, of) for given, of in enumerate(order) if given != of]
+    pairs = [f"{ids[given]} has that of {ids[of]}" for given, of in moved[:3]]
+    more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
+    return (
+        "The expected outputs are those of the same samples in another order: "
+        f"{', '.join(pairs)}{more}."
+    )
+
+
+def foreign(varying: Variation) -> str:
+    """Return that the expected outputs tell these samples from others no better than chance."""
+    return (
+        f"Output {varying.name} varies by only {number(varying.spread)} of its size between "
+        f"samples, and differs from the expected one by {number(varying.error)} (RMS): these are "
+        "expected outputs of other inputs, or the ONNX file computes something else."
+    )
+
+
+def constant_outputs(varying: Sequence[Variation]) -> str:
+    """Return that nothing shows whether the expected outputs are those of the inputs."""
+    most = max(varying, key=lambda each: each.spread)
+    return (
+        "This does not show that the expected outputs are those of these inputs: "
+        f"{listed([each.name for each in varying])} varies by no more than {number(most.spread)} "
+        "of its size between samples, so the outputs of any others would match as well."
+    )
+
+
+def expected_tensors(case: Case, source: str | Path, runner: str | None) -> Sequence[Outputs]:
+    """Return what the framework gives for each sample of a case, by the model's names of tensors.
+
+    Args:
+        case: Model and samples.
+        source: Tensors on record, see `recorded_tensors`; or `file.py:factory` that returns a
+            torch.nn.Module (or it and example inputs). The file is run, as the user asked, and the
+            module in FP32 and eval mode. Its inputs and outputs go by name where the names are the
+            model's, else in order.
+        runner: Whose tensors, where those of several are on record.
+
+    Raises:
+        BackendMissing: PyTorch is not installed.
+        UsageError, CaseError: the file cannot be used, or its module does not fit the model.
+    """
+    text = str(source)
+    if ".py:" not in text and not text.endswith(".py"):
+        return recorded_tensors(case, Path(source), runner)[0]
+    if runner is not None:
+        raise UsageError(
+            f"--runner {runner} is given, and {text} names no runners.", "Leave --runner out."
+        )
+    demand_torch()
+    module = Module(load_function(text)(), text)
+    inputs, outputs = (
+        [str(v.name) for v in values]
+        for values in (case.network.graph.inputs, case.network.graph.outputs)
+    )
+    return [
+        module.outputs(module.bound({name: sample[name] for name in inputs}), outputs)
+        for sample in case.calibration
+    ]
