@@ -24,8 +24,8 @@ from typing import Any
 from bench.figures import Figure, Result, reported, table
 from bench.runs import ROOT
 from halfwise.case import Case, Samples, Settings
-from halfwise.emulation.fusion import POINTWISE, fp32_nodes, fused_tensors
 from halfwise.emulation.ort import Session
+from halfwise.emulation.rounding import POINTWISE, fp32_nodes, fused_tensors
 from halfwise.emulation.switched import emulate_switched
 from halfwise.fixing.evidence import gather
 from halfwise.fixing.planner import Planner

@@ -1,9 +1,11 @@
-"""ONNX Runtime: the only place that creates its sessions."""
+"""ONNX Runtime: the only place that creates its sessions, and asks for its schemas."""
 
+import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +14,11 @@ import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_schemas
 
 from halfwise import memory
 from halfwise.case import CPU, Runtime
-from halfwise.emulation import bounded
+from halfwise.emulation import deadlines
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16
 from halfwise.graph.model import is_standard
@@ -87,7 +90,7 @@ class Session:
 
         Raises:
             BackendMissing: `runtime.device` is not available.
-            RunFailed: loading takes more memory than there is, or too long (see `bounded`).
+            RunFailed: loading takes more memory than there is, or too long (see `deadlines`).
             CaseError: ONNX Runtime cannot load the model, such as for a custom operator, or one of
                 its libraries; a `KernelMissing` where it only lacks an operator for some type, or
                 expands one whose types its expansion does not take.
@@ -128,12 +131,12 @@ class Session:
         """Return the outputs by name (all, or those asked for).
 
         Raises:
-            RunFailed: ONNX Runtime failed on this sample, or took too long (see `bounded`).
+            RunFailed: ONNX Runtime failed on this sample, or took too long (see `deadlines`).
         """
         names = list(outputs) if outputs is not None else list(self.outputs)
         options = ort.RunOptions()
         try:
-            results = bounded.call(
+            results = deadlines.call(
                 lambda: self._session.run(names, dict(sample), options),
                 lambda: setattr(options, "terminate", True),
                 "An evaluation of the model",
@@ -168,7 +171,7 @@ def devices() -> dict[str, bool]:
 def _loaded(
     proto: onnx.ModelProto, options: ort.SessionOptions, device: str
 ) -> ort.InferenceSession:
-    return bounded.call(
+    return deadlines.call(
         lambda: ort.InferenceSession(proto.SerializeToString(), options, providers=_CHAINS[device]),
         lambda: options.set_load_cancellation_flag(True),
         "Loading the model in ONNX Runtime",
@@ -284,3 +287,39 @@ def _of_expansion(model: ir.Model, error: Exception) -> bool:
 
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0][:500]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Types that an operator takes and gives.
+
+    Attributes:
+        inputs: Per input slot the ONNX types, such as `tensor(float16)`; a variadic slot is the
+            last.
+        outputs: The same of the outputs.
+    """
+
+    inputs: tuple[frozenset[str], ...]
+    outputs: tuple[frozenset[str], ...]
+
+
+@functools.cache
+def signature(domain: str, op_type: str, version: int) -> Signature | None:
+    """Return an operator's signature at a version of its domain; None if ONNX Runtime has none.
+
+    Operators of registered libraries have none here: only their session knows them.
+    """
+    known = [
+        schema
+        for schema in ort_schemas.get_all_operator_schema()
+        if (schema.domain, schema.name) == (domain, op_type) and schema.since_version <= version
+    ]
+    if not known:
+        return None
+    schema = max(known, key=lambda schema: schema.since_version)
+    allowed = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+    inputs, outputs = (
+        tuple(allowed.get(p.typeStr, frozenset((p.typeStr,))) for p in parameters)
+        for parameters in (schema.inputs, schema.outputs)
+    )
+    return Signature(inputs, outputs)

@@ -1,5 +1,25 @@
-"""The rounding that emulation inserts: a Cast pair, optionally with a smaller range."""
+"""The rounding that emulation inserts, and which values a fused kernel leaves without it.
 
+Emulation rounds every value between two low nodes, as if each were stored. A builder that fuses
+nodes stores fewer. What TensorRT 8.6.0 did on an H200, with weak typing, follows two rules:
+
+- A value between two pointwise nodes that nothing else reads is not rounded.
+- A factor, that is a product with a constant scalar, goes into the constant operand of the matrix
+  product that alone reads it: what it would give is never stored.
+
+Everything else is rounded as it is without fusion. So are squares that a sum reads, although both
+are in one kernel: with those in FP32 the emulation misses errors that engines show to three digits
+(`bench/gpu/fusion_fit.py` compares the rules). So is the border to a kept node, which asks for
+FP32 by itself: there a builder converts.
+
+A builder may also compute a whole block in FP32 because it measured that to be faster. No rule
+tells which; `fp32_nodes` reads it off an engine.
+
+The profile is one of a version, a GPU and a regime, fitted to a few models: it proposes, and is
+never a verdict. docs/tensorrt.md tells its error.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,6 +27,9 @@ import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
+from halfwise.graph.model import Network, is_standard, node_name, tensor_name
+from halfwise.graph.roles import is_float
+from halfwise.records import EngineLayer, NodeName, TensorName
 
 
 @dataclass(frozen=True)
@@ -75,3 +98,79 @@ def limit_value(value: ir.Value, limit: float, prefix: str) -> tuple[tuple[ir.No
         outputs=[typed_value(f"{prefix}::limited", ir.DataType.FLOAT)],
     )
     return (bound, magnitude, beyond, within, factor, limited), limited.outputs[0]
+
+
+POINTWISE = frozenset(
+    (
+        *("Abs", "Add", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Erf", "Exp", "Floor"),
+        *("Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Max", "Min", "Mish", "Mul"),
+        *("Neg", "PRelu", "Pow", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sign", "Sin"),
+        *("Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh", "ThresholdedRelu", "Where"),
+    )
+)
+"""Operators that compute each element from the elements at its place."""
+_PRODUCTS = ("Gemm", "MatMul")
+
+
+def fused_tensors(network: Network) -> frozenset[TensorName]:
+    """Return the values of the main graph that stay FP32 between low nodes."""
+    nodes = network.nodes()
+    values = (v for node in nodes for v in node.outputs if v.name and is_float(v))
+    return frozenset(tensor_name(v) for v in values if _is_fused(v))
+
+
+def _is_fused(value: ir.Value) -> bool:
+    producer, readers = value.producer(), {use.node for use in value.uses()}
+    if producer is None or value.is_graph_output() or len(readers) != 1:
+        return False
+    reader = readers.pop()
+    if not is_standard(producer, *POINTWISE) or reader.graph is not producer.graph:
+        return False
+    return is_standard(reader, *POINTWISE) or _is_folded(producer, reader)
+
+
+def _is_folded(factor: ir.Node, product: ir.Node) -> bool:
+    """Return whether `factor` multiplies by a scalar, and `product` by a constant."""
+    if not (is_standard(factor, "Mul", "Div") and is_standard(product, *_PRODUCTS)):
+        return False
+    scalars = [
+        v is not None and v.const_value is not None and v.const_value.size == 1
+        for v in factor.inputs
+    ]
+    if is_standard(factor, "Div"):
+        scalars[0] = False
+    weights = (v for v in product.inputs[:2] if v is not None)
+    return any(scalars) and any(v.const_value is not None for v in weights)
+
+
+def fp32_nodes(network: Network, layers: Iterable[EngineLayer]) -> frozenset[NodeName]:
+    """Return the nodes that an engine computes in FP32, by what its inspector shows.
+
+    Those of layers that are FP32, and those in fused blocks that read and give FP32 alone. Of such
+    a block the inspector names the last node at least: those before it that no other layer names
+    are in the block too.
+    """
+    layers = tuple(layers)
+    owner = {name: layer for layer in layers for name in layer.nodes}
+    sure = {name for name, layer in owner.items() if layer.precision == "fp32"}
+    makers = {node_name(n): n for n in network.nodes()}
+    for block in (layer for layer in layers if _is_fp32_block(layer)):
+        open_nodes = [name for name in block.nodes if name in makers]
+        while open_nodes:
+            name = open_nodes.pop()
+            if name in sure:
+                continue
+            sure.add(name)
+            open_nodes += _unnamed_before(makers[name], owner)
+    return frozenset(sure & makers.keys())
+
+
+def _is_fp32_block(layer: EngineLayer) -> bool:
+    borders = {*layer.inputs, *layer.outputs}
+    return layer.precision == "unknown" and borders == {"fp32"}
+
+
+def _unnamed_before(node: ir.Node, owner: Mapping[NodeName, EngineLayer]) -> list[NodeName]:
+    producers = (v.producer() for v in node.inputs if v is not None)
+    names = (node_name(p) for p in producers if p is not None)
+    return [name for name in names if name not in owner]

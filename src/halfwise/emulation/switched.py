@@ -14,9 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.emulation.accumulate import sums_in_low
-from halfwise.emulation.bodies import emulate_bodies
 from halfwise.emulation.elements import Elements
 from halfwise.emulation.rounding import Rounded, cast, limit_value, round_value, typed_value
+from halfwise.emulation.typed import emulate_bodies
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.constants import add_constant

@@ -1,6 +1,7 @@
-"""Tensors inside a model, on samples, a few at a time."""
+"""What lies inside a model on samples: tensors, a few at a time; shapes; what is not finite."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import onnx_ir as ir
@@ -8,10 +9,12 @@ from onnx_ir.passes import common as passes
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
+from halfwise.emulation.probe import ExtremaProbe, observable
 from halfwise.errors import RunFailed
 from halfwise.graph.cut import giving_out
+from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import bodies
-from halfwise.metrics import Outputs
+from halfwise.metrics import Computed, Outputs
 from halfwise.records import TensorName
 
 _SHAPE = "::shape"
@@ -148,3 +151,88 @@ def _bytes_of(dtype: ir.DataType | None) -> int:
     if dtype is None or dtype is ir.DataType.STRING:
         return 8
     return max(1, int(dtype.itemsize))
+
+
+Shapes = dict[TensorName, tuple[int, ...]]
+
+
+def seen_shapes(network: Network, sample: Sample, *, runtime: Runtime = CPU) -> Shapes:
+    """Return the shape of every FP32 tensor of the main graph on `sample`, its inputs included.
+
+    Shapes alone leave ONNX Runtime. Tensors that nothing uses, and those in bodies, are not told.
+
+    Raises:
+        CaseError, BackendMissing, RunFailed: as for `Session`.
+    """
+    model = network.copy()
+    names = set(observable(model))
+    computed = (v for node in model.graph for v in node.outputs if v.name)
+    values = {tensor_name(v): v for v in computed if tensor_name(v) in names}
+    nodes = {
+        name: ir.Node("", "Shape", [value], name=f"halfwise::shape::{name}")
+        for name, value in values.items()
+    }
+    for name, node in nodes.items():
+        node.outputs[0].name = f"halfwise::shape::{name}"
+    model.graph.extend(list(reversed(nodes.values())))
+    model.graph.outputs.extend(node.outputs[0] for node in nodes.values())
+    asked = [f"halfwise::shape::{name}" for name in nodes]
+    found = Session(model, runtime=runtime).run(sample, asked) if asked else {}
+    shapes = {
+        TensorName(str(v.name)): tuple(sample[str(v.name)].shape) for v in network.graph.inputs
+    }
+    for name in nodes:
+        shapes[name] = tuple(found[f"halfwise::shape::{name}"].tolist())
+    return shapes
+
+
+@dataclass(frozen=True)
+class Nonfinite:
+    """NaN and infinities of one tensor.
+
+    Attributes:
+        elements: Their number over all samples, at least 1.
+        samples: Indices of the samples that have some.
+    """
+
+    elements: int
+    samples: tuple[int, ...]
+
+
+def inspect_samples(
+    model: ir.Model,
+    tensors: Sequence[TensorName],
+    samples: Samples,
+    *,
+    runtime: Runtime = CPU,
+) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
+    """Return the outputs of each sample, and per tensor what is not finite.
+
+    Args:
+        model: A model whose chosen tensors are FP32: a reference, or an emulation.
+        tensors: Tensors of the main graph.
+        samples: What to run it on; without any nothing is loaded.
+        runtime: Where to run.
+
+    Returns:
+        Outputs in the order of the samples, or why it could not be run on one, and the tensors that
+        have NaN or infinities, in the order in which they were met.
+    """
+    outputs: list[Computed] = []
+    nonfinite: dict[TensorName, Nonfinite] = {}
+    if not samples:
+        return outputs, nonfinite
+    probe = ExtremaProbe(model, tensors, magnitudes=False, runtime=runtime)
+    for index, sample in enumerate(samples):
+        try:
+            results, extrema = probe.run(sample)
+        except RunFailed as failure:
+            outputs.append(failure)
+            continue
+        outputs.append(results)
+        for name, extremum in extrema.items():
+            if extremum.nonfinite:
+                before = nonfinite.get(name, Nonfinite(0, ()))
+                elements = before.elements + extremum.nonfinite
+                nonfinite[name] = Nonfinite(elements, (*before.samples, index))
+    return outputs, nonfinite

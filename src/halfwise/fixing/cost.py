@@ -15,7 +15,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from halfwise.emulation.fusion import POINTWISE
+from halfwise.emulation.rounding import POINTWISE
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.roles import NodeRole, Role, Roles, is_float
 from halfwise.records import NodeName, TensorName

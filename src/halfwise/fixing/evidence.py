@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from halfwise.case import Samples, Settings
-from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.deadlines import TimeBudget
 from halfwise.fixing.attribute import attribute
 from halfwise.fixing.plan.ranges import headroom_limits
 from halfwise.graph.model import Network

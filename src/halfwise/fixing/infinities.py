@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from halfwise.case import Samples
-from halfwise.emulation.inspection import Nonfinite
+from halfwise.emulation.tensors import Nonfinite
 from halfwise.fixing.attribute import Infinity, attribute_inside
 from halfwise.fixing.nonfinite import judge_infinities
 from halfwise.fixing.plan.reasons import LEADING_TO_INFINITY

@@ -9,8 +9,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
-from halfwise.emulation.inspection import Nonfinite
 from halfwise.emulation.probe import ElementProbe, View
+from halfwise.emulation.tensors import Nonfinite
 from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import Format
 from halfwise.graph.model import Network, node_name, tensor_name

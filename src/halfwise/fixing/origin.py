@@ -7,7 +7,7 @@ from math import inf, isinf
 
 import onnx_ir as ir
 
-from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.deadlines import OutOfTime
 from halfwise.fixing.growth import accumulates, born
 from halfwise.fixing.trial import Trials
 from halfwise.graph.captured import operands

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from halfwise.case import Case, Samples, Settings
-from halfwise.emulation.budget import TimeBudget
-from halfwise.emulation.fusion import fused_tensors
+from halfwise.emulation.deadlines import TimeBudget
 from halfwise.emulation.ort import Session
+from halfwise.emulation.rounding import fused_tensors
 from halfwise.emulation.switched import Switched, emulate_switched
 from halfwise.fixing.evidence import Evidence
 from halfwise.fixing.plan.ranges import kept_above

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import isfinite
 
 from halfwise.case import Case, Settings
-from halfwise.emulation.shapes import seen_shapes
+from halfwise.emulation.tensors import seen_shapes
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.cost import CostModel
 from halfwise.fixing.engines.table import FP32

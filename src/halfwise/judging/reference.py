@@ -1,9 +1,9 @@
 """Run the reference on samples that nobody observes."""
 
 from halfwise.case import CPU, Runtime, Samples
-from halfwise.emulation.bounded import forgiving
-from halfwise.emulation.inspection import inspect_samples
+from halfwise.emulation.deadlines import forgiving
 from halfwise.emulation.probe import observable
+from halfwise.emulation.tensors import inspect_samples
 from halfwise.errors import RunFailed
 from halfwise.graph.model import Network
 from halfwise.metrics import Outputs

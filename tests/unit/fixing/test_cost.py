@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halfwise.emulation.shapes import seen_shapes
+from halfwise.emulation.tensors import seen_shapes
 from halfwise.fixing.cost import FLOPS_PER_BYTE_FP32, CostModel
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.deadlines import OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.growth import growth

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from halfwise.case import Rules
-from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.deadlines import TimeBudget
 from halfwise.fixing.loop import fix
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.worth import candidate_worth, worth_of

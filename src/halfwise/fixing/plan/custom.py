@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from halfwise.case import Rules
-from halfwise.emulation.schemas import signature
+from halfwise.emulation.ort import signature
 from halfwise.fixing.plan.rules import named
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
