@@ -19,7 +19,7 @@ from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import ExtremaProbe, observable
 from halfwise.emulation.switched import SWITCH_INPUT, emulate_switched
-from halfwise.fixing.plan.ranges import headroom_limits
+from halfwise.fixing.evidence import headroom_limits
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from halfwise.fixing.command import fix
-    from halfwise.fixing.result import Result
+    from halfwise.fixing.outcome import Result
     from halfwise.linting.command import check_constraints, lint
     from halfwise.observing.command import observe
     from halfwise.options.options import Options

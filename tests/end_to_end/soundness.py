@@ -10,8 +10,7 @@ import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as KernelMissing
 
 from halfwise.case import Samples
-from halfwise.fixing.opset import with_opset_for
-from halfwise.fixing.rewrite import rewrite
+from halfwise.fixing.rewrite import rewrite, with_opset_for
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, load_network

@@ -9,8 +9,7 @@ from halfwise.case import Case
 from halfwise.emulation.deadlines import forgiving
 from halfwise.fixing.in_engines import fix_in_engines
 from halfwise.fixing.loop import fix as run_fix
-from halfwise.fixing.outcome import fix_run
-from halfwise.fixing.result import Result
+from halfwise.fixing.outcome import Result, fix_run
 from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.sizes import verdict_at_sizes
 from halfwise.graph.model import Network

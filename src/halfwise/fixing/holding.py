@@ -1,17 +1,241 @@
 """Whether a plan that passes holds otherwise too: inside, and without rounding each value."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
 
-from halfwise.case import Samples
-from halfwise.fixing.decisions import Decisions
+import onnx_ir as ir
+
+from halfwise.case import Case, Samples, Settings
+from halfwise.emulation.ort import runtime_version
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.attribute.severity import Band, graded
 from halfwise.fixing.infinities import Infinities
 from halfwise.fixing.plan.search import Found
 from halfwise.fixing.planner import Planner
 from halfwise.graph.casts import Rewritten
-from halfwise.judging.judge import Judged
+from halfwise.graph.decisions import decisions, first_of, leading_to
+from halfwise.graph.model import node_name, tensor_name
+from halfwise.judging.file_run import flips, run_as_file
+from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.metrics import Outputs
-from halfwise.records import Verdict
+from halfwise.records import FileRun, Flip, Guard, NodeName, Verdict
 from halfwise.wording import count
+
+FEW = 4
+"""Samples on which decisions are compared, and repairs tried: those that are farthest off."""
+MOST_TOLD = 3
+"""Decisions that a failed verdict names."""
+
+Assignment = frozenset[NodeName]
+
+
+class Decisions:
+    """Runs mixed models as ONNX Runtime runs their files, and keeps what leads to decisions."""
+
+    def __init__(self, planner: Planner) -> None:
+        """Take the planner whose plans are run."""
+        self.planner = planner
+        self._settings = planner.settings
+        self._hopeless = False
+
+    @cached_property
+    def _decisions(self) -> dict[NodeName, ir.Node]:
+        return {node_name(n): n for n in decisions(self.planner.case.network)}
+
+    def guards(self, kept: Assignment, rewritten: Rewritten) -> tuple[Guard, ...]:
+        """Return what to keep so that the file passes on the calibration samples as well.
+
+        Nothing where no node decides anything, where the file passes or cannot be run, and where
+        not even all that leads to the decisions makes it pass.
+        """
+        if not self._decisions or self._hopeless:
+            return ()
+        trials = self.planner.trials
+        try:
+            results = self._run(rewritten, trials.samples, trials.references)
+        except (CaseError, RunFailed):
+            return ()
+        excess = trials.excess_of(results) * trials.factor
+        if excess <= 1:
+            return ()
+        worst = self._worst(trials.samples, trials.references, results)
+        decisions = self._decisions.values()
+        found = _flips(rewritten.model, decisions, trials.samples.select(worst), self._settings)
+        nodes = self._repair(kept, found, worst)
+        self._hopeless = not nodes
+        return tuple(self._guards(found, nodes, excess))
+
+    def told(
+        self, judged: Judged, rewritten: Rewritten, samples: Samples, references: Sequence[Outputs]
+    ) -> Judged:
+        """Return what was judged with how the file does, see `told_as_file`; a hopeless one ends.
+
+        Nothing joins the search for what cannot be repaired.
+        """
+        case, settings = self.planner.case, self._settings
+        found = told_as_file(judged, rewritten.model, case, settings, samples, references)
+        run = found.verdict.as_file
+        hopeless = run is not None and run.passed is False and (self._hopeless or not run.flips)
+        return replace(found, failing=()) if hopeless else found
+
+    def _run(
+        self, rewritten: Rewritten, samples: Samples, references: Sequence[Outputs]
+    ) -> list[Outputs]:
+        return run_as_file(rewritten.model, samples, references, runtime=self._settings.runtime)
+
+    def _worst(
+        self, samples: Samples, references: Sequence[Outputs], results: Sequence[Outputs]
+    ) -> tuple[int, ...]:
+        case = self.planner.case
+        judged = judge_outputs(results, samples, references, case.criterion, case.metric)
+        return judged.failing[:FEW]
+
+    def _repair(self, kept: Assignment, found: Sequence[Flip], worst: Sequence[int]) -> Assignment:
+        """Return few nodes that make the plan hold both ways; none where nothing helps."""
+        planner, trials = self.planner, self.planner.trials
+        first = first_of(self._decisions[f.node] for f in found)
+        near = dict.fromkeys(n for d in first for n in leading_to(d, planner.roles))
+        chain = [n for n in near if n not in kept and n not in planner.forced.lowered]
+        unrounded = planner.unrounded_trials() if chain else None
+        samples = trials.samples.select(worst)
+        references = [trials.references[i] for i in worst]
+
+        def holds(nodes: Sequence[NodeName]) -> bool:
+            plan = kept | frozenset(nodes)
+            if unrounded is None or not trials.evaluate(plan, confirm=True).passed:
+                return False
+            if not unrounded.evaluate(plan, confirm=True).passed:
+                return False
+            with suppress(CaseError, RunFailed):
+                results = self._run(planner.rewrite(plan)[0], samples, references)
+                case = planner.case
+                judged = judge_outputs(results, samples, references, case.criterion, case.metric)
+                return judged.verdict.passed
+            return False
+
+        if not chain or not holds(chain):
+            return frozenset()
+        few = list(chain)
+
+        def narrow() -> None:
+            for fewer in _fewer(chain, holds):
+                few[:] = fewer
+
+        planner.budget.within("search", narrow, None)
+        return frozenset(few)
+
+    def _guards(self, found: Sequence[Flip], nodes: Assignment, excess: float) -> Iterator[Guard]:
+        planner = self.planner
+        by_name = {f.node: f for f in found}
+        for decision in first_of(self._decisions[f.node] for f in found):
+            own = [n for n in leading_to(decision, planner.roles) if n in nodes]
+            if not own:
+                continue
+            flip = by_name[node_name(decision)]
+            source = decision.inputs[0]
+            yield Guard(
+                kind="decision",
+                node=flip.node,
+                tensor=None if source is None else tensor_name(source),
+                message=f"{flip.node} ({flip.op}) decides {flip.elements} of {flip.of} values "
+                "otherwise where what leads to it is not rounded value by value, as ONNX Runtime "
+                f"runs the file: {excess:.3g} × what is allowed, although the emulation passes",
+                fix="Compute what is decided on in integers, or look it up in a table.",
+                nodes=tuple(own),
+                severity=graded(Band.INEXACT, excess),
+            )
+
+
+def told_as_file(
+    judged: Judged,
+    candidate: ir.Model,
+    case: Case,
+    settings: Settings,
+    samples: Samples,
+    references: Sequence[Outputs],
+) -> Judged:
+    """Return what was judged with how the file of the candidate does; it fails where the file does.
+
+    What fails already is not run.
+
+    Args:
+        judged: The emulation of the candidate.
+        candidate: A typed model with the names of the case's.
+        case: The reference, the criterion and the metric.
+        settings: Where to run, and the format of sums.
+        samples: What was judged.
+        references: Reference outputs of each sample.
+    """
+    verdict, runner = judged.verdict, f"ONNX Runtime {runtime_version()}"
+    if not verdict.passed:
+        return judged
+    try:
+        results = run_as_file(candidate, samples, references, runtime=settings.runtime)
+    except (CaseError, RunFailed) as error:
+        run = FileRun(runner=runner, not_run=error.message, outputs={})
+        return replace(judged, verdict=verdict.model_copy(update={"as_file": run}))
+    own = judge_outputs(results, samples, references, case.criterion, case.metric)
+    run = FileRun(
+        runner=runner,
+        passed=own.verdict.passed,
+        outputs=own.verdict.outputs,
+        metric=own.verdict.metric,
+    )
+    if own.verdict.passed:
+        return replace(judged, verdict=verdict.model_copy(update={"as_file": run}))
+    few = samples.select(own.failing[:FEW])
+    found = _flips(candidate, decisions(case.network), few, settings)
+    update = {
+        "passed": False,
+        "reasons": tuple(_reasons(own.verdict.reasons, found)),
+        "as_file": run.model_copy(update={"flips": found}),
+        "failure_bound": own.verdict.failure_bound,
+    }
+    return replace(judged, verdict=verdict.model_copy(update=update), failing=own.failing)
+
+
+def _flips(
+    model: ir.Model, decisions: Iterable[ir.Node], samples: Samples, settings: Settings
+) -> tuple[Flip, ...]:
+    with suppress(RunFailed):
+        return flips(
+            model,
+            list(decisions),
+            samples,
+            accumulate=settings.accumulate,
+            runtime=settings.runtime,
+        )
+    return ()
+
+
+def _fewer(
+    chain: Sequence[NodeName], holds: Callable[[Sequence[NodeName]], bool]
+) -> Iterator[list[NodeName]]:
+    """Yield ever fewer nodes of a chain that holds: the nearest ones, then each left out alone."""
+    few, length = list(chain), 1
+    while length < len(chain):
+        if holds(chain[:length]):
+            few = list(chain[:length])
+            yield few
+            break
+        length *= 2
+    for node in reversed(few):
+        without = [n for n in few if n != node]
+        if without and holds(without):
+            few = without
+            yield few
+
+
+def _reasons(reasons: Sequence[str], found: Sequence[Flip]) -> Iterator[str]:
+    for reason in reasons:
+        yield f"as ONNX Runtime runs the file, {reason}"
+    for flip in found[:MOST_TOLD]:
+        yield (
+            f"{flip.node} ({flip.op}) decides {flip.elements} of {flip.of} values otherwise there "
+            "than where each value is rounded"
+        )
 
 
 class Holding:

@@ -9,14 +9,13 @@ from shutil import move
 
 from halfwise.case import Case
 from halfwise.errors import UsageError
-from halfwise.fixing.after_engines import diagnose_command
 from halfwise.fixing.engines import FP32_FILE, EngineRun, Proven
 from halfwise.fixing.engines.beside import beside, one_at_a_time, with_own_network
 from halfwise.fixing.engines.files import save
 from halfwise.fixing.loop import Fixed
 from halfwise.fixing.loop import fix as run_fix
-from halfwise.fixing.outcome import cost, final_verdict, fix_run, unsearched_run
-from halfwise.fixing.result import Result
+from halfwise.fixing.next_steps import diagnose_command
+from halfwise.fixing.outcome import Result, cost, final_verdict, fix_run, unsearched_run
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import Network

@@ -1,19 +1,146 @@
 """Whether a plan that passes is infinite inside, and what has to be FP32 so that it is not."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
-from halfwise.case import Samples
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.case import CPU, Runtime, Samples
+from halfwise.emulation.probe import ElementProbe, View
 from halfwise.emulation.tensors import Nonfinite
+from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.attribute import Infinity, attribute_inside
-from halfwise.fixing.nonfinite import judge_infinities
 from halfwise.fixing.plan.reasons import LEADING_TO_INFINITY
 from halfwise.fixing.planner import Planner
+from halfwise.formats import Format
 from halfwise.graph.casts import Rewritten
-from halfwise.graph.model import node_name, tensor_name
-from halfwise.graph.saturating import Fate, original
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.roles import Roles
+from halfwise.graph.saturating import (
+    MASK_SHARE,
+    End,
+    Fate,
+    activations,
+    fates,
+    masked_by_constants,
+    original,
+)
 from halfwise.judging.judge import Judged, inspect
-from halfwise.records import Guard, TensorName, Verdict
+from halfwise.records import Guard, NodeName, Observations, TensorName, Verdict
+
+SATURATED = 2.0**-10
+"""The reference is at its limit where it is this close: FP16's spacing at 1 (IEEE 754-2019)."""
+LOOKED_AT = 8
+"""Samples with infinities in which the reference is compared with the limits."""
+AT_ONCE = 4
+"""Bounds memory: so many readers are looked at together, each with what it reads and gives."""
+
+
+def judge_infinities(
+    candidate: ir.Model,
+    network: Network,
+    roles: Roles,
+    observations: Observations,
+    fmt: Format,
+    inside: Mapping[TensorName, Nonfinite],
+    samples: Samples,
+    *,
+    accumulate: str = "fp32",
+    runtime: Runtime = CPU,
+) -> dict[TensorName, Fate]:
+    """Return what becomes of each tensor that is infinite inside `candidate` and not in FP32.
+
+    One is harmless where all that reads it, on whatever way it is handed on, has a finite limit
+    that larger inputs keep (tanh, a clip, a comparison with a constant, one over it where nothing
+    multiplies that), or is a Softmax that reads masks; and where the reference is at that limit at
+    those very elements (`SATURATED`), on the samples that are looked at. A NaN is never harmless.
+
+    Args:
+        candidate: The mixed model made from `network`.
+        network: The FP32 model.
+        roles: Roles of its nodes.
+        observations: What its tensors looked like, with details.
+        fmt: The low format.
+        inside: Tensors of the candidate that have new NaN or infinities.
+        samples: The samples that `inside` indexes.
+        accumulate: Format of running sums inside low ops.
+        runtime: Where to run.
+
+    Returns:
+        The fate of each tensor in `inside`; ends that data refutes are among the harmful readers.
+    """
+    seen = {o.tensor: o for o in observations.tensors}
+    own = {node_name(n): n for n in network.nodes()}
+    values = {v.name: v for n in own.values() for v in n.outputs}
+
+    def masked(value: ir.Value) -> bool:
+        root = values.get(original(value, own).name)
+        return root is not None and masked_by_constants(root, roles, seen, MASK_SHARE * fmt.max)
+
+    gates = activations(network)
+    found = fates(candidate.graph, inside, own=own, gates=gates, masked=masked)
+    ends = list(dict.fromkeys(e for f in found.values() if f.is_harmless for e in f.ends))
+    if not ends:
+        return found
+    with_some = dict.fromkeys(i for e in ends for i in inside[e.tensor].samples[:LOOKED_AT])
+    chosen = samples.select(list(with_some)[:LOOKED_AT])
+    emulation = emulate_typed(candidate, accumulate=accumulate)
+    low, reference = (ElementProbe(m, runtime=runtime) for m in (emulation, network.model))
+    check = _Check({e.reader: tensor_name(own[e.reader].outputs[0]) for e in ends})
+    for start in range(0, len(ends), AT_ONCE):
+        check.run(ends[start : start + AT_ONCE], low, reference, chosen)
+    for fate in found.values():
+        fate.harmful |= {e.reader: None for e in fate.ends if e in check.refuted}
+    return found
+
+
+class _Check:
+    """Compares the reference with the limits that a few ends have, sample by sample."""
+
+    def __init__(self, names: Mapping[NodeName, TensorName]) -> None:
+        """Take what the reference calls the results of the readers."""
+        self._names = names
+        self.refuted: dict[End, None] = {}
+        self._limits: dict[tuple[End, int], tuple[NDArray[np.bool_], NDArray[np.generic]]] = {}
+
+    def run(
+        self, ends: Sequence[End], low: ElementProbe, reference: ElementProbe, samples: Samples
+    ) -> None:
+        """Look at the low side first, then at the reference."""
+        low.run(samples, [View((e.tensor, e.result), partial(self._limit, e)) for e in ends], {})
+        reference.run(
+            samples, [View((self._names[e.reader],), partial(self._compare, e)) for e in ends], {}
+        )
+        self._limits.clear()
+
+    def _limit(
+        self, end: End, sample: int, read: NDArray[np.float32], result: NDArray[np.generic]
+    ) -> None:
+        if np.isnan(read).any():
+            self.refuted[end] = None
+            return
+        with suppress(ValueError):  # a maximum along an axis: no element belongs to one
+            there = np.broadcast_to(np.isinf(read), result.shape)
+            self._limits[end, sample] = there, result[there]
+
+    def _compare(self, end: End, sample: int, result: NDArray[np.generic]) -> None:
+        there, limit = self._limits.get((end, sample), (None, None))
+        if there is None or limit is None:
+            return
+        if there.shape != result.shape or not _equal(result[there], limit):
+            self.refuted[end] = None
+
+
+def _equal(expected: NDArray[np.generic], actual: NDArray[np.generic]) -> bool:
+    if expected.dtype.kind != "f":
+        return bool((expected == actual).all())
+    apart = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
+    return bool((apart <= SATURATED * np.maximum(1.0, np.abs(expected))).all())
+
 
 MOST_TOLD = 3
 """Infinite tensors that a failed verdict names."""

@@ -7,17 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.emulation.typed import emulate_typed
-from halfwise.fixing.ends import end_remarks
 from halfwise.fixing.evidence import Evidence, gather
-from halfwise.fixing.growth import growth
 from halfwise.fixing.holding import Holding
-from halfwise.fixing.opset import with_opset_for
-from halfwise.fixing.origin import errors_of, follow
-from halfwise.fixing.plan.custom import custom_roles
-from halfwise.fixing.plan.reasons import unsupported
+from halfwise.fixing.plan.rules import custom_roles, starting_plan
 from halfwise.fixing.plan.search import Found
-from halfwise.fixing.plan.starting import starting_plan
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.propagation import errors_of, follow, growth
+from halfwise.fixing.remarks import plan_remarks
+from halfwise.fixing.rewrite import with_opset_for
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
@@ -37,7 +34,6 @@ from halfwise.records import (
     Search,
     Verdict,
 )
-from halfwise.wording import everything_low
 
 Assignment = frozenset[NodeName]
 
@@ -187,9 +183,7 @@ class _Fix:
     ) -> Fixed:
         path, followed = self._follow(found)
         trials = self.planner.trials
-        remarks = [*self.notes, *self._remarks(found, baseline)]
-        if note := self.planner.tolerance_note(found, followed):
-            remarks.append(note)
+        remarks = [*self.notes, *plan_remarks(self.planner, found, followed, baseline)]
         return Fixed(
             rewritten=rewritten,
             observations=self.planner.evidence.observations,
@@ -304,25 +298,6 @@ class _Fix:
         if found.out_of_time:
             planner.budget.leave_out("origin")
         return path, found
-
-    def _remarks(self, found: Found, baseline: Verdict) -> list[str]:
-        remarks = end_remarks(self.planner)
-        if told := self.planner.start.note:
-            remarks.append(f"{told[0].upper()}{told[1:]}; this plan keeps {len(found.kept)}.")
-        kept = found.kept - frozenset(self.planner.forced.kept) - self.planner.held_nodes
-        if not kept or not baseline.passed or self.settings.keep_above is not None:
-            return remarks
-        if not self.planner.islands_fail():
-            return remarks
-        pinned = sum(1 for _ in unsupported(self.case.network, self.roles))
-        start = everything_low(self.settings.fmt.name, len(self.planner.islands), pinned)
-        headroom = f" and headroom {self.settings.headroom:g}"
-        return [
-            *remarks,
-            f"With {start}, the held-out samples pass, but calibration samples fail, with the "
-            f"margin {self.settings.margin:g}"
-            f"{'' if self.settings.fmt.has_range_of_fp32 else headroom}.",
-        ]
 
     def _counted(self, samples: Samples) -> Samples:
         """Return the samples, each telling the watcher when it is loaded."""

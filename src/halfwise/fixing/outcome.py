@@ -1,26 +1,31 @@
-"""Put a run on record: costs, provenance, remarks, and what to do next."""
+"""Put a run on record, and give it back: costs, provenance, what no sample tests, remarks."""
 
 import platform
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from halfwise.case import Case
+import onnx
+import onnx_ir as ir
+
+from halfwise.case import Case, Samples
 from halfwise.emulation.ort import runtime_version
-from halfwise.fixing.after_engines import delivered_next, lower_next
+from halfwise.errors import CaseError
 from halfwise.fixing.loop import Fixed
-from halfwise.fixing.next_step import building_commands, sample_profiles
-from halfwise.fixing.unjudged import with_unjudged
+from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.worth import worth_of
+from halfwise.graph.weights import PROTOBUF_BYTES, weight_bytes
+from halfwise.judging.unjudged import find_unjudged
+from halfwise.metrics import Outputs, takes_any_sample
 from halfwise.metrics.confidence import failure_bound
 from halfwise.options.options import Request
 from halfwise.records import (
     Cost,
     Engines,
     GivenEngine,
-    Profile,
     Provenance,
     Run,
     RunKind,
@@ -28,8 +33,41 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.reporting.made_up import not_real
-from halfwise.reporting.worth import cheaper
+from halfwise.reporting.unjudged import ANY_SAMPLE, not_judged
 from halfwise.wording import count
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command gives back.
+
+    Attributes:
+        run: The content of `run.json`.
+        folder: The run folder, where one was asked for.
+        mixed: The mixed-precision model as halfwise holds it; None where there is none.
+    """
+
+    run: Run
+    folder: Path | None
+    mixed: ir.Model | None = None
+
+    @property
+    def model(self) -> onnx.ModelProto | None:
+        """The mixed-precision model with its weights, made when asked for; None without one.
+
+        Raises:
+            CaseError: its weights have more bytes than one protobuf can hold (2 GB).
+        """
+        if self.mixed is None:
+            return None
+        size = weight_bytes(self.mixed)
+        if size > PROTOBUF_BYTES:
+            raise CaseError(
+                f"The mixed model has {size / 1e9:.1f} GB of weights, more than a protobuf holds.",
+                "Name a folder, `out=…`: there the weights lie in a file beside the model.",
+            )
+        return ir.serde.serialize_model(self.mixed)
+
 
 PACKAGES = ("halfwise", "onnx", "onnx-ir", "numpy", "ml-dtypes", "scipy")
 
@@ -81,7 +119,7 @@ def fix_run(
         engines=engines,
         profiles=profiles,
         worth=worth,
-        next_step=_next_step(verdict, case, fixed, profiles, out, engines, worth),
+        next_step=next_steps(verdict, case, fixed, profiles, out, engines, worth),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),
     )
@@ -135,7 +173,7 @@ def unsearched_run(
         verdict=verdict,
         original_names=dict(case.network.original_names),
         warnings=warnings(case),
-        next_step=next_step or _after_untested(verdict),
+        next_step=next_step or after_untested(verdict),
         cost=spent,
         provenance=provenance(case, request),
     )
@@ -244,86 +282,36 @@ def versions() -> dict[str, str]:
     }
 
 
-def _next_step(
+def with_unjudged(
     verdict: Verdict,
     case: Case,
-    fixed: Fixed,
-    profiles: tuple[Profile, ...],
-    out: Path | None,
-    engines: Engines | None,
-    worth: Worth | None,
-) -> tuple[str, ...]:
-    lower = () if engines is None else lower_next(engines, case)
-    if verdict.required_worth is not None:
-        return (*lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
-    if not verdict.passed:
-        return (*lower, *_after_failure(verdict, case, fixed, engines))
-    if verdict.level == "engine":
-        return (*delivered_next(out), *lower)
-    return (
-        *building_commands(case, fixed.plan, profiles, out),
-        "This verdict is emulated; only the engine itself, run on held-out data, proves it: "
-        "--target tensorrt.",
+    request: Request,
+    candidate: ir.Model | None,
+    samples: Samples,
+    references: Sequence[Outputs],
+) -> Verdict:
+    """Return the verdict with what no sample tests; it fails for that, unless allowed.
+
+    Args:
+        verdict: On the candidate.
+        case: The case.
+        request: The options.
+        candidate: The judged model; see `find_unjudged`.
+        samples: What was judged.
+        references: FP32 outputs of each.
+    """
+    settings = request.settings
+    found = find_unjudged(case, candidate, samples, references, runtime=settings.runtime)
+    if takes_any_sample(case.criterion, case.metric, references, samples.labels):
+        verdict = verdict.model_copy(update={"hints": (*verdict.hints, ANY_SAMPLE)})
+    if request.data.allow_unjudged or not found:
+        return verdict.model_copy(update={"unjudged": found})
+    reasons = (*verdict.reasons, *map(not_judged, found))
+    return verdict.model_copy(
+        update={
+            "passed": False,
+            "judged": not verdict.passed,
+            "unjudged": found,
+            "reasons": reasons,
+        }
     )
-
-
-def _after_failure(
-    verdict: Verdict, case: Case, fixed: Fixed, engines: Engines | None
-) -> tuple[str, ...]:
-    lines = list(_rules_in_the_way(verdict, fixed))
-    if fixed.search.exhausted:
-        lines.append("Give the search more time: --time-budget SECONDS.")
-    if not verdict.unseen:
-        lines.append("Give more samples, or a second set with --heldout DATA.")
-    lines += _after_untested(verdict)
-    if not case.real:
-        lines.append("Give real inputs; --allow-random accepts a verdict without.")
-    ran = engines is None or any(tried.ran for tried in engines.rungs)
-    if ran and _is_out_of_tolerance(verdict):
-        lines.append(
-            "Check that the tolerance fits the task: --rel-max, --snr-db, or a task metric with "
-            "--metric."
-        )
-    lines.append("The best model found and the reasons are in the run folder.")
-    return tuple(lines)
-
-
-def _after_untested(verdict: Verdict) -> tuple[str, ...]:
-    """Return what to do where something was not tested and that alone may be wrong."""
-    if verdict.passed or not verdict.unjudged:
-        return ()
-    idle = any(found.kind == "never-ran" for found in verdict.unjudged)
-    keep = ", or keep the node whose body never ran in FP32 (--keep NODE)" if idle else ""
-    return (
-        f"Give samples that test what is not judged{keep}; --allow-unjudged accepts a verdict "
-        "without.",
-    )
-
-
-def _after_cost(
-    required: float, fixed: Fixed, worth: Worth | None, engines: Engines | None
-) -> Iterator[str]:
-    # Engines that refuted all plans but FP32 say more than what is predicted of plans.
-    if engines is None or not engines.full:
-        yield from cheaper(worth, required)
-    if fixed.search.exhausted and required >= 1 and fixed.plan.keep:
-        yield "The search was not finished; --time-budget SECONDS may find a plan that keeps less."
-
-
-def _rules_in_the_way(verdict: Verdict, fixed: Fixed) -> Iterator[str]:
-    """Yield which of the user's rules decided about a plan whose outputs fail."""
-    if not (_is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())):
-        return
-    if fixed.planner.settings.keep_above is not None:
-        yield "Leave --keep-above out: it searches nothing, and looks at no output."
-    if fixed.plan.lowered:
-        yield f"Leave --lower out: it decides about {count(len(fixed.plan.lowered), 'node')}."
-
-
-def _is_out_of_tolerance(verdict: Verdict) -> bool:
-    """Return whether another tolerance might accept the outputs: NaN that FP32 lacks none does."""
-    if any(o.nonfinite for o in verdict.outputs.values()):
-        return False
-    if verdict.metric is not None:
-        return not verdict.metric.passed
-    return not all(o.passed for o in verdict.outputs.values())

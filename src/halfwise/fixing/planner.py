@@ -9,13 +9,10 @@ from halfwise.emulation.deadlines import TimeBudget
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import fused_tensors
 from halfwise.emulation.switched import Switched, emulate_switched
-from halfwise.fixing.evidence import Evidence
-from halfwise.fixing.plan.ranges import kept_above
+from halfwise.fixing.evidence import Evidence, kept_above
 from halfwise.fixing.plan.reasons import kept_nodes, plan_record
-from halfwise.fixing.plan.rules import apply_rules
+from halfwise.fixing.plan.rules import Start, apply_rules
 from halfwise.fixing.plan.search import Found, Search
-from halfwise.fixing.plan.starting import Start
-from halfwise.fixing.plan.tolerance import NOTABLE, tolerance_note
 from halfwise.fixing.rewrite import rewrite
 from halfwise.fixing.trial import WORST, Trials
 from halfwise.graph.casts import Rewritten, low_type
@@ -26,7 +23,7 @@ from halfwise.graph.roles import Role, Roles, float_io, is_float
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
-from halfwise.records import READS_BEYOND, Followed, Guard, NodeName, Plan, TensorName
+from halfwise.records import READS_BEYOND, Guard, NodeName, Plan, TensorName
 from halfwise.wording import count
 
 Assignment = frozenset[NodeName]
@@ -253,28 +250,6 @@ class Planner:
             lowered=self.forced.lowered,
             remarks=remarks,
             low_io=self.low_io,
-        )
-
-    def tolerance_note(self, found: Found, followed: Followed | None) -> str | None:
-        """Return which tolerance the explained nodes alone would meet, where most are not.
-
-        None where few nodes lack an explanation, where most of the error is born at one node (that
-        is a fault, although no guard knows it), and where there was no time to find either out.
-        """
-        named = self.explained
-        few = len(found.kept - named) <= NOTABLE * sum(
-            role.role is Role.COMPUTE for role in self.roles.values()
-        )
-        if few or followed is None or followed.origin or followed.out_of_time:
-            return None
-        if self.case.metric is not None:
-            return None
-        explained = found.kept & named
-        errors = self.budget.within("notes", lambda: self.trials.errors(explained), None)
-        if errors is None:
-            return None
-        return tolerance_note(
-            errors, self.case.criterion, self.trials.factor, self.settings.fmt, len(explained)
         )
 
     def _emulation(self, *, fused: frozenset[TensorName] | None = None) -> tuple[Switched, Session]:

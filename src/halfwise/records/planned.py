@@ -79,7 +79,7 @@ class Followed(Record):
             default tolerance allows), on the worst of the samples; inf with new NaN or infinities.
         tried: Nodes that were tried as the origin, those first where the relative error is largest.
         origin: The first of them that halves the error when it is FP32, on all samples (see
-            `halfwise.fixing.origin`); None where none does.
+            `halfwise.fixing.propagation`); None where none does.
         accumulates: Whether no node makes most of what reaches the outputs by relative errors.
         samples: On how many samples the errors are the largest; 1 in records before this field.
         out_of_time: Whether the time budget ended the trials.

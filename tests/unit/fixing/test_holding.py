@@ -1,5 +1,96 @@
+"""Plans that pass where each value is rounded, and not as ONNX Runtime runs the file."""
+
+import numpy as np
+from onnx import TensorProto
+
 from tests import models
+from tests.models import Ill
 from tests.unit.fixing.test_loop import Listener, found, kept
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def test_few_nodes_that_lead_to_the_decision_are_kept():
+    listener = Listener()
+    fixed = found(models.position_bucket(), listener)
+    assert kept(fixed) == {"quotient"}
+    assert fixed.plan.minimal
+    assert fixed.verdict.passed
+    assert fixed.verdict.as_file is not None
+    assert fixed.verdict.as_file.passed
+    assert any("without rounding between nodes" in note for note in listener.notes)
+    (guard,) = [g for g in fixed.guards if g.kind == "decision"]
+    assert (guard.node, guard.tensor, guard.nodes) == ("bucket", "spread_out", ("quotient",))
+
+
+def test_flips_that_no_output_feels_keep_nothing():
+    ill = models.position_bucket()
+    fixed = found(ill, max_abs=1e3)
+    assert kept(fixed) == set()
+    assert fixed.verdict.as_file is not None
+    assert fixed.verdict.as_file.passed
+
+
+def test_heldout_samples_alone_that_flip_join():
+    ill = models.position_bucket()
+    calm = np.array(ill.inputs["x"])
+    calm[calm % 16 == 0] = 9
+    fixed = found(Ill(ill.proto, {"x": calm}), heldout=dict(ill.inputs))
+    assert kept(fixed) == {"quotient"}
+    assert fixed.verdict.passed
+    assert fixed.search.joined
+
+
+def test_the_last_heldout_sample_fails_with_the_decision():
+    ill = models.position_bucket()
+    calm = np.array(ill.inputs["x"])
+    calm[calm % 16 == 0] = 9
+    fixed = found(Ill(ill.proto, {"x": calm}), heldout={"x": ill.inputs["x"][:1]})
+    assert not fixed.verdict.passed
+    assert any("as ONNX Runtime runs the file" in r for r in fixed.verdict.reasons)
+    assert any("bucket (Cast) decides" in r for r in fixed.verdict.reasons)
+    assert fixed.verdict.as_file is not None
+    assert not fixed.verdict.as_file.passed
+    assert [f.node for f in fixed.verdict.as_file.flips] == ["bucket"]
+
+
+def test_a_rule_that_lowers_what_would_help_fails():
+    lower = ["bucket", "spread", "quotient", "log", "part"]
+    fixed = found(models.position_bucket(), lower=lower)
+    assert kept(fixed) == set()
+    assert not fixed.verdict.passed
+
+
+def test_what_cannot_run_as_a_file_says_why():
+    fixed = found(models.layer_norm(), to="bf16")
+    assert fixed.verdict.passed
+    assert fixed.verdict.as_file is not None
+    assert fixed.verdict.as_file.passed is None
+    assert fixed.verdict.as_file.not_run
+
+
+def test_models_that_decide_nothing_run_once_more_at_the_end():
+    fixed = found(models.small())
+    assert fixed.verdict.as_file is not None
+    assert fixed.verdict.as_file.passed
+    assert fixed.verdict.as_file.outputs.keys() == {"relu_out"}
+
+
+def test_two_decisions_are_mended_together():
+    s = Sketch()
+    far = s.op("Cast", s.input("x", [1, 24], TensorProto.INT64), name="far", to=TensorProto.FLOAT)
+    parts = []
+    for i, base in enumerate((16, 16)):
+        log = s.op("Log", s.op("Div", far, f32(8.0), name=f"part{i}"), name=f"log{i}")
+        quotient = s.op("Div", log, f32(np.log(base)), name=f"quotient{i}")
+        spread = s.op("Mul", quotient, f32(8.0), name=f"spread{i}")
+        bucket = s.op("Cast", spread, name=f"bucket{i}", to=TensorProto.INT64)
+        table = models.weights(9, 4, seed=160 + i, scale=1.0)
+        parts.append(s.op("Gather", table, bucket, name=f"bias{i}"))
+    y = s.op("Add", *parts, name="both")
+    fixed = found(Ill(s.proto(y), models.position_bucket().inputs))
+    assert fixed.verdict.passed
+    assert {k.guard for k in fixed.plan.keep} == {"decision"}
+    assert {n for k in fixed.plan.keep for n in [k.node[-1]]} == {"0", "1"}
 
 
 def test_both_are_held_one_after_the_other_and_told():

@@ -1,17 +1,59 @@
 import shlex
 
+import numpy as np
+import onnx
 import pytest
 
+from halfwise import api
 from halfwise.case import Case
+from halfwise.emulation.ort import Session
+from halfwise.errors import CaseError
 from halfwise.fixing.loop import fix
-from halfwise.fixing.outcome import cost, final_verdict, fix_run, provenance, versions, warnings
+from halfwise.fixing.outcome import (
+    Result,
+    cost,
+    final_verdict,
+    fix_run,
+    provenance,
+    versions,
+    warnings,
+    with_unjudged,
+)
+from halfwise.graph import weights
 from halfwise.options.loading import load_case
 from halfwise.options.options import Request, understand
 from halfwise.progress import Silent
 from halfwise.records import SCHEMA_VERSION, Cause, RungTried
+from halfwise.reporting.unjudged import ANY_SAMPLE
 from tests import models
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines
+from tests.unit.reporting.runs import run
+
+
+def test_the_model_is_made_when_asked_for():
+    ill = models.layer_norm()
+    result = api.fix(ill.proto, dict(ill.inputs))
+    assert result.folder is None
+    assert result.model is not None
+    onnx.checker.check_model(result.model)
+    assert {node.name for node in result.model.graph.node} >= {"square", "root"}
+
+
+def test_without_a_mixed_model_there_is_none():
+    assert Result(run(), None).model is None
+
+
+def test_more_weights_than_a_protobuf_holds(monkeypatch):
+    ill = models.layer_norm()
+    result = api.fix(ill.proto, {k: np.asarray(v) for k, v in ill.inputs.items()})
+    assert result.mixed is not None
+    monkeypatch.setattr(
+        "halfwise.fixing.outcome.PROTOBUF_BYTES", weights.weight_bytes(result.mixed) - 1
+    )
+    with pytest.raises(CaseError, match="more than a protobuf holds") as told:
+        _ = result.model
+    assert "out=…" in told.value.hint
 
 
 def prepared(inputs=None, **options) -> tuple[Case, Request]:
@@ -176,3 +218,48 @@ def test_versions_and_cost():
     made = cost(3, 1.5, {"search": 1.0})
     assert (made.evaluations, made.seconds, made.stage_seconds) == (3, 1.5, {"search": 1.0})
     assert made.peak_rss_bytes > 10 * 2**20
+
+
+def marked(verdict, scale=1.0, **options):
+    ill = models.small()
+    request = understand(dict(ill.inputs), options)
+    case = load_case(ill.proto, request.data, request.criterion)
+    session = Session(case.network.model)
+    references = [
+        {n: np.asarray(a, np.float32) * np.float32(scale) for n, a in session.run(s).items()}
+        for s in case.heldout
+    ]
+    return with_unjudged(verdict, case, request, None, case.heldout, references)
+
+
+def verdict(**update):
+    return runs.verdict(**update)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "passed", "after", "judged"),
+    [
+        (False, True, False, False),
+        (False, False, False, True),
+        (True, True, True, True),
+        (True, False, False, True),
+    ],
+)
+def test_what_nothing_tests_fails_unless_allowed(allowed, passed, after, judged):
+    before = verdict(passed=passed, reasons=("wrong",))
+    found = marked(before, 0.0, allow_unjudged=allowed)
+    assert (found.passed, found.judged) == (after, judged)
+    assert [u.kind for u in found.unjudged] == ["zeros"]
+    told = [reason for reason in found.reasons if reason.startswith("not judged: ")]
+    assert len(told) == (not allowed)
+    assert "wrong" in found.reasons
+
+
+def test_what_is_tested_stays_as_it_is():
+    before = verdict(passed=True)
+    assert marked(before) == before
+
+
+def test_a_metric_that_takes_any_sample_is_told():
+    found = marked(verdict(passed=True), metric="psnr", metric_drop=99.0)
+    assert found.hints[-1] == ANY_SAMPLE

@@ -3,7 +3,7 @@ import pytest
 from halfwise.emulation.deadlines import TimeBudget
 from halfwise.errors import CaseError
 from halfwise.fixing.evidence import gather
-from halfwise.fixing.plan.starting import Start
+from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.planner import Planner
 from halfwise.graph.roles import roles_of
 from halfwise.options.loading import load_case

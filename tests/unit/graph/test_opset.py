@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
-from halfwise.fixing.opset import same
+from halfwise.fixing.rewrite import same
 from halfwise.graph import opset
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.opset import gaining, raise_opset

@@ -1,16 +1,30 @@
-"""User rules: nodes that must be kept, or must be low, whatever the search would say."""
+"""What is known before the search: the user's rules, custom operators, a plan to start from.
+
+Operators of custom domains are FP32, unless a rule says that the runtime has them in low precision.
+ONNX has no schemas for them. Those that ONNX Runtime brings along (`com.microsoft`, `ai.onnx.ml`)
+tell which slots take the low type; of others every float tensor counts as one that does.
+
+A starting plan holds the nodes that a mixed model of any origin, or an earlier run, keeps in FP32.
+It is where the search starts, and binds it to nothing.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+import onnx_ir as ir
+
 from halfwise.case import Rules
-from halfwise.errors import CaseError
-from halfwise.graph.model import Network, node_name
+from halfwise.emulation.ort import signature
+from halfwise.errors import CaseError, RecordMismatch
+from halfwise.formats import Format
+from halfwise.graph.casts import low_type
+from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.patterns import PATTERNS, written_out
-from halfwise.graph.roles import Role, Roles, bodies
-from halfwise.records import NodeName
+from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
+from halfwise.graph.widen import low_nodes, widened
+from halfwise.records import NodeName, Run
 
 ISLAND = "Kept by the model itself: its file computes this node in FP32 among lower ones."
 """Why an island is kept."""
@@ -142,3 +156,161 @@ def _around(name: str, network: Network) -> NodeName | None:
         if any(inner.name == name for body in bodies(node) for inner in body.all_nodes()):
             return node_name(node)
     return None
+
+
+def custom_roles(network: Network, rules: Rules, fmt: Format) -> Mapping[NodeName, NodeRole]:
+    """Return the roles of the main graph's nodes whose operator is of a custom domain.
+
+    Nodes with bodies, or with a value that is no tensor, are left out.
+
+    Args:
+        network: FP32 model, its types complete.
+        rules: User rules; `lower` makes the nodes that it names free to be low.
+        fmt: The low format.
+
+    Raises:
+        CaseError: a rule is neither a node's name nor a regular expression.
+    """
+    wanted = {node for rule in rules.lower for node in named(rule, network)}
+    return {
+        node_name(n): _role(n, network, fmt, lowered=node_name(n) in wanted)
+        for n in network.nodes()
+        if not is_standard(n) and _is_plain(n)
+    }
+
+
+def _is_plain(node: ir.Node) -> bool:
+    bodies = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.name]
+    return (
+        not any(a.type in bodies for a in node.attributes.values())
+        and all(isinstance(v.type, ir.TensorType) for v in values)
+        and any(map(is_float, values))
+    )
+
+
+def _role(node: ir.Node, network: Network, fmt: Format, *, lowered: bool) -> NodeRole:
+    known = signature(node.domain, node.op_type, network.model.opset_imports.get(node.domain, 1))
+    inputs = _low_slots(node.inputs, fmt, known.inputs if known else None)
+    outputs = _low_slots(node.outputs, fmt, known.outputs if known else None)
+    where = f"operator of the custom domain {node.domain!r}"
+    if not any(inputs + outputs):
+        return NodeRole(Role.PINNED, reason=f"{where}, which takes no {fmt.name.upper()}")
+    if lowered:
+        return NodeRole(Role.COMPUTE, inputs, outputs)
+    hint = f"--lower NODE if your runtime has it in {fmt.name.upper()}"
+    return NodeRole(Role.PINNED, reason=f"{where}; {hint}")
+
+
+def _low_slots(
+    values: Sequence[ir.Value | None], fmt: Format, types: Sequence[frozenset[str]] | None
+) -> tuple[bool, ...]:
+    low = f"tensor({low_type(fmt).name.lower()})"
+    return tuple(
+        is_float(value) and (types is None or low in types[min(i, len(types) - 1)])
+        for i, value in enumerate(values)
+    )
+
+
+ENOUGH = 0.5
+"""The part of the compute nodes that a mixed model of this one has to show. Fusing tools leave
+most of them; two models that share an exporter's names share fewer."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A starting plan.
+
+    Attributes:
+        kept: The compute nodes that it keeps.
+        note: How it was read, in one sentence without a full stop.
+    """
+
+    kept: frozenset[NodeName]
+    note: str
+
+
+def starting_plan(network: Network, roles: Roles, source: Network | Run) -> Start:
+    """Return the plan that `source` holds, in the nodes of `network`.
+
+    Args:
+        network: The FP32 model.
+        roles: Roles of its nodes.
+        source: A mixed-precision model in the types of its file, or the record of a run.
+
+    Raises:
+        CaseError: the mixed model has too few nodes in common with `network`.
+        RecordMismatch: the run has no plan, keeps a node that `network` does not have, or keeps
+            none and was made from another file with more or fewer compute nodes.
+    """
+    computing = frozenset(n for n, role in roles.items() if role.role is Role.COMPUTE)
+    if isinstance(source, Run):
+        return _from_run(network, computing, source)
+    return _from_model(network, computing, source)
+
+
+def _from_model(network: Network, computing: frozenset[NodeName], mixed: Network) -> Start:
+    matched = _matches(network, mixed)
+    known = computing & matched.keys()
+    if len(known) < ENOUGH * len(computing):
+        raise CaseError(
+            f"{mixed.path} is no mixed form of this model: of {len(computing)} compute nodes only "
+            f"{len(known)} are in it, by name or by operator and outputs.",
+            "Start from a mixed-precision model that was made from this one.",
+        )
+    low = low_nodes(mixed)
+    kept = frozenset(n for n in known if matched[n] not in low)
+    return Start(kept, f"{len(known)} of {len(computing)} compute nodes are found in {mixed.path}")
+
+
+def _matches(network: Network, mixed: Network) -> Mapping[NodeName, NodeName]:
+    """Return the node of `mixed` that stands for each node of `network` found there.
+
+    By name and operator, where the name is the file's own in both; else by operator and outputs.
+    Without the Casts, what stood behind them has its former name again.
+    """
+    wide, _ = widened(mixed)
+    named = {node_name(n): n for n in wide.nodes() if node_name(n) not in wide.original_names}
+    giving = {_signature(n): n for n in wide.nodes()}
+    found = {}
+    for node in network.nodes():
+        name = node_name(node)
+        twin = named.get(name) if name not in network.original_names else None
+        if twin is None or twin.op_type != node.op_type:
+            twin = giving.get(_signature(node))
+        if twin is not None:
+            found[name] = node_name(twin)
+    return found
+
+
+def _signature(node: ir.Node) -> tuple[str | None, ...]:
+    return (node.op_type, *(v.name for v in node.outputs))
+
+
+def _from_run(network: Network, computing: frozenset[NodeName], run: Run) -> Start:
+    if run.plan is None:
+        raise RecordMismatch(
+            f"The run to start from has no plan: it is one of `halfwise {run.kind}`.",
+            "Give a run of `halfwise fix`.",
+        )
+    plan, note = run.plan, f"the plan comes from the run of {run.provenance.date}"
+    ops = {node_name(n): n.op_type for n in network.nodes()}
+    for kept in plan.keep:
+        if ops.get(kept.node) != kept.op:
+            raise _of_another_model(run, f"has no {kept.op} called {kept.node}")
+    if run.provenance.model_sha256 != network.sha256:
+        # A plan that keeps nothing fits every model, so only the count can tell.
+        if not plan.keep and plan.candidates != len(computing):
+            counts = f"{len(computing)} compute nodes where that has {plan.candidates}"
+            raise _of_another_model(run, f"has {counts}")
+        shared = "the nodes that it keeps" if plan.keep else "as many compute nodes"
+        note = f"warning: {note}, made from another file; this one has {shared} too"
+    return Start(computing & {k.node for k in plan.keep}, note)
+
+
+def _of_another_model(run: Run, difference: str) -> RecordMismatch:
+    return RecordMismatch(
+        f"The run to start from belongs to another model ({run.provenance.model}): this one "
+        f"{difference}.",
+        "Give a run made from this model.",
+    )

@@ -13,7 +13,7 @@ from halfwise.case import Case
 from halfwise.emulation.tensors import ModelTensors
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
-from halfwise.fixing.opset import with_opset_for
+from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
 from halfwise.inputs import holds_outputs, load_recorded
 from halfwise.judging.check import check, check_types

@@ -10,7 +10,7 @@ from halfwise.case import Samples, Settings
 from halfwise.emulation.tensors import ModelTensors
 from halfwise.emulation.tf32 import emulate_tf32
 from halfwise.emulation.typed import emulate_typed
-from halfwise.fixing.plan.custom import custom_roles
+from halfwise.fixing.plan.rules import custom_roles
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import LOW_FORMATS, Format
 from halfwise.graph.casts import low_type

@@ -9,8 +9,7 @@ from typing import Unpack
 
 from halfwise.case import Case, Samples
 from halfwise.errors import CaseError, UsageError
-from halfwise.fixing.outcome import cost, unsearched_run
-from halfwise.fixing.result import Result
+from halfwise.fixing.outcome import Result, cost, unsearched_run
 from halfwise.graph.widen import widened
 from halfwise.judging.check import check
 from halfwise.options.limits import bounded

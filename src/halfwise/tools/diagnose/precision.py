@@ -6,7 +6,7 @@ from dataclasses import replace
 from halfwise.case import Case
 from halfwise.fixing.attribute.severity import Band
 from halfwise.fixing.loop import Fixed, fix
-from halfwise.fixing.opset import with_opset_for
+from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
 from halfwise.inputs import split_heldout
 from halfwise.judging.judge import judge

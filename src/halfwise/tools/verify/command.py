@@ -10,11 +10,9 @@ import onnx_ir as ir
 
 from halfwise.case import Case
 from halfwise.errors import CaseError, UsageError
-from halfwise.fixing.decisions import told_as_file
-from halfwise.fixing.outcome import verify_run
-from halfwise.fixing.result import Result
+from halfwise.fixing.holding import told_as_file
+from halfwise.fixing.outcome import Result, verify_run, with_unjudged
 from halfwise.fixing.sizes import judge_sizes
-from halfwise.fixing.unjudged import with_unjudged
 from halfwise.fixing.worth import candidate_worth
 from halfwise.graph.model import Network
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded

@@ -9,8 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from halfwise.case import Case, EngineSettings
 from halfwise.errors import CaseError, HalfwiseError, RecordMismatch, UsageError
 from halfwise.fixing.engines import FP32_FILE, Builds
-from halfwise.fixing.outcome import counting_joined, final_verdict
-from halfwise.fixing.unjudged import with_unjudged
+from halfwise.fixing.outcome import counting_joined, final_verdict, with_unjudged
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.movement import carried

@@ -1,25 +1,154 @@
-"""Origins that were planted: the one that is named is it, or none is."""
-
+from itertools import pairwise
+from math import inf
 from typing import cast
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
 
 from halfwise.emulation.deadlines import OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
-from halfwise.fixing.growth import growth
-from halfwise.fixing.origin import MOST, errors_of, follow
+from halfwise.fixing import propagation as stage
+from halfwise.fixing.propagation import MOST, errors_of, follow, growth
 from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.movement import carried
 from halfwise.records import Followed, Growth, NodeName
 from tests import models
+from tests.control import BOOL, MATRIX, graph
 from tests.unit.casing import Prepared, names, prepare
 from tests.unit.graph.sketch import Sketch, f32
+
+
+def followed(ill, kept=frozenset()):
+    prepared = prepare(ill)
+    low = emulate_typed(rewrite(prepared.network, prepared.roles, kept, FP16).model)
+    return growth(prepared.network, low, prepared.roles, ill.sample(0))
+
+
+def test_errors_are_those_of_numpy():
+    ill = models.deep(layers=3)
+    path = followed(ill)
+    assert [step.node for step in path] == ["rotate_0", "rotate_1", "rotate_2"]
+    assert [step.depth for step in path] == [1, 2, 3]
+    weights = [np.asarray(t.raw_data) for t in ill.proto.graph.initializer]
+    assert len(weights) == 3
+    exact = low = ill.sample(0)["x"]
+    low = FP16.round(low)
+    for step, tensor in zip(path, ill.proto.graph.initializer, strict=True):
+        weight = np.frombuffer(tensor.raw_data, np.float32).reshape(16, 16)
+        exact, low = exact @ weight, FP16.round(low @ FP16.round(weight))
+        difference = (low - exact).astype(np.float64)
+        expected = np.sqrt(np.square(difference).mean() / np.square(exact).mean())
+        assert step.error == pytest.approx(expected, rel=0.05)
+
+
+def test_what_a_node_inherits_is_the_error_of_its_inputs():
+    path = followed(models.deep(layers=4))
+    assert path[0].inherited == 0
+    for before, after in pairwise(path):
+        assert after.inherited == before.error
+
+
+def test_moving_nodes_hand_errors_on_and_have_no_step():
+    sketch = Sketch()
+    x = sketch.input("x", [1, 16])
+    scaled = sketch.op("Mul", x, f32(1 / 3), name="scale")
+    moved = sketch.op("Transpose", scaled, name="turn", perm=[1, 0])
+    y = sketch.op("Abs", moved, name="abs")
+    path = followed(models.Ill(sketch.proto(y), {"x": models.signals(1, 16, seed=1)}))
+    assert [step.node for step in path] == ["scale", "abs"]
+    assert path[1].inherited == path[0].error > 0
+    assert path[1].depth == 3
+
+
+def test_an_overflow_is_an_infinite_error_that_others_inherit():
+    path = {step.node: step for step in followed(models.layer_norm())}
+    assert path["square"].error == np.inf
+    assert path["variance"].inherited == np.inf
+    assert path["centre"].error < 1e-2
+
+
+def test_kept_nodes_add_no_error():
+    ill = models.layer_norm()
+    path = {step.node: step for step in followed(ill, names(*ill.kept))}
+    assert path["square"].error < 1e-2
+
+
+def test_nothing_low_no_error():
+    ill = models.deep(layers=3)
+    path = followed(ill, names("rotate_0", "rotate_1", "rotate_2"))
+    assert [step.error for step in path] == [0, 0, 0]
+
+
+def test_shapes_that_depend_on_values_may_differ():
+    """1.0001 is above 1 in FP32 and not in FP16, so one element fewer is picked."""
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    above = sketch.op("Greater", x, f32(1.0), name="above")
+    picked = sketch.op("Compress", x, above, name="pick")
+    y = sketch.op("Mul", picked, f32(2.0), name="double")
+    ill = models.Ill(sketch.proto(y), {"x": f32([[1.0001, 2.0, 3.0, 0.5]] * 2)})
+    (step,) = [s for s in followed(ill) if s.node == "double"]
+    assert step.error == np.inf
+
+
+def test_infinities_of_the_reference_are_no_error():
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    log = sketch.op("Log", sketch.op("Relu", x, name="relu"), name="log")
+    y = sketch.op("Exp", log, name="exp")
+    ill = models.Ill(sketch.proto(y), {"x": f32([[1.5, 2.0, -3.0, 0.5]] * 2)})
+    path = {step.node: step for step in followed(ill)}
+    assert path["log"].error < 1e-3
+    assert path["exp"].error < 1e-2
+
+
+def test_a_signal_of_zero_that_stays_zero_has_no_error():
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    y = sketch.op(
+        "Add", sketch.op("Mul", x, f32(0.0), name="nothing"), f32([1e-9] * 4), name="tiny"
+    )
+    ill = models.Ill(sketch.proto(y), {"x": f32([[1.0, 2.0, 3.0, 4.0]] * 2)})
+    path = {step.node: step for step in followed(ill)}
+    assert path["nothing"].error == 0
+    assert path["tiny"].error == 1
+
+
+def test_any_number_of_tensors_at_a_time(monkeypatch):
+    ill = models.deep(layers=5)
+    whole = followed(ill)
+    monkeypatch.setattr(stage, "TENSORS_AT_ONCE", 2)
+    assert followed(ill) == whole
+
+
+def test_behind_a_node_that_fails_the_error_is_infinite():
+    errors = {step.node: step.error for step in followed(models.detector())}
+    assert errors["scores"] == 1
+    assert errors["head"] == inf
+    kept = names("square", "energy", "norm")
+    assert max(step.error for step in followed(models.detector(), kept)) < 0.01
+
+
+def test_what_a_body_reads_from_outside_is_inherited():
+    s = Sketch()
+    scaled = s.op("Mul", s.input("x", [2, 4]), f32(1 / 3), name="scale")
+    branches = {}
+    for name in ("then_branch", "else_branch"):
+        inner = helper.make_node("Abs", [scaled], [f"{name}_y"])
+        branches[name] = graph(name, [inner], (), [(f"{name}_y", MATRIX)])
+    flag = s.input("flag", [], BOOL)
+    s.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **branches))
+    data = {"x": models.signals(2, 4, seed=1), "flag": np.full(models.COUNT, True)}
+    path = followed(models.Ill(s.proto("chosen"), data))
+    assert [(step.node, step.depth) for step in path] == [("scale", 1), ("choose", 2)]
+    assert path[1].inherited == path[0].error > 0
+
 
 PLANT = names("shift", "back")
 
@@ -52,7 +181,7 @@ def decoy(s: Sketch, value: str, kind: str, i: int) -> str:
     return s.op("Add", value, branch, name=f"join_{i}")
 
 
-def graph(seed: int, steps: list[str], at: int | None) -> models.Ill:
+def ill_graph(seed: int, steps: list[str], at: int | None) -> models.Ill:
     generator, s = np.random.default_rng(seed), Sketch()
     value = s.input("x", [1, 8, 16])
     for i, step in enumerate(steps):
@@ -73,7 +202,7 @@ def low_model(prepared: Prepared, kept):
     return emulate_typed(rewrite(prepared.network, prepared.roles, full, FP16).model)
 
 
-def followed(prepared: Prepared, *fp32: str) -> Followed:
+def followed_of_origin(prepared: Prepared, *fp32: str) -> Followed:
     kept = names(*fp32)
     trials = prepared.trials()
     errors = errors_of(trials, kept, silent)
@@ -101,8 +230,8 @@ STEPS = st.lists(st.sampled_from(["rotate", "turn", "mean", "mask"]), min_size=2
 def test_a_planted_origin_is_named_or_none_is(seed, steps, data):
     at = data.draw(st.integers(0, len(steps) - 1))
     # What is half of the low nodes is named, more is not.
-    prepared = prepare(graph(seed, [*steps, "rotate"], at))
-    found = followed(prepared)
+    prepared = prepare(ill_graph(seed, [*steps, "rotate"], at))
+    found = followed_of_origin(prepared)
     assert found.origin is not None
     assert found.origin.node in PLANT
     assert set(found.origin.kept) >= PLANT
@@ -113,8 +242,8 @@ def test_a_planted_origin_is_named_or_none_is(seed, steps, data):
 @given(st.integers(0, 2**16), STEPS)
 def test_whatever_is_named_undoes_the_error(seed, steps):
     """Measured by the other emulation, and told with the right numbers."""
-    prepared = prepare(graph(seed, steps, None))
-    found = followed(prepared)
+    prepared = prepare(ill_graph(seed, steps, None))
+    found = followed_of_origin(prepared)
     assert found.error == pytest.approx(100 * error(prepared, names()), rel=1e-4)
     if found.origin is not None:
         assert not {n for n in found.origin.kept if n.startswith(("mean", "mask"))}
@@ -125,18 +254,18 @@ def test_whatever_is_named_undoes_the_error(seed, steps):
 
 def test_a_relative_error_that_no_output_feels_is_no_origin():
     """Of the mean's difference all is error; keeping it changes next to nothing."""
-    prepared = prepare(graph(1, ["rotate"] * 4 + ["mean"] + ["rotate"] * 4, None))
-    found = followed(prepared)
+    prepared = prepare(ill_graph(1, ["rotate"] * 4 + ["mean"] + ["rotate"] * 4, None))
+    found = followed_of_origin(prepared)
     assert found.origin is None
     assert found.tried
 
 
 def test_a_mask_that_becomes_infinite_is_no_origin():
     steps = ["rotate"] * 4 + ["mask"] + ["rotate"] * 4
-    prepared = prepare(graph(2, steps, None))
+    prepared = prepare(ill_graph(2, steps, None))
     low = Session(low_model(prepared, names()))
     assert np.isfinite(low.run(prepared.samples[0])["end_out"]).all()
-    found = followed(prepared)
+    found = followed_of_origin(prepared)
     assert "twice_4" in found.tried
     assert found.origin is None
 
@@ -150,7 +279,7 @@ def test_an_overflow_is_the_origin_of_an_infinite_error():
     value = s.op("Mul", s.op("Mul", large, 60.0, name="more"), 1e-5, name="reduce")
     for i in range(3):
         value = s.op("MatMul", value, rotation(generator), name=f"after_{i}")
-    found = followed(
+    found = followed_of_origin(
         prepare(models.Ill(s.proto(value), {"x": models.signals(1, 8, 16, seed=5, count=1)}))
     )
     assert found.error == np.inf
@@ -160,14 +289,14 @@ def test_an_overflow_is_the_origin_of_an_infinite_error():
 
 
 def test_error_that_accumulates_has_no_origin():
-    found = followed(prepare(models.deep(layers=10)))
+    found = followed_of_origin(prepare(models.deep(layers=10)))
     assert found.origin is None
     assert found.accumulates
 
 
 def test_nothing_wrong_has_no_origin():
     ill = models.deep(layers=3)
-    found = followed(prepare(ill), "rotate_0", "rotate_1", "rotate_2")
+    found = followed_of_origin(prepare(ill), "rotate_0", "rotate_1", "rotate_2")
     assert (found.error, found.origin, found.accumulates) == (0, None, False)
     assert found.kept == ("rotate_0", "rotate_1", "rotate_2")
 
@@ -190,9 +319,9 @@ def gated(*gates: tuple[float, float]) -> models.Ill:
 def test_an_origin_on_the_worst_sample_alone_is_none():
     """Each sample has its own place; what undoes one error leaves the other as it is."""
     for gates in (((1, 0), (0, 1)), ((0, 1), (1, 0))):
-        alone = followed(prepare(gated(gates[0])))
+        alone = followed_of_origin(prepare(gated(gates[0])))
         assert alone.origin is not None
-        found = followed(prepare(gated(*gates)))
+        found = followed_of_origin(prepare(gated(*gates)))
         assert found.tried
         assert found.origin is None
         assert found.samples == 2
@@ -200,7 +329,7 @@ def test_an_origin_on_the_worst_sample_alone_is_none():
 
 def test_an_origin_on_all_samples_is_named_with_the_largest_errors():
     prepared = prepare(gated((1, 0), (0.5, 0), (0, 0), (1, 0)))
-    found = followed(prepared)
+    found = followed_of_origin(prepared)
     assert found.samples == 4
     assert found.origin is not None
     assert found.origin.node in names("add_0", "sub_0")

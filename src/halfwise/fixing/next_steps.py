@@ -1,0 +1,286 @@
+"""What to do after a `fix`: commands that run as printed."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from halfwise.case import Case
+from halfwise.emulation.tf32 import TENSOR_CORE_OPS
+from halfwise.errors import CaseError
+from halfwise.fixing.loop import Fixed
+from halfwise.graph.model import node_name
+from halfwise.graph.roles import bodies
+from halfwise.options.options import Request
+from halfwise.records import CauseKind, Engines, KeptNode, Plan, Profile, RungEnd, Verdict, Worth
+from halfwise.reporting.worth import cheaper
+from halfwise.store import MODEL_FILE
+from halfwise.tensorrt.profiles import profiles_from_data
+from halfwise.tensorrt.recipes import shape_options
+from halfwise.tensorrt.recipes.recipe import planned_nodes
+from halfwise.tensorrt.trtexec import unsayable
+from halfwise.wording import count
+
+
+def sample_profiles(case: Case) -> tuple[Profile, ...]:
+    """Return the profile that holds all samples of a case.
+
+    None where no shape can vary, or where no profile can hold them.
+    """
+    try:
+        return profiles_from_data(case.network, case.calibration + case.heldout)
+    except CaseError:
+        return ()
+
+
+def building_commands(
+    case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None
+) -> tuple[str, str]:
+    """Return what builds an engine from a passed run, with TensorRT 9 and later and with 8.x.
+
+    A command stands at the end of its line, quoted for a shell.
+
+    Args:
+        case: The case.
+        plan: What is FP32.
+        profiles: Of the samples; none where shapes are fixed.
+        out: The run folder; None where nothing was written.
+    """
+    return _strong(plan, profiles, out), _weak(case, plan, profiles, out)
+
+
+def _strong(plan: Plan, profiles: Sequence[Profile], out: Path | None) -> str:
+    model = out / MODEL_FILE if out else Path(MODEL_FILE)
+    words = ["trtexec", f"--onnx={model}", "--stronglyTyped"]
+    words += ["--noTF32"] if any(_may_use_tf32(k) for k in plan.keep) else []
+    if out and not _sayable(profiles):
+        words = ["halfwise", "export", str(out), "--as", "python", "-o", str(out / "strong")]
+    else:
+        words += [option for profile in profiles[:1] for option in shape_options(profile)]
+        words.append(f"--saveEngine={model.with_suffix('.engine')}")
+    return f"TensorRT 9 and later: {shlex.join(words)}"
+
+
+def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> str:
+    if plan.low == "bf16":
+        return "TensorRT 8.x has no BF16, nor have GPUs before compute capability 8.0."
+    older = "TensorRT 8.x ignores Casts in the graph"
+    names = planned_nodes(plan)
+    if any(bodies(node) for node in case.network.nodes() if node_name(node) in names):
+        return f"{older}, and layer constraints reach no layer in the bodies of kept nodes."
+    path = case.network.path
+    if not names:
+        return f"{older}; nothing is kept: {_plain(plan, profiles, path, out)}"
+    if out is None or path is None:
+        return f"{older}: halfwise export writes layer constraints for the kept nodes."
+    trtexec = _sayable(profiles) and not any(map(unsayable, names)) and "*" not in names
+    kind = "trtexec" if trtexec else "python"
+    # A folder: where nodes have no names of their own, a model with names is written there.
+    words = ["halfwise", "export", str(out), "--as", kind, "--trt-version", "8.6"]
+    words += ["-o", str(out / "tensorrt-8.6")]
+    return f"{older}; layer constraints for the kept nodes: {shlex.join(words)}"
+
+
+def _plain(plan: Plan, profiles: Sequence[Profile], path: Path | None, out: Path | None) -> str:
+    """Return what builds the FP32 model where weak typing needs no constraint."""
+    if out is None or path is None or not _sayable(profiles):
+        return f"build the FP32 model with --{plan.low} alone."
+    words = ["trtexec", f"--onnx={path}", f"--{plan.low}"]
+    words += [option for profile in profiles[:1] for option in shape_options(profile)]
+    return shlex.join([*words, f"--saveEngine={out / 'tensorrt-8.6.engine'}"])
+
+
+def _sayable(profiles: Sequence[Profile]) -> bool:
+    """Return whether trtexec can be told of all inputs by their names."""
+    return not any(unsayable(name) for p in profiles for name in (*p.shapes, *p.values))
+
+
+def _may_use_tf32(kept: KeptNode) -> bool:
+    return kept.op in TENSOR_CORE_OPS
+
+
+_DIAGNOSED = (
+    *("preprocess", "labels", "seed", "allow_random", "max_abs", "rel_max", "snr_db", "cosine"),
+    *("agreement", "metric", "metric_drop", "to", "accumulate", "device", "ort_library"),
+    *("target", "trt_python", "trt_command", "trt_worker", "typing", "min_shapes", "opt_shapes"),
+    *("max_shapes", "workspace", "optimization_level", "tactic_sources", "plugin"),
+)
+"""Options of `fix` that mean the same to `diagnose`."""
+_SPELT = {"min_shapes": "minShapes", "opt_shapes": "optShapes", "max_shapes": "maxShapes"}
+_GONE: Mapping[RungEnd, str] = {
+    "lost": "The worker was lost, which tells nothing of {name} engines: when it answers,",
+    "unfetched": "The {name} engine that passed could not be fetched:",
+}
+_OTHER_BUILDS = (
+    "another --optimization-level (0 to 5), other --tactic-sources, or another version of TensorRT"
+)
+
+
+def diagnose_command(case: Case, request: Request, out: Path | None) -> str:
+    """Return the `halfwise diagnose` of the same case on the same worker, quoted for a shell."""
+    given = request.data.inputs
+    inputs = str(given) if isinstance(given, str | Path) else "DATA"
+    model = str(case.network.path) if case.network.path is not None else "MODEL"
+    words = ["halfwise", "diagnose", model, "--inputs", inputs]
+    for name in _DIAGNOSED:
+        if name in request.given:
+            words += _option(name, request.given[name])
+    folder = Path("DIAGNOSIS") if out is None else out.with_name(f"{out.name}.diagnosis")
+    return shlex.join([*words, "-o", str(folder)])
+
+
+def delivered_next(out: Path | None) -> tuple[str, ...]:
+    """Return what to do with the engine in the run folder `out`; None where there is none."""
+    if out is None:
+        return ()
+    folder, engine = (shlex.quote(str(p)) for p in (out, out / "model.engine"))
+    return (
+        f"The engine is {engine}; it runs with that version of TensorRT on that kind of GPU.",
+        f"For another: halfwise verify {folder} --target tensorrt --inputs DATA builds and judges "
+        "it there.",
+        f"To build it without halfwise: halfwise export {folder} --as trtexec (or python, cpp, "
+        "polygraphy, json).",
+    )
+
+
+def lower_next(engines: Engines, case: Case) -> tuple[str, ...]:
+    """Return what may lead to an engine of the low format, where none passed."""
+    low = engines.rungs[-1] if engines.rungs else None
+    if low is None or low.end in ("delivered", "slower", "not-preferred"):
+        return ()
+    kinds: tuple[CauseKind, ...] = tuple(cause.kind for cause in engines.causes)
+    name = low.rung.upper()
+    lines = []
+    if low.end in _GONE:
+        lines.append(
+            f"{_GONE[low.end].format(name=name)} run the command again with -o of another folder; "
+            "--start-from this one spares the search without engines."
+        )
+    if "no-engine" in kinds:
+        model = case.network.path
+        words = ["halfwise", "modernize", str(model or "MODEL")]
+        words += ["-o", str(model.with_suffix(".modern.onnx") if model else "MODERN.onnx")]
+        lines.append(
+            f"For an {name} engine, build from a model whose norms are one node each: "
+            f"{shlex.join(words)}"
+        )
+    if "ignored" in kinds and engines.typing == "weak":
+        lines.append(
+            "Constraints are not honoured: from TensorRT 10.0 on --typing strong lets the Casts of "
+            "the model decide."
+        )
+    if {"no-engine", "not-run", "kernel"} & set(kinds):
+        lines.append(f"For an {name} engine, try {_OTHER_BUILDS}.")
+    if "kernel" in kinds:
+        lines.append("Where kernels may sum in FP16, --accumulate fp16 emulates that.")
+    shown = {number for cause in engines.causes for number in cause.builds}
+    if "unknown" in kinds and any(b.config.tf32 for b in engines.builds if b.number in shown):
+        lines.append("What is kept may compute in TF32: leave --tf32 out.")
+    if {"no-effect", "unknown", "ignored"} & set(kinds) or not (kinds or low.end in _GONE):
+        lines.append("Let the search for a plan use more builds: --max-builds N.")
+    return tuple(lines)
+
+
+def _option(name: str, value: str) -> list[str]:
+    option = f"--{_SPELT.get(name, name.replace('_', '-'))}"
+    if value == "True":
+        return [option]
+    several = (*_SPELT, "plugin", "ort_library")
+    return [
+        word for v in (value.split(", ") if name in several else [value]) for word in (option, v)
+    ]
+
+
+def next_steps(
+    verdict: Verdict,
+    case: Case,
+    fixed: Fixed,
+    profiles: tuple[Profile, ...],
+    out: Path | None,
+    engines: Engines | None,
+    worth: Worth | None,
+) -> tuple[str, ...]:
+    """Return what to do after a `fix`, in the order of the report.
+
+    Args:
+        verdict: The final one, with what makes it fail.
+        case: The case.
+        fixed: What was found.
+        profiles: Of the samples; none where shapes are fixed.
+        out: The run folder; None where nothing was written.
+        engines: What real engines showed.
+        worth: What the plan is worth, where that is known.
+    """
+    lower = () if engines is None else lower_next(engines, case)
+    if verdict.required_worth is not None:
+        return (*lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
+    if not verdict.passed:
+        return (*lower, *_after_failure(verdict, case, fixed, engines))
+    if verdict.level == "engine":
+        return (*delivered_next(out), *lower)
+    return (
+        *building_commands(case, fixed.plan, profiles, out),
+        "This verdict is emulated; only the engine itself, run on held-out data, proves it: "
+        "--target tensorrt.",
+    )
+
+
+def _after_failure(
+    verdict: Verdict, case: Case, fixed: Fixed, engines: Engines | None
+) -> tuple[str, ...]:
+    lines = list(_rules_in_the_way(verdict, fixed))
+    if fixed.search.exhausted:
+        lines.append("Give the search more time: --time-budget SECONDS.")
+    if not verdict.unseen:
+        lines.append("Give more samples, or a second set with --heldout DATA.")
+    lines += after_untested(verdict)
+    if not case.real:
+        lines.append("Give real inputs; --allow-random accepts a verdict without.")
+    ran = engines is None or any(tried.ran for tried in engines.rungs)
+    if ran and _is_out_of_tolerance(verdict):
+        lines.append(
+            "Check that the tolerance fits the task: --rel-max, --snr-db, or a task metric with "
+            "--metric."
+        )
+    lines.append("The best model found and the reasons are in the run folder.")
+    return tuple(lines)
+
+
+def after_untested(verdict: Verdict) -> tuple[str, ...]:
+    """Return what to do where something was not tested and that alone may be wrong."""
+    if verdict.passed or not verdict.unjudged:
+        return ()
+    idle = any(found.kind == "never-ran" for found in verdict.unjudged)
+    keep = ", or keep the node whose body never ran in FP32 (--keep NODE)" if idle else ""
+    return (
+        f"Give samples that test what is not judged{keep}; --allow-unjudged accepts a verdict "
+        "without.",
+    )
+
+
+def _after_cost(
+    required: float, fixed: Fixed, worth: Worth | None, engines: Engines | None
+) -> Iterator[str]:
+    # Engines that refuted all plans but FP32 say more than what is predicted of plans.
+    if engines is None or not engines.full:
+        yield from cheaper(worth, required)
+    if fixed.search.exhausted and required >= 1 and fixed.plan.keep:
+        yield "The search was not finished; --time-budget SECONDS may find a plan that keeps less."
+
+
+def _rules_in_the_way(verdict: Verdict, fixed: Fixed) -> Iterator[str]:
+    """Yield which of the user's rules decided about a plan whose outputs fail."""
+    if not (_is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())):
+        return
+    if fixed.planner.settings.keep_above is not None:
+        yield "Leave --keep-above out: it searches nothing, and looks at no output."
+    if fixed.plan.lowered:
+        yield f"Leave --lower out: it decides about {count(len(fixed.plan.lowered), 'node')}."
+
+
+def _is_out_of_tolerance(verdict: Verdict) -> bool:
+    """Return whether another tolerance might accept the outputs: NaN that FP32 lacks none does."""
+    if any(o.nonfinite for o in verdict.outputs.values()):
+        return False
+    if verdict.metric is not None:
+        return not verdict.metric.passed
+    return not all(o.passed for o in verdict.outputs.values())
