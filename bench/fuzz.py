@@ -38,7 +38,7 @@ from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type, rewrite
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.roles import DATA_MOVEMENT, FIRST_BF16_OPSET, roles_of
-from halfwise.judging.check import check
+from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
 from halfwise.records import NodeName
 from tests.graph_rules import EVERY_OPSET, rules_at

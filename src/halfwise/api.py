@@ -54,7 +54,7 @@ _MODULES = {
     "Exported": "tools.export",
     "Options": "options.options",
     "RepeatOptions": "tools.verify.repeating",
-    "Result": "fixing.result",
+    "Result": "fixing.outcome",
     "build": "tools.build",
     "check_constraints": "linting.command",
     "compare": "tools.compare.command",

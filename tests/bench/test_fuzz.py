@@ -18,7 +18,7 @@ from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
-from halfwise.judging.check import check
+from halfwise.judging.reference import check
 from tests.graphs import Drawn
 from tests.unit.graph.sketch import Sketch
 

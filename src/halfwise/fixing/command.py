@@ -13,8 +13,8 @@ from halfwise.fixing.outcome import Result, fix_run
 from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.sizes import verdict_at_sizes
 from halfwise.graph.model import Network
-from halfwise.judging.check import check_types
-from halfwise.judging.frozen_named import frozen_named
+from halfwise.judging.frozen import frozen_named
+from halfwise.judging.reference import check_types
 from halfwise.linting.command import precision_remarks
 from halfwise.metrics import verdict_hints
 from halfwise.options.limits import bounded

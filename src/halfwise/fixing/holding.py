@@ -10,7 +10,7 @@ import onnx_ir as ir
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.attribute.severity import Band, graded
+from halfwise.fixing.attribute.evidence import Band, graded
 from halfwise.fixing.infinities import Infinities
 from halfwise.fixing.plan.search import Found
 from halfwise.fixing.planner import Planner

@@ -18,9 +18,8 @@ from halfwise.fixing.rewrite import with_opset_for
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
-from halfwise.judging.check import check
 from halfwise.judging.judge import Judged, judge
-from halfwise.judging.reference import inspected_reference
+from halfwise.judging.reference import check, inspected_reference
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import (

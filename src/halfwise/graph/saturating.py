@@ -34,7 +34,7 @@ _WITH_CONSTANTS = _SUMS | {"Div", "Max", "Min", "Mul", "Pow"}
 _NO_FACTOR = _SUMS | _SATURATING | _COMPARISONS
 """Readers that make of a difference of 1/65504 no larger one."""
 MASK_SHARE = 0.25
-"""A selected constant of this share of the range is a mask; see `fixing/attribute/masks.py`."""
+"""A selected constant of this share of the range is a mask; see `fixing/attribute/ranges.py`."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
-"""Find the size of the export that a model insists on, after it failed on samples."""
+"""Find the size of the export that a model insists on, and name it where it failed."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from halfwise.case import CPU, Runtime, Sample, Samples
+from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.frozen import (
@@ -20,6 +21,7 @@ from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.shape_tensors import shape_inputs
 from halfwise.graph.sizes import declared_axes
 from halfwise.records import FrozenSize, NodeName, TensorName
+from halfwise.reporting.frozen import frozen_advice, frozen_cause
 
 _USUAL = (1, 2, 4, 8, 16)
 """Batch sizes that exports are traced with."""
@@ -169,3 +171,26 @@ def _runs_changed(
     except CaseError:
         return False
     return _runs(changed, sample)
+
+
+@contextmanager
+def frozen_named(case: Case, settings: Settings) -> Iterator[None]:
+    """Turn the failure of a model that insists on a size of its export into what it insists on.
+
+    Raises:
+        CaseError: the FP32 model fails on a sample, and runs on the same values in another batch
+            size or length, and only there. Any other failure goes on as it is.
+    """
+    try:
+        yield
+    except RunFailed as failure:
+        if failure.late:  # it would be as late again
+            raise
+        found = frozen_size(
+            case.network,
+            case.calibration + case.heldout,
+            runtime=settings.runtime,
+        )
+        if found is None:
+            raise
+        raise CaseError(frozen_cause(found), " ".join(frozen_advice(found))) from failure

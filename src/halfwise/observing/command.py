@@ -7,8 +7,8 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
 from halfwise.graph.opset import BF16_OPSET
 from halfwise.graph.roles import Roles, roles_of
-from halfwise.judging.check import check
-from halfwise.judging.frozen_named import frozen_named
+from halfwise.judging.frozen import frozen_named
+from halfwise.judging.reference import check
 from halfwise.observing.reference import observe as run_observe
 from halfwise.options.limits import bounded
 from halfwise.options.loading import load_asked

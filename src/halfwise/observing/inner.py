@@ -18,7 +18,7 @@ from halfwise.formats import Format
 from halfwise.graph.constants import add_constant, small_constant
 from halfwise.graph.model import Network, constant_array, node_name, opset_of, tensor_name
 from halfwise.graph.roles import Roles, is_float
-from halfwise.observing.margins import margin_view, varies
+from halfwise.observing.statistics import margin_view, varies
 from halfwise.records import InnerObservation, NodeName, TensorName
 
 Kind = Literal["square", "sum", "cancellation", "margin", "roundoff"]

@@ -19,9 +19,9 @@ from halfwise.formats import Format
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Roles
-from halfwise.observing.detail import DetailCounter
 from halfwise.observing.inner import InnerNumbers, squares, views, with_sums
 from halfwise.observing.roundoff import with_roundoff
+from halfwise.observing.statistics import DetailCounter
 from halfwise.records import Detail, Observation, Observations, TensorName
 
 DETAIL_ELEMENTS = 2 * 10**9

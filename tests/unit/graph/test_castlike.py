@@ -11,7 +11,7 @@ from halfwise.graph.casts import rewrite
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.graph.widen import widened
-from halfwise.judging.check import check
+from halfwise.judging.reference import check
 from tests import control
 from tests.unit.graph.sketch import Sketch, f32
 

@@ -2,9 +2,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from halfwise.case import Samples
+from halfwise.case import Case, Samples, Settings
+from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.frozen import frozen_lengths
-from halfwise.judging.frozen import frozen_size
+from halfwise.judging.frozen import frozen_named, frozen_size
+from halfwise.records import Criterion
 from tests.frozen import LENGTH, WIDTH, frozen_batch, frozen_length, network
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -70,3 +72,26 @@ def test_an_axis_that_is_limited_and_not_fixed_is_none():
     whole = sketch.network(embedded, head)
     assert [each.node.name for each in frozen_lengths(whole)] == ["head"]
     assert frozen_size(whole, samples(normal(1, 9, WIDTH))) is None
+
+
+def case(batch):
+    x = np.ones((batch, LENGTH, WIDTH), np.float32)
+    samples = Samples(("s0",), lambda _: {"x": x})
+    whole = network(frozen_batch(2))
+    return Case(whole, samples, samples.select(()), Criterion(), None, (), "")
+
+
+def test_a_failure_is_told_by_its_size():
+    told = pytest.raises(CaseError, match="runs on batches of 2: split, join hold")
+    with told, frozen_named(case(1), Settings()):
+        raise RunFailed("the model failed")
+
+
+def test_a_failure_of_something_else_stays():
+    with pytest.raises(RunFailed, match="an engine failed"), frozen_named(case(2), Settings()):
+        raise RunFailed("an engine failed")
+
+
+def test_what_took_too_long_is_not_run_again():
+    with pytest.raises(RunFailed, match="too long"), frozen_named(case(1), Settings()):
+        raise RunFailed("too long", late=True)

@@ -1,11 +1,146 @@
 import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from halfwise.emulation.ort import Session
-from halfwise.judging.reference import inspected_reference
-from tests import models
+from halfwise.errors import CaseError
+from halfwise.graph.model import network_from_proto
+from halfwise.judging.reference import check, check_types, inspected_reference
+from tests import control, models
 from tests.unit.casing import prepare
 from tests.unit.graph.sketch import Sketch, f32
+
+
+def test_a_good_model_gives_the_session_of_the_reference():
+    ill = models.small()
+    session = check(network_from_proto(ill.proto))
+    assert isinstance(session, Session)
+    assert session.run(ill.sample(0))["relu_out"].shape == (1, 8)
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_low_tensors_that_widening_left_are_refused(dtype):
+    sketch = Sketch()
+    x = sketch.input("x", [1, 4])
+    low = sketch.op("Cast", x, name="down", to=dtype)
+    network = sketch.network(sketch.op("Cast", low, name="up", to=TensorProto.FLOAT))
+    with pytest.raises(CaseError, match="down_out") as error:
+        check(network)
+    assert "custom operators" in error.value.hint
+
+
+def test_a_body_with_low_tensors_is_refused():
+    sketch = Sketch()
+    x, flag = sketch.input("x", [2, 4]), sketch.input("flag", [], TensorProto.BOOL)
+    nodes = [
+        helper.make_node("Cast", [x], ["down"], "down", to=TensorProto.FLOAT16),
+        helper.make_node("Cast", ["down"], ["up"], "up", to=TensorProto.FLOAT),
+    ]
+    body = control.graph("body", nodes, (), [("up", control.MATRIX)])
+    branches = {"then_branch": body, "else_branch": body}
+    sketch.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **branches))
+    with pytest.raises(CaseError, match="'down'"):
+        check(sketch.network(sketch.op("Neg", "chosen", name="neg")))
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.INT64, TensorProto.DOUBLE])
+def test_a_model_without_fp32_is_refused(dtype):
+    sketch = Sketch()
+    x = sketch.input("x", [1, 4], dtype)
+    network = sketch.network(sketch.op("Abs", x, name="abs"))
+    with pytest.raises(CaseError, match="no FP32 tensor"):
+        check(network)
+
+
+def test_an_output_that_is_no_tensor_is_refused():
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])
+    y = helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)
+    node = helper.make_node("SequenceConstruct", ["x", "x"], ["y"], name="pack")
+    graph = helper.make_graph([node], "g", [x], [y])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    with pytest.raises(CaseError, match="'y' is a SequenceType"):
+        check(network_from_proto(proto))
+
+
+def test_types_that_onnx_does_not_know_come_from_onnx_runtime():
+    """`FusedMatMul` of Microsoft's domain has no ONNX schema."""
+    sketch = Sketch()
+    x = sketch.input("x", [2, 4])
+    weight = sketch.constant(np.eye(4, dtype=np.float32), "weight")
+    sketch.nodes.append(
+        helper.make_node("FusedMatMul", [x, weight], ["h"], name="fused", domain="com.microsoft")
+    )
+    end = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])
+    sketch.nodes.append(helper.make_node("Relu", ["h"], ["y"], name="relu"))
+    graph = helper.make_graph(sketch.nodes, "g", sketch.inputs, [end], sketch.constants)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    network = network_from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    (hidden,) = next(n for n in network.nodes() if n.name == "fused").outputs
+    assert hidden.type is None
+    session = check(network)
+    assert hidden.dtype == ir.DataType.FLOAT
+    x_value = np.array([[-1, 2, 0, 4], [1, 1, -1, 1]], np.float32)
+    np.testing.assert_array_equal(session.run({"x": x_value})["y"], np.maximum(x_value, 0))
+
+
+def test_a_custom_operator_is_named():
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in ("x", "y")]
+    node = helper.make_node("Swirl", ["x"], ["y"], domain="com.example")
+    graph = helper.make_graph([node], "g", value[:1], value[1:])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+    network = network_from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    with pytest.raises(CaseError, match=r"com\.example::Swirl") as error:
+        check(network)
+    assert "--ort-library" in error.value.hint
+
+
+def behind_gelu(low=TensorProto.FLOAT16, *, inside=False, domain="com.microsoft"):
+    """A low model that squares what a custom operator gives, or does so in the branch of an If."""
+    gelu = helper.make_node("FastGelu", ["x"], ["h"], "gelu", domain=domain)
+    square = helper.make_node("Mul", ["h", "h"], ["s"], "square")
+    end = helper.make_tensor_value_info("s", low, [2, 4])
+    nodes = [gelu, square]
+    if inside:
+        branch = helper.make_graph([square], "branch", [], [end])
+        other = helper.make_graph([helper.make_node("Neg", ["h"], ["n"])], "other", [], [end])
+        other.output[0].name = "n"
+        choose = helper.make_node(
+            "If", ["flag"], ["c"], "choose", then_branch=branch, else_branch=other
+        )
+        nodes = [gelu, choose]
+    nodes.append(helper.make_node("Sqrt", ["c" if inside else "s"], ["y"], "root"))
+    x, y = (helper.make_tensor_value_info(n, low, [2, 4]) for n in "xy")
+    flag = helper.make_tensor("flag", TensorProto.BOOL, [], [True])
+    graph = helper.make_graph(nodes, "g", [x], [y], [flag] if inside else [])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_lies_behind_a_custom_operator_gets_its_low_type(inside):
+    network = network_from_proto(behind_gelu(inside=inside))
+    check_types(network)
+    values = [v for n in network.model.graph.all_nodes() for v in n.outputs]
+    assert {v.dtype for v in values} == {ir.DataType.FLOAT16}
+
+
+def test_types_that_nobody_knows_are_asked_for():
+    proto = behind_gelu(TensorProto.BFLOAT16)
+    # ONNX Runtime has no such kernel on a CPU.
+    with pytest.raises(CaseError, match="'h' is FP16, BF16 or FP32 is not known") as error:
+        check_types(network_from_proto(proto))
+    assert "value_info" in error.value.hint
+    for name in ("h", "s"):
+        info = helper.make_tensor_value_info(name, TensorProto.BFLOAT16, [2, 4])
+        proto.graph.value_info.append(info)
+    check_types(network_from_proto(proto))
+
+
+def test_a_custom_operator_that_the_runtime_lacks_is_named_where_its_types_are_asked_for():
+    with pytest.raises(CaseError, match=r"com\.example::FastGelu"):
+        check_types(network_from_proto(behind_gelu(domain="com.example")))
 
 
 def test_outputs_are_those_of_the_onnx_reference_in_the_order_of_the_samples():

@@ -5,18 +5,12 @@ One file per family of causes; each docstring gives its rules, thresholds and th
 
 from collections.abc import Collection, Mapping
 
-from halfwise.fixing.attribute.cancellation import cancellation_guards
-from halfwise.fixing.attribute.constants import constant_guards
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.attribute.floor import floor_guards
 from halfwise.fixing.attribute.inside import Infinity, infinite_guards
-from halfwise.fixing.attribute.integers import integer_guards
-from halfwise.fixing.attribute.masks import mask_guards
-from halfwise.fixing.attribute.ranges import range_guards
-from halfwise.fixing.attribute.residual import residual_guards
-from halfwise.fixing.attribute.selection import selection_guards
-from halfwise.fixing.attribute.small import small_guards
-from halfwise.fixing.attribute.sums import sum_guards
+from halfwise.fixing.attribute.integers import integer_guards, selection_guards
+from halfwise.fixing.attribute.ranges import constant_guards, mask_guards, range_guards
+from halfwise.fixing.attribute.small import floor_guards, small_guards
+from halfwise.fixing.attribute.sums import cancellation_guards, residual_guards, sum_guards
 from halfwise.formats import Format
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
@@ -39,7 +33,7 @@ def attribute(
     A guard is a suspicion, not a verdict: an infinity that a tanh swallows is named too. Severity
     is 3 to 4 where values leave the range, 2 to 3 where a denominator or logarithm reads zero, 1 to
     2 where accuracy is lost, and below 1 where the loss is only possible (values within the
-    headroom last). See `halfwise.fixing.attribute.severity`. A format with FP32's range raises none
+    headroom last). See `halfwise.fixing.attribute.evidence`. A format with FP32's range raises none
     about values that leave it.
 
     Args:

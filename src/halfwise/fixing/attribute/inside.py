@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.fixing.attribute.evidence import Evidence, several
+from halfwise.fixing.attribute.evidence import Band, Evidence, graded, several
 from halfwise.fixing.attribute.repairs import rescaling
-from halfwise.fixing.attribute.severity import Band, graded
 from halfwise.graph.captured import operands
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import is_float

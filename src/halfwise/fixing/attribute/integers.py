@@ -1,14 +1,13 @@
-"""Integers and angles that the low format cannot tell apart: positions, counts, phases, pixels."""
+"""What the low format cannot tell apart: positions, counts, phases, pixels, scores."""
 
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.attribute.severity import SIGNIFICANT, Band, graded
+from halfwise.fixing.attribute.evidence import SIGNIFICANT, Band, Evidence, graded
 from halfwise.graph.model import constant_array
-from halfwise.graph.walk import low_consumers, upstream
+from halfwise.graph.walk import low_consumers, producers, upstream
 from halfwise.records import Guard
 
 _INTEGER_VALUED = frozenset(("Range", "Floor", "Ceil", "Round"))
@@ -145,3 +144,37 @@ def _grid(evidence: Evidence, node: ir.Node) -> list[Guard]:
         nodes=[node, *upstream(grid, evidence.roles, _arithmetic)],
         severity=graded(Band.INEXACT, max(sides) / limit),
     )
+
+
+_SEVERITY_OF_TIE = 0.1
+"""Equal in FP32 already: which one is chosen means nothing."""
+
+
+def selection_guards(evidence: Evidence) -> Iterator[Guard]:
+    """Yield margin guards: choices decided by less than one spacing of the low format.
+
+    The gap between the last chosen and the first rejected score is given in spacings at that
+    score; below 1 both may round to one number. Possible only: severity runs from 0.5 for a gap of
+    one spacing towards 1 for none; exact ties, which FP32 decides by order too, come last. The
+    nodes are the choice and the producers of the scores. NonMaxSuppression itself takes no FP16;
+    how close its boxes overlap to the limit is not looked at.
+    """
+    for node, seen in evidence.inside("margin"):
+        scores = node.inputs[1 if node.op_type == "NonMaxSuppression" else 0]
+        if seen.value >= 1.0:
+            continue
+        gap = (
+            "nothing at all"
+            if seen.value == 0.0
+            else f"{seen.value:.2g} of {evidence.format_name}'s spacing there"
+        )
+        yield from evidence.guard(
+            "margin",
+            node,
+            scores,
+            message=f"{seen.node} ({seen.op}) decides between scores that differ by {gap}"
+            f"{evidence.where(seen.worst_sample)}",
+            fix="Judge the task's metric rather than equal indices, or keep the scores in FP32.",
+            nodes=[node, *producers(scores, evidence.roles)],
+            severity=_SEVERITY_OF_TIE if seen.value == 0.0 else 1.0 - seen.value / 2,
+        )

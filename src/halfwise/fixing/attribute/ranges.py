@@ -1,16 +1,28 @@
-"""Values beyond the range of the low format or close to it, in tensors and inside ops."""
+"""Values beyond the range of the low format or close to it: tensors, insides, constants, masks."""
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
-from halfwise.fixing.attribute.evidence import Evidence, number, percent
-from halfwise.fixing.attribute.repairs import rescaling
-from halfwise.fixing.attribute.severity import Band, graded
+from halfwise.fixing.attribute.evidence import (
+    SIGNIFICANT,
+    Band,
+    Evidence,
+    graded,
+    number,
+    percent,
+    several,
+)
+from halfwise.fixing.attribute.repairs import folding, rescaling, weight_scaling
+from halfwise.graph.casts import adjusted_constants
+from halfwise.graph.model import constant_array
 from halfwise.graph.patterns.reading import square_of
 from halfwise.graph.selection import selects_constants
-from halfwise.graph.walk import low_consumers, moves
-from halfwise.records import Guard, Observation
+from halfwise.graph.walk import consumers, low_consumers, moves, reads_low
+from halfwise.graph.weights import pieces
+from halfwise.records import AdjustedConstant, Guard, Observation
 
 _SQUARED = {
     "LpNormalization": "Divide by the largest magnitude first.",
@@ -113,3 +125,201 @@ def _inner_squares(evidence: Evidence) -> Iterator[Guard]:
             if certain
             else _SEVERITY_OF_INNER_SQUARE,
         )
+
+
+_MOSTLY = 0.5
+"""A minority of tiny weights is usual and harmless next to large ones; a majority is not."""
+
+_ADDENDS = {
+    "Add": (0, 1), "Sub": (0, 1), "Sum": (0, 1, 2, 3), "Max": (0, 1), "Min": (0, 1),
+    "Clip": (1, 2), "Conv": (2,), "ConvTranspose": (2,), "Gemm": (2,), "LayerNormalization": (2,),
+    "InstanceNormalization": (2,), "GroupNormalization": (2,), "BatchNormalization": (2, 3, 4),
+}  # fmt: skip
+"""Operands that are added to something else, so that a tiny one is lost in it anyway.
+
+The variance of a BatchNormalization (slot 4) has a rule of its own.
+"""
+
+
+def constant_guards(evidence: Evidence) -> Iterator[Guard]:
+    """Yield constant-range and constant-subnormal guards.
+
+    - "constant-range": finite elements above `fmt.max`. TensorRT stores them as the largest finite
+      value, plain conversions as infinity: wrong either way. Not for BF16, whose end is FP32's.
+    - "constant-subnormal": more than half of the non-zero elements are below
+      `fmt.smallest_normal`, in an operand that is not merely added.
+    - "constant-subnormal" for a BatchNormalization's variance v: some channel's 1/√(v + eps)
+      changes by more than `SIGNIFICANT`; to first order |δv| / 2(v + eps).
+    """
+    every = evidence.network.model.graph.all_nodes()
+    fills = [n.outputs[0] for n in every if n.op_type == "ConstantOfShape"]
+    values = {v.name: v for v in (*evidence.constants, *fills)}
+    beyond = adjusted_constants(evidence.network, evidence.roles, frozenset(), evidence.fmt)
+    for found in () if evidence.fmt.has_range_of_fp32 else beyond:
+        yield from _beyond(evidence, values[found.name], found)
+    for value in evidence.constants:
+        yield from _tiny(evidence, value)
+    for node in evidence.nodes.values():
+        if node.op_type == "BatchNormalization":
+            yield from _variance(evidence, node)
+
+
+def _beyond(evidence: Evidence, value: ir.Value, found: AdjustedConstant) -> list[Guard]:
+    nodes = low_consumers(value, evidence.roles)
+    largest = max(-found.minimum, found.maximum)
+    if not nodes or largest <= evidence.fmt.max:
+        return []
+    size = 1 if value.const_value is None else value.const_value.size
+    variance = nodes[0].op_type == "BatchNormalization"
+    return evidence.guard(
+        "constant-range",
+        nodes[0],
+        value,
+        message=f"{found.elements} of the {size} values of constant {found.name} "
+        f"{'is' if found.elements == 1 else 'are'} beyond {evidence.edge}, up to {largest:.2g}",
+        fix=folding(nodes[0]) if variance else weight_scaling(nodes, value),
+        nodes=nodes,
+        severity=graded(Band.OVERFLOW, largest / evidence.fmt.max),
+    )
+
+
+def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
+    fmt = evidence.fmt
+    nodes = [
+        n
+        for n, slot in consumers(value, evidence.roles)
+        if reads_low(n, slot, evidence.roles) and slot not in _ADDENDS.get(n.op_type, ())
+    ]
+    if not nodes or all(moves(n, evidence.roles) for n in nodes):
+        return []
+    nonzero = subnormal = zeroed = 0
+    largest = 0.0
+    for piece in pieces(constant_array(value)):
+        magnitudes = np.abs(piece.astype(np.float32))
+        magnitudes = magnitudes[magnitudes > 0]
+        nonzero += magnitudes.size
+        subnormal += int(np.count_nonzero(magnitudes < fmt.smallest_normal))
+        zeroed += int(np.count_nonzero(magnitudes <= fmt.flush_threshold))
+        largest = max(largest, float(magnitudes.max(initial=0)))
+    share = subnormal / max(1, nonzero)
+    if share <= _MOSTLY:
+        return []
+    return evidence.guard(
+        "constant-subnormal",
+        nodes[0],
+        value,
+        message=f"{percent(share)} of the non-zero values of constant {value.name} are below "
+        f"{evidence.format_name}'s smallest normal number {fmt.smallest_normal:.2g}, and "
+        f"{percent(zeroed / nonzero)} become zero",
+        fix=weight_scaling(nodes, value),
+        nodes=nodes,
+        severity=graded(Band.INEXACT, fmt.smallest_normal / largest),
+    )
+
+
+def _variance(evidence: Evidence, node: ir.Node) -> list[Guard]:
+    value = node.inputs[4] if len(node.inputs) > 4 else None
+    if value is None or value.const_value is None or not reads_low(node, 4, evidence.roles):
+        return []
+    variance: NDArray[np.float32] = constant_array(value).astype(np.float32)
+    eps = node.attributes["epsilon"].as_float() if "epsilon" in node.attributes else 1e-5
+    within = (variance >= 0) & (variance <= evidence.fmt.max)
+    change = np.abs(evidence.fmt.round(variance) - variance) / (2 * (np.abs(variance) + eps))
+    lost = np.where(within, change, 0.0)
+    if lost.size == 0 or lost.max() <= SIGNIFICANT:
+        return []
+    return evidence.guard(
+        "constant-subnormal",
+        node,
+        value,
+        message=f"storing the variance {value.name} in {evidence.format_name} changes the scale of "
+        f"{several(int((lost > SIGNIFICANT).sum()), 'channel')} by up to {percent(lost.max())}",
+        fix=folding(node),
+        nodes=[node],
+        severity=graded(Band.INEXACT, float(lost.max()) / SIGNIFICANT),
+    )
+
+
+_SHARE_OF_RANGE = 0.25
+"""Below -0.25 · max a few masks and scores that add up leave the range; -1e4, the usual choice for
+FP16 (huggingface/transformers PR 17306), stays above."""
+_PATH = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Clip", "Neg", "Sum"))
+"""Operators between a mask constant and its Softmax."""
+_LONGEST_PATH = 8
+"""Nodes between a mask constant and its Softmax; exporters write at most Sub, Mul, Add, Clip."""
+_SEVERITY_OF_MASKED_ROW = 0.7
+"""NaN, but only where a row is masked as a whole."""
+_SEVERITY_OF_CHOSEN_MASK = 0.2
+"""A selected constant meets no score: it stays finite."""
+
+
+def mask_guards(evidence: Evidence) -> Iterator[Guard]:
+    """Yield mask guards: finite constants ≤ -0.25 · `fmt.max` on the way into a Softmax.
+
+    A constant that is added leaves the range together with a score: -65504 - 16 is -inf in FP16.
+    One masked score may be -inf, but a row of them makes the Softmax 0/0 = NaN. All of it is
+    possible only: whether a row is masked as a whole shows in no range. The nodes are those between
+    the constant and the Softmax, and the Softmax.
+    """
+    edge = -_SHARE_OF_RANGE * evidence.fmt.max
+    for value in evidence.constants:
+        if (lowest := evidence.span(value)[0]) <= edge:
+            yield from _mask(evidence, value, lowest)
+
+
+def _mask(evidence: Evidence, value: ir.Value, lowest: float) -> list[Guard]:
+    path = _way_to_softmax(evidence, value)
+    if not path:
+        return []
+    added = next((n for n in path if n.op_type in ("Add", "Sub", "Sum")), None)
+    end = path[-1]
+    message = (
+        f"mask constant {value.name} = {lowest:.2g} plus a score goes beyond "
+        f"{evidence.format_name}'s {-evidence.fmt.max:.6g} to -inf before {end.name} "
+        f"({end.op_type}), and a row masked as a whole becomes NaN"
+        if added is not None
+        else f"mask constant {value.name} = {lowest:.2g} is selected before {end.name} "
+        f"({end.op_type}), at or beyond the edge of {evidence.format_name}'s range"
+    )
+    return evidence.guard(
+        "mask",
+        added or end,
+        value,
+        message=message,
+        fix="Mask with -1e4 instead: its exponential is zero as well beside scores within ±4000. "
+        "Rows masked as a whole come out differently.",
+        nodes=path,
+        severity=_SEVERITY_OF_MASKED_ROW if added is not None else _SEVERITY_OF_CHOSEN_MASK,
+    )
+
+
+def _way_to_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
+    """Return the compute nodes from `value` to the nearest Softmax behind it, the Softmax last."""
+    paths: list[tuple[ir.Value, list[ir.Node]]] = [(value, [])]
+    seen = {value}
+    for current, path in paths:
+        readers = [n for n, _ in consumers(current, evidence.roles)]
+        for node in readers:
+            if node.op_type in ("Softmax", "LogSoftmax"):
+                return [*path, node]
+        if written := _written_softmax(evidence, current):
+            return [*path, *written]
+        for node in readers:
+            output = node.outputs[0]
+            if node.op_type in _PATH and output not in seen and len(path) < _LONGEST_PATH:
+                seen.add(output)
+                paths.append((output, [*path, node]))
+    return []
+
+
+def _written_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
+    """Return the ReduceMax, the Sub and its Exp that begin a written-out Softmax of `value`."""
+    begin = low_consumers(value, evidence.roles)
+    subtract = [n for n in begin if n.op_type == "Sub"]
+    exps = [
+        e
+        for s in subtract
+        for e in low_consumers(s.outputs[0], evidence.roles)
+        if e.op_type == "Exp"
+    ]
+    return [*(n for n in begin if n.op_type == "ReduceMax"), *subtract, *exps] if exps else []

@@ -16,7 +16,7 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
 from halfwise.inputs import holds_outputs, load_recorded
-from halfwise.judging.check import check, check_types
+from halfwise.judging.reference import check, check_types
 from halfwise.options.engines import TENSORRT
 from halfwise.options.limits import bounded
 from halfwise.options.loading import load_case, load_model

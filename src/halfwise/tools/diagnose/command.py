@@ -11,7 +11,7 @@ from halfwise.case import Case, Samples
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.outcome import Result, cost, unsearched_run
 from halfwise.graph.widen import widened
-from halfwise.judging.check import check
+from halfwise.judging.reference import check
 from halfwise.options.limits import bounded
 from halfwise.options.loading import load_case, load_model
 from halfwise.options.options import Inputs, Model, Options, Request, understand

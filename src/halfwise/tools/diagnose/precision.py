@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from halfwise.case import Case
-from halfwise.fixing.attribute.severity import Band
+from halfwise.fixing.attribute.evidence import Band
 from halfwise.fixing.loop import Fixed, fix
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16

@@ -13,9 +13,8 @@ from halfwise.graph.model import Network
 from halfwise.graph.modern.candidates import FIRST_OPSET
 from halfwise.graph.roles import roles_of
 from halfwise.inputs import WARNING
-from halfwise.judging.check import check
 from halfwise.judging.judge import judge
-from halfwise.judging.reference import inspected_reference
+from halfwise.judging.reference import check, inspected_reference
 from halfwise.metrics import Outputs
 from halfwise.options.limits import bounded
 from halfwise.options.loading import RANDOM, load_case

@@ -16,10 +16,9 @@ from halfwise.fixing.sizes import judge_sizes
 from halfwise.fixing.worth import candidate_worth
 from halfwise.graph.model import Network
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
-from halfwise.judging.check import check, check_types
-from halfwise.judging.frozen_named import frozen_named
+from halfwise.judging.frozen import frozen_named
 from halfwise.judging.judge import judge, judge_outputs
-from halfwise.judging.reference import inspected_reference
+from halfwise.judging.reference import check, check_types, inspected_reference
 from halfwise.metrics import Outputs, verdict_hints
 from halfwise.options.engines import WorkerOptions
 from halfwise.options.limits import bounded

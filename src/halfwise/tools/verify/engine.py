@@ -8,7 +8,7 @@ from typing import Any
 from halfwise.case import Case
 from halfwise.fixing.engines import Measure, with_shapes
 from halfwise.fixing.outcome import verify_run, with_unjudged
-from halfwise.judging.check import check
+from halfwise.judging.reference import check
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.options.engines import Target, WorkerOptions, engine_target
 from halfwise.options.options import Inputs, Request, understand

@@ -14,7 +14,7 @@ from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, roles_of
-from halfwise.judging.check import check
+from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
 from halfwise.options.engines import Target
 from halfwise.options.limits import bounded

@@ -1,12 +1,27 @@
+import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from halfwise.fixing.attribute.evidence import Evidence, percent
+from halfwise.fixing.attribute.evidence import Band, Evidence, graded, percent
 from halfwise.formats import FP16
 from halfwise.graph.roles import roles_of
 from halfwise.records import Observations
 from tests.unit.graph.sketch import Sketch
+
+RATIOS = st.floats(min_value=0.0, allow_nan=False)
+
+
+@given(st.sampled_from(Band), RATIOS, RATIOS)
+def test_bands_never_overlap_and_grow_inside(band, one, other) -> None:
+    assert band <= graded(band, one) < band + 1
+    assert (one <= other) <= (graded(band, one) <= graded(band, other))
+
+
+def test_infinity_is_the_gravest() -> None:
+    assert graded(Band.OVERFLOW, math.inf) == graded(Band.OVERFLOW, 1e9)
 
 
 def evidence(sketch: Sketch, output: str) -> Evidence:

@@ -14,7 +14,7 @@ from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.roles import Role, bodies, float_io, roles_of
-from halfwise.judging.check import check
+from halfwise.judging.reference import check
 from halfwise.records import KeptNode, NodeName
 from tests import graphs, models
 from tests.models import microsoft
