@@ -11,15 +11,8 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
 from halfwise.fixing.loop import Fixed
-from halfwise.judging.batches import (
-    Apart,
-    Batches,
-    Batching,
-    batch_axes,
-    dynamic_inputs,
-    plan_batches,
-    try_batching,
-)
+from halfwise.judging.batches import Batches, plan_batches
+from halfwise.judging.batching import Apart, Batching, batch_axes, dynamic_inputs, try_batching
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Excess, Outputs, totals
 from halfwise.records import (

@@ -1,11 +1,16 @@
-"""What to run at the shapes of an optimization profile: batches of real samples."""
+"""What to run at the shapes of an optimization profile: batches of real samples.
+
+What comes out is taken apart again, so errors, metrics and labels are those of single samples. For
+any other axis only samples count that really have the size. Shapes without real data are not
+judged, and the reason is said.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from halfwise.case import Sample, Samples
-from halfwise.judging.batches.axes import Batching, Facts, Shape, without_axis
+from halfwise.judging.batching import Batching, Facts, Shape, without_axis
 from halfwise.metrics import Outputs
 from halfwise.records import Profile, ShapeRange, TensorName
 

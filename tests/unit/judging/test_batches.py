@@ -6,7 +6,8 @@ from onnx import TensorProto
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.judging.batches import find_batching, plan_batches
+from halfwise.judging.batches import plan_batches
+from halfwise.judging.batching import find_batching
 from halfwise.judging.judge import judge_outputs
 from halfwise.records import Criterion, Profile, ShapeRange, TensorName
 from tests.unit.graph.sketch import Sketch, f32

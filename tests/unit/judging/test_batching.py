@@ -6,7 +6,7 @@ from onnx import TensorProto
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.judging.batches import Batching, find_batching
+from halfwise.judging.batching import Batching, find_batching
 from tests.unit.graph.sketch import Sketch, f32
 
 RNG = np.random.default_rng(0)
