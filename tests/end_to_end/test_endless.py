@@ -5,7 +5,7 @@ import pytest
 
 from bench.attacks.models import drawn, save
 from halfwise import api
-from halfwise.emulation import deadlines
+from halfwise.emulation import bounded
 from halfwise.errors import HalfwiseError
 
 _NEVER = """g (float[1, 8] x) => (float[1, 8] y)
@@ -22,8 +22,8 @@ _NEVER_IN_FP16 = """g (float[1, 8] x) => (float[1, 8] y)
 @pytest.fixture
 def quick(monkeypatch):
     """Make the limits that nobody gave fractions of a second."""
-    monkeypatch.setattr(deadlines, "REPEATING_SECONDS", 0.5)
-    monkeypatch.setattr(deadlines, "_AGAIN", 0.1)
+    monkeypatch.setattr(bounded, "REPEATING_SECONDS", 0.5)
+    monkeypatch.setattr(bounded, "_AGAIN", 0.1)
 
 
 X = np.random.default_rng(0).standard_normal((6, 1, 8)).astype(np.float32)

@@ -18,7 +18,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_schemas
 
 from halfwise import memory
 from halfwise.case import CPU, Runtime
-from halfwise.emulation import deadlines
+from halfwise.emulation import bounded
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16
 from halfwise.graph.model import is_standard
@@ -90,7 +90,7 @@ class Session:
 
         Raises:
             BackendMissing: `runtime.device` is not available.
-            RunFailed: loading takes more memory than there is, or too long (see `deadlines`).
+            RunFailed: loading takes more memory than there is, or too long (see `bounded`).
             CaseError: ONNX Runtime cannot load the model, such as for a custom operator, or one of
                 its libraries; a `KernelMissing` where it only lacks an operator for some type, or
                 expands one whose types its expansion does not take.
@@ -131,12 +131,12 @@ class Session:
         """Return the outputs by name (all, or those asked for).
 
         Raises:
-            RunFailed: ONNX Runtime failed on this sample, or took too long (see `deadlines`).
+            RunFailed: ONNX Runtime failed on this sample, or took too long (see `bounded`).
         """
         names = list(outputs) if outputs is not None else list(self.outputs)
         options = ort.RunOptions()
         try:
-            results = deadlines.call(
+            results = bounded.call(
                 lambda: self._session.run(names, dict(sample), options),
                 lambda: setattr(options, "terminate", True),
                 "An evaluation of the model",
@@ -171,7 +171,7 @@ def devices() -> dict[str, bool]:
 def _loaded(
     proto: onnx.ModelProto, options: ort.SessionOptions, device: str
 ) -> ort.InferenceSession:
-    return deadlines.call(
+    return bounded.call(
         lambda: ort.InferenceSession(proto.SerializeToString(), options, providers=_CHAINS[device]),
         lambda: options.set_load_cancellation_flag(True),
         "Loading the model in ONNX Runtime",

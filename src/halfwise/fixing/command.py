@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Unpack
 
 from halfwise.case import Case
-from halfwise.emulation.deadlines import forgiving
+from halfwise.emulation.bounded import forgiving
 from halfwise.fixing.in_engines import fix_in_engines
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import Result, fix_run

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from halfwise.case import Samples, Settings
-from halfwise.emulation.deadlines import TimeBudget
+from halfwise.emulation.budget import TimeBudget
 from halfwise.fixing.attribute import attribute
 from halfwise.formats import Format
 from halfwise.graph.model import Network, tensor_name

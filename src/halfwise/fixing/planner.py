@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from halfwise.case import Case, Samples, Settings
-from halfwise.emulation.deadlines import TimeBudget
+from halfwise.emulation.budget import TimeBudget
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import fused_tensors
 from halfwise.emulation.switched import Switched, emulate_switched

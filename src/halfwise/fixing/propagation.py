@@ -8,7 +8,7 @@ from math import inf, isfinite, isinf
 import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample, Samples
-from halfwise.emulation.deadlines import OutOfTime
+from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.tensors import ModelTensors
 from halfwise.fixing.trial import Trials
 from halfwise.graph.captured import operands

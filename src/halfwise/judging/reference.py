@@ -6,7 +6,7 @@ from contextlib import suppress
 import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Samples
-from halfwise.emulation.deadlines import forgiving
+from halfwise.emulation.bounded import forgiving
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
 from halfwise.emulation.tensors import inspect_samples

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
-from halfwise.emulation.deadlines import TimeBudget
+from halfwise.emulation.budget import TimeBudget
 from halfwise.emulation.probe import ElementProbe, ExtremaProbe, View, observable
 from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import Format

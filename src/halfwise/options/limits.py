@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
-from halfwise.emulation.deadlines import limited
+from halfwise.emulation.bounded import limited
 from halfwise.progress import Silent, Watcher
 
 P = ParamSpec("P")

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.case import Case, Samples
-from halfwise.emulation.deadlines import expect_repeating
+from halfwise.emulation.bounded import expect_repeating
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import (
     Network,

@@ -7,8 +7,9 @@ from math import inf
 import numpy as np
 import pytest
 
-from halfwise.emulation import deadlines
-from halfwise.emulation.deadlines import OutOfTime, TimeBudget
+from halfwise.emulation import bounded
+from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import TimeBudget
 from halfwise.errors import CaseError
 from halfwise.fixing import loop, planner
 from halfwise.fixing.loop import Fixed, fix
@@ -295,10 +296,10 @@ class Counted:
 
     def __init__(self, monkeypatch, most: float = inf) -> None:
         self.bounded = self.free = 0
-        real = deadlines.call
+        real = bounded.call
 
         def call(work, stop, what):
-            if deadlines._now().until is None:
+            if bounded._now().until is None:
                 self.free += 1
                 return real(work, stop, what)
             self.bounded += 1
@@ -306,7 +307,7 @@ class Counted:
                 raise OutOfTime
             return real(work, stop, what)
 
-        monkeypatch.setattr(deadlines, "call", call)
+        monkeypatch.setattr(bounded, "call", call)
 
 
 ENDED = [

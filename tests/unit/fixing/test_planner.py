@@ -1,6 +1,6 @@
 import pytest
 
-from halfwise.emulation.deadlines import TimeBudget
+from halfwise.emulation.budget import TimeBudget
 from halfwise.errors import CaseError
 from halfwise.fixing.evidence import gather
 from halfwise.fixing.plan.rules import Start

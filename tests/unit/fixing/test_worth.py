@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from halfwise.case import Rules
-from halfwise.emulation.deadlines import TimeBudget
+from halfwise.emulation.budget import TimeBudget
 from halfwise.emulation.tensors import seen_shapes
 from halfwise.fixing.loop import fix
 from halfwise.fixing.planner import Planner

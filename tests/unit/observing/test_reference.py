@@ -8,7 +8,7 @@ import pytest
 from onnx import parser
 
 from halfwise.case import Samples
-from halfwise.emulation.deadlines import TimeBudget
+from halfwise.emulation.budget import TimeBudget
 from halfwise.emulation.ort import Session
 from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import FP16

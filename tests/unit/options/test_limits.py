@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from halfwise.emulation.deadlines import call
+from halfwise.emulation.bounded import call
 from halfwise.errors import RunFailed
 from halfwise.options.limits import bounded
 from halfwise.progress import Silent

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
 from halfwise.case import Case, Samples
-from halfwise.emulation.deadlines import Stop, Stopped, stopped_by
+from halfwise.emulation.bounded import Stop, Stopped, stopped_by
 from halfwise.progress import Watcher
 
 _Found = TypeVar("_Found")

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from halfwise.emulation.deadlines import OutOfTime, TimeBudget
+from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import TimeBudget
 from halfwise.emulation.rounding import fp32_nodes
 from halfwise.fixing.engines.candidates import Assignment
 from halfwise.fixing.engines.search import EngineSearch

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Protocol
 
-from halfwise.emulation.deadlines import OutOfTime, TimeBudget
+from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import TimeBudget
 from halfwise.fixing.plan.contribution import lowerable, rankings
 from halfwise.records import NodeName
 

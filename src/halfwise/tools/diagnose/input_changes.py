@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.case import Column, Sample, Samples
-from halfwise.emulation.deadlines import OutOfTime, TimeBudget
+from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import TimeBudget
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.engines.measure import FP32_SNR_DB
 from halfwise.metrics import Outputs

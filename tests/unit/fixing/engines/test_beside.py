@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from halfwise.case import Case, Samples
-from halfwise.emulation import deadlines
+from halfwise.emulation import bounded
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.engines.beside import beside, one_at_a_time
 from halfwise.records import Criterion
@@ -124,7 +124,7 @@ def test_an_evaluation_ends_when_the_block_is_left():
             begun.set()
             stopped.wait()
 
-        deadlines.call(work, stopped.set, "An evaluation")
+        bounded.call(work, stopped.set, "An evaluation")
         pytest.fail("the search goes on")
 
     def leave():
@@ -142,7 +142,7 @@ def test_a_search_that_is_no_longer_wanted_begins_no_evaluation():
 
     def search(_):
         left.wait()
-        deadlines.call(lambda: pytest.fail("begun"), lambda: None, "An evaluation")
+        bounded.call(lambda: pytest.fail("begun"), lambda: None, "An evaluation")
 
     def leave():
         with beside(search, Told()):
@@ -156,10 +156,8 @@ def test_a_search_that_is_no_longer_wanted_begins_no_evaluation():
 def test_what_holds_for_evaluations_holds_beside():
     stopped = threading.Event()
     with (
-        deadlines.limited(0.05),
-        beside(
-            lambda _: deadlines.call(stopped.wait, stopped.set, "An evaluation"), Told()
-        ) as found,
+        bounded.limited(0.05),
+        beside(lambda _: bounded.call(stopped.wait, stopped.set, "An evaluation"), Told()) as found,
         pytest.raises(RunFailed, match=r"longer than 0\.05 s"),
     ):
         found()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.emulation.deadlines import TimeBudget
+from halfwise.emulation.budget import TimeBudget
 from halfwise.fixing.plan.search import LAST, Nodes, Search
 from halfwise.records import NodeName
 
