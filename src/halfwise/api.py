@@ -7,11 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from halfwise.declarations import Options, RepeatOptions
     from halfwise.fixing.command import fix
     from halfwise.fixing.outcome import Result
     from halfwise.linting.command import check_constraints, lint
     from halfwise.observing.command import observe
-    from halfwise.options.options import Options
     from halfwise.reporting.command import report
     from halfwise.tools.build import build
     from halfwise.tools.compare.command import compare
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from halfwise.tools.modernize.command import modernize
     from halfwise.tools.preprocessing.command import compare_inputs
     from halfwise.tools.verify.command import verify
-    from halfwise.tools.verify.repeating import RepeatOptions, verify_run
+    from halfwise.tools.verify.repeating import verify_run
 
 __all__ = [
     "Exported",
@@ -52,8 +52,8 @@ __all__ = [
 
 _MODULES = {
     "Exported": "tools.export",
-    "Options": "options.options",
-    "RepeatOptions": "tools.verify.repeating",
+    "Options": "declarations",
+    "RepeatOptions": "declarations",
     "Result": "fixing.outcome",
     "build": "tools.build",
     "check_constraints": "linting.command",

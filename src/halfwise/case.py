@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from halfwise.declarations import default
 from halfwise.errors import CaseError
 from halfwise.formats import FP16, Format
 from halfwise.graph.model import Network
@@ -162,7 +163,7 @@ class Runtime:
         libraries: Custom operator libraries to register.
     """
 
-    device: str = "cpu"
+    device: str = default("device")
     libraries: tuple[Path, ...] = ()
 
 
@@ -191,11 +192,11 @@ class Settings:
     rules: Rules = Rules()
     keep_above: float | None = None
     fmt: Format = FP16
-    io: Literal["fp32", "fp16", "bf16"] = "fp32"
-    accumulate: Literal["fp32", "fp16"] = "fp32"
-    headroom: float = 2.0
-    margin: float = 0.8
-    time_budget: float = 300.0
+    io: Literal["fp32", "fp16", "bf16"] = default("io")
+    accumulate: Literal["fp32", "fp16"] = default("accumulate")
+    headroom: float = default("headroom")
+    margin: float = default("margin")
+    time_budget: float = default("time_budget")
     runtime: Runtime = CPU
     large_from: int = LARGE_MODEL_BYTES
 
@@ -230,11 +231,11 @@ class EngineSettings:
     optimization_level: int | None = None
     tactic_sources: tuple[str, ...] | None = None
     plugins: tuple[str, ...] = ()
-    builds: int = 3
-    max_builds: int = 6
-    build_timeout: float = 1800.0
-    run_timeout: float = 300.0
-    wait_timeout: float = 3600.0
+    builds: int = default("builds")
+    max_builds: int = default("max_builds")
+    build_timeout: float = default("build_timeout")
+    run_timeout: float = default("run_timeout")
+    wait_timeout: float = default("wait_timeout")
     tf32: bool = False
     verbose: bool = False
-    prefer: Prefer = "speed"
+    prefer: Prefer = default("prefer")

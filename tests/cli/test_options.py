@@ -8,7 +8,7 @@ from typing import get_type_hints
 import pytest
 
 from halfwise import api
-from halfwise.case import EngineSettings, Settings
+from halfwise.case import EngineSettings, Runtime, Settings
 from halfwise.cli import main, options
 from halfwise.cli.required import Required
 from halfwise.cli.waiting import Waiting
@@ -39,7 +39,7 @@ HINTS = {
     for name, hint in get_type_hints(group, include_extras=True).items()
     if name != "trust_config"  # it acts on the command line alone
 }
-KINDS = (Settings, LoadOptions, EngineSettings)
+KINDS = (Settings, LoadOptions, EngineSettings, Runtime)
 GIVEN = {
     "--heldout": "h.npz",
     "--preprocess": "p.py:f",

@@ -18,9 +18,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from halfwise.declarations import default
 from halfwise.errors import RunFailed, TookTooLong
 
-RUN_SECONDS = 300.0
+RUN_SECONDS: float = default("run_timeout")
 """How long one evaluation may take where nobody says it: as long as one inference of an engine."""
 REPEATING_SECONDS = 40.0
 """Likewise of a model that repeats a body, which may never end: its command ends in a minute."""

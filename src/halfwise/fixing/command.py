@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Unpack
 
 from halfwise.case import Case
+from halfwise.declarations import Inputs, Options
 from halfwise.emulation.bounded import forgiving
 from halfwise.fixing.in_engines import fix_in_engines
 from halfwise.fixing.loop import fix as run_fix
@@ -19,7 +20,7 @@ from halfwise.linting.command import precision_remarks
 from halfwise.metrics import verdict_hints
 from halfwise.options.limits import bounded
 from halfwise.options.loading import load_asked, load_start
-from halfwise.options.options import Inputs, Model, Options, understand
+from halfwise.options.options import Model, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.store import MODEL_FILE, free_folder, new_folder, write_observations, write_run
 

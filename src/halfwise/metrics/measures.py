@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.declarations import default
 from halfwise.errors import RunFailed
 from halfwise.metrics.difference import Difference, Spread, chunks, decibel, is_discrete
 from halfwise.metrics.rare import Common, common_value
@@ -30,12 +31,11 @@ Outputs = Mapping[str, NDArray[Any]]
 Computed = Outputs | RunFailed
 """What a candidate gives for a sample, or why it could not be run on it."""
 
-DEFAULT_REL_MAX = 1e-2
+DEFAULT_REL_MAX: float = default("rel_max")
 """What holds when the user asks for nothing: room for FP16's 2^-11 to grow some twenty times."""
 
 _COSINE_ROUNDING = 1e-12
 """More than float64 sums can be off in 1 - cosine; a bound lowered by it stays a bound."""
-
 _MOST_RANGES = 8
 """Runs of slices that a record holds of a group; their number is told besides."""
 

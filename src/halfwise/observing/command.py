@@ -2,6 +2,7 @@
 
 from typing import Unpack
 
+from halfwise.declarations import Inputs, Options
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
@@ -12,7 +13,7 @@ from halfwise.judging.reference import check
 from halfwise.observing.reference import observe as run_observe
 from halfwise.options.limits import bounded
 from halfwise.options.loading import load_asked
-from halfwise.options.options import Inputs, Model, Options, understand
+from halfwise.options.options import Model, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Observations
 

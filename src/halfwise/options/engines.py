@@ -1,87 +1,21 @@
-"""The options of commands that build engines, by the same names in the library."""
+"""Where engines are built, and how: made of the options."""
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import isfinite
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any
 
 from halfwise.case import Case, EngineSettings
+from halfwise.declarations import EngineOptions, check
+from halfwise.declarations.engines import Worker
+from halfwise.declarations.option import shown
 from halfwise.errors import UsageError
-from halfwise.records import Prefer
 from halfwise.store import refuse_irregular
 from halfwise.tensorrt.profiles import profiles_from_options
-from halfwise.tensorrt.workers import WorkerSpec, memory_bytes, resolve
+from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, memory_bytes, resolve
 
 TENSORRT = "tensorrt"
-_HELP = "`halfwise COMMAND --help` explains the options."
-
-
-class WorkerOptions(TypedDict, total=False):
-    """Where TensorRT is.
-
-    Attributes:
-        trt_python: Interpreter that can import tensorrt.
-        trt_command: Command that ends in one.
-        trt_worker: Name of a worker in halfwise.toml.
-        run_timeout: Seconds for one inference, and for one evaluation by ONNX Runtime.
-        wait_timeout: Seconds for a GPU that another build has.
-    """
-
-    trt_python: str | Path | None
-    trt_command: str | None
-    trt_worker: str | None
-    run_timeout: float
-    wait_timeout: float
-
-
-class BuildingOptions(WorkerOptions, total=False):
-    """How an engine is built; see the command-line options of the same names.
-
-    Attributes:
-        typing: "weak" or "strong"; by default what the version prefers.
-        min_shapes: trtexec's --minShapes, one per profile; profiles are those of the data without.
-        opt_shapes: Likewise.
-        max_shapes: Likewise.
-        timing_cache: File that is read where it exists, and written.
-        workspace: Largest workspace of one layer, such as "4G"; a bare number is MiB.
-        optimization_level: 0 to 5.
-        tactic_sources: Names, one or more separated by commas.
-        plugin: Plugin libraries on the worker's side.
-        tf32: Let FP32 nodes be TF32.
-        build_timeout: Seconds for one build.
-    """
-
-    typing: Literal["weak", "strong"] | None
-    min_shapes: Sequence[str]
-    opt_shapes: Sequence[str]
-    max_shapes: Sequence[str]
-    timing_cache: str | Path | None
-    workspace: str | int | None
-    optimization_level: int | None
-    tactic_sources: str | Sequence[str] | None
-    plugin: Sequence[str]
-    tf32: bool
-    build_timeout: float
-
-
-class EngineOptions(BuildingOptions, total=False):
-    """Options that need TensorRT; see the command-line options of the same names.
-
-    Attributes:
-        target: "tensorrt": build engines, and judge in them.
-        builds: Builds of the delivered plan in weak typing.
-        max_builds: Builds that the search for a plan may use.
-        prefer: "speed", "memory" or "exact": what decides between engines that are equally fast.
-        resume: Go on after a run that ended early; what crashed is left out.
-    """
-
-    target: Literal["tensorrt"] | None
-    builds: int
-    max_builds: int
-    prefer: Prefer
-    resume: bool
 
 
 @dataclass(frozen=True)
@@ -113,36 +47,48 @@ def understand_target(given: Mapping[str, Any]) -> Target | None:
     Raises:
         UsageError: an option without --target, or a value outside its domain.
     """
-    _check(given)
-    names = given.keys() & EngineOptions.__annotations__.keys()
-    if given.get("target") is None:
-        if names := names - {"run_timeout"}:
-            option = "--" + min(names).replace("_", "-")
-            raise UsageError(f"{option} has no meaning without --target tensorrt.", "Give both.")
-        return None
-    if given["target"] != TENSORRT:
-        raise UsageError(f"--target is {given['target']!r}; expected {TENSORRT}.")
-    return engine_target(given)
+    if given.get("target") is not None:
+        return engine_target(given)
+    check(given)
+    if names := given.keys() & EngineOptions.__annotations__.keys() - {"target", "run_timeout"}:
+        raise UsageError(
+            f"{shown(min(names))} has no meaning without --target tensorrt.", "Give both."
+        )
+    return None
 
 
 def engine_target(given: Mapping[str, Any]) -> Target:
     """Return where and how to build; errors are those of `understand_target`."""
-    _check(given)
-    named = {n: given[n] for n in ("trt_python", "trt_command", "trt_worker") if n in given}
-    workers = resolve(**named, environment=os.environ)
-    defaults = workers[0].defaults
-    changed: dict[str, Any] = {
-        name: getattr(defaults, name)
-        for name in ("workspace_bytes", "optimization_level", "tactic_sources", "plugins")
-    }
-    for name in ("build_timeout", "run_timeout"):
-        if (value := getattr(defaults, name)) is not None:
-            changed[name] = value
-    same = (
-        *("typing", "optimization_level", "builds", "max_builds", "build_timeout", "run_timeout"),
-        *("tf32", "prefer", "wait_timeout"),
+    check(given)
+    given, _ = split(given, EngineOptions)
+    named, _ = split(given, Worker)
+    workers = resolve(**named)
+    lists = (_texts(given.get(f"{at}_shapes", ())) for at in ("min", "opt", "max"))
+    minimum, optimum, maximum = lists
+    return Target(
+        workers=tuple(workers),
+        settings=engine_settings(given, workers[0].defaults),
+        shapes=(minimum, optimum, maximum),
+        resume=bool(given.get("resume", False)),
     )
-    changed |= {name: given[name] for name in same if name in given}
+
+
+def split(options: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options that are declared by `kind`, as far as they are given, and the others."""
+    names = kind.__annotations__.keys()
+    declared = {n: v for n, v in options.items() if n in names and v is not None}
+    return declared, {n: v for n, v in options.items() if n not in names}
+
+
+def engine_settings(given: Mapping[str, Any], defaults: WorkerDefaults) -> EngineSettings:
+    """Return settings: what was given, else what a worker's own table in halfwise.toml says.
+
+    Raises:
+        UsageError: a value outside its domain.
+    """
+    check(given)
+    changed = {name: value for name, value in asdict(defaults).items() if value is not None}
+    changed |= {f.name: given[f.name] for f in fields(EngineSettings) if f.name in given}
     if "timing_cache" in given:
         changed["timing_cache"] = _writable(Path(given["timing_cache"]), "--timing-cache")
     if "workspace" in given:
@@ -151,14 +97,7 @@ def engine_target(given: Mapping[str, Any]) -> Target:
         changed["tactic_sources"] = _words(given["tactic_sources"])
     if "plugin" in given:
         changed["plugins"] = _texts(given["plugin"])
-    lists = (_texts(given.get(f"{at}_shapes", ())) for at in ("min", "opt", "max"))
-    minimum, optimum, maximum = lists
-    return Target(
-        workers=tuple(workers),
-        settings=EngineSettings(**changed),
-        shapes=(minimum, optimum, maximum),
-        resume=bool(given.get("resume", False)),
-    )
+    return EngineSettings(**changed)
 
 
 def _writable(path: Path, option: str) -> Path:
@@ -180,24 +119,3 @@ def _words(value: str | Sequence[str]) -> tuple[str, ...]:
 
 def _texts(value: str | Sequence[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(map(str, value))
-
-
-def _check(given: Mapping[str, Any]) -> None:
-    domains: dict[str, tuple[str, float, float]] = {
-        "optimization_level": ("a number from 0 to 5", 0, 5),
-        "builds": ("a number ≥ 1", 1, 1000),
-        "max_builds": ("a number ≥ 1", 1, 1000),
-        "build_timeout": ("a number of seconds above 0", 1e-3, float("inf")),
-        "run_timeout": ("a number of seconds above 0", 1e-3, float("inf")),
-        "wait_timeout": ("a number of seconds above 0", 1e-3, float("inf")),
-    }
-    for name, (expected, low, high) in domains.items():
-        value = given.get(name)
-        if value is not None and not (isfinite(value) and low <= value <= high):
-            option = "--" + name.replace("_", "-")
-            raise UsageError(f"{option} is {value}; expected {expected}.", _HELP)
-    if given.get("prefer", "speed") not in get_args(Prefer):
-        expected = ", ".join(get_args(Prefer))
-        raise UsageError(f"--prefer is {given['prefer']!r}; expected one of {expected}.", _HELP)
-    if given.get("typing") not in (None, "weak", "strong"):
-        raise UsageError(f"--typing is {given['typing']!r}; expected weak or strong.", _HELP)

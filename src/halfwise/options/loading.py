@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.case import Case, Samples
+from halfwise.declarations import Inputs
 from halfwise.emulation.bounded import expect_repeating
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import (
@@ -37,7 +38,7 @@ from halfwise.inputs import (
     unseen,
 )
 from halfwise.metrics import BUILT_IN, Metric, Outputs, check_labels, resolve
-from halfwise.options.options import Data, Inputs, Model, Request
+from halfwise.options.options import Data, Model, Request
 from halfwise.progress import Watcher
 from halfwise.records import Criterion, Run
 from halfwise.reporting.intake import repair_notes

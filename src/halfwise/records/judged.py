@@ -1,5 +1,6 @@
 """What is acceptable, and whether a candidate is."""
 
+from halfwise.declarations import default
 from halfwise.records.record import Level, NodeName, Record, TensorName
 from halfwise.records.sizes import DynamicAxis, JudgedBatch
 from halfwise.records.unjudged import Unjudged
@@ -24,7 +25,7 @@ class Criterion(Record):
     rel_max: float | None = None
     snr_db: float | None = None
     cosine: float | None = None
-    agreement: float = 0.99
+    agreement: float = default("agreement")
     metric: str | None = None
     metric_drop: float = 0.0
     drop_source: str = ""

@@ -8,6 +8,8 @@ from typing import Literal, Unpack
 import onnx_ir as ir
 
 from halfwise.case import EngineSettings, Rules, Samples
+from halfwise.declarations import BuildingOptions, Inputs
+from halfwise.declarations.option import HELP
 from halfwise.errors import UsageError
 from halfwise.fixing.engines import Builds, build_failed, regime
 from halfwise.fixing.engines.files import save
@@ -17,9 +19,9 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
-from halfwise.options.engines import BuildingOptions, Target, engine_target
+from halfwise.options.engines import Target, engine_target
 from halfwise.options.loading import input_specs, load_inputs, load_model, rank_inputs
-from halfwise.options.options import HELP, Data, Inputs, Model
+from halfwise.options.options import Data, Model
 from halfwise.progress import Silent, Watcher
 from halfwise.records import EngineBuild, NetworkLayer, NodeName, Precision, Profile, Typing
 from halfwise.scratch import scratch
@@ -74,7 +76,7 @@ def build(
         HalfwiseError: the model, the inputs, an option or the worker cannot be used.
     """
     watcher, path = watcher or Silent(), Path(out)
-    target = engine_target({name: value for name, value in options.items() if value is not None})
+    target = engine_target(options)
     _check(to, (*keep, *keep_op, *layer_precisions))
     refuse_existing(path, "file")
     watcher.stage("load")

@@ -4,8 +4,9 @@ import platform
 import shlex
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import Unpack
 
+from halfwise.declarations.engines import Worker as WorkerNames
 from halfwise.emulation.ort import devices
 from halfwise.errors import BackendMissing
 from halfwise.fixing.outcome import versions
@@ -18,24 +19,17 @@ ANSWER_SECONDS = 15.0
 """For a worker to come up here; a build waits longer, since containers may have to start."""
 
 
-def doctor(
-    *,
-    trt_python: str | Path | None = None,
-    trt_command: str | None = None,
-    trt_worker: str | None = None,
-) -> dict[str, str]:
+def doctor(**options: Unpack[WorkerNames]) -> dict[str, str]:
     """Return what is here that a run depends on: versions, devices, TensorRT workers.
 
     Args:
-        trt_python: As in `Options`; the other two likewise.
-        trt_command: Command of a worker.
-        trt_worker: Name of a worker.
+        options: As in `Options`: `trt_python`, `trt_command`, `trt_worker`.
 
     Raises:
         UsageError: what names the workers cannot be meant that way. One that cannot be used is
             told, with the reason.
     """
-    workers = resolve(trt_python=trt_python, trt_command=trt_command, trt_worker=trt_worker)
+    workers = resolve(**options)
     found = {**versions(), "platform": platform.platform()}
     for device, available in devices().items():
         found[f"device {device}"] = "available" if available else "not available"

@@ -7,6 +7,7 @@ from typing import Unpack
 import numpy as np
 
 from halfwise.case import Sample, Samples
+from halfwise.declarations import Inputs, WorkerOptions
 from halfwise.errors import CaseError
 from halfwise.fixing.engines import measure
 from halfwise.formats import FP16
@@ -14,9 +15,9 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.inputs import InputSpec
-from halfwise.options.engines import WorkerOptions, engine_target
+from halfwise.options.engines import engine_target
 from halfwise.options.loading import input_specs, load_inputs, load_model
-from halfwise.options.options import Data, Inputs, Model
+from halfwise.options.options import Data, Model
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
     BuildOutcome,
@@ -64,7 +65,7 @@ def inspect(
         HalfwiseError: the model, the inputs, an option or the worker cannot be used.
     """
     watcher, path = watcher or Silent(), demand_engine(Path(engine))
-    target = engine_target({name: value for name, value in options.items() if value is not None})
+    target = engine_target(options)
     timeout = target.settings.run_timeout
     network = None if model is None else load_model(model)
     with usable(target.workers[0], watcher, target.settings.wait_timeout) as worker:

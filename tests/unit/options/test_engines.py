@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from halfwise.case import EngineSettings
+from halfwise.declarations import EngineOptions
 from halfwise.errors import CaseError, UsageError
-from halfwise.options.engines import EngineOptions, engine_target, understand_target
+from halfwise.options.engines import engine_target, understand_target
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.records import TensorName

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.case import Rules, Runtime, Settings
+from halfwise.declarations import Options
 from halfwise.errors import UsageError
 from halfwise.formats import BF16, FP16
-from halfwise.options.options import Options, understand
+from halfwise.options.options import understand
 from halfwise.records import Criterion
 
 

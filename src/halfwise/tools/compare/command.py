@@ -10,6 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import Case
+from halfwise.declarations import Inputs, Options
 from halfwise.emulation.tensors import ModelTensors
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
@@ -20,7 +21,7 @@ from halfwise.judging.reference import check, check_types
 from halfwise.options.engines import TENSORRT
 from halfwise.options.limits import bounded
 from halfwise.options.loading import load_case, load_model
-from halfwise.options.options import Inputs, Model, Options, Request, understand
+from halfwise.options.options import Model, Request, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Comparison
 from halfwise.scratch import scratch

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Unpack
 
 from halfwise.case import Case, Samples
+from halfwise.declarations import Inputs, Options
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.outcome import Result, cost, unsearched_run
 from halfwise.graph.widen import widened
 from halfwise.judging.reference import check
 from halfwise.options.limits import bounded
 from halfwise.options.loading import load_case, load_model
-from halfwise.options.options import Inputs, Model, Options, Request, understand
+from halfwise.options.options import Model, Request, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Run, Rung, RungName, Sign, Verdict
 from halfwise.scratch import scratch

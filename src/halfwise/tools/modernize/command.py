@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from halfwise.case import Case, Settings
+from halfwise.declarations import Inputs, Options
+from halfwise.declarations.engines import Worker as WorkerNames
 from halfwise.errors import BackendMissing, CaseError
 from halfwise.fixing.rewrite import rewrite, save_checked
 from halfwise.graph.casts import low_type
@@ -16,9 +18,10 @@ from halfwise.inputs import WARNING
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import check, inspected_reference
 from halfwise.metrics import Outputs
+from halfwise.options.engines import split
 from halfwise.options.limits import bounded
 from halfwise.options.loading import RANDOM, load_case
-from halfwise.options.options import Inputs, Model, Options, understand
+from halfwise.options.options import Model, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict, version_of
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
@@ -70,9 +73,10 @@ def modernize(
     watcher = watcher or Silent()
     path = Path(out)
     refuse_existing_file(path, MAP_SUFFIX)
-    request = understand(inputs, {k: v for k, v in options.items() if not k.startswith("trt_")})
+    worker, others = split(options, WorkerNames)
+    request = understand(inputs, others)
     if trt_version is None:
-        version, target = _version_of_worker(options, watcher)
+        version, target = _version_of_worker(worker, watcher)
     else:
         version = known_version(trt_version, oldest=OLDEST_PARSER)
         target = f"TensorRT {trt_version}"
@@ -99,13 +103,9 @@ def modernize(
     return record
 
 
-def _version_of_worker(options: Options, watcher: Watcher) -> tuple[tuple[int, int], str]:
+def _version_of_worker(named: dict[str, Any], watcher: Watcher) -> tuple[tuple[int, int], str]:
     """Return the version of TensorRT to write for, and how it was found out."""
-    spec = resolve(
-        trt_python=options.get("trt_python"),
-        trt_command=options.get("trt_command"),
-        trt_worker=options.get("trt_worker"),
-    )[0]
+    spec = resolve(**named)[0]
     if spec.source != "default":
         watcher.stage("worker")
         spec.announce()

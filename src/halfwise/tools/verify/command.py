@@ -9,6 +9,7 @@ from typing import Unpack
 import onnx_ir as ir
 
 from halfwise.case import Case
+from halfwise.declarations import Inputs, Options, WorkerOptions
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.holding import told_as_file
 from halfwise.fixing.outcome import Result, verify_run, with_unjudged
@@ -20,10 +21,9 @@ from halfwise.judging.frozen import frozen_named
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, inspected_reference
 from halfwise.metrics import Outputs, verdict_hints
-from halfwise.options.engines import WorkerOptions
 from halfwise.options.limits import bounded
 from halfwise.options.loading import load_asked, load_model
-from halfwise.options.options import Inputs, Model, Options, Request
+from halfwise.options.options import Model, Request
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Run, TensorName, Verdict, Worth
 from halfwise.store import free_folder, new_folder, write_run

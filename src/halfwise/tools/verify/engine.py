@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from halfwise.case import Case
+from halfwise.declarations import Inputs, WorkerOptions
 from halfwise.fixing.engines import Measure, with_shapes
 from halfwise.fixing.outcome import verify_run, with_unjudged
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs, criterion_hints
-from halfwise.options.engines import Target, WorkerOptions, engine_target
-from halfwise.options.options import Inputs, Request, understand
+from halfwise.options.engines import Target, engine_target, split
+from halfwise.options.options import Request, understand
 from halfwise.progress import Watcher
 from halfwise.records import EngineFile, GivenEngine, Run, Verdict
 from halfwise.tensorrt.engine.fitting import check_names
@@ -27,11 +28,8 @@ def understand_verify(inputs: Inputs, options: Mapping[str, Any]) -> tuple[Reque
     Raises:
         UsageError: see `understand` and `engine_target`.
     """
-    names = WorkerOptions.__annotations__.keys()
-    worker = {n: v for n, v in options.items() if n in names and v is not None}
-    return understand(inputs, {n: options[n] for n in options if n not in names}), engine_target(
-        worker
-    )
+    worker, others = split(options, WorkerOptions)
+    return understand(inputs, others), engine_target(worker)
 
 
 def verify_engine(

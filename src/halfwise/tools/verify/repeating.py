@@ -4,9 +4,11 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Unpack
 
 from halfwise.case import Case, EngineSettings
+from halfwise.declarations import Inputs, RepeatOptions
+from halfwise.declarations.engines import Limits, Workers
 from halfwise.errors import CaseError, HalfwiseError, RecordMismatch, UsageError
 from halfwise.fixing.engines import FP32_FILE, Builds
 from halfwise.fixing.outcome import counting_joined, final_verdict, with_unjudged
@@ -16,10 +18,10 @@ from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, roles_of
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
-from halfwise.options.engines import Target
+from halfwise.options.engines import Target, engine_settings, split
 from halfwise.options.limits import bounded
 from halfwise.options.loading import load_case
-from halfwise.options.options import Inputs, Request, understand
+from halfwise.options.options import Request, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
     BuildOutcome,
@@ -35,30 +37,9 @@ from halfwise.store import MODEL_FILE, read_run
 from halfwise.tensorrt.constrain import constraints
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.transfer import file_sha256
-from halfwise.tensorrt.workers import WorkerSpec, resolve
+from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, resolve
 from halfwise.tensorrt.working import usable
 from halfwise.tools.verify.engine import judged, measured
-
-
-class RepeatOptions(TypedDict, total=False):
-    """Options of `verify_run`, with the meanings that they have in `Options`.
-
-    Attributes:
-        metric: That of the run, named again where it is a function: what only a run folder names is
-            not run.
-    """
-
-    metric: str | None
-    preprocess: str | None
-    labels: str | Path | None
-    allow_random: bool
-    allow_unjudged: bool
-    seed: int
-    device: Literal["cpu", "cuda"]
-    ort_library: Sequence[str | Path]
-    build_timeout: float
-    run_timeout: float
-    wait_timeout: float
 
 
 @bounded
@@ -66,9 +47,6 @@ def verify_run(
     run: str | Path,
     inputs: Inputs,
     *,
-    trt_python: Sequence[str] = (),
-    trt_command: Sequence[str] = (),
-    trt_worker: Sequence[str] = (),
     watcher: Watcher | None = None,
     **options: Unpack[RepeatOptions],
 ) -> Repetition:
@@ -80,23 +58,19 @@ def verify_run(
     Args:
         run: Run folder of a `fix` with a target.
         inputs: Samples, as for `fix`; all are judged, or of the run's own inputs those held out.
-        trt_python: Interpreters that can import tensorrt.
-        trt_command: Commands that end in one.
-        trt_worker: Names of workers in halfwise.toml; all of them where no worker is named.
         watcher: Is told about progress.
-        options: How samples are read, the session of the reference, and the time-outs. The
-            criterion is the run's; a metric of the user's own has to be named again.
+        options: See `RepeatOptions`: how samples are read, the session of the reference, the
+            time-outs, and workers, all of those in halfwise.toml where none is named. The criterion
+            is the run's; a metric of the user's own has to be named again.
 
     Raises:
         HalfwiseError: the run, the inputs or an option cannot be used.
     """
     watcher = watcher or Silent()
-    given: dict[str, Any] = dict(options)
-    limits: dict[str, float | None] = {
-        name: given.pop(name) for name in ("build_timeout", "run_timeout") if name in given
-    }
-    wait = given.pop("wait_timeout", EngineSettings.wait_timeout)
+    workers, given = split(options, Workers)
+    limits, given = split(given, Limits)
     named = given.pop("metric", None)
+    wait = engine_settings(limits, WorkerDefaults()).wait_timeout
     request = understand(inputs, given)
     folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
     record = _with_metric_named(read_run(folder), named)
@@ -110,7 +84,7 @@ def verify_run(
     references: list[Outputs] = [session.run(sample) for sample in case.calibration]
     repeater = _Repeater(record, folder, delivered, case, request, references, watcher)
     rows: list[Repeated] = []
-    for spec in _workers(trt_python, trt_command, trt_worker):
+    for spec in _workers(**workers):
         try:
             with usable(spec, watcher, wait, exact=True) as worker:
                 rows += repeater.rows(spec, worker, limits)
@@ -146,7 +120,7 @@ class _Repeater:
         return self.run.plan
 
     def rows(
-        self, spec: WorkerSpec, worker: Worker, limits: Mapping[str, float | None]
+        self, spec: WorkerSpec, worker: Worker, limits: Mapping[str, Any]
     ) -> Iterator[Repeated]:
         """Yield the row of the rebuilt plan, and that of the delivered engine where it runs."""
         self.watcher.stage(f"build on {spec.name}")
@@ -190,7 +164,7 @@ class _Repeater:
             }
         )
 
-    def _settings(self, spec: WorkerSpec, limits: Mapping[str, float | None]) -> EngineSettings:
+    def _settings(self, spec: WorkerSpec, limits: Mapping[str, Any]) -> EngineSettings:
         """Return the run's own settings; plugins are the worker's.
 
         Raises:
@@ -204,15 +178,12 @@ class _Repeater:
                 f"{spec.name} names none.",
                 "Name them in halfwise.toml: plugins = [...]; a run folder loads no libraries.",
             )
-        settings = EngineSettings(
+        return replace(
+            engine_settings(limits, own),
             workspace_bytes=own.workspace_bytes or config.workspace_bytes,
             optimization_level=config.optimization_level,
             tactic_sources=config.tactic_sources,
-            plugins=own.plugins,
         )
-        usual = {"build_timeout": own.build_timeout, "run_timeout": own.run_timeout}
-        timed: dict[str, Any] = {n: v for n, v in {**usual, **limits}.items() if v is not None}
-        return replace(settings, **timed)
 
     def _build(self, worker: Worker, settings: EngineSettings) -> BuildOutcome:
         config, offered = self.delivered.config, worker.info.typing
@@ -325,12 +296,12 @@ def _delivered(run: Run, folder: Path) -> BuildOutcome:
 
 
 def _workers(
-    pythons: Sequence[str], commands: Sequence[str], names: Sequence[str]
+    trt_python: Sequence[str] = (), trt_command: Sequence[str] = (), trt_worker: Sequence[str] = ()
 ) -> list[WorkerSpec]:
     """Return all workers that are named, else all of the file; each has a name of its own."""
-    found = [spec for python in pythons for spec in resolve(trt_python=python)]
-    found += [spec for command in commands for spec in resolve(trt_command=command)]
-    found += [spec for name in names for spec in resolve(trt_worker=name)]
+    found = [spec for python in trt_python for spec in resolve(trt_python=python)]
+    found += [spec for command in trt_command for spec in resolve(trt_command=command)]
+    found += [spec for name in trt_worker for spec in resolve(trt_worker=name)]
     found = found or resolve()
     taken = [spec.name for spec in found]
     return [

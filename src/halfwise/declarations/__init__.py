@@ -1,0 +1,99 @@
+"""Every option, declared once: name, type, help, default, domain, and place in the help.
+
+From it are made the library's typed keywords and what it accepts, the parameters of the commands,
+and the defaults of what the options become. Nothing here takes time to import.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from halfwise.declarations.engines import Building, Limits, Target, Waiting, Worker, Workers
+from halfwise.declarations.option import check_value, option
+from halfwise.declarations.plans import (
+    Acceptance,
+    Arithmetic,
+    Data,
+    Heldout,
+    Inputs,
+    Labels,
+    Low,
+    Plan,
+    Running,
+    TaskMetric,
+    Unjudged,
+    Worth,
+)
+
+__all__ = [
+    "BuildingOptions",
+    "EngineOptions",
+    "Inputs",
+    "Options",
+    "RepeatOptions",
+    "WorkerOptions",
+    "check",
+    "default",
+]
+
+
+class WorkerOptions(Worker, Waiting, total=False):
+    """Where TensorRT is."""
+
+
+class BuildingOptions(WorkerOptions, Building, Limits, total=False):
+    """How an engine is built."""
+
+
+class EngineOptions(BuildingOptions, Target, total=False):
+    """Options that need TensorRT."""
+
+
+class Options(
+    EngineOptions,
+    Heldout,
+    Labels,
+    Data,
+    Acceptance,
+    Worth,
+    Unjudged,
+    Low,
+    Plan,
+    Arithmetic,
+    Running,
+    total=False,
+):
+    """Every option."""
+
+
+class RepeatOptions(Workers, Limits, TaskMetric, Labels, Data, Unjudged, Running, total=False):
+    """Options of `verify_run`; the metric is that of the run.
+
+    It is named again where it is a function: what only a run folder names is not run.
+    """
+
+
+def _documented(*kinds: type) -> None:
+    """Write under the docstring of each kind what its options mean."""
+    for kind in kinds:
+        options = {name: option(hint) for name, hint in kind.__annotations__.items()}
+        told = (f"        {name}: {each.documented}" for name, each in options.items())
+        kind.__doc__ = "\n".join([f"{kind.__doc__}", "", "    Attributes:", *told])
+
+
+_documented(WorkerOptions, BuildingOptions, EngineOptions, Options, RepeatOptions)
+
+
+def default(name: str) -> Any:  # noqa: ANN401 - as it is declared
+    """Return what holds where the option of that name is not given."""
+    return option(Options.__annotations__[name]).default
+
+
+def check(given: Mapping[str, Any]) -> None:
+    """Check options, by name; None is not given.
+
+    Raises:
+        UsageError: a number outside its domain, or a word that is not one of those listed.
+    """
+    for name, value in given.items():
+        if name in Options.__annotations__:
+            check_value(name, Options.__annotations__[name], value)

@@ -1,0 +1,114 @@
+"""Options of where TensorRT is, and how engines are built."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal, TypedDict
+
+from halfwise.declarations.option import COUNT, SECONDS, Domain, Option
+from halfwise.declarations.plans import RunLimit
+
+_worker = partial(Option, panel="TensorRT")
+_engine = partial(Option, panel="Engines")
+_seconds = partial(_engine, metavar="S", domain=SECONDS)
+
+
+class Waiting(RunLimit, total=False):
+    """How long an inference may take, and how long it may wait for the GPU."""
+
+    wait_timeout: Annotated[
+        float, _seconds("Seconds for a GPU that another build has.", default=3600.0)
+    ]
+
+
+class Limits(Waiting, total=False):
+    """How long each step may take."""
+
+    build_timeout: Annotated[float, _seconds("Seconds for one build.", default=1800.0)]
+
+
+class Worker(TypedDict, total=False):
+    """Where TensorRT is."""
+
+    trt_python: Annotated[
+        str | Path | None,
+        _worker("Python that can import tensorrt. Default: this one.", "PATH"),
+    ]
+    trt_command: Annotated[
+        str | None,
+        _worker(
+            'Command that ends in such a Python: "ssh orin python3", "docker run -i --gpus all '
+            'IMAGE python3".',
+            "CMD",
+        ),
+    ]
+    trt_worker: Annotated[str | None, _worker("Worker of that name in halfwise.toml.", "NAME")]
+
+
+class Workers(TypedDict, total=False):
+    """Where TensorRT is, in several places; all of halfwise.toml where none is named."""
+
+    trt_python: Annotated[
+        Sequence[str], _worker("Python that can import tensorrt. Default: this one.", "PATH")
+    ]
+    trt_command: Annotated[
+        Sequence[str],
+        _worker('Command that ends in one: "ssh orin python3". Repeatable.', "CMD"),
+    ]
+    trt_worker: Annotated[
+        Sequence[str], _worker("Worker of that name in halfwise.toml. Repeatable.", "NAME")
+    ]
+
+
+class Target(TypedDict, total=False):
+    """Whether engines are built, and at most how many."""
+
+    target: Annotated[
+        Literal["tensorrt"] | None, _engine("Build engines, and let their own outputs decide.")
+    ]
+    builds: Annotated[int, _engine("Builds of the delivered plan in weak typing.", "N", 3, COUNT)]
+    max_builds: Annotated[int, _engine("Builds that the search for a plan may use.", "N", 6, COUNT)]
+    prefer: Annotated[
+        Literal["speed", "memory", "exact"],
+        _engine("What decides between engines that are equally fast.", default="speed"),
+    ]
+    resume: Annotated[bool, _engine("Go on after a run that ended early, without what crashed.")]
+
+
+class Building(TypedDict, total=False):
+    """How engines are built. Names of trtexec are taken as trtexec has them."""
+
+    typing: Annotated[
+        Literal["weak", "strong"] | None,
+        _engine("Typing regime. Default: that of the version; strong from 10.0 on."),
+    ]
+    min_shapes: Annotated[
+        Sequence[str],
+        _engine(
+            "As for trtexec: name:1x3x224x224,… Repeatable, one per profile. Default: from the "
+            "inputs.",
+            "SPEC",
+            flag="--minShapes",
+        ),
+    ]
+    opt_shapes: Annotated[Sequence[str], _engine("Likewise.", "SPEC", flag="--optShapes")]
+    max_shapes: Annotated[Sequence[str], _engine("Likewise.", "SPEC", flag="--maxShapes")]
+    timing_cache: Annotated[Path | str | None, _engine("Timing cache to read and write.", "FILE")]
+    workspace: Annotated[
+        str | int | None, _engine("Workspace of a layer: 4G, 512M; a bare number is MiB.", "SIZE")
+    ]
+    optimization_level: Annotated[
+        int | None,
+        _engine(
+            "Builder optimization level, 0 to 5.",
+            "N",
+            domain=Domain("a number from 0 to 5", 0, 5),
+        ),
+    ]
+    tactic_sources: Annotated[
+        str | Sequence[str] | None, _engine("Tactic sources, separated by commas.", "NAMES")
+    ]
+    plugin: Annotated[
+        Sequence[str], _engine("Plugin library on the worker's side. Repeatable.", "PATH")
+    ]
+    tf32: Annotated[bool, _engine("Let what is kept in FP32 be TF32: 11 significant bits.")]

@@ -1,0 +1,100 @@
+"""What is declared of an option."""
+
+from dataclasses import dataclass
+from math import inf, isfinite
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from halfwise.errors import UsageError
+
+HELP = "`halfwise COMMAND --help` explains the options."
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Which numbers an option takes; never NaN or infinity.
+
+    Attributes:
+        expected: In words.
+        low: The smallest.
+        high: The largest.
+    """
+
+    expected: str
+    low: float = 0
+    high: float = inf
+
+
+NOT_NEGATIVE = Domain("a number ≥ 0")
+COUNT = Domain("a number ≥ 1", 1, 1000)
+SECONDS = Domain("a number of seconds above 0", 1e-3)
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is declared of an option beside its name and type; stands in `Annotated[type, …]`.
+
+    The first type of a union is the one that a shell gives; what a `Literal` lists is all there is.
+
+    Attributes:
+        about: What it means; `{}` stands for the default, which is told at the end otherwise.
+        metavar: What stands for its value in the help.
+        default: What holds where it is not given; None where that is no fixed value.
+        domain: Of a number.
+        panel: Part of the help that it stands in.
+        flag: Its name on the command line, where that is not made of the name in the library.
+    """
+
+    about: str
+    metavar: str | None = None
+    default: str | float | None = None
+    domain: Domain | None = None
+    panel: str | None = None
+    flag: str | None = None
+
+    @property
+    def help(self) -> str:
+        """What it means, with its default."""
+        if self.default is None:
+            return self.about
+        told = self.default if isinstance(self.default, str) else f"{self.default:g}"
+        text = self.about if "{}" in self.about else f"{self.about} Default {{}}."
+        return text.replace("{}", told)
+
+    @property
+    def documented(self) -> str:
+        """The help, and which numbers it takes."""
+        return f"{self.help} Takes {self.domain.expected}." if self.domain else self.help
+
+
+def option(hint: Any) -> Option:  # noqa: ANN401 - a type
+    """Return what `Annotated[type, Option(…)]` declares."""
+    found: Option = hint.__metadata__[0]
+    return found
+
+
+def shell_type(hint: Any) -> Any:  # noqa: ANN401 - a type
+    """Return the type of one value that a shell gives: the first of a union."""
+    kind = hint.__origin__ if hasattr(hint, "__metadata__") else hint
+    return get_args(kind)[0] if get_origin(kind) in (Union, UnionType) else kind
+
+
+def check_value(name: str, hint: Any, value: Any) -> None:  # noqa: ANN401 - as declared
+    """Check the value of an option against its type and domain; None is not given.
+
+    Raises:
+        UsageError: a number outside its domain, or a word that is not one of those listed.
+    """
+    domain, kind = option(hint).domain, shell_type(hint)
+    if value is None:
+        return
+    if domain and not (isfinite(value) and domain.low <= value <= domain.high):
+        raise UsageError(f"{shown(name)} is {value}; expected {domain.expected}.", HELP)
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        expected = " or ".join(get_args(kind))
+        raise UsageError(f"{shown(name)} is {value!r}; expected {expected}.", HELP)
+
+
+def shown(name: str) -> str:
+    """Return the name of an option as messages tell it."""
+    return "--" + name.replace("_", "-")

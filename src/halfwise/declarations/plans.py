@@ -1,0 +1,219 @@
+"""Options of how a plan is found and judged: data, acceptance, plan, and where models run."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
+
+from halfwise.declarations.option import NOT_NEGATIVE, SECONDS, Domain, Option
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Inputs = str | Path | Mapping[str, "np.ndarray"] | Sequence[Mapping[str, "np.ndarray"]]
+"""A file, a folder, `file.py:function`, "random", or arrays in memory."""
+
+_data = partial(Option, panel="Data")
+_acceptance = partial(Option, panel="Acceptance")
+_threshold = partial(_acceptance, metavar="X")
+_plan = partial(Option, panel="Plan")
+_running = partial(Option, panel="Running")
+
+
+class Heldout(TypedDict, total=False):
+    """A second set for the verdict."""
+
+    heldout: Annotated[
+        Inputs | None, _data("Samples for the verdict. Default: every fourth input.", "DATA")
+    ]
+    heldout_labels: Annotated[str | Path | None, _data("One label per held-out sample.", "FILE")]
+
+
+class Labels(TypedDict, total=False):
+    """Labels of the inputs."""
+
+    labels: Annotated[str | Path | None, _data("One label per sample, for the metric.", "FILE")]
+
+
+class Reading(TypedDict, total=False):
+    """How inputs are read."""
+
+    preprocess: Annotated[
+        str | None, _data("From an image's path to model inputs.", "FILE:FUNCTION")
+    ]
+
+
+class Data(Reading, total=False):
+    """How inputs are read, and whether random ones count."""
+
+    allow_random: Annotated[bool, _data("Judge even on random inputs.")]
+    seed: Annotated[int, _data("Seed of random inputs.", "N", 0)]
+
+
+class TaskMetric(TypedDict, total=False):
+    """The metric of the task."""
+
+    metric: Annotated[
+        str | None,
+        _acceptance(
+            "Task metric that decides instead: a built-in name such as top1, or file.py:function.",
+            "M",
+        ),
+    ]
+
+
+class Thresholds(TypedDict, total=False):
+    """How large errors may be."""
+
+    max_abs: Annotated[
+        float | None, _threshold("Largest absolute error of an output.", domain=NOT_NEGATIVE)
+    ]
+    rel_max: Annotated[
+        float | None,
+        _threshold(
+            "Largest error over largest reference value. Default {} where nothing is given.",
+            default=0.01,
+            domain=NOT_NEGATIVE,
+        ),
+    ]
+    snr_db: Annotated[
+        float | None,
+        _threshold(
+            "Smallest signal-to-noise ratio in dB.", domain=Domain("a number of dB", low=-inf)
+        ),
+    ]
+    cosine: Annotated[
+        float | None,
+        _threshold("Smallest cosine similarity.", domain=Domain("a number from −1 to 1", -1, 1)),
+    ]
+    agreement: Annotated[
+        float,
+        _threshold(
+            "Smallest share of equal elements in integer outputs.",
+            default=0.99,
+            domain=Domain("a fraction from 0 to 1", 0, 1),
+        ),
+    ]
+
+
+class Acceptance(Thresholds, TaskMetric, total=False):
+    """What is good enough."""
+
+    metric_drop: Annotated[
+        float,
+        _threshold(
+            "How far the metric may fall. Default 0.01 for top1 and mask-iou, 0.1 for epe and "
+            "psnr, 60 for psnr without labels; none for file.py:function.",
+            domain=NOT_NEGATIVE,
+        ),
+    ]
+
+
+class Unjudged(TypedDict, total=False):
+    """What need not be judged."""
+
+    allow_unjudged: Annotated[
+        bool,
+        _acceptance(
+            "Accept that no sample tests an output, a branch, a loop's body or the metric."
+        ),
+    ]
+
+
+class Worth(TypedDict, total=False):
+    """What the plan must be worth."""
+
+    require_worth: Annotated[
+        float | None,
+        _threshold(
+            "Fail unless the plan costs at most X times what everything low does, as predicted; "
+            "with engines, as measured.",
+            domain=NOT_NEGATIVE,
+        ),
+    ]
+
+
+class Low(TypedDict, total=False):
+    """The low format."""
+
+    to: Annotated[Literal["fp16", "bf16"], _plan("The low format.", default="fp16")]
+
+
+class Plan(TypedDict, total=False):
+    """What the mixed model may look like."""
+
+    keep: Annotated[
+        Sequence[str],
+        _plan("Keep these nodes in FP32: name, regular expression, or outputs. Repeatable.", "N"),
+    ]
+    keep_op: Annotated[
+        Sequence[str], _plan("Keep all nodes of this operator type. Repeatable.", "TYPE")
+    ]
+    lower: Annotated[
+        Sequence[str],
+        _plan(
+            "Never keep these nodes: name or expression. Lowers operators of custom domains too. "
+            "Repeatable.",
+            "N",
+        ),
+    ]
+    start_from: Annotated[
+        str | Path | None,
+        _plan("Mixed ONNX model or run folder to start the search from.", "PATH"),
+    ]
+    keep_above: Annotated[
+        float | None,
+        _plan(
+            "Keep what produces larger values, instead of searching.", "LIMIT", None, NOT_NEGATIVE
+        ),
+    ]
+    io: Annotated[
+        Literal["fp32", "fp16", "bf16"],
+        _plan("Float inputs and outputs: fp32, or as --to; low ones stay low.", default="fp32"),
+    ]
+    headroom: Annotated[
+        float,
+        _plan(
+            "Overflow at X times the observed range counts.", "X", 2.0, Domain("a number ≥ 1", 1)
+        ),
+    ]
+    margin: Annotated[
+        float,
+        _plan(
+            "Part of the tolerance that the search may use.",
+            "X",
+            0.8,
+            Domain("a number above 0, at most 1", 1e-9, 1),
+        ),
+    ]
+    time_budget: Annotated[
+        float,
+        _plan("Seconds for the search.", "S", 300.0, Domain("a number of seconds ≥ 0")),
+    ]
+
+
+class Arithmetic(TypedDict, total=False):
+    """What is assumed of the hardware."""
+
+    accumulate: Annotated[
+        Literal["fp32", "fp16"], _running("Sums inside FP16 ops.", default="fp32")
+    ]
+
+
+class Running(TypedDict, total=False):
+    """Where the model runs."""
+
+    device: Annotated[Literal["cpu", "cuda"], _running("Where to run.", default="cpu")]
+    ort_library: Annotated[
+        Sequence[Path | str], _running("Custom operators for ONNX Runtime. Repeatable.", "PATH")
+    ]
+
+
+class RunLimit(TypedDict, total=False):
+    """How long one inference may take, and one evaluation by ONNX Runtime."""
+
+    run_timeout: Annotated[
+        float,
+        _running("Seconds of one run. Default {}; 40 in models with Loops.", "S", 300.0, SECONDS),
+    ]

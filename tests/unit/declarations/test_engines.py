@@ -1,0 +1,32 @@
+from dataclasses import fields
+from typing import get_args
+
+from halfwise.case import EngineSettings
+from halfwise.declarations import EngineOptions, RepeatOptions, default
+from halfwise.declarations.option import shell_type
+from halfwise.records import Prefer, Typing
+
+
+def test_words_are_those_of_the_records():
+    assert shell_type(EngineOptions.__annotations__["prefer"]) == Prefer
+    assert shell_type(EngineOptions.__annotations__["typing"]) == Typing
+    assert get_args(Typing) == ("weak", "strong")
+
+
+def test_settings_are_as_declared():
+    named = [f for f in fields(EngineSettings) if f.name in EngineOptions.__annotations__]
+    assert len(named) >= 10
+    for field in named:
+        assert field.default in (default(field.name), False)
+
+
+def test_a_repetition_takes_lists_of_workers():
+    for name in ("trt_python", "trt_command", "trt_worker"):
+        assert shell_type(RepeatOptions.__annotations__[name]).__args__ == (str,)
+    assert {
+        "metric",
+        "build_timeout",
+        "wait_timeout",
+        "seed",
+    } < RepeatOptions.__annotations__.keys()
+    assert "builds" not in RepeatOptions.__annotations__
