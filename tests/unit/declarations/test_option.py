@@ -33,7 +33,7 @@ def test_the_help_tells_the_default(declared, text):
     [
         (FRACTION, float),
         (Annotated[str | Path | None, Option("")], str),
-        (Annotated[Path | str | None, Option("")], Path),
+        (Annotated[Path | str | None, Option("A path.")], Path),
         (Annotated[Sequence[str], Option("")], Sequence[str]),
         (Annotated[Literal["a", "b"] | None, Option("")], Literal["a", "b"]),
     ],
@@ -47,7 +47,7 @@ def test_numbers_outside_of_the_domain_are_refused(value):
     if 0 <= value <= 1:
         check_value("a_b", FRACTION, value)
     else:
-        with pytest.raises(UsageError, match="--a-b is .*; expected a fraction"):
+        with pytest.raises(UsageError, match=r"--a-b is .*; expected a fraction"):
             check_value("a_b", FRACTION, value)
 
 
