@@ -12,7 +12,7 @@ import pytest
 from bench.gpu import fusion_fit
 from bench.gpu.fusion_fit import MARK, OWN, PAGE, RULES, Seen, distance, document, fits, predict
 from halfwise.records import NodeName
-from tests.unit.fixing.engines.test_forecast import ALL, FACTOR, NORM, scaled
+from tests.unit.fixing.engines.test_prediction import ALL, FACTOR, NORM, scaled
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import run, search
 

@@ -10,7 +10,7 @@ from shutil import move
 from halfwise.case import Case
 from halfwise.errors import UsageError
 from halfwise.fixing.engines import FP32_FILE, EngineRun, Proven
-from halfwise.fixing.engines.beside import beside, one_at_a_time, with_own_network
+from halfwise.fixing.engines.concurrent_search import concurrently, one_at_a_time, with_own_network
 from halfwise.fixing.engines.files import save
 from halfwise.fixing.loop import Fixed
 from halfwise.fixing.loop import fix as run_fix
@@ -100,7 +100,7 @@ def _searching(
         return run_fix(case, request.settings, told, start_from=start)
 
     if request.settings.runtime.device == "cpu":
-        return beside(search, watcher)
+        return concurrently(search, watcher)
     return nullcontext(lambda: search(watcher))
 
 

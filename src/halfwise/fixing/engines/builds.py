@@ -2,28 +2,37 @@
 
 One whose worker is lost is built once more: that tells of the worker, not of the build. A worker
 that has built before and no longer can, since its GPU is gone, is lost too.
+
+Also what a worker can be asked for, and what to say of a build that gave no engine.
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from halfwise.case import EngineSettings
-from halfwise.errors import HalfwiseError
+from halfwise.errors import BuildFailed, HalfwiseError, UsageError
+from halfwise.fixing.engines.measure import is_lost
+from halfwise.formats import BF16, Format
 from halfwise.progress import Watcher
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,
     EngineFile,
+    LogFinding,
     NodeName,
     Profile,
     TensorName,
     Typing,
+    WorkerInfo,
+    version_of,
 )
+from halfwise.tensorrt.log.log import explain
+from halfwise.tensorrt.versions import FIRST_BF16
 from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import WORKER_GONE
+from halfwise.tensorrt.worker.failures import WORKER_GONE, EngineFailed
 from halfwise.tensorrt.worker.journal import Journal
 from halfwise.tensorrt.worker.transfer import model_files
 
@@ -192,3 +201,95 @@ class Builds:
         if model not in self._hashes:
             self._hashes[model] = model_files(model).sha256
         return self._hashes[model]
+
+
+LowFormat = Literal["fp16", "bf16"]
+
+_BF16_CAPABILITY = 8.0
+
+
+def low_format(fmt: Format) -> LowFormat:
+    """Return the builder's name of a low format."""
+    return "bf16" if fmt == BF16 else "fp16"
+
+
+def regime(worker: WorkerInfo, wanted: Typing | None, fmt: Format) -> Typing:
+    """Return the typing regime to build in: `wanted`, or what the version prefers.
+
+    Raises:
+        UsageError: the worker's TensorRT or GPU lacks the regime or the low format.
+    """
+    version = f"TensorRT {worker.tensorrt}"
+    if wanted is not None and wanted not in worker.typing:
+        raise UsageError(
+            f"{version} has no {wanted} typing.",
+            f"Use --typing {worker.typing[0]}, or another worker.",
+        )
+    if fmt == BF16:
+        if version_of(worker.tensorrt or "0") < FIRST_BF16:
+            raise UsageError(f"{version} has no BF16.", "Use --to fp16, or TensorRT 9 or later.")
+        if float(worker.compute_capability or _BF16_CAPABILITY) < _BF16_CAPABILITY:
+            raise UsageError(
+                f"{worker.gpu} (compute capability {worker.compute_capability}) has no BF16.",
+                "Use --to fp16, or a GPU of compute capability 8.0 or more.",
+            )
+    return wanted or worker.typing[0]
+
+
+_MOST = 12
+_OTHER = "Try another --optimization-level, other --tactic-sources, or another version of TensorRT."
+_ADVICE = {
+    "timeout": "Give it more time: --build-timeout.",
+    "skipped": "With a smaller --workspace or a lower --optimization-level it is another build, "
+    "which is tried; with the journal beside the run folder removed, all are tried again.",
+    "lost": "Try again (`halfwise fix` with --resume). A connection through ssh lasts longer with "
+    "ServerAliveInterval.",
+}
+
+
+def nothing_judged(why: str) -> EngineFailed:
+    """Return the error of a worker that is gone before an engine of it can be delivered."""
+    return EngineFailed(
+        "The worker was lost before an engine that is right was brought here, so there is none to "
+        f"deliver: {why}",
+        _ADVICE["lost"],
+        status="lost",
+    )
+
+
+@contextmanager
+def judging() -> Iterator[None]:
+    """Say that no engine can be delivered where the connection is lost in the block."""
+    try:
+        yield
+    except EngineFailed as failed:
+        if not is_lost(failed):
+            raise
+        raise nothing_judged(failed.message) from failed
+
+
+def build_failed(build: BuildOutcome, what: str) -> BuildFailed:
+    """Return the error of a build without an engine, with all that its log says.
+
+    Args:
+        build: The build.
+        what: What there is not, such as "no FP32 engine of this model".
+    """
+    by = f" by {build.signal}" if build.signal else ""
+    found = [finding for finding in explain(build.log) if finding.severity != "info"]
+    # What the message says already is not said twice.
+    told = [_line(finding, build.message) for finding in found]
+    lines = [line for line in told if line]
+    if len(lines) > _MOST:
+        lines[_MOST:] = [f"and {len(lines) - _MOST} more; halfwise explain-log shows all of a log."]
+    lines = lines or [_ADVICE.get(build.status, _OTHER)]
+    return BuildFailed(
+        f"TensorRT builds {what} ({build.status}{by}): {build.message}", "\n".join(lines)
+    )
+
+
+def _line(finding: LogFinding, said: str) -> str:
+    where = f"{', '.join(finding.nodes)}: " if finding.nodes else ""
+    sentence = "" if finding.sentence.rstrip(".") in said else f"{where}{finding.sentence}"
+    hint = "" if finding.hint in said else finding.hint
+    return f"{sentence} {hint}".strip()

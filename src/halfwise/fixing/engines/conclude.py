@@ -1,18 +1,35 @@
-"""What a run with engines comes to: its record, its verdict, and why nothing lower passed."""
+"""What a run with engines comes to: its record, its verdict, and why nothing lower passed.
 
-from collections.abc import Mapping, Sequence
+A kernel, or the compiler, is to blame only where an engine shows it: the emulation of the plan is
+right, the inspector shows every kept node in FP32, and the engine is off by more than rounding in
+other places explains.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
-from halfwise.fixing.engines.candidates import Assignment, Chosen
-from halfwise.fixing.engines.causes import causes
-from halfwise.fixing.engines.delivery import Offer, choose, rungs
-from halfwise.fixing.engines.forecast import rounds
-from halfwise.fixing.engines.localise import Departure
+from halfwise.fixing.engines.attempts import Assignment, Candidate, Chosen, is_steady
+from halfwise.fixing.engines.prediction import rounds
+from halfwise.fixing.engines.proposals import WORSE, Departure
 from halfwise.fixing.engines.search import EngineSearch
+from halfwise.fixing.engines.table import Offer, choose, faster
 from halfwise.fixing.trial import Trials
-from halfwise.records import FULL_RUNGS, Cause, EngineRound, Engines, Prefer, Verdict
+from halfwise.records import (
+    FULL_RUNGS,
+    Cause,
+    CauseKind,
+    EngineRound,
+    EngineRung,
+    Engines,
+    Prefer,
+    RungEnd,
+    RungTried,
+    Verdict,
+)
 from halfwise.reporting.rungs import cause_line
+from halfwise.tensorrt.contrast import alike
 
 
 @dataclass(frozen=True)
@@ -150,3 +167,165 @@ class Ended:
             passed=any(o.passed for o in self._low),
             relative=self.search.relative,
         )
+
+
+def rungs(
+    offers: Sequence[Offer],
+    delivered: Offer | None,
+    tried: Sequence[Sequence[Candidate]],
+    *,
+    relative: bool = True,
+) -> tuple[RungTried, ...]:
+    """Return what became of every rung of a run, most exact first.
+
+    Args:
+        offers: The rows of the table, most exact rung first.
+        delivered: What is delivered; None where nothing is.
+        tried: All builds of each plan of the low rung.
+        relative: Whether errors are shares of what is allowed, and told; not with a metric.
+    """
+    told = []
+    for rung in dict.fromkeys(offer.rung for offer in offers):
+        own = [o for o in offers if o.rung == rung]
+        plans = [[o.candidate] for o in own] if rung in FULL_RUNGS else tried
+        told.append(_rung(rung, own, plans, delivered))
+    unsaid = {} if relative else {"excess": None}
+    return tuple(t.model_copy(update=unsaid) for t in told)
+
+
+def _rung(
+    rung: EngineRung,
+    offers: Sequence[Offer],
+    plans: Sequence[Sequence[Candidate]],
+    delivered: Offer | None,
+) -> RungTried:
+    builds = [c for plan in plans for c in plan]
+    ran = [c for c in builds if c.excess is not None]
+    nearest = min(ran, key=lambda c: c.excess or 0.0, default=None)
+    shown = delivered.candidate if delivered is not None and delivered.rung == rung else nearest
+    # That of the table, where it is in it: it was taken for longer, or in rounds.
+    rows = [o.row.latency for o in offers if o.candidate == shown]
+    timed = next((t for t in rows if t is not None), None if shown is None else shown.latency)
+    return RungTried(
+        rung=rung,
+        end=_end(offers, plans, delivered),
+        plans=len(plans),
+        builds=len(builds),
+        built=sum(c.build.engine is not None for c in builds),
+        ran=len(ran),
+        excess=None if shown is None else shown.excess,
+        kept=0 if shown is None else len(shown.keep),
+        median_ms=None if timed is None else timed.median_ms,
+    )
+
+
+def _end(
+    offers: Sequence[Offer],
+    plans: Sequence[Sequence[Candidate]],
+    delivered: Offer | None,
+) -> RungEnd:
+    passed = [o for o in offers if o.passed and not o.unfetched]
+    if delivered is not None and passed:
+        if delivered in passed:
+            return "delivered"
+        slower = all(faster(delivered.row.latency, o.row.latency) for o in passed)
+        return "slower" if slower else "not-preferred"
+    if any(o.unfetched for o in offers):
+        return "unfetched"
+    builds = [c for plan in plans for c in plan]
+    ends: tuple[tuple[RungEnd, bool], ...] = (
+        ("held-out", any(o.known and o.verdict is not None for o in offers)),
+        ("lost", any(o.known and o.row.lost for o in offers)),
+        ("not-run", any(o.known for o in offers)),
+        ("unsteady", any(c.passed for p in plans if not is_steady(p) for c in p)),
+        ("tolerance", any(c.excess is not None for c in builds)),
+        ("lost", bool(builds) and all(c.untold for c in builds)),
+        ("not-run", any(c.build.engine is not None for c in builds)),
+    )
+    return next((end for end, came in ends if came), "unbuildable")
+
+
+def causes(
+    candidates: Sequence[Candidate],
+    plain: Candidate,
+    rounds: Sequence[EngineRound],
+    departures: Mapping[int, Departure],
+    *,
+    passed: bool,
+    relative: bool = True,
+) -> tuple[Cause, ...]:
+    """Return what the engines of the low format show, gravest first.
+
+    Args:
+        candidates: All builds of all plans.
+        plain: The first with nothing kept.
+        rounds: What the emulation, with fusion and without, predicts of each build.
+        departures: Where engines depart from the emulation, by the number of their build.
+        passed: Whether one of them passed in the end: then there is nothing to explain but what
+            was seen on the way.
+        relative: Whether errors are shares of what is allowed. What a metric falls is none, and
+            shows neither that something has no effect nor that a kernel is at fault.
+    """
+    predicted = {r.build: max(r.predicted or 0.0, r.predicted_fused or 0.0) for r in rounds}
+    ran = [c for c in candidates if c.excess is not None]
+    if not ran and not passed:
+        told = [c for c in candidates if not c.untold]
+        built = any(c.build.engine is not None for c in told)
+        kind: CauseKind = "not-run" if built else "no-engine"
+        if candidates and not told:
+            told, kind = list(candidates), "lost"
+        return (Cause(kind=kind, builds=tuple(c.build.number for c in told)),)
+    off = [c for c in ran if not c.passed]
+    found = [*_ignored(off)]
+    if relative:
+        found += [*_idle(off, plain, predicted), *_kernels(off, predicted, departures)]
+    if off and not found and not passed:
+        nearest = min(off, key=lambda c: c.excess or 0.0)
+        number = nearest.build.number
+        cause = Cause(kind="unknown", builds=(number,))
+        known = {"excess": nearest.excess, "other": predicted.get(number)}
+        found = [cause.model_copy(update=known) if relative else cause]
+    return tuple(found)
+
+
+def _ignored(off: Sequence[Candidate]) -> Iterator[Cause]:
+    nodes = tuple(dict.fromkeys(n for c in off for n in c.ignored))
+    if nodes:
+        shown = tuple(c.build.number for c in off if c.ignored)
+        yield Cause(kind="ignored", builds=shown, nodes=nodes)
+
+
+def _idle(
+    off: Sequence[Candidate], plain: Candidate, predicted: Mapping[int, float]
+) -> Iterator[Cause]:
+    """Yield the plans that were predicted to be better than plain low precision, and are not."""
+    without = predicted.get(plain.build.number, 0.0)
+    found = [
+        c
+        for c in off
+        if c.changes_nothing(plain) and not alike(predicted.get(c.build.number, inf), without)
+    ]
+    if found:
+        nearest = min(found, key=lambda c: c.excess or 0.0)
+        yield Cause(
+            kind="no-effect",
+            builds=tuple(c.build.number for c in found),
+            excess=nearest.excess,
+            other=plain.excess,
+        )
+
+
+def _kernels(
+    off: Sequence[Candidate],
+    predicted: Mapping[int, float],
+    departures: Mapping[int, Departure],
+) -> Iterator[Cause]:
+    for candidate in off:
+        number = candidate.build.number
+        expected, excess = predicted.get(number, inf), candidate.excess or 0.0
+        if expected > 1 or excess <= WORSE * expected or not candidate.honoured:
+            continue
+        departure = departures.get(number)
+        nodes = () if departure is None else departure.nodes
+        yield Cause(kind="kernel", builds=(number,), nodes=nodes, excess=excess, other=expected)
+        return

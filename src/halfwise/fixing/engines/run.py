@@ -9,21 +9,16 @@ from pathlib import Path
 
 from halfwise.case import Case, EngineSettings, Settings
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.engines.attempts import Attempts
-from halfwise.fixing.engines.builds import Builds
-from halfwise.fixing.engines.candidates import Assignment, Budget, Candidate, Chosen
+from halfwise.fixing.engines.attempts import Assignment, Attempts, Budget, Candidate, Chosen
+from halfwise.fixing.engines.builds import Builds, build_failed, judging, nothing_judged, regime
 from halfwise.fixing.engines.conclude import Ended, Proven
-from halfwise.fixing.engines.delivery import Offer, better_known, choose, quicker
-from halfwise.fixing.engines.failed import build_failed, judging, nothing_judged
-from halfwise.fixing.engines.fetched import Fetched
-from halfwise.fixing.engines.files import ModelFiles
-from halfwise.fixing.engines.forecast import Forecast
+from halfwise.fixing.engines.files import Fetched, ModelFiles
 from halfwise.fixing.engines.heldout import HeldOut
 from halfwise.fixing.engines.measure import FP32_SNR_DB, Measure, again_if_lost
-from halfwise.fixing.engines.moves import EngineMoves
-from halfwise.fixing.engines.regime import regime
+from halfwise.fixing.engines.prediction import Prediction
+from halfwise.fixing.engines.proposals import EngineMoves
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.engines.table import FP32, TF32, Table
+from halfwise.fixing.engines.table import FP32, TF32, Offer, Table, better_known, choose, quicker
 from halfwise.fixing.loop import Fixed
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Roles
@@ -275,7 +270,7 @@ class EngineRun:
             budget=budget,
             builds=self.engine_settings.builds if weak else 1,
             # What was seen of fusion was seen in weak typing.
-            forecast=Forecast(planner, self._inspected) if weak else None,
+            prediction=Prediction(planner, self._inspected) if weak else None,
             ruled=ruled,
             relative=planner.trials.metric is None,
         )

@@ -7,18 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from halfwise.fixing.engines.candidates import (
+from halfwise.fixing.engines.attempts import (
     Assignment,
     Budget,
     Candidate,
     Chosen,
-    Forecast,
     Moves,
+    Prediction,
     is_steady,
     passing_share,
 )
-from halfwise.fixing.engines.causes import idle
-from halfwise.fixing.engines.shrink import shrink
+from halfwise.fixing.engines.ddmin import ddmin
 from halfwise.records import NodeName
 from halfwise.wording import count
 
@@ -42,7 +41,7 @@ class EngineSearch:
         order: Nodes in graph order.
         budget: Builds that may still be spent on new plans.
         builds: Builds of a plan before it counts as confirmed.
-        forecast: What emulation predicts; None where nothing is known of these engines.
+        prediction: What emulation predicts; None where nothing is known of these engines.
         ruled: Nodes that the user's rules keep: no plan that is delivered is without them.
         relative: Whether errors are shares of what is allowed; what a metric falls is none.
         tried: Every build of each plan.
@@ -55,7 +54,7 @@ class EngineSearch:
     order: Sequence[NodeName]
     budget: Budget
     builds: int
-    forecast: Forecast | None = None
+    prediction: Prediction | None = None
     ruled: Assignment = frozenset()
     relative: bool = True
     tried: dict[Assignment, list[Candidate]] = field(default_factory=dict)
@@ -67,7 +66,7 @@ class EngineSearch:
 
         Where the emulation with fusion says that nothing need be kept, that is built first.
         """
-        if self.forecast is not None and not self.ruled and self.forecast.enough(frozenset()):
+        if self.prediction is not None and not self.ruled and self.prediction.enough(frozenset()):
             plain = self._plain()
             if plain.passed and self._confirmed(plain):
                 return self._search(plain)
@@ -91,8 +90,8 @@ class EngineSearch:
         # Of a plan that fails it tells whether what is kept had any effect.
         plain = self._plain()
         best = first if first.passed else self._repair(first)
-        if self.forecast is not None and plain.excess is not None:
-            self.forecast.learn(plain.build)
+        if self.prediction is not None and plain.excess is not None:
+            self.prediction.learn(plain.build)
         settled, minimal, predicted = None, False, frozenset[NodeName]()
         while best is not None and settled is None:
             ladder = [best]
@@ -185,7 +184,7 @@ class EngineSearch:
                 # Of a kernel that is missing nothing is known then.
                 yield "instead of a plan that was lost" if base.untold else step, keep
             return
-        useless = self.relative and idle(base, self._plain())
+        useless = self.relative and base.changes_nothing(self._plain())
         for step, added in self.moves.culprits(base, idle=useless):
             yield step, base.keep | added
 
@@ -227,7 +226,7 @@ class EngineSearch:
                 ladder.append(candidate)
             return candidate.passed
 
-        kept, minimal = shrink(ladder[-1].keep, self._droppable, passes)
+        kept, minimal = ddmin(ladder[-1].keep, self._droppable, passes)
         predicted = frozenset(name for name in kept if kept - {name} in ruled_out)
         if ruled_out:
             self.notes.append(
@@ -244,11 +243,11 @@ class EngineSearch:
 
     def _propose(self, ladder: list[Candidate]) -> None:
         """Build what the emulation with fusion says is enough, where that is less."""
-        forecast = self.forecast
-        if forecast is None:
+        prediction = self.prediction
+        if prediction is None:
             return
         start = ladder[-1].keep
-        proposal, _ = shrink(start, self._droppable, lambda keep, _: forecast.enough(keep))
+        proposal, _ = ddmin(start, self._droppable, lambda keep, _: prediction.enough(keep))
         if proposal == start or proposal in self.tried or self.budget.left <= 0:
             return
         candidate = self._try(proposal, "what is enough by the emulation with fusion")
@@ -257,11 +256,11 @@ class EngineSearch:
 
     def _hopeless(self, keep: Assignment) -> bool:
         """Return whether emulation rules a plan out, and no engine so far has refuted it."""
-        forecast = self.forecast
-        if forecast is None or not forecast.beyond(keep, HOPELESS):
+        prediction = self.prediction
+        if prediction is None or not prediction.beyond(keep, HOPELESS):
             return False
         seen = [(c.keep, c.excess) for group in self.tried.values() for c in group]
-        return all(e is None or forecast.error(k) <= HOPELESS * e for k, e in seen)
+        return all(e is None or prediction.error(k) <= HOPELESS * e for k, e in seen)
 
     def _settle(self, ladder: list[Candidate]) -> Candidate | None:
         """Return the fastest engine of the smallest plan that is confirmed, else of the steadiest.

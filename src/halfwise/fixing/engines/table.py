@@ -1,22 +1,139 @@
-"""The final table of a run: every engine in it is judged, timed and inspected alike."""
+"""The final table of a run: every engine in it is judged, timed and inspected alike.
+
+Of all that pass, the fastest is delivered. Times have noise: engines take turns, a few rounds each,
+and one counts as faster where all of its rounds are.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import median
 
 from halfwise.case import Samples
-from halfwise.fixing.engines.candidates import Assignment, Candidate
-from halfwise.fixing.engines.delivery import Offer
-from halfwise.fixing.engines.measure import Measure, again_if_lost, is_lost
+from halfwise.fixing.engines.attempts import Assignment, Candidate
+from halfwise.fixing.engines.measure import Measure, again_if_lost, is_lost, with_shapes
 from halfwise.graph.roles import Role, Roles
 from halfwise.metrics import Outputs
-from halfwise.records import EngineResult, EngineRung, NodeName, Precision, Verdict
+from halfwise.records import (
+    EngineResult,
+    EngineRung,
+    Latency,
+    NodeName,
+    Precision,
+    Prefer,
+    Verdict,
+)
 from halfwise.tensorrt.contrast import ab_remark, fp32_remark, same_outputs
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 
 FP32 = "FP32, TF32 off"
 TF32 = "FP32, TF32 on"
 MIXED = "mixed"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An engine that may be delivered, with its row of the final table.
+
+    Attributes:
+        rung: The lowest type that it may compute in.
+        candidate: How it was built, and its error on the calibration samples.
+        limit: The largest such error with which it is delivered.
+        row: Verdicts and times.
+        allowed: Whether it may be delivered at all: not what the user's rules forbid, nor what
+            passes by chance.
+        checked: Whether its verdict is the one before the search, since the worker was lost then.
+        unfetched: Whether it was to be delivered, and could not be fetched.
+    """
+
+    rung: EngineRung
+    candidate: Candidate
+    limit: float
+    row: EngineResult
+    allowed: bool = True
+    checked: bool = False
+    unfetched: bool = False
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """On held-out samples, and at the shapes of every profile."""
+        found = self.row.verdict
+        return None if found is None else with_shapes(found, self.row.shapes)
+
+    @property
+    def known(self) -> bool:
+        """Whether it is allowed, and within its limit on the samples that the search knows.
+
+        The FP32 engine, that no search has chosen, was judged on the held-out ones before.
+        """
+        excess = self.candidate.excess
+        return self.allowed and (self.checked if excess is None else excess <= self.limit)
+
+    @property
+    def passed(self) -> bool:
+        """Whether it may be delivered; where no sample was held out, by those that there are."""
+        verdict, at = self.row.verdict, (s.verdict for s in self.row.shapes)
+        return (
+            self.known
+            and verdict is not None
+            and verdict.within
+            and all(shaped is None or shaped.passed for shaped in at)
+        )
+
+    @property
+    def milliseconds(self) -> float:
+        """Its median time; inf where it was not timed."""
+        return inf if self.row.latency is None else self.row.latency.median_ms
+
+
+def quicker(one: Candidate, other: Candidate) -> bool:
+    """Return whether an engine seems faster than another, as each was timed alone."""
+    if one.latency is None or other.latency is None:
+        return False
+    return one.latency.median_ms < other.latency.median_ms
+
+
+def faster(one: Latency | None, other: Latency | None) -> bool:
+    """Return whether an engine is faster than another by more than the noise of their times.
+
+    That is shown by rounds in which they took turns; without any it is not.
+    """
+    if one is None or other is None or not (one.medians and other.medians):
+        return False
+    return max(one.medians) < min(other.medians)
+
+
+def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
+    """Return the offer to deliver: the fastest that passes; None where none does.
+
+    Among those that are not slower than it by more than noise, `prefer` decides; what is equal in
+    that too is told apart by time, then as `offers` has it. What failed while others took turns is
+    not chosen, nor what was not timed where something else was.
+    """
+    passed = [o for o in offers if o.passed and not o.unfetched]
+    passed = sorted(passed, key=lambda o: o.milliseconds)
+    if not passed:
+        return None
+    passed = [o for o in passed if o.row.latency is not None] or passed
+    passed = [o for o in passed if o.row.latency is not None and o.row.latency.medians] or passed
+    equal = [o for o in passed if not faster(passed[0].row.latency, o.row.latency)]
+    if prefer == "memory":
+        return min(equal, key=_memory)
+    if prefer == "exact":
+        return min(equal, key=lambda o: o.candidate.excess or 0.0)
+    return equal[0]
+
+
+def better_known(before: Offer, now: Offer) -> Offer:
+    """Return the later offer of an engine, but where its worker or result was lost meanwhile."""
+    if before.checked or before.verdict is None:
+        return now
+    return before if now.checked or now.verdict is None else now
+
+
+def _memory(offer: Offer) -> float:
+    latency = offer.row.latency
+    return inf if latency is None else latency.device_bytes
 
 
 @dataclass

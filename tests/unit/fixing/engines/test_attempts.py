@@ -1,12 +1,14 @@
 import numpy as np
 import pytest
 
+from halfwise.fixing.engines.attempts import Budget, Candidate
 from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.models import Ill
 from tests.unit.casing import names
 from tests.unit.graph.sketch import Sketch
+from tests.unit.reporting.engine_runs import build
 
 KEPT = names(*models.layer_norm().kept)
 NOTHING = names()
@@ -147,3 +149,16 @@ def test_what_must_be_fp32_is_constrained_even_where_nothing_is_kept(stage):
 def test_tf32_where_it_is_asked_for(stage):
     ready = stage(models.layer_norm(), engine={"tf32": True})
     assert ready.attempts.attempt(KEPT, "mixed").build.config.tf32
+
+
+@pytest.mark.parametrize(
+    ("excess", "passed"), [(None, False), (0.0, True), (1.0, True), (1.1, False)]
+)
+def test_passing(excess, passed):
+    assert Candidate(frozenset(), "", build(1, "mixed"), excess).passed is passed
+
+
+def test_a_budget_is_spent():
+    budget = Budget(2)
+    budget.take()
+    assert budget.left == 1

@@ -1,9 +1,14 @@
 import pytest
 
-from halfwise.errors import BackendMissing, RunFailed
+from halfwise.errors import BackendMissing, RunFailed, UsageError
+from halfwise.fixing.engines import build_failed
+from halfwise.fixing.engines.builds import low_format, regime
+from halfwise.formats import BF16, FP16
+from halfwise.records import WorkerInfo
 from halfwise.tensorrt.worker.failures import EngineFailed, WorkerEnded
 from tests import models
 from tests.fake_tensorrt.faults import Fault
+from tests.unit.reporting.engine_runs import build
 
 
 def test_builds_are_numbered_written_down_and_told(stage, tmp_path):
@@ -91,3 +96,81 @@ def test_engines_are_forgotten_but_one(stage):
     assert ready.worker.run(kept, 0, sample).keys() == {"gamma_out"}
     with pytest.raises((EngineFailed, RunFailed)):
         ready.worker.run(gone, 0, sample)
+
+
+def worker(version: str, *typing: str, capability: str = "9.0") -> WorkerInfo:
+    return WorkerInfo(
+        name="w",
+        command=("python3",),
+        tensorrt=version,
+        gpu="GPU",
+        compute_capability=capability,
+        typing=typing,  # type: ignore[arg-type]
+    )
+
+
+def test_the_version_decides_unless_the_user_does():
+    assert regime(worker("8.6.1", "weak"), None, FP16) == "weak"
+    assert regime(worker("10.0.1", "strong", "weak"), None, FP16) == "strong"
+    assert regime(worker("10.0.1", "strong", "weak"), "weak", FP16) == "weak"
+
+
+def test_a_regime_that_the_version_lacks():
+    with pytest.raises(UsageError, match=r"TensorRT 8\.6\.1 has no strong typing") as told:
+        regime(worker("8.6.1", "weak"), "strong", FP16)
+    assert "--typing weak" in told.value.hint
+    with pytest.raises(UsageError, match="no weak typing"):
+        regime(worker("11.4.0", "strong"), "weak", FP16)
+
+
+def test_bf16_needs_a_version_and_a_gpu():
+    assert regime(worker("9.3.0", "weak"), None, BF16) == "weak"
+    with pytest.raises(UsageError, match=r"TensorRT 8\.6\.1 has no BF16"):
+        regime(worker("8.6.1", "weak"), None, BF16)
+    with pytest.raises(UsageError, match=r"compute capability 7\.5\) has no BF16"):
+        regime(worker("10.0.1", "strong", capability="7.5"), None, BF16)
+
+
+def test_low_formats_by_the_builders_names():
+    assert (low_format(FP16), low_format(BF16)) == ("fp16", "bf16")
+
+
+WHAT = "no engine of this model"
+
+
+def test_a_crash_is_told_with_its_signal():
+    crash = build(
+        1, "x", status="crashed", signal="SIGSEGV", engine=None, message="The build ended."
+    )
+    error = build_failed(crash, WHAT)
+    assert error.exit_code == 5
+    assert error.message == "TensorRT builds no engine of this model (crashed by SIGSEGV): " + (
+        "The build ended."
+    )
+    assert "--tactic-sources" in error.hint
+    slow = build(1, "x", status="timeout", engine=None, message="It took longer.")
+    assert "--build-timeout" in build_failed(slow, WHAT).hint
+    skipped = build(1, "x", status="skipped", engine=None, message="No result in 2 runs.")
+    assert "--workspace" in build_failed(skipped, WHAT).hint
+    assert "journal" in build_failed(skipped, WHAT).hint
+
+
+def test_everything_of_the_log_is_explained_once():
+    said = "The build failed: nobody knows."
+    log = (
+        "info: nothing",
+        "error: 2: [x.cpp] Error Code 2: OutOfMemory (no further information)",
+        "error: nobody knows.",
+    )
+    error = build_failed(build(1, "x", status="failed", engine=None, message=said, log=log), WHAT)
+    assert len(error.hint.splitlines()) == 1
+    assert "memory" in error.hint.lower()
+
+
+def test_a_long_log_is_cut():
+    names = [chr(ord("a") + i) for i in range(20)]
+    log = tuple(f"error: a fault of kind {name}" for name in names)
+    failed = build(1, "x", status="failed", engine=None, message="It failed.", log=log)
+    lines = build_failed(failed, WHAT).hint.splitlines()
+    assert len(lines) == 13
+    assert lines[-1].startswith("and 8 more")

@@ -7,7 +7,7 @@ import pytest
 
 from halfwise.errors import BuildFailed, CaseError, UsageError
 from halfwise.fixing.engines import files
-from halfwise.fixing.engines.fetched import Fetched
+from halfwise.fixing.engines.files import Fetched
 from halfwise.records import Profile, ShapeRange, TensorName
 from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.candidates import Assignment, Budget, Candidate, Chosen
+from halfwise.fixing.engines.attempts import Assignment, Budget, Candidate, Chosen
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.records import BuildOutcome, NodeName
 from tests.unit.reporting.engine_runs import build, latency
@@ -362,8 +362,8 @@ def needs(needed: Assignment, error: float = 20.0) -> Callable[[Assignment], flo
     return lambda keep: 0.5 if needed <= keep else error
 
 
-def foretelling(world: World, forecast: Foretold, *, left: int = 6) -> EngineSearch:
-    return replace(world.search(left=left), forecast=forecast)
+def foretelling(world: World, prediction: Foretold, *, left: int = 6) -> EngineSearch:
+    return replace(world.search(left=left), prediction=prediction)
 
 
 def test_what_emulation_rules_out_is_not_built():
@@ -395,18 +395,18 @@ def test_where_fusion_is_wrong_about_nothing_the_plan_is_built_after_all():
 
 def test_what_is_enough_with_fusion_is_built_at_once():
     world = World(always(names(2, 5)))
-    forecast = Foretold(needs(names(2, 5)), needs(frozenset(ORDER)))
-    chosen = foretelling(world, forecast).run(frozenset(ORDER))
+    prediction = Foretold(needs(names(2, 5)), needs(frozenset(ORDER)))
+    chosen = foretelling(world, prediction).run(frozenset(ORDER))
     assert world.attempts == {frozenset(ORDER): 1, NOTHING: 1, names(2, 5): 3}
     assert (best(chosen).keep, chosen.minimal) == (names(2, 5), True)
     assert chosen.predicted == names(2, 5)
-    assert forecast.learnt == [2]
+    assert prediction.learnt == [2]
 
 
 def test_a_proposal_that_fails_leaves_the_search_as_it_was():
     world = World(always(names(2, 5)))
-    forecast = Foretold(needs(names(2), 2.0), needs(names(2, 5)))
-    chosen = foretelling(world, forecast, left=100).run(frozenset(ORDER))
+    prediction = Foretold(needs(names(2), 2.0), needs(names(2, 5)))
+    chosen = foretelling(world, prediction, left=100).run(frozenset(ORDER))
     assert world.attempts[names(2)] == 1
     assert best(chosen).keep == names(2, 5)
     assert chosen.minimal
@@ -427,9 +427,9 @@ def test_an_engine_much_better_than_predicted_refutes_the_emulation():
 @given(needed=sets, more=sets, fused=sets, stored=sets, left=st.integers(1, 12))
 def test_whatever_is_foretold_only_what_passed_is_delivered(needed, more, fused, stored, left):
     world = World(always(needed))
-    forecast = Foretold(needs(fused), needs(stored))
+    prediction = Foretold(needs(fused), needs(stored))
     start = needed | more
-    chosen = foretelling(world, forecast, left=left).run(start)
+    chosen = foretelling(world, prediction, left=left).run(start)
     assert best(chosen).passed
     assert needed <= best(chosen).keep <= start
     assert chosen.predicted <= best(chosen).keep
@@ -444,8 +444,8 @@ def test_a_minimal_plan_with_wider_islands_tells_nothing_of_their_nodes():
         return {0: 1.0, 1: 2.0}.get(len(keep), 1.05)
 
     world = World(always(names(0)), speed=speed, islands=(names(1),))
-    forecast = Foretold(needs(names(0)), needs(names(0)))
-    chosen = foretelling(world, forecast).run(names(0))
+    prediction = Foretold(needs(names(0)), needs(names(0)))
+    chosen = foretelling(world, prediction).run(names(0))
     assert best(chosen).keep == names(0, 1)
     assert not chosen.minimal
 

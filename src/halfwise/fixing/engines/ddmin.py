@@ -1,18 +1,19 @@
-"""Drop from a set what is not needed: halves first, then quarters, down to single nodes."""
+"""Drop from a set what is not needed: halves first, then quarters, down to single nodes.
+
+Delta debugging by complements (ddmin, Zeller and Hildebrandt 2002).
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from halfwise.records import NodeName
 
-Assignment = frozenset[NodeName]
 
-
-def shrink(
-    kept: Assignment,
+def ddmin(
+    kept: frozenset[NodeName],
     order: Sequence[NodeName],
-    passes: Callable[[Assignment, int], bool | None],
-) -> tuple[Assignment, bool]:
+    passes: Callable[[frozenset[NodeName], int], bool | None],
+) -> tuple[frozenset[NodeName], bool]:
     """Return the smallest subset that was found to pass, and whether it is certain to be minimal.
 
     Args:
@@ -39,7 +40,7 @@ def shrink(
     return kept, True
 
 
-def split(names: Sequence[NodeName], parts: int) -> list[Assignment]:
+def split(names: Sequence[NodeName], parts: int) -> list[frozenset[NodeName]]:
     """Return `names` in `parts` (≥ 1) runs of nearly equal length, without empty ones."""
     edges = [round(i * len(names) / parts) for i in range(parts + 1)]
     return [frozenset(names[a:b]) for a, b in pairwise(edges) if b > a]

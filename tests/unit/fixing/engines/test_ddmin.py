@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.shrink import shrink, split
+from halfwise.fixing.engines.ddmin import ddmin, split
 from halfwise.records import NodeName
 
 ORDER = tuple(NodeName(f"n{i}") for i in range(12))
@@ -10,7 +10,7 @@ sets = st.sets(st.sampled_from(ORDER)).map(frozenset)
 
 @given(needed=sets, more=sets)
 def test_what_is_left_is_what_is_needed(needed, more):
-    found, minimal = shrink(needed | more, ORDER, lambda keep, _: needed <= keep)
+    found, minimal = ddmin(needed | more, ORDER, lambda keep, _: needed <= keep)
     assert (found, minimal) == (needed, True)
 
 
@@ -23,7 +23,7 @@ def test_what_is_left_passed_and_fails_without_any_one_node(start, picks):
         assert dropped > 0
         return known.setdefault(keep, picks.random() < 0.3)
 
-    found, minimal = shrink(start, ORDER, passes)
+    found, minimal = ddmin(start, ORDER, passes)
     assert known[found]
     assert minimal
     assert not any(known[found - {name}] for name in found)
@@ -38,7 +38,7 @@ def test_it_ends_when_it_is_told_to(start, asked):
         left -= 1
         return None if left < 0 else False
 
-    found, minimal = shrink(start, ORDER, passes)
+    found, minimal = ddmin(start, ORDER, passes)
     assert found == start
     assert minimal is (left >= 0)
 

@@ -1,4 +1,4 @@
-"""Forecasts of a model with a factor that overflows unless it is fused, and squares that do."""
+"""Predictions of a model with a factor that overflows unless it is fused, and squares that do."""
 
 from dataclasses import replace
 from math import inf
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfwise.fixing.engines.candidates import Budget, Candidate
-from halfwise.fixing.engines.forecast import Forecast, rounds
+from halfwise.fixing.engines.attempts import Budget, Candidate
+from halfwise.fixing.engines.prediction import Prediction, rounds
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.records import EngineLayer
 from tests import models
@@ -51,13 +51,13 @@ def layer(*nodes: str, precision="unknown", of="fp32") -> EngineLayer:
     )
 
 
-def forecast(made, *layers: EngineLayer, **how) -> Forecast:
+def prediction(made, *layers: EngineLayer, **how) -> Prediction:
     told = proof(layers=layers) if layers else None
-    return Forecast(made, lambda *_: told, **how)
+    return Prediction(made, lambda *_: told, **how)
 
 
 def test_fusion_needs_the_norm_and_storage_the_factor_too(made):
-    found = forecast(made)
+    found = prediction(made)
     assert made.trials.evaluate(ALL, confirm=True).passed
     assert not made.trials.evaluate(NORM, confirm=True).passed
     assert found.enough(NORM)
@@ -66,14 +66,14 @@ def test_fusion_needs_the_norm_and_storage_the_factor_too(made):
 
 
 def test_the_smaller_error_counts(made):
-    found = forecast(made)
+    found = prediction(made)
     assert made.trials.excess(NORM) == inf
     assert found.error(NORM) == found.excess(NORM)
     assert found.error(NOTHING) == min(found.excess(NOTHING), made.trials.excess(NOTHING))
 
 
 def test_a_plan_is_beyond_a_limit_where_both_say_so(made):
-    found = forecast(made)
+    found = prediction(made)
     error = found.error(NOTHING)
     assert error > 1
     assert found.beyond(NOTHING, 0.99 * error)
@@ -83,7 +83,7 @@ def test_a_plan_is_beyond_a_limit_where_both_say_so(made):
 
 
 def test_what_the_engine_has_in_fp32_need_not_be_kept(made):
-    found = forecast(made, layer("norm"), layer("larger", precision="fp16", of="fp16"))
+    found = prediction(made, layer("norm"), layer("larger", precision="fp16", of="fp16"))
     before = found.error(NOTHING)
     found.learn(build(1, "plain"))
     assert found.fp32 == NORM | names("norm")
@@ -93,19 +93,19 @@ def test_what_the_engine_has_in_fp32_need_not_be_kept(made):
 
 def test_what_a_rule_lowers_no_engine_has_in_fp32():
     lowered = planner(scaled(), lower="root")
-    found = forecast(lowered, layer("norm"))
+    found = prediction(lowered, layer("norm"))
     found.learn(build(1, "plain"))
     assert found.fp32 == names("norm", "mean", "square", "larger", "product", "factor")
 
 
 def test_an_engine_that_tells_nothing_changes_nothing(made):
-    found = forecast(made)
+    found = prediction(made)
     found.learn(build(1, "plain"))
     assert found.fp32 == NOTHING
 
 
 def test_when_time_is_up_nothing_is_foretold(made):
-    found = forecast(made, seconds=-1.0)
+    found = prediction(made, seconds=-1.0)
     assert found.enough(NORM) is None
     assert not found.beyond(NOTHING, 1.0)
     assert found.error(NOTHING) == 0
@@ -114,7 +114,7 @@ def test_when_time_is_up_nothing_is_foretold(made):
 
 def test_samples_that_join_count():
     own = planner(scaled())
-    found = forecast(own)
+    found = prediction(own)
     assert found.error(NORM) < 1
     sample = own.case.calibration[0]["x"]
     louder = replace(own.case.calibration.select([0]), load=lambda _: {"x": 60 * sample})
@@ -129,7 +129,7 @@ def test_rounds_tell_both_predictions_in_the_order_of_builds(made):
         return Candidate(keep, step, build(1, step), 0.5, latency(1.0), tf32=tf32)
 
     moves: Any = None
-    search = EngineSearch(attempt, moves, list(made.roles), Budget(1), 1, forecast(made))
+    search = EngineSearch(attempt, moves, list(made.roles), Budget(1), 1, prediction(made))
     search.tried = {
         NORM: [Candidate(NORM, "second", build(3, "b"), 0.4, latency(2.0))],
         NOTHING: [Candidate(NOTHING, "first", build(2, "a"))],
@@ -142,6 +142,6 @@ def test_rounds_tell_both_predictions_in_the_order_of_builds(made):
         True,
     )
     assert second.predicted == inf
-    assert second.predicted_fused == forecast(made).excess(NORM)
-    search.forecast = None
+    assert second.predicted_fused == prediction(made).excess(NORM)
+    search.prediction = None
     assert rounds(search, made.trials)[1].predicted_fused is None

@@ -9,7 +9,7 @@ import pytest
 from halfwise.case import Case, Samples
 from halfwise.emulation import bounded
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.engines.beside import beside, one_at_a_time
+from halfwise.fixing.engines.concurrent_search import concurrently, one_at_a_time
 from halfwise.records import Criterion
 
 
@@ -36,7 +36,7 @@ def test_both_go_on_at_the_same_time():
         met.wait()
         return 3
 
-    with beside(search, Told()) as found:
+    with concurrently(search, Told()) as found:
         met.wait()
         assert found() == 3
 
@@ -52,7 +52,7 @@ def test_what_is_told_is_shown_when_it_is_waited_for():
         go_on.wait()
         watcher.step(2, 2)
 
-    with beside(search, told) as found:
+    with concurrently(search, told) as found:
         begun.wait()
         assert told.lines == []
         threading.Timer(0.05, go_on.set).start()
@@ -64,7 +64,7 @@ def test_errors_come_with_the_result():
     def search(_):
         raise CaseError("no")
 
-    with beside(search, Told()) as found, pytest.raises(CaseError, match="no"):
+    with concurrently(search, Told()) as found, pytest.raises(CaseError, match="no"):
         found()
 
 
@@ -73,7 +73,7 @@ def test_leaving_ends_the_search():
         while True:
             watcher.step(1)
 
-    with pytest.raises(KeyboardInterrupt), beside(search, Told()):
+    with pytest.raises(KeyboardInterrupt), concurrently(search, Told()):
         raise KeyboardInterrupt
     assert not any(t.name.startswith("search") for t in threading.enumerate())
 
@@ -128,7 +128,7 @@ def test_an_evaluation_ends_when_the_block_is_left():
         pytest.fail("the search goes on")
 
     def leave():
-        with beside(search, Told()):
+        with concurrently(search, Told()):
             begun.wait()
             raise KeyboardInterrupt
 
@@ -145,7 +145,7 @@ def test_a_search_that_is_no_longer_wanted_begins_no_evaluation():
         bounded.call(lambda: pytest.fail("begun"), lambda: None, "An evaluation")
 
     def leave():
-        with beside(search, Told()):
+        with concurrently(search, Told()):
             threading.Timer(0.05, left.set).start()
             raise KeyboardInterrupt
 
@@ -157,7 +157,9 @@ def test_what_holds_for_evaluations_holds_beside():
     stopped = threading.Event()
     with (
         bounded.limited(0.05),
-        beside(lambda _: bounded.call(stopped.wait, stopped.set, "An evaluation"), Told()) as found,
+        concurrently(
+            lambda _: bounded.call(stopped.wait, stopped.set, "An evaluation"), Told()
+        ) as found,
         pytest.raises(RunFailed, match=r"longer than 0\.05 s"),
     ):
         found()

@@ -20,7 +20,9 @@ _Given = ParamSpec("_Given")
 
 
 @contextmanager
-def beside(search: Callable[[Watcher], _Found], watcher: Watcher) -> Iterator[Callable[[], _Found]]:
+def concurrently(
+    search: Callable[[Watcher], _Found], watcher: Watcher
+) -> Iterator[Callable[[], _Found]]:
     """Run `search` in a thread while the block runs; give what waits for its result.
 
     What it tells is shown when it is waited for, so that `watcher` is used by one thread at a time.

@@ -7,7 +7,7 @@ from typing import TypeVar
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import TimeBudget
 from halfwise.emulation.rounding import fp32_nodes
-from halfwise.fixing.engines.candidates import Assignment
+from halfwise.fixing.engines.attempts import Assignment
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import Trials
@@ -22,7 +22,7 @@ _Other = TypeVar("_Other")
 
 
 @dataclass
-class Forecast:
+class Prediction:
     """Predicts the errors of engines in weak typing.
 
     Attributes:
@@ -103,8 +103,8 @@ def rounds(search: EngineSearch, trials: Trials) -> tuple[EngineRound, ...]:
     """
     kept = search.tried | search.relaxed
     predicted = {keep: trials.excess(keep) for keep in kept}
-    forecast = search.forecast
-    fused = {} if forecast is None else {keep: forecast.excess(keep) for keep in kept}
+    prediction = search.prediction
+    fused = {} if prediction is None else {keep: prediction.excess(keep) for keep in kept}
     candidates = sorted((c for g in search.groups for c in g), key=lambda c: c.build.number)
     return tuple(
         EngineRound(
