@@ -15,9 +15,9 @@ from halfwise.records import CauseKind, Engines, KeptNode, Plan, Profile, RungEn
 from halfwise.reporting.worth import cheaper
 from halfwise.store import MODEL_FILE
 from halfwise.tensorrt.profiles import profiles_from_data
-from halfwise.tensorrt.recipes import shape_options
+from halfwise.tensorrt.recipes.commands import shape_options
 from halfwise.tensorrt.recipes.recipe import planned_nodes
-from halfwise.tensorrt.trtexec import unsayable
+from halfwise.tensorrt.trtexec.notation import unsayable
 from halfwise.wording import count
 
 

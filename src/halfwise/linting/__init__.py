@@ -16,8 +16,9 @@ from halfwise.linting import (
     types,
     written_out,
 )
-from halfwise.linting.rule import Rule, Subject, Version, registered
+from halfwise.linting.rule import Rule, Subject, registered
 from halfwise.records import SEVERITIES, Finding
+from halfwise.tensorrt.versions import Version
 
 __all__ = ["FAMILIES", "RULES", "Rule", "Version", "lint"]
 

@@ -14,7 +14,9 @@ from halfwise.graph.weights import is_large
 from halfwise.linting import RULES
 from halfwise.linting import lint as lint_model
 from halfwise.records import ConstraintReport, LintReport
-from halfwise.tensorrt.trtexec import check, kinds_of, layers_of, producers_of, read
+from halfwise.tensorrt.trtexec.check import check
+from halfwise.tensorrt.trtexec.layers import kinds_of, layers_of, producers_of
+from halfwise.tensorrt.trtexec.notation import read
 from halfwise.tensorrt.versions import known_version
 from halfwise.wording import count
 

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.graph.model import is_standard
-from halfwise.linting.rule import Found, Subject, Version, name_of, rule, standard_nodes
+from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 
 _TORCH = "pytorch"
 _RESIZE_OPSET = 11
@@ -174,7 +174,7 @@ def unmaintained(subject: Subject) -> Iterator[Found]:
         )
 
 
-def _torch(subject: Subject) -> Version | None:
+def _torch(subject: Subject) -> tuple[int, int] | None:
     """Return the version of PyTorch that wrote the file, None where another tool did."""
     proto = subject.model.proto
     found = re.match(r"(\d+)\.(\d+)", proto.producer_version)

@@ -9,10 +9,10 @@ from halfwise.graph.model import graphs_of
 from halfwise.graph.patterns.reading import behind, is_constant, readers
 from halfwise.graph.unchecked import numbers
 from halfwise.linting.rule import Found, Subject, name_of, rule
+from halfwise.tensorrt.versions import has
 
 _HALF = "https://en.wikipedia.org/wiki/Half-precision_floating-point_format#Precision_limitations"
 _INT32 = np.iinfo(np.int32)
-_FIRST_WITH_INT64 = (10, 0)
 _OPEN_ENDED = {"Slice": (1, 2)}
 """Operands in which a huge number means "to the end": the parser clamps it, and so it stays."""
 _INDICES = {
@@ -35,7 +35,7 @@ def wide_integers(subject: Subject) -> Iterator[Found]:
 
     Left out are ends of Slices, where a huge number means "to the end".
     """
-    severity = "info" if (subject.tensorrt or (0, 0)) >= _FIRST_WITH_INT64 else "warning"
+    severity = "info" if has("int64", subject.tensorrt) else "warning"
     for graph in graphs_of(subject.network.model):
         for value in graph.initializers.values():
             constant = numbers(value) if value.dtype == ir.DataType.INT64 else None

@@ -11,8 +11,7 @@ from halfwise.graph.model import Network
 from halfwise.graph.unchecked import Place, Unchecked
 from halfwise.linting.extents import Extent, extents
 from halfwise.records import Finding, Severity, TensorName
-
-Version = tuple[int, int]
+from halfwise.tensorrt.versions import Version
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,17 +5,27 @@ from collections.abc import Iterator
 
 import onnx
 
-from halfwise.linting.rule import Found, Subject, Version, rule, standard_nodes
-from halfwise.records import Severity, version_of
-from halfwise.tensorrt.operators import AT_THE_LATEST, NEVER, NEVER_UP_TO, SINCE, SOURCE
-from halfwise.tensorrt.versions import FIRST_WITHOUT_WEAK, highest_opset, opsets
+from halfwise.linting.rule import Found, Subject, rule, standard_nodes
+from halfwise.records import Severity
+from halfwise.tensorrt.versions import (
+    AT_THE_LATEST,
+    FIRST_WITHOUT_WEAK,
+    NEVER,
+    NEVER_UP_TO,
+    OPERATORS,
+    SINCE,
+    highest_opset,
+    next_published,
+    opsets,
+    text_of,
+)
 
 _OWN_TYPE = ("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear")
 _NO_FLOATS = ("Shape", "Size", "NonZero", "ArgMax", "ArgMin", "TopK", "NonMaxSuppression")
 _CONSTANT = ("Constant", "ConstantOfShape")
 
 
-@rule("opset-unparsed", "error", SOURCE, reads_graph=False)
+@rule("opset-unparsed", "error", OPERATORS, reads_graph=False)
 def opset(subject: Subject) -> Iterator[Found]:
     """A parser refuses, or reads wrongly, operator sets that are newer than itself.
 
@@ -23,8 +33,8 @@ def opset(subject: Subject) -> Iterator[Found]:
     """
     if subject.tensorrt is None or subject.model.opset is None:
         return
-    first, last = opsets(subject.tensorrt)
-    given, version = subject.opset, _text(subject.tensorrt)
+    since, first, last = opsets(subject.tensorrt)
+    given, version = subject.opset, text_of(subject.tensorrt)
     if given < first:
         fix = f"Raise the opset to {first} or later: halfwise modernize does."
         yield Found(f"opset {given}; TensorRT {version} reads {first} and later", fix)
@@ -32,13 +42,16 @@ def opset(subject: Subject) -> Iterator[Found]:
         fix = f"Export with opset {last}, or build with a later TensorRT."
         yield Found(f"opset {given}; TensorRT {version} reads up to {last}", fix)
     elif last is None and given > (sure := highest_opset(subject.tensorrt)):
-        late = highest_opset((10, 15))
-        message = f"opset {given}; TensorRT 10.1 reads up to {sure}, 10.15 up to {late}"
-        severity: Severity | None = "info" if given <= late else None
+        later, _, late = next_published(subject.tensorrt)
+        before = text_of((since[0], since[1] - 1))
+        message = (
+            f"opset {given}; TensorRT {before} reads up to {sure}, {text_of(later)} up to {late}"
+        )
+        severity: Severity | None = "info" if late is not None and given <= late else None
         yield Found(message, "Parse it, and read the log.", severity=severity)
 
 
-@rule("operator-unparsed", "error", SOURCE, reads_graph=False)
+@rule("operator-unparsed", "error", OPERATORS, reads_graph=False)
 def operators(subject: Subject) -> Iterator[Found]:
     """An operator that the parser of this version does not have ends the build.
 
@@ -46,22 +59,20 @@ def operators(subject: Subject) -> Iterator[Found]:
     """
     if subject.tensorrt is None:
         return
-    version = _text(subject.tensorrt)
+    version = text_of(subject.tensorrt)
     for place, node in standard_nodes(subject):
         op = node.op_type
-        if op in SINCE and subject.tensorrt < version_of(SINCE[op]):
-            fix = (
-                f"Build with TensorRT {SINCE[op]} or later, export it written out, or add a plugin."
-            )
-            yield Found(f"TensorRT {version} has no {op}; {SINCE[op]} has", fix, place)
-        elif op in AT_THE_LATEST and subject.tensorrt < version_of(AT_THE_LATEST[op]):
-            message = (
-                f"{op} is known to be in TensorRT {AT_THE_LATEST[op]}, perhaps not in {version}"
-            )
+        if op in SINCE and subject.tensorrt < SINCE[op]:
+            since = text_of(SINCE[op])
+            fix = f"Build with TensorRT {since} or later, export it written out, or add a plugin."
+            yield Found(f"TensorRT {version} has no {op}; {since} has", fix, place)
+        elif op in AT_THE_LATEST and subject.tensorrt < AT_THE_LATEST[op]:
+            since = text_of(AT_THE_LATEST[op])
+            message = f"{op} is known to be in TensorRT {since}, perhaps not in {version}"
             yield Found(message, "Parse it, and read the log.", place, severity="info")
         elif op in NEVER:
-            late = subject.tensorrt > version_of(NEVER_UP_TO)
-            message = f"no TensorRT up to {NEVER_UP_TO} has {op}"
+            late = subject.tensorrt > NEVER_UP_TO
+            message = f"no TensorRT up to {text_of(NEVER_UP_TO)} has {op}"
             fix = "Rewrite it in other operators, or add a plugin."
             yield Found(message, fix, place, severity="warning" if late else None)
         elif not onnx.defs.has(op):
@@ -69,7 +80,7 @@ def operators(subject: Subject) -> Iterator[Found]:
             yield Found(message, "Load the plugin with the builder.", place, severity="warning")
 
 
-@rule("operator-custom", "warning", SOURCE, reads_graph=False)
+@rule("operator-custom", "warning", OPERATORS, reads_graph=False)
 def custom(subject: Subject) -> Iterator[Found]:
     """The parser looks for a plugin where an operator is of another domain than ONNX's own.
 
@@ -82,7 +93,7 @@ def custom(subject: Subject) -> Iterator[Found]:
         if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) not in own:
             yield Found(
                 f"{node.op_type} is of the domain {node.domain}: TensorRT "
-                f"{_text(subject.tensorrt)} looks for a plugin",
+                f"{text_of(subject.tensorrt)} looks for a plugin",
                 "Load the plugin with the builder, or export without such operators.",
                 place,
             )
@@ -114,7 +125,3 @@ def unconstrainable(subject: Subject) -> Iterator[Found]:
             listed = ", ".join(f"{number} {op}" for op, number in counts.items())
             fix = "Leave them out of constraints: halfwise constraints check does."
             yield Found(f"{listed} {what}", fix, found[0][0])
-
-
-def _text(version: Version) -> str:
-    return ".".join(map(str, version))

@@ -89,7 +89,7 @@ from halfwise.records.preprocessing import (
     PreprocessingReport,
     TriedInputs,
 )
-from halfwise.records.recipe import Constraint, Recipe, version_of
+from halfwise.records.recipe import Constraint, Recipe
 from halfwise.records.record import (
     SCHEMA_VERSION,
     SEVERITIES,
@@ -211,5 +211,4 @@ __all__ = [
     "Verdict",
     "WorkerInfo",
     "Worth",
-    "version_of",
 ]

@@ -1,15 +1,11 @@
 """How to build an engine without halfwise: everything that a recipe of any kind says."""
 
-import re
 from typing import Literal
 
 from halfwise.records.built import Profile, Typing
 from halfwise.records.record import NodeName, Record
 
 RECIPE_SCHEMA_VERSION = 1
-_VERSION = re.compile(
-    r"[vV]?([0-9]{1,4})(?:\.([0-9]{1,4})(?:\.[0-9a-z]+)*)?(?:[- ]GA|-\d[\w.+]*|\+\w[\w.]*)?"
-)
 
 
 class Constraint(Record):
@@ -71,23 +67,3 @@ class Recipe(Record):
     run: str
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
-
-    @property
-    def version(self) -> tuple[int, int]:
-        """Major and minor version of TensorRT; a minor one that is not given is 0."""
-        return version_of(self.tensorrt)
-
-
-def version_of(text: str) -> tuple[int, int]:
-    """Return major and minor of a version of TensorRT, such as 11, v8.6 or 9.0.1.post12.
-
-    So are a package's 10.3.0.26-1+cuda12.5 and NVIDIA's 8.6 GA. Blanks around it do not matter; a
-    minor version that is not given is 0.
-
-    Raises:
-        ValueError: `text` is no such version.
-    """
-    found = _VERSION.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(f"{text!r} is no version")
-    return int(found[1]), int(found[2] or 0)

@@ -15,7 +15,7 @@ from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles, bodies, is_float
 from halfwise.records import NetworkLayer, NodeName
-from halfwise.tensorrt.engine.layer_names import foreign_region, names_in
+from halfwise.tensorrt.layer_names import foreign_region, names_in
 
 Assignment = frozenset[NodeName]
 

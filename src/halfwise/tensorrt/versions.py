@@ -1,41 +1,167 @@
-"""What is a fact of a TensorRT version: which are known, what each reads and can be asked for.
+"""TensorRT's versions: how they are written, and what each has, reads and can be asked for.
 
-Opsets are from onnx-tensorrt's docs/operators.md of each version, and NVIDIA's "ONNX Opset Guide"
-for 11. Typing regimes and formats are from the headers of each version (docs/tensorrt.md).
+Opsets and operators are from onnx-tensorrt's docs/operators.md and docs/Changelog.md of each
+version, the release notes of 11.2, and NVIDIA's "ONNX Opset Guide" for 11. Typing regimes, layers
+and formats are from the headers and bindings of each version (docs/tensorrt.md, tests/bindings),
+options of trtexec from `samples/common/sampleOptions.cpp`. The worker runs without this file, and
+has its own bounds; a test compares them.
 """
 
+import re
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import onnx
+
 from halfwise.errors import UsageError
-from halfwise.records import version_of
-from halfwise.tensorrt.operators import AT_THE_LATEST, NEVER, SINCE
 
 Version = tuple[int, int]
+"""Major and minor."""
 
 OLDEST: Version = (8, 5)
 OLDEST_PARSER: Version = (8, 0)
 """The oldest whose parser is known; nothing else is known of it."""
+NEWEST_CHECKED: Version = (11, 4)
 FIRST_UNKNOWN: Version = (12, 0)
-FIRST_STRONG: Version = (9, 0)
-FIRST_BF16: Version = (9, 0)
-FIRST_WILD: Version = (9, 0)
-"""The first whose trtexec knows `*` within a name."""
-FIRST_WITHOUT_WEAK: Version = (11, 0)
-
-_OPSETS: tuple[tuple[Version, int, int | None], ...] = (
-    ((8, 0), 1, 13),
-    ((8, 4), 1, 17),
-    ((9, 0), 1, 19),
-    ((10, 0), 9, 20),
-    ((10, 2), 9, None),
-    ((10, 15), 9, 24),
-    ((11, 0), 9, 25),
-)
-"""From which version on, the first and last opset that the parser takes; None where unpublished.
-
-Before 10, none is said to be too early.
-"""
-
-DEFAULT_VERSION = "10.0"
+RUN_VERSIONS = ("8.6.0",)
+"""Versions that engines were built and run with, on an H200 (bench/gpu)."""
+CHECKED_VERSIONS = ("8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
+"""Versions whose Python bindings the worker's calls are checked against (tests/bindings)."""
+DEFAULT_PARSER = "10.0"
 """Where nobody names one: what it reads, all later versions read too."""
+DEFAULT_BUILDER = "10.16"
+"""The last series with both typings; its strong recipes serve 11 too."""
+
+Feature = Literal[
+    "layers for casts",
+    "native InstanceNorm",
+    "strong typing",
+    "bf16",
+    "int64",
+    "strong typing by default",
+    "unfused tensors",
+    "--staticPlugins",
+    "--skipInference",
+    "* in names",
+    "several profiles",
+]
+FIRST_WITH: Mapping[Feature, Version] = {
+    "layers for casts": (8, 6),  # before, a Cast is an Identity layer (NVIDIA/TensorRT#3618)
+    "native InstanceNorm": (8, 6),
+    "strong typing": (9, 0),
+    "bf16": (9, 0),
+    "int64": (10, 0),
+    "strong typing by default": (10, 0),
+    "unfused tensors": (10, 12),  # `mark_unfused_tensors_as_debug_tensors`
+    # Of trtexec:
+    "--staticPlugins": (8, 6),
+    "--skipInference": (8, 6),
+    "* in names": (9, 0),
+    "several profiles": (10, 0),
+}
+"""The first version that has it."""
+FIRST_WITHOUT_WEAK: Version = (11, 0)
+LAYERS_SINCE: Mapping[str, Version] = {
+    "CAST": FIRST_WITH["layers for casts"],
+    "PLUGIN_V3": (10, 0),
+    "DYNAMIC_QUANTIZE": (10, 9),
+}
+"""Kinds of layers that are newer than 8.5, by a version from which on all headers have them."""
+_TACTIC_SOURCES: Mapping[str, tuple[Version, Version]] = {
+    **dict.fromkeys(("CUBLAS", "CUBLAS_LT", "CUDNN"), (OLDEST, (11, 0))),
+    "EDGE_MASK_CONVOLUTIONS": (OLDEST, FIRST_UNKNOWN),
+    "JIT_CONVOLUTIONS": ((8, 6), FIRST_UNKNOWN),
+}
+"""The first version that has a source, and the first that has it no more."""
+
+
+class Opsets(NamedTuple):
+    """What the parser of some versions takes.
+
+    Attributes:
+        since: The first of these versions.
+        first: The first opset; before TensorRT 10, none is said to be too early.
+        last: The last opset; None where it is unpublished.
+    """
+
+    since: Version
+    first: int
+    last: int | None
+
+
+_OPSETS = (
+    Opsets((8, 0), 1, 13),
+    Opsets((8, 4), 1, 17),
+    Opsets((9, 0), 1, 19),
+    Opsets((10, 0), 9, 20),
+    Opsets((10, 2), 9, None),
+    Opsets((10, 15), 9, 24),
+    Opsets((11, 0), 9, 25),
+)
+
+OPERATORS = "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md"
+SINCE: Mapping[str, Version] = {
+    **dict.fromkeys(("GroupNormalization", "LayerNormalization", "IsInf"), (8, 6)),
+    "Hardmax": (9, 2),
+    "DeformConv": (10, 1),
+    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), (10, 4)),
+    "STFT": (10, 5),
+    "Attention": (10, 14),
+    **dict.fromkeys(("RMSNormalization", "RotaryEmbedding", "TensorScatter"), (10, 15)),
+    "DFT": (11, 2),
+}
+"""Operators that 8.5 lacks, by the version that the changelog names."""
+AT_THE_LATEST: Mapping[str, Version] = dict.fromkeys(("CastLike", "Gelu", "Mish"), (10, 15))
+"""Not in the list of 8.5, and in that of this version; the changelog names none."""
+NEVER_UP_TO: Version = (10, 15)
+_REFUSED = """
+    AffineGrid Bernoulli BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CenterCropPad
+    Col2Im Compress ConcatFromSequence ConvInteger Det DynamicQuantizeLinear ImageDecoder
+    MatMulInteger MaxRoiPool MaxUnpool MelWeightMatrix Multinomial
+    NegativeLogLikelihoodLoss Optional OptionalGetElement OptionalHasElement QLinearConv
+    QLinearMatMul RegexFullMatch SequenceAt SequenceConstruct SequenceEmpty SequenceErase
+    SequenceInsert SequenceLength SequenceMap SoftmaxCrossEntropyLoss SplitToSequence
+    StringConcat StringNormalizer StringSplit TfIdfVectorizer Unique
+"""
+NEVER = frozenset(_REFUSED.split())
+"""Operators that the list of `NEVER_UP_TO` refuses."""
+
+WRITTEN = re.compile(
+    r"[vV]?([0-9]{1,4})(?:\.([0-9]{1,4})(?:\.[0-9a-z]+)*(?:\+[0-9a-z][0-9a-z.]*)?)?"
+)
+"""Numbers with points between them, with PEP 440's further parts: what `version_of` reads."""
+_LOGGED = re.compile(
+    r"TensorRT v(?P<major>\d\d?)(?P<minor>\d\d?)(?P<patch>\d\d)\]"
+    r"|TensorRT version: (?P<plain>[\d.]+\d)"
+)
+
+
+def version_of(text: str) -> Version:
+    """Return major and minor of a version, such as 11, v8.6 or 9.0.1.post12.
+
+    Blanks around it do not matter; a minor version that is not given is 0.
+
+    Raises:
+        ValueError: `text` is no such version.
+    """
+    found = WRITTEN.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no version")
+    return int(found[1]), int(found[2] or 0)
+
+
+def text_of(version: Version) -> str:
+    """Return such as "8.6"."""
+    return ".".join(map(str, version))
+
+
+def logged_version(line: str) -> str | None:
+    """Return the version that a line of a log tells, such as "8.6.1"; None where it tells none."""
+    found = _LOGGED.search(line)
+    if found is None:
+        return None
+    numbers = found["major"], found["minor"], found["patch"]
+    return found["plain"] or ".".join(str(int(number)) for number in numbers)
 
 
 def known_version(text: str, *, oldest: Version = OLDEST) -> Version:
@@ -48,7 +174,6 @@ def known_version(text: str, *, oldest: Version = OLDEST) -> Version:
     Raises:
         UsageError: it is no version, "8" (8.5 and 8.6 differ), older than `oldest`, or 12 or later.
     """
-    first = ".".join(map(str, oldest))
     try:
         found = version_of(text)
     except ValueError:
@@ -58,22 +183,55 @@ def known_version(text: str, *, oldest: Version = OLDEST) -> Version:
     if not oldest <= found < FIRST_UNKNOWN:
         raise UsageError(
             f"{text!r} is no version of TensorRT that is known here.",
-            f"Give such as 8.6, 10.13 or 11; from {first} to 11 are known (--trt-version).",
+            f"Give such as 8.6, 10.13 or 11; from {text_of(oldest)} to 11 are known "
+            "(--trt-version).",
         )
     return found
 
 
-def opsets(version: Version) -> tuple[int, int | None]:
-    """Return the first and the last opset that the parser of a version takes; None: unknown."""
-    return next((a, b) for since, a, b in reversed(_OPSETS) if version >= since)
+def has(feature: Feature, version: Version | str | None) -> bool:
+    """Return whether a version has a feature; a worker without TensorRT (None) has none."""
+    if isinstance(version, str):
+        version = version_of(version)
+    return version is not None and version >= FIRST_WITH[feature]
+
+
+def tactic_sources(version: Version) -> tuple[str, ...]:
+    """Return the names of `TacticSource` that a version has."""
+    return tuple(n for n, (since, until) in _TACTIC_SOURCES.items() if since <= version < until)
+
+
+def opsets(version: Version) -> Opsets:
+    """Return what the parser of a version takes, 8.0 or later."""
+    return next(known for known in reversed(_OPSETS) if version >= known.since)
 
 
 def highest_opset(version: Version) -> int:
     """Return the highest opset that this version's parser (8.0 or later) reads for sure."""
-    return max(last for since, _, last in _OPSETS if since <= version and last is not None)
+    known = (o.last for o in _OPSETS if o.since <= version and o.last is not None)
+    return max(known)
+
+
+def next_published(version: Version) -> Opsets:
+    """Return the first known opsets after those of a version whose last one is unpublished."""
+    return next(o for o in _OPSETS if o.since > version and o.last is not None)
 
 
 def has_operator(op: str, version: Version) -> bool:
     """Return whether this version's parser is known to take the operator."""
     since = SINCE.get(op) or AT_THE_LATEST.get(op)
-    return op not in NEVER and (since is None or version_of(since) <= version)
+    return op not in NEVER and (since is None or since <= version)
+
+
+def support(op: str) -> str:
+    """Return a sentence on which TensorRT has the operator `op`; empty where it is not ONNX's."""
+    if op in SINCE:
+        return f"TensorRT {text_of(SINCE[op])} and later have {op}."
+    if op in AT_THE_LATEST:
+        since = text_of(AT_THE_LATEST[op])
+        return f"TensorRT {since} and later have {op}, perhaps earlier ones too."
+    if op in NEVER:
+        return f"No TensorRT up to {text_of(NEVER_UP_TO)} has {op}: rewrite it, or write a plugin."
+    if onnx.defs.has(op):
+        return f"TensorRT takes {op}, though not in every form: its list names the restrictions."
+    return ""

@@ -11,8 +11,8 @@ from halfwise.emulation.ort import devices
 from halfwise.errors import BackendMissing
 from halfwise.fixing.outcome import versions
 from halfwise.records import WorkerInfo
+from halfwise.tensorrt.versions import CHECKED_VERSIONS, RUN_VERSIONS
 from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.described import CHECKED_VERSIONS, RUN_VERSIONS
 from halfwise.tensorrt.workers import WorkerSpec, resolve
 
 ANSWER_SECONDS = 15.0

@@ -20,7 +20,7 @@ from halfwise.records import NodeName, Recipe, Run, Typing
 from halfwise.scratch import scratch
 from halfwise.store import MODEL_FILE, read_run
 from halfwise.tensorrt.profiles import profiles_from_options
-from halfwise.tensorrt.recipes import KINDS
+from halfwise.tensorrt.recipes.commands import KINDS
 from halfwise.tensorrt.recipes.recipe import Source, choose, kept_nodes, make_recipe, nothing_low
 from halfwise.tensorrt.worker.transfer import model_files
 from halfwise.wording import count

@@ -30,9 +30,8 @@ from halfwise.records import (
     Profile,
     TensorName,
 )
-from halfwise.tensorrt.engine.fitting import dtype_of
-from halfwise.tensorrt.engine.inspector import engine_layers
-from halfwise.tensorrt.engine.plans import demand_engine
+from halfwise.tensorrt.fitting import dtype_of
+from halfwise.tensorrt.inspector import demand_engine, engine_layers
 from halfwise.tensorrt.profiles import check_covered, profile_of
 from halfwise.tensorrt.prove import prove
 from halfwise.tensorrt.worker.client import Worker

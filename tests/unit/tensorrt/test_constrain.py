@@ -11,7 +11,7 @@ from halfwise.graph.model import Network, load_network, network_from_proto, node
 from halfwise.graph.roles import Role, bodies, is_float, roles_of
 from halfwise.records import NetworkLayer, NodeName
 from halfwise.tensorrt.constrain import constraints, layer_types, rebuildable, unmatched
-from halfwise.tensorrt.engine.layer_names import foreign_region
+from halfwise.tensorrt.layer_names import foreign_region
 from tests import graph_rules
 from tests.graphs import graphs, plans
 

@@ -1,14 +1,34 @@
+from types import SimpleNamespace
+
+import onnx
 import pytest
 
+from halfwise.api import lint
 from halfwise.errors import UsageError
-from halfwise.records import version_of
+from halfwise.graph.model import load_network
+from halfwise.tensorrt import versions
+from halfwise.tensorrt.recipes.recipe import _note_on_opset
 from halfwise.tensorrt.versions import (
+    AT_THE_LATEST,
+    FIRST_WITHOUT_WEAK,
+    LAYERS_SINCE,
+    NEVER,
     OLDEST_PARSER,
+    SINCE,
+    has,
     has_operator,
     highest_opset,
     known_version,
+    logged_version,
+    next_published,
     opsets,
+    support,
+    tactic_sources,
+    text_of,
+    version_of,
 )
+from halfwise.tensorrt.worker import worker
+from tests.bindings.api import VERSIONS, load
 
 
 @pytest.mark.parametrize(
@@ -35,7 +55,7 @@ def test_the_highest_opset_that_is_read_for_sure(text, opset):
     ],
 )
 def test_opsets(version, expected):
-    assert opsets(version) == expected
+    assert opsets(version)[1:] == expected
 
 
 @pytest.mark.parametrize(
@@ -71,3 +91,122 @@ def test_operators_come_with_versions():
     assert has_operator("Gelu", (11, 0))
     assert has_operator("Conv", (8, 0))
     assert not has_operator("Unique", (11, 0))
+
+
+def test_each_operator_is_onnx_own_and_in_one_table():
+    tables = (set(SINCE), set(AT_THE_LATEST), set(NEVER))
+    assert sum(map(len, tables)) == len(set.union(*tables))
+    # The installed onnx may be older than an operator.
+    assert len([op for op in set.union(*tables) if not onnx.defs.has(op)]) <= 1
+
+
+def test_the_version_is_told():
+    assert support("LayerNormalization") == "TensorRT 8.6 and later have LayerNormalization."
+    assert "perhaps earlier" in support("Gelu")
+    assert support("Unique").startswith("No TensorRT up to 10.15 has Unique")
+    assert "not in every form" in support("Resize")
+    assert support("MyPlugin") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("8.6", (8, 6)),
+        ("10", (10, 0)),
+        ("10.16.1.11", (10, 16)),
+        ("11.4.0", (11, 4)),
+        ("9.0.1.post12.dev4", (9, 0)),
+        ("10.3.0.26+cuda12.5", (10, 3)),
+        ("v8.6", (8, 6)),
+        (" 11\n", (11, 0)),
+    ],
+)
+def test_version_of(text, version):
+    assert version_of(text) == version
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ten", "10.", "10..1", "-8.6", "8.6-rc1", "8.6\n9", "8.6 GA", "10.3.0.26-1+cuda12.5"],
+)
+def test_what_is_no_version(text):
+    with pytest.raises(ValueError, match="is no version"):
+        version_of(text)
+
+
+def test_a_log_tells_its_version():
+    assert logged_version("&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec") == "8.6.1"
+    assert logged_version("[I] [TensorRT v100300] # trtexec") == "10.3.0"
+    assert logged_version("[I] TensorRT version: 8.5.2") == "8.5.2"
+    assert logged_version("TensorRT ended") is None
+
+
+def test_a_version_without_published_opsets_lies_between_two_that_have_them():
+    assert next_published((10, 9)).since == (10, 15)
+    assert next_published((10, 9)).last == 24
+
+
+# What the real bindings of a version have (tests/bindings), and the worker's own facts.
+
+APIS = [load(version) for version in VERSIONS]
+
+
+@pytest.mark.parametrize("api", APIS, ids=VERSIONS)
+def test_features_are_those_of_the_bindings(api):
+    flags = api.members("NetworkDefinitionCreationFlag")
+    there: dict[versions.Feature, bool] = {
+        "layers for casts": "CAST" in api.members("LayerType"),
+        "native InstanceNorm": "OnnxParserFlag" in api.module
+        and "NATIVE_INSTANCENORM" in api.members("OnnxParserFlag"),
+        "strong typing": "STRONGLY_TYPED" in flags,
+        "bf16": "BF16" in api.members("DataType"),
+        "int64": "INT64" in api.members("DataType"),
+        "unfused tensors": "mark_unfused_tensors_as_debug_tensors"
+        in api.members("INetworkDefinition"),
+    }
+    assert {feature: has(feature, api.version) for feature in there} == there
+    assert ("FP16" not in api.members("BuilderFlag")) == (
+        version_of(api.version) >= FIRST_WITHOUT_WEAK
+    )
+    for kind, since in LAYERS_SINCE.items():
+        assert kind not in api.members("LayerType") or version_of(api.version) >= since
+        assert kind in api.members("LayerType") or version_of(api.version) < since
+    assert set(tactic_sources(version_of(api.version))) == api.members("TacticSource")
+
+
+def test_the_bindings_that_are_kept_are_those_that_are_called_checked():
+    assert versions.CHECKED_VERSIONS == VERSIONS
+    assert max(map(version_of, VERSIONS)) == versions.NEWEST_CHECKED
+
+
+def test_the_worker_has_the_same_bounds():
+    for name in ("OLDEST", "NEWEST_CHECKED", "FIRST_UNKNOWN"):
+        assert getattr(worker, name) == getattr(versions, name)
+
+
+@pytest.mark.parametrize("text", ["8.5.3.1", "8.6.0", "9.3.0.post12.dev1", *VERSIONS])
+def test_the_worker_reads_versions_and_their_typing_alike(text):
+    version = version_of(text)
+    low = {"FP16": 0} if version < FIRST_WITHOUT_WEAK else {}
+    trt = SimpleNamespace(__version__=text, BuilderFlag=SimpleNamespace(**low))
+    assert worker.version_of(trt) == version
+    regimes = worker.typing_regimes(trt)
+    assert ("weak" in regimes) == (version < FIRST_WITHOUT_WEAK)
+    assert ("strong" in regimes) == has("strong typing", version)
+    assert (regimes[0] == "strong") == has("strong typing by default", version)
+
+
+@pytest.mark.parametrize("version", [(8, 5), (8, 6), (9, 3), (10, 1), (10, 9), (10, 15), (11, 4)])
+def test_lint_modernize_and_export_agree_on_the_last_opset(version, tmp_path):
+    """They said 24, 24 and 20 for 10.15; onnx-tensorrt's docs/operators.md of it says 24."""
+    text, last = text_of(version), highest_opset(version)
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : {last + 1}]>
+        g (float[4] x) => (float[4] y) {{ y = Relu(x) }}"""
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    told = [f.message for f in lint(path, trt_version=text).findings if "opset" in f.rule]
+    assert len(told) == 1
+    assert f"reads up to {last}" in told[0]
+    assert f"reads {last} for sure" in _note_on_opset(load_network(path), text)

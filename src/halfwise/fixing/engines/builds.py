@@ -27,10 +27,9 @@ from halfwise.records import (
     TensorName,
     Typing,
     WorkerInfo,
-    version_of,
 )
 from halfwise.tensorrt.log.log import explain
-from halfwise.tensorrt.versions import FIRST_BF16
+from halfwise.tensorrt.versions import has
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import WORKER_GONE, EngineFailed
 from halfwise.tensorrt.worker.journal import Journal
@@ -226,7 +225,7 @@ def regime(worker: WorkerInfo, wanted: Typing | None, fmt: Format) -> Typing:
             f"Use --typing {worker.typing[0]}, or another worker.",
         )
     if fmt == BF16:
-        if version_of(worker.tensorrt or "0") < FIRST_BF16:
+        if not has("bf16", worker.tensorrt):
             raise UsageError(f"{version} has no BF16.", "Use --to fp16, or TensorRT 9 or later.")
         if float(worker.compute_capability or _BF16_CAPABILITY) < _BF16_CAPABILITY:
             raise UsageError(

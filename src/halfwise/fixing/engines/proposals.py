@@ -24,9 +24,9 @@ from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.metrics import Outputs, finite_relative_rms
-from halfwise.records import BuildOutcome, EngineFile, NodeName, TensorName, version_of
+from halfwise.records import BuildOutcome, EngineFile, NodeName, TensorName
 from halfwise.tensorrt.constrain import rebuildable
-from halfwise.tensorrt.worker.described import FIRST_UNFUSED
+from halfwise.tensorrt.versions import has
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 
 MARKED = 6
@@ -292,7 +292,7 @@ class EngineMoves:
 
         Where it comes to nothing, a build is spent, and marks have to do.
         """
-        if version_of(self.measure.worker.info.tensorrt or "0.0") < FIRST_UNFUSED:
+        if not has("unfused tensors", self.measure.worker.info.tensorrt):
             return None
         self.budget.take()
         build = self.build(failed.keep, ())

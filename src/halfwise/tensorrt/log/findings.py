@@ -1,4 +1,4 @@
-"""Collect what a log says, alike things together."""
+"""What a known message looks like and means; what a log says, alike things together."""
 
 import re
 from collections.abc import Iterable
@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from halfwise.records import SEVERITIES, LogFinding, NodeName, Severity
-from halfwise.tensorrt.engine.layer_names import names_in
-from halfwise.tensorrt.log.messages import Message
-from halfwise.tensorrt.operators import SOURCE, support
+from halfwise.tensorrt.layer_names import names_in
+from halfwise.tensorrt.versions import OPERATORS, support
 
 UNKNOWN = "unknown"
 MOST_UNKNOWN = 1000
@@ -18,6 +17,42 @@ _LONGEST = 500
 _LAST = ("not-parsed", "not-valid", "engine-refused", "not-built")
 """Errors that only follow from others, so they come after them."""
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Message:
+    r"""A message, whichever of its wordings.
+
+    Attributes:
+        kind: Its identifier. Of "a" and "a-b", the former only announces the latter.
+        severity: How bad it is.
+        pattern: Found in the text of every wording. Its groups `names` (a list) and `layer` (an
+            expression such as `a + b`) name nodes; the other groups fill the sentence. Lines may
+            be a mebibyte long: what starts with a repetition starts at its edge (`(?<!\S)\S+`).
+        sentence: What it means, with `{group}` where the message varies.
+        hint: What to do about it.
+        source: Address of what this rests on.
+    """
+
+    kind: str
+    severity: Severity
+    pattern: str
+    sentence: str
+    hint: str
+    source: str
+    compiled: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Compile the pattern, once."""
+        object.__setattr__(self, "compiled", re.compile(self.pattern))
+
+    def words(self, found: re.Match[str], op: str = "") -> str:
+        """Return the sentence for one match of the pattern; `op` where it names no operator."""
+        groups = {name: (text or "").strip() for name, text in found.groupdict().items()}
+        if "op" in groups:
+            groups["op"] = groups["op"] or op or "that a node needs"
+        # Alternatives of a pattern fill different groups; the others are empty.
+        return " ".join(self.sentence.format(**groups).split())
 
 
 @dataclass
@@ -145,7 +180,11 @@ def described(message: Message, match: re.Match[str], op: str = "") -> Entry:
         message.kind, message.severity, message.words(match, op), message.hint, message.source
     )
     if message.kind == "plugin-missing" and (known := support(op)):
-        entry.kind, entry.source = "operator-unsupported", SOURCE
+        entry.kind, entry.source = "operator-unsupported", OPERATORS
         entry.sentence = f"This version of TensorRT does not take the operator {op}."
         entry.hint = known
     return entry
+
+
+GUIDE = "https://docs.nvidia.com/deeplearning/tensorrt/latest/"
+ISSUES = "https://github.com/NVIDIA/TensorRT/issues/"

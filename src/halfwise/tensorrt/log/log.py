@@ -2,7 +2,8 @@
 
 It may be what the worker hands over, or saved by trtexec, Polygraphy, Python, ONNX Runtime or
 PyTorch, with timestamps and colours in whatever encoding. Known messages are explained; warnings
-and errors that are not known are kept, alike ones counted together. See `messages` for the table.
+and errors that are not known are kept, alike ones counted together. The wordings in `KNOWN` are
+from logs that users published; each message names such a report or the documentation.
 """
 
 import codecs
@@ -13,10 +14,25 @@ from typing import BinaryIO, NamedTuple
 
 from halfwise.errors import CaseError
 from halfwise.records import LogFinding
-from halfwise.tensorrt.log.findings import Findings
-from halfwise.tensorrt.log.messages import KNOWN, STOPPED, Message
+from halfwise.tensorrt.log.findings import Findings, Message
+from halfwise.tensorrt.log.messages_builder import BUILDING, ENGINES, PARSING
+from halfwise.tensorrt.log.messages_model import PRECISION, SHAPES
+from halfwise.tensorrt.log.messages_system import CRASHES, ENVIRONMENT, POLYGRAPHY, STOPPED
 from halfwise.tensorrt.log.parser_errors import ParserErrors
+from halfwise.tensorrt.versions import logged_version
 
+KNOWN: tuple[Message, ...] = (
+    *PRECISION,
+    *PARSING,
+    *SHAPES,
+    *ENGINES,
+    *ENVIRONMENT,
+    *BUILDING,
+    *POLYGRAPHY,
+    *CRASHES,
+)
+"""All messages of TensorRT 8.5 to 11 that are known. The first whose pattern is found counts, so
+special ones come first."""
 LONGEST_LINE = 1 << 20
 """Characters of a line that are read, so that a file without line ends stays harmless."""
 _CHUNK = 1 << 16
@@ -51,10 +67,6 @@ _PREFIX = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _PLACE = re.compile(r"^\S+\.(?:cpp|hpp|h|cu):\d+: ")
-_VERSION = re.compile(
-    r"TensorRT v(?P<major>\d\d?)(?P<minor>\d\d?)(?P<patch>\d\d)\]"
-    r"|TensorRT version: (?P<plain>[\d.]+\d)"
-)
 _COMMAND = re.compile(
     r"RUNNING TensorRT\.trtexec[^#]*# (?P<trtexec>.+)"
     r"|RUNNING \| Command: (?P<polygraphy>.+)"
@@ -186,9 +198,7 @@ class Explainer:
     def _note_call(self, text: str) -> None:
         if not self.command and (called := _COMMAND.search(text)):
             self.command = next(group for group in called.groups() if group).strip()
-        if self.tensorrt is None and (found := _VERSION.search(text)):
-            parts = found["major"], found["minor"], found["patch"]
-            self.tensorrt = found["plain"] or ".".join(str(int(part)) for part in parts)
+        self.tensorrt = self.tensorrt or logged_version(text)
 
 
 @lru_cache(maxsize=4096)

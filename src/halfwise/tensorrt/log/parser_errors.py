@@ -16,9 +16,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from halfwise.tensorrt.log.findings import Entry, Findings, described
-from halfwise.tensorrt.log.messages import Message
-from halfwise.tensorrt.operators import SOURCE, support
+from halfwise.tensorrt.log.findings import Entry, Findings, Message, described
+from halfwise.tensorrt.versions import OPERATORS, support
 
 _KIND = "parse-error"
 _START = re.compile(
@@ -127,7 +126,7 @@ class ParserErrors:
         entry.hint, entry.source = told.hint, told.source
 
     def _entry(self, number: int, op: str, name: str) -> Entry:
-        new = Entry(_KIND, "error", _refused(op), support(op), SOURCE)
+        new = Entry(_KIND, "error", _refused(op), support(op), OPERATORS)
         # Node -1 is none: the parser failed before it came to one.
         key = (_KIND, number) if number >= 0 else (_KIND, number, op)
         entry = self._found.entry(key, new)

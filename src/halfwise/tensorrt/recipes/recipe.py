@@ -21,18 +21,17 @@ from halfwise.records import (
     Recipe,
     Run,
     Typing,
-    version_of,
 )
 from halfwise.tensorrt.versions import (
-    FIRST_BF16,
-    FIRST_STRONG,
+    DEFAULT_BUILDER,
+    FIRST_WITH,
     FIRST_WITHOUT_WEAK,
+    has,
     highest_opset,
     known_version,
+    version_of,
 )
 
-DEFAULT_VERSION = "10.16"
-"""The last series with both typings; its strong recipes serve 11 too."""
 _FROM_SAMPLES = (
     "The profile holds the shapes of the run's samples, taken one by one; --minShapes, --optShapes "
     "and --maxShapes give others, such as larger batches."
@@ -59,7 +58,7 @@ class Source:
 def choose(run: Run, version: str | None, typing: Typing | None) -> tuple[str, Typing]:
     """Return the version of TensorRT and the typing regime of a recipe for `run`.
 
-    Without `version` it is that of the run's engines, or `DEFAULT_VERSION`. Without `typing` it is
+    Without `version` it is that of the run's engines, or `DEFAULT_BUILDER`. Without `typing` it is
     that of the run's engines where the version is theirs, else weak up to 8.x and strong from 9 on.
 
     Raises:
@@ -73,15 +72,16 @@ def choose(run: Run, version: str | None, typing: Typing | None) -> tuple[str, T
         )
     built = run.engines.worker.tensorrt if run.engines else None
     # Scripts quote it: what is read is what they say.
-    chosen = (version or built or DEFAULT_VERSION).strip().removeprefix("v")
+    chosen = (version or built or DEFAULT_BUILDER).strip().removeprefix("v")
     known = known_version(chosen)
     if typing is None:
         same = run.engines is not None and chosen == built
-        typing = "strong" if known >= FIRST_STRONG else "weak"
+        typing = "strong" if has("strong typing", known) else "weak"
         typing = run.engines.typing if run.engines is not None and same else typing
-    if typing == "strong" and known < FIRST_STRONG:
+    if typing == "strong" and not has("strong typing", known):
         raise UsageError(
-            f"TensorRT {chosen} has no strong typing; 9 and later have.",
+            f"TensorRT {chosen} has no strong typing; {FIRST_WITH['strong typing'][0]} and later "
+            "have.",
             "Leave --typing out: layer constraints take its place.",
         )
     if typing == "weak" and known >= FIRST_WITHOUT_WEAK:
@@ -89,10 +89,11 @@ def choose(run: Run, version: str | None, typing: Typing | None) -> tuple[str, T
             f"TensorRT {chosen} has no weak typing: its layer constraints are gone.",
             "Leave --typing out: the Casts in the ONNX file take their place.",
         )
-    if run.plan.low == "bf16" and known < FIRST_BF16:
+    if run.plan.low == "bf16" and not has("bf16", known):
         raise CaseError(
             f"TensorRT {chosen} has no BF16, which this run lowers to.",
-            "Give --trt-version 9 or later, or run `halfwise fix` with --to fp16.",
+            f"Give --trt-version {FIRST_WITH['bf16'][0]} or later, or run `halfwise fix` with --to "
+            "fp16.",
         )
     return chosen, typing
 

@@ -1,16 +1,14 @@
-"""Check precision constraints as trtexec of a version would read them, and correct them."""
+"""Check a trtexec command and its precision constraints as a version reads them; correct them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from types import MappingProxyType
 
 from halfwise.records import SEVERITIES, Finding
-from halfwise.tensorrt.trtexec.command import check_command, corrected_words
-from halfwise.tensorrt.trtexec.complaint import Complaint, Version
 from halfwise.tensorrt.trtexec.keys import KeyReader, Meant
-from halfwise.tensorrt.trtexec.kinds import Kinds
-from halfwise.tensorrt.trtexec.layers import Layer
+from halfwise.tensorrt.trtexec.layers import Kinds, Layer, complaint
 from halfwise.tensorrt.trtexec.notation import (
+    CONSTRAINTS,
     OPTIONS,
     OUTPUT_TYPES,
     PRECISIONS,
@@ -19,7 +17,7 @@ from halfwise.tensorrt.trtexec.notation import (
     unsayable,
     written,
 )
-from halfwise.tensorrt.versions import FIRST_WILD
+from halfwise.tensorrt.versions import FIRST_WITH, FIRST_WITHOUT_WEAK, Version, has, text_of
 
 Entries = dict[str, tuple[str, ...]]
 
@@ -71,7 +69,7 @@ def check(
             complaints.append(_no_fp16())
     complaints.sort(key=lambda c: SEVERITIES.index(c.severity))
     words = corrected_words(given, values, version)
-    return tuple(c.finding() for c in complaints), command_line(words)
+    return tuple(complaints), command_line(words)
 
 
 def _length(meant: Meant) -> int:
@@ -89,7 +87,12 @@ def _clashes(meant: Sequence[Meant], version: Version) -> Iterator[tuple[Meant, 
         if one.wild != other.wild or one.key.types == other.key.types:
             continue
         same = one.key.name == other.key.name
-        alike = version < FIRST_WILD or one.key.option == OUTPUT_TYPES or one.kind or other.kind
+        alike = (
+            not has("* in names", version)
+            or one.key.option == OUTPUT_TYPES
+            or one.kind
+            or other.kind
+        )
         if one.wild and alike and not same:
             continue
         second = {layer.name for layer in other.layers} - (named if one.wild else set())
@@ -97,13 +100,13 @@ def _clashes(meant: Sequence[Meant], version: Version) -> Iterator[tuple[Meant, 
             yield one, other, both[0]
 
 
-def _two_types(one: Meant, other: Meant, layer: Layer) -> Complaint:
+def _two_types(one: Meant, other: Meant, layer: Layer) -> Finding:
     first, second = ("+".join(item.key.types) for item in (one, other))
     if one.wild and one.key.name != other.key.name:
         how, below = "which one counts, a hash table decides", "the longer pattern counts"
     else:
         how, below = "the later one counts", "the later one counts"
-    return Complaint(
+    return complaint(
         "two-types",
         "error",
         f"{layer.name} gets {first} by {one.key.item} and {second} by {other.key.item} in "
@@ -121,8 +124,8 @@ def _all_fp32(meant: Sequence[Meant], entries: Entries, layers: Sequence[Layer])
     return bool(able) and named and set(entries.values()) == {("fp32",)}
 
 
-def _no_fp16() -> Complaint:
-    return Complaint(
+def _no_fp16() -> Finding:
+    return complaint(
         "all-fp32",
         "warning",
         f"corrected like this, {PRECISIONS} asks for FP32 in all layers: the same as no --fp16",
@@ -145,3 +148,129 @@ def _entries(meant: Sequence[Meant], reader: KeyReader, spelt: set[int]) -> Entr
         found |= dict.fromkeys(names[id(item)], item.key.types)
     order = [name for item in meant for name in names[id(item)]]
     return {name: found[name] for name in order}
+
+
+_STRONG = "--stronglyTyped"
+_LOW = ("--fp16", "--bf16", "--int8", "--fp8", "--int4", "--best")
+_REMOVED = (*OPTIONS, CONSTRAINTS, *_LOW)
+_MIGRATION = "https://docs.nvidia.com/deeplearning/tensorrt/latest/api/migration-guide.html"
+_EFFECTIVE = ("obey", "prefer")
+
+
+def check_command(given: Given, version: Version) -> Iterator[Finding]:
+    """Yield what is wrong with the command around its constraints."""
+    if version >= FIRST_WITHOUT_WEAK:
+        yield _removed(given, version)
+        return
+    for option in given.repeated:
+        yield complaint(
+            "repeated-option",
+            "error",
+            f"{option} is given more than once: trtexec takes one of them, and ends with Unknown "
+            "option for the other",
+            "Give one, with commas between its items.",
+        )
+    for option in given.split:
+        yield complaint(
+            "unreadable",
+            "error",
+            f"{option} has no value: trtexec reads it from the same word",
+            f"Write {option}=name:type.",
+        )
+    for word in given.stray:
+        yield complaint(
+            "unreadable",
+            "error",
+            f"trtexec takes the word {word!r} for an option of its own, and ends",
+            "Leave no blank behind a comma.",
+        )
+    if given.value(_STRONG) is not None:
+        yield from _strong(version)
+    if given.whole:
+        yield from _effect(given)
+
+
+def _removed(given: Given, version: Version) -> Finding:
+    names = [word.partition("=")[0] for word in given.words]
+    gone = ", ".join(dict.fromkeys(name for name in names if name in _REMOVED))
+    return complaint(
+        "removed",
+        "error",
+        f"trtexec {text_of(version)} has no {gone}: from {text_of(FIRST_WITHOUT_WEAK)} on every "
+        "network is strongly typed, and an unknown option ends it",
+        "Write the types into the model (halfwise fix does), and build that without such options.",
+        source=_MIGRATION,
+    )
+
+
+def _strong(version: Version) -> Iterator[Finding]:
+    if not has("strong typing", version):
+        since = text_of(FIRST_WITH["strong typing"])
+        message = f"trtexec {text_of(version)} has no {_STRONG}; it came with {since}"
+    else:
+        message = (
+            f"{_STRONG} and constraints exclude one another: a layer of a strongly typed network "
+            "takes no precision, and the FP16 flag ends the build"
+        )
+    yield complaint("strong-typing", "error", message, f"Leave {_STRONG} out, or the constraints.")
+
+
+def _effect(given: Given) -> Iterator[Finding]:
+    mode = given.value(CONSTRAINTS)
+    if mode is None or mode == "none":
+        yield complaint(
+            "no-effect",
+            "error",
+            f"with{'out' if mode is None else ''} {CONSTRAINTS}{'=none' if mode else ''} trtexec "
+            "sets no constraint at all",
+            f"Add {CONSTRAINTS}=obey.",
+        )
+    elif mode not in _EFFECTIVE:
+        yield complaint(
+            "unreadable",
+            "error",
+            f"{CONSTRAINTS} is {mode!r}; trtexec knows obey, prefer and none",
+            f"Write {CONSTRAINTS}=obey.",
+        )
+    low = [flag for flag in _LOW if given.value(flag) is not None]
+    types = {t for key in given.keys for t in key.types}
+    if not low and types <= {"fp32"}:
+        yield complaint(
+            "nothing-lowered",
+            "warning",
+            "no option lets the builder use anything but FP32, so there is nothing to constrain",
+            "Add --fp16, or leave the constraints out.",
+        )
+    for name in ("fp16", "bf16", "int8"):
+        if name in types and f"--{name}" not in low and "--best" not in low:
+            yield complaint(
+                "flag-missing",
+                "error",
+                f"a constraint asks for {name}, which the builder may not use without --{name}",
+                f"Add --{name}.",
+            )
+
+
+def corrected_words(given: Given, values: Mapping[str, str], version: Version) -> list[str]:
+    """Return the words of the command as they should be.
+
+    Args:
+        given: What was given.
+        values: The corrected values of both options; "" for one that has none left.
+        version: Version of trtexec.
+    """
+    strong_only = version >= FIRST_WITHOUT_WEAK
+    dropped = _REMOVED if strong_only else (*OPTIONS, _STRONG, CONSTRAINTS)
+    kept = [word for word in given.words if word not in given.stray]
+    words = [word for word in kept if word.partition("=")[0] not in dropped]
+    left = {option: value for option, value in values.items() if value}
+    if strong_only:
+        return words if given.whole else []
+    if given.whole and left:
+        flags = {word.partition("=")[0] for word in words}
+        types = {t for key in given.keys for t in key.types}
+        missing = [t for t in ("fp16", "bf16", "int8") if t in types and "--best" not in flags]
+        words += [f"--{t}" for t in missing if f"--{t}" not in flags]
+        mode = given.value(CONSTRAINTS)
+        words.append(f"{CONSTRAINTS}={mode if mode in _EFFECTIVE else 'obey'}")
+    return [*words, *(f"{option}={value}" for option, value in left.items())]

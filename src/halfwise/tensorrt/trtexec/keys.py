@@ -10,15 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from halfwise.tensorrt.engine.layer_names import names_in
-from halfwise.tensorrt.trtexec.complaint import Complaint, Version, text_of
-from halfwise.tensorrt.trtexec.kinds import Kinds, kind_meant
-from halfwise.tensorrt.trtexec.layers import Layer, is_parsers_own, matching, spelt_like
+from halfwise.records import Finding
+from halfwise.tensorrt.layer_names import names_in
+from halfwise.tensorrt.trtexec.layers import (
+    Kinds,
+    Layer,
+    complaint,
+    is_parsers_own,
+    kind_meant,
+    matching,
+    spelt_like,
+)
 from halfwise.tensorrt.trtexec.notation import OUTPUT_TYPES, PRECISIONS, Key, unsayable
-from halfwise.tensorrt.versions import FIRST_BF16, FIRST_WILD
+from halfwise.tensorrt.versions import Version, has, text_of
 
-_FIRST_CAST = (8, 6)
-"""The first in which a Cast is a layer with a type of its own (#3618)."""
 _TYPES = ("fp32", "fp16", "int32", "int8")
 _CAST = "https://github.com/NVIDIA/TensorRT/issues/3618"
 
@@ -58,9 +63,9 @@ class KeyReader:
         general = [key.types for key in keys if key.name == "*" and not key.fault]
         self._type_of_wildcards = general[-1][:1] if general else ("fp32",)
 
-    def fault(self, key: Key) -> Complaint | None:
+    def fault(self, key: Key) -> Finding | None:
         """Return why trtexec cannot read a key; None where it can."""
-        known = (*_TYPES, "bf16") if self._version >= FIRST_BF16 else _TYPES
+        known = (*_TYPES, "bf16") if has("bf16", self._version) else _TYPES
         unknown = next((name for name in key.types if name not in known), None)
         reason = key.fault
         if unknown is not None:
@@ -69,7 +74,7 @@ class KeyReader:
             reason = "a precision is one type"
         if not reason:
             return None
-        return Complaint(
+        return complaint(
             "unreadable",
             "error",
             f"trtexec {text_of(self._version)} cannot read {key.item!r} in {key.option}: {reason}",
@@ -100,7 +105,7 @@ class KeyReader:
         """Return whether a layer of that name takes what a key gives it."""
         return not layer.own_type and not self._covers_integers(meant, layer)
 
-    def unmatched(self, key: Key) -> Complaint:
+    def unmatched(self, key: Key) -> Finding:
         """Return the complaint about a name of nothing."""
         made = self._producers.get(key.name)
         inside = [n for n in names_in(key.name) if n in self._names and n != key.name]
@@ -112,17 +117,17 @@ class KeyReader:
             close = get_close_matches(key.name, sorted(self._names))
             fix = f"Did you mean {' or '.join(close)}?" if close else "Give names of ONNX nodes."
         what = "matches no layer" if "*" in key.name else "is the name of no layer"
-        return Complaint(
+        return complaint(
             "unmatched",
             "error",
             f"{key.name} in {key.option} {what}; trtexec ignores it without a word",
             fix,
         )
 
-    def complaints(self, meant: Meant) -> Iterator[Complaint]:
+    def complaints(self, meant: Meant) -> Iterator[Finding]:
         """Yield what is wrong with a key that means something."""
         if not meant.layers:
-            yield Complaint(
+            yield complaint(
                 "parsers-own",
                 "info",
                 f"{meant.key.name} is a name that the parser makes up: the ONNX file does not tell "
@@ -137,9 +142,9 @@ class KeyReader:
             yield from self._layer(meant, meant.layers[0])
         yield from self._count(meant)
 
-    def _of_kind(self, meant: Meant) -> Complaint:
+    def _of_kind(self, meant: Meant) -> Finding:
         key = meant.key
-        return Complaint(
+        return complaint(
             "type-word",
             "error",
             f"{key.name} in {key.option} is the name of no layer, and trtexec knows no kinds of "
@@ -149,14 +154,14 @@ class KeyReader:
             meant.layers[0].place,
         )
 
-    def _wildcard(self, meant: Meant) -> Iterator[Complaint]:
+    def _wildcard(self, meant: Meant) -> Iterator[Finding]:
         key, place, version = meant.key, meant.layers[0].place, text_of(self._version)
         below = "Give the names, as below."
         if not self._knows(key):
             knows = (
                 "reads one * per name" if key.name.count("*") > 1 else "knows no * within a name"
             )
-            yield Complaint(
+            yield complaint(
                 "wildcard-unknown",
                 "error",
                 f"trtexec {version} {knows}: {key.name} matches nothing there and is ignored "
@@ -165,7 +170,7 @@ class KeyReader:
                 place,
             )
         elif self._mistyped(meant):
-            yield Complaint(
+            yield complaint(
                 "wildcard-type",
                 "error",
                 f"trtexec {version} gives layers that match {key.name} in {key.option} the type "
@@ -174,7 +179,7 @@ class KeyReader:
                 place,
             )
         if casts := self._casts(meant):
-            yield Complaint(
+            yield complaint(
                 "untouchable",
                 "error",
                 f"{key.name} in {key.option} matches {_casts_named(casts)}, and a Cast with "
@@ -185,10 +190,10 @@ class KeyReader:
                 _CAST,
             )
 
-    def _layer(self, meant: Meant, layer: Layer) -> Iterator[Complaint]:
+    def _layer(self, meant: Meant, layer: Layer) -> Iterator[Finding]:
         key = meant.key
         if self._casts(meant):
-            yield Complaint(
+            yield complaint(
                 "untouchable",
                 "error",
                 f"{layer.name} is a Cast to {layer.outputs[0] or 'integers'}: with the output type "
@@ -198,7 +203,7 @@ class KeyReader:
                 _CAST,
             )
         elif layer.own_type:
-            yield Complaint(
+            yield complaint(
                 "untouchable",
                 "warning",
                 f"{key.name} ({layer.op}) takes no constraint: {layer.own_type}",
@@ -206,7 +211,7 @@ class KeyReader:
                 layer.place,
             )
         elif self._covers_integers(meant, layer):
-            yield Complaint(
+            yield complaint(
                 "untouchable",
                 "error",
                 f"{key.item} in {key.option} is for all outputs of {layer.name} ({layer.op}), and "
@@ -215,7 +220,7 @@ class KeyReader:
                 layer.place,
             )
         elif character := unsayable(layer.name):
-            yield Complaint(
+            yield complaint(
                 "unsayable",
                 "error",
                 f"trtexec cannot be told of {layer.name}: it holds a {character}",
@@ -223,7 +228,7 @@ class KeyReader:
                 layer.place,
             )
         elif layer.nodes > 1:
-            yield Complaint(
+            yield complaint(
                 "duplicate-name",
                 "warning",
                 f"{layer.nodes} nodes are called {layer.name}: the constraint reaches the first",
@@ -231,11 +236,11 @@ class KeyReader:
                 layer.place,
             )
 
-    def _count(self, meant: Meant) -> Iterator[Complaint]:
+    def _count(self, meant: Meant) -> Iterator[Finding]:
         types = meant.key.types
         for layer in meant.layers if len(types) > 1 else ():
             if len(layer.outputs) != len(types):
-                yield Complaint(
+                yield complaint(
                     "type-count",
                     "error",
                     f"{meant.key.item} has {len(types)} types, and {layer.name} has "
@@ -247,18 +252,22 @@ class KeyReader:
 
     def _knows(self, key: Key) -> bool:
         """Return whether this trtexec takes the `*` of a key for a wildcard."""
-        return key.name == "*" or (self._version >= FIRST_WILD and key.name.count("*") == 1)
+        return key.name == "*" or (has("* in names", self._version) and key.name.count("*") == 1)
 
     def _mistyped(self, meant: Meant) -> bool:
         """Return whether trtexec gives another type than the one that a wildcard asks for."""
         key = meant.key
-        if key.option != OUTPUT_TYPES or key.name == "*" or self._version < FIRST_WILD:
+        if key.option != OUTPUT_TYPES or key.name == "*" or not has("* in names", self._version):
             return False
         return set(key.types) != set(self._type_of_wildcards)
 
     def _casts(self, meant: Meant) -> list[Layer]:
         """Return the Casts to another type than the output type that a key asks for."""
-        if meant.key.option != OUTPUT_TYPES or self._version < _FIRST_CAST or meant.kind:
+        if (
+            meant.key.option != OUTPUT_TYPES
+            or not has("layers for casts", self._version)
+            or meant.kind
+        ):
             return []
         if not meant.wild:
             layers = list(meant.layers)

@@ -1,4 +1,4 @@
-"""The layers that TensorRT's parser makes of a model, as far as the ONNX file tells their names.
+"""The layers that TensorRT's parser makes of a model, by name and by what they compute.
 
 A layer is called as its node, `node_of_<output>` where that has no name. A second node of one name
 gets a number, and what the parser adds of its own has names that no file tells.
@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 import onnx
 import onnx_ir as ir
 
+from halfwise.graph.model import node_name
+from halfwise.graph.patterns import PATTERNS, written_out
 from halfwise.graph.unchecked import Place, Unchecked
-from halfwise.records import NodeName
+from halfwise.records import Finding, NodeName, Severity
 
 _OWN = re.compile(r"^\(Unnamed Layer\*|^ONNXTRT_")
+_TRTEXEC = "https://github.com/NVIDIA/TensorRT/blob/release/10.0/samples/common/sampleOptions.cpp"
 _CONTROL_FLOW = ("If", "Loop", "Scan")
 _TYPES = {
     ir.DataType.FLOAT: "fp32",
@@ -135,3 +138,64 @@ def producers_of(model: Unchecked) -> dict[str, str]:
         for tensor in node.output
         if tensor
     }
+
+
+Kinds = Mapping[str, tuple[Layer, ...]]
+
+
+def kinds_of(model: Unchecked, layers: Sequence[Layer]) -> Kinds:
+    """Return the layers of each operator, by its name.
+
+    Those of nodes that together write the operator out are among them, in the order of `layers`.
+    """
+    found: dict[str, set[int | None]] = {}
+    for layer in layers:
+        found.setdefault(layer.op, set()).add(layer.place.number)
+    if model.network is not None:
+        numbers = {node_name(n): model.place(n).number for n in model.network.nodes()}
+        for op in PATTERNS:
+            for group in written_out(model.network, op):
+                found.setdefault(op, set()).update(numbers[name] for name in group)
+    return {
+        op: tuple(n for n in layers if n.place.number in places and n.place.number is not None)
+        for op, places in found.items()
+    }
+
+
+def kind_meant(word: str, kinds: Kinds) -> tuple[str, tuple[Layer, ...]] | None:
+    """Return the operator that a word means, and its layers; None where it means none.
+
+    Case, `*`, `_` and "alization" do not matter: `layernorm`, `LayerNorm*` and `layer_norm` are
+    LayerNormalization; `norm` is any normalisation.
+    """
+    meant = _plain(word)
+    ops = [op for op in kinds if meant == _plain(op)]
+    if meant == "norm":
+        ops = [op for op in kinds if _plain(op).endswith(meant)]
+    layers = {layer.name: layer for op in ops for layer in kinds[op]}
+    return (" or ".join(ops), tuple(layers.values())) if layers else None
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[^a-z0-9]|alization$|alisation$", "", word.lower().strip("*"))
+
+
+def complaint(
+    rule: str,
+    severity: Severity,
+    message: str,
+    fix: str,
+    place: Place | None = None,
+    source: str = _TRTEXEC,
+) -> Finding:
+    """Return what is wrong with a constraint; see `halfwise.records.Finding`."""
+    return Finding(
+        rule=rule,
+        severity=severity,
+        node=place.name if place else None,
+        place=place.number if place else None,
+        op=place.op if place else "",
+        message=message,
+        fix=fix,
+        source=source,
+    )

@@ -1,18 +1,20 @@
-"""Precision constraints in trtexec's notation: a whole command, its options, or one specification.
+"""trtexec's notation: precision constraints, and shapes such as `a:1x3x224x224,'b:0':1x8`.
 
 Read as `samples/common/sampleOptions.cpp` of TensorRT 8.5 to 10.16 reads them: an option and its
 value are one word with `=` between; values are split at commas, which quotes do not protect; what
 stands before and within one pair of single quotes is the name, and without quotes what stands
-before the last colon.
+before the last colon. Rank 0 is `a:`, or `a:scalar` as from TensorRT 10 on.
 """
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from halfwise.errors import UsageError
+from halfwise.errors import CaseError, UsageError
+from halfwise.records import TensorName
+from halfwise.wording import shorten
 
 PRECISIONS = "--layerPrecisions"
 OUTPUT_TYPES = "--layerOutputTypes"
@@ -23,6 +25,11 @@ _COMMENT = re.compile(r"^\s*#.*\n?|\s# .*$", re.MULTILINE)
 _CONTINUED = re.compile(r"(?:\\|\s[`^])\r?\n")
 """The end of a line of sh, PowerShell or cmd that goes on in the next."""
 _SHELL = re.compile(r"^(?:\|\|?|&&?|;|\d?>.*|<.*)$")
+
+
+_UNSAYABLE = {",": "splits there", "'": "takes it for a quotation mark"}
+"""What trtexec makes of characters in a name, which no quotes and no escapes keep from it."""
+OTHER_KIND = "Take --as python instead: it compares whole names."
 
 
 @dataclass(frozen=True)
@@ -160,19 +167,103 @@ def _keys(option: str, value: str) -> Iterable[Key]:
 def written(entries: Iterable[tuple[str, Sequence[str]]]) -> str:
     """Return names and types as trtexec reads them back, but for what is `unsayable`."""
     return ",".join(
-        f"{_quoted(name)}:{'+'.join(types)}" for name, types in entries if not unsayable(name)
+        f"{quoted(name, 'layer')}:{'+'.join(types)}"
+        for name, types in entries
+        if not unsayable(name)
     )
 
 
 def unsayable(name: str) -> str:
     """Return the character in a name that trtexec cannot be told; "" where there is none."""
-    return next((c for c in ",'" if c in name), "")
+    return next((character for character in _UNSAYABLE if character in name), "")
 
 
-def _quoted(name: str) -> str:
-    return f"'{name}'" if ":" in name else name
+def quoted(name: str, what: str, *, always: bool = False) -> str:
+    """Return a name as trtexec reads it back, in quotes where it holds a colon, or `always`.
+
+    Raises:
+        CaseError: it is `unsayable`; `what` says what has the name.
+    """
+    if character := unsayable(name):
+        raise CaseError(
+            f"trtexec cannot be told of the {what} {shorten(name)!r}: it holds a {character}, "
+            f"and trtexec {_UNSAYABLE[character]}.",
+            OTHER_KIND,
+        )
+    return f"'{name}'" if always or ":" in name else name
 
 
 def command_line(words: Iterable[str]) -> str:
     """Return words as one line for a shell."""
     return " ".join(map(shlex.quote, words))
+
+
+Shape = tuple[int, ...]
+
+_INTEGER = re.compile(r"-?[0-9]{1,10}")
+_LARGEST = 2**31 - 1
+"""Sizes are 32-bit in TensorRT before 10, and no larger number is a size of anything that fits."""
+
+
+def parse_shapes(text: str, option: str) -> dict[TensorName, Shape]:
+    """Return the shapes that `text` gives, by input name, in its order.
+
+    Negative numbers are taken: they have a meaning among the values of a shape tensor.
+
+    Args:
+        text: The value of the option.
+        option: Its name, for errors.
+
+    Raises:
+        UsageError: no colon, no name, quotes that do not pair, a size that is no 32-bit integer, or
+            a name that comes twice.
+    """
+    shapes: dict[TensorName, Shape] = {}
+    for item in text.split(","):
+        name, sizes = _name_and_sizes(item, option)
+        if name in shapes:
+            raise UsageError(f"{option} names input {name!r} twice.", "Give one shape per input.")
+        shapes[TensorName(name)] = _shape(sizes, item, option)
+    return shapes
+
+
+def format_shapes(shapes: Mapping[TensorName, Shape]) -> str:
+    """Return shapes as trtexec 8.5 to 11 reads them; `parse_shapes` undoes it.
+
+    Raises:
+        CaseError: the name of an input is `unsayable`.
+    """
+    # Before version 10, rank 0 can be read within quotes only.
+    return ",".join(
+        f"{quoted(name, 'input', always=not shape)}:{'x'.join(map(str, shape))}"
+        for name, shape in shapes.items()
+    )
+
+
+def _name_and_sizes(item: str, option: str) -> tuple[str, str]:
+    parts = item.split("'")
+    if len(parts) == 3 and parts[2].startswith(":"):
+        name, sizes = parts[0] + parts[1], parts[2][1:]
+    elif len(parts) == 1:
+        name, _, sizes = item.rpartition(":")
+    else:
+        name, sizes = "", ""
+    if not name:
+        raise UsageError(
+            f"{option}: {item!r} is not a name, a colon and sizes.",
+            f"Write it like trtexec: {option}=input:1x3x224x224,'name:0':1x8.",
+        )
+    return name, sizes
+
+
+def _shape(sizes: str, item: str, option: str) -> Shape:
+    if sizes in ("", "scalar"):
+        return ()
+    parts = sizes.split("x")
+    for part in parts:
+        if not _INTEGER.fullmatch(part) or abs(int(part)) > _LARGEST:
+            raise UsageError(
+                f"{option}: {part!r} in {item!r} is not a 32-bit integer.",
+                f"Write sizes with x between them: {option}=input:1x3x224x224.",
+            )
+    return tuple(int(part) for part in parts)

@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 from halfwise.case import EngineSettings
 from halfwise.errors import BackendMissing
 from halfwise.records import BuildConfig, BuildOutcome, EngineFile, Latency, TensorName, WorkerInfo
-from halfwise.tensorrt.log.refused_models import named
 from halfwise.tensorrt.worker import failures, transfer
 from halfwise.tensorrt.worker.answers import Expected, built_of, crowded, ran_of
 from halfwise.tensorrt.worker.described import (
     Description,
+    Feeds,
     check_tactic_sources,
     described,
     network_layers,
+    packed,
+    unpacked,
 )
-from halfwise.tensorrt.worker.feeds import Feeds, packed, unpacked
+from halfwise.tensorrt.worker.failures import named
 from halfwise.tensorrt.worker.link import Died, Link, Log, LogListener, ProgressListener, Refused
-from halfwise.tensorrt.worker.timing_cache import keep_aside
+from halfwise.tensorrt.worker.transfer import keep_aside
 from halfwise.tensorrt.worker.transport import Lost
 
 HELLO_SECONDS = 120.0

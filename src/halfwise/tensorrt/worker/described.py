@@ -1,9 +1,12 @@
-"""What a worker and its engines say about themselves, read from its answers."""
+"""What a worker and its engines say about themselves, and arrays on their way to an engine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from halfwise.errors import UsageError
 from halfwise.records import (
@@ -13,16 +16,16 @@ from halfwise.records import (
     ShapeRange,
     TensorName,
     WorkerInfo,
+)
+from halfwise.tensorrt.fitting import Port, dtype_of, fit_inputs
+from halfwise.tensorrt.versions import (
+    CHECKED_VERSIONS,
+    NEWEST_CHECKED,
+    RUN_VERSIONS,
+    text_of,
     version_of,
 )
-from halfwise.tensorrt.worker.worker import NEWEST_CHECKED
 
-RUN_VERSIONS = ("8.6.0",)
-"""Versions of TensorRT that engines were built and run with, on an H200 (bench/gpu)."""
-FIRST_UNFUSED = (10, 12)
-"""The first TensorRT with `mark_unfused_tensors_as_debug_tensors`."""
-CHECKED_VERSIONS = ("8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
-"""Versions whose Python bindings the worker's calls are checked against (tests/bindings)."""
 _LONGEST = 500
 """Characters of what keeps a worker from building."""
 
@@ -156,6 +159,49 @@ def _standing(version: str) -> str:
     if version in CHECKED_VERSIONS:
         return f"halfwise was checked against the bindings of TensorRT {version}, not run with it"
     if version_of(version) > NEWEST_CHECKED:
-        newest = ".".join(map(str, NEWEST_CHECKED))
+        newest = text_of(NEWEST_CHECKED)
         return f"TensorRT {version} is newer than {newest}, the newest that was checked"
     return f"halfwise was neither run with TensorRT {version} nor checked against its bindings"
+
+
+Feeds = Mapping[str, NDArray[Any]]
+
+
+def input_ports(engine: Description) -> list[Port]:
+    """Return the inputs of an engine.
+
+    Raises:
+        CaseError: one has a type that no array here has.
+    """
+    return [Port(t.name, dtype_of(t.dtype), t.shape) for t in engine.tensors if t.is_input]
+
+
+def packed(feeds: Feeds, engine: Description) -> tuple[list[dict[str, Any]], bytes]:
+    """Return what a request says about a sample in the engine's types, and the bytes of all arrays.
+
+    Raises:
+        CaseError: the engine has other inputs, or types that cannot hold these values.
+    """
+    entries, parts = [], []
+    for name, array in fit_inputs(feeds, input_ports(engine), "for the engine").items():
+        entries.append({"name": name, "dtype": array.dtype.name, "shape": list(array.shape)})
+        parts.append(array.tobytes())
+    return entries, b"".join(parts)
+
+
+def unpacked(
+    entries: Sequence[Mapping[str, Any]], data: bytes | memoryview
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays that an answer holds, read-only, by name.
+
+    Raises:
+        CaseError: a type that no array here has.
+    """
+    found, offset = {}, 0
+    for entry in entries:
+        dtype, shape = dtype_of(entry["dtype"]), tuple(entry["shape"])
+        count = int(np.prod(shape, dtype=np.int64))
+        array = np.frombuffer(data, dtype, count, offset).reshape(shape)
+        found[entry["name"]] = array
+        offset += array.nbytes
+    return found

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from halfwise.tensorrt.versions import WRITTEN
 from halfwise.tensorrt.worker.worker import ITEM_BYTES, PROTOCOL
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -91,7 +92,7 @@ class Hello(Answer):
     cache: Annotated[Word, Field(min_length=1)]
     driver: Word | None
     environment: Annotated[dict[Word, Word], Field(max_length=10)]
-    tensorrt: Annotated[str, Field(pattern=r"^\d{1,4}\.\d{1,4}[\w.+-]{0,40}$")] | None
+    tensorrt: Annotated[str, Field(pattern=f"^{WRITTEN.pattern}$", max_length=64)] | None
     typing: Annotated[list[Literal["weak", "strong"]], Field(max_length=2)]
     tactic_sources: Annotated[list[Word], Field(max_length=100)]
     features: Annotated[dict[Word, bool], Field(max_length=100)]

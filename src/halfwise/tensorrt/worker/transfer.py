@@ -1,10 +1,11 @@
-"""Files on their way to a worker and back, by their hashes."""
+"""Files on their way to a worker and back, by their hashes; timing caches that do not fit."""
 
 import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any, BinaryIO
@@ -168,3 +169,23 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def keep_aside(path: Path) -> str:
+    """Move a timing cache aside, and return a sentence that says so.
+
+    trtexec warns and writes its own in place of it; a cache can be the work of hours. It becomes
+    NAME.old, or NAME.old2 and so on where that is there already: nothing is overwritten. One that
+    another process has removed by now is no loss.
+    """
+    names = (f"{path.name}.old{number if number > 1 else ''}" for number in count(1))
+    aside = next(found for name in names if not (found := path.with_name(name)).exists())
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return f"TensorRT did not take the timing cache {path}."
+    return (
+        f"TensorRT did not take the timing cache {path}: it is damaged, of another version or GPU, "
+        f"or holds kernels that this version cannot read back. It is {aside} now, and a new one "
+        "was written."
+    )

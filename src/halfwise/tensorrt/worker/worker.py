@@ -679,17 +679,18 @@ def _by_name(group, name):
     return getattr(group, name, None)
 
 
-def _version(trt):
+def version_of(trt):
+    """Return major and minor version of the module."""
     numbers = trt.__version__.split(".")
     return int(numbers[0]), int(numbers[1])
 
 
 def typing_regimes(trt):
     """Return the typing regimes of this version, its default first."""
-    strong = _version(trt) >= (9, 0)
+    strong = version_of(trt) >= (9, 0)
     weak = _by_name(trt.BuilderFlag, "FP16") is not None
     regimes = [name for name, there in (("weak", weak), ("strong", strong)) if there]
-    return regimes[::-1] if _version(trt) >= (10, 0) else regimes
+    return regimes[::-1] if version_of(trt) >= (10, 0) else regimes
 
 
 class Service:
@@ -768,7 +769,7 @@ class Service:
                 f"{error}",
                 "Name the Python that can: --trt-python PATH, or --trt-command.",
             )
-        if not OLDEST <= _version(tensorrt) < FIRST_UNKNOWN:
+        if not OLDEST <= version_of(tensorrt) < FIRST_UNKNOWN:
             raise Refused(
                 "tensorrt-version",
                 f"TensorRT {tensorrt.__version__} is not supported; 8.5 to 11.4 are.",

@@ -16,9 +16,9 @@ from halfwise.graph.model import tensor_name
 from halfwise.metrics import Outputs
 from halfwise.metrics.relative import relative_rms
 from halfwise.progress import Watcher
-from halfwise.records import BuildOutcome, Criterion, TensorName, Verdict, version_of
+from halfwise.records import BuildOutcome, Criterion, TensorName, Verdict
+from halfwise.tensorrt.versions import has, version_of
 from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.described import FIRST_UNFUSED
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare.engine_side import EngineSide
 from halfwise.tools.compare.sides import Arithmetic, all_low
@@ -168,7 +168,7 @@ class EngineMaker:
         That costs a build; where it fails, `side` itself has to do.
         """
         run = self._run
-        if version_of(run.worker.info.tensorrt or "0.0") < FIRST_UNFUSED:
+        if not has("unfused tensors", run.worker.info.tensorrt):
             return side
         _, _, build = self._builder(side.arithmetic, None, fresh=False)
         side.builds += 1

@@ -23,15 +23,16 @@ from halfwise.options.limits import bounded
 from halfwise.options.loading import RANDOM, load_case
 from halfwise.options.options import Model, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict, version_of
+from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.store import new_file, refuse_existing_file
 from halfwise.tensorrt.versions import (
-    DEFAULT_VERSION,
+    DEFAULT_PARSER,
     OLDEST_PARSER,
     has_operator,
     highest_opset,
     known_version,
+    version_of,
 )
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.workers import resolve
@@ -116,8 +117,8 @@ def _version_of_worker(named: dict[str, Any], watcher: Watcher) -> tuple[tuple[i
             raise BackendMissing(error.message, "Name the version: --trt-version 10.0.") from error
         if found:
             return version_of(found), f"TensorRT {found}, that of worker {spec.name}"
-    return version_of(DEFAULT_VERSION), (
-        f"TensorRT {DEFAULT_VERSION} and later; --trt-version names another"
+    return version_of(DEFAULT_PARSER), (
+        f"TensorRT {DEFAULT_PARSER} and later; --trt-version names another"
     )
 
 

@@ -27,7 +27,7 @@ from halfwise.options.options import Model, Request
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Run, TensorName, Verdict, Worth
 from halfwise.store import free_folder, new_folder, write_run
-from halfwise.tensorrt.engine.plans import demand_engine, is_engine
+from halfwise.tensorrt.inspector import demand_engine, is_engine
 from halfwise.tools.verify.engine import understand_verify, verify_engine
 from halfwise.wording import listed
 

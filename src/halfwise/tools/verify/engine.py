@@ -15,7 +15,7 @@ from halfwise.options.engines import Target, engine_target, split
 from halfwise.options.options import Request, understand
 from halfwise.progress import Watcher
 from halfwise.records import EngineFile, GivenEngine, Run, Verdict
-from halfwise.tensorrt.engine.fitting import check_names
+from halfwise.tensorrt.fitting import check_names
 from halfwise.tensorrt.profiles import check_covered
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.described import profiles_of

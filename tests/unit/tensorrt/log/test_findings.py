@@ -1,7 +1,10 @@
 import re
+from collections import defaultdict
 
-from halfwise.tensorrt.log.findings import MOST_UNKNOWN, Findings
-from halfwise.tensorrt.log.log import explain
+import pytest
+
+from halfwise.tensorrt.log.findings import MOST_UNKNOWN, Findings, Message
+from halfwise.tensorrt.log.log import KNOWN, explain
 
 
 def test_errors_come_first_and_what_only_follows_from_them_last():
@@ -50,3 +53,35 @@ def test_beyond_many_kinds_unknown_lines_are_still_counted():
 def test_long_lines_are_cut_in_the_record():
     (found,) = explain(["[E] " + "x" * 10_000])
     assert len(found.sentence) == len(found.lines[0]) == 500
+
+
+def test_groups_of_the_alternative_that_was_found_fill_the_sentence():
+    message = Message("k", "info", r"a (?P<x>\w+)|b (?P<y>\w+)", "It is {x}{y} here.", "", "")
+    match = message.compiled.search("b that")
+    assert match is not None
+    assert message.words(match) == "It is that here."
+
+
+def test_an_operator_may_be_known_from_elsewhere():
+    message = Message("k", "info", r"no plugin(?: (?P<op>\w+))?", "No {op}.", "", "")
+    match = message.compiled.search("no plugin")
+    assert match is not None
+    assert message.words(match, "If") == "No If."
+    assert message.words(match) == "No that a node needs."
+
+
+@pytest.mark.parametrize("message", KNOWN, ids=lambda message: message.kind)
+def test_every_message_is_complete(message):
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", message.kind)
+    assert message.sentence.endswith(".")
+    assert message.hint or message.severity == "info"
+    assert message.source.startswith("https://")
+    fields = set(re.findall(r"\{(\w+)\}", message.sentence))
+    assert fields <= set(message.compiled.groupindex)
+
+
+def test_one_kind_has_one_severity():
+    severities = defaultdict(set)
+    for message in KNOWN:
+        severities[message.kind].add(message.severity)
+    assert {kind for kind, found in severities.items() if len(found) > 1} == set()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from halfwise.errors import CaseError
 from halfwise.tensorrt.log.log import (
+    KNOWN,
     LONGEST_LINE,
     Explainer,
     LogLine,
@@ -16,7 +17,6 @@ from halfwise.tensorrt.log.log import (
     read_lines,
     split_line,
 )
-from halfwise.tensorrt.log.messages import KNOWN
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 import pytest
 
-from halfwise.tensorrt.trtexec import check, layers_of, read
+from halfwise.tensorrt.trtexec.check import check
+from halfwise.tensorrt.trtexec.layers import layers_of
+from halfwise.tensorrt.trtexec.notation import read
 from tests.unit.tensorrt.trtexec.wired import checked, model
 
 

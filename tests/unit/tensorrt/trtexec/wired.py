@@ -6,7 +6,9 @@ from onnx import TensorProto
 
 from halfwise.graph.unchecked import Unchecked, read_unchecked
 from halfwise.records import Finding
-from halfwise.tensorrt.trtexec import check, kinds_of, layers_of, producers_of, read
+from halfwise.tensorrt.trtexec.check import check
+from halfwise.tensorrt.trtexec.layers import kinds_of, layers_of, producers_of
+from halfwise.tensorrt.trtexec.notation import read
 from tests.unit.graph.sketch import Sketch, f32
 
 

@@ -7,6 +7,7 @@ import pytest
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.model import load_network
 from halfwise.tensorrt.worker import transfer
+from halfwise.tensorrt.worker.transfer import keep_aside
 
 
 def test_the_hash_of_a_model_is_that_of_the_network(model):
@@ -90,3 +91,17 @@ def test_a_file_without_room_is_not_asked_for(tmp_path):
         transfer.get(side.ask, hashlib.sha256(b"abc").hexdigest(), 1 << 60, tmp_path / "b")
     assert not side.requests
     assert not list(tmp_path.iterdir())
+
+
+def test_a_cache_that_is_not_taken_is_kept(tmp_path):
+    cache = tmp_path / "t.cache"
+    for number, content in enumerate((b"first", b"second", b"third")):
+        cache.write_bytes(content)
+        kept = tmp_path / ("t.cache.old" if not number else f"t.cache.old{number + 1}")
+        assert f"It is {kept} now" in keep_aside(cache)
+        assert kept.read_bytes() == content
+        assert not cache.exists()
+
+
+def test_one_that_is_gone_is_no_error(tmp_path):
+    assert "did not take" in keep_aside(tmp_path / "t.cache")

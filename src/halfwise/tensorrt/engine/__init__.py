@@ -1,1 +1,0 @@
-"""What an engine is: its layers, names, types and formats."""

@@ -1,0 +1,192 @@
+"""Sample arrays in an engine's types and shapes, and its outputs back in the model's.
+
+An engine may have other types than its model: TensorRT before 10 turns int64 into int32 and float64
+into float32, and users set FP16 inputs and outputs. Integers pass without loss or not at all;
+floats are rounded, which is part of what is judged.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.case import Sample
+from halfwise.errors import CaseError
+from halfwise.formats import BF16
+from halfwise.graph.sizes import declared_axes
+
+_NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16"}
+_NAMES |= {"bf16": "bfloat16", "boolean": "bool"}
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of an engine or of a model.
+
+    Attributes:
+        name: Its name.
+        dtype: Its type.
+        shape: Sizes of its axes, -1 for a dynamic one; None where not even the rank is known.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] | None = None
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """Return the NumPy dtype of a type as TensorRT or NumPy call it ("HALF", "float16", "bf16").
+
+    Raises:
+        CaseError: a type that no array here has, such as FP8 or INT4.
+    """
+    plain = name.lower().rpartition(".")[2]
+    plain = _NAMES.get(plain, plain)
+    if plain == "bfloat16":
+        return BF16.dtype
+    if plain in ("bool", "float16", "float32", "float64", "int8", "int32", "int64", "uint8"):
+        found: np.dtype[Any] = np.dtype(plain)
+        return found
+    raise CaseError(
+        f"An engine input or output of type {name} cannot be used here.",
+        "Build the engine with inputs and outputs in FP32, FP16, BF16, INT32, INT64 or BOOL.",
+    )
+
+
+def model_ports(values: Iterable[ir.Value]) -> tuple[Port, ...]:
+    """Return graph inputs or outputs, which have to be numeric tensors."""
+    ports = []
+    for value in values:
+        assert value.name is not None
+        assert value.dtype is not None
+        shape = None
+        if value.shape is not None:
+            shape = tuple(a if isinstance(a, int) else -1 for a in declared_axes(value))
+        ports.append(Port(value.name, value.dtype.numpy(), shape))
+    return tuple(ports)
+
+
+def check_names(found: Sequence[str], expected: Sequence[str], kind: str) -> None:
+    """Check that an engine has the model's inputs, or outputs, by name and in any order.
+
+    Args:
+        found: Names of the engine.
+        expected: Names of the model.
+        kind: "inputs" or "outputs".
+
+    Raises:
+        CaseError: one of them lacks a name that the other has.
+    """
+    if set(found) != set(expected):
+        raise CaseError(
+            f"The engine's {kind} are {_listed(found)}, the model's {_listed(expected)}.",
+            "Give the model that this engine was built from.",
+        )
+
+
+def fit_inputs(
+    sample: Sample, ports: Sequence[Port], identifier: str
+) -> dict[str, NDArray[np.generic]]:
+    """Return the arrays of a sample as an engine takes them, C-contiguous, in the ports' order.
+
+    Args:
+        sample: Model inputs in the model's types.
+        ports: Inputs of the engine.
+        identifier: Identifier of the sample, for errors.
+
+    Raises:
+        CaseError: names or shapes differ, a value is beyond the engine's type, or one type cannot
+            become the other.
+    """
+    check_names([port.name for port in ports], list(sample), "inputs")
+    fitted = {}
+    for port in ports:
+        where = f"Sample {identifier}: input {port.name!r}"
+        array = sample[port.name]
+        _check_shape(array.shape, port, where)
+        fitted[port.name] = np.asarray(_converted(array, port.dtype, where), order="C")
+    return fitted
+
+
+def fit_outputs(
+    outputs: Mapping[str, NDArray[Any]], ports: Sequence[Port], identifier: str
+) -> dict[str, NDArray[np.generic]]:
+    """Return what an engine gave out in the model's types, in the ports' order.
+
+    NaN and infinities stay; a shape other than the model's stays too where the rank is right: it is
+    for the verdict to say so.
+
+    Args:
+        outputs: Arrays by name; more than the model's are left out (debug tensors).
+        ports: Outputs of the model.
+        identifier: Identifier of the sample, for errors.
+
+    Raises:
+        CaseError: an output is missing, its rank differs, a value is beyond the model's type, or
+            one type cannot become the other.
+    """
+    if not outputs.keys() >= {port.name for port in ports}:
+        check_names(list(outputs), [port.name for port in ports], "outputs")
+    fitted = {}
+    for port in ports:
+        where = f"Sample {identifier}: the engine's output {port.name!r}"
+        array = outputs[port.name]
+        if port.shape is not None and array.ndim != len(port.shape):
+            raise CaseError(
+                f"{where} has rank {array.ndim}, the model's {len(port.shape)}.",
+                "Give the model that this engine was built from.",
+            )
+        fitted[port.name] = _converted(array, port.dtype, where)
+    return fitted
+
+
+def _check_shape(shape: tuple[int, ...], port: Port, where: str) -> None:
+    if port.shape is None:
+        return
+    pairs = zip(shape, port.shape, strict=False)
+    if len(shape) != len(port.shape) or any(b not in (-1, a) for a, b in pairs):
+        wanted = "×".join("?" if size < 0 else str(size) for size in port.shape) or "scalar"
+        raise CaseError(
+            f"{where} is {'×'.join(map(str, shape)) or 'scalar'}, the engine takes {wanted}.",
+            "Build the engine with a profile that holds this shape.",
+        )
+
+
+def _converted(array: NDArray[Any], dtype: np.dtype[Any], where: str) -> NDArray[np.generic]:
+    """Return `array` in `dtype`; a view where nothing changes."""
+    if array.dtype == dtype:
+        return array
+    kinds = {_kind(array.dtype), _kind(dtype)}
+    if kinds == {"float"}:
+        # Overflow to infinity is what an engine with such inputs sees.
+        with np.errstate(over="ignore", under="ignore"):
+            return array.astype(dtype)
+    if kinds <= {"integer", "bool"}:
+        with np.errstate(all="ignore"):
+            fitted = array.astype(dtype)
+        # Modulo 2^64 a negative number comes back from uint64 as it was.
+        changed = (fitted.astype(array.dtype) != array) | ((fitted < 0) != (array < 0))
+        lost = np.flatnonzero(changed)
+        if not lost.size:
+            return fitted
+        raise CaseError(
+            f"{where} holds {np.ravel(array)[lost[0]]}, which {dtype.name} cannot hold.",
+            "Check the data, or build with TensorRT 10 or later, which has 64-bit integers.",
+        )
+    raise CaseError(
+        f"{where} has type {array.dtype.name}, and {dtype.name} is needed.",
+        "Build the engine with the types of the model's inputs and outputs.",
+    )
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    if dtype == BF16.dtype:
+        return "float"
+    return {"f": "float", "i": "integer", "u": "integer", "b": "bool"}.get(dtype.kind, dtype.name)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"

@@ -1,0 +1,277 @@
+"""Smallest, usual and largest shapes of the inputs: what an optimization profile holds."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.case import Sample, Samples
+from halfwise.errors import CaseError, UsageError
+from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.shape_tensors import shape_inputs
+from halfwise.graph.sizes import declared_axes
+from halfwise.records import Profile, ShapeRange, TensorName
+from halfwise.tensorrt.trtexec.notation import Shape, parse_shapes
+
+_OPTIONS = ("--minShapes", "--optShapes", "--maxShapes")
+
+Seen = dict[TensorName, Shape]
+
+
+def profiles_from_data(network: Network, samples: Samples) -> tuple[Profile, ...]:
+    """Return the profile that holds all samples; none where shapes cannot vary.
+
+    `min` and `max` are taken axis by axis. `opt` is the set of shapes of all inputs together that
+    most samples have, and the largest of those among equals: one that really occurs, as kernels
+    are chosen for it. Shape tensors have the values that go with it.
+
+    Args:
+        network: The model.
+        samples: At least one; each is loaded once.
+
+    Raises:
+        CaseError: a shape tensor has another number of elements in another sample.
+    """
+    dynamic, shape_tensors = _dynamic(network), shape_inputs(network)
+    if not dynamic and not shape_tensors:
+        return ()
+    seen = [
+        (_shapes(sample, dynamic), _values(sample, sorted(shape_tensors))) for sample in samples
+    ]
+    for name in shape_tensors:
+        if len(lengths := {len(values[name]) for _, values in seen}) > 1:
+            raise CaseError(
+                f"Input {name!r} decides about shapes and has from {min(lengths)} to "
+                f"{max(lengths)} elements; TensorRT needs it to have one length.",
+                "Give samples in which it has the same number of elements.",
+            )
+    counts = Counter((_frozen(shapes), _frozen(values)) for shapes, values in seen)
+    shapes, values = max(counts, key=lambda one: (counts[one], _elements(one[0])))
+    return (
+        Profile(
+            shapes=_ranges([s for s, _ in seen], dict(shapes)),
+            values=_ranges([v for _, v in seen], dict(values)),
+        ),
+    )
+
+
+def profiles_from_options(
+    network: Network,
+    samples: Samples | None,
+    minimum: Sequence[str],
+    optimum: Sequence[str],
+    maximum: Sequence[str],
+) -> tuple[Profile, ...]:
+    """Return one profile per place in the lists of `--minShapes`, `--optShapes` and `--maxShapes`.
+
+    A list that is missing is filled as trtexec fills it from 8.6 on (`processShapes` in
+    sampleOptions.cpp; up to 8.4 it takes nothing but `--optShapes` alone or all three): opt is max,
+    else min; min and max are opt. For shape tensors, sizes are values; those that the user does
+    not give come from the samples. Inputs without a dynamic axis may be named, and are left out.
+
+    Args:
+        network: The model.
+        samples: At least one; None where there are none, and every shape tensor has to be named.
+        minimum: Values of `--minShapes`, one per profile.
+        optimum: Values of `--optShapes`.
+        maximum: Values of `--maxShapes`.
+
+    Raises:
+        UsageError: the lists differ in length or name different inputs, or an item cannot be read.
+        CaseError: an item does not fit the model, an input with a dynamic axis has no shape, or
+            min ≤ opt ≤ max does not hold.
+    """
+    given = dict(zip(_OPTIONS, (minimum, optimum, maximum), strict=True))
+    counts = {option: len(texts) for option, texts in given.items() if texts}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{option} {count} times" for option, count in counts.items())
+        raise UsageError(
+            f"The profiles are incomplete: {listed}.",
+            "Give each of these options once per profile, in the same order.",
+        )
+    parsed = {option: [parse_shapes(t, option) for t in given[option]] for option in counts}
+    if not parsed:
+        return ()
+    groups = [dict(zip(parsed, parts, strict=True)) for parts in zip(*parsed.values(), strict=True)]
+    if samples is None:
+        return tuple(_profile(network, parts, _named(network, parts)) for parts in groups)
+    (observed,) = profiles_from_data(network, samples) or (Profile(),)
+    return tuple(_profile(network, parts, observed) for parts in groups)
+
+
+def profile_of(profiles: Sequence[Profile], sample: Sample) -> int | None:
+    """Return the index of the first profile that holds `sample`; None where none does."""
+    return next((i for i, p in enumerate(profiles) if not _outside(p, sample)), None)
+
+
+def check_covered(profiles: Sequence[Profile], samples: Samples) -> None:
+    """Check that an engine with `profiles` takes every sample; without profiles all is fixed.
+
+    Raises:
+        CaseError: a sample is outside every profile.
+    """
+    if not profiles:
+        return
+    for identifier, sample in zip(samples.ids, samples, strict=True):
+        if profile_of(profiles, sample) is None:
+            where = "every profile" if len(profiles) > 1 else "the profile"
+            raise CaseError(
+                f"Sample {identifier} is outside {where}: {_outside(profiles[0], sample)}.",
+                "Widen --minShapes and --maxShapes, or leave them out: then the profile is made "
+                "to hold all samples.",
+            )
+
+
+def _dynamic(network: Network) -> list[TensorName]:
+    return [
+        tensor_name(v)
+        for v in network.graph.inputs
+        if not all(isinstance(axis, int) for axis in declared_axes(v))
+    ]
+
+
+def _shapes(sample: Sample, names: Iterable[TensorName]) -> Seen:
+    return {name: tuple(sample[name].shape) for name in names}
+
+
+def _values(sample: Sample, names: Iterable[TensorName]) -> Seen:
+    return {name: tuple(int(v) for v in np.ravel(sample[name])) for name in names}
+
+
+def _frozen(seen: Seen) -> tuple[tuple[TensorName, Shape], ...]:
+    return tuple(seen.items())
+
+
+def _elements(shapes: Iterable[tuple[TensorName, Shape]]) -> int:
+    return sum(int(np.prod(shape)) for _, shape in shapes)
+
+
+def _ranges(seen: Sequence[Seen], usual: Seen) -> dict[TensorName, ShapeRange]:
+    ranges = {}
+    for name, opt in usual.items():
+        axes = list(zip(*(one[name] for one in seen), strict=True))
+        ranges[name] = ShapeRange(min=tuple(map(min, axes)), opt=opt, max=tuple(map(max, axes)))
+    return ranges
+
+
+def _profile(network: Network, parts: Mapping[str, Seen], observed: Profile) -> Profile:
+    """Return the profile that the options give together; `parts` is what each of them says."""
+    inputs = {tensor_name(v): v for v in network.graph.inputs}
+    shape_tensors, dynamic = shape_inputs(network), _dynamic(network)
+    shapes: dict[TensorName, ShapeRange] = {}
+    values = dict(observed.values)
+    for name in dict.fromkeys(name for part in parts.values() for name in part):
+        if name not in inputs:
+            raise CaseError(
+                f"The model has no input {name!r}.", f"Its inputs are: {', '.join(inputs)}."
+            )
+        for option, part in parts.items():
+            if name not in part:
+                raise UsageError(
+                    f"{option} gives no shape for input {name!r}, which another option names.",
+                    f"Name the same inputs in {', '.join(parts)}.",
+                )
+            if name in shape_tensors:
+                _check_values(name, part[name], len(values[name].opt), option)
+            else:
+                _check_shape(inputs[name], part[name], option)
+        filled = _filled(name, {option: part[name] for option, part in parts.items()})
+        if name not in shape_tensors:
+            shapes[name] = filled
+            continue
+        values[name] = filled
+        if name in dynamic:
+            shapes[name] = observed.shapes[name]
+    if missing := [name for name in dynamic if name not in shapes]:
+        raise CaseError(
+            f"Input {missing[0]!r} has a dynamic axis and no shape: "
+            f"{_text(declared_axes(inputs[missing[0]]))}.",
+            f"Name every input with a dynamic axis in {', '.join(parts)}.",
+        )
+    return Profile(shapes={n: shapes[n] for n in dynamic}, values=values)
+
+
+def _named(network: Network, parts: Mapping[str, Seen]) -> Profile:
+    """Return what stands for observed shape tensors where there are no samples: any values named.
+
+    Raises:
+        CaseError: a shape tensor is not named.
+    """
+    named = {name: shape for part in parts.values() for name, shape in part.items()}
+    shape_tensors = sorted(shape_inputs(network))
+    if missing := [name for name in shape_tensors if name not in named]:
+        raise CaseError(
+            f"Input {missing[0]!r} decides about shapes, and its values are not given.",
+            f"Name it in {', '.join(parts)}, with values in place of sizes.",
+        )
+    usual = {name: named[name] for name in shape_tensors}
+    lengths: Seen = {name: (len(values),) for name, values in usual.items()}
+    return Profile(shapes=_ranges([lengths], lengths), values=_ranges([usual], usual))
+
+
+def _filled(name: TensorName, given: Mapping[str, Shape]) -> ShapeRange:
+    low, opt, high = (given.get(option) for option in _OPTIONS)
+    for smaller, larger in combinations(given, 2):
+        for axis, (a, b) in enumerate(zip(given[smaller], given[larger], strict=True)):
+            if a > b:
+                raise CaseError(
+                    f"For input {name!r}, {smaller} is larger than {larger} at axis {axis}: "
+                    f"{a} > {b}.",
+                    "Give min ≤ opt ≤ max on every axis.",
+                )
+    usual = next(shape for shape in (opt, high, low) if shape is not None)
+    return ShapeRange(
+        min=usual if low is None else low, opt=usual, max=usual if high is None else high
+    )
+
+
+def _check_values(name: TensorName, values: Shape, expected: int, option: str) -> None:
+    if len(values) != expected:
+        raise CaseError(
+            f"{option} gives input {name!r} {len(values)} values, and it has {expected}.",
+            "The elements of this input decide about shapes: give them, not its shape.",
+        )
+
+
+def _check_shape(value: ir.Value, shape: Shape, option: str) -> None:
+    axes = declared_axes(value)
+    if len(shape) != len(axes):
+        raise CaseError(
+            f"{option} gives input {value.name!r} rank {len(shape)} ({_text(shape)}), the model "
+            f"rank {len(axes)} ({_text(axes)}).",
+            "Give one size per axis, the batch included.",
+        )
+    for axis, (size, declared) in enumerate(zip(shape, axes, strict=True)):
+        if size < 0:
+            raise CaseError(
+                f"{option} gives input {value.name!r} the negative size {size} at axis {axis}.",
+                "A profile needs numbers: give the smallest, usual and largest size of each axis.",
+            )
+        if isinstance(declared, int) and size != declared:
+            raise CaseError(
+                f"{option} gives input {value.name!r} {size} at axis {axis}, but the model fixes "
+                f"it to {declared} ({_text(axes)}).",
+                "Export the model with this axis dynamic (`dynamic_axes` or `dynamic_shapes` of "
+                "torch.onnx.export), or give the model's own size.",
+            )
+
+
+def _outside(profile: Profile, sample: Sample) -> str:
+    """Say what of `sample` the profile does not hold; empty where it holds all."""
+    seen = (
+        (profile.shapes, _shapes(sample, profile.shapes), "is"),
+        (profile.values, _values(sample, profile.values), "holds"),
+    )
+    for ranges, found, verb in seen:
+        for name, allowed in ranges.items():
+            axes = zip(allowed.min, found[name], allowed.max, strict=False)
+            if len(found[name]) != len(allowed.min) or not all(a <= b <= c for a, b, c in axes):
+                limits = f"{_text(allowed.min)} to {_text(allowed.max)}"
+                return f"{name} {verb} {_text(found[name])}, allowed {limits}"
+    return ""
+
+
+def _text(shape: Sequence[int | str | None]) -> str:
+    return "×".join("?" if axis is None else str(axis) for axis in shape) or "scalar"

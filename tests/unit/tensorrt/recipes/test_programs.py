@@ -1,0 +1,367 @@
+import ast
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halfwise.records import ShapeRange
+from halfwise.tensorrt.recipes.commands import polygraphy
+from halfwise.tensorrt.recipes.programs import cpp, literal, python
+from halfwise.tensorrt.worker.worker import NEVER_CONSTRAINED, layer_nodes
+from tests.bindings.api import VERSIONS, load
+from tests.bindings.reading import complaints
+from tests.unit.graph.sketch import Sketch
+from tests.unit.tensorrt.recipes.made import (
+    METADATA,
+    NASTY,
+    constraint,
+    names,
+    profile,
+    recipe,
+    strong,
+)
+
+OLDEST = (3, 8)
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def data(text):
+    """Return the literal that the script calls RECIPE."""
+    body = ast.parse(text, feature_version=OLDEST).body
+    (literal,) = (
+        node.value
+        for node in body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and node.targets[0].id == "RECIPE"
+    )
+    return ast.literal_eval(literal)
+
+
+@given(st.lists(names(), min_size=1, max_size=4, unique=True))
+def test_names_are_given_back(nodes):
+    made = recipe(
+        constraints=tuple(map(constraint, nodes)),
+        model=nodes[0],
+        run=nodes[0],
+        plugins=tuple(nodes),
+        profiles=(profile(nodes[0]),),
+        notes=tuple(nodes),
+    )
+    text = python(made)["build_engine.py"]
+    found = data(text)
+    assert found["keep"] == nodes
+    assert found["plugins"] == nodes
+    assert found["model"] == nodes[0]
+    assert found["profiles"][0]["shapes"][nodes[0]]["opt"] == [8, 3]
+    # Names stand in the literal and in comments, where there are none but visible characters.
+    assert not set(text.splitlines()[0]) - set("#!/usr/bin/env python3")
+
+
+@pytest.mark.parametrize("made", [recipe(), strong(), recipe(constraints=()), recipe(model="é")])
+def test_an_old_python_reads_it(made, tmp_path):
+    script = tmp_path / "build_engine.py"
+    script.write_text(python(made)["build_engine.py"], encoding="utf-8")
+    compile(script.read_text(encoding="utf-8"), str(script), "exec", dont_inherit=True)
+    pythons = [sys.executable, *_oldest()]
+    for interpreter in pythons:
+        done = subprocess.run(
+            [interpreter, script, "--help"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "--tactic-sources" in done.stdout
+
+
+def _oldest():
+    found = shutil.which("python3.8")
+    if found is None:
+        return [str(p) for p in Path.home().glob(".pyenv/versions/3.8.*/bin/python")][:1]
+    works = subprocess.run([found, "-c", ""], check=False, capture_output=True).returncode == 0
+    return [found] if works else []
+
+
+def test_without_tensorrt_it_says_so(tmp_path):
+    script = tmp_path / "build_engine.py"
+    script.write_text(python(recipe())["build_engine.py"], encoding="utf-8")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "No module named 'tensorrt'" in done.stderr
+
+
+def test_comments_end_with_their_line(tmp_path):
+    script = tmp_path / "build_engine.py"
+    script.write_text(python(recipe(notes=NASTY))["build_engine.py"], encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, script, "--help"], capture_output=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["build_engine.py"]
+
+
+ARGPARSE = {"add_argument", "model", "parse_args", "timing_cache", "verbose"}
+WEAK = {"RECIPE['typing'] == 'weak'": "BuilderFlag.FP16"}
+"""Weak typing is refused from the version on that lacks the flag (`demand_version`)."""
+
+
+@pytest.mark.parametrize("made", [recipe(), strong()])
+def test_every_attribute_is_in_the_real_bindings_or_guarded(made):
+    found = complaints(python(made)["build_engine.py"], [load(v) for v in VERSIONS], WEAK)
+    foreign = [c for c in found if c.endswith("is not in any version")]
+    assert {c.split()[2] for c in foreign} <= ARGPARSE
+    assert [c for c in found if c not in foreign] == []
+
+
+@pytest.mark.parametrize(
+    ("made", "version", "status", "words"),
+    [
+        (recipe, "8.6.1", 0, "constrained 1 of 2 nodes to FP32"),
+        (recipe, "10.0.1", 0, "note: this recipe is for TensorRT 8.6; this is 10.0.1"),
+        (recipe, "11.4.0", 1, "has no layer constraints any more"),
+        (strong, "8.6.1", 1, "strong typing needs TensorRT 9"),
+        (strong, "10.0.1", 0, "engine"),
+        (strong, "11.4.0", 0, "engine"),
+    ],
+)
+def test_it_builds_in_the_stand_in_of_each_version(made, version, status, words, tmp_path):
+    s = Sketch()
+    s.op("Pow", s.input("images", ["N", 3]), 2.0, name="pow")
+    model = tmp_path / "model.onnx"
+    onnx.save(s.proto("pow_out"), model)
+    given_recipe = made(
+        model="model.onnx",
+        files={"model.onnx": hashlib.sha256(model.read_bytes()).hexdigest()},
+        profiles=(profile(),),
+        constraints=(constraint("pow"), constraint("gone")) if made is recipe else (),
+        workspace_bytes=1 << 20,
+    )
+    done = built(given_recipe, version, tmp_path)
+    assert done.returncode == status, done.stderr
+    assert words in done.stdout + done.stderr
+    if status == 0:
+        digest = hashlib.sha256((tmp_path / "model.engine").read_bytes()).hexdigest()
+        assert f"sha256 {digest}" in done.stdout
+        model.write_bytes(model.read_bytes() + b"\x00")
+        assert "its SHA-256 differs" in built(given_recipe, version, tmp_path).stderr
+
+
+def test_a_timing_cache_that_is_not_taken_stays_as_it_is(tmp_path):
+    s = Sketch()
+    s.op("Pow", s.input("images", ["N", 3]), 2.0, name="pow")
+    model = tmp_path / "model.onnx"
+    onnx.save(s.proto("pow_out"), model)
+    sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
+    made = recipe(model="model.onnx", files={"model.onnx": sha256}, profiles=(profile(),))
+    cache = tmp_path / "t.cache"
+    cache.write_bytes(b"of another GPU")
+    done = built(made, "8.6.1", tmp_path, "--timing-cache", cache)
+    assert "stays as it is" in done.stdout
+    assert cache.read_bytes() == b"of another GPU"
+    cache.unlink()
+    assert built(made, "8.6.1", tmp_path, "--timing-cache", cache).returncode == 0
+    assert cache.read_bytes()
+
+
+def built(made, version, folder, *options):
+    script = folder / "build_engine.py"
+    script.write_text(python(made)["build_engine.py"], encoding="utf-8")
+    paths = os.pathsep.join(map(str, (ROOT / "tests" / "fake_tensorrt", ROOT, ROOT / "src")))
+    environment = {**os.environ, "PYTHONPATH": paths, "HALFWISE_FAKE_TENSORRT": version}
+    command = [sys.executable, script, *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize("file", ["build_engine.py", "constrain.py"])
+def test_it_reads_layers_as_the_worker_does(file):
+    text = (polygraphy if file == "constrain.py" else python)(recipe())[file]
+    made: dict[str, Any] = {"__name__": "recipe", "__file__": file}
+    exec(compile(text, file, "exec"), made)  # noqa: S102 - what a user would run
+    assert frozenset(made["NEVER_CONSTRAINED"]) == NEVER_CONSTRAINED
+    for metadata, nodes in METADATA:
+        layer = SimpleNamespace(metadata=metadata)
+        assert made["layer_nodes"](layer) == layer_nodes(layer) == nodes
+    assert made["layer_nodes"](SimpleNamespace(name="conv")) == ["conv"]
+
+
+def test_no_low_format():
+    assert data(python(recipe(low=None))["build_engine.py"])["low"] is None
+
+
+DECLARATIONS = ROOT / "tests" / "tensorrt_declarations"
+CUDA_STUB = """#pragma once
+using cudaStream_t = struct CUstream_st*;
+using cudaEvent_t = struct CUevent_st*;
+"""
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+
+
+def compile_(source, *options):
+    command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", *options, source]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@needs_compiler
+@settings(max_examples=5)
+@given(st.lists(names(), min_size=40, max_size=80))
+def test_literals_hold_the_bytes_of_names(tmp_path_factory, texts):
+    texts = [*texts, *NASTY, "", "x" * 1000, "é" * 200]
+    folder = tmp_path_factory.mktemp("literals")
+    source = folder / "names.cpp"
+    items = ",\n".join(f"std::string({literal(t)}, {len(t.encode())})" for t in texts)
+    source.write_text(
+        "#include <iostream>\n#include <string>\nint main() {\n"
+        f"for (auto const& s : {{\n{items}\n}}) {{ std::cout << s.size() << ':' << s; }}\n}}\n",
+        encoding="ascii",
+    )
+    done = compile_(source, "-o", folder / "names")
+    assert done.returncode == 0, done.stderr
+    printed = subprocess.run([folder / "names"], capture_output=True, check=True).stdout
+    assert printed == b"".join(b"%d:%s" % (len(t.encode()), t.encode()) for t in texts)
+
+
+def test_bytes_of_file_names_that_are_no_text_stay_what_they_are():
+    assert literal(os.fsdecode(b"caf\xe9")) == '"caf\\351"'
+
+
+def everything(made, **changed):
+    """Return a recipe with all that a recipe can hold, named nastily."""
+    return made(
+        model='a "b" \\',
+        plugins=("p\n.so",),
+        profiles=(
+            profile('im"ages'),
+            profile(lengths=ShapeRange(min=(1,), opt=(2,), max=(3,))),
+        ),
+        workspace_bytes=5 << 30,
+        optimization_level=5,
+        tactic_sources=("CUBLAS", "EDGE_MASK_CONVOLUTIONS"),
+        timing_cache="timing.cache",
+        notes=NASTY,
+        **changed,
+    )
+
+
+RECIPES = {
+    "8.5": recipe(tensorrt="8.5", constraints=tuple(map(constraint, NASTY))),
+    "8.6": everything(recipe, constraints=tuple(map(constraint, NASTY))),
+    "8.6.1": recipe(low=None),
+    "9.3": recipe(tensorrt="9.3", low="bf16"),
+    "10.16": everything(strong),
+    "11.4": strong(tensorrt="11.4", tactic_sources=()),
+}
+
+
+def written(made, folder):
+    for name, text in cpp(made).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder / "build_engine.cpp"
+
+
+@needs_compiler
+@pytest.mark.parametrize("version", RECIPES)
+def test_it_compiles_against_declarations_of_each_version(version, tmp_path):
+    source = written(RECIPES[version], tmp_path)
+    done = compile_(source, "-fsyntax-only", *_declared(version))
+    assert done.returncode == 0, done.stderr
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("made", "version", "message"),
+    [
+        (strong(), "8.6", "Strong typing needs TensorRT 9"),
+        (recipe(), "11.4", "has no layer constraints"),
+        (recipe(low="bf16"), "8.6", "TensorRT 8 has no BF16"),
+    ],
+)
+def test_another_version_is_told_by_the_compiler(made, version, message, tmp_path):
+    done = compile_(written(made, tmp_path), "-fsyntax-only", *_declared(version))
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+def _declared(version):
+    major, minor = version.split(".")[:2]
+    defines = (f"-DNV_TENSORRT_MAJOR={major}", f"-DNV_TENSORRT_MINOR={minor}")
+    return (*defines, "-isystem", DECLARATIONS)
+
+
+def _headers():
+    """Return the folder of NVIDIA's headers on this machine, where there is one."""
+    told = os.environ.get("TENSORRT_INCLUDE")
+    usual = ["/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/local/tensorrt/include"]
+    places = [told] if told else usual
+    return next((Path(p) for p in places if (Path(p) / "NvInfer.h").is_file()), None)
+
+
+@needs_compiler
+@pytest.mark.skipif(_headers() is None, reason="no NvInfer.h here: set TENSORRT_INCLUDE")
+def test_it_compiles_against_nvidias_headers(tmp_path):
+    folder = _headers()
+    assert folder is not None
+    text = (folder / "NvInferVersion.h").read_text(encoding="utf-8")
+    lines = [line.split() for line in text.splitlines() if line.startswith("#define ")]
+    macros = {words[1]: words[2] for words in lines if len(words) > 2}
+    major, minor = (
+        int(macros.get(value, value))
+        for value in (macros["NV_TENSORRT_MAJOR"], macros["NV_TENSORRT_MINOR"])
+    )
+    made = recipe if major < 9 else strong
+    options = ["-isystem", str(folder)]
+    if shutil.which("nvcc") is None and not (folder / "cuda_runtime_api.h").is_file():
+        (tmp_path / "cuda_runtime_api.h").write_text(CUDA_STUB, encoding="utf-8")
+        options += ["-isystem", str(tmp_path)]
+    source = written(everything(made, tensorrt=f"{major}.{minor}"), tmp_path)
+    done = compile_(source, "-fsyntax-only", *options)
+    assert done.returncode == 0, done.stderr
+
+
+READS = """#define main built
+#include "build_engine.cpp"
+#undef main
+char const* nvinfer1::ILayer::getMetadata() const noexcept { return std::getenv("METADATA"); }
+int main()
+{
+    alignas(16) char room[64]{};
+    for (auto const& node : nodesOf(*reinterpret_cast<nvinfer1::ILayer*>(room)))
+    {
+        std::cout << node << '\\n';
+    }
+}
+"""
+
+
+@needs_compiler
+def test_it_reads_layers_as_the_worker_does_cpp(tmp_path):
+    written(recipe(), tmp_path)
+    source = tmp_path / "reads.cpp"
+    source.write_text(READS, encoding="utf-8")
+    # What it does not need is left out, and with that all of TensorRT.
+    small = ("-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections")
+    done = compile_(source, *small, "-o", tmp_path / "reads", *_declared("8.6"))
+    assert done.returncode == 0, done.stderr
+    for metadata, nodes in METADATA:
+        told = subprocess.run(
+            [tmp_path / "reads"], env={"METADATA": metadata}, capture_output=True, check=True
+        )
+        assert told.stdout.decode().split() == nodes
+
+
+def test_all_kinds_without_precision_are_there():
+    text = cpp(recipe())["build_engine.cpp"]
+    assert all(f"LayerType::k{kind}: return false;" in text for kind in NEVER_CONSTRAINED)
+
+
+def test_cmake_names_the_program():
+    files = cpp(recipe())
+    assert set(files) == {"build_engine.cpp", "CMakeLists.txt"}
+    assert "add_executable(build_engine build_engine.cpp)" in files["CMakeLists.txt"]
