@@ -14,7 +14,7 @@ from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_MODEL_BYTES
 from halfwise.graph.widen import Stored
 from halfwise.metrics import Metric
-from halfwise.records import Criterion, Prefer, Profile, Typing
+from halfwise.records import Criterion, MadeUp, Note, Prefer, Profile, Typing
 
 Sample = Mapping[str, NDArray[Any]]
 """One set of model inputs: input name → array of the model's own rank and dtype."""
@@ -94,23 +94,6 @@ class Column(Sequence[NDArray[Any]]):
 
 
 @dataclass(frozen=True)
-class MadeUp:
-    """An input whose values look made up instead of recorded.
-
-    Attributes:
-        input: Its name.
-        kind: "normal" or "uniform" noise, or "constant".
-        mean: Mean of the elements that were looked at.
-        deviation: Their standard deviation.
-    """
-
-    input: str
-    kind: Literal["normal", "uniform", "constant"]
-    mean: float
-    deviation: float
-
-
-@dataclass(frozen=True)
 class Case:
     """What a run is about.
 
@@ -132,7 +115,7 @@ class Case:
     heldout: Samples
     criterion: Criterion
     metric: Metric | None
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     data_sha256: str
     real: bool = True
     made_up: tuple[MadeUp, ...] = ()

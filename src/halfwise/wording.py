@@ -52,6 +52,17 @@ def sentence(text: str) -> str:
     return re.sub(pattern, lambda found: shorten(found[0]), clean(text))
 
 
+def capital(clause: str, names: Sequence[str] = ()) -> str:
+    """Return `clause` as the beginning of a sentence; one of `names` there stays as it is."""
+    named = clause.startswith(tuple(filter(None, names)))
+    return clause if named else f"{clause[:1].upper()}{clause[1:]}"
+
+
+def stopped(text: str) -> str:
+    """Return `text`, of whoever it is, with one full stop at its end."""
+    return f"{text.rstrip('.')}."
+
+
 def number(value: float) -> str:
     """Return `value` with three significant digits."""
     if isnan(value):
@@ -77,6 +88,16 @@ def fraction(value: float) -> str:
 def count(quantity: int, noun: str) -> str:
     """Return such as `1 node` or `3 nodes`."""
     return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
+
+
+def dimensions(sizes: Sequence[int | str | None] | None) -> str:
+    """Return the sizes of axes as `1×3×height×?`; no axes as `scalar`, None as `of any rank`.
+
+    A size that is None or −1 is not known.
+    """
+    if sizes is None:
+        return "of any rank"
+    return "×".join("?" if n in (None, -1) else str(n) for n in sizes) or "scalar"
 
 
 def verb(quantity: int, one: str, more: str) -> str:

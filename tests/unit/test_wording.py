@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.wording import clean, count, fixed, fraction, listed, number, sentence, shorten
+from halfwise.wording import (
+    clean,
+    count,
+    dimensions,
+    fixed,
+    fraction,
+    listed,
+    number,
+    sentence,
+    shorten,
+)
 
 HIDDEN = [
     "\x1b[31m",
@@ -97,6 +107,20 @@ def test_fixed_numbers_take_any_value():
 
 def test_a_small_fraction_is_not_shown_as_nothing():
     assert [fraction(x) for x in (0, 1e-9, 0.5, 1)] == ["0", "<0.01%", "50.00%", "100.00%"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [
+        ((), "scalar"),
+        ((1, 3, None, "w", -1), "1×3×?×w×?"),
+        ((7,), "7"),
+        ((0, 2), "0×2"),
+        (None, "of any rank"),
+    ],
+)
+def test_shapes_are_written_with_their_dynamic_axes(sizes, text):
+    assert dimensions(sizes) == text
 
 
 def test_counts():

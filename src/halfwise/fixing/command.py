@@ -19,7 +19,7 @@ from halfwise.judging.reference import check_types
 from halfwise.linting.command import precision_remarks
 from halfwise.metrics import verdict_hints
 from halfwise.options.limits import bounded
-from halfwise.options.loading import load_asked, load_start
+from halfwise.options.loading import load_asked, load_start, tell
 from halfwise.options.options import Model, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.store import MODEL_FILE, free_folder, new_folder, write_observations, write_run
@@ -78,6 +78,5 @@ def fix(
 def _linted(case: Case, watcher: Watcher) -> Case:
     """Return the case with what the linter has against its file among the notes."""
     remarks = precision_remarks(case.network)
-    for remark in remarks:
-        watcher.note(remark)
+    tell(watcher, remarks)
     return replace(case, notes=(*case.notes, *remarks))

@@ -189,7 +189,13 @@ def _other_plan(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> tupl
     reason = "the engine needs it, or is faster with it, although the emulation does not"
     kept = tuple(
         k.model_copy(
-            update={"reason": reason, "guard": None, "error_without": None, "kept_by": "engine"}
+            update={
+                "reason": reason,
+                "why": reason,
+                "guard": None,
+                "error_without": None,
+                "kept_by": "engine",
+            }
         )
         if k.node in added and k.kept_by == "search" and k.guard is None
         else k

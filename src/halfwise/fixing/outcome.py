@@ -32,7 +32,7 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
-from halfwise.reporting.made_up import not_real
+from halfwise.reporting.notes import clause, not_real, told
 from halfwise.reporting.unjudged import ANY_SAMPLE, not_judged
 from halfwise.wording import count
 
@@ -229,7 +229,7 @@ def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
 
 def warnings(case: Case) -> tuple[str, ...]:
     """Return the warnings among the notes on the case."""
-    found = tuple(n.removeprefix("warning: ") for n in case.notes if n.startswith("warning: "))
+    found = tuple(clause(note) for note in case.notes if note.severity == "warning")
     renamed = len(case.network.original_names)
     if renamed:
         found += (
@@ -265,7 +265,8 @@ def provenance(case: Case, request: Request) -> Provenance:
         device=request.settings.runtime.device,
         model=str(case.network.path or "in memory"),
         model_sha256=case.network.sha256,
-        inputs=case.notes,
+        inputs=tuple(map(told, case.notes)),
+        notes=case.notes,
         inputs_sha256=case.data_sha256,
         options=request.given,
         seed=request.data.seed,

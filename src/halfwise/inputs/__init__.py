@@ -19,11 +19,10 @@ from halfwise.inputs.labels import load_labels
 from halfwise.inputs.loading import load_samples
 from halfwise.inputs.pipelines import RawSamples, load_made, load_raw
 from halfwise.inputs.recorded import fit_recorded, holds_outputs, load_recorded
-from halfwise.inputs.samples import WARNING, LoadedSamples, hash_together
+from halfwise.inputs.samples import LoadedSamples, hash_together
 from halfwise.inputs.synthetic import judge_inputs, random_samples
 
 __all__ = [
-    "WARNING",
     "InputSpec",
     "LoadedSamples",
     "RawSamples",

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.user_code import RAISED, described
+from halfwise.wording import dimensions
 
 
 @dataclass(frozen=True)
@@ -32,23 +33,16 @@ class InputSpec:
         return bool(self.shape and not isinstance(self.shape[0], int))
 
 
-def format_shape(shape: Sequence[int | str | None] | None) -> str:
-    """Write a shape as `1×3×height×?`; the shape `()` as `scalar`, none as `of any rank`."""
-    if shape is None:
-        return "of any rank"
-    return "×".join("?" if axis is None else str(axis) for axis in shape) or "scalar"
-
-
 def format_inputs(specs: Sequence[InputSpec]) -> str:
     """List inputs as `x (float32 1×3×?×?), mask (bool 1×?)`."""
-    return ", ".join(f"{s.name} ({s.dtype.name} {format_shape(s.shape)})" for s in specs)
+    return ", ".join(f"{s.name} ({s.dtype.name} {dimensions(s.shape)})" for s in specs)
 
 
 # A change of type within these pairs keeps the numbers as far as the model's own precision goes;
 # whether each value fits is checked when a sample is loaded.
 _CHECKED_CASTS = {
-    ("float64", "float32"): "rounded to nearest",
-    ("int64", "int32"): "every value has to fit",
+    ("float64", "float32"): "nearest",
+    ("int64", "int32"): "checked",
 }
 
 
@@ -143,12 +137,12 @@ def check_dtype(stored: np.dtype[Any], spec: InputSpec, where: str) -> None:
         )
 
 
-def conversion_note(stored: np.dtype[Any], spec: InputSpec) -> str:
-    """Say how a dtype that `check_dtype` accepted is converted; empty where it is not."""
+def conversion(stored: np.dtype[Any], spec: InputSpec) -> dict[str, str]:
+    """Return how a dtype that `check_dtype` accepted is converted; nothing where it is not."""
     if stored.name == spec.dtype.name or _is_text(spec.dtype):
-        return ""
-    remark = _CHECKED_CASTS.get((stored.name, spec.dtype.name), "lossless")
-    return f"{stored.name} is read as {spec.dtype.name} ({remark})"
+        return {}
+    cast = _CHECKED_CASTS.get((stored.name, spec.dtype.name), "lossless")
+    return {"stored": stored.name, "dtype": spec.dtype.name, "cast": cast}
 
 
 def fit_values(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[Any]:
@@ -198,8 +192,8 @@ def as_one_sample(array: NDArray[Any], spec: InputSpec, where: str) -> NDArray[A
     if sample.ndim != rank:
         raise CaseError(
             f"{where}: input '{spec.name}' has rank {array.ndim} "
-            f"({format_shape(array.shape)}), expected one sample of rank {rank} "
-            f"({format_shape(spec.shape)}).",
+            f"({dimensions(array.shape)}), expected one sample of rank {rank} "
+            f"({dimensions(spec.shape)}).",
             "Here every array is a single sample: give it the model's own axes.",
         )
     check_fixed_axes(sample.shape, spec, where)
@@ -216,8 +210,8 @@ def check_fixed_axes(shape: tuple[int, ...], spec: InputSpec, where: str, hint: 
     for axis, (found, expected) in enumerate(zip(shape, declared, strict=True)):
         if isinstance(expected, int) and found != expected:
             raise CaseError(
-                f"{where}: input '{spec.name}' is {format_shape(shape)}, with axis {axis} of "
-                f"length {found}, expected {format_shape(spec.shape)}.",
+                f"{where}: input '{spec.name}' is {dimensions(shape)}, with axis {axis} of "
+                f"length {found}, expected {dimensions(spec.shape)}.",
                 _layout_hint(shape, spec)
                 or hint
                 or "Resize or crop the data, or export the model with that axis dynamic.",

@@ -21,6 +21,7 @@ from halfwise.inputs.reading import (
 )
 from halfwise.inputs.recorded import SUFFIX, load_feeds
 from halfwise.inputs.samples import LoadedSamples
+from halfwise.records import Note
 
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 IMAGES = "images"
@@ -141,8 +142,8 @@ def _load_folder(folder: Path, specs: Sequence[InputSpec], preprocess: str | Non
         ignored = [entry.name for entry in entries if not entry.is_dir()]
     if not ignored:
         return loaded
-    listed = ", ".join(ignored[:5]) + (", …" if len(ignored) > 5 else "")
-    return replace(loaded, notes=(*loaded.notes, f"ignored in {folder.name}: {listed}"))
+    note = Note(kind="ignored", facts={"folder": folder.name, "names": tuple(ignored)})
+    return replace(loaded, notes=(*loaded.notes, note))
 
 
 def _load_folders(

@@ -19,6 +19,7 @@ from halfwise.inputs.fitting import InputSpec, as_arrays
 from halfwise.inputs.functions import load_function
 from halfwise.inputs.loading import IMAGES, data_files, load_samples
 from halfwise.inputs.samples import MOST_SAMPLES, LoadedSamples, numbered, repeatable
+from halfwise.records import Note
 
 _STACKED = 4
 """Axes from which on the first counts samples: an image has at most three."""
@@ -46,7 +47,7 @@ class RawSamples:
     ids: tuple[str, ...]
     argument: Callable[[int], object] = field(repr=False)
     pixels: Callable[[int], NDArray[Any] | None] = field(repr=False)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def load_raw(source: str | Path) -> RawSamples:
@@ -73,16 +74,11 @@ def load_raw(source: str | Path) -> RawSamples:
 
 def _images(files: Sequence[Path]) -> RawSamples:
     decoded = _decoder()
-    notes = (
-        []
-        if decoded
-        else ["resize kernels are not fitted: Pillow is missing (pip install 'halfwise[images]')"]
-    )
     return RawSamples(
         tuple(file.name for file in files),
         lambda i: files[i],
         lambda i: decoded(files[i]) if decoded else None,
-        tuple(notes),
+        () if decoded else (Note(kind="no-decoder"),),
     )
 
 

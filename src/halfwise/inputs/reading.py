@@ -14,6 +14,7 @@ from halfwise.inputs.array_files import peek_npz, read_npy, read_npz
 from halfwise.inputs.fitting import InputSpec, as_arrays, format_inputs
 from halfwise.inputs.functions import UserFunction, load_function
 from halfwise.inputs.samples import Block, LoadedSamples, load_singles, load_stacks, repeatable
+from halfwise.records import Note
 
 _MOST_YIELDED = 100_000
 """Samples that a function may yield. They are kept in memory, where each takes half a kilobyte at
@@ -104,7 +105,7 @@ def load_images(
     return replace(
         loaded,
         samples=repeatable(loaded.samples.load, loaded.samples.ids, preprocess),
-        notes=(f"each image goes through {preprocess}", *loaded.notes),
+        notes=(Note(kind="preprocess", facts={"function": preprocess}), *loaded.notes),
     )
 
 

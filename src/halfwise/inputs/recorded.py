@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from halfwise.errors import CaseError, UsageError
 from halfwise.files import read_text
 from halfwise.inputs.array_files import BROKEN, peek_npz, read_npz, refuse_too_large
-from halfwise.inputs.fitting import InputSpec, format_shape
+from halfwise.inputs.fitting import InputSpec
 from halfwise.inputs.samples import Block, LoadedSamples, load_singles, numbered
 from halfwise.memory import available
-from halfwise.wording import count
+from halfwise.wording import count, dimensions
 
 SUFFIX = ".json"
 
@@ -144,7 +144,7 @@ def _fit(array: NDArray[Any], reference: NDArray[Any], where: str) -> NDArray[An
     found = single if single.shape == reference.shape else array
     if found.shape != reference.shape:
         raise CaseError(
-            f"{where} is {format_shape(array.shape)}, expected {format_shape(reference.shape)}.",
+            f"{where} is {dimensions(array.shape)}, expected {dimensions(reference.shape)}.",
             "Record the outputs on these very inputs.",
         )
     floats = found.dtype.kind == "f" and reference.dtype.kind == "f"
@@ -169,7 +169,7 @@ def _demand_parts(arrays: Arrays, samples: int, path: Path) -> None:
     for name, array in arrays.items():
         if not array.ndim or array.shape[0] % samples or not array.shape[0]:
             raise CaseError(
-                f"{path.name}: output '{name}' is {format_shape(array.shape)}, and the inputs are "
+                f"{path.name}: output '{name}' is {dimensions(array.shape)}, and the inputs are "
                 f"{count(samples, 'sample')}; expected a first axis that counts the samples.",
                 "Stack the outputs of all samples along a first axis: np.stack(outputs).",
             )

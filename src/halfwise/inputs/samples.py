@@ -12,22 +12,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.case import MadeUp, Sample, Samples
+from halfwise.case import Sample, Samples
 from halfwise.errors import CaseError
 from halfwise.inputs.fitting import (
     InputSpec,
     as_one_sample,
     check_dtype,
     check_fixed_axes,
-    conversion_note,
+    conversion,
     fit_sample,
-    format_shape,
     match_names,
 )
-from halfwise.wording import count as counted
+from halfwise.records import Fact, MadeUp, Note
+from halfwise.wording import dimensions
 
-WARNING = "warning: "
-"""Start of every note that is a warning."""
 MOST_SAMPLES = 1_000_000
 """More than any run would get through; what holds more is no list of samples, or a trap."""
 
@@ -39,13 +37,13 @@ class LoadedSamples:
     Attributes:
         samples: Each maps every input name to an array of the model's own dtype and rank. Arrays
             may be views of the user's data: read them, do not write to them.
-        notes: One sentence each, for the user to check; warnings start with "warning: ".
+        notes: For the user to check, and warnings.
         made_up: Inputs that look made up; empty for random ones, which are.
         real: False for random samples, and where all that could be real looks made up.
     """
 
     samples: Samples
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     made_up: tuple[MadeUp, ...] = ()
     real: bool = True
 
@@ -100,19 +98,19 @@ def understand(shape: tuple[int, ...], spec: InputSpec, where: str) -> Layout:
         layout, sample_shape = Layout("single", 1), shape
     else:
         raise CaseError(
-            f"{where}: input '{spec.name}' has rank {len(shape)} ({format_shape(shape)}), "
-            f"expected rank {rank} ({format_shape(spec.shape)}) or one above.",
+            f"{where}: input '{spec.name}' has rank {len(shape)} ({dimensions(shape)}), "
+            f"expected rank {rank} ({dimensions(spec.shape)}) or one above.",
             "Give one sample with the model's own axes, or N samples behind an axis of length N.",
         )
     if layout.count > MOST_SAMPLES:
         raise CaseError(
             f"{where}: input '{spec.name}' holds {layout.count:,} samples "
-            f"({format_shape(shape)}), expected at most {MOST_SAMPLES:,}.",
+            f"({dimensions(shape)}), expected at most {MOST_SAMPLES:,}.",
             "Give fewer, or check the shape in the file.",
         )
     if layout.count == 0:
         raise CaseError(
-            f"{where}: input '{spec.name}' is empty ({format_shape(shape)}), expected at least "
+            f"{where}: input '{spec.name}' is empty ({dimensions(shape)}), expected at least "
             "one sample.",
             "Export the data again.",
         )
@@ -150,26 +148,35 @@ def agree(layouts: Mapping[str, Layout], where: str) -> int:
     )
 
 
-def layout_note(layout: Layout, shape: tuple[int, ...], spec: InputSpec) -> str:
-    """Say how an array was understood, in one sentence for the user to check."""
-    array = f"input '{spec.name}': {format_shape(shape)} is read as"
-    match layout.kind:
-        case "stacked":
-            sample, why = shape[1:], "the axis before the model's own counts samples"
-        case "batched":
-            sample, why = (1, *shape[1:]), "the model's dynamic batch axis counts samples"
-        case "single":
-            sample, why = shape, "it has the model's own axes"
-            if spec.shape is None:
-                why = "the model tells no rank, so every array is one sample"
-    return f"{array} {counted(layout.count, 'sample')} of {format_shape(sample)} ({why})"
+def layout_note(
+    layout: Layout, shape: tuple[int, ...], spec: InputSpec, converted: Mapping[str, str]
+) -> Note:
+    """Return how an array was understood, for the user to check.
+
+    Args:
+        layout: How it was.
+        shape: Of the array.
+        spec: The input.
+        converted: How its type is converted; see `conversion`.
+    """
+    sample = {"stacked": shape[1:], "batched": (1, *shape[1:]), "single": shape}[layout.kind]
+    facts: dict[str, Fact] = {
+        "input": spec.name,
+        "shape": shape,
+        "layout": layout.kind,
+        "samples": layout.count,
+        "sample": sample,
+        "ranked": spec.shape is not None,
+        **converted,
+    }
+    return Note(kind="layout", facts=facts)
 
 
 def _batch_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
     """Help those who stacked samples along a batch axis that the model fixes to 1."""
     if not spec.shape or len(shape) != len(spec.shape) or spec.shape[0] != 1 or shape[0] == 1:
         return ""
-    stacked = format_shape((shape[0], 1, *shape[1:]))
+    stacked = dimensions((shape[0], 1, *shape[1:]))
     return f"To give {shape[0]} samples add an axis before the model's own: {stacked}."
 
 
@@ -204,13 +211,13 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
     """
     ids: list[str] = []
     places: list[tuple[Block, Mapping[str, Layout], int]] = []
-    notes: dict[tuple[str, str, str], str] = {}
+    notes: dict[tuple[str, str, str], Note] = {}
     for block in blocks:
         given = (block.peek or block.read)()
         arrays = match_names(given, specs, block.where)
         for name in given.keys() - arrays.keys():
-            told = f"array '{name}' of {block.where} is taken for input '{specs[0].name}'"
-            notes.setdefault((name, "", ""), told)
+            taken: dict[str, Fact] = {"array": name, "where": block.where, "input": specs[0].name}
+            notes.setdefault((name, "", ""), Note(kind="array", facts=taken))
         layouts = {s.name: understand(arrays[s.name].shape, s, block.where) for s in specs}
         count = agree(layouts, block.where)
         ids += numbered(block.where, count)
@@ -220,17 +227,17 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
             check_dtype(array.dtype, spec, block.where)
             # Files that are read alike share one note, which shows the first file's shape.
             key = (spec.name, layout.kind, array.dtype.name)
-            notes.setdefault(key, _describe(array, spec, layout_note(layout, array.shape, spec)))
+            converted = conversion(array.dtype, spec)
+            notes.setdefault(key, layout_note(layout, array.shape, spec, converted))
 
     def load(index: int) -> Sample:
         block, layouts, i = places[index]
         arrays = match_names(block.read(), specs, block.where)
-        taken = {spec.name: layouts[spec.name].take(arrays[spec.name], i) for spec in specs}
-        return fit_sample(taken, specs, ids[index])
+        own = {spec.name: layouts[spec.name].take(arrays[spec.name], i) for spec in specs}
+        return fit_sample(own, specs, ids[index])
 
-    source = f" from {len(blocks)} files" if len(blocks) > 1 else ""
-    samples = Samples(tuple(ids), load)
-    return LoadedSamples(samples, (counted(len(ids), "sample") + source, *notes.values()))
+    read = Note(kind="samples", facts={"samples": len(ids), "files": len(blocks)})
+    return LoadedSamples(Samples(tuple(ids), load), (read, *notes.values()))
 
 
 def numbered(where: str, count: int) -> list[str]:
@@ -260,24 +267,21 @@ def load_singles(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedS
         return found, fit_sample(shaped, specs, block.where)
 
     given, fitted = fit(blocks[0])
-    notes = []
+    notes = [Note(kind="samples", facts={"samples": len(blocks)})]
     for spec in specs:
         # A single input takes an array of any name.
         name = spec.name if spec.name in given else next(iter(given))
         array, shape = given[name], fitted[spec.name].shape
-        source = "" if name == spec.name else f", taken from '{name}'"
-        added = ", a batch axis is added" if array.ndim < len(shape) else ""
-        understood = (
-            f"input '{spec.name}'{source}: {format_shape(shape)} in the first sample{added}"
-        )
-        notes.append(_describe(array, spec, understood))
+        facts: dict[str, Fact] = {
+            "input": spec.name,
+            "shape": shape,
+            "added": array.ndim < len(shape),
+            **({} if name == spec.name else {"array": name}),
+            **conversion(array.dtype, spec),
+        }
+        notes.append(Note(kind="first-sample", facts=facts))
     samples = Samples(tuple(block.where for block in blocks), lambda i: fit(blocks[i])[1])
-    return LoadedSamples(samples, (counted(len(blocks), "sample"), *notes))
-
-
-def _describe(array: NDArray[Any], spec: InputSpec, understood: str) -> str:
-    converted = conversion_note(array.dtype, spec)
-    return f"{understood}; {converted}" if converted else understood
+    return LoadedSamples(samples, tuple(notes))
 
 
 def repeatable(load: Callable[[int], Sample], ids: Sequence[str], spec: str) -> Samples:

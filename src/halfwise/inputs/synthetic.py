@@ -12,10 +12,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.case import MadeUp, Sample, Samples
+from halfwise.case import Sample, Samples
 from halfwise.errors import CaseError
-from halfwise.inputs.fitting import InputSpec, format_shape
-from halfwise.inputs.samples import WARNING, LoadedSamples
+from halfwise.inputs.fitting import InputSpec
+from halfwise.inputs.samples import LoadedSamples
+from halfwise.records import Fact, MadeUp, Note
+from halfwise.wording import dimensions
 
 
 def random_samples(specs: Sequence[InputSpec], count: int = 4, seed: int = 0) -> LoadedSamples:
@@ -60,13 +62,11 @@ def random_samples(specs: Sequence[InputSpec], count: int = 4, seed: int = 0) ->
         generator = np.random.default_rng((seed, index))
         return {spec.name: _draw(spec, generator) for spec in specs}
 
-    shapes = ", ".join(f"{spec.name} {format_shape(_shape(spec))}" for spec in specs)
-    notes = [
-        f"{WARNING}random inputs ({count} samples, seed {seed}: {shapes}); what rounding breaks on "
-        "real data is another matter, so give real inputs before trusting the result"
-    ]
+    shapes = ", ".join(f"{spec.name} {dimensions(_shape(spec))}" for spec in specs)
+    facts: dict[str, Fact] = {"samples": count, "seed": seed, "shapes": shapes}
+    notes = [Note(kind="random", severity="warning", facts=facts)]
     if any(not isinstance(axis, int) for spec in specs for axis in spec.shape or ()):
-        notes.append("dynamic axes have length 1")
+        notes.append(Note(kind="dynamic"))
     samples = Samples(tuple(f"random[{i}]" for i in range(count)), load)
     return LoadedSamples(samples, tuple(notes), real=False)
 

@@ -13,12 +13,11 @@ from halfwise.graph.unchecked import read_unchecked
 from halfwise.graph.weights import is_large
 from halfwise.linting import RULES
 from halfwise.linting import lint as lint_model
-from halfwise.records import ConstraintReport, LintReport
+from halfwise.records import ConstraintReport, Fact, LintReport, Note
 from halfwise.tensorrt.trtexec.check import check
 from halfwise.tensorrt.trtexec.layers import kinds_of, layers_of, producers_of
 from halfwise.tensorrt.trtexec.notation import read
 from halfwise.tensorrt.versions import known_version
-from halfwise.wording import count
 
 _PRECISION = ("written_out", "small", "masks", "constants", "integers", "types")
 """Families of rules that are about precision; others are about shapes, names and parsers."""
@@ -66,7 +65,7 @@ def lint(
     )
 
 
-def precision_remarks(network: Network) -> tuple[str, ...]:
+def precision_remarks(network: Network) -> tuple[Note, ...]:
     """Return, in one warning, what the linter has against a model's file that matters in FP16.
 
     Errors, and warnings of the families that are about precision. Empty without any, of a model
@@ -77,8 +76,8 @@ def precision_remarks(network: Network) -> tuple[str, ...]:
     try:
         findings, _ = lint_model(read_unchecked(network.path))
     except Exception as error:  # noqa: BLE001 (advice must not end what it advises on)
-        kind = type(error).__name__
-        return (f"warning: the linter failed on this file ({kind}); please report it",)
+        failure: dict[str, Fact] = {"error": type(error).__name__}
+        return (Note(kind="lint-failed", severity="warning", facts=failure),)
     about = {rule.id for rule in RULES if rule.family in _PRECISION}
     grave = [
         f
@@ -88,11 +87,14 @@ def precision_remarks(network: Network) -> tuple[str, ...]:
     if not grave:
         return ()
     counts = Counter(f.rule for f in grave)
-    told = [f"{often} × {rule}" for rule, often in counts.items()][:_MOST_RULES]
-    more = [count(len(counts) - len(told), "more rule")] if len(counts) > len(told) else []
-    rules = ", ".join(told + more)
-    command = f"halfwise lint {shlex.quote(str(network.path))}"
-    return (f"warning: the linter finds {rules} in the file; `{command}` tells what to do",)
+    shown = list(counts.items())[:_MOST_RULES]
+    facts: dict[str, Fact] = {
+        "rules": tuple(rule for rule, _ in shown),
+        "counts": tuple(often for _, often in shown),
+        "more": len(counts) - len(shown),
+        "command": f"halfwise lint {shlex.quote(str(network.path))}",
+    }
+    return (Note(kind="linted", severity="warning", facts=facts),)
 
 
 def check_constraints(

@@ -1,6 +1,6 @@
 """Load what the user named into a case."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -24,7 +24,6 @@ from halfwise.graph.model import (
 from halfwise.graph.sizes import declared_axes
 from halfwise.graph.widen import Stored, widened
 from halfwise.inputs import (
-    WARNING,
     InputSpec,
     LoadedSamples,
     hash_together,
@@ -40,12 +39,10 @@ from halfwise.inputs import (
 from halfwise.metrics import BUILT_IN, Metric, Outputs, check_labels, resolve
 from halfwise.options.options import Data, Model, Request
 from halfwise.progress import Watcher
-from halfwise.records import Criterion, Run
-from halfwise.reporting.intake import repair_notes
-from halfwise.reporting.made_up import warning
+from halfwise.records import Criterion, Fact, Note, Run
+from halfwise.reporting.notes import told
 from halfwise.store import read_run
 from halfwise.user_code import RAISED, described
-from halfwise.wording import count
 
 RANDOM = "random"
 """The inputs that are made up on request."""
@@ -76,30 +73,32 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
     loaded = load_inputs(data.inputs, specs, data)
     samples = _labelled(loaded.samples, data.labels, criterion.metric)
     ranked = rank_inputs(network, samples)
-    notes = [*repair_notes(network.repairs), *_storage_notes(stored), *loaded.notes, *ranked]
+    notes = [*_file_notes(network, stored), *loaded.notes, *ranked]
     heldout, made_up, real = samples.select(()), loaded.made_up, loaded.real
     if data.heldout is not None:
         separate = load_inputs(data.heldout, specs, data)
         heldout = _labelled(separate.samples, data.heldout_labels, criterion.metric)
         made_up, real = tuple(dict.fromkeys((*made_up, *separate.made_up))), real and separate.real
-        notes += [f"held out: {note}" for note in separate.notes]
+        notes += [note.model_copy(update={"of": "held out"}) for note in separate.notes]
     elif split:
         samples, heldout = split_heldout(samples)
         if heldout:
-            notes.append(f"{count(len(samples), 'sample')} to search on, {len(heldout)} held out")
+            parts: dict[str, Fact] = {"searched": len(samples), "heldout": len(heldout)}
+            notes.append(Note(kind="split", facts=parts))
         else:
-            notes.append("warning: there is a single sample, so nothing can be held out")
+            notes.append(Note(kind="single", severity="warning"))
     searched, judged = sketch_each(samples), sketch_each(heldout)
     chosen = unseen(samples, searched, heldout, judged)
     if len(chosen) < len(heldout):
-        notes.append(_copies_note(len(heldout) - len(chosen), len(heldout)))
+        left_out: dict[str, Fact] = {"copies": len(heldout) - len(chosen), "heldout": len(heldout)}
+        notes.append(Note(kind="copies", severity="warning", facts=left_out))
     return Case(
         network=network,
         calibration=samples,
         heldout=heldout.select(chosen),
         criterion=criterion,
         metric=metric,
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(note for i, note in enumerate(notes) if note not in notes[:i]),
         data_sha256=hash_together([s.sha256 for s in (*searched, *(judged[i] for i in chosen))]),
         real=real,
         made_up=made_up,
@@ -111,9 +110,14 @@ def load_asked(model: Model, request: Request, watcher: Watcher, *, split: bool 
     """Return the case that was asked for, and tell what there is to know of it; see `load_case`."""
     watcher.stage("load")
     case = load_case(model, request.data, request.criterion, split=split)
-    for note in case.notes:
-        watcher.note(note)
+    tell(watcher, case.notes)
     return case
+
+
+def tell(watcher: Watcher, notes: Iterable[Note]) -> None:
+    """Tell what is known of a model and its inputs, one by one."""
+    for note in notes:
+        watcher.note(told(note))
 
 
 def load_model(model: Model) -> Network:
@@ -144,20 +148,15 @@ def load_start(path: Path) -> Network | Run:
     return load_network(path)
 
 
-def _storage_notes(stored: Stored) -> list[str]:
-    if not stored.formats:
-        return []
-    formats = " and ".join(stored.formats)
-    return [f"the model stores {formats}; the reference is the same model with all of it in FP32"]
-
-
-def _copies_note(copies: int, heldout: int) -> str:
-    left = "" if copies < heldout else "; none is left to judge on"
-    return (
-        f"warning: left out {copies} of {count(heldout, 'held-out sample')}: each is a copy of one "
-        "that the search uses, or of another one that is held out, but for the last digits"
-        f"{left}"
-    )
+def _file_notes(network: Network, stored: Stored) -> list[Note]:
+    """Return what was repaired in the model's file, and what of it was widened."""
+    notes = [
+        Note(kind="repaired", facts={"flaw": repair.flaw.name, "names": repair.names})
+        for repair in network.repairs
+    ]
+    if stored.formats:
+        notes.append(Note(kind="stored", facts={"formats": tuple(stored.formats)}))
+    return notes
 
 
 def load_inputs(inputs: Inputs, specs: list[InputSpec], data: Data) -> LoadedSamples:
@@ -170,7 +169,10 @@ def load_inputs(inputs: Inputs, specs: list[InputSpec], data: Data) -> LoadedSam
         return random_samples(specs, seed=data.seed)
     loaded = load_samples(inputs, specs, preprocess=data.preprocess)
     made_up, real = judge_inputs(loaded.samples, specs)
-    notes = (*loaded.notes, *(f"{WARNING}{warning(found)}" for found in made_up))
+    warnings = (
+        Note(kind="made-up", severity="warning", facts=found.model_dump()) for found in made_up
+    )
+    notes = (*loaded.notes, *warnings)
     return replace(loaded, notes=notes, made_up=made_up, real=real)
 
 
@@ -266,7 +268,7 @@ def input_specs(network: Network) -> list[InputSpec]:
     return specs
 
 
-def rank_inputs(network: Network, samples: Samples) -> list[str]:
+def rank_inputs(network: Network, samples: Samples) -> list[Note]:
     """Give inputs that have no rank that of the first sample, in place; return what was given.
 
     Raises:
@@ -279,5 +281,8 @@ def rank_inputs(network: Network, samples: Samples) -> list[str]:
     for value in unranked:
         value.shape = ir.Shape([None] * sample[value.name or ""].ndim)
     infer_again(network)
-    ranks = ", ".join(f"{v.name} {len(v.shape or ())}" for v in unranked)
-    return [f"the model tells no rank of some inputs; taken from the first sample: {ranks}"]
+    facts: dict[str, Fact] = {
+        "inputs": tuple(v.name or "" for v in unranked),
+        "ranks": tuple(len(v.shape or ()) for v in unranked),
+    }
+    return [Note(kind="ranks", facts=facts)]

@@ -34,7 +34,8 @@ class KeptNode(Record):
         node: Name of the node.
         op: Operator type.
         precision: Always "fp32".
-        reason: One sentence with numbers.
+        reason: One sentence with numbers, and the usual repair.
+        why: The sentence alone; empty in records before this field.
         kept_by: Who decided it; "search" in records before this field.
         guard: Kind of the guard that names the cause, None where no guard does.
         error_without: Excess over the search tolerance when this node alone returns to the low
@@ -49,6 +50,7 @@ class KeptNode(Record):
     op: str
     precision: Literal["fp32"] = "fp32"
     reason: str
+    why: str = ""
     kept_by: KeptBy = "search"
     guard: GuardKind | None = None
     error_without: float | None = None

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any, Literal, NewType
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticSerializationError
 
 SCHEMA_VERSION = 1
@@ -65,6 +65,67 @@ class Record(BaseModel):
 
 def _escaped(found: re.Match[str]) -> str:
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in found[0])
+
+
+NoteKind = Literal[
+    "samples",
+    "array",
+    "layout",
+    "first-sample",
+    "ignored",
+    "random",
+    "dynamic",
+    "preprocess",
+    "no-decoder",
+    "repaired",
+    "stored",
+    "ranks",
+    "made-up",
+    "split",
+    "single",
+    "copies",
+    "linted",
+    "lint-failed",
+    "left-out",
+    "of-the-run",
+    "refused",
+]
+"""What a note says; `reporting.notes` has the words."""
+
+
+Fact = str | int | float | tuple[str, ...] | tuple[int, ...]
+
+
+class Note(Record):
+    """One thing that was understood of a model or its inputs, or that is wrong with them.
+
+    Attributes:
+        kind: What it is.
+        severity: "warning": it may make the result worth less; "info": it is there to be checked.
+        of: Which samples it is about, where there are two sets.
+        facts: Its numbers and names; which, goes by the kind.
+    """
+
+    kind: NoteKind
+    severity: Severity = "info"
+    of: Literal["", "held out", "A", "B"] = ""
+    facts: dict[str, Fact] = Field(default_factory=dict)
+
+
+class MadeUp(Record):
+    """An input whose values look made up instead of recorded.
+
+    Attributes:
+        input: Its name.
+        kind: "normal" or "uniform" noise, or "constant".
+        mean: Mean of the elements that were looked at.
+        deviation: Their standard deviation.
+    """
+
+    input: str
+    kind: Literal["normal", "uniform", "constant"]
+    mean: float
+    deviation: float
 
 
 def _readable(value: object) -> object:

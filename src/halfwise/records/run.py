@@ -9,7 +9,7 @@ from halfwise.records.judged import Criterion, Verdict
 from halfwise.records.observed import Growth, Guard
 from halfwise.records.pieces import GivenEngine
 from halfwise.records.planned import Followed, Plan, Search
-from halfwise.records.record import SCHEMA_VERSION, NodeName, Record
+from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record
 from halfwise.records.worth import Worth
 
 RunKind = Literal["fix", "verify", "diagnose"]
@@ -33,7 +33,8 @@ class Provenance(Record):
         device: Execution provider that ran the model.
         model: Path of the model as given.
         model_sha256: Hash of the model file and its external data.
-        inputs: Description of the inputs as understood.
+        inputs: What was understood of model and inputs, in words.
+        notes: The same as facts; none in records before this field.
         inputs_sha256: Hash of all samples.
         options: The options of the command.
         seed: Seed of every random choice.
@@ -46,6 +47,7 @@ class Provenance(Record):
     model: str
     model_sha256: str
     inputs: tuple[str, ...]
+    notes: tuple[Note, ...] = ()
     inputs_sha256: str
     options: dict[str, str]
     seed: int

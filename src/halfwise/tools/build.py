@@ -20,7 +20,7 @@ from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
 from halfwise.options.engines import Target, engine_target
-from halfwise.options.loading import input_specs, load_inputs, load_model, rank_inputs
+from halfwise.options.loading import input_specs, load_inputs, load_model, rank_inputs, tell
 from halfwise.options.options import Data, Model
 from halfwise.progress import Silent, Watcher
 from halfwise.records import EngineBuild, NetworkLayer, NodeName, Precision, Profile, Typing
@@ -85,8 +85,7 @@ def build(
     if inputs is not None:
         loaded = load_inputs(inputs, input_specs(network), Data(inputs, None, preprocess))
         samples = loaded.samples
-        for note in (*loaded.notes, *rank_inputs(network, samples)):
-            watcher.note(note)
+        tell(watcher, (*loaded.notes, *rank_inputs(network, samples)))
     rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))
     asked = _Asked(network, rules, _layers(network, layer_precisions), to)
     profiles = _profiles(network, samples, target)

@@ -7,6 +7,7 @@ from PIL import Image
 from halfwise.errors import CaseError, UsageError
 from halfwise.inputs import InputSpec, load_samples
 from halfwise.inputs.loading import pair_files
+from halfwise.reporting.notes import told
 from tests.polygraphy_files import write_feeds
 
 X = InputSpec("x", np.dtype(np.float32), ("n", 3))
@@ -45,7 +46,7 @@ def test_one_image_is_a_sample(tmp_path):
 def test_notes_say_what_was_understood():
     noise = np.random.default_rng(0).standard_normal((500, 3)).astype(np.float32)
     wide = InputSpec("x", np.dtype(np.float32), ("n", 500))
-    notes = load_samples({"x": noise.T}, [wide]).notes
+    notes = [*map(told, load_samples({"x": noise.T}, [wide]).notes)]
     assert notes[0] == "3 samples"
     assert "3×500 is read as 3 samples of 1×500" in notes[1]
 
@@ -127,7 +128,7 @@ def test_json_beside_arrays_is_ignored(folder):
     (folder / "labels.json").write_text("[1]")
     loaded = load_samples(folder, [WIDE])
     assert loaded.samples.ids == ("a.npz",)
-    assert "ignored in data: labels.json" in loaded.notes
+    assert "ignored in data: labels.json" in map(told, loaded.notes)
 
 
 def test_npy_files_per_input_and_in_sub_folders(folder):
@@ -154,7 +155,7 @@ def test_what_is_ignored_is_noted_and_hidden_files_are_not(folder):
     np.savez(folder / "a.npz", x=ONE)
     for name in ("readme.md", ".DS_Store"):
         (folder / name).touch()
-    assert load_samples(folder, [WIDE]).notes[-1] == "ignored in data: readme.md"
+    assert told(load_samples(folder, [WIDE]).notes[-1]) == "ignored in data: readme.md"
 
 
 def test_the_current_folder_has_a_name(folder, monkeypatch):

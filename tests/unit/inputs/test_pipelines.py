@@ -8,6 +8,7 @@ from PIL import Image
 from halfwise.case import Samples
 from halfwise.errors import CaseError, UsageError
 from halfwise.inputs.pipelines import load_made, load_raw
+from halfwise.reporting.notes import told
 from tests.unit.inputs.test_array_files import bomb
 
 
@@ -32,7 +33,7 @@ def test_without_pillow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     raw = load_raw(tmp_path)
     assert raw.pixels(0) is None
-    assert "Pillow is missing" in raw.notes[0]
+    assert "Pillow is missing" in told(raw.notes[0])
 
 
 def test_arrays(tmp_path):
@@ -103,7 +104,7 @@ def test_types_are_kept(tmp_path):
     np.save(tmp_path / "a.npy", np.ones((2, 3, 9, 9), np.uint8))
     loaded = load_made(tmp_path / "a.npy", None)
     assert loaded.samples[0]["a"].dtype == np.uint8
-    assert not any(note.startswith("warning") for note in loaded.notes)
+    assert not any(note.severity == "warning" for note in loaded.notes)
 
 
 def test_a_folder_of_files(tmp_path):

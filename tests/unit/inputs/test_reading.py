@@ -6,6 +6,7 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.inputs.fitting import InputSpec
 from halfwise.inputs.loading import pair_files
 from halfwise.inputs.reading import load_images, load_mapping, load_sequence, load_stream
+from halfwise.reporting.notes import told
 
 IMAGE = InputSpec("image", np.dtype(np.float32), (1, 3, "h", "w"))
 OTHER = InputSpec("other", np.dtype(np.float32), (1, 3, "h", "w"))
@@ -58,8 +59,8 @@ def test_each_image_goes_through_the_function(tmp_path, prep):
     assert loaded.samples.ids == ("a.png", "b.bmp")
     assert loaded.samples[1]["image"].shape == (1, 3, 5, 4)
     assert loaded.samples[1]["image"][0, 0, 0, 0] == np.float32(0.4)
-    assert "prep.py:load" in loaded.notes[0]
-    assert loaded.notes[1] == "2 samples"
+    assert "prep.py:load" in told(loaded.notes[0])
+    assert told(loaded.notes[1]) == "2 samples"
 
 
 def test_a_function_may_return_all_inputs(tmp_path, prep):

@@ -6,6 +6,7 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import network_from_proto
 from halfwise.linting.command import precision_remarks
 from halfwise.options.loading import load_model
+from halfwise.reporting.notes import told
 from tests.faults import numbers, tensorrt
 from tests.faults.fault import registered
 
@@ -69,7 +70,7 @@ def test_constraints_on_models_that_nobody_else_takes(tmp_path):
 def test_a_remark_on_what_matters_for_precision(tmp_path):
     for ill in (True, False):
         onnx.save(numbers.logarithm(ill), tmp_path / "my m.onnx")
-        remarks = precision_remarks(load_model(tmp_path / "my m.onnx"))
+        remarks = [*map(told, precision_remarks(load_model(tmp_path / "my m.onnx")))]
         assert len(remarks) == ill
         if ill:
             assert remarks[0].startswith("warning: the linter finds 1 × eps-vanishes in the file; ")
@@ -83,4 +84,7 @@ def test_a_fault_of_the_linter_ends_nothing_else(model, monkeypatch):
 
     monkeypatch.setattr("halfwise.linting.command.lint_model", fail)
     (remark,) = precision_remarks(load_model(model))
-    assert remark == "warning: the linter failed on this file (ZeroDivisionError); please report it"
+    assert (
+        told(remark)
+        == "warning: the linter failed on this file (ZeroDivisionError); please report it"
+    )

@@ -9,6 +9,7 @@ from halfwise.graph.model import Network
 from halfwise.options.loading import load_case, load_model, load_start
 from halfwise.options.options import Data
 from halfwise.records import Criterion, Run
+from halfwise.reporting.notes import told
 from halfwise.store import write_run
 from tests import models
 from tests.unit.graph.sketch import Sketch
@@ -25,19 +26,23 @@ def load(ill, criterion=None, *, split=True, **data):
     return load_case(ill.proto, Data(**data), criterion or Criterion(), split=split)
 
 
+def notes_of(case):
+    return [*map(told, case.notes)]
+
+
 def test_every_fourth_sample_is_held_out(ill):
     case = load(ill)
     assert case.calibration.ids == tuple(f"inputs[{i}]" for i in (0, 1, 2, 4, 5, 6))
     assert case.heldout.ids == ("inputs[3]", "inputs[7]")
     np.testing.assert_array_equal(case.heldout[1]["x"], ill.inputs["x"][7])
-    assert "6 samples to search on, 2 held out" in case.notes
+    assert "6 samples to search on, 2 held out" in notes_of(case)
     assert case.real
 
 
 def test_without_a_split_all_are_for_calibration(ill):
     case = load(ill, split=False)
     assert (len(case.calibration), len(case.heldout)) == (8, 0)
-    assert not any("held out" in note for note in case.notes)
+    assert not any("held out" in note for note in notes_of(case))
 
 
 def test_a_second_set_is_held_out_as_it_is(ill, tmp_path):
@@ -45,7 +50,7 @@ def test_a_second_set_is_held_out_as_it_is(ill, tmp_path):
     case = load(ill, heldout=tmp_path / "other.npy")
     assert (len(case.calibration), len(case.heldout)) == (8, 3)
     np.testing.assert_array_equal(case.heldout[2]["x"], ill.inputs["x"][2] / 2)
-    assert any(note.startswith("held out: ") for note in case.notes)
+    assert any(note.startswith("held out: ") for note in notes_of(case))
 
 
 def test_a_second_set_means_nothing_where_nothing_is_held_out(ill):
@@ -56,7 +61,7 @@ def test_a_second_set_means_nothing_where_nothing_is_held_out(ill):
 def test_a_single_sample_is_warned_about(ill):
     case = load(ill, inputs={"x": ill.inputs["x"][:1]})
     assert (len(case.calibration), len(case.heldout)) == (1, 0)
-    assert any("single sample" in note for note in case.notes)
+    assert any("single sample" in note for note in notes_of(case))
 
 
 def test_held_out_copies_of_what_is_searched_on_are_left_out(ill, tmp_path):
@@ -65,17 +70,17 @@ def test_held_out_copies_of_what_is_searched_on_are_left_out(ill, tmp_path):
     heldout = {"x": np.stack([x[5], x[0] / 2, x[0]])}
     case = load(ill, heldout=heldout, heldout_labels=tmp_path / "labels.json")
     assert (case.heldout.ids, case.heldout.labels) == (("inputs[1]",), (11,))
-    (note,) = [n for n in case.notes if "copy" in n]
+    (note,) = [n for n in notes_of(case) if "copy" in n]
     assert note.startswith("warning: left out 2 of 3 held-out samples")
     alone = load(ill, heldout={"x": heldout["x"][1:2]})
     assert case.data_sha256 == alone.data_sha256
-    assert not any("copy" in n for n in alone.notes)
+    assert not any("copy" in n for n in notes_of(alone))
 
 
 def test_held_out_samples_that_all_were_searched_on_are_none(ill):
     case = load(ill, heldout=dict(ill.inputs))
     assert (len(case.calibration), len(case.heldout)) == (8, 0)
-    assert any("8 of 8" in n and "none is left" in n for n in case.notes)
+    assert any("8 of 8" in n and "none is left" in n for n in notes_of(case))
 
 
 def test_copies_among_the_inputs_are_not_on_both_sides(ill):
@@ -115,7 +120,7 @@ def test_the_hash_is_that_of_all_samples(ill):
 def test_random_inputs_are_not_real(ill):
     case = load(ill, inputs="random", seed=5)
     assert not case.real
-    assert any("random" in note for note in case.notes)
+    assert any("random" in note for note in notes_of(case))
     assert case.data_sha256 == load(ill, inputs="random", seed=5).data_sha256
 
 
@@ -133,10 +138,10 @@ def test_noise_is_no_more_real_for_being_in_a_file(ill, where):
     assert not case.real
     assert [found.kind for found in case.made_up] == ["normal"]
     assert any(
-        note.removeprefix("held out: ").startswith(
-            "warning: input 'x' looks like standard normal noise (mean "
-        )
-        for note in case.notes
+        note.removeprefix("warning: ")
+        .removeprefix("held out: ")
+        .startswith("input 'x' looks like standard normal noise (mean ")
+        for note in notes_of(case)
     )
 
 
@@ -232,7 +237,7 @@ def test_an_fp16_model_is_widened_and_fed_in_fp32(dtype):
     assert case.stored.io.keys() == {"x", "relu_out"}
     assert case.calibration[0]["x"].dtype == np.float32
     np.testing.assert_array_equal(case.calibration[0]["x"], values[0])
-    assert case.notes[0].startswith("the model stores FP16")
+    assert notes_of(case)[0].startswith("the model stores FP16")
     assert load_model(proto).graph.inputs[0].dtype == ir.DataType.FLOAT16
 
 

@@ -20,9 +20,9 @@ from halfwise.records import (
     TensorName,
     Unsupported,
 )
+from halfwise.wording import capital
 
-# A sentence that begins with a tensor's name leaves the name as it is.
-_ENGLISH = ("the ", "a ", "needed ", "it ", "inside ", "operands ", "storing ", "suspected")
+_ISLAND = "Kept by the model itself: its file computes this node in FP32 among lower ones."
 
 LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
     ("overflow", "square", "sum", "mask", "underflow", "eps", "constant-range", "headroom")
@@ -80,11 +80,14 @@ def kept_nodes(
                 effect = f"; {low} it {_effect(excess, metric)}"
             elif share is not None:
                 effect = f"; it or its group alone contributes {share:.3g} × what the search allows"
+            why = _reason(node, cause, rule, effect, hopeless)
+            fix = f" Usual fix: {cause.fix}" if cause is not None and cause.fix else ""
             records.append(
                 KeptNode(
                     node=name,
                     op=node.op_type,
-                    reason=_reason(node, cause, rule, effect, hopeless),
+                    reason=f"{why}{fix}",
+                    why=why,
                     kept_by=_kept_by(rule),
                     guard=cause.kind if cause is not None else None,
                     error_without=excess,
@@ -169,8 +172,10 @@ def _reason(
     effect: str,
     hopeless: Collection[str] | None,
 ) -> str:
+    if rule == ISLAND:
+        return _ISLAND
     if rule is not None:
-        return rule if rule == ISLAND else f"Kept by the rule {rule}."
+        return f"Kept by the rule {rule}."
     if guard is None:
         if not effect and hopeless is not None:
             way = " and ".join(hopeless) or "low inputs and outputs"
@@ -179,15 +184,11 @@ def _reason(
             return "Not lowered before the search ended; nothing is known of it."
         beyond = " around it, and those inside its bodies are not observed" if bodies(node) else ""
         return f"Cause unknown: no single number stands out{beyond or ' here'}{effect}."
-    cause = guard.told_of(node_name(node))
-    fix = f" Usual fix: {guard.fix}" if guard.fix else ""
+    doubt = "suspected: " if guard.severity < 1 else ""
     if not effect and guard.kind not in _SEEN_INSIDE:
-        cause = f"suspected, not tried alone: {cause}"
-    elif guard.severity < 1:
-        cause = f"suspected: {cause}"
-    if cause.startswith(_ENGLISH):
-        cause = cause[0].upper() + cause[1:]
-    return f"{cause}{effect}.{fix}"
+        doubt = "suspected, not tried alone: "
+    names = () if doubt else (guard.node, *guard.nodes, guard.tensor or guard.node)
+    return f"{capital(f'{doubt}{guard.told_of(node_name(node))}', names)}{effect}."
 
 
 def _effect(excess: float, metric: str | None) -> str:

@@ -26,8 +26,8 @@ from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
 from halfwise.graph.widen import low_nodes, widened
 from halfwise.records import NodeName, Run
 
-ISLAND = "Kept by the model itself: its file computes this node in FP32 among lower ones."
-"""Why an island is kept."""
+ISLAND = ""
+"""What stands for a rule where the model's file itself computes a node in FP32 among lower ones."""
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,8 @@ class Search:
                 if certify:
                     kept = self._certified(kept)
         except OutOfTime:
+            if not {"certify", "search"}.intersection(self.budget.cut):
+                self._note("the time budget is spent; this is the best passing plan so far")
             self.budget.leave_out("certify" if certify else "search")
             return self._out_of_time()
         self._best = kept | self.forced
@@ -160,9 +162,6 @@ class Search:
     def _out_of_time(self) -> Found:
         """Return the smallest set so far that passes on all samples."""
         self._best = min(self._best, self._passed_before(), key=len)
-        ended = "the time budget is spent; this is the best passing plan so far"
-        if ended not in self.steps:
-            self._note(ended)
         return self._found(passed=True, minimal=False, exhausted=True)
 
     def _passed_before(self) -> Nodes:

@@ -57,7 +57,10 @@ class Message:
 
 @dataclass
 class Entry:
-    """A finding while more lines may come; its attributes are those of `LogFinding`."""
+    """A finding while more lines may come; its attributes are those of `LogFinding`.
+
+    Of an error of the parser, `explained` tells that its reason is known.
+    """
 
     kind: str
     severity: Severity
@@ -68,6 +71,7 @@ class Entry:
     count: int = 0
     lines: list[str] = field(default_factory=list)
     before: str = ""
+    explained: bool = False
 
     def heard(self, raw: str) -> None:
         """Count a line."""

@@ -112,12 +112,12 @@ class ParserErrors:
             # Other lines name what the node makes, where they name anything.
             entry.nodes = {line["name"]: None}
         entry.heard(raw)
-        if entry.sentence == _refused(op):
+        if not entry.explained:
             self._explain(entry, op, line["reason"], lookup)
 
     def _explain(self, entry: Entry, op: str, reason: str, lookup: Lookup) -> None:
         missing, self._missing = self._missing, ""
-        known = lookup(reason)
+        entry.explained, known = True, lookup(reason)
         if known is None:
             entry.sentence = f"{_refused(op)[:-1]}: {reason.strip()}"
             return

@@ -25,6 +25,7 @@ from halfwise.tensorrt.versions import (
     text_of,
     version_of,
 )
+from halfwise.wording import stopped
 
 _LONGEST = 500
 """Characters of what keeps a worker from building."""
@@ -129,7 +130,7 @@ def _trouble(answer: Mapping[str, Any]) -> str:
     found = [
         answer[key]["message"][:_LONGEST] for key in ("import_error", "cuda_error") if key in answer
     ]
-    return " ".join(text if text.endswith(".") else f"{text}." for text in found)
+    return " ".join(map(stopped, found))
 
 
 def _notes(info: WorkerInfo, answer: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from halfwise.errors import (
 )
 from halfwise.tensorrt.log.log import explain
 from halfwise.tensorrt.worker.transport import Lost
+from halfwise.wording import stopped
 
 FailureStatus = Literal["failed", "crashed", "timeout", "lost"]
 
@@ -230,7 +231,7 @@ def _sentence(answer: Mapping[str, Any]) -> str:
     message = _cut(str(answer.get("message", "The worker refuses, and does not say why.")))
     if (errors := len(answer.get("errors", ()))) > 1:
         message = f"{message.rstrip('.')} (the first of {errors} errors of the parser)."
-    return message if message.endswith(".") else f"{message}."
+    return stopped(message)
 
 
 def _cut(text: str) -> str:

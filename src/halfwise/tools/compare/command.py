@@ -20,7 +20,7 @@ from halfwise.inputs import holds_outputs, load_recorded
 from halfwise.judging.reference import check, check_types
 from halfwise.options.engines import TENSORRT
 from halfwise.options.limits import bounded
-from halfwise.options.loading import load_case, load_model
+from halfwise.options.loading import load_case, load_model, tell
 from halfwise.options.options import Model, Request, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Comparison
@@ -80,8 +80,7 @@ def compare(
     request = understand(inputs, given)
     watcher.stage("load")
     case = load_case(model, request.data, request.criterion, split=False)
-    for note in case.notes:
-        watcher.note(note)
+    tell(watcher, case.notes)
     case = _with_opset(case, request, (a, b))
     check(case.network, runtime=request.settings.runtime)
     with ExitStack() as stack:

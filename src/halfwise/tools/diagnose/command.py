@@ -14,7 +14,7 @@ from halfwise.fixing.outcome import Result, cost, unsearched_run
 from halfwise.graph.widen import widened
 from halfwise.judging.reference import check
 from halfwise.options.limits import bounded
-from halfwise.options.loading import load_case, load_model
+from halfwise.options.loading import load_case, load_model, tell
 from halfwise.options.options import Model, Request, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Run, Rung, RungName, Sign, Verdict
@@ -72,8 +72,7 @@ def diagnose(
         refuse_existing(folder)
     watcher.stage("load")
     case, refused = _case(model, request)
-    for note in case.notes:
-        watcher.note(note)
+    tell(watcher, case.notes)
     with _place(folder) as partial:
         if refused is None:
             rungs = _climb(model, case, request, partial, (expected, inputs_b, runner), watcher)

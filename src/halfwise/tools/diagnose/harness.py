@@ -9,13 +9,12 @@ from halfwise.errors import RunFailed
 from halfwise.judging.frozen import frozen_size
 from halfwise.records import FrozenSize, InputTrials, Rung, Sign
 from halfwise.reporting.frozen import frozen_advice, frozen_cause
-from halfwise.reporting.made_up import not_real
+from halfwise.reporting.notes import clause, not_real
 from halfwise.tools.diagnose.input_changes import CODE_FILE, MAKE_ALIKE, changed_inputs, pipelines
 from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.preprocessing.report import change_cause, change_signs
-from halfwise.wording import count, number
+from halfwise.wording import capital, count, number, stopped
 
-_WARNING = "warning: "
 _ADVICE: tuple[str, ...] = (
     "Give the inputs that the model gets in use, preprocessed as there.",
     "--allow-random goes on without.",
@@ -91,14 +90,13 @@ def _frozen(subject: Subject) -> FrozenSize | None:
 
 
 def _insists(frozen: FrozenSize, signs: list[Sign]) -> Rung:
-    cause = frozen_cause(frozen)
     failure = Sign(severity="error", text=frozen.failure, nodes=frozen.nodes)
     return Rung(
         rung=1,
         name="harness",
         passed=False,
         how="measured",
-        cause=cause if cause.endswith(".") else f"{cause}.",
+        cause=stopped(frozen_cause(frozen)),
         nodes=frozen.nodes,
         evidence=(failure, *signs),
         advice=frozen_advice(frozen),
@@ -110,16 +108,9 @@ def _told(subject: Subject) -> Iterator[Sign]:
     """Yield how the inputs were read; that they are not real is an error unless it is allowed."""
     severity: Literal["warning", "error"] = "warning" if subject.allow_random else "error"
     if not subject.case.real:
-        yield Sign(severity=severity, text=_sentence(not_real(subject.case.made_up)))
+        yield Sign(severity=severity, text=stopped(capital(not_real(subject.case.made_up))))
     for note in subject.case.notes:
-        if not note.startswith(_WARNING):
-            yield Sign(severity="info", text=_sentence(note))
-            continue
-        yield Sign(severity="warning", text=_sentence(note.removeprefix(_WARNING)))
-
-
-def _sentence(clause: str) -> str:
-    return f"{clause[0].upper()}{clause[1:]}."
+        yield Sign(severity=note.severity, text=stopped(capital(clause(note))))
 
 
 def _ranges(subject: Subject) -> Iterator[Sign]:

@@ -55,7 +55,7 @@ def precision(subject: Subject) -> Rung:
     nodes = tuple(k.node for k in kept)
     guards = [g for g in fixed.guards if set(nodes).intersection(g.nodes)]
     fixes = tuple(dict.fromkeys(guard.fix for guard in guards if guard.fix))
-    signs += _reasons(kept, fixes)
+    signs += _reasons(kept)
     signs += [
         Sign(severity="warning", text=guard.message, nodes=guard.nodes) for guard in guards[:_MOST]
     ]
@@ -78,14 +78,11 @@ def precision(subject: Subject) -> Rung:
     )
 
 
-def _reasons(kept: Sequence[KeptNode], fixes: Sequence[str]) -> list[Sign]:
+def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
     """Return why nodes are kept, each reason once and without the fixes, which are advice."""
     told: dict[str, list[NodeName]] = {}
     for each in kept:
-        text = each.reason
-        for fix_ in fixes:
-            text = text.removesuffix(f" Usual fix: {fix_}")
-        told.setdefault(text, []).append(each.node)
+        told.setdefault(each.why, []).append(each.node)
     return [
         Sign(severity="error", text=text, nodes=tuple(nodes))
         for text, nodes in list(told.items())[:_MOST]

@@ -14,16 +14,16 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
 from halfwise.graph.modern.candidates import FIRST_OPSET
 from halfwise.graph.roles import roles_of
-from halfwise.inputs import WARNING
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import check, inspected_reference
 from halfwise.metrics import Outputs
 from halfwise.options.engines import split
 from halfwise.options.limits import bounded
-from halfwise.options.loading import RANDOM, load_case
+from halfwise.options.loading import RANDOM, load_case, tell
 from halfwise.options.options import Model, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
+from halfwise.reporting.notes import told
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.store import new_file, refuse_existing_file
 from halfwise.tensorrt.versions import (
@@ -89,8 +89,7 @@ def modernize(
             "once stay so.",
             "Modernize the FP32 model, and lower that with `halfwise fix`.",
         )
-    for note in case.notes:
-        watcher.note(note)
+    tell(watcher, case.notes)
     network, record = modernize_case(
         case,
         request.settings,
@@ -179,7 +178,7 @@ def modernize_case(
         error=proven.error,
         fp16_before=before,
         fp16_after=after,
-        notes=(*(note for note in case.notes if note.startswith(WARNING)), *proven.notes),
+        notes=(*(told(n) for n in case.notes if n.severity == "warning"), *proven.notes),
     )
 
 

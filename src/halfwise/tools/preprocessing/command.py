@@ -17,7 +17,15 @@ from halfwise.options.limits import bounded
 from halfwise.options.loading import input_specs, load_model
 from halfwise.options.options import Model
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, InputComparison, OutputError, PreprocessingReport
+from halfwise.records import (
+    Criterion,
+    Fact,
+    InputComparison,
+    Note,
+    OutputError,
+    PreprocessingReport,
+)
+from halfwise.reporting.notes import told
 from halfwise.tools.preprocessing import code_of, compare_arrays, transformation
 
 Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]] | Samples
@@ -80,7 +88,7 @@ def compare_inputs(
         a=_named(a, "A"),
         b=_named(b, "B"),
         inputs=tuple(compared),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys(map(told, notes))),
         outputs=outputs,
         outputs_mapped=mapped,
     )
@@ -105,9 +113,10 @@ class _Pixels(Sequence[NDArray[Any]]):
         return np.zeros(0) if found is None else found
 
 
-def _notes(raw: RawSamples | None, a: LoadedSamples, b: LoadedSamples) -> list[str]:
+def _notes(raw: RawSamples | None, a: LoadedSamples, b: LoadedSamples) -> list[Note]:
     notes = [] if raw is None else list(raw.notes)
-    return notes + [f"{who}: {n}" for who, each in (("A", a), ("B", b)) for n in each.notes]
+    sides = (("A", a), ("B", b))
+    return notes + [n.model_copy(update={"of": who}) for who, each in sides for n in each.notes]
 
 
 def _demand_as_many(a: Samples, b: Samples, raw: RawSamples | None) -> None:
@@ -161,7 +170,7 @@ def _named(source: Source, name: str) -> str:
 
 
 def _effect(
-    model: Model, a: Samples, b: Samples, compared: Sequence[InputComparison], notes: list[str]
+    model: Model, a: Samples, b: Samples, compared: Sequence[InputComparison], notes: list[Note]
 ) -> tuple[dict[str, OutputError] | None, dict[str, OutputError] | None]:
     """Run the model on A, on B, and on A as the code transforms it; add to the notes."""
     network, _ = widened(load_model(model))
@@ -195,12 +204,13 @@ def _mapped(a: Samples, index: int, compared: Sequence[InputComparison]) -> Samp
 
 
 def _fitted(
-    samples: Sequence[Sample], specs: Sequence[InputSpec], who: str, notes: list[str]
+    samples: Sequence[Sample], specs: Sequence[InputSpec], who: str, notes: list[Note]
 ) -> list[Sample] | None:
     try:
         return [fit_to(sample, specs, who) for sample in samples]
     except CaseError as error:
-        notes.append(f"the model does not take {who}: {error.message}")
+        refused: dict[str, Fact] = {"whose": who, "error": error.message}
+        notes.append(Note(kind="refused", facts=refused))
         return None
 
 

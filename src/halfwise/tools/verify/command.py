@@ -22,14 +22,13 @@ from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, inspected_reference
 from halfwise.metrics import Outputs, verdict_hints
 from halfwise.options.limits import bounded
-from halfwise.options.loading import load_asked, load_model
+from halfwise.options.loading import load_asked, load_model, tell
 from halfwise.options.options import Model, Request
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Run, TensorName, Verdict, Worth
+from halfwise.records import Fact, Note, Run, TensorName, Verdict, Worth
 from halfwise.store import free_folder, new_folder, write_run
 from halfwise.tensorrt.inspector import demand_engine, is_engine
 from halfwise.tools.verify.engine import understand_verify, verify_engine
-from halfwise.wording import listed
 
 
 @bounded
@@ -210,13 +209,14 @@ def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case
             "more.",
         )
     left_out = {
-        "only the candidate gives out": sorted(set(given) - set(own)),
-        "only the model gives out, though its nodes read them": lacking,
+        "candidate": sorted(set(given) - set(own)),
+        "model": lacking,
     }
     for whose, names in left_out.items():
         if names:
-            note = f"warning: not judged, since {whose}: {listed(names)}"
-            watcher.note(note)
+            facts: dict[str, Fact] = {"whose": whose, "names": tuple(names)}
+            note = Note(kind="left-out", severity="warning", facts=facts)
+            tell(watcher, [note])
             case = replace(case, notes=(*case.notes, note))
     if not lacking:
         return case

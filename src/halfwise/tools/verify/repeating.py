@@ -20,7 +20,7 @@ from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
 from halfwise.options.engines import Target, engine_settings, split
 from halfwise.options.limits import bounded
-from halfwise.options.loading import load_case
+from halfwise.options.loading import load_case, tell
 from halfwise.options.options import Request, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
@@ -28,11 +28,13 @@ from halfwise.records import (
     EngineFile,
     Engines,
     NodeName,
+    Note,
     Plan,
     Repeated,
     Repetition,
     Run,
 )
+from halfwise.reporting.notes import told
 from halfwise.store import MODEL_FILE, read_run
 from halfwise.tensorrt.constrain import constraints
 from halfwise.tensorrt.worker.client import Worker
@@ -77,8 +79,7 @@ def verify_run(
     delivered = _delivered(record, folder)
     watcher.stage("load")
     case = _load(folder / FP32_FILE, request, record)
-    for note in case.notes:
-        watcher.note(note)
+    tell(watcher, case.notes)
     settings = request.settings
     session = check(case.network, runtime=settings.runtime)
     references: list[Outputs] = [session.run(sample) for sample in case.calibration]
@@ -93,7 +94,10 @@ def verify_run(
                 Repeated(name=spec.name, worker=None, what="rebuilt", failure=error.message)
             )
     return Repetition(
-        run=str(folder), samples=len(case.calibration), rows=tuple(rows), notes=case.notes
+        run=str(folder),
+        samples=len(case.calibration),
+        rows=tuple(rows),
+        notes=tuple(map(told, case.notes)),
     )
 
 
@@ -260,11 +264,10 @@ def _load(model: Path, request: Request, run: Run) -> Case:
     joined = run.search.joined if run.search else ()
     unseen = [i for i, name in enumerate(split.heldout.ids) if name not in joined]
     if unseen and split.data_sha256 == run.provenance.inputs_sha256:
-        note = "these are the inputs of the run, so only what it held out is judged"
         heldout = split.heldout.select(unseen)
         # A body that ran in the search is not one that never ran.
         searched = split.calibration
-        notes = (*split.notes, note)
+        notes = (*split.notes, Note(kind="of-the-run"))
         return replace(split, calibration=heldout, heldout=searched, notes=notes)
     return load_case(model, request.data, run.criterion, split=False)
 

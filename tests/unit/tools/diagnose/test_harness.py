@@ -3,9 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from halfwise.case import MadeUp, Samples
+from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import RunFailed
+from halfwise.records import MadeUp, Note
 from halfwise.tools.diagnose.harness import harness
 from halfwise.tools.diagnose.input_changes import CODE_FILE
 from tests import frozen, pictures
@@ -17,11 +18,12 @@ def samples(change=lambda x: x):
 
 
 def test_inputs_that_are_right(subject):
-    rung = harness(subject(notes=("input 'x' is read",)))
+    note = Note(kind="array", facts={"array": "x", "where": "f.npz", "input": "x"})
+    rung = harness(subject(notes=(note,)))
     assert rung.passed
     assert rung.cause == "3 samples fit the model."
     texts = [sign.text for sign in rung.evidence]
-    assert texts[0] == "Input 'x' is read."
+    assert texts[0] == "Array 'x' of f.npz is taken for input 'x'."
     assert texts[1].startswith("Input 'x': float32, 4×16, from −")
 
 
@@ -37,9 +39,9 @@ def test_made_up_inputs(subject, allowed):
         assert ("'x'" in rung.evidence[0].text) is bool(made_up)
 
 
-@pytest.mark.parametrize("note", ["there is a single sample", "input 'x' looks made up"])
-def test_other_warnings_are_no_failure(subject, note):
-    rung = harness(subject(notes=(f"warning: {note}",)))
+@pytest.mark.parametrize("kind", ["single", "dynamic"])
+def test_other_warnings_are_no_failure(subject, kind):
+    rung = harness(subject(notes=(Note(kind=kind, severity="warning"),)))
     assert rung.passed
     assert rung.evidence[0].severity == "warning"
 

@@ -12,7 +12,7 @@ from halfwise.errors import BackendMissing, CaseError, UsageError
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.modern.candidates import FIRST_OPSET
 from halfwise.progress import Silent
-from halfwise.records import Criterion, Modernized, NodeName
+from halfwise.records import Criterion, Modernized, NodeName, Note
 from halfwise.reporting.parts import Lines, Table
 from halfwise.tools.modernize.command import MOST_SAMPLES, modernize_case, modernized
 from tests.models import normalisation
@@ -118,7 +118,7 @@ def case(real=True, count=20):
         samples.select(()),
         Criterion(),
         None,
-        ("a note", "warning: b"),
+        (Note(kind="dynamic"), Note(kind="single", severity="warning")),
         "",
         real=real,
     )
@@ -146,7 +146,7 @@ def test_what_overflows_in_fp16_does_not_as_one_node():
     assert record.fp16_before is not None
     assert record.fp16_after is not None
     assert (record.fp16_before.passed, record.fp16_after.passed) == (False, True)
-    assert record.notes == ("warning: b",)
+    assert record.notes == ("warning: there is a single sample, so nothing can be held out",)
     assert np.isfinite(record.error)
 
 

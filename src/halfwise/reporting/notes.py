@@ -1,0 +1,180 @@
+"""Words on what was understood of a model and its inputs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from halfwise.records import MadeUp, Note, NoteKind
+from halfwise.wording import count, dimensions, listed
+
+_MOST_NAMES = 4
+"""Values that a note names; the rest is counted."""
+
+_NOISE = {"normal": "standard normal noise", "uniform": "uniform noise"}
+_REPAIRED = {
+    "NAMELESS": "the graph has no name",
+    "SPARSE": "sparse constants are dense now ({names})",
+    "REPEATED": "values are described more than once, and the first counts ({names})",
+    "SHAPELESS": "inputs or outputs have no shape ({names})",
+    "UNSORTED": "nodes stand before those that they read from",
+    "MISDECLARED": "declared shapes are not what the nodes compute, and are passed over ({names})",
+}
+_CASTS = {"nearest": "rounded to nearest", "checked": "every value has to fit"}
+_WHOSE = {
+    "candidate": "only the candidate gives out",
+    "model": "only the model gives out, though its nodes read them",
+}
+
+
+def told(note: Note) -> str:
+    """Return a note as a line of its own, which says whether it is a warning."""
+    return f"warning: {clause(note)}" if note.severity == "warning" else clause(note)
+
+
+def clause(note: Note) -> str:
+    """Return a note in words, without a capital letter and a full stop."""
+    words = _WORDS[note.kind]
+    text = words.format(**note.facts) if isinstance(words, str) else words(note.facts)
+    return f"{note.of}: {text}" if note.of else text
+
+
+def not_real(found: Sequence[MadeUp]) -> str:
+    """Return why inputs say nothing of real data; of none that look made up, that they are random.
+
+    Args:
+        found: What looks made up; empty where random inputs were asked for.
+    """
+    if not found:
+        return "the inputs are random, so this says nothing: not on real data"
+    return (
+        f"{'; '.join(_look(one.model_dump()) for one in found)}: not on real data. Where the model "
+        "gets just that in use, --allow-random judges on it"
+    )
+
+
+def _look(facts: Mapping[str, Any]) -> str:
+    """Return what an input looks like, as a clause."""
+    if facts["kind"] == "constant":
+        return f"input '{facts['input']}' looks made up: all its elements are equal"
+    return (
+        f"input '{facts['input']}' looks like {_NOISE[facts['kind']]} (mean {facts['mean']:.2f}, "
+        f"standard deviation {facts['deviation']:.2f}, neighbours do not correlate)"
+    )
+
+
+def _made_up(facts: Mapping[str, Any]) -> str:
+    return (
+        f"{_look(facts)}; what rounding breaks on real data may be another matter, so give real "
+        "inputs, unless this is what the model gets in use"
+    )
+
+
+def _samples(facts: Mapping[str, Any]) -> str:
+    files = facts.get("files", 1)
+    return count(facts["samples"], "sample") + (f" from {files} files" if files > 1 else "")
+
+
+def _layout(facts: Mapping[str, Any]) -> str:
+    why = {
+        "stacked": "the axis before the model's own counts samples",
+        "batched": "the model's dynamic batch axis counts samples",
+        "single": "it has the model's own axes"
+        if facts["ranked"]
+        else "the model tells no rank, so every array is one sample",
+    }
+    return (
+        f"input '{facts['input']}': {dimensions(facts['shape'])} is read as "
+        f"{count(facts['samples'], 'sample')} of {dimensions(facts['sample'])} "
+        f"({why[facts['layout']]}){_converted(facts)}"
+    )
+
+
+def _first(facts: Mapping[str, Any]) -> str:
+    source = f", taken from '{facts['array']}'" if "array" in facts else ""
+    added = ", a batch axis is added" if facts["added"] else ""
+    return (
+        f"input '{facts['input']}'{source}: {dimensions(facts['shape'])} in the first sample{added}"
+        f"{_converted(facts)}"
+    )
+
+
+def _converted(facts: Mapping[str, Any]) -> str:
+    if "stored" not in facts:
+        return ""
+    how = _CASTS.get(facts["cast"], facts["cast"])
+    return f"; {facts['stored']} is read as {facts['dtype']} ({how})"
+
+
+def _ignored(facts: Mapping[str, Any]) -> str:
+    names = facts["names"]
+    return f"ignored in {facts['folder']}: {', '.join(names[:5])}{', …' * (len(names) > 5)}"
+
+
+def _random(facts: Mapping[str, Any]) -> str:
+    return (
+        f"random inputs ({facts['samples']} samples, seed {facts['seed']}: {facts['shapes']}); "
+        "what rounding breaks on real data is another matter, so give real inputs before trusting "
+        "the result"
+    )
+
+
+def _repaired(facts: Mapping[str, Any]) -> str:
+    names = facts["names"]
+    rest = len(names) - _MOST_NAMES
+    more = [f"and {count(rest, 'more value')}"] if rest > 0 else []
+    shown = ", ".join([*names[:_MOST_NAMES], *more])
+    return f"repaired on the way in: {_REPAIRED[facts['flaw']].format(names=shown)}"
+
+
+def _copies(facts: Mapping[str, Any]) -> str:
+    copies, heldout = facts["copies"], facts["heldout"]
+    left = "" if copies < heldout else "; none is left to judge on"
+    return (
+        f"left out {copies} of {count(heldout, 'held-out sample')}: each is a copy of one that the "
+        f"search uses, or of another one that is held out, but for the last digits{left}"
+    )
+
+
+def _linted(facts: Mapping[str, Any]) -> str:
+    found = zip(facts["rules"], facts["counts"], strict=True)
+    rules = [f"{often} × {rule}" for rule, often in found]
+    more = [count(facts["more"], "more rule")] if facts["more"] else []
+    return (
+        f"the linter finds {', '.join(rules + more)} in the file; `{facts['command']}` tells "
+        "what to do"
+    )
+
+
+_WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
+    "samples": _samples,
+    "array": "array '{array}' of {where} is taken for input '{input}'",
+    "layout": _layout,
+    "first-sample": _first,
+    "ignored": _ignored,
+    "random": _random,
+    "dynamic": "dynamic axes have length 1",
+    "preprocess": "each image goes through {function}",
+    "no-decoder": "resize kernels are not fitted: Pillow is missing (pip install "
+    "'halfwise[images]')",
+    "repaired": _repaired,
+    "stored": lambda facts: (
+        f"the model stores {' and '.join(facts['formats'])}; the reference is "
+        "the same model with all of it in FP32"
+    ),
+    "ranks": lambda facts: (
+        "the model tells no rank of some inputs; taken from the first sample: "
+        + ", ".join(map("{} {}".format, facts["inputs"], facts["ranks"]))
+    ),
+    "made-up": _made_up,
+    "split": lambda facts: (
+        f"{count(facts['searched'], 'sample')} to search on, {facts['heldout']} held out"
+    ),
+    "single": "there is a single sample, so nothing can be held out",
+    "copies": _copies,
+    "linted": _linted,
+    "lint-failed": "the linter failed on this file ({error}); please report it",
+    "left-out": lambda facts: (
+        f"not judged, since {_WHOSE[facts['whose']]}: {listed(facts['names'])}"
+    ),
+    "of-the-run": "these are the inputs of the run, so only what it held out is judged",
+    "refused": "the model does not take {whose}: {error}",
+}

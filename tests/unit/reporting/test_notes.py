@@ -1,0 +1,41 @@
+import pytest
+
+from halfwise.graph.intake import Flaw
+from halfwise.records import MadeUp, Note
+from halfwise.reporting.notes import clause, not_real, told
+
+NOISE = MadeUp(input="x", kind="uniform", mean=0.5, deviation=0.29)
+ZEROS = MadeUp(input="h", kind="constant", mean=0, deviation=0)
+
+
+def made_up(found):
+    return Note(kind="made-up", severity="warning", facts=found.model_dump())
+
+
+def test_what_an_input_looks_like():
+    assert clause(made_up(NOISE)).startswith("input 'x' looks like uniform noise (mean 0.50, ")
+    looks = "warning: input 'h' looks made up: all its elements are equal; "
+    assert told(made_up(ZEROS)).startswith(looks)
+
+
+def test_why_inputs_say_nothing_and_what_accepts_them():
+    assert "the inputs are random" in not_real(())
+    why = not_real((NOISE, ZEROS))
+    assert "'x'" in why
+    assert "'h'" in why
+    assert "not on real data" in why
+    assert "--allow-random" in why
+
+
+@pytest.mark.parametrize("flaw", Flaw)
+def test_every_repair_has_a_sentence_with_a_few_names(flaw):
+    note = Note(kind="repaired", facts={"flaw": flaw.name, "names": tuple("abcdef")})
+    assert told(note).startswith("repaired on the way in: ")
+    if flaw not in (Flaw.NAMELESS, Flaw.UNSORTED):
+        assert "(a, b, c, d, and 2 more values)" in told(note)
+
+
+def test_notes_say_whose_samples_they_are_about_and_are_read_back():
+    note = Note(kind="single", severity="warning", of="held out", facts={"samples": (1, 2)})
+    assert told(note).startswith("warning: held out: there is a single sample")
+    assert Note.model_validate_json(note.model_dump_json()) == note
