@@ -169,9 +169,7 @@ def load_inputs(inputs: Inputs, specs: list[InputSpec], data: Data) -> LoadedSam
         return random_samples(specs, seed=data.seed)
     loaded = load_samples(inputs, specs, preprocess=data.preprocess)
     made_up, real = judge_inputs(loaded.samples, specs)
-    warnings = (
-        Note(kind="made-up", severity="warning", facts=found.model_dump()) for found in made_up
-    )
+    warnings = (Note(kind="made-up", severity="warning", made_up=found) for found in made_up)
     notes = (*loaded.notes, *warnings)
     return replace(loaded, notes=notes, made_up=made_up, real=real)
 

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any, Literal, NewType
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticSerializationError
 
 SCHEMA_VERSION = 1
@@ -67,6 +67,22 @@ def _escaped(found: re.Match[str]) -> str:
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in found[0])
 
 
+class MadeUp(Record):
+    """An input whose values look made up instead of recorded.
+
+    Attributes:
+        input: Its name.
+        kind: "normal" or "uniform" noise, or "constant".
+        mean: Mean of the elements that were looked at.
+        deviation: Their standard deviation.
+    """
+
+    input: str
+    kind: Literal["normal", "uniform", "constant"]
+    mean: float
+    deviation: float
+
+
 NoteKind = Literal[
     "samples",
     "array",
@@ -93,7 +109,7 @@ NoteKind = Literal[
 """What a note says; `reporting.notes` has the words."""
 
 
-Fact = str | int | float | tuple[str, ...] | tuple[int, ...]
+Fact = str | int | tuple[str, ...] | tuple[int, ...]
 
 
 class Note(Record):
@@ -104,28 +120,14 @@ class Note(Record):
         severity: "warning": it may make the result worth less; "info": it is there to be checked.
         of: Which samples it is about, where there are two sets.
         facts: Its numbers and names; which, goes by the kind.
+        made_up: The input that looks made up, where that is what it says.
     """
 
     kind: NoteKind
     severity: Severity = "info"
     of: Literal["", "held out", "A", "B"] = ""
-    facts: dict[str, Fact] = Field(default_factory=dict)
-
-
-class MadeUp(Record):
-    """An input whose values look made up instead of recorded.
-
-    Attributes:
-        input: Its name.
-        kind: "normal" or "uniform" noise, or "constant".
-        mean: Mean of the elements that were looked at.
-        deviation: Their standard deviation.
-    """
-
-    input: str
-    kind: Literal["normal", "uniform", "constant"]
-    mean: float
-    deviation: float
+    facts: dict[str, Fact] = {}
+    made_up: MadeUp | None = None
 
 
 def _readable(value: object) -> object:

@@ -33,7 +33,8 @@ def told(note: Note) -> str:
 def clause(note: Note) -> str:
     """Return a note in words, without a capital letter and a full stop."""
     words = _WORDS[note.kind]
-    text = words.format(**note.facts) if isinstance(words, str) else words(note.facts)
+    facts = note.facts if note.made_up is None else note.made_up.model_dump()
+    text = words.format(**facts) if isinstance(words, str) else words(facts)
     return f"{note.of}: {text}" if note.of else text
 
 

@@ -9,7 +9,7 @@ ZEROS = MadeUp(input="h", kind="constant", mean=0, deviation=0)
 
 
 def made_up(found):
-    return Note(kind="made-up", severity="warning", facts=found.model_dump())
+    return Note(kind="made-up", severity="warning", made_up=found)
 
 
 def test_what_an_input_looks_like():

@@ -66,34 +66,32 @@ def kept_nodes(
     """
     own = _causes(guards, held, excess_without)
     causes, records = _explained(network, own, guards, kept, nonfinite_without), []
-    for node in network.nodes():
+    for node in (n for n in network.nodes() if node_name(n) in kept):
         name = node_name(node)
-        if name in kept:
-            rule, excess = forced.get(name), excess_without.get(name)
-            cause = causes.get(name) if rule is None else None
-            share, effect = (contributions or {}).get(name), ""
-            scaled = near and any(v and v.name in near for v in (*node.inputs, *node.outputs))
-            low = f"low, at a headroom of {headroom:g}," if scaled else "low,"
-            if name in nonfinite_without:
-                effect = f"; {low} it gives NaN or infinite outputs"
-            elif excess is not None:
-                effect = f"; {low} it {_effect(excess, metric)}"
-            elif share is not None:
-                effect = f"; it or its group alone contributes {share:.3g} × what the search allows"
-            why = _reason(node, cause, rule, effect, hopeless)
-            fix = f" Usual fix: {cause.fix}" if cause is not None and cause.fix else ""
-            records.append(
-                KeptNode(
-                    node=name,
-                    op=node.op_type,
-                    reason=f"{why}{fix}",
-                    why=why,
-                    kept_by=_kept_by(rule),
-                    guard=cause.kind if cause is not None else None,
-                    error_without=excess,
-                    unknown=not effect and rule is None and cause is None,
-                )
+        rule, excess = forced.get(name), excess_without.get(name)
+        cause = causes.get(name) if rule is None else None
+        share, effect = (contributions or {}).get(name), ""
+        scaled = near and any(v and v.name in near for v in (*node.inputs, *node.outputs))
+        low = f"low, at a headroom of {headroom:g}," if scaled else "low,"
+        if name in nonfinite_without:
+            effect = f"; {low} it gives NaN or infinite outputs"
+        elif excess is not None:
+            effect = f"; {low} it {_effect(excess, metric)}"
+        elif share is not None:
+            effect = f"; it or its group alone contributes {share:.3g} × what the search allows"
+        why = _reason(node, cause, rule, effect, hopeless)
+        records.append(
+            KeptNode(
+                node=name,
+                op=node.op_type,
+                reason=f"{why}{_repair(cause)}",
+                why=why,
+                kept_by=_kept_by(rule),
+                guard=cause.kind if cause is not None else None,
+                error_without=excess,
+                unknown=not effect and rule is None and cause is None,
             )
+        )
     return tuple(records)
 
 
@@ -189,6 +187,10 @@ def _reason(
         doubt = "suspected, not tried alone: "
     names = () if doubt else (guard.node, *guard.nodes, guard.tensor or guard.node)
     return f"{capital(f'{doubt}{guard.told_of(node_name(node))}', names)}{effect}."
+
+
+def _repair(guard: Guard | None) -> str:
+    return f" Usual fix: {guard.fix}" if guard is not None and guard.fix else ""
 
 
 def _effect(excess: float, metric: str | None) -> str:

@@ -80,8 +80,7 @@ def verify_run(
     watcher.stage("load")
     case = _load(folder / FP32_FILE, request, record)
     tell(watcher, case.notes)
-    settings = request.settings
-    session = check(case.network, runtime=settings.runtime)
+    session = check(case.network, runtime=request.settings.runtime)
     references: list[Outputs] = [session.run(sample) for sample in case.calibration]
     repeater = _Repeater(record, folder, delivered, case, request, references, watcher)
     rows: list[Repeated] = []
@@ -93,12 +92,8 @@ def verify_run(
             rows.append(
                 Repeated(name=spec.name, worker=None, what="rebuilt", failure=error.message)
             )
-    return Repetition(
-        run=str(folder),
-        samples=len(case.calibration),
-        rows=tuple(rows),
-        notes=tuple(map(told, case.notes)),
-    )
+    notes, samples = tuple(map(told, case.notes)), len(case.calibration)
+    return Repetition(run=str(folder), samples=samples, rows=tuple(rows), notes=notes)
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def test_a_cause_that_is_only_possible_or_was_not_tried_is_a_suspicion():
     sure, mild = guard("square", message="s is large"), guard("eps", message="e", severity=0.6)
     without = {NodeName("square"): 2.0, NodeName("eps"): 2.0}
     tried = recorded("square", "eps", guards=(sure, mild), without=without)
-    assert tried["square"].reason.startswith("s is large; low, it brings")
+    assert tried["square"].reason.startswith("S is large; low, it brings")
     assert tried["eps"].reason.startswith("Suspected: e; low, it brings")
     untried = recorded("square", guards=(sure,))["square"].reason
     assert untried.startswith("Suspected, not tried alone: s is large.")
@@ -126,7 +126,8 @@ def test_what_happens_only_at_the_headroom_is_said_to():
 
 def test_an_island_is_kept_by_the_model_itself():
     found = recorded("square", guards=(guard("square"),), forced={"square": ISLAND})["square"]
-    assert (found.reason, found.guard, found.error_without) == (ISLAND, None, None)
+    assert (found.guard, found.error_without) == (None, None)
+    assert found.reason.startswith("Kept by the model itself: ")
     assert found.kept_by == "model"
 
 
@@ -242,3 +243,15 @@ def test_nothing_is_known_of_what_was_not_lowered_and_no_guard_names():
     )
     assert {n for n, k in found.items() if k.unknown} == {"mean"}
     assert found["mean"].reason == "Not lowered before the search ended; nothing is known of it."
+
+
+def test_a_name_that_a_reason_begins_with_stays_as_it_is():
+    without = {NodeName("square"): 2.0}
+    named = guard("square", message="square (Pow) adds up")
+    reason = recorded("square", guards=(named,), without=without)["square"].reason
+    assert reason.startswith("square (Pow) adds up; low")
+
+
+def test_the_usual_repair_stands_beside_why_a_node_is_kept():
+    (kept,) = recorded("square", guards=(guard("square"),)).values()
+    assert kept.reason.startswith(f"{kept.why} Usual fix: ")
