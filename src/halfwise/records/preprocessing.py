@@ -31,6 +31,18 @@ DifferenceKind = Literal[
     "values",
 ]
 
+_SEVERITIES: dict[DifferenceKind, Severity] = {
+    "batch-axis": "info",
+    "dtype": "warning",
+    "rounding": "warning",
+    "clipping": "warning",
+    "half-pixel": "warning",
+    "kernel": "warning",
+    "antialias": "warning",
+    "resampling": "warning",
+}
+"""What changes values by little; all else changes what the model sees."""
+
 
 class InputDifference(Record):
     """One thing that two pipelines do differently.
@@ -53,6 +65,16 @@ class InputDifference(Record):
     a: str
     b: str
     evidence: str = ""
+
+
+def difference(
+    kind: DifferenceKind, sentence: str, a: str, b: str, evidence: str = ""
+) -> InputDifference:
+    """Return a difference with the severity of its kind."""
+    severity = _SEVERITIES.get(kind, "error")
+    return InputDifference(
+        kind=kind, severity=severity, sentence=sentence, a=a, b=b, evidence=evidence
+    )
 
 
 class InputComparison(Record):

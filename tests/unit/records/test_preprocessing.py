@@ -5,6 +5,7 @@ from hypothesis import given
 from pydantic import ValidationError
 
 from halfwise.records import InputComparison, InputDifference, PreprocessingReport
+from halfwise.records.preprocessing import difference
 from tests.unit.records.journey import any_of, assert_unchanged
 
 FLIP = InputDifference(kind="flip", severity="error", sentence="B is flipped.", a="", b="")
@@ -49,3 +50,9 @@ def test_every_comparison_survives_json(comparison):
 def test_kinds_are_known_ones():
     with pytest.raises(ValidationError):
         InputDifference(kind="colour", severity="error", sentence="", a="", b="")  # type: ignore[arg-type]
+
+
+def test_the_severity_is_that_of_the_kind():
+    assert difference("batch-axis", "", "", "").severity == "info"
+    assert difference("rounding", "", "", "").severity == "warning"
+    assert difference("channels", "", "", "").severity == "error"

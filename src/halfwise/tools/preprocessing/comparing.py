@@ -9,18 +9,29 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.records import InputComparison, InputDifference
-from halfwise.tools.preprocessing.alignment import Alignment, align, pairs
-from halfwise.tools.preprocessing.findings import difference, layout_difference, turn_difference
-from halfwise.tools.preprocessing.framing import Frames, frame_differences, frames, sides
-from halfwise.tools.preprocessing.layout import Layout, layout_of
-from halfwise.tools.preprocessing.matching import Turn, match, thumbnail
-from halfwise.tools.preprocessing.padding import boxes
+from halfwise.records.preprocessing import difference
+from halfwise.tools.preprocessing.geometry import (
+    Fitted,
+    Frames,
+    frame_differences,
+    frames,
+    resampling_differences,
+    sides,
+)
+from halfwise.tools.preprocessing.images import (
+    Layout,
+    Turn,
+    boxes,
+    layout_difference,
+    layout_of,
+    match,
+    thumbnail,
+    turn_difference,
+)
 from halfwise.tools.preprocessing.plain import compare_plain
-from halfwise.tools.preprocessing.program import Program
-from halfwise.tools.preprocessing.resample import Fitted, resampling_differences
-from halfwise.tools.preprocessing.residual import Residual, measure
-from halfwise.tools.preprocessing.tone import EXPLAINED, Tone, tone_of
-from halfwise.tools.preprocessing.traces import traces
+from halfwise.tools.preprocessing.program import Program, Residual, measure
+from halfwise.tools.preprocessing.registration import Alignment, align, pairs
+from halfwise.tools.preprocessing.tone import EXPLAINED, Tone, tone_of, traces
 
 Array = NDArray[np.float64]
 Arrays = Sequence[NDArray[Any]]

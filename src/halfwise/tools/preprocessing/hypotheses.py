@@ -10,16 +10,23 @@ from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples
 from halfwise.records import InputDifference
-from halfwise.tools.preprocessing.findings import (
-    channel_difference,
+from halfwise.tools.preprocessing.images import (
+    TURNS,
+    Layout,
+    Order,
+    Turn,
     layout_difference,
-    normalisation_differences,
-    own_difference,
+    layout_of,
     turn_difference,
 )
-from halfwise.tools.preprocessing.layout import Layout, Order, layout_of
-from halfwise.tools.preprocessing.matching import TURNS, Turn
-from halfwise.tools.preprocessing.normalisation import Own, Recognised, usual_pairs
+from halfwise.tools.preprocessing.normalisation import (
+    Own,
+    Recognised,
+    normalisation_differences,
+    own_difference,
+    usual_pairs,
+)
+from halfwise.tools.preprocessing.photometry import channel_difference
 from halfwise.tools.preprocessing.plain import plain_code
 from halfwise.tools.preprocessing.program import Program, transformation
 

@@ -12,6 +12,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.records import DifferenceKind, InputDifference
+from halfwise.records.preprocessing import difference
+
 Part = Literal["scale", "mean", "deviation"]
 Own = Literal["moments", "range"]
 """An image's own numbers that it is normalised by: mean and deviation, or smallest and largest."""
@@ -242,3 +245,74 @@ def _plausible(
         if low < _PLAUSIBLE[0] or high > _PLAUSIBLE[1] or high - low < least:
             continue
         yield a
+
+
+def normalisation_differences(
+    gain: Sequence[float], offset: Sequence[float], recognised: Recognised | None
+) -> list[InputDifference]:
+    """Say how B is normalised differently; nothing for gains of 1 and offsets of 0."""
+    evidence = f"B = {_row(gain)} · A + {_row(offset)}"
+    if recognised is not None:
+        a, b = recognised.a, recognised.b
+        first = recognised.parts[0] if recognised.parts else None
+        has = f": B has {b.name}"  # all parts of it, so once
+        words = {
+            "scale": (f"B is {b.name}, A {a.name}", f"pixels × {a.scale:.4g}", f"× {b.scale:.4g}"),
+            "mean": (
+                f"The mean that is taken off differs{has * (first == 'mean')}",
+                _row(a.mean),
+                _row(b.mean),
+            ),
+            "deviation": (
+                f"What is divided by differs{has * (first == 'deviation')}",
+                _row(a.deviation),
+                _row(b.deviation),
+            ),
+        }
+        return [
+            difference(
+                part,
+                f"{words[part][0]}.",
+                words[part][1],
+                words[part][2],
+                evidence * (part == first),
+            )
+            for part in recognised.parts
+        ]
+    level = max(abs(g) for g in gain)
+    scaled = max(abs(g - 1) for g in gain) > 0.005
+    moved = max(abs(o) for o in offset) > 0.005 * level
+    even = max(gain) - min(gain) < 0.01 * level
+    found = []
+    if scaled:
+        kind: DifferenceKind = "scale" if even else "deviation"
+        found.append(
+            difference(kind, f"B's values are {_row(gain)} times A's.", "1", _row(gain), evidence)
+        )
+    if moved:
+        found.append(
+            difference(
+                "mean", f"B's values are moved by {_row(offset)}.", "0", _row(offset), evidence
+            )
+        )
+    return found
+
+
+_OWN: dict[Own | None, str] = {
+    "moments": "by each image's own mean and deviation",
+    "range": "by each image's own smallest and largest value",
+    None: "by fixed numbers",
+}
+
+
+def own_difference(a: Own | None, b: Own | None) -> InputDifference:
+    """Say by which numbers of its own each image is normalised; None where by none."""
+    names = [_OWN[how] for how in (a, b)]
+    return difference(
+        "normalisation", f"B is normalised {names[1]}, A {names[0]}.", names[0], names[1]
+    )
+
+
+def _row(values: Sequence[float]) -> str:
+    numbers = [f"{value:.4g}" for value in values]
+    return numbers[0] if len(set(numbers)) == 1 else f"({', '.join(numbers)})"

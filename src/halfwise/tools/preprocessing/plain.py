@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from halfwise.records import InputComparison, InputDifference
-from halfwise.tools.preprocessing.findings import difference, normalisation_differences
+from halfwise.records.preprocessing import difference
+from halfwise.tools.preprocessing.normalisation import normalisation_differences
 from halfwise.tools.preprocessing.photometry import photometry
 
 Arrays = Sequence[NDArray[Any]]

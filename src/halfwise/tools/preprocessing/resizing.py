@@ -1,23 +1,26 @@
-"""Fits how a pipeline resizes, from raw images to what it made of them."""
+"""Resizing as libraries do it, and which way a pipeline has, fitted on raw images.
 
-from collections.abc import Iterator, Sequence
+Each method is one weight matrix per axis. Formulas: Pillow's `src/libImaging/Resample.c` (the
+kernel is widened by the factor of reduction, weights beyond the border are dropped and the rest
+normalised), OpenCV's `modules/imgproc/src/resize.cpp` and PyTorch's `UpSample.h` (no widening, the
+border is repeated; cubic with a = −0.75), ONNX's Resize for the names of the conventions. Why they
+are written here: docs/decisions/0025-resize-kernels.md.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from halfwise.tools.preprocessing.alignment import BLUR, grey
 from halfwise.tools.preprocessing.photometry import photometry
-from halfwise.tools.preprocessing.registration import Placement, register, sampled
-from halfwise.tools.preprocessing.resampling import (
-    CONVENTIONS,
-    METHODS,
-    Convention,
-    Method,
-    weights,
-)
+from halfwise.tools.preprocessing.registration import BLUR, Placement, grey, register, sampled
 
+Convention = Literal["half-pixel", "asymmetric", "align-corners"]
+CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 Array = NDArray[np.float64]
 
 _NEAR = 0.6
@@ -25,6 +28,139 @@ _NEAR = 0.6
 _MOST_PER_AXIS = 3
 _FIT = 0.9
 """Correlation below which a raw image and a sample are not the same scene."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to resize.
+
+    Attributes:
+        kernel: "nearest", "bilinear", "bicubic", "lanczos", "area", "box" or "hamming".
+        antialias: Whether the kernel is widened where the image becomes smaller.
+        convention: Where pixel i of the result lies in the source.
+        parameter: a of a cubic, lobes of a Lanczos kernel; else 0.
+        used_by: Who resizes that way.
+    """
+
+    kernel: str
+    antialias: bool
+    convention: Convention
+    parameter: float
+    used_by: str
+
+    def __str__(self) -> str:
+        """Name it in words."""
+        if self.kernel in ("nearest", "area", "box"):
+            smooth = ""
+        else:
+            smooth = " with antialiasing" if self.antialias else " without antialiasing"
+        return f"{self.kernel}{smooth}, {self.convention} ({self.used_by})"
+
+
+METHODS = (
+    Method("bilinear", True, "half-pixel", 0, "Pillow, torchvision with antialias=True"),
+    Method("bilinear", False, "half-pixel", 0, "OpenCV, PyTorch's interpolate, TensorFlow 2"),
+    Method("bilinear", False, "asymmetric", 0, "TensorFlow 1, ONNX asymmetric"),
+    Method("bilinear", False, "align-corners", 0, "align_corners=True"),
+    Method("bicubic", True, "half-pixel", -0.5, "Pillow, torchvision with antialias=True"),
+    Method("bicubic", False, "half-pixel", -0.75, "OpenCV, PyTorch's interpolate"),
+    Method("bicubic", False, "half-pixel", -0.5, "TensorFlow 2"),
+    Method("bicubic", False, "asymmetric", -0.75, "ONNX asymmetric"),
+    Method("bicubic", False, "align-corners", -0.75, "align_corners=True"),
+    Method("area", True, "half-pixel", 0, "OpenCV's INTER_AREA"),
+    Method("box", True, "half-pixel", 0, "Pillow's BOX"),
+    Method("hamming", True, "half-pixel", 0, "Pillow's HAMMING"),
+    Method("lanczos", True, "half-pixel", 3, "Pillow"),
+    Method("lanczos", False, "half-pixel", 4, "OpenCV's INTER_LANCZOS4"),
+    Method("nearest", False, "half-pixel", 0, "Pillow, nearest-exact"),
+    Method("nearest", False, "asymmetric", 0, "OpenCV, PyTorch's nearest"),
+    Method("nearest", False, "align-corners", 0, "align_corners=True"),
+)
+"""What is tried; the most usual first."""
+
+
+def positions(source: int, target: int, convention: Convention) -> tuple[float, float]:
+    """Return (step, start): pixel i of `target` lies at start + i · step in the source."""
+    step = source / target
+    if convention == "half-pixel":
+        return step, step / 2 - 0.5
+    if convention == "asymmetric":
+        return step, 0.0
+    return (source - 1) / max(target - 1, 1), 0.0
+
+
+def weights(source: int, target: int, method: Method) -> Array:
+    """Return the weights of one axis, f64[target, source]; every row has the sum 1."""
+    step, start = positions(source, target, method.convention)
+    if method.kernel == "nearest":
+        return _nearest(source, target, method.convention)
+    if method.kernel == "area" and step > 1:
+        return _coverage(step, source, target)
+    widened = max(step, 1.0) if method.antialias else 1.0
+    kernel, support = _kernel(method)
+    margin = 0 if method.antialias else int(np.ceil(support)) + 1
+    columns = np.arange(-margin, source + margin)
+    found = kernel((columns - (start + step * np.arange(target))[:, None]) / widened)
+    if margin:
+        # What lies beyond the border repeats the border.
+        folded = found[:, margin : source + margin].copy()
+        folded[:, 0] += found[:, :margin].sum(axis=1)
+        folded[:, -1] += found[:, source + margin :].sum(axis=1)
+        found = folded
+    normed: Array = found / found.sum(axis=1, keepdims=True)
+    return normed
+
+
+def resize(image: Array, shape: tuple[int, int], method: Method) -> Array:
+    """Return `image`, f64[..., h, w], resized to `shape`, neither rounded nor clipped."""
+    rows, columns = map(weights, image.shape[-2:], shape, (method, method))
+    resized: Array = rows @ image @ columns.T
+    return resized
+
+
+def _nearest(source: int, target: int, convention: Convention) -> Array:
+    step, start = positions(source, target, convention)
+    if convention == "half-pixel":
+        # Pillow adds step by step (`ImagingScaleAffine`), which decides where it meets a border.
+        places = np.add.accumulate(np.concatenate(([step / 2], np.full(target - 1, step))))
+    elif convention == "asymmetric":
+        places = np.arange(target) * (1 / (target / source))
+    else:
+        places = start + step * np.arange(target) + 0.5
+    chosen = np.clip(np.floor(places), 0, source - 1).astype(int)
+    picked: Array = np.zeros((target, source))
+    picked[np.arange(target), chosen] = 1
+    return picked
+
+
+def _coverage(step: float, source: int, target: int) -> Array:
+    low, columns = step * np.arange(target)[:, None], np.arange(source)
+    shared = np.minimum(low + step, columns + 1) - np.maximum(low, columns)
+    shares: Array = np.clip(shared, 0, None) / step
+    return shares
+
+
+def _kernel(method: Method) -> tuple[Callable[[Array], Array], float]:
+    a = method.parameter
+    kernels: dict[str, tuple[Callable[[Array], Array], float]] = {
+        "bilinear": (lambda x: np.clip(1 - np.abs(x), 0, None), 1),
+        "area": (lambda x: np.clip(1 - np.abs(x), 0, None), 1),
+        "bicubic": (lambda x: _cubic(np.abs(x), a), 2),
+        "lanczos": (lambda x: np.where(np.abs(x) < a, np.sinc(x) * np.sinc(x / (a or 1)), 0), a),
+        "box": (lambda x: ((x > -0.5) & (x <= 0.5)).astype(np.float64), 0.5),
+        "hamming": (
+            lambda x: np.where(np.abs(x) < 1, np.sinc(x) * (0.54 + 0.46 * np.cos(np.pi * x)), 0),
+            1,
+        ),
+    }
+    return kernels[method.kernel]
+
+
+def _cubic(x: Array, a: float) -> Array:
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * a
+    cubic: Array = np.where(x < 1, near, np.where(x < 2, far, 0))
+    return cubic
 
 
 @dataclass(frozen=True)
@@ -102,19 +238,18 @@ def fit_resizing(raws: Sequence[Array], images: Sequence[Array]) -> Resizing | N
     placements = [register(grey(raw), grey(image)) for raw, image in zip(raws, images, strict=True)]
     if min(place.correlation for place in placements) < _FIT:
         return None
-    views = [
-        _view(raw, image, place) for raw, image, place in zip(raws, images, placements, strict=True)
-    ]
+    scenes = list(zip(raws, images, placements, strict=True))
+    views = [_view(*scene) for scene in scenes]
     best: dict[Method, tuple[float, list[tuple[Axis, Axis]]]] = {}
     for convention in CONVENTIONS:
         methods = [method for method in METHODS if method.convention == convention]
         axes = [
-            list(_pairs(raw.shape[1:], image.shape[1:], place, convention))
-            for raw, image, place in zip(raws, images, placements, strict=True)
+            _pairs(raw.shape[1:], image.shape[1:], place, convention)
+            for raw, image, place in scenes
         ]
         if not all(axes):
             continue
-        chosen = [_nearest(pairs, view, methods) for pairs, view in zip(axes, views, strict=True)]
+        chosen = [_likeliest(pairs, view, methods) for pairs, view in zip(axes, views, strict=True)]
         for method in methods:
             each = [_error(*view, pair, method) for view, pair in zip(views, chosen, strict=True)]
             best[method] = (float(np.sqrt(np.mean(np.square(each)))), chosen)
@@ -125,7 +260,7 @@ def fit_resizing(raws: Sequence[Array], images: Sequence[Array]) -> Resizing | N
     return Resizing(method, tuple(found), error, {m: e for m, (e, _) in best.items()})
 
 
-def _nearest(
+def _likeliest(
     pairs: Sequence[tuple[Axis, Axis]], view: tuple[Array, Array], methods: Sequence[Method]
 ) -> tuple[Axis, Axis]:
     """Return the size and place that fit best; smooth kernels hardly differ in that."""
@@ -145,26 +280,22 @@ def _view(raw: Array, image: Array, place: Placement) -> tuple[Array, Array]:
 
 def _pairs(
     raw: Sequence[int], image: Sequence[int], place: Placement, convention: Convention
-) -> Iterator[tuple[Axis, Axis]]:
-    by_axis = [
-        list(_hypotheses(raw[axis], image[axis], place.step[axis], place.start[axis], convention))
+) -> list[tuple[Axis, Axis]]:
+    rows, columns = (
+        _hypotheses(raw[axis], image[axis], place.step[axis], place.start[axis], convention)
         for axis in (0, 1)
-    ]
-    for rows in by_axis[0][:_MOST_PER_AXIS]:
-        for columns in by_axis[1][:_MOST_PER_AXIS]:
-            yield rows, columns
+    )
+    return list(product(rows[:_MOST_PER_AXIS], columns[:_MOST_PER_AXIS]))
 
 
 def _hypotheses(
     raw: int, length: int, step: float, start: float, convention: Convention
 ) -> list[Axis]:
     """Return what could have led to a placement, the nearest first."""
-    shift = {"half-pixel": (step - 1) / 2, "asymmetric": 0.0, "align-corners": 0.0}[convention]
+    shift = (step - 1) / 2 if convention == "half-pixel" else 0.0
     target = (raw - 1) / step + 1 if convention == "align-corners" else raw / step
     found = []
-    for resized in {length, *(round(target) + d for d in (-1, 0, 1))}:
-        if resized < 1:
-            continue
+    for resized in {length, *(round(target) + d for d in (-1, 0, 1) if round(target) + d > 0)}:
         offsets = {0, *(round((start - shift) / step) + d for d in (-1, 0, 1))}
         found += [
             Axis(raw, 0, raw, resized, offset, length)
@@ -172,9 +303,8 @@ def _hypotheses(
             if 0 <= offset <= resized - length
         ]
     if convention == "half-pixel":
-        cut, kept = round(start - shift), round(step * length)
-        cut = max(cut, 0)
-        kept = min(kept, raw - cut)
+        cut = max(round(start - shift), 0)
+        kept = min(round(step * length), raw - cut)
         if kept < raw:
             found.append(Axis(raw, cut, kept, length, 0, length))
     missed = [(_miss(axis, step, start, convention), axis) for axis in found]
@@ -184,11 +314,7 @@ def _hypotheses(
 
 def _miss(axis: Axis, step: float, start: float, convention: Convention) -> float:
     """Return how far the ends of an axis are from where they were found, in its own pixels."""
-    if convention == "align-corners":
-        factor, first = (axis.kept - 1) / max(axis.resized - 1, 1), 0.0
-    else:
-        factor = axis.kept / axis.resized
-        first = (factor - 1) / 2 if convention == "half-pixel" else 0.0
+    factor, first = positions(axis.kept, axis.resized, convention)
     begin = axis.cut + first + factor * axis.start
     ends = np.array([0, axis.length - 1])
     return float(np.abs(begin + factor * ends - start - step * ends).max() / step)
@@ -218,10 +344,7 @@ def differ(a: Resizing, b: Resizing, ratio: float = 1.25, least: float = 0.1) ->
         ratio: How many times larger the error has to become; ties are below 1.05.
         least: By how many raw levels at least.
     """
-    if a.method == b.method:
-        return False
-    for own, other in ((a, b), (b, a)):
-        crossed = own.errors.get(other.method, np.inf)
-        if crossed > ratio * own.error and crossed > own.error + least:
-            return True
-    return False
+    return a.method != b.method and any(
+        own.errors.get(other.method, np.inf) > max(ratio * own.error, own.error + least)
+        for own, other in ((a, b), (b, a))
+    )

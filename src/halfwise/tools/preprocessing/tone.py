@@ -1,4 +1,4 @@
-"""Channels, normalisation, rounding and clipping of images that lie on each other."""
+"""How A's values become B's: channels, normalisation, rounding and clipping."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,24 +7,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.records import InputDifference
-from halfwise.tools.preprocessing.alignment import BLUR
-from halfwise.tools.preprocessing.findings import (
-    channel_difference,
-    difference,
-    normalisation_differences,
-    own_difference,
-)
+from halfwise.records.preprocessing import difference
 from halfwise.tools.preprocessing.normalisation import (
     FINE_SLACK,
     ROUGH_SLACK,
     SLACK,
     Own,
     Recognised,
+    normalisation_differences,
+    own_difference,
     recognise,
 )
-from halfwise.tools.preprocessing.photometry import Photometry, photometry
+from halfwise.tools.preprocessing.photometry import (
+    Photometry,
+    channel_difference,
+    clipped,
+    is_8_bit,
+    is_half,
+    is_half_of,
+    limits,
+    photometry,
+)
 from halfwise.tools.preprocessing.program import Program
-from halfwise.tools.preprocessing.values import clipped, is_8_bit, is_half_of, limits
+from halfwise.tools.preprocessing.registration import BLUR
 
 Array = NDArray[np.float64]
 
@@ -156,32 +161,16 @@ def _values(tone: Tone, a: Sequence[Array], b: Sequence[Array]) -> None:
     """Look for clipping, FP16, and rounding to 8 bits."""
     level = np.array(tone.level)
     mapped = [tone.map(image) for image in a]
-    number = clipped(mapped, b, level)
-    if number:
-        low, high = limits(b)
-        tone.clipped = (low, high)
-        mapped = [np.clip(image, low[:, None, None], high[:, None, None]) for image in mapped]
-        tone.differences.append(
-            difference(
-                "clipping",
-                "B cuts off values that A keeps.",
-                "wider",
-                "cut off",
-                f"{number} values",
-            )
-        )
-    elif number := clipped(b, mapped, level):
-        low, high = limits(mapped)
-        b = [np.clip(image, low[:, None, None], high[:, None, None]) for image in b]
-        tone.differences.append(
-            difference(
-                "clipping",
-                "A cuts off values that B keeps.",
-                "cut off",
-                "wider",
-                f"{number} values",
-            )
-        )
+    for wide, narrow, cuts in ((mapped, b, "B"), (b, mapped, "A")):
+        if number := clipped(wide, narrow, level):
+            low, high = limits(narrow)
+            cut = [np.clip(image, low[:, None, None], high[:, None, None]) for image in wide]
+            tone.differences.append(_cut_off(cuts, f"{number} values"))
+            if cuts == "B":
+                tone.clipped, mapped = (low, high), cut
+            else:
+                b = cut
+            break
     left = np.concatenate(
         [((y - x) / level[:, None, None]).ravel() for x, y in zip(mapped, b, strict=True)]
     )
@@ -252,3 +241,57 @@ def _normed(image: Array, how: Own) -> Array:
     start, width = (image.mean(), image.std()) if moments else (image.min(), np.ptp(image))
     normed: Array = (image - start) / (width or 1.0)
     return normed
+
+
+_OTHER = {"A": "B", "B": "A"}
+_PILE = 1e-4
+_FEWEST = 8
+
+
+def traces(
+    tone: Tone, a: Sequence[Array], b: Sequence[Array], overshoots: tuple[bool, bool] | None
+) -> list[InputDifference]:
+    """Return differences in rounding and clipping of images that were resampled differently.
+
+    Args:
+        tone: How A's values become B's.
+        a: f64[c, h, w] each, without frames.
+        b: Likewise.
+        overshoots: Whether A's and B's kernels go beyond the range of what they resize and images
+            were not taken pixel by pixel; None where the kernels are unknown: then clipping is not
+            looked for, because a saturated photo looks clipped.
+    """
+    found = []
+    half = is_half(a), is_half(b)
+    bytes_ = is_8_bit(a), is_8_bit(b)
+    if half[0] != half[1]:
+        who = "B" if half[1] else "A"
+        names = ["FP16" if each else "not rounded" for each in half]
+        found.append(difference("rounding", f"Only {who} is rounded to FP16.", *names))
+    elif bytes_[0] != bytes_[1]:
+        who = "B's" if bytes_[1] else "A's"
+        names = ["8 bits" if each else "not rounded" for each in bytes_]
+        found.append(difference("rounding", f"Only {who} values are rounded to 8 bits.", *names))
+    if overshoots == (True, True):
+        found += _clipping(tone, a, b)
+    return found
+
+
+def _clipping(tone: Tone, a: Sequence[Array], b: Sequence[Array]) -> list[InputDifference]:
+    mapped = [tone.map(image) for image in a]
+    level = np.array(tone.level)
+    for wide, narrow, cuts in ((mapped, b, "B"), (b, mapped, "A")):
+        low, high = (limit[:, None, None] for limit in limits(narrow))
+        slack = level[:, None, None]
+        beyond = sum(int(((x < low - slack) | (x > high + slack)).sum()) for x in wide)
+        piled = np.mean([((y == low) | (y == high)).mean() for y in narrow])
+        if beyond >= _FEWEST and piled > _PILE:
+            return [_cut_off(cuts, f"{beyond} values of {_OTHER[cuts]} lie beyond")]
+    return []
+
+
+def _cut_off(cuts: str, evidence: str) -> InputDifference:
+    """Say that A or B cuts off what the other keeps."""
+    names = {"A": ("cut off", "wider"), "B": ("wider", "cut off")}[cuts]
+    sentence = f"{cuts} cuts off values that {_OTHER[cuts]} keeps."
+    return difference("clipping", sentence, *names, evidence)

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from halfwise.errors import CaseError
-from halfwise.tools.preprocessing import alignment, compare_arrays, transformation
+from halfwise.tools.preprocessing import compare_arrays, registration, transformation
 from tests.unit.tools.preprocessing.conftest import resized
 
 MEAN, DEVIATION = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
@@ -184,7 +184,7 @@ def test_pages_of_one_colour_have_no_other_kernel(change, kinds):
 
 
 def test_a_guess_that_nothing_needs_is_not_told(photos, monkeypatch):
-    monkeypatch.setattr(alignment, "_gap", lambda *_: 9.0)
+    monkeypatch.setattr(registration, "_gap", lambda *_: 9.0)
     found = compare_arrays(made(photos, pipeline), made(photos, pipeline, channels=(2, 1, 0)))
     assert {d.kind for d in found.differences} == {"channels"}
     assert "nothing brings back" not in found.code

@@ -5,6 +5,8 @@ from halfwise.tools.preprocessing.normalisation import (
     KNOWN,
     ROUGH_SLACK,
     SLACK,
+    Recognised,
+    normalisation_differences,
     recognise,
     usual_pairs,
 )
@@ -83,3 +85,31 @@ def test_pairs_change_something_and_each_something_else(low, high):
 
 def test_values_of_no_image_have_no_pairs():
     assert usual_pairs((0, 1, 2), -5e3, 5e3) == []
+
+
+def test_known_normalisations_are_named():
+    found = normalisation_differences((1 / 255,), (0,), Recognised(KNOWN[0], KNOWN[1], (), (), ()))
+    assert [d.kind for d in found] == ["scale"]
+    assert "scaled by 1/255" in found[0].sentence
+
+
+def test_a_normalisation_of_several_parts_is_named_once():
+    whole = next(n for n in KNOWN if n.name.endswith("ImageNet's mean, ImageNet's deviation"))
+    found = normalisation_differences((1.0,), (0.0,), Recognised(KNOWN[0], whole, (), (), ()))
+    assert [d.kind for d in found] == ["scale", "mean", "deviation"]
+    assert [whole.name in d.sentence for d in found] == [True, False, False]
+    assert [bool(d.evidence) for d in found] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("gain", "offset", "kinds"),
+    [
+        ((1.0, 1.0), (0.0, 0.0), []),
+        ((2.0, 2.0), (0.0, 0.0), ["scale"]),
+        ((2.0, 3.0), (0.0, 0.0), ["deviation"]),
+        ((1.0, 1.0), (0.4, 0.5), ["mean"]),
+        ((2.0, 2.0), (0.4, 0.4), ["scale", "mean"]),
+    ],
+)
+def test_unknown_numbers(gain, offset, kinds):
+    assert [d.kind for d in normalisation_differences(gain, offset, None)] == kinds

@@ -4,10 +4,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfwise.tools.preprocessing.layout import Layout
-from halfwise.tools.preprocessing.matching import TURNS
+from halfwise.tools.preprocessing.images import TURNS, Layout
 from halfwise.tools.preprocessing.plain import compare_plain
-from halfwise.tools.preprocessing.program import Program, code_of, transformation
+from halfwise.tools.preprocessing.program import Program, Residual, code_of, measure, transformation
 from halfwise.tools.preprocessing.registration import Placement, sampled
 
 LAYOUTS = [
@@ -111,3 +110,20 @@ def test_the_code_of_several_inputs_has_a_function_for_each():
     names: dict[str, Any] = {}
     exec(code_of({"x": one.code, "y": one.code}), names)  # noqa: S102 - made of numbers alone
     assert np.allclose(names["a_to_b_1"](ramp[0]), doubled[0])
+
+
+def test_what_is_left():
+    a, b = [np.zeros((2, 2))] * 2, [np.ones((2, 2)), np.full((2, 2), 3.0)]
+    assert measure(a, b, lambda x: x + 1) == Residual(3.0, 2.0, np.sqrt(2.0))
+
+
+def test_other_shapes():
+    found = measure([np.zeros((2, 3))], [np.zeros((3, 2))], lambda x: x.T)
+    assert found == Residual(None, 0.0, 0.0)
+    found = measure([np.zeros((2, 3))], [np.zeros((3, 2))], lambda x: x)
+    assert found.largest == np.inf
+
+
+def test_only_what_both_show_counts():
+    found = measure([np.zeros(3)], [np.array([9.0, 0, 0])], lambda x: x, lambda x: x[1:])
+    assert (found.before, found.largest) == (9.0, 0.0)

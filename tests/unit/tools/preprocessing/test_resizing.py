@@ -1,10 +1,98 @@
 import numpy as np
+import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 from PIL import Image
 
-from halfwise.tools.preprocessing.resampling import METHODS, resize
-from halfwise.tools.preprocessing.resizing import differ, fit_resizing
+from halfwise.tools.preprocessing.resizing import (
+    METHODS,
+    differ,
+    fit_resizing,
+    positions,
+    resize,
+    weights,
+)
 from tests.unit.tools.preprocessing.conftest import planar, resized
+
+PILLOW = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+    "hamming": Image.Resampling.HAMMING,
+    "nearest": Image.Resampling.NEAREST,
+}
+
+
+def method(kernel, convention="half-pixel", antialias=False):
+    return next(
+        m
+        for m in METHODS
+        if (m.kernel, m.convention, m.antialias) == (kernel, convention, antialias)
+    )
+
+
+@pytest.mark.parametrize("shape", [(50, 70), (331, 402)])
+@pytest.mark.parametrize("kernel", PILLOW)
+def test_as_pillow(photos, kernel, shape):
+    expected = np.asarray(Image.fromarray(photos[0]).resize(shape[::-1], PILLOW[kernel]))
+    found = resize(
+        photos[0].transpose(2, 0, 1).astype(float),
+        shape,
+        method(kernel, antialias=kernel != "nearest"),
+    )
+    gap = np.abs(np.clip(found, 0, 255) - expected.transpose(2, 0, 1))
+    # Pillow rounds and clips after each of two passes, in fixed point.
+    assert gap.mean() < 0.5
+    assert np.percentile(gap, 99) < 1.6
+
+
+@pytest.mark.parametrize("shape", [(50, 70), (331, 402)])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("convention", ["half-pixel", "asymmetric", "align-corners"])
+def test_as_onnx_runtime(photos, mode, convention, shape):
+    value = helper.make_tensor_value_info
+    node = helper.make_node(
+        "Resize",
+        ["x", "", "", "sizes"],
+        ["y"],
+        mode=mode,
+        coordinate_transformation_mode=convention.replace("-", "_"),
+    )
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [value("x", TensorProto.FLOAT, [1, 3, None, None]), value("sizes", TensorProto.INT64, [4])],
+        [value("y", TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    image = photos[0].transpose(2, 0, 1).astype(np.float32)
+    sizes = np.array([1, 3, *shape], np.int64)
+    expected = session.run(None, {"x": image[None], "sizes": sizes})[0][0]
+    found = resize(
+        image.astype(float),
+        shape,
+        method({"linear": "bilinear", "cubic": "bicubic"}[mode], convention),
+    )
+    assert np.abs(found - expected).max() < 2e-2
+
+
+def test_area_takes_the_mean_of_what_a_pixel_covers():
+    found = weights(6, 4, method("area", antialias=True))
+    assert np.allclose(found[0], [2 / 3, 1 / 3, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("each", METHODS, ids=str)
+@pytest.mark.parametrize("sizes", [(9, 4), (4, 9), (5, 5), (3, 1)])
+def test_rows_have_the_sum_one(each, sizes):
+    source, target = sizes
+    assert np.allclose(weights(source, target, each).sum(axis=1), 1)
+
+
+def test_positions():
+    assert positions(8, 4, "half-pixel") == (2, 0.5)
+    assert positions(8, 4, "asymmetric") == (2, 0)
+    assert positions(7, 4, "align-corners") == (2, 0)
 
 
 def fitted(raws, made):

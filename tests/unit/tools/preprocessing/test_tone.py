@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from halfwise.tools.preprocessing.program import Program
-from halfwise.tools.preprocessing.tone import tone_of
+from halfwise.tools.preprocessing.tone import tone_of, traces
 
 MEAN, DEVIATION = (
     np.array(v)[:, None, None] for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -86,3 +86,38 @@ def test_the_steps_of_the_program(planes):
     tone.write(program)
     text = program.text
     assert text.index("[2, 1, 0]") < text.index("normalisation") < text.index("clip as B")
+
+
+def traced(a, b, overshoots=None):
+    tone = tone_of(a, b, exact=False)
+    return [d.kind for d in traces(tone, a, b, overshoots)]
+
+
+def sharpened(planes):
+    """What another kernel could have made: not on levels, beyond 0 to 255."""
+    return [image + 0.37 * (image - np.roll(image, 1, 2)) for image in planes]
+
+
+def test_no_traces(planes):
+    assert traced(planes, planes) == []
+    assert traced(sharpened(planes), sharpened(planes)) == []
+
+
+def test_bytes_against_floats(planes):
+    assert traced(planes, sharpened(planes)) == ["rounding"]
+    assert traced(sharpened(planes), planes) == ["rounding"]
+
+
+def test_fp16(planes):
+    scaled = [image / 255 for image in sharpened(planes)]
+    half = [image.astype(np.float16).astype(np.float64) for image in scaled]
+    assert traced(scaled, half) == ["rounding"]
+
+
+def test_clipping_is_looked_for_where_kernels_overshoot(planes):
+    wide = sharpened(planes)
+    cut = [np.clip(image, 0, 255) for image in wide]
+    assert traced(wide, cut, (True, True)) == ["clipping"]
+    assert traced(cut, wide, (True, True)) == ["clipping"]
+    assert traced(wide, cut, (True, False)) == []
+    assert traced(wide, cut) == []
