@@ -51,7 +51,8 @@ class Planner:
         if settings.io == "fp32":
             self.low_io &= frozenset(same)
         self.steps: list[str] = []
-        self.passing: list[Assignment] = []
+        # Nothing kept is tried even where no time is left to search.
+        self.passing: list[Assignment] = [frozenset()]
         self.start = Start(frozenset(), "")
         self.held: list[Guard] = []
         self.budget = TimeBudget(settings.time_budget)

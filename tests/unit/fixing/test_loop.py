@@ -337,6 +337,13 @@ def test_wherever_the_budget_ends_an_evaluation_a_model_is_judged(monkeypatch, m
     assert "search" not in cut or len(fixed.plan.keep) == 10
 
 
+def test_without_time_what_needs_nothing_keeps_nothing():
+    fixed = found(models.deep(), time_budget=0)
+    assert fixed.verdict.passed
+    assert fixed.search.exhausted
+    assert not fixed.plan.keep
+
+
 def test_what_is_always_done_is_what_the_documentation_says(monkeypatch):
     """6 samples are searched on, 2 held out; nothing is suspected that leads to infinities."""
     counted = Counted(monkeypatch, most=0)

@@ -92,8 +92,9 @@ class Search:
         start: A plan to start from, passing or not.
         safe: Whether everything in FP32 is sure to pass, being the original.
         progress: Called with a line for each step.
-        passing: Sets that passed, on the worst samples at least; when the time ends, the smallest
-            that passes on all is the result. Shared by searches before and after samples joined.
+        passing: Sets that passed, on the worst samples at least, or that are worth a trial anyway;
+            when the time ends, the smallest that passes on all is the result. Shared by searches
+            before and after samples joined.
     """
 
     nodes: Sequence[NodeName]
@@ -173,9 +174,9 @@ class Search:
             if larger * tried <= len(kept) < len(self._best):
                 if self.evaluate(kept, confirm=True).passed:
                     return kept
-                if not tried:
-                    larger = max(LARGER, (len(self.nodes) / max(1, len(kept))) ** (1 / LAST))
-                tried = max(1.0, len(kept))
+                if kept and not tried:
+                    larger = max(LARGER, (len(self.nodes) / len(kept)) ** (1 / LAST))
+                tried = float(len(kept))
         return frozenset(self.nodes)
 
     def _found(self, *, passed: bool, minimal: bool, exhausted: bool) -> Found:
