@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.emulation.rounding import typed_value
-from halfwise.graph.constants import add_constant
+from halfwise.graph.model import add_constant
 
 _GROUP = 128
 

@@ -22,7 +22,7 @@ from halfwise.emulation import bounded
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16
 from halfwise.graph.model import is_standard
-from halfwise.graph.slim import STAND_IN, weightless
+from halfwise.graph.serialisation import STAND_IN, weightless
 from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
 from halfwise.scratch import scratch
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
-from halfwise.graph.constants import drop_unused_constants
 from halfwise.graph.model import is_standard, tensor_name
+from halfwise.graph.normal_form import drop_unused_constants
 from halfwise.graph.roles import is_float
 from halfwise.records import TensorName
 

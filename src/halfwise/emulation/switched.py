@@ -19,8 +19,7 @@ from halfwise.emulation.rounding import Rounded, cast, limit_value, round_value,
 from halfwise.emulation.typed import emulate_bodies
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.constants import add_constant
-from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.model import Network, add_constant, is_standard, node_name
 from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
 from halfwise.graph.weights import LowWeights
 from halfwise.records import NodeName, TensorName

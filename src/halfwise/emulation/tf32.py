@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.elements import Elements
 from halfwise.emulation.rounding import typed_value
-from halfwise.graph.constants import add_constant
-from halfwise.graph.model import Network, constant_array, is_standard, node_name
+from halfwise.graph.model import Network, add_constant, constant_array, is_standard, node_name
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName
 

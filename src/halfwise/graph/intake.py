@@ -1,25 +1,25 @@
-"""Repair what ONNX Runtime passes over and the tools of ONNX refuse, and remember what it was.
+"""Repair what ONNX Runtime passes over and the tools of ONNX refuse, and have ONNX infer types.
 
 Exporters and editors leave files that run although they break a rule of ONNX: a graph without a
 name, an output without a shape, sizes that the model does not compute. Declared shapes of computed
 values are claims: ONNX Runtime warns where they are wrong, and goes on.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.graph.slim import graphs_in
+from halfwise.graph.serialisation import bodies_of, graphs_in
 from halfwise.graph.weights import PROTOBUF_BYTES
 
 _UNKNOWN = "halfwise.unknown"
 """Domain of operators that ONNX does not know, so that it infers nothing from them."""
-
 DROPPED = frozenset(
     (
         *("ATen", "Affine", "ConstantFill", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill"),
@@ -27,6 +27,10 @@ DROPPED = frozenset(
     )
 )
 """Operators that ONNX 1.5 dropped as experimental (onnx/checker.cc). ONNX Runtime runs most."""
+LONGEST_SHAPE = 64
+"""Elements of the longest vector that may be somebody's shape."""
+Axes = tuple[int | str | None, ...]
+"""A declared shape: of each axis its size, its name, or None for neither."""
 
 
 class Flaw(Enum):
@@ -63,7 +67,7 @@ def repair(proto: onnx.ModelProto) -> tuple[Repair, ...]:
     """
     graphs = [*graphs_in(proto.graph)]
     for function in proto.functions:
-        graphs += [g for n in function.node for g in _bodies(n)]
+        graphs += [g for n in function.node for body in bodies_of(n) for g in graphs_in(body)]
     nameless = [graph for graph in graphs if not graph.name]
     for graph in nameless:
         graph.name = "graph"
@@ -109,12 +113,6 @@ def checkable(proto: onnx.ModelProto, *, any_operator: bool = False) -> onnx.Mod
         graph.node.extend(nodes)
     checked.opset_import.append(onnx.helper.make_opsetid(_UNKNOWN, 1))
     return checked
-
-
-def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        for body in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-            yield from graphs_in(body)
 
 
 def _lacks_shape(info: onnx.ValueInfoProto) -> bool:
@@ -190,3 +188,119 @@ def _drop_repeated(graph: onnx.GraphProto) -> Iterable[str]:
         del graph.value_info[:]
         graph.value_info.extend(kept)
     return repeated
+
+
+def checked(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a graph that ONNX's checker takes, with the types and shapes that ONNX infers.
+
+    Args:
+        proto: The graph, without large tensors; loses the declared sizes of computed values.
+
+    Raises:
+        ValidationError, InferenceError: ONNX refuses a node, or types contradict each other.
+    """
+    onnx.checker.check_model(checkable(proto))
+    forget_sizes(graphs_in(proto.graph))
+    try:
+        inferred = infer_shapes(proto, strict=True)
+    except onnx.shape_inference.InferenceError:
+        # Ranks may be wrong too, or the inference of ONNX: that of some of its functions fails.
+        forget_shapes(graphs_in(proto.graph))
+        inferred = infer_shapes(proto, check_type=True)
+    onnx.checker.check_model(checkable(inferred))
+    return inferred
+
+
+def infer_shapes(
+    proto: onnx.ModelProto, *, check_type: bool = False, strict: bool = False
+) -> onnx.ModelProto:
+    """Return a graph with the types and shapes that ONNX infers, from values of constants too.
+
+    Args:
+        proto: The graph, without large tensors.
+        check_type: Raise where types contradict each other, instead of leaving them open.
+        strict: Raise where shapes do, too.
+    """
+    check_type |= strict
+    inferred = onnx.shape_inference.infer_shapes(proto, check_type=check_type, strict_mode=strict)
+    if not any(is_long_vector(info) for info in inferred.graph.value_info):
+        # Propagating values finds more shapes, but takes a long vector for a long shape: minutes.
+        inferred = onnx.shape_inference.infer_shapes(
+            inferred, check_type=check_type, data_prop=True
+        )
+    return inferred
+
+
+def take_types(model: ir.Model, inferred: onnx.ModelProto) -> None:
+    """Give every computed value of `model`, in place, its type and shape in `inferred`."""
+    types = {
+        info.name: info.type
+        for graph in graphs_in(inferred.graph)
+        for info in (*graph.input, *graph.output, *graph.value_info)
+    }
+    computed = [v for node in model.graph.all_nodes() for v in node.outputs]
+    for value in (*computed, *(v for body in model.graph.subgraphs() for v in body.inputs)):
+        if value.name in types:
+            value.type = ir.serde.deserialize_type_proto_for_type(types[value.name])
+            value.shape = ir.serde.deserialize_type_proto_for_shape(types[value.name])
+
+
+def declared_shapes(graphs: Iterable[onnx.GraphProto]) -> dict[str, Axes]:
+    """Return the declared shapes of computed values, by name; none of what has no shape."""
+    return {
+        info.name: tuple(
+            getattr(d, kind) if (kind := d.WhichOneof("value")) else None for d in shape.dim
+        )
+        for graph in graphs
+        for info in (*graph.value_info, *graph.output)
+        if info.type.tensor_type.HasField("shape")
+        for shape in (info.type.tensor_type.shape,)
+    }
+
+
+def contradicted(declared: Mapping[str, Axes], inferred: Mapping[str, Axes]) -> tuple[str, ...]:
+    """Return the values whose declared rank, or one of whose sizes, is not the inferred one."""
+    return tuple(
+        name
+        for name, axes in declared.items()
+        if name in inferred
+        and (
+            len(axes) != len(inferred[name])
+            or any(
+                isinstance(a, int) and isinstance(b, int) and a != b
+                for a, b in zip(axes, inferred[name], strict=True)
+            )
+        )
+    )
+
+
+def forget_sizes(graphs: Iterable[onnx.GraphProto]) -> None:
+    """Drop declared sizes of computed values, in place; names of axes stay.
+
+    ONNX Runtime passes over wrong ones: they stay behind where somebody changed the inputs' alone.
+    Its If does not: it takes the size of an output for certain.
+    """
+    for graph in graphs:
+        for info in _declared(graph):
+            for dimension in info.type.tensor_type.shape.dim:
+                dimension.ClearField("dim_value")
+
+
+def forget_shapes(graphs: Iterable[onnx.GraphProto]) -> None:
+    """Drop declared shapes of computed values, in place."""
+    for graph in graphs:
+        for info in _declared(graph):
+            if info.type.HasField("tensor_type"):
+                info.type.tensor_type.ClearField("shape")
+
+
+def _declared(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """Return what is declared of computed values: sizes of inputs and constants are known."""
+    known = {value.name for value in (*graph.input, *graph.initializer)}
+    return [info for info in (*graph.value_info, *graph.output) if info.name not in known]
+
+
+def is_long_vector(info: onnx.ValueInfoProto) -> bool:
+    """Return whether a value is a vector known to be longer than any shape."""
+    dims = info.type.tensor_type.shape.dim
+    return len(dims) == 1 and dims[0].dim_value > LONGEST_SHAPE

@@ -6,38 +6,54 @@ unique name and a type.
 """
 
 import hashlib
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
-from halfwise.files import is_regular, open_regular
-from halfwise.graph.castlike import name_cast_types
-from halfwise.graph.constants import check_constants, drop_unused_constants
-from halfwise.graph.external import external_files, find_beside, refuse_files, weights_folder
-from halfwise.graph.functions import inline_functions
-from halfwise.graph.inference import checked, take_types
-from halfwise.graph.intake import Flaw, Repair, repair
-from halfwise.graph.naming import name_uniquely
-from halfwise.graph.sizes import contradicted, declared_shapes, open_negative_sizes
-from halfwise.graph.slim import graphs_in, skeleton
-from halfwise.graph.weights import PROTOBUF_BYTES, map_files, map_weights
+from halfwise.files import open_regular
+from halfwise.graph.intake import (
+    Flaw,
+    Repair,
+    checked,
+    contradicted,
+    declared_shapes,
+    repair,
+    take_types,
+)
+from halfwise.graph.normal_form import (
+    check_constants,
+    drop_unused_constants,
+    inline_functions,
+    name_cast_types,
+    name_uniquely,
+    open_negative_sizes,
+)
+from halfwise.graph.serialisation import (
+    external_files,
+    find_beside,
+    graphs_in,
+    read_proto,
+    refuse_files,
+    silent,
+    skeleton,
+    weights_folder,
+)
+from halfwise.graph.weights import map_files, map_weights
 from halfwise.records import NodeName, TensorName
 
 _FIRST_IR_VERSION = 4
 """The first in which an initializer need not be a graph input too, as in the normal form."""
 _SPARE_OPSET = 17
 """Default operator set of a model that uses none of it: rewriting adds Casts."""
-
 REFUSALS = (
     ValueError,
     TypeError,
@@ -48,7 +64,6 @@ REFUSALS = (
     onnx.shape_inference.InferenceError,
 )
 """What onnx and onnx-ir raise on a graph that they do not take."""
-
 _QUANTISED = (
     "QuantizeLinear",
     "DequantizeLinear",
@@ -57,6 +72,8 @@ _QUANTISED = (
     "MatMulInteger",
     "ConvInteger",
 )
+SMALL_BYTES = 1 << 16
+"""What is computed from a larger constant is not stored; a model of 1 GiB has at most 16,384."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,51 +247,6 @@ def _explaining_refusals(source: str) -> Iterator[None]:
         ) from error
 
 
-def read_proto(path: Path) -> onnx.ModelProto:
-    """Return the content of an ONNX file as it is, without external data.
-
-    Raises:
-        CaseError: not a file, not ONNX, or truncated.
-    """
-    hint = "Expected a binary ONNX file as written by onnx.save or an exporter."
-    if not is_regular(path):
-        raise CaseError(f"{path} is not a file.", "Give the path of an ONNX model.")
-    if (size := path.stat().st_size) > PROTOBUF_BYTES:
-        raise CaseError(
-            f"{path} is not an ONNX model: it has {size:,} bytes, and a protobuf at most "
-            f"{PROTOBUF_BYTES:,}.",
-            "Save a larger model with its weights in a file beside it (external data).",
-        )
-    try:
-        with open_regular(path) as stream:
-            proto = onnx.load_model(stream, format="protobuf", load_external_data=False)
-    except OSError as error:
-        raise CaseError(f"{path} cannot be read: {error.strerror}.", hint) from error
-    except (DecodeError, ValueError) as error:
-        raise CaseError(
-            f"{path} is not an ONNX model, or it is truncated: {error}", hint
-        ) from error
-    if not proto.graph.node and not proto.graph.output:
-        raise CaseError(
-            f"{path} is not an ONNX model: it holds no graph.",
-            hint,
-        )
-    return proto
-
-
-@contextmanager
-def silent() -> Iterator[None]:
-    """Keep onnx-ir from writing to standard error what it makes of a broken graph."""
-    logger, handler = logging.getLogger("onnx_ir"), logging.NullHandler()
-    propagate, logger.propagate = logger.propagate, False
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
-
-
 def _deserialise(proto: onnx.ModelProto, source: str) -> tuple[tuple[Repair, ...], ir.Model]:
     try:
         with silent():
@@ -324,3 +296,27 @@ def _refuse_quantised(model: ir.Model, source: str) -> None:
                 f"{source} is quantised: node {node.name!r} is {node.op_type}.",
                 "halfwise works on the floating-point model; give the one before quantisation.",
             )
+
+
+def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
+    """Return a new initializer of `graph` that holds `array`, of any shape and type."""
+    tensor = ir.tensor(array, name=name)
+    value = ir.Value(
+        name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
+    )
+    graph.register_initializer(value)
+    return value
+
+
+def small_constant(value: ir.Value | None) -> NDArray[np.float32] | None:
+    """Return f32[*shape] of a float constant from which another may be made, else None.
+
+    A node that reads constants alone could run at once, and ONNX Runtime walks through the list of
+    all that could whenever it adds one: with one such node per weight, it loads in n² steps. So
+    what follows from a small constant is better made a constant, too. Large ones are few, and
+    copies of all would not fit into memory.
+    """
+    tensor = value.const_value if value is not None else None
+    if tensor is None or tensor.nbytes > SMALL_BYTES:
+        return None
+    return np.asarray(tensor.numpy(), np.float32)

@@ -13,7 +13,7 @@ from onnx import version_converter
 from halfwise.errors import CaseError
 from halfwise.graph.model import Network, node_name, normalise, tensor_name
 from halfwise.graph.roles import FIRST_BF16_OPSET, roles_of
-from halfwise.graph.slim import graphs_in, skeleton
+from halfwise.graph.serialisation import graphs_in, skeleton
 
 BF16_OPSET = 22
 """Where convolutions, pooling, sines and more begin to take BF16 (ONNX operator changelog)."""

@@ -1,29 +1,37 @@
-"""Declared sizes of axes: which of them are to be believed."""
+"""Sizes of axes: declared, decided by the elements of inputs, and baked into constants."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-import onnx
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
+from halfwise.graph.cut import varying_tensors
+from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
+from halfwise.graph.unchecked import numbers
+from halfwise.records import NodeName, TensorName
 
-LONGEST_SHAPE = 64
-"""Elements of the longest vector that may be somebody's shape."""
-
-
-def open_negative_sizes(graphs: Iterable[ir.Graph]) -> None:
-    """Make axes of negative size dynamic: exporters write -1 for them, which ONNX Runtime takes so.
-
-    A size of 0 stays: ONNX Runtime refuses any other array for it.
-    """
-    for graph in graphs:
-        computed = (value for node in graph for value in node.outputs)
-        for value in (*graph.inputs, *computed):
-            sizes = tuple(value.shape or ())
-            if any(isinstance(size, int) and size < 0 for size in sizes):
-                value.shape = ir.Shape(
-                    None if isinstance(size, int) and size < 0 else size for size in sizes
-                )
+_SHAPE_SLOTS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(["ConstantOfShape", "Loop"], (0,)),
+    **dict.fromkeys(["AffineGrid", "CenterCropPad", "Col2Im", "Expand", "OneHot"], (1,)),
+    **dict.fromkeys(["Pad", "Reshape", "Split", "Squeeze", "Tile", "TopK"], (1,)),
+    **dict.fromkeys(["Unsqueeze", "Upsample"], (1,)),
+    "MaxUnpool": (2,),
+    "Range": (0, 1, 2),
+    "Resize": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+}
+"""Inputs whose elements set the shape of the result, by ONNX's operator reference; of a Loop, its
+trip count, which sets the size of what it collects."""
+_FORGETS_ELEMENTS = ("Shape", "Size")
+"""Operators whose result depends on shapes alone."""
+_INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
+"""Operands of shape [directions, batch, hidden] (ONNX's operator reference)."""
+_READS_ROWS = ("Add", "Cast", "Concat", "Expand", "Gather", "GatherND", "Mul")
+"""What indices of rows go through on their way to a gather."""
 
 
 def declared_axes(value: ir.Value) -> tuple[int | str | None, ...]:
@@ -40,66 +48,262 @@ def declared_axes(value: ir.Value) -> tuple[int | str | None, ...]:
     return tuple(axis if isinstance(axis, int) else axis.value for axis in value.shape)
 
 
-Axes = tuple[int | str | None, ...]
-"""A declared shape: of each axis its size, its name, or None for neither."""
+def shape_inputs(network: Network) -> frozenset[TensorName]:
+    """Return the integer graph inputs of rank 0 or 1 whose elements reach a shape operand.
+
+    Through any operators but Shape and Size, as long as values have rank 0 or 1: no tensor of a
+    higher rank takes part in arithmetic on shapes (TensorRT holds to that too). What goes through
+    the states of a Loop or the outputs of an If is not followed.
+    """
+    inputs = set(network.graph.inputs)
+    waiting = [v for n in network.model.graph.all_nodes() for v in _operands(n)]
+    seen: set[ir.Value] = set()
+    while waiting:
+        value = waiting.pop()
+        if value in seen or not _may_be_a_shape(value):
+            continue
+        seen.add(value)
+        node = value.producer()
+        if node is not None and not is_standard(node, *_FORGETS_ELEMENTS):
+            waiting += [v for v in node.inputs if v is not None]
+    return frozenset(tensor_name(v) for v in seen & inputs if v.dtype in _INTEGERS)
 
 
-def declared_shapes(graphs: Iterable[onnx.GraphProto]) -> dict[str, Axes]:
-    """Return the declared shapes of computed values, by name; none of what has no shape."""
-    return {
-        info.name: tuple(
-            getattr(d, kind) if (kind := d.WhichOneof("value")) else None for d in shape.dim
-        )
-        for graph in graphs
-        for info in (*graph.value_info, *graph.output)
-        if info.type.tensor_type.HasField("shape")
-        for shape in (info.type.tensor_type.shape,)
-    }
+def _operands(node: ir.Node) -> Iterator[ir.Value]:
+    if not is_standard(node):
+        return
+    for slot in _SHAPE_SLOTS.get(node.op_type, ()):
+        if slot < len(node.inputs) and (value := node.inputs[slot]) is not None:
+            yield value
 
 
-def contradicted(declared: Mapping[str, Axes], inferred: Mapping[str, Axes]) -> tuple[str, ...]:
-    """Return the values whose declared rank, or one of whose sizes, is not the inferred one."""
-    return tuple(
-        name
-        for name, axes in declared.items()
-        if name in inferred
-        and (
-            len(axes) != len(inferred[name])
-            or any(
-                isinstance(a, int) and isinstance(b, int) and a != b
-                for a, b in zip(axes, inferred[name], strict=True)
-            )
-        )
+def _may_be_a_shape(value: ir.Value) -> bool:
+    return value.shape is None or len(value.shape) <= 1
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A size of the export in a constant of a node.
+
+    Attributes:
+        node: The node, of the main graph.
+        slot: Which of its operands is the constant.
+        axis: What the size is one of: an axis of the value that the node reads.
+        along: The axis of the constant whose length the size is; None where it is an element.
+        sizes: What the constant holds that may be this size, or a multiple of it.
+    """
+
+    node: ir.Node
+    slot: int
+    axis: int
+    along: int | None
+    sizes: tuple[int, ...]
+
+    @property
+    def constant(self) -> ir.Value:
+        """The constant."""
+        value = self.node.inputs[self.slot]
+        assert value is not None
+        return value
+
+
+def frozen_nodes(network: Network) -> tuple[NodeName, ...]:
+    """Return nodes that may have a batch size from the export baked into a constant.
+
+    These are the Reshape, Expand and Concat nodes where the first axis of what they read is
+    dynamic and the constant that they read says a fixed one. Some are so on purpose.
+    """
+    return tuple(node_name(each.node) for each in frozen_batches(network))
+
+
+def frozen_batches(network: Network) -> Iterator[Frozen]:
+    """Yield what `frozen_nodes` names, in the order of the graph."""
+    return _fixed_first_axes(network, _first_is_dynamic)
+
+
+def batches_of(network: Network, size: int) -> Iterator[Frozen]:
+    """Yield where the batch size `size` may be baked in; of 2 and more, also a multiple of it.
+
+    As `frozen_batches`, and where the first axis of what is read has become that size before: the
+    first frozen node fixes it for all behind it. Initial states, and the numbers of the rows
+    (0, 1, … size − 1) that exports write for `arange(batch)`, too.
+    """
+    varying = varying_tensors(network)
+
+    def batched(value: ir.Value) -> bool:
+        if not value.shape or value.name not in varying:
+            return False
+        first = declared_axes(value)[0]
+        return not isinstance(first, int) or may_be(first)
+
+    def may_be(found: int) -> bool:
+        return found % size == 0 if size > 1 else found == 1
+
+    shapes = (*_fixed_first_axes(network, batched), *frozen_states(network))
+    yield from (each for each in shapes if may_be(each.sizes[0]))
+    if size > 1:
+        yield from _row_numbers(network, size)
+
+
+def _row_numbers(network: Network, size: int) -> Iterator[Frozen]:
+    for node in network.nodes():
+        if not is_standard(node, *_READS_ROWS):
+            continue
+        for slot, value in enumerate(node.inputs):
+            array = numbers(value) if value is not None and value.is_initializer() else None
+            if array is not None and _is_range(array, size):
+                along = array.shape.index(size)
+                yield Frozen(node, slot, along, along, (size,))
+
+
+def _is_range(array: NDArray[np.generic], size: int) -> bool:
+    """Return whether an array of integers is 0, 1, … size − 1, along whichever axis."""
+    return (
+        array.dtype.kind == "i"
+        and array.size == size
+        and size in array.shape
+        and np.array_equal(np.ravel(array), np.arange(size))
     )
 
 
-def forget_sizes(graphs: Iterable[onnx.GraphProto]) -> None:
-    """Drop declared sizes of computed values, in place; names of axes stay.
+def _fixed_first_axes(network: Network, batched: Callable[[ir.Value], bool]) -> Iterator[Frozen]:
+    for node in network.nodes():
+        if _is_frozen(node, batched):
+            slots = [i for i, v in enumerate(node.inputs) if v is not None and v.is_initializer()]
+            constant = node.inputs[slots[-1]]
+            assert constant is not None
+            array = constant_array(constant)
+            if node.op_type == "Concat":
+                yield Frozen(node, slots[-1], 0, 0, (array.shape[0],))
+            else:
+                yield Frozen(node, slots[-1], 0, None, (int(array.flat[0]),))
 
-    ONNX Runtime passes over wrong ones: they stay behind where somebody changed the inputs' alone.
-    Its If does not: it takes the size of an output for certain.
+
+def frozen_states(network: Network) -> Iterator[Frozen]:
+    """Yield the initial states of recurrent nodes that are constants, where batches may vary."""
+    for node in network.nodes():
+        for slot in STATES.get(node.op_type, ()):
+            state = node.inputs[slot] if slot < len(node.inputs) else None
+            place = _varying_batch(node, state)
+            if place is not None and state is not None:
+                size = constant_array(state).shape[place]
+                yield Frozen(node, slot, place, place, (int(size),))
+
+
+def frozen_lengths(network: Network) -> Iterator[Frozen]:
+    """Yield Reshapes to sizes that are all fixed, and Expands of a dynamic axis to a fixed size.
+
+    What only concerns the first axis is one of `frozen_batches`.
     """
-    for graph in graphs:
-        for info in _declared(graph):
-            for dimension in info.type.tensor_type.shape.dim:
-                dimension.ClearField("dim_value")
+    for node in network.nodes():
+        if node.op_type not in ("Reshape", "Expand") or len(node.inputs) < 2:
+            continue
+        value, target = node.inputs[0], numbers(node.inputs[1])
+        if value is None or value.shape is None or target is None:
+            continue
+        axes = [i for i, a in enumerate(declared_axes(value)) if not isinstance(a, int)]
+        sizes = [int(n) for n in np.ravel(target)]
+        later = [i for i in axes if i > 0]
+        frozen = (
+            _frozen_by_reshape(later, sizes)
+            if node.op_type == "Reshape"
+            else _frozen_by_expand(later, sizes, len(value.shape))
+        )
+        if later and frozen:
+            yield Frozen(node, 1, later[0], None, tuple(n for n in sizes if n > 0))
 
 
-def forget_shapes(graphs: Iterable[onnx.GraphProto]) -> None:
-    """Drop declared shapes of computed values, in place."""
-    for graph in graphs:
-        for info in _declared(graph):
-            if info.type.HasField("tensor_type"):
-                info.type.tensor_type.ClearField("shape")
+def with_batch(network: Network, places: Sequence[Frozen], old: int, new: int) -> ir.Model:
+    """Return a copy of the model whose constants hold the batch size `new` in the place of `old`.
+
+    A multiple of `old` becomes that multiple of `new`; constant data are repeated or cut.
+
+    Args:
+        network: The model.
+        places: What to change, from `frozen_batches` and `frozen_states`; sizes are multiples of
+            `old`.
+        old: The size in the constants, at least 1.
+        new: The size wanted, at least 1.
+    """
+    model = network.copy()
+    nodes = {node.name: node for node in model.graph}
+    for value in (value for node in model.graph.all_nodes() for value in node.outputs):
+        # Sizes that were inferred are of the old one.
+        value.shape = None
+    for number, place in enumerate(places):
+        array = _resized(constant_array(place.constant), place, old, new)
+        value = ir.Value(
+            name=f"{place.constant.name}.batch{number}",
+            const_value=ir.tensor(array),
+            shape=ir.Shape(array.shape),
+            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
+        )
+        model.graph.register_initializer(value)
+        nodes[place.node.name].replace_input_with(place.slot, value)
+    return model
 
 
-def _declared(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """Return what is declared of computed values: sizes of inputs and constants are known."""
-    known = {value.name for value in (*graph.input, *graph.initializer)}
-    return [info for info in (*graph.value_info, *graph.output) if info.name not in known]
+def _resized(array: NDArray[np.generic], place: Frozen, old: int, new: int) -> NDArray[np.generic]:
+    size = place.sizes[0] // old * new
+    if place.along is not None:
+        if _is_range(array, old):
+            shape = (*array.shape[: place.along], size, *array.shape[place.along + 1 :])
+            return np.arange(size, dtype=array.dtype).reshape(shape)
+        rows = np.arange(size) % array.shape[place.along]
+        taken: NDArray[np.generic] = np.take(array, rows, place.along)
+        return taken
+    changed = array.copy()
+    changed.flat[0] = size
+    return changed
 
 
-def is_long_vector(info: onnx.ValueInfoProto) -> bool:
-    """Return whether a value is a vector known to be longer than any shape."""
-    dims = info.type.tensor_type.shape.dim
-    return len(dims) == 1 and dims[0].dim_value > LONGEST_SHAPE
+def _is_frozen(node: ir.Node, batched: Callable[[ir.Value], bool]) -> bool:
+    if not is_standard(node, "Reshape", "Expand", "Concat"):
+        return False
+    values = [v for v in node.inputs if v is not None]
+    constants = [v for v in values if v.is_initializer()]
+    if not constants or not any(batched(v) for v in values):
+        return False
+    if node.op_type == "Concat":
+        # The first version of Concat has a default.
+        axis = node.attributes.get("axis")
+        return (axis is None or axis.as_int() != 0) and _shares_rank(values)
+    if constants[-1] is not values[-1]:
+        return False
+    if node.op_type == "Reshape" and values[0].shape is not None and len(values[0].shape) < 2:
+        # The axis of a vector is no batch axis: it may become any one of the new axes.
+        return False
+    target = np.ravel(constant_array(constants[-1]))
+    # An Expand to 1 leaves the axis as it is.
+    return bool(target.size and target[0] > (1 if node.op_type == "Expand" else 0))
+
+
+def _first_is_dynamic(value: ir.Value) -> bool:
+    return bool(value.shape) and not isinstance(declared_axes(value)[0], int)
+
+
+def _shares_rank(values: Sequence[ir.Value]) -> bool:
+    return all(v.shape is not None and len(v.shape) > 1 for v in values)
+
+
+def _varying_batch(node: ir.Node, state: ir.Value | None) -> int | None:
+    """Return the batch axis of what a recurrent node reads; None unless only the state fixes it."""
+    x = node.inputs[0]
+    if state is None or state.const_value is None or x is None or x.shape is None:
+        return None
+    layout = node.attributes.get("layout")
+    place = 0 if layout is not None and layout.as_int() else 1
+    axes = declared_axes(x)
+    return place if len(axes) > place and not isinstance(axes[place], int) else None
+
+
+def _frozen_by_reshape(axes: list[int], sizes: list[int]) -> bool:
+    """Return whether no size is left open, and no 0 takes a dynamic axis over."""
+    kept = [i for i in axes if i < len(sizes) and sizes[i] == 0]
+    return bool(sizes) and -1 not in sizes and len(kept) < len(axes)
+
+
+def _frozen_by_expand(axes: list[int], sizes: list[int], rank: int) -> bool:
+    """Return whether a dynamic axis meets a size above 1, aligned at the last axis."""
+    offset = len(sizes) - rank
+    return any(i + offset >= 0 and sizes[i + offset] > 1 for i in axes)

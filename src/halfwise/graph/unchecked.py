@@ -1,10 +1,12 @@
 """Read an ONNX file as far as it can be read: without refusing what other commands refuse.
 
 A linter has to say what is wrong with a file that nobody else takes. So each step towards the
-normal form is taken where it can be, and where it cannot the graph stays as it was before it.
+normal form is taken where it can be, and where it cannot the graph stays as it was before it. The
+log of a model that a parser refuses is what one wants explained.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,26 +19,26 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
-from halfwise.graph.castlike import name_cast_types
-from halfwise.graph.external import find_beside, refuse_special_files, weights_folder, without_links
-from halfwise.graph.functions import inline_functions
-from halfwise.graph.inference import infer_shapes, take_types
-from halfwise.graph.intake import checkable, repair
-from halfwise.graph.model import (
-    REFUSALS,
-    Network,
-    constant_array,
-    graphs_of,
-    node_name,
-    read_proto,
-    silent,
+from halfwise.graph.intake import checkable, infer_shapes, repair, take_types
+from halfwise.graph.model import REFUSALS, Network, constant_array, graphs_of, node_name
+from halfwise.graph.normal_form import (
+    inline_functions,
+    name_cast_types,
+    name_uniquely,
+    open_negative_sizes,
 )
-from halfwise.graph.naming import name_uniquely
-from halfwise.graph.places import nodes_in
-from halfwise.graph.sizes import open_negative_sizes
-from halfwise.graph.slim import skeleton
+from halfwise.graph.serialisation import (
+    find_beside,
+    nodes_in,
+    read_proto,
+    refuse_special_files,
+    silent,
+    skeleton,
+    weights_folder,
+    without_links,
+)
 from halfwise.graph.weights import map_files
-from halfwise.records import NodeName, TensorName
+from halfwise.records import LogNode, NodeName, TensorName
 
 _PLACE = "halfwise.place"
 _SORT = "sort nodes"
@@ -50,6 +52,9 @@ _UNREADABLE = (
     MemoryError,
 )
 """What onnx-ir raises on files that nobody checked, beyond what it says of checked ones."""
+_NUMBERED = re.compile(r"^node (?P<number>\d+)$")
+_AGAIN = re.compile(r"_\d+$")
+"""What TensorRT appends to a name that it has already."""
 
 
 @dataclass(frozen=True)
@@ -232,3 +237,63 @@ def numbers(value: ir.Value | None) -> NDArray[np.generic] | None:
 def _line(error: Exception) -> str:
     text = str(error.__cause__ or error).strip()
     return (text.splitlines() or [type(error).__name__])[0]
+
+
+class NodePlaces:
+    """The nodes of a file, bodies included, by name, by the tensors they make, and by constants.
+
+    Attributes:
+        count: Number of nodes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file.
+
+        Raises:
+            CaseError: no ONNX file.
+        """
+        found = list(nodes_in(read_proto(path).graph))
+        self._nodes = [node for _, node in found]
+        self._main = [place for place, (depth, _) in enumerate(found) if not depth]
+        self.count = len(self._nodes)
+        self._names: dict[str, tuple[int, str]] = {}
+        own = [[node.name] for node in self._nodes]
+        outputs = [node.output for node in self._nodes]
+        inputs = [node.input for node in self._nodes]
+        for via, names in (("node", own), ("output", outputs), ("reader", inputs)):
+            for place, some in enumerate(names):
+                for name in filter(None, some):
+                    self._names.setdefault(name, (place, via))
+        # Myelin writes constants with underscores for all that is no letter or digit.
+        self._plain = {re.sub(r"\W", "_", name): found for name, found in self._names.items()}
+
+    def find(self, name: str) -> LogNode:
+        """Return the node that `name` stands for."""
+        if numbered := _NUMBERED.match(name):
+            number = int(numbered["number"])
+            if number < len(self._main):
+                return self._answer(name, self._main[number], "node")
+        for known, wanted in self._wanted(name):
+            if wanted in known:
+                return self._answer(name, *known[wanted])
+        return LogNode(name=NodeName(name))
+
+    def _wanted(self, name: str) -> Iterator[tuple[dict[str, tuple[int, str]], str]]:
+        yield self._names, name
+        yield self._names, name.removeprefix("node_of_")
+        yield self._names, _AGAIN.sub("", name)
+        yield self._names, name.removesuffix("_output")
+        yield self._plain, re.sub(r"\W", "_", name.removesuffix("_constant"))
+
+    def _answer(self, name: str, place: int, via: str) -> LogNode:
+        node = self._nodes[place]
+        return LogNode.model_validate(
+            {
+                "name": name,
+                # What TensorRT calls a node without a name.
+                "node": node.name or f"node_of_{next(iter(node.output), '')}",
+                "op": node.op_type,
+                "place": place + 1,
+                "via": via,
+            }
+        )

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from halfwise.case import Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import RunFailed
-from halfwise.graph.frozen import frozen_nodes
 from halfwise.graph.model import Network, tensor_name
-from halfwise.graph.shape_tensors import shape_inputs
-from halfwise.graph.sizes import declared_axes
+from halfwise.graph.sizes import declared_axes, frozen_nodes, shape_inputs
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete
 from halfwise.records import TensorName

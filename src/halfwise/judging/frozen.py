@@ -9,17 +9,17 @@ import numpy as np
 from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
-from halfwise.graph.frozen import (
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.sizes import (
     Frozen,
     batches_of,
+    declared_axes,
     frozen_batches,
     frozen_lengths,
     frozen_states,
+    shape_inputs,
     with_batch,
 )
-from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.shape_tensors import shape_inputs
-from halfwise.graph.sizes import declared_axes
 from halfwise.records import FrozenSize, NodeName, TensorName
 from halfwise.reporting.frozen import frozen_advice, frozen_cause
 

@@ -11,8 +11,8 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
 from halfwise.emulation.tensors import inspect_samples
 from halfwise.errors import CaseError, KernelMissing, RunFailed
-from halfwise.graph.castlike import name_cast_types
 from halfwise.graph.model import Network, infer_again
+from halfwise.graph.normal_form import name_cast_types
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
 from halfwise.graph.widen import LOW_TYPES
 from halfwise.metrics import Outputs

@@ -5,8 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.graph.frozen import STATES, frozen_batches, frozen_lengths, frozen_states
-from halfwise.graph.sizes import declared_axes
+from halfwise.graph.sizes import (
+    STATES,
+    declared_axes,
+    frozen_batches,
+    frozen_lengths,
+    frozen_states,
+)
 from halfwise.graph.unchecked import numbers
 from halfwise.linting.rule import Found, Subject, name_of, rule
 

@@ -15,8 +15,15 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
 from halfwise.formats import Format
-from halfwise.graph.constants import add_constant, small_constant
-from halfwise.graph.model import Network, constant_array, node_name, opset_of, tensor_name
+from halfwise.graph.model import (
+    Network,
+    add_constant,
+    constant_array,
+    node_name,
+    opset_of,
+    small_constant,
+    tensor_name,
+)
 from halfwise.graph.roles import Roles, is_float
 from halfwise.observing.statistics import margin_view, varies
 from halfwise.records import InnerObservation, NodeName, TensorName

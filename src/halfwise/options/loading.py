@@ -14,13 +14,7 @@ from halfwise.case import Case, Samples
 from halfwise.declarations import Inputs
 from halfwise.emulation.bounded import expect_repeating
 from halfwise.errors import CaseError, UsageError
-from halfwise.graph.model import (
-    Network,
-    infer_again,
-    is_standard,
-    load_network,
-    network_from_proto,
-)
+from halfwise.graph.model import Network, infer_again, is_standard, load_network, network_from_proto
 from halfwise.graph.sizes import declared_axes
 from halfwise.graph.widen import Stored, widened
 from halfwise.inputs import (

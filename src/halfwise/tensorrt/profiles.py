@@ -10,8 +10,7 @@ import onnx_ir as ir
 from halfwise.case import Sample, Samples
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import Network, tensor_name
-from halfwise.graph.shape_tensors import shape_inputs
-from halfwise.graph.sizes import declared_axes
+from halfwise.graph.sizes import declared_axes, shape_inputs
 from halfwise.records import Profile, ShapeRange, TensorName
 from halfwise.tensorrt.trtexec.notation import Shape, parse_shapes
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
-from halfwise.graph.intake import DROPPED, Flaw, Repair, checkable, repair
+from halfwise.graph.intake import DROPPED, Flaw, Repair, checkable, checked, repair
 from halfwise.graph.model import network_from_proto, opset_of
 from halfwise.graph.sizes import declared_axes
 from tests.unit.graph.test_model import info, model, node
@@ -151,3 +151,36 @@ def test_dropped_operators_pass_the_check_and_unknown_ones_do_not():
         onnx.checker.check_model(checkable(unknown))
     onnx.checker.check_model(checkable(unknown, any_operator=True))
     assert not any(onnx.defs.has(name) for name in DROPPED)
+
+
+def test_a_declared_rank_that_is_wrong_is_passed_over():
+    proto = model(
+        [node("Relu", "x", "h"), node("MatMul", "h h", "y")],
+        inputs=[info("x", (4, 4))],
+        outputs=[info("y", (4,))],
+    )
+    proto.graph.value_info.append(info("h", (2, 2, 2)))
+    found = {v.name: v.type.tensor_type.shape for v in checked(proto).graph.value_info}
+    assert [d.dim_value for d in found["h"].dim] == [4, 4]
+
+
+def test_shapes_that_cannot_be_multiplied_are_left_to_the_runtime_and_types_are_not():
+    inputs = [info("x", (4, 4)), info("b", (3, 3))]
+    network = network_from_proto(model([node("MatMul", "x b", "y")], inputs=inputs))
+    assert network.graph.outputs[0].type == ir.TensorType(ir.DataType.FLOAT)
+    cast = node("Cast", "x", "i", to=onnx.TensorProto.INT64)
+    with pytest.raises(onnx.shape_inference.InferenceError):
+        checked(model([cast, node("Add", "x i", "y")]))
+
+
+def test_functions_that_onnx_cannot_infer_through_are_taken():
+    # Its expansion of this one leaves a Constant without a value (onnx 1.19 to 1.23).
+    network = network_from_proto(
+        model(
+            [node("MeanVarianceNormalization", "x", "y")],
+            inputs=[info("x", (1, 2, 3, 3))],
+            outputs=[info("y", (1, 2, 3, 3))],
+            opset=13,
+        )
+    )
+    assert network.graph.outputs[0].type == ir.TensorType(ir.DataType.FLOAT)

@@ -4,7 +4,7 @@ from onnx import TensorProto
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.errors import CaseError, RunFailed
-from halfwise.graph.frozen import frozen_lengths
+from halfwise.graph.sizes import frozen_lengths
 from halfwise.judging.frozen import frozen_named, frozen_size
 from halfwise.records import Criterion
 from tests.frozen import LENGTH, WIDTH, frozen_batch, frozen_length, network

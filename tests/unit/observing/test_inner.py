@@ -11,7 +11,6 @@ from onnx import parser
 
 from halfwise.case import Samples
 from halfwise.formats import FP16
-from halfwise.graph import constants
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import NodeRole, Role, Roles, roles_of
 from halfwise.observing import observe
@@ -131,7 +130,7 @@ def test_sums_of_products(opset):
 @pytest.mark.parametrize(("small", "computed"), [(48, 0), (47, 3)])
 def test_magnitudes_of_small_constants_are_constants(small, computed, monkeypatch):
     """One node for each would be loaded in quadratic time."""
-    monkeypatch.setattr(constants, "SMALL_BYTES", small)
+    monkeypatch.setattr("halfwise.graph.model.SMALL_BYTES", small)
     body = """g (float[4,3] x, float[3,4] z) => (float[4,4] a, float[4,4] b, float[3,3] c)
         <float[3,4] w = {1, -2, 3, -4, 5, -6, 7, -8, 9, -10, 11, -12}>
         { a = MatMul (x, w) b = Gemm (x, w) c = MatMul (w, x) }"""

@@ -8,7 +8,6 @@ from hypothesis.extra import numpy as hnp
 
 from halfwise.case import Samples
 from halfwise.formats import BF16, FP16, Format
-from halfwise.graph import constants
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
@@ -84,7 +83,7 @@ def test_large_weights_are_rounded_as_the_model_runs(opset, monkeypatch) -> None
     given_samples = Samples(("0",), lambda _: {"x": f32(np.linspace(1, 2, 256).reshape(4, 64))})
 
     def error(small):
-        monkeypatch.setattr(constants, "SMALL_BYTES", small)
+        monkeypatch.setattr("halfwise.graph.model.SMALL_BYTES", small)
         network = network_from_proto(proto)
         seen, _ = observe(network, given_samples, FP16, roles=roles_of(network))
         return [i.value for i in seen.inner if i.kind == "roundoff"]
@@ -93,7 +92,7 @@ def test_large_weights_are_rounded_as_the_model_runs(opset, monkeypatch) -> None
     assert len(error(weight_bytes)) == 1
 
     def copies(small):
-        monkeypatch.setattr(constants, "SMALL_BYTES", small)
+        monkeypatch.setattr("halfwise.graph.model.SMALL_BYTES", small)
         network = network_from_proto(proto)
         model, _ = with_roundoff(network, roles_of(network), FP16)
         arrays = [v.const_value for v in model.graph.initializers.values() if v.const_value]

@@ -9,8 +9,7 @@ import onnx_ir as ir
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import bodies, is_float
-from halfwise.graph.shape_tensors import shape_inputs
-from halfwise.graph.sizes import declared_axes
+from halfwise.graph.sizes import declared_axes, shape_inputs
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,

@@ -1,20 +1,30 @@
-"""External data: the files beside a model that hold its weights."""
+"""ONNX files and protobufs: read with the files beside them, walked, and written without weights.
 
+A graph without its large tensors stays far below protobuf's 2 GB, and costs nothing to serialise.
+"""
+
+import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.files import is_regular, is_special
+from halfwise.files import is_regular, is_special, open_regular
+from halfwise.graph.weights import LARGE_TENSOR_BYTES, PROTOBUF_BYTES
 from halfwise.scratch import scratch
 
 _SHOWN = 100
 """Characters of a file's own words that a message quotes."""
+STAND_IN = "in-memory"
+"""The file that a serialised graph names for what was kept out of it."""
 
 
 def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
@@ -198,3 +208,136 @@ def _attribute_tensors(attributes: Iterable[onnx.AttributeProto]) -> Iterator[on
         yield from (attribute.t, *attribute.tensors)
         for body in (attribute.g, *attribute.graphs):
             yield from _tensors(body)
+
+
+def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:
+    """Return the graph without its large tensors, and these by name.
+
+    The graph refers to them as external data in a file that does not exist. Whoever runs it hands
+    the arrays over.
+    """
+    inner = {
+        v
+        for body in model.graph.subgraphs()
+        for v in body.initializers.values()
+        if _is_large(v) and not v.is_graph_output()
+    }
+    large = (*(v for v in model.graph.initializers.values() if _is_large(v)), *inner)
+    tensors = [(v, v.const_value) for v in large if v.const_value is not None]
+    arrays = {str(v.name): np.asarray(t.numpy(), order="C") for v, t in tensors}
+    try:
+        # In place, for a moment: to copy the graph takes longer than to serialise it.
+        for value, tensor in tensors:
+            value.const_value = _stand_in(str(value.name), tensor)
+        proto = ir.serde.serialize_model(model)
+    finally:
+        for value, tensor in tensors:
+            value.const_value = tensor
+    # ONNX Runtime takes arrays for the main graph only; names are unique, so a body finds there
+    # what was its own initializer. A body's output must stay its own.
+    moved = {v.name for v in inner}
+    for body in list(graphs_in(proto.graph))[1:] if moved else []:
+        for constant in [t for t in body.initializer if t.name in moved]:
+            proto.graph.initializer.append(constant)
+            body.initializer.remove(constant)
+    return proto, arrays
+
+
+def _stand_in(name: str, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    shape = ir.Shape(tensor.shape.numpy())
+    return ir.ExternalTensor(
+        STAND_IN, 0, tensor.nbytes, tensor.dtype, shape=shape, name=name, base_dir=""
+    )
+
+
+def skeleton(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:
+    """Return the graph with its large tensors as inputs, and these by name.
+
+    For tools of ONNX that look at graphs alone: they would search for external data.
+    """
+    proto, arrays = weightless(model)
+    for tensor in list(proto.graph.initializer):
+        if tensor.name in arrays:
+            proto.graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+            proto.graph.initializer.remove(tensor)
+    return proto, arrays
+
+
+def _is_large(value: ir.Value) -> bool:
+    tensor = value.const_value
+    if tensor is None or tensor.dtype == ir.DataType.STRING:
+        return False
+    # Nobody who gets the graph knows where its file was.
+    return tensor.nbytes > LARGE_TENSOR_BYTES or isinstance(tensor, ir.ExternalTensor)
+
+
+def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Return the bodies of a node, in the order of its attributes."""
+    return [
+        body
+        for attribute in node.attribute
+        for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
+    ]
+
+
+def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield `graph` and the bodies of its nodes, however deep."""
+    yield graph
+    for node in graph.node:
+        for body in bodies_of(node):
+            yield from graphs_in(body)
+
+
+def nodes_in(graph: onnx.GraphProto, depth: int = 0) -> Iterator[tuple[int, onnx.NodeProto]]:
+    """Yield depth (0: the graph itself) and node, each node followed by those of its bodies."""
+    for node in graph.node:
+        yield depth, node
+        for body in bodies_of(node):
+            yield from nodes_in(body, depth + 1)
+
+
+def read_proto(path: Path) -> onnx.ModelProto:
+    """Return the content of an ONNX file as it is, without external data.
+
+    Raises:
+        CaseError: not a file, not ONNX, or truncated.
+    """
+    hint = "Expected a binary ONNX file as written by onnx.save or an exporter."
+    if not is_regular(path):
+        raise CaseError(f"{path} is not a file.", "Give the path of an ONNX model.")
+    if (size := path.stat().st_size) > PROTOBUF_BYTES:
+        raise CaseError(
+            f"{path} is not an ONNX model: it has {size:,} bytes, and a protobuf at most "
+            f"{PROTOBUF_BYTES:,}.",
+            "Save a larger model with its weights in a file beside it (external data).",
+        )
+    try:
+        with open_regular(path) as stream:
+            proto = onnx.load_model(stream, format="protobuf", load_external_data=False)
+    except OSError as error:
+        raise CaseError(f"{path} cannot be read: {error.strerror}.", hint) from error
+    except (DecodeError, ValueError) as error:
+        raise CaseError(
+            f"{path} is not an ONNX model, or it is truncated: {error}", hint
+        ) from error
+    if not proto.graph.node and not proto.graph.output:
+        raise CaseError(
+            f"{path} is not an ONNX model: it holds no graph.",
+            hint,
+        )
+    return proto
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Keep onnx-ir from writing to standard error what it makes of a broken graph."""
+    logger, handler = logging.getLogger("onnx_ir"), logging.NullHandler()
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate

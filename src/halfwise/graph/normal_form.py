@@ -1,6 +1,7 @@
-"""Inline model-local functions, and name what comes of them after the calls that lead there."""
+"""Steps to the normal form: calls inlined, CastLike as Cast, own names, whole constants."""
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 
 import onnx_ir as ir
@@ -12,7 +13,6 @@ MOST_NODES = 1_000_000
 """A hundred times a large model. Forty functions that call the next twice would be 10^12 nodes."""
 MOST_CALLS = 200
 """How deep functions may call each other: names of nodes grow with it, and so does the time."""
-
 _CALL = "halfwise.call."
 _OWN = "halfwise.name"
 _UNCOUNTED = 10**15
@@ -105,4 +105,113 @@ def _check_versions(model: ir.Model) -> None:
                     f"of the operator set {domain or 'ai.onnx'!r}, and the model uses {own}.",
                     "Inline it first: onnx.inliner.inline_local_functions(model, "
                     "convert_version=True).",
+                )
+
+
+def name_cast_types(graphs: Iterable[ir.Graph]) -> None:
+    """Replace each CastLike by a Cast to the type of its second input, in place.
+
+    Names, outputs and attributes (`saturate`, `round_mode`) stay; Cast has the same ones in every
+    version of ONNX that has CastLike. One whose second input has no known type stays as it is.
+    """
+    for node in [n for graph in graphs for n in graph]:
+        if node.op_type != "CastLike" or node.domain not in ("", "ai.onnx"):
+            continue
+        like = node.inputs[1]
+        if like is None or like.dtype is None:
+            continue
+        node.op_type = "Cast"
+        node.attributes["to"] = ir.AttrInt64("to", int(like.dtype))
+        node.resize_inputs(1)
+
+
+def drop_unused_constants(graphs: Iterable[ir.Graph]) -> None:
+    """Remove initializers that no node reads and that are no output.
+
+    ONNX Runtime removes them itself, and then refuses the arrays that it is handed for them.
+    """
+    for graph in graphs:
+        for name, value in list(graph.initializers.items()):
+            if not value.uses() and not value.is_graph_output():
+                del graph.initializers[name]
+
+
+def check_constants(graphs: Iterable[ir.Graph]) -> None:
+    """Raise a ValueError for a constant whose data does not fill its shape."""
+    for graph in graphs:
+        for name, value in graph.initializers.items():
+            tensor = value.const_value
+            if tensor is None or tensor.dtype == ir.DataType.STRING:
+                continue
+            try:
+                tensor.numpy()
+            except (ValueError, OSError) as error:
+                raise ValueError(f"the data of constant {name!r} is incomplete: {error}") from None
+
+
+def name_uniquely(model: ir.Model) -> dict[str, str]:
+    """Rename nodes and values in place where they have no name of their own.
+
+    ONNX lets bodies of If, Loop and Scan share names with each other, and nodes share any. The
+    names of graph inputs and outputs stay, then those of the main graph come first. An output that
+    is left out stays without a name.
+
+    Returns:
+        The former node name by the new one, where they differ ("" for unnamed).
+    """
+    graphs = (model.graph, *model.graph.subgraphs())
+    names = _Names()
+    for value in dict.fromkeys((*model.graph.inputs, *model.graph.outputs)):
+        value.name = names.take(value.name or "v")
+    done = {*model.graph.inputs, *model.graph.outputs}
+    for graph in graphs:
+        for value in _values(graph):
+            if value not in done and (value.name or value.uses() or value.is_graph_output()):
+                done.add(value)
+                value.name = names.take(value.name or "v")
+    former = {}
+    names = _Names()
+    for graph in graphs:
+        for node in graph:
+            old, node.name = node.name or "", names.take(node.name or "node")
+            if old != node.name:
+                former[node.name] = old
+    return former
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    yield from list(graph.initializers.values())
+    for node in graph:
+        yield from node.outputs
+
+
+class _Names:
+    """Names in use, and for each the last number tried."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+
+    def take(self, wanted: str) -> str:
+        """Return `wanted`, numbered if it is in use, and use it."""
+        name = wanted
+        while name in self._taken:
+            self._taken[wanted] += 1
+            name = f"{wanted}_{self._taken[wanted]}"
+        self._taken[name] = 0
+        return name
+
+
+def open_negative_sizes(graphs: Iterable[ir.Graph]) -> None:
+    """Make axes of negative size dynamic: exporters write -1 for them, which ONNX Runtime takes so.
+
+    A size of 0 stays: ONNX Runtime refuses any other array for it.
+    """
+    for graph in graphs:
+        computed = (value for node in graph for value in node.outputs)
+        for value in (*graph.inputs, *computed):
+            sizes = tuple(value.shape or ())
+            if any(isinstance(size, int) and size < 0 for size in sizes):
+                value.shape = ir.Shape(
+                    None if isinstance(size, int) and size < 0 else size for size in sizes
                 )
