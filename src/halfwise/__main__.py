@@ -1,5 +1,36 @@
-"""`python -m halfwise`."""
+"""`halfwise`, and `python -m halfwise`."""
+
+import atexit
+import os
+import sys
+from contextlib import suppress
 
 from halfwise.cli import main
 
-main()
+
+def run() -> None:
+    """Run the command line, and end the process without freeing what it holds.
+
+    Graphs of thousands of nodes are millions of objects: taking them apart takes a sixth of an
+    `observe` at 3,000 nodes, and an operator that still computes would be waited for.
+    """
+    ended: list[int] = []
+
+    # Registered before all others, it runs after them; a traceback ends as Python ends it.
+    @atexit.register
+    def leave() -> None:
+        if ended:
+            with suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(ended[0])
+
+    try:
+        main()
+    except SystemExit as end:
+        ended.append(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise
+
+
+if __name__ == "__main__":
+    run()
