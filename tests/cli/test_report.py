@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import pytest
 
 from halfwise.store import run_json, write_run
@@ -43,3 +47,24 @@ def test_a_damaged_run_folder(call, tmp_path, content):
     assert out == ""
     assert err.startswith("error: ")
     assert "hint: " in err
+
+
+HEAVY = ("onnx", "onnx_ir", "onnxruntime", "scipy", "torch", "ml_dtypes")
+
+
+def test_report_loads_nothing_that_runs_models(tmp_path):
+    write_run(tmp_path, run())
+    code = f"""
+import sys
+from halfwise.cli import main
+sys.argv = ["halfwise", "report", {str(tmp_path)!r}]
+try:
+    main()
+finally:
+    print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ
+    )
+    assert ended.stdout.startswith("PASSED")
+    assert ended.stderr == "[]\n"

@@ -1,0 +1,115 @@
+"""Holds the source to one rule: what was said is never read again, decisions read facts.
+
+A sentence that halfwise made is for people. Code that looks for words in it breaks when the words
+change. Only what other programs and users write is read: logs, options, files.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "src" / "halfwise"
+
+SENTENCES = {
+    *("advice", "cause", "failure", "finding", "hint", "message", "note", "reason", "remark"),
+    *("said", "sentence", "text", "trouble", "warning", "why"),
+}
+"""What sentences are called; their plurals too."""
+READING = {"endswith", "partition", "removeprefix", "removesuffix", "rpartition", "startswith"}
+
+OTHERS = {
+    "emulation/": "what ONNX Runtime says",
+    "fixing/engines/builds.py": "the builder's own words, which a message may end with",
+    "inputs/": "files, specifications, and what NumPy says of a damaged file",
+    "linting/export.py": "what ONNX says of an operator that it does not know",
+    "reporting/engines.py": "the last line of a log",
+    "tensorrt/": "logs, names of layers, options of trtexec, what a worker's command prints",
+    "tools/diagnose/expected_outputs.py": "a specification `file.py:function`",
+    "tools/export_torch.py": "an option, --dynamic x:0=batch",
+    "tools/pytorch.py": "what PyTorch warns of",
+}
+"""Where the text of somebody else is read, and whose it is."""
+
+
+def called(node: ast.expr) -> str:
+    """Return what a value is called: of `str(each.reason.strip())[0]`, "reason"."""
+    while True:
+        match node:
+            case ast.Attribute(attr=name) | ast.Name(id=name):
+                return name
+            case ast.Subscript(value=inner) | ast.Call(func=ast.Attribute(value=inner)):
+                node = inner
+            case ast.Call(func=ast.Name(), args=[inner, *_]):
+                node = inner
+            case _:
+                return ""
+
+
+def is_words(node: ast.expr) -> bool:
+    """Return whether it is text of several words, or made of such."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and " " in node.value.strip(" ") + node.value[-1:]
+    return isinstance(node, ast.Tuple) and any(map(is_words, node.elts))
+
+
+def is_sentence(node: ast.expr) -> bool:
+    return called(node) in SENTENCES or called(node).removesuffix("s") in SENTENCES
+
+
+def readings(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that look for words in a sentence."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()], comparators=[right]):
+                if called(right) in SENTENCES or is_words(left):
+                    yield node.lineno
+            case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq()], comparators=[right]):
+                if is_words(left) or is_words(right):
+                    yield node.lineno
+            case ast.Call(func=ast.Attribute(value=owner, attr=name), args=[first, *_]):
+                if name in READING and (is_sentence(owner) or is_words(first)):
+                    yield node.lineno
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'passed = " looks " not in sign.text',
+        'found = [n for n in case.notes if n.startswith("warning: ")]',
+        'cause = cause[0].upper() if cause.startswith(("the ", "a ")) else cause',
+        "told = finding.hint in build.message",
+        "text = text.removesuffix(fix)",
+        'island = rule == "Kept by the model itself"',
+        'start = "mean and" in how',
+    ],
+)
+def test_what_the_rule_finds(line):
+    assert list(readings(ast.parse(line))) == [1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['kept.guard == "eps"', 'note.severity == "warning"', "name in notes", 'x.startswith("..")'],
+)
+def test_what_it_leaves(line):
+    assert not list(readings(ast.parse(line)))
+
+
+def test_no_decision_reads_a_sentence():
+    found = [
+        f"  {path.relative_to(PACKAGE)}:{line}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if not str(path.relative_to(PACKAGE)).startswith(tuple(OTHERS))
+        for line in readings(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not found, "Decide on a fact in place of words:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("place", OTHERS)
+def test_no_exception_outlives_its_reason(place):
+    files = [
+        path for path in PACKAGE.rglob("*.py") if str(path.relative_to(PACKAGE)).startswith(place)
+    ]
+    assert any(list(readings(ast.parse(path.read_text(encoding="utf-8")))) for path in files)
