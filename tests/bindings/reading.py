@@ -27,7 +27,7 @@ Name = tuple[str | None, str]
 """An attribute: of the module ("", name), of a class or enum, or of anything (None, name)."""
 Guards = frozenset[Name]
 MODULES = {"trt", "tensorrt"}
-_ASKS = {"hasattr", "getattr", "_by_name"}
+_ASKS = {"hasattr", "getattr"}
 _OWN = {"__init__"}
 _LEAVES = ast.Return | ast.Raise | ast.Continue | ast.Break
 _PYTHON = (

@@ -5,7 +5,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from halfwise.errors import UsageError
-from halfwise.tensorrt.worker.ahead import started
+from halfwise.tensorrt.worker.transport import started
 from halfwise.tensorrt.workers import resolve
 
 _NAMES = ("trt_python", "trt_command", "trt_worker")

@@ -1,8 +1,8 @@
 import shlex
 
 from halfwise.cli.ahead import worker_ahead
-from halfwise.tensorrt.worker.ahead import taken
 from halfwise.tensorrt.worker.answers import BY_OP
+from halfwise.tensorrt.worker.transport import taken
 
 
 def test_the_worker_that_the_options_name_is_started(fake_worker):

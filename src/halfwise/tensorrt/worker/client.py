@@ -26,9 +26,9 @@ from halfwise.tensorrt.worker.described import (
     unpacked,
 )
 from halfwise.tensorrt.worker.failures import named
+from halfwise.tensorrt.worker.frames import Lost
 from halfwise.tensorrt.worker.link import Died, Link, Log, LogListener, ProgressListener, Refused
 from halfwise.tensorrt.worker.transfer import keep_aside
-from halfwise.tensorrt.worker.transport import Lost
 
 HELLO_SECONDS = 120.0
 """For a worker to come up: a container may start, and TensorRT's libraries are gigabytes."""

@@ -4,7 +4,7 @@ The worker's own `Unpacker` trusts halfwise; this side trusts nobody. Lengths ar
 anything of them is kept, and a header before its payload is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from halfwise.tensorrt.worker.worker import LENGTHS, MAGIC, partial_marker
@@ -39,6 +39,28 @@ class Conversation(Protocol):
 
 class Unfit(Exception):
     """A worker sends what may not come; the text is a clause that follows its name."""
+
+
+class Lost(Exception):
+    """The connection to a worker is gone.
+
+    Attributes:
+        reason: How, a clause such as "ssh ended with status 255".
+        printed: The last lines that the command printed outside of frames.
+    """
+
+    def __init__(self, reason: str, printed: Sequence[str]) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.printed = tuple(printed)
+
+
+class Waited(Exception):
+    """Another build has had the GPU for as long as a request may wait; `seconds` is how long."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
 
 
 class Reader:

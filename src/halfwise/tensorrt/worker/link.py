@@ -10,17 +10,15 @@ from typing import Any
 from halfwise.errors import BackendMissing
 from halfwise.records import WorkerInfo
 from halfwise.tensorrt.worker import failures, transfer
-from halfwise.tensorrt.worker.ahead import taken
 from halfwise.tensorrt.worker.answers import BY_OP, Expected, missing_of
 from halfwise.tensorrt.worker.described import worker_info
 from halfwise.tensorrt.worker.failures import EngineFailed, NoAnswer
-from halfwise.tensorrt.worker.frames import Unfit
+from halfwise.tensorrt.worker.frames import Lost, Unfit, Waited
 from halfwise.tensorrt.worker.transport import (
     LAST_LINES,
     Connection,
     Heard,
-    Lost,
-    Waited,
+    taken,
     worker_source,
 )
 

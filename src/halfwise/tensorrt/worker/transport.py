@@ -14,15 +14,14 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from halfwise.memory import uncap
 from halfwise.tensorrt.worker import worker
-from halfwise.tensorrt.worker.frames import ENDS, Conversation, Lines, Reader, Unfit
-from halfwise.tensorrt.worker.shells import remote_shells
+from halfwise.tensorrt.worker.frames import ENDS, Conversation, Lines, Lost, Reader, Unfit, Waited
 from halfwise.tensorrt.worker.worker import pack
 
 GRACE = 7.0
@@ -56,28 +55,6 @@ Heard = Callable[[Mapping[str, Any]], None]
 `started`. What the command itself prints comes as `log` with severity "noise"."""
 
 
-class Lost(Exception):
-    """The connection to a worker is gone.
-
-    Attributes:
-        reason: How, a clause such as "ssh ended with status 255".
-        printed: The last lines that the command printed outside of frames.
-    """
-
-    def __init__(self, reason: str, printed: Sequence[str]) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.printed = tuple(printed)
-
-
-class Waited(Exception):
-    """Another build has had the GPU for as long as a request may wait; `seconds` is how long."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
-        self.seconds = seconds
-
-
 def worker_source() -> bytes:
     """Return the source of the worker, as it is sent."""
     return Path(worker.__file__).read_bytes()
@@ -87,11 +64,12 @@ def full_command(command: Sequence[str], source_bytes: int) -> list[str]:
     """Return `command` with the bootstrap behind it.
 
     `ssh` joins its words for the remote shell to parse, so the bootstrap is quoted once for every
-    `ssh` that is run; docker, podman and kubectl pass words on as they are.
+    word `ssh` (also within words, and with a path before it), whatever it stands for there. All
+    other programs are taken to pass words on as they are, as docker, podman and kubectl do.
     """
     bootstrap = _BOOTSTRAP % source_bytes
-    for _ in range(remote_shells(command)):
-        bootstrap = shlex.quote(bootstrap)
+    for word in " ".join(command).split():
+        bootstrap = shlex.quote(bootstrap) if Path(word).name == "ssh" else bootstrap
     return [*command, "-c", bootstrap]
 
 
@@ -322,6 +300,33 @@ class Connection:
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
+
+
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[None]:
+    """Start a worker before the library that will ask it is loaded: each takes seconds.
+
+    It loads what TensorRT builds with; `taken` gives it away. It ends with the block where nobody
+    took it. One that cannot be started is left to whoever needs it: there that is an error.
+    """
+    key = tuple(command)
+    with suppress(OSError):
+        _started[key] = Connection(key, worker_source())
+        _started[key].tell({"op": "warm"})
+    try:
+        yield
+    finally:
+        left = _started.pop(key, None)
+        if left is not None:
+            left.close(patience=0.0)
+
+
+def taken(command: Sequence[str]) -> Connection | None:
+    """Return the worker that was started by `command`, once; else None."""
+    return _started.pop(tuple(command), None)
+
+
+_started: dict[tuple[str, ...], Connection] = {}
 
 
 def _after(seconds: float | None) -> float | None:

@@ -161,9 +161,6 @@ class _Child:
         self.request = None
         self.deadline = None
 
-    def overdue(self):
-        return self.deadline is not None and time.monotonic() >= self.deadline
-
 
 def _become_child(inherited, pipes, child, supervisor):
     """Serve requests in the forked process; never returns."""
@@ -232,7 +229,9 @@ class Supervisor:
             child.silent = not self._relay_output(child)
         if child is not None and child.answers in ready and not self._relay_answers(child):
             self._tell_death(child, None)
-        elif child is not None and child.overdue():
+        elif (
+            child is not None and child.deadline is not None and time.monotonic() >= child.deadline
+        ):
             self._tell_death(child, "timeout")
         if self.stdin in ready:
             data = os.read(self.stdin, CHUNK)
@@ -577,10 +576,6 @@ class Cuda:
         self.call("cuEventElapsedTime", ctypes.byref(found), start, end)
         return found.value
 
-    def free_event(self, event):
-        """Free an event."""
-        self.call("cuEventDestroy_v2", event)
-
 
 class Buffer:
     """Device memory, with pinned host memory of the same size."""
@@ -674,11 +669,6 @@ def whole_gpu(uuid, wait):
 # --------------------------------------------------------------------------------------- service
 
 
-def _by_name(group, name):
-    """Return the member of a TensorRT enumeration, or None; numbers shift between versions."""
-    return getattr(group, name, None)
-
-
 def version_of(trt):
     """Return major and minor version of the module."""
     numbers = trt.__version__.split(".")
@@ -688,7 +678,7 @@ def version_of(trt):
 def typing_regimes(trt):
     """Return the typing regimes of this version, its default first."""
     strong = version_of(trt) >= (9, 0)
-    weak = _by_name(trt.BuilderFlag, "FP16") is not None
+    weak = getattr(trt.BuilderFlag, "FP16", None) is not None
     regimes = [name for name, there in (("weak", weak), ("strong", strong)) if there]
     return regimes[::-1] if version_of(trt) >= (10, 0) else regimes
 
@@ -813,7 +803,7 @@ class Service:
             found["typing"] = typing_regimes(trt)
             found["tactic_sources"] = sorted(trt.TacticSource.__members__)
             found["features"] = {
-                "bf16": _by_name(trt.DataType, "BF16") is not None,
+                "bf16": getattr(trt.DataType, "BF16", None) is not None,
                 "progress": hasattr(trt, "IProgressMonitor"),
                 "debug": hasattr(trt.INetworkDefinition, "mark_debug"),
                 "layer_norm": hasattr(trt, "INormalizationLayer"),
@@ -879,12 +869,9 @@ class Service:
         self._unload()
         self.severity = request.get("severity", "info")
         gpu = cuda.facts()
-        with self.store.folder(request["model"]["files"]) as folder:
-            with whole_gpu(gpu["uuid"], lambda: self.tell("waiting")):
-                self.tell("started")
-                model = os.path.join(folder, request["model"]["main"])
-                build = Build(self, trt, self._logger, request, gpu)
-                return build.run(model), b""
+        with self.store.folder(request["model"]["files"]) as folder, self._alone(gpu["uuid"]):
+            model = os.path.join(folder, request["model"]["main"])
+            return Build(self, trt, self._logger, request, gpu).run(model), b""
 
     def op_describe(self, request, payload):
         """Tell the engine's inputs, outputs and profiles."""
@@ -899,8 +886,7 @@ class Service:
 
     def op_run(self, request, payload):
         """Run the engine once."""
-        run = self._bound(request, payload)
-        try:
+        with self._bound(request, payload) as run:
             self.tell("started")
             if "watch" in request:
                 run.watch(request["watch"])
@@ -908,45 +894,29 @@ class Service:
             run.execute()
             arrays = run.results()
             seen = run.debug.names if run.debug is not None else []
-        finally:
-            run.free()
-        outputs = [dict(a, data=None) for a in arrays]
-        for output in outputs:
-            del output["data"]
-        return {"outputs": outputs, "seen": seen}, b"".join(a["data"] for a in arrays)
+        data = b"".join([array.pop("data") for array in arrays])
+        return {"outputs": arrays, "seen": seen}, data
 
     def op_time(self, request, payload):
         """Time the engine by CUDA events, with and without transfers."""
-        run = self._bound(request, payload)
-        try:
-            # A build on this GPU would disturb the times.
-            with whole_gpu(self.cuda().facts()["uuid"], lambda: self.tell("waiting")):
-                self.tell("started")
-                times = run.time(
-                    request.get("seconds", 2.0),
-                    request.get("iterations", 50),
-                    request.get("warmup", 0.3),
-                )
-            return times, b""
-        finally:
-            run.free()
+        with self._bound(request, payload) as run, self._alone(self.cuda().facts()["uuid"]):
+            times = run.time(
+                request.get("seconds", 2.0),
+                request.get("iterations", 50),
+                request.get("warmup", 0.3),
+            )
+        return times, b""
 
     def op_inspect(self, request, payload):
         """Give what the inspector tells with these shapes bound, and the time of every layer."""
         trt = self.trt()
-        run = self._bound(request, payload)
-        try:
-            # A build on this GPU would disturb the times.
-            with whole_gpu(self.cuda().facts()["uuid"], lambda: self.tell("waiting")):
-                self.tell("started")
-                run.copy_in()
-                run.execute()
-                inspector = run.engine.create_engine_inspector()
-                inspector.execution_context = run.context
-                text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
-                times = run.profile(request.get("iterations", 20))
-        finally:
-            run.free()
+        with self._bound(request, payload) as run, self._alone(self.cuda().facts()["uuid"]):
+            run.copy_in()
+            run.execute()
+            inspector = run.engine.create_engine_inspector()
+            inspector.execution_context = run.context
+            text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
+            times = run.profile(request.get("iterations", 20))
         return {"milliseconds": times}, text.encode("utf-8", "surrogateescape")
 
     def _engine(self, sha256):
@@ -972,13 +942,23 @@ class Service:
     def _unload(self):
         self._loaded = None
 
+    @contextlib.contextmanager
+    def _alone(self, uuid):
+        """Hold the GPU: builds and times disturb one another."""
+        with whole_gpu(uuid, lambda: self.tell("waiting")):
+            self.tell("started")
+            yield
+
+    @contextlib.contextmanager
     def _bound(self, request, payload):
-        engine = self._engine(request["engine"])
-        profile = request.get("profile", 0)
-        free = self._loaded[2]
-        return Bound(
-            self, self.trt(), self.cuda(), engine, profile, free, request["inputs"], payload
-        )
+        """Give the engine with its inputs bound; their memory is given back at the end."""
+        engine, profile = self._engine(request["engine"]), request.get("profile", 0)
+        inputs, free = request["inputs"], self._loaded[2]
+        run = Bound(self, self.trt(), self.cuda(), engine, profile, free, inputs, payload)
+        try:
+            yield run
+        finally:
+            run.free()
 
 
 def _logger(trt, service):
@@ -1114,10 +1094,8 @@ class Bound:
         for array in inputs:
             name, shape, io = array["name"], tuple(array["shape"]), self.io[array["name"]]
             if array["dtype"] != io["dtype"]:
-                text = "Input {} of the engine is {}, not {}.".format(
-                    name, io["dtype"], array["dtype"]
-                )
-                raise Refused("dtype", text)
+                found = (name, io["dtype"], array["dtype"])
+                raise Refused("dtype", "Input {} of the engine is {}, not {}.".format(*found))
             if not io["linear"]:
                 raise Refused("dtype", f"Input {name} of the engine has no linear layout.")
             if not self.context.set_input_shape(name, shape):
@@ -1275,7 +1253,7 @@ class Bound:
         found = [cuda.milliseconds(start, end) for start, end in marks]
         for pair in marks:
             for event in pair:
-                cuda.free_event(event)
+                cuda.call("cuEventDestroy_v2", event)
         return found, wall
 
     def profile(self, iterations):
@@ -1454,7 +1432,7 @@ class Build:
         flags, group = 0, self.trt.NetworkDefinitionCreationFlag
         wanted = ("EXPLICIT_BATCH", "STRONGLY_TYPED" if self.strong else "")
         for name in wanted:
-            member = _by_name(group, name) if name else None
+            member = getattr(group, name, None) if name else None
             if member is not None:
                 flags |= 1 << int(member)
         return flags
@@ -1462,7 +1440,7 @@ class Build:
     def _parse(self, network, model):
         parser = self.trt.OnnxParser(network, self.logger)
         group = getattr(self.trt, "OnnxParserFlag", None)
-        if group is not None and _by_name(group, "NATIVE_INSTANCENORM") is not None:
+        if group is not None and getattr(group, "NATIVE_INSTANCENORM", None) is not None:
             parser.set_flag(group.NATIVE_INSTANCENORM)
         if parser.parse_from_file(model):
             return
@@ -1504,10 +1482,10 @@ class Build:
             raise Refused("build", f"TensorRT {self.trt.__version__} has no debug tensors.")
         if self.config.get("unfused"):
             if not hasattr(network, "mark_unfused_tensors_as_debug_tensors"):
-                text = (
-                    f"TensorRT {self.trt.__version__} cannot mark the tensors that fusion leaves."
+                raise Refused(
+                    "build",
+                    f"TensorRT {self.trt.__version__} cannot mark the tensors that fusion leaves.",
                 )
-                raise Refused("build", text)
             network.mark_unfused_tensors_as_debug_tensors()
         for layer in layers if wanted or debug else ():
             for index in range(layer.num_outputs):
@@ -1535,8 +1513,11 @@ class Build:
             options.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, config["workspace_bytes"])
         if config["optimization_level"] is not None:
             if not hasattr(options, "builder_optimization_level"):
-                text = f"TensorRT {trt.__version__} has no builder optimization level."
-                raise Refused("option", text, "Leave --optimization-level out.")
+                raise Refused(
+                    "option",
+                    f"TensorRT {trt.__version__} has no builder optimization level.",
+                    "Leave --optimization-level out.",
+                )
             options.builder_optimization_level = config["optimization_level"]
         if config["tactic_sources"] is not None:
             options.set_tactic_sources(self._tactic_sources(config["tactic_sources"]))
@@ -1545,7 +1526,7 @@ class Build:
             options.progress_monitor = self._monitor
 
     def _set_flag(self, options, name):
-        flag = _by_name(self.trt.BuilderFlag, name)
+        flag = getattr(self.trt.BuilderFlag, name, None)
         if flag is None:
             raise Refused(
                 "typing",
@@ -1557,10 +1538,13 @@ class Build:
     def _tactic_sources(self, names):
         sources = 0
         for name in names:
-            member = _by_name(self.trt.TacticSource, name)
+            member = getattr(self.trt.TacticSource, name, None)
             if member is None:
-                text = f"TensorRT {self.trt.__version__} has no tactic source {name}."
-                raise Refused("option", text, "Look at --tactic-sources.")
+                raise Refused(
+                    "option",
+                    f"TensorRT {self.trt.__version__} has no tactic source {name}.",
+                    "Look at --tactic-sources.",
+                )
             sources |= 1 << int(member)
         return sources
 
@@ -1583,21 +1567,24 @@ class Build:
                 group = "values" if tensor.is_shape_tensor else "shapes"
                 limits = entry[group].get(tensor.name)
                 if limits is None:
-                    text = f"The profile has no {group} of input {tensor.name}."
-                    raise Refused("profile", text)
+                    raise Refused("profile", f"The profile has no {group} of input {tensor.name}.")
                 self._set_limits(profile, tensor, limits)
             if options.add_optimization_profile(profile) < 0:
-                text = "TensorRT refuses the optimization profile."
-                raise Refused("profile", text, log=list(self.service.complaints))
+                raise Refused(
+                    "profile",
+                    "TensorRT refuses the optimization profile.",
+                    log=list(self.service.complaints),
+                )
 
     def _set_limits(self, profile, tensor, limits):
         shapes = [tuple(limits[key]) for key in ("min", "opt", "max")]
         if any(not low <= mid <= high for low, mid, high in zip(*shapes)):
-            text = "The profile of input {} does not have min <= opt <= max: {}.".format(
-                tensor.name,
-                ", ".join(map(str, shapes)),
+            raise Refused(
+                "profile",
+                "The profile of input {} does not have min <= opt <= max: {}.".format(
+                    tensor.name, ", ".join(map(str, shapes))
+                ),
             )
-            raise Refused("profile", text)
         set_limits = profile.set_shape_input if tensor.is_shape_tensor else profile.set_shape
         try:
             set_limits(tensor.name, *shapes)

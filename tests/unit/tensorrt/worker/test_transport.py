@@ -1,16 +1,27 @@
-"""Real processes, pipes and signals; the wrappers around the worker do what shells and ssh do."""
-
 import os
 import shlex
 import signal
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
 
-from halfwise.tensorrt.worker.frames import Unfit
-from halfwise.tensorrt.worker.transport import Connection, Lost, Waited, full_command, worker_source
+from halfwise.errors import BackendMissing
+from halfwise.records import BuildConfig, Profile, ShapeRange, TensorName
+from halfwise.tensorrt.worker import transport
+from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.frames import Lost, Unfit, Waited
+from halfwise.tensorrt.worker.transfer import model_files
+from halfwise.tensorrt.worker.transport import (
+    Connection,
+    full_command,
+    started,
+    taken,
+    worker_source,
+)
+from tests.engines import save_squares
 from tests.processes import children_of, is_running, kill, wait_for
 from tests.workers import ANYTHING, told_source
 
@@ -159,11 +170,16 @@ def test_modules_in_the_working_directory_are_not_imported(connect, monkeypatch,
     ("words", "levels"),
     [
         (["python3"], 0),
+        (["/opt/ssh/bin/python3"], 0),
+        (["sudo", "-u", "me", "docker", "exec", "-i", "box", "python3"], 0),
         (["docker", "run", "-i", "image", "python3"], 0),
         (["kubectl", "exec", "-i", "pod", "--", "python3"], 0),
         (["ssh", "orin", "python3"], 1),
         (["/usr/bin/ssh", "-p", "22", "orin", "docker", "run", "-i", "image", "python3"], 1),
+        (["env", "A=1", "ssh", "-i", "/keys/.ssh/id", "orin", "python3"], 1),
+        (["docker", "run", "-i", "image", "ssh", "orin", "python3"], 1),
         (["ssh", "gate", "ssh", "orin", "python3"], 2),
+        (["ssh", "gate", "cd /x && ssh orin python3"], 2),
     ],
 )
 def test_the_bootstrap_is_quoted_for_every_ssh(words, levels):
@@ -225,7 +241,7 @@ def test_no_process_is_left(connect, how):
 
 def test_a_stubborn_wrapper_ends_too(connect, tmp_path):
     script = "trap '' TERM HUP INT; : > \"$0\"; while :; do sleep 1; done"
-    connection = connect("sh", "-c", script, tmp_path / "stubborn")
+    connection = connect("sh", "-c", script, str(tmp_path / "stubborn"))
     wait_for((tmp_path / "stubborn").exists)
     connection.close(patience=0.1)
     assert not is_running(connection.process_id)
@@ -307,3 +323,77 @@ def test_what_may_not_come_ends_it_at_once(saying, before, again, told):
     with pytest.raises(Unfit, match=told):
         hello(connection, limit=300.0)
     assert not is_running(connection.process_id)
+
+
+def test_the_first_worker_of_the_command_is_the_one_that_was_started(fake_worker):
+    command = fake_worker()
+    with started(command):
+        with Worker("first", command) as worker:
+            first = worker.process_id
+            assert worker.info.tensorrt == "8.6.1"
+            with Worker("second", command) as other:
+                assert other.process_id != first
+        assert taken(command) is None
+    assert first is not None
+    wait_for(lambda: not is_running(first))
+
+
+def test_one_that_nobody_takes_ends_with_the_block(fake_worker, monkeypatch):
+    made = []
+
+    class Watched(Connection):
+        def __init__(self, *args):
+            super().__init__(*args)
+            made.append(self.process_id)
+
+    monkeypatch.setattr(transport, "Connection", Watched)
+    with started(fake_worker()):
+        assert is_running(made[0])
+    wait_for(lambda: not is_running(made[0]))
+
+
+def test_a_worker_of_another_command_is_not_given_away(fake_worker):
+    with started(fake_worker()):
+        assert taken(["python3"]) is None
+
+
+def test_what_cannot_be_started_is_told_by_who_needs_it():
+    command = ["/no/such/python"]
+    with (
+        started(command),
+        pytest.raises(BackendMissing, match="does not answer"),
+        Worker("none", command),
+    ):
+        pass
+
+
+def test_a_command_that_reads_nothing_does_not_block():
+    with started(["sleep", "60"]):
+        connection = taken(["sleep", "60"])
+        assert connection is not None
+        connection.close(patience=0.0)
+
+
+def test_what_the_builder_said_ahead_is_told_by_the_first_build(fake_worker, tmp_path):
+    model, _ = save_squares(tmp_path)
+    shape = ShapeRange(min=(1, 4), opt=(1, 4), max=(1, 4))
+    profiles = (Profile(shapes={TensorName("x"): shape}),)
+    sha256 = model_files(model).sha256
+    config = BuildConfig(model_sha256=sha256, typing="weak", profiles=profiles)
+    command = fake_worker()
+    with started(command), Worker("first", command) as worker:
+        for number in (1, 2):
+            lines: list[str] = []
+            worker.build(
+                model,
+                config,
+                number=number,
+                purpose="test",
+                timeout=None,
+                log=partial(_note, lines),
+            )
+            assert sum("Init CUDA" in line for line in lines) == 1
+
+
+def _note(lines, _, text):
+    lines.append(text)
