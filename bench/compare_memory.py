@@ -14,9 +14,9 @@ from onnx import TensorProto, helper
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.observe_memory import peak_rss
 from halfwise.case import Samples
-from halfwise.emulation.tensors import ModelTensors
+from halfwise.emulation.runner import ModelRunner
 from halfwise.graph.model import network_from_proto
-from halfwise.tools.compare import ModelSide, Walk, compared
+from halfwise.tools.compare import Walk, compared
 
 SHAPE = (1, 1 << 18)
 
@@ -34,8 +34,8 @@ def main(nodes: int) -> None:
     network = network_from_proto(helper.make_model(graph, opset_imports=opset, ir_version=8))
     data = np.random.default_rng(0).normal(size=(2, *SHAPE)).astype(np.float32)
     samples = Samples(("0", "1"), lambda i: {"x": data[i]})
-    right = ModelSide(ModelTensors(network.model, samples), "right", exact=True)
-    other = ModelSide(ModelTensors(network.model, samples, optimise=True), "other")
+    right = ModelRunner(network.model, samples, "right", exact=True)
+    other = ModelRunner(network.model, samples, "other", optimise=True)
     walk = Walk(network, samples, right, other)
     walk.all()
     assert len(compared(walk).nodes) == nodes

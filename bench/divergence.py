@@ -24,7 +24,7 @@ from onnx import numpy_helper
 from bench.figures import Figure, at_least, at_most, equal, reported
 from bench.runs import ROOT, Subject, Workbench
 from halfwise.case import Samples
-from halfwise.emulation.tensors import ModelTensors
+from halfwise.emulation.runner import TOLERANCES, ModelRunner
 from halfwise.emulation.tf32 import emulate_tf32
 from halfwise.errors import HalfwiseError
 from halfwise.graph.model import Network, tensor_name
@@ -32,7 +32,7 @@ from halfwise.metrics.relative import RelativeError
 from halfwise.options.loading import load_case, load_model
 from halfwise.options.options import understand
 from halfwise.records import Comparison
-from halfwise.tools.compare import TOLERANCES, ModelSide, Walk, compared
+from halfwise.tools.compare import Walk, compared
 
 SEED = 20
 FAULTS = 30
@@ -224,12 +224,11 @@ _KINDS = {"weights": _weights, "axis": _axis, "eps": _eps, "attribute": _attribu
 
 def compare_copy(network: Network, samples: Samples, copy: Network, rounding: str) -> Comparison:
     """Return how a copy that rounds otherwise differs from a network."""
-    right = ModelSide(ModelTensors(network.model, samples), "original", exact=True)
+    right = ModelRunner(network.model, samples, "original", exact=True)
     if rounding == "tf32":
-        other = ModelSide(ModelTensors(emulate_tf32(copy), samples), "copy, TF32", "tf32")
+        other = ModelRunner(emulate_tf32(copy), samples, "copy, TF32", "tf32")
     else:
-        tensors = ModelTensors(copy.model, samples, optimise=True)
-        other = ModelSide(tensors, "copy, optimised")
+        other = ModelRunner(copy.model, samples, "copy, optimised", optimise=True)
     walk = Walk(network, samples, right, other)
     walk.all()
     return compared(walk)
@@ -240,8 +239,8 @@ def _shows(network: Network, copy: Network, samples: Samples) -> bool:
     names = [tensor_name(v) for v in network.graph.outputs]
     found = {name: RelativeError() for name in names}
     pairs = zip(
-        ModelTensors(network.model, samples).get(names),
-        ModelTensors(copy.model, samples).get(names),
+        ModelRunner(network.model, samples).get(names),
+        ModelRunner(copy.model, samples).get(names),
         strict=True,
     )
     for index, (right, wrong) in enumerate(pairs):

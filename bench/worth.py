@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 from bench.figures import Figure, at_least, reported
 from bench.gpu.models import MAKERS
 from bench.runs import ROOT, Workbench
-from halfwise.emulation.tensors import seen_shapes
+from halfwise.emulation.runner import seen_shapes
 from halfwise.fixing.worth import CostModel
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type

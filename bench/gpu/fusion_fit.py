@@ -24,9 +24,8 @@ from typing import Any
 from bench.figures import Figure, Result, reported, table
 from bench.runs import ROOT
 from halfwise.case import Case, Samples, Settings
-from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import POINTWISE, fp32_nodes, fused_tensors
-from halfwise.emulation.switched import emulate_switched
+from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.evidence import gather
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import Trials
@@ -138,7 +137,7 @@ def trials_with(planner: Planner, fused: frozenset[TensorName]) -> Trials:
         weights=planner.weights,
         fused=fused,
     )
-    return planner.trials.on(switched, Session(switched.model))
+    return planner.trials.on(SwitchedRunner(switched))
 
 
 def _between(network: Network, makers: Sequence[str], readers: Sequence[str]) -> Iterator[str]:

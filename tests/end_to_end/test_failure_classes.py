@@ -4,8 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise.emulation.ort import Session
-from halfwise.emulation.switched import emulate_switched
+from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16
 from halfwise.graph.model import load_network
@@ -143,8 +142,7 @@ def test_headroom_keeps_what_twice_the_range_would_break(fix):
     samples = picked(ill, run.search.calibration)
     references = inspected_reference(network, samples)[0]
     trials = Trials(
-        switched=switched,
-        session=Session(switched.model),
+        runner=SwitchedRunner(switched),
         samples=samples,
         references=references,
         criterion=Criterion(),

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from halfwise.case import Samples
-from halfwise.emulation.ort import Session
-from halfwise.emulation.switched import emulate_switched
+from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16
 from halfwise.graph.model import Network, network_from_proto
@@ -31,8 +30,7 @@ class Prepared:
         """Return trials on all samples, nothing tried yet."""
         switched = emulate_switched(self.network, self.roles, FP16)
         return Trials(
-            switched=switched,
-            session=Session(switched.model),
+            runner=SwitchedRunner(switched),
             samples=self.samples,
             references=list(self.references),
             criterion=criterion or Criterion(),

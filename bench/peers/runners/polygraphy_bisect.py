@@ -14,8 +14,7 @@ from child import main
 from polygraphy.tools.debug.subtool.precision import BisectMarker
 
 from halfwise.case import Case
-from halfwise.emulation.ort import Session
-from halfwise.emulation.switched import emulate_switched
+from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.rewrite import rewrite, save_checked
 from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16
@@ -40,7 +39,7 @@ def convert(task: Path, mixed: Path, settings: dict[str, Any]) -> dict[str, Any]
 
 def bisect(tried: Trials, direction: str) -> tuple[frozenset[NodeName], int]:
     """Return the nodes marked in the last good build, all if none was, and how many were tried."""
-    layers = tried.switched.nodes
+    layers = tried.runner.switched.nodes
     good, builds = frozenset(layers), 1
     if tried.evaluate(frozenset(), confirm=True).passed:
         return frozenset(), builds
@@ -59,8 +58,7 @@ def trials(case: Case, roles: Roles, accumulate: str) -> Trials:
     """Return the evaluation of any set of marked nodes on all samples, at the full tolerance."""
     switched = emulate_switched(case.network, roles, FP16, accumulate=accumulate)
     return Trials(
-        switched=switched,
-        session=Session(switched.model),
+        runner=SwitchedRunner(switched),
         samples=case.calibration,
         references=inspected_reference(case.network, case.calibration)[0],
         criterion=case.criterion,

@@ -243,7 +243,7 @@ class ElementProbe:
             if purpose == "sizes":
                 model = _pack(self._model, tensors, ("Shape",))
             else:
-                model = _exposing(self._model, tensors)
+                model = exposing(self._model, tensors)
             session = Session(model, runtime=self._runtime)
             self._sessions[purpose] = kept = (tensors, session)
         return kept[1]
@@ -328,7 +328,7 @@ def _node(op: str, inputs: Sequence[ir.Value], name: str, **attributes: int) -> 
     return ir.node(op, list(inputs), attributes, name=name, outputs=[output])
 
 
-def _exposing(model: ir.Model, tensors: Sequence[TensorName]) -> ir.Model:
+def exposing(model: ir.Model, tensors: Sequence[TensorName]) -> ir.Model:
     """Return a copy of `model` whose outputs are `tensors`, without the nodes they do not need.
 
     Those that stay keep all outputs: some kernels do not run without an optional one they had.

@@ -7,14 +7,16 @@ rounded. So an edge is rounded if and only if one of its ends is low: what the r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.case import CPU, Runtime, Sample
 from halfwise.emulation.accumulate import sums_in_low
 from halfwise.emulation.elements import Elements
+from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import Rounded, cast, limit_value, round_value, typed_value
 from halfwise.emulation.typed import emulate_bodies
 from halfwise.formats import Format
@@ -22,6 +24,7 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, add_constant, is_standard, node_name
 from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
 from halfwise.graph.weights import LowWeights
+from halfwise.metrics import Outputs
 from halfwise.records import NodeName, TensorName
 
 SWITCH_INPUT = "halfwise::low"
@@ -67,12 +70,28 @@ def emulate_switched(
         low_io: Float graph inputs and outputs that have the low type.
         weights: The network's weights in the low format, where they are made already. Those in a
             file stay low, and each reader widens them for itself.
-        fused: Values that one low node hands on to another unrounded; see `fusion.py`. Where one of
-            both is kept, they are rounded as all others.
+        fused: Values that one low node hands on to another unrounded; see `rounding.py`. Where one
+            of both is kept, they are rounded as all others.
     """
     weights = weights or LowWeights(network.model, fmt)
-    builder = _Builder(network, roles, fmt, accumulate, dict(limits or {}), low_io, weights, fused)
+    builder = _Builder(network, roles, fmt, accumulate, limits or {}, low_io, weights, fused)
     return Switched(builder.build(), tuple(builder.switched))
+
+
+class SwitchedRunner:
+    """A switched model in ONNX Runtime: runs any assignment."""
+
+    def __init__(self, switched: Switched, *, runtime: Runtime = CPU) -> None:
+        """Load it; raises as `Session` does."""
+        self.switched, self._session = switched, Session(switched.model, runtime=runtime)
+
+    def run(self, sample: Sample, fp32: frozenset[NodeName]) -> Outputs:
+        """Return the outputs with the nodes `fp32` in FP32, all others low.
+
+        Raises:
+            RunFailed: as `Session.run`.
+        """
+        return self._session.run({**sample, SWITCH_INPUT: self.switched.switch(fp32)})
 
 
 class _Version(NamedTuple):
@@ -82,31 +101,23 @@ class _Version(NamedTuple):
     value: ir.Value
 
 
+@dataclass
 class _Builder:
-    def __init__(
-        self,
-        network: Network,
-        roles: Roles,
-        fmt: Format,
-        accumulate: str,
-        limits: dict[TensorName, float],
-        low_io: frozenset[TensorName],
-        weights: LowWeights,
-        fused: frozenset[TensorName],
-    ) -> None:
-        self.model = network.copy()
+    network: Network
+    roles: Roles
+    fmt: Format
+    accumulate: str
+    limits: Mapping[TensorName, float]
+    low_io: frozenset[TensorName]
+    weights: LowWeights
+    fused: frozenset[TensorName]
+    rounded: dict[str, ir.Value] = field(default_factory=dict)
+    switched: list[NodeName] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.model = self.network.copy()
         self.graph = self.model.graph
-        self.opset = network.opset
-        self.roles = roles
-        self.fmt = fmt
-        self.accumulate = accumulate
-        self.limits = limits
-        self.low_io = low_io
-        self.weights = weights
-        self.fused = fused
-        self.rounded: dict[str, ir.Value] = {}
-        self.switched: list[NodeName] = []
-        free = sum(r.free for r in roles.values())
+        free = sum(r.free for r in self.roles.values())
         self.is_low = Elements(self.graph, SWITCH_INPUT, free)
 
     def build(self) -> ir.Model:
@@ -295,12 +306,12 @@ class _Builder:
         self, node: ir.Node, inputs: list[ir.Value | None]
     ) -> tuple[list[ir.Node], list[ir.Value]]:
         if self.accumulate == "fp16":
-            expansion = sums_in_low(node, inputs, self.fmt, f"{node.name}::sum", self.opset)
+            expansion = sums_in_low(node, inputs, self.fmt, f"{node.name}::sum", self.network.opset)
             if expansion is not None:
                 return list(expansion.nodes), [expansion.output]
         low = _instance(node, inputs, "::op")
         if bodies(node):
-            sums = self.opset if self.accumulate == "fp16" else None
+            sums = self.network.opset if self.accumulate == "fp16" else None
             emulate_bodies(low, self.roles, self.weights, self.rounded, low_sums_from=sums)
         if is_standard(node, "ConstantOfShape") and "value" in node.attributes:
             fill = np.asarray(node.attributes["value"].as_tensor().numpy(), np.float32)

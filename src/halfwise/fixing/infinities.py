@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.probe import ElementProbe, View
-from halfwise.emulation.tensors import Nonfinite
+from halfwise.emulation.runner import Nonfinite
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.attribute import Infinity, attribute_inside
 from halfwise.fixing.plan.reasons import LEADING_TO_INFINITY

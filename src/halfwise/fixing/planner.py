@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.budget import TimeBudget
-from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import fused_tensors
-from halfwise.emulation.switched import Switched, emulate_switched
+from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.evidence import Evidence, kept_above
 from halfwise.fixing.plan.reasons import kept_nodes, plan_record
 from halfwise.fixing.plan.rules import Start, apply_rules
@@ -84,10 +83,8 @@ class Planner:
     def begin(self, evidence: Evidence) -> None:
         """Make the emulation, order the samples by what everything low does to them."""
         self.evidence = evidence
-        switched, session = self._emulation()
         self.trials = Trials(
-            switched=switched,
-            session=session,
+            runner=self._emulation(),
             samples=self.case.calibration,
             references=evidence.references,
             criterion=self.case.criterion,
@@ -125,7 +122,7 @@ class Planner:
         changed = evidence.limits != self.evidence.limits
         self.evidence = evidence
         if changed:
-            self.trials.switched, self.trials.session = self._emulation()
+            self.trials.runner = self._emulation()
 
     def find(self, previous: Assignment, *, certify: bool = True) -> Found:
         """Return the smallest set of kept nodes found, going on from `previous`."""
@@ -176,7 +173,7 @@ class Planner:
 
         Without headroom: that is a margin for plans, and engines have none.
         """
-        return self.trials.on(*self._emulation(fused=fused_tensors(self.case.network)))
+        return self.trials.on(self._emulation(fused=fused_tensors(self.case.network)))
 
     def unrounded_trials(self) -> Trials:
         """Return trials on an emulation that rounds no value between low nodes.
@@ -185,7 +182,7 @@ class Planner:
         """
         network = self.case.network
         values = (v for node in network.nodes() for v in node.outputs if v.name and is_float(v))
-        return self.trials.on(*self._emulation(fused=frozenset(map(tensor_name, values))))
+        return self.trials.on(self._emulation(fused=frozenset(map(tensor_name, values))))
 
     def resolve(
         self, kept: Assignment, *, low_io: frozenset[TensorName] = frozenset()
@@ -253,7 +250,7 @@ class Planner:
             low_io=self.low_io,
         )
 
-    def _emulation(self, *, fused: frozenset[TensorName] | None = None) -> tuple[Switched, Session]:
+    def _emulation(self, *, fused: frozenset[TensorName] | None = None) -> SwitchedRunner:
         switched = emulate_switched(
             self.case.network,
             self.roles,
@@ -264,7 +261,7 @@ class Planner:
             weights=self.weights,
             fused=fused or frozenset(),
         )
-        return switched, Session(switched.model, runtime=self.settings.runtime)
+        return SwitchedRunner(switched, runtime=self.settings.runtime)
 
     def _announce(self, run_seconds: float) -> None:
         """Tell how long the search will take, from one run's time and what is suspected."""

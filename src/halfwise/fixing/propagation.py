@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.tensors import ModelTensors
+from halfwise.emulation.runner import ModelRunner
 from halfwise.fixing.trial import Trials
 from halfwise.graph.captured import operands
 from halfwise.graph.model import Network, node_name, tensor_name
@@ -59,7 +59,7 @@ def growth(
     ]
     one = Samples(("sample",), lambda _: sample)
     reference, candidate = (
-        ModelTensors(model, one, partial=model is low, runtime=runtime)
+        ModelRunner(model, one, partial=model is low, runtime=runtime)
         for model in (network.model, low)
     )
     errors: dict[TensorName, float] = {}

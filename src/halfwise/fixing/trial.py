@@ -7,8 +7,7 @@ from math import inf, isnan, nan
 import numpy as np
 
 from halfwise.case import Samples
-from halfwise.emulation.ort import Session
-from halfwise.emulation.switched import SWITCH_INPUT, Switched
+from halfwise.emulation.switched import SwitchedRunner
 from halfwise.errors import CaseError, RunFailed
 from halfwise.metrics import Computed, Excess, Metric, OutputMeasure, Outputs, metric_loss, totals
 from halfwise.records import Criterion, NodeName, OutputError
@@ -42,8 +41,7 @@ class Trials:
     """Evaluates assignments on calibration samples; the `evaluate` of the search.
 
     Attributes:
-        switched: The switched emulation.
-        session: Its session.
+        runner: The switched emulation.
         samples: Calibration samples; held-out ones that failed are appended by `join`.
         references: Reference outputs of each sample.
         criterion: What is acceptable.
@@ -55,8 +53,7 @@ class Trials:
         tried: What every assignment came to that was evaluated, on the samples of then.
     """
 
-    switched: Switched
-    session: Session
+    runner: SwitchedRunner
     samples: Samples
     references: list[Outputs]
     criterion: Criterion
@@ -89,12 +86,11 @@ class Trials:
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
         return each
 
-    def on(self, switched: Switched, session: Session) -> "Trials":
+    def on(self, runner: SwitchedRunner) -> "Trials":
         """Return trials of the same samples on another emulation, in the samples' own order."""
         return replace(
             self,
-            switched=switched,
-            session=session,
+            runner=runner,
             evaluations=0,
             runs=0,
             tried={},
@@ -255,9 +251,8 @@ class Trials:
 
     def _emulate(self, assignment: Assignment, index: int) -> Computed:
         self.runs += 1
-        feed = {**self.samples[index], SWITCH_INPUT: self.switched.switch(assignment)}
         try:
-            return self.session.run(feed)
+            return self.runner.run(self.samples[index], assignment)
         except RunFailed as failure:
             # The reference runs on this sample, so it is the assignment that fails.
             return failure

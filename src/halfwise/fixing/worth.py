@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from halfwise.case import Case, Settings
 from halfwise.emulation.rounding import POINTWISE
-from halfwise.emulation.tensors import seen_shapes
+from halfwise.emulation.runner import seen_shapes
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.engines.table import FP32
 from halfwise.fixing.plan.rules import starting_plan

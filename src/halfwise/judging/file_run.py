@@ -12,8 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample, Samples
-from halfwise.emulation.ort import Session
-from halfwise.emulation.tensors import ModelTensors
+from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.graph.decisions import decided
 from halfwise.graph.model import node_name
@@ -40,11 +39,10 @@ def run_as_file(
         CaseError: ONNX Runtime cannot load it, for lack of a kernel for one (a `KernelMissing`).
         RunFailed: it cannot run it.
     """
-    session = Session(model, runtime=runtime)
-    fed = _fed(model, samples)
+    results = ModelRunner(model, _fed(model, samples), runtime=runtime).get()
     return [
-        {n: _as(output, reference[n]) for n, output in session.run(sample).items()}
-        for sample, reference in zip(fed, references, strict=True)
+        {n: _as(output, reference[n]) for n, output in result.items()}
+        for result, reference in zip(results, references, strict=True)
     ]
 
 
@@ -90,7 +88,7 @@ def flips(
     wanted = [t for tensors in names.values() for t in tensors]
     emulation = emulate_typed(model, accumulate=accumulate)
     sides = (
-        ModelTensors(m, s, runtime=runtime)
+        ModelRunner(m, s, runtime=runtime)
         for m, s in ((emulation, samples), (model, _fed(model, samples)))
     )
     differing, total = dict.fromkeys(wanted, 0), dict.fromkeys(wanted, 0)

@@ -7,7 +7,7 @@ from math import inf, isfinite, isnan
 import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Samples
-from halfwise.emulation.tensors import Nonfinite, inspect_samples
+from halfwise.emulation.runner import Nonfinite, inspect_samples
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.model import node_name, tensor_name

@@ -9,7 +9,7 @@ from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.bounded import forgiving
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
-from halfwise.emulation.tensors import inspect_samples
+from halfwise.emulation.runner import inspect_samples
 from halfwise.errors import CaseError, KernelMissing, RunFailed
 from halfwise.graph.model import Network, infer_again
 from halfwise.graph.normal_form import name_cast_types

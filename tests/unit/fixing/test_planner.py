@@ -50,18 +50,18 @@ def test_the_model_is_that_of_the_assignment():
 
 def test_samples_that_join_change_the_emulation_where_ranges_grow():
     made = planner(models.small())
-    session = made.trials.session
+    runner = made.trials.runner
     samples = made.case.heldout
     evidence = made.evidence
     made.join(samples, evidence.references[: len(samples)], evidence)
-    assert made.trials.session is session
+    assert made.trials.runner is runner
     name = evidence.observations.tensors[0].tensor
     made.join(
         samples,
         evidence.references[: len(samples)],
         type(evidence)(evidence.observations, evidence.references, evidence.guards, {name: 1.0}),
     )
-    assert made.trials.session is not session
+    assert made.trials.runner is not runner
 
 
 def test_rules_are_applied_before_anything_runs():

@@ -304,7 +304,7 @@ def test_trials_on_another_emulation_know_nothing_of_the_first():
     trials = prepared.trials()
     trials.excess(NONE)
     trials.evaluate(NONE, confirm=True)
-    other = trials.on(trials.switched, trials.session)
+    other = trials.on(trials.runner)
     assert (other.evaluations, other.runs) == (0, 0)
     assert other.excess(NONE) == trials.excess(NONE)
     assert other.evaluations == 1

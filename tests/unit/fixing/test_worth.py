@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from halfwise.case import Rules
 from halfwise.emulation.budget import TimeBudget
-from halfwise.emulation.tensors import seen_shapes
+from halfwise.emulation.runner import seen_shapes
 from halfwise.fixing.loop import fix
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.worth import FLOPS_PER_BYTE_FP32, CostModel, candidate_worth, worth_of

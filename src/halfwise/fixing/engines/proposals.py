@@ -14,7 +14,7 @@ from math import inf
 import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample, Samples
-from halfwise.emulation.tensors import ModelTensors
+from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.engines.attempts import Assignment, Budget, Candidate
@@ -91,7 +91,7 @@ def localise(
 
     def values(model: ir.Model, names: Sequence[TensorName]) -> Outputs:
         partial = model is emulation
-        tensors = ModelTensors(model, one, partial=partial, runtime=runtime)
+        tensors = ModelRunner(model, one, partial=partial, runtime=runtime)
         return next(tensors.get(names))
 
     low, high, found, used = 0, len(line), None, 0

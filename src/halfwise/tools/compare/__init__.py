@@ -12,9 +12,6 @@ magnitudes along the way: neither a small tensor nor an amplified error is taken
 from halfwise.tools.compare.divergence import compared
 from halfwise.tools.compare.sides import (
     OTHER_KERNELS,
-    TOLERANCES,
-    Arithmetic,
-    ModelSide,
     RecordedSide,
     Side,
     tolerance_of,
@@ -23,10 +20,7 @@ from halfwise.tools.compare.walk import Found, Walk, comparable
 
 __all__ = [
     "OTHER_KERNELS",
-    "TOLERANCES",
-    "Arithmetic",
     "Found",
-    "ModelSide",
     "RecordedSide",
     "Side",
     "Walk",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import Case
 from halfwise.declarations import Inputs, Options
-from halfwise.emulation.tensors import ModelTensors
+from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.rewrite import with_opset_for
@@ -26,7 +26,7 @@ from halfwise.progress import Silent, Watcher
 from halfwise.records import Comparison
 from halfwise.scratch import scratch
 from halfwise.tensorrt.working import usable
-from halfwise.tools.compare import Arithmetic, ModelSide, RecordedSide, Side, Walk
+from halfwise.tools.compare import RecordedSide, Side, Walk
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.sides import emulated, reference
@@ -162,7 +162,7 @@ class _Sources:
             return self._model(path, emulate=False)
         raise UsageError(f"{source!r} is nothing that can be compared.", _NEEDS)
 
-    def _model(self, path: Path, *, emulate: bool) -> ModelSide:
+    def _model(self, path: Path, *, emulate: bool) -> ModelRunner:
         """Return another file, run as it is, or emulated by its own types."""
         settings, samples = self.request.settings, self.case.calibration
         network = load_model(path)
@@ -174,9 +174,9 @@ class _Sources:
         model = network.model
         if emulate:
             model = emulate_typed(model, accumulate=settings.accumulate)
-        tensors = ModelTensors(model, samples, partial=True, runtime=settings.runtime)
         how = "emulation of" if emulate else "ONNX Runtime,"
-        return ModelSide(tensors, f"{how} {path}", arithmetic)
+        label, runtime = f"{how} {path}", settings.runtime
+        return ModelRunner(model, samples, label, arithmetic, partial=True, runtime=runtime)
 
     def _recorded(self, path: Path) -> RecordedSide:
         tensors, runner = recorded_tensors(self.case, path, self.runner)

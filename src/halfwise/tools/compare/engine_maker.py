@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Literal, Self, cast
 
 from halfwise.case import Case, EngineSettings, Sample, Settings
+from halfwise.emulation.runner import Arithmetic
 from halfwise.errors import UsageError
 from halfwise.fixing.engines import EngineRun
 from halfwise.fixing.engines.files import save
@@ -21,7 +22,7 @@ from halfwise.tensorrt.versions import has, version_of
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare.engine_side import EngineSide
-from halfwise.tools.compare.sides import Arithmetic, all_low
+from halfwise.tools.compare.sides import all_low
 from halfwise.tools.compare.walk import comparable
 from halfwise.wording import count
 

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 import onnx_ir as ir
 
 from halfwise.case import Samples, Settings
-from halfwise.emulation.tensors import ModelTensors
+from halfwise.emulation.runner import TOLERANCES, Arithmetic, ModelRunner, Runner
 from halfwise.emulation.tf32 import emulate_tf32
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.plan.rules import custom_roles
@@ -18,13 +18,6 @@ from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import Outputs
 from halfwise.records import TensorName, TensorStatus
-
-Arithmetic = Literal["fp32", "tf32", "fp16", "bf16"]
-
-TOLERANCES: Mapping[Arithmetic, float] = {"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.6e-2}
-"""Relative RMS error that the arithmetic alone explains at one node. Of the low formats four times
-the largest error of one rounding, 2⁻¹¹ and 2⁻⁸, since weights, inputs and output are rounded; of
-FP32 what sums of 10⁴ terms in another order come to, √10⁴ · 2⁻²⁴, with some room."""
 
 OTHER_KERNELS = 1e-3
 """The same for FP32 kernels that are not ONNX Runtime's, over many nodes: an SNR of 60 dB. FP32
@@ -39,18 +32,14 @@ UNITS: Mapping[Arithmetic, float] = {
 """Largest relative error of one rounding."""
 
 
-class Side(Protocol):
+class Side(Runner, Protocol):
     """One side of a comparison.
 
     Attributes:
-        label: What it is, for people.
-        arithmetic: What it computes in.
         exact: Whether it is the model itself in ONNX Runtime, where no error can be born.
         builds: Engines built so far.
     """
 
-    label: str
-    arithmetic: Arithmetic
     exact: bool
     builds: int
 
@@ -62,51 +51,8 @@ class Side(Protocol):
     def tolerance(self) -> float:
         """Relative RMS error that its arithmetic explains."""
 
-    def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
-        """Yield, for each sample, those of `names` that it has."""
-
-    def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return why it has no tensor `name`; None where it has it, or nobody knows yet."""
-
     def notes(self) -> tuple[str, ...]:
         """Return what else to know, one sentence each."""
-
-
-@dataclass
-class ModelSide:
-    """A model in ONNX Runtime: the model itself, an emulation of it, or another file."""
-
-    tensors: ModelTensors
-    label: str
-    arithmetic: Arithmetic = "fp32"
-    exact: bool = False
-    few: bool = False
-    builds: int = 0
-
-    @property
-    def tolerance(self) -> float:
-        """That of its arithmetic."""
-        return TOLERANCES[self.arithmetic]
-
-    def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
-        """Yield, for each sample, the tensors among `names` that the model computes."""
-        return self.tensors.get(names)
-
-    def lack(self, name: TensorName) -> TensorStatus | None:
-        """Return "constant" for what is a constant there, "missing" for what is not there."""
-        if name in self.tensors.names:
-            return None
-        return "constant" if name in self.tensors.constants else "missing"
-
-    def notes(self) -> tuple[str, ...]:
-        """Return where it could not be run to the end; else nothing, since labels say it all."""
-        failures = self.tensors.failures
-        return tuple(
-            f"{self.label}: {len(failures)} of the samples cannot be run to the end; "
-            f"on {sample}, {f'node {failure.node} fails' if failure.node else 'it fails'} "
-            f"({failure.why or failure.message})"
-            for sample, failure in list(failures.items())[:1]
-        )
 
 
 @dataclass
@@ -149,14 +95,20 @@ Low = Literal["tf32", "fp16", "bf16"]
 
 def reference(
     network: Network, samples: Samples, settings: Settings, *, optimise: bool = False
-) -> ModelSide:
+) -> ModelRunner:
     """Return the model in ONNX Runtime; `optimise` lets it fuse, so that it rounds otherwise."""
     label = "ONNX Runtime, FP32, with its optimisations" if optimise else "ONNX Runtime, FP32"
-    tensors = _tensors(network.model, samples, settings, optimise=optimise)
-    return ModelSide(tensors, label, exact=not optimise)
+    return ModelRunner(
+        network.model,
+        samples,
+        label,
+        exact=not optimise,
+        optimise=optimise,
+        runtime=settings.runtime,
+    )
 
 
-def emulated(network: Network, samples: Samples, settings: Settings, low: Low) -> ModelSide:
+def emulated(network: Network, samples: Samples, settings: Settings, low: Low) -> ModelRunner:
     """Return the emulation of the model with everything in a low format, or its products in TF32.
 
     For BF16 the network has to have an opset that knows it.
@@ -167,7 +119,7 @@ def emulated(network: Network, samples: Samples, settings: Settings, low: Low) -
         typed = all_low(network, LOW_FORMATS[low], settings)
         model = emulate_typed(typed, accumulate=settings.accumulate)
         label = f"emulation, all {low.upper()}"
-    return ModelSide(_tensors(model, samples, settings, partial=True), label, low)
+    return ModelRunner(model, samples, label, low, partial=True, runtime=settings.runtime)
 
 
 def all_low(network: Network, fmt: Format, settings: Settings) -> ir.Model:
@@ -176,20 +128,3 @@ def all_low(network: Network, fmt: Format, settings: Settings) -> ir.Model:
     roles = roles_of(network, low_type(fmt), custom=custom)
     rewritten, _ = rewrite(network, roles, frozenset(), fmt, fixed=frozenset(), low_io=frozenset())
     return rewritten.model
-
-
-def _tensors(
-    model: ir.Model,
-    samples: Samples,
-    settings: Settings,
-    *,
-    optimise: bool = False,
-    partial: bool = False,
-) -> ModelTensors:
-    return ModelTensors(
-        model,
-        samples,
-        optimise=optimise,
-        partial=partial,
-        runtime=settings.runtime,
-    )

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from halfwise.emulation.runner import ModelRunner
 from halfwise.errors import BuildFailed, HalfwiseError
 from halfwise.graph.cut import read_by
 from halfwise.graph.model import node_name
@@ -19,7 +20,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.tensorrt.worker.failures import EngineFailed
-from halfwise.tools.compare import ModelSide, Walk
+from halfwise.tools.compare import Walk
 from halfwise.tools.compare.divergence import MARKED, find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.engine_side import EngineSide
@@ -108,7 +109,7 @@ class _Judged:
     subject: Subject
     engines: EngineMaker
     side: EngineSide
-    right: ModelSide
+    right: ModelRunner
     criterion: Criterion | None
 
     def passes(self, build: BuildOutcome) -> bool | None:

@@ -11,13 +11,14 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import Samples
+from halfwise.emulation.runner import TOLERANCES
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.files import save
 from halfwise.graph.cut import GIVEN, read_by, region_model
 from halfwise.graph.model import Network, node_name, normalise
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import Comparison, NodeName, TensorName
-from halfwise.tools.compare import TOLERANCES, Walk
+from halfwise.tools.compare import Walk
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.wording import count, number
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from halfwise.case import Samples
-from halfwise.emulation.tensors import ModelTensors
+from halfwise.emulation.runner import ModelRunner
 from halfwise.fixing.engines.attempts import Budget
 from halfwise.fixing.engines.proposals import MARKED, EngineMoves, localise
 from halfwise.graph.model import Network
@@ -38,7 +38,7 @@ def found(engine: Network | None, *, emulation: Network | None = None, rounds: i
         asked.append(len(names))
         if engine is None:
             return None
-        return next(ModelTensors(engine.model, ONE).get(names))
+        return next(ModelRunner(engine.model, ONE).get(names))
 
     wrong = (emulation or network).model
     departure = localise(
@@ -89,7 +89,7 @@ def test_marks_that_make_the_engine_right_leave_what_is_known():
     network, engines = chain(), [chain(wrong=20), chain()]
 
     def run_marked(names):
-        return next(ModelTensors(engines.pop(0).model, ONE).get(names))
+        return next(ModelRunner(engines.pop(0).model, ONE).get(names))
 
     departure = localise(network, roles_of(network), network.model, SAMPLE, run_marked, rounds=2)
     assert departure is not None

@@ -3,9 +3,9 @@
 import numpy as np
 
 from halfwise.case import Samples
-from halfwise.emulation.tensors import ModelTensors
+from halfwise.emulation.runner import ModelRunner
 from halfwise.graph.model import network_from_proto
-from halfwise.tools.compare import ModelSide, Walk, compared
+from halfwise.tools.compare import Walk, compared
 from tests.unit.graph.sketch import Sketch, f32
 
 RNG = np.random.default_rng(5)
@@ -38,8 +38,7 @@ def network(**altered):
 
 
 def side(model, **options):
-    optimise = options.pop("optimise", False)
-    return ModelSide(ModelTensors(model, SAMPLES, optimise=optimise), "side", **options)
+    return ModelRunner(model, SAMPLES, "side", **options)
 
 
 def walked(b, a=None, **options):

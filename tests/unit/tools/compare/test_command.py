@@ -53,7 +53,7 @@ def test_the_emulation_of_a_mixed_file(files):
 
 def test_saved_outputs(files):
     model = side(network(b=1.1).model)
-    values = list(model.tensors.get(["a_out", "y_out"]))
+    values = list(model.get(["a_out", "y_out"]))
     a, y = (np.concatenate([v[name] for v in values]) for name in ("a_out", "y_out"))
     np.savez(files / "out.npz", a_out=a, y_out=y)
     found = compare(files, str(files / "out.npz"))

@@ -5,12 +5,12 @@ import onnx_ir as ir
 import pytest
 
 from halfwise.case import Samples
-from halfwise.emulation.tensors import ModelTensors
+from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.tf32 import emulate_tf32
 from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.tools.compare import ModelSide, Walk, compared, divergence
+from halfwise.tools.compare import Walk, compared, divergence
 from halfwise.tools.compare.divergence import find_divergence
 from tests import models
 from tests.unit.casing import prepare
@@ -78,9 +78,8 @@ def test_an_infinity_that_is_swallowed_is_passed_over():
     value = node.inputs[slot]
     assert value is not None
     value.const_value = ir.tensor(np.float32(2))
-    tensors = ModelTensors(prepared.network.model, prepared.samples)
-    right = ModelSide(tensors, "right", exact=True)
-    wrong_side = ModelSide(ModelTensors(low, prepared.samples), "wrong", "fp16")
+    right = ModelRunner(prepared.network.model, prepared.samples, "right", exact=True)
+    wrong_side = ModelRunner(low, prepared.samples, "wrong", "fp16")
     walk = Walk(prepared.network, prepared.samples, right, wrong_side)
     walk.all()
     found = compared(walk)
@@ -100,12 +99,12 @@ def test_another_shape_is_born_where_it_arises():
     node.attributes["perm"] = ir.AttrInt64s("perm", [0, 1])
     for value in (v for n in other.graph for v in n.outputs):
         value.shape = None
-    right = ModelSide(ModelTensors(prepared.network.model, prepared.samples), "r", exact=True)
+    right = ModelRunner(prepared.network.model, prepared.samples, "r", exact=True)
     walk = Walk(
         prepared.network,
         prepared.samples,
         right,
-        ModelSide(ModelTensors(other, prepared.samples), "w"),
+        ModelRunner(other, prepared.samples, "w"),
     )
     walk.all()
     assert compared(walk).first == ("t",)
@@ -131,20 +130,20 @@ def residual(broken=None):
 
 
 @dataclass
-class Dear(ModelSide):
+class Dear(ModelRunner):
     """A model whose tensors cost a build for each question, as those of an engine do."""
 
     few: bool = True
     asked: list[int] = field(default_factory=list)
 
-    def get(self, names):
-        self.asked.append(len(names))
+    def get(self, names=None):
+        self.asked.append(len(names or ()))
         return super().get(names)
 
 
 def searched(broken, rounds):
-    whole, side = residual(), Dear(ModelTensors(residual(broken).model, SAMPLES), "dear")
-    right = ModelSide(ModelTensors(whole.model, SAMPLES), "right", exact=True)
+    whole, side = residual(), Dear(residual(broken).model, SAMPLES, "dear")
+    right = ModelRunner(whole.model, SAMPLES, "right", exact=True)
     walk = Walk(whole, SAMPLES, right, side)
     find_divergence(walk, rounds)
     return compared(walk), side.asked

@@ -14,7 +14,7 @@ A, Y = TensorName("a_out"), TensorName("y_out")
 
 def recorded(*names, altered=None):
     model = network(**(altered or {})).model
-    return RecordedSide(list(side(model).tensors.get(names)), "on record")
+    return RecordedSide(list(side(model).get(names)), "on record")
 
 
 def test_a_record_has_what_it_has():

@@ -21,7 +21,7 @@ from tests.unit.tools.test_pytorch import needs_torch
 def files(tmp_path):
     onnx.save(proto(), tmp_path / "m.onnx")
     np.savez(tmp_path / "x.npz", x=DATA)
-    outputs = list(side(network(b=1.2).model).tensors.get(["y_out"]))
+    outputs = list(side(network(b=1.2).model).get(["y_out"]))
     np.savez(tmp_path / "wrong.npz", y_out=np.concatenate([o["y_out"] for o in outputs]))
     return tmp_path
 

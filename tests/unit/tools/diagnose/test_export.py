@@ -12,7 +12,7 @@ from tests.unit.tools.compare.copies import network, side
 
 def framework(*names, **altered):
     wanted = [TensorName(f"{name}_out") for name in names]
-    return list(side(network(**altered).model).tensors.get(wanted))
+    return list(side(network(**altered).model).get(wanted))
 
 
 def test_nobody_told_what_is_right(subject):

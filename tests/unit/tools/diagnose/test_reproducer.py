@@ -3,10 +3,10 @@ import pytest
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.emulation.tensors import ModelTensors
+from halfwise.emulation.runner import ModelRunner
 from halfwise.graph.cut import giving_out
 from halfwise.records import TensorName
-from halfwise.tools.compare import ModelSide, Walk, compared
+from halfwise.tools.compare import Walk, compared
 from halfwise.tools.compare.sides import reference
 from halfwise.tools.diagnose.reproducer import part, save_reproducer
 from tests.unit.graph.sketch import Sketch, f32
@@ -44,7 +44,7 @@ def test_arrays_keep_any_name(subject):
     whole = times(2)
     made = subject(model=whole, samples=Samples(("s",), lambda _: {"file": DATA[0]}), fake={})
     right = reference(whole, made.samples, made.settings)
-    wrong = ModelSide(ModelTensors(times(3).model, made.samples), "side")
+    wrong = ModelRunner(times(3).model, made.samples, "side")
     walk = Walk(whole, made.samples, right, wrong)
     walk.all()
     save_reproducer(made.engines, walk, compared(walk), made.folder, "s")

@@ -4,11 +4,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from halfwise.case import Samples
-from halfwise.emulation import tensors
+from halfwise.emulation import runner
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
-from halfwise.emulation.tensors import (
-    ModelTensors,
+from halfwise.emulation.runner import (
+    ModelRunner,
     Nonfinite,
     inspect_samples,
     seen_shapes,
@@ -38,14 +38,14 @@ def two():
 
 
 def test_tensors_of_every_sample():
-    given = ModelTensors(chain(3).model, two())
+    given = ModelRunner(chain(3).model, two())
     first, second = given.get([*named(0, 2), TensorName("nowhere")])
     assert first.keys() == second.keys() == set(named(0, 2))
     np.testing.assert_allclose(second["n2_out"], np.full((1, 8), 2 * 1.5**3))
 
 
 def test_nothing_is_run_for_nothing():
-    assert list(ModelTensors(chain(1).model, two()).get([TensorName("nowhere")])) == [{}, {}]
+    assert list(ModelRunner(chain(1).model, two()).get([TensorName("nowhere")])) == [{}, {}]
 
 
 def test_how_large_tensors_are():
@@ -61,9 +61,13 @@ def test_how_large_tensors_are():
 
 
 def test_what_a_model_has():
-    given = ModelTensors(chain(2).model, two())
+    given = ModelRunner(chain(2).model, two())
     assert given.names == set(named(0, 1))
-    assert len(given.constants) == 2
+    (constant, *_) = given.model.graph.initializers
+    lacking = [given.lack(TensorName(name)) for name in ("n1_out", constant, "nowhere")]
+    assert lacking == [None, "constant", "missing"]
+    (first, _) = given.get()
+    assert first.keys() == {"n1_out"}
 
 
 def test_a_session_gives_out_no_more_than_is_asked_for(monkeypatch):
@@ -73,8 +77,8 @@ def test_a_session_gives_out_no_more_than_is_asked_for(monkeypatch):
         made.append(model)
         return Session(model, **options)
 
-    monkeypatch.setattr(tensors, "Session", session)
-    given = ModelTensors(chain(50).model, two())
+    monkeypatch.setattr(runner, "Session", session)
+    given = ModelRunner(chain(50).model, two())
     list(given.get(named(3, 4)))
     assert [v.name for v in made[0].graph.outputs] == named(3, 4)
     assert len(list(made[0].graph)) == 5
@@ -94,7 +98,7 @@ def failing():
 
 def test_what_a_failing_node_leaves_is_given_on_request():
     model, samples = failing()
-    given = ModelTensors(model, samples, partial=True)
+    given = ModelRunner(model, samples, partial=True)
     even, odd = given.get([TensorName(f"{n}_out") for n in "abcd"])
     assert set(even) == {"a_out", "b_out", "c_out", "d_out"}
     assert set(odd) == {"a_out", "c_out"}
@@ -112,14 +116,14 @@ def test_a_node_that_fails_in_a_body_takes_what_holds_it():
     branches = {"then_branch": body, "else_branch": body}
     sketch.nodes.append(helper.make_node("If", [flag], ["if_out"], "if", **branches))
     samples = Samples(("odd",), lambda _: {"x": f32(np.ones(3)), "flag": np.array(True)})
-    given = ModelTensors(sketch.network("if_out").model, samples, partial=True)
+    given = ModelRunner(sketch.network("if_out").model, samples, partial=True)
     (odd,) = given.get([TensorName("a_out"), TensorName("if_out")])
     assert set(odd) == {"a_out"}
 
 
 def test_a_failing_node_is_an_error_otherwise():
     with pytest.raises(RunFailed, match="node"):
-        list(ModelTensors(*failing()).get([TensorName("d_out")]))
+        list(ModelRunner(*failing()).get([TensorName("d_out")]))
 
 
 def test_shapes_are_those_of_the_sample():

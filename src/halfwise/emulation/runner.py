@@ -1,0 +1,274 @@
+"""What runs a model on samples, and what lies inside it: tensors, shapes, what is not finite."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Literal, Protocol
+
+import onnx_ir as ir
+
+from halfwise.case import CPU, Runtime, Sample, Samples
+from halfwise.emulation.ort import Session
+from halfwise.emulation.probe import ExtremaProbe, exposing, observable
+from halfwise.errors import RunFailed
+from halfwise.graph.cut import giving_out
+from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.roles import bodies
+from halfwise.metrics import Computed, Outputs
+from halfwise.records import TensorName, TensorStatus
+
+Arithmetic = Literal["fp32", "tf32", "fp16", "bf16"]
+
+TOLERANCES: Mapping[Arithmetic, float] = {"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.6e-2}
+"""Relative RMS error that the arithmetic alone explains at one node. Of the low formats four times
+the largest error of one rounding, 2⁻¹¹ and 2⁻⁸, since weights, inputs and output are rounded; of
+FP32 what sums of 10⁴ terms in another order come to, √10⁴ · 2⁻²⁴, with some room."""
+
+
+class Runner(Protocol):
+    """What runs one model on given samples: ONNX Runtime, an emulation, an engine, a record.
+
+    Attributes:
+        label: What it is, for people.
+        arithmetic: What it computes in.
+    """
+
+    label: str
+    arithmetic: Arithmetic
+
+    def get(self, names: Sequence[TensorName]) -> Iterator[Outputs]:
+        """Yield, for each sample, those of `names` that it has, the inner ones of the model too."""
+
+    def lack(self, name: TensorName) -> TensorStatus | None:
+        """Return why it has no tensor `name`; None where it has it, or nobody knows yet."""
+
+
+@dataclass
+class ModelRunner:
+    """A model in ONNX Runtime: the model itself, an emulation of it, or another file.
+
+    Each time a session is made that computes no more than it is asked for: ONNX Runtime keeps all
+    that a session could give out as long as it runs, so memory is that of plain inference and of
+    what is asked for at a time.
+
+    Attributes:
+        model: The model.
+        samples: The samples to run it on.
+        label: What it is.
+        arithmetic: What it computes in.
+        exact: Whether it is the reference itself, where no error can be born.
+        optimise: Let ONNX Runtime fuse.
+        partial: Where a node fails on a sample, give what is computed without it.
+        runtime: Where to run.
+        few: Whether only few tensors should be asked for.
+        builds: Engines built so far.
+        failures: Samples that could not be run to the end so far, by their identifiers.
+    """
+
+    model: ir.Model
+    samples: Samples
+    label: str = "ONNX Runtime"
+    arithmetic: Arithmetic = "fp32"
+    _: KW_ONLY
+    exact: bool = False
+    optimise: bool = False
+    partial: bool = False
+    runtime: Runtime = CPU
+    few: bool = False
+    builds: int = 0
+    failures: dict[str, RunFailed] = field(default_factory=dict)
+
+    @cached_property
+    def names(self) -> frozenset[TensorName]:
+        """What nodes of the main graph compute."""
+        return frozenset(TensorName(v.name) for n in self.model.graph for v in n.outputs if v.name)
+
+    @property
+    def tolerance(self) -> float:
+        """Relative RMS error that its arithmetic explains."""
+        return TOLERANCES[self.arithmetic]
+
+    def get(self, names: Sequence[TensorName] | None = None) -> Iterator[Outputs]:
+        """Yield, for each sample, the tensors among `names` that the model computes.
+
+        None asks for its outputs.
+
+        Raises:
+            CaseError: ONNX Runtime cannot load the model (see `Session`).
+            RunFailed: it cannot be run on a sample, and partial results were not asked for.
+        """
+        wanted = None if names is None else [name for name in names if name in self.names]
+        if wanted == []:
+            yield from ({} for _ in self.samples)
+            return
+        session = self._session(wanted)
+        for identifier, sample in zip(self.samples.ids, self.samples, strict=True):
+            try:
+                yield session.run(sample, wanted)
+            except RunFailed as failure:
+                if not self.partial:
+                    raise
+                self.failures[identifier] = failure
+                yield self._without(
+                    failure.node, wanted or [*map(TensorName, session.outputs)], sample
+                )
+
+    def lack(self, name: TensorName) -> TensorStatus | None:
+        """Return "constant" for what is a constant there, "missing" for what is not there."""
+        if name in self.names:
+            return None
+        return "constant" if name in self.model.graph.initializers else "missing"
+
+    def notes(self) -> tuple[str, ...]:
+        """Return where it could not be run to the end; else nothing, since labels say it all."""
+        return tuple(
+            f"{self.label}: {len(self.failures)} of the samples cannot be run to the end; "
+            f"on {sample}, {f'node {failure.node} fails' if failure.node else 'it fails'} "
+            f"({failure.why or failure.message})"
+            for sample, failure in list(self.failures.items())[:1]
+        )
+
+    def _session(self, names: Sequence[TensorName] | None) -> Session:
+        model = self.model if names is None else giving_out(self.model, names)
+        return Session(model, optimise=self.optimise, runtime=self.runtime)
+
+    def _without(self, node: str, names: Sequence[TensorName], sample: Sample) -> Outputs:
+        """Return those of `names` that can be computed on `sample` without a node that fails."""
+        lost = _behind(self.model, node)
+        left = [name for name in names if name not in lost]
+        # ONNX Runtime may name a node that it has made: nothing is known of what needs it.
+        if not left or len(left) == len(names):
+            return {}
+        try:
+            return self._session(left).run(sample, left)
+        except RunFailed as failure:
+            return self._without(failure.node, left, sample)
+
+
+def _behind(model: ir.Model, node: str) -> frozenset[str | None]:
+    """Return the values that cannot be computed without the node of that name, maybe of a body."""
+    lost: set[ir.Value] = set()
+    for one in model.graph:
+        inside = (n.name for body in bodies(one) for n in body.all_nodes())
+        if node in (one.name, *inside) or not lost.isdisjoint(
+            v for v in one.inputs if v is not None
+        ):
+            lost.update(one.outputs)
+    return frozenset(v.name for v in lost)
+
+
+Shapes = dict[TensorName, tuple[int, ...]]
+
+
+def tensor_bytes(
+    model: ir.Model,
+    names: Sequence[TensorName],
+    sample: Sample,
+    *,
+    runtime: Runtime = CPU,
+) -> dict[TensorName, int]:
+    """Return how many bytes tensors take on a sample; of strings, what their references take.
+
+    Args:
+        model: The model; not changed.
+        names: Tensors that nodes of its main graph compute.
+        sample: What to run it on.
+        runtime: Where to run.
+    """
+    shapes = _shapes(model, names, sample, runtime)
+    computed = {v.name: v.dtype for node in model.graph for v in node.outputs}
+    return {name: prod(shapes[name]) * _bytes_of(computed[name]) for name in names}
+
+
+def _bytes_of(dtype: ir.DataType | None) -> int:
+    if dtype is None or dtype is ir.DataType.STRING:
+        return 8
+    return max(1, int(dtype.itemsize))
+
+
+def seen_shapes(network: Network, sample: Sample, *, runtime: Runtime = CPU) -> Shapes:
+    """Return the shape of every FP32 tensor of the main graph on `sample`, its inputs included.
+
+    Tensors that nothing uses, and those in bodies, are not told.
+
+    Raises:
+        CaseError, BackendMissing, RunFailed: as for `Session`.
+    """
+    given = {tensor_name(v): tuple(sample[tensor_name(v)].shape) for v in network.graph.inputs}
+    names = [name for name in observable(network.model) if name not in given]
+    return given | _shapes(network.model, names, sample, runtime)
+
+
+def _shapes(
+    model: ir.Model, names: Sequence[TensorName], sample: Sample, runtime: Runtime
+) -> Shapes:
+    """Return the shapes of tensors that nodes compute, given in graph order.
+
+    The model runs once, and gives out shapes alone, so no tensor lives longer than it has to.
+    """
+    if not names:
+        return {}
+    copy = exposing(model, names)
+    values = list(copy.graph.outputs)
+    copy.graph.outputs.clear()
+    # Written last tensor first, so that ONNX Runtime does not run the whole model before the first
+    # of them (see `probe`).
+    for value in reversed(values):
+        shape = ir.val(f"{value.name}::shape", type=ir.TensorType(ir.DataType.INT64))
+        copy.graph.append(ir.Node("", "Shape", [value], outputs=[shape], name=shape.name))
+        copy.graph.outputs.append(shape)
+    found = Session(copy, runtime=runtime).run(sample)
+    return {name: tuple(map(int, found[f"{name}::shape"])) for name in names}
+
+
+@dataclass(frozen=True)
+class Nonfinite:
+    """NaN and infinities of one tensor.
+
+    Attributes:
+        elements: Their number over all samples, at least 1.
+        samples: Indices of the samples that have some.
+    """
+
+    elements: int
+    samples: tuple[int, ...]
+
+
+def inspect_samples(
+    model: ir.Model,
+    tensors: Sequence[TensorName],
+    samples: Samples,
+    *,
+    runtime: Runtime = CPU,
+) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
+    """Return the outputs of each sample, and per tensor what is not finite.
+
+    Args:
+        model: A model whose chosen tensors are FP32: a reference, or an emulation.
+        tensors: Tensors of the main graph.
+        samples: What to run it on; without any nothing is loaded.
+        runtime: Where to run.
+
+    Returns:
+        Outputs in the order of the samples, or why it could not be run on one, and the tensors that
+        have NaN or infinities, in the order in which they were met.
+    """
+    outputs: list[Computed] = []
+    nonfinite: dict[TensorName, Nonfinite] = {}
+    if not samples:
+        return outputs, nonfinite
+    probe = ExtremaProbe(model, tensors, magnitudes=False, runtime=runtime)
+    for index, sample in enumerate(samples):
+        try:
+            results, extrema = probe.run(sample)
+        except RunFailed as failure:
+            outputs.append(failure)
+            continue
+        outputs.append(results)
+        for name, extremum in extrema.items():
+            if extremum.nonfinite:
+                before = nonfinite.get(name, Nonfinite(0, ()))
+                elements = before.elements + extremum.nonfinite
+                nonfinite[name] = Nonfinite(elements, (*before.samples, index))
+    return outputs, nonfinite
