@@ -94,19 +94,20 @@ def weights(source: int, target: int, method: Method) -> Array:
     step, start = positions(source, target, method.convention)
     if method.kernel == "nearest":
         return _nearest(source, target, method.convention)
-    if method.kernel == "area" and step > 1:
+    if method.kernel == "area":
         return _coverage(step, source, target)
     widened = max(step, 1.0) if method.antialias else 1.0
     kernel, support = _kernel(method)
     margin = 0 if method.antialias else int(np.ceil(support)) + 1
     columns = np.arange(-margin, source + margin)
-    found = kernel((columns - (start + step * np.arange(target))[:, None]) / widened)
-    if margin:
-        # What lies beyond the border repeats the border.
-        folded = found[:, margin : source + margin].copy()
-        folded[:, 0] += found[:, :margin].sum(axis=1)
-        folded[:, -1] += found[:, source + margin :].sum(axis=1)
-        found = folded
+    centres = (step * (np.arange(target) + 0.5) + start + 0.5 - step / 2)[:, None]
+    found = kernel((columns - centres + 0.5) * (1 / widened))
+    if method.antialias:
+        # Pillow's window (`precompute_coeffs`) tells to which of two results a pixel on its end is.
+        low, high = (np.floor(centres + side * support * widened + 0.5) for side in (-1, 1))
+        found = np.where((columns >= low) & (columns < high), found, 0)
+    # What lies beyond the border repeats the border.
+    found = np.add.reduceat(found, [0, *range(margin + 1, margin + source)], axis=1)
     normed: Array = found / found.sum(axis=1, keepdims=True)
     return normed
 
@@ -144,7 +145,6 @@ def _kernel(method: Method) -> tuple[Callable[[Array], Array], float]:
     a = method.parameter
     kernels: dict[str, tuple[Callable[[Array], Array], float]] = {
         "bilinear": (lambda x: np.clip(1 - np.abs(x), 0, None), 1),
-        "area": (lambda x: np.clip(1 - np.abs(x), 0, None), 1),
         "bicubic": (lambda x: _cubic(np.abs(x), a), 2),
         "lanczos": (lambda x: np.where(np.abs(x) < a, np.sinc(x) * np.sinc(x / (a or 1)), 0), a),
         "box": (lambda x: ((x > -0.5) & (x <= 0.5)).astype(np.float64), 0.5),

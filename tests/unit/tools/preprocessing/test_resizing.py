@@ -46,6 +46,14 @@ def test_as_pillow(photos, kernel, shape):
     assert np.percentile(gap, 99) < 1.6
 
 
+@pytest.mark.parametrize("side", [150, 224, 448])
+def test_a_box_has_pillows_pixels_also_where_they_lie_on_its_ends(side):
+    image = np.random.default_rng(0).random((300, 300), np.float32)
+    expected = np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BOX))
+    found = resize(image.astype(float), (side, side), method("box", antialias=True))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(50, 70), (331, 402)])
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("convention", ["half-pixel", "asymmetric", "align-corners"])
@@ -155,3 +163,8 @@ def test_what_differs(photos, raws):
     assert differ(bilinear, bicubic)
     assert not differ(bilinear, bilinear)
     assert not differ(bilinear, bicubic, least=100)
+
+
+def test_area_shares_pixels_also_where_it_enlarges():
+    found = weights(2, 3, method("area", antialias=True))
+    assert np.allclose(found, np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]))
