@@ -7,15 +7,34 @@ the strings "Infinity", "-Infinity" and "NaN", because JSON has none.
 from halfwise.records.built import (
     BuildConfig,
     BuildOutcome,
+    Constraint,
     EngineFile,
     NetworkLayer,
     Profile,
+    Recipe,
     ShapeRange,
     Typing,
     WorkerInfo,
 )
-from halfwise.records.compared import Comparison, NodeComparison, SideName, TensorStatus
-from halfwise.records.diagnosis import Rung, RungName, Sign
+from halfwise.records.coverage import (
+    DynamicAxis,
+    FrozenSize,
+    JudgedBatch,
+    NotBatched,
+    Unjudged,
+    UnjudgedKind,
+)
+from halfwise.records.diagnosis import (
+    DifferenceKind,
+    InputComparison,
+    InputDifference,
+    InputTrials,
+    PreprocessingReport,
+    Rung,
+    RungName,
+    Sign,
+    TriedInputs,
+)
 from halfwise.records.engine import (
     FULL_RUNGS,
     Cause,
@@ -34,10 +53,22 @@ from halfwise.records.engine import (
     RungTried,
     ShapeVerdict,
 )
-from halfwise.records.explained import LogFinding, LogNode, LogReport
-from halfwise.records.exported import Exported, ParityCheck
-from halfwise.records.finding import ConstraintReport, Finding, LintReport
-from halfwise.records.frozen import FrozenSize
+from halfwise.records.finding import (
+    ConstraintReport,
+    Finding,
+    LintReport,
+    LogFinding,
+    LogNode,
+    LogReport,
+)
+from halfwise.records.inspection import (
+    EngineBuild,
+    EngineTensor,
+    GivenEngine,
+    Inspection,
+    Repeated,
+    Repetition,
+)
 from halfwise.records.judged import (
     Criterion,
     FailedRun,
@@ -51,45 +82,20 @@ from halfwise.records.judged import (
     SliceGroup,
     Verdict,
 )
-from halfwise.records.modernized import LeftAlone, Modernized, Rewriting
-from halfwise.records.observed import (
-    READS_BEYOND,
-    Detail,
-    Growth,
-    Guard,
-    Histogram,
-    InnerObservation,
-    Observation,
-    Observations,
-)
-from halfwise.records.pieces import (
-    EngineBuild,
-    EngineTensor,
-    GivenEngine,
-    Inspection,
-    Repeated,
-    Repetition,
-)
 from halfwise.records.planned import (
+    LEAST_SAVED,
     AdjustedConstant,
     CutStage,
     Followed,
     KeptBy,
     KeptNode,
+    NearPlan,
     Origin,
     Plan,
     Search,
     Unsupported,
+    Worth,
 )
-from halfwise.records.preprocessing import (
-    DifferenceKind,
-    InputComparison,
-    InputDifference,
-    InputTrials,
-    PreprocessingReport,
-    TriedInputs,
-)
-from halfwise.records.recipe import Constraint, Recipe
 from halfwise.records.record import (
     SCHEMA_VERSION,
     SEVERITIES,
@@ -105,9 +111,21 @@ from halfwise.records.record import (
     TensorName,
 )
 from halfwise.records.run import Cost, Provenance, Run, RunKind
-from halfwise.records.sizes import DynamicAxis, JudgedBatch, NotBatched
-from halfwise.records.unjudged import Unjudged, UnjudgedKind
-from halfwise.records.worth import LEAST_SAVED, NearPlan, Worth
+from halfwise.records.tensors import (
+    READS_BEYOND,
+    Comparison,
+    Detail,
+    Growth,
+    Guard,
+    Histogram,
+    InnerObservation,
+    NodeComparison,
+    Observation,
+    Observations,
+    SideName,
+    TensorStatus,
+)
+from halfwise.records.written import Exported, LeftAlone, Modernized, ParityCheck, Rewriting
 
 __all__ = [
     "FULL_RUNGS",

@@ -1,9 +1,8 @@
 """What is acceptable, and whether a candidate is."""
 
 from halfwise.declarations import default
+from halfwise.records.coverage import DynamicAxis, JudgedBatch, Unjudged
 from halfwise.records.record import Level, NodeName, Record, TensorName
-from halfwise.records.sizes import DynamicAxis, JudgedBatch
-from halfwise.records.unjudged import Unjudged
 
 
 class Criterion(Record):

@@ -5,12 +5,11 @@ from typing import Literal
 from halfwise.records.built import Profile
 from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines
+from halfwise.records.inspection import GivenEngine
 from halfwise.records.judged import Criterion, Verdict
-from halfwise.records.observed import Growth, Guard
-from halfwise.records.pieces import GivenEngine
-from halfwise.records.planned import Followed, Plan, Search
+from halfwise.records.planned import Followed, Plan, Search, Worth
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record
-from halfwise.records.worth import Worth
+from halfwise.records.tensors import Growth, Guard
 
 RunKind = Literal["fix", "verify", "diagnose"]
 

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,12 +11,14 @@ from halfwise.records import (
     NetworkLayer,
     NodeName,
     Profile,
+    Recipe,
     ShapeRange,
     TensorName,
     WorkerInfo,
 )
 from tests.unit.records.journey import any_of, assert_unchanged
 from tests.unit.reporting.engine_runs import build, failed
+from tests.unit.tensorrt.recipes.made import constraint, recipe
 
 
 @pytest.mark.parametrize("kind", [EngineFile, NetworkLayer, ShapeRange, WorkerInfo])
@@ -64,3 +68,12 @@ def test_an_end_that_does_not_exist_is_refused():
         BuildOutcome.model_validate({**fields, "config": config, "status": "vanished"})
     with pytest.raises(ValueError, match="typing"):
         BuildConfig.model_validate({**config, "typing": "loose"})
+
+
+def test_a_recipe_is_read_back_from_its_json_and_from_one_of_fewer_fields():
+    made = recipe(constraints=(constraint("a"),))
+    assert Recipe.model_validate_json(made.model_dump_json()) == made
+    fields = json.loads(made.model_dump_json())
+    for name in ("notes", "plugins", "timing_cache", "tactic_sources", "schema_version"):
+        del fields[name]
+    assert Recipe.model_validate(fields).constraints == made.constraints

@@ -1,8 +1,11 @@
+import math
+
 import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from halfwise.records import Rung, Sign
+from halfwise.records import InputComparison, InputDifference, PreprocessingReport, Rung, Sign
+from halfwise.records.diagnosis import difference
 from tests.unit.records.journey import any_of, assert_unchanged
 
 
@@ -14,3 +17,53 @@ def test_rungs_survive_json(record):
 def test_other_severities_are_refused():
     with pytest.raises(ValidationError):
         Sign.model_validate({"severity": "note", "text": ""})
+
+
+FLIP = InputDifference(kind="flip", severity="error", sentence="B is flipped.", a="", b="")
+AXIS = InputDifference(kind="batch-axis", severity="info", sentence="An axis.", a="", b="")
+
+
+def report(*differences):
+    compared = InputComparison(
+        name="x",
+        name_b="x",
+        samples=2,
+        shape_a=(1, 3, 9, 9),
+        shape_b=(3, 9, 9),
+        dtype_a="float32",
+        dtype_b="float32",
+        differences=differences,
+        largest=None,
+        residual_max=math.inf,
+        residual_rms=0.0,
+        level=0.1,
+        exact=False,
+        order=(0, 1),
+    )
+    return PreprocessingReport(a="a", b="b", inputs=(compared,))
+
+
+def test_what_is_only_stored_differently_is_the_same():
+    assert report().same
+    assert report(AXIS).same
+    assert not report(AXIS, FLIP).same
+
+
+def test_json_and_back():
+    assert_unchanged(report(AXIS, FLIP))
+
+
+@given(any_of(InputComparison))
+def test_every_comparison_survives_json(comparison):
+    assert_unchanged(comparison)
+
+
+def test_kinds_are_known_ones():
+    with pytest.raises(ValidationError):
+        InputDifference(kind="colour", severity="error", sentence="", a="", b="")  # type: ignore[arg-type]
+
+
+def test_the_severity_is_that_of_the_kind():
+    assert difference("batch-axis", "", "", "").severity == "info"
+    assert difference("rounding", "", "", "").severity == "warning"
+    assert difference("channels", "", "", "").severity == "error"

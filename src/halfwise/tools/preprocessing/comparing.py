@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.records import InputComparison, InputDifference
-from halfwise.records.preprocessing import difference
+from halfwise.records.diagnosis import difference
 from halfwise.tools.preprocessing.geometry import (
     Fitted,
     Frames,

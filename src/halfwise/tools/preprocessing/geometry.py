@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.records import DifferenceKind, InputDifference
-from halfwise.records.preprocessing import difference
+from halfwise.records.diagnosis import difference
 from halfwise.tools.preprocessing.images import Box, boxes
 from halfwise.tools.preprocessing.registration import Alignment, sharpness
 from halfwise.tools.preprocessing.resizing import Axis, Method, Resizing, differ, fit_resizing

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from halfwise.records import InputDifference
-from halfwise.records.preprocessing import difference
+from halfwise.records.diagnosis import difference
 from halfwise.tools.preprocessing.resizing import METHODS, resize
 
 MOST_CHANNELS = 4

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.records import DifferenceKind, InputDifference
-from halfwise.records.preprocessing import difference
+from halfwise.records.diagnosis import difference
 
 Part = Literal["scale", "mean", "deviation"]
 Own = Literal["moments", "range"]

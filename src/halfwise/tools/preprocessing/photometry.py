@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from halfwise.records import InputDifference
-from halfwise.records.preprocessing import difference
+from halfwise.records.diagnosis import difference
 
 Array = NDArray[np.float64]
 

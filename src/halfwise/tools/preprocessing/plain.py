@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from halfwise.records import InputComparison, InputDifference
-from halfwise.records.preprocessing import difference
+from halfwise.records.diagnosis import difference
 from halfwise.tools.preprocessing.normalisation import normalisation_differences
 from halfwise.tools.preprocessing.photometry import photometry
 

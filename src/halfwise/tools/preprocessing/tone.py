@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.records import InputDifference
-from halfwise.records.preprocessing import difference
+from halfwise.records.diagnosis import difference
 from halfwise.tools.preprocessing.normalisation import (
     FINE_SLACK,
     ROUGH_SLACK,

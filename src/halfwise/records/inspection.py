@@ -4,7 +4,7 @@ from typing import Literal
 
 from halfwise.records.built import BuildOutcome, EngineFile, Profile, ShapeRange, WorkerInfo
 from halfwise.records.engine import Latency, PrecisionProof, ShapeVerdict
-from halfwise.records.explained import LogFinding
+from halfwise.records.finding import LogFinding
 from halfwise.records.judged import Verdict
 from halfwise.records.record import Record, TensorName
 

@@ -3,13 +3,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.records import (
+    Comparison,
     Detail,
     Growth,
     Guard,
     Histogram,
     InnerObservation,
+    NodeComparison,
+    NodeName,
     Observation,
     Observations,
+    TensorName,
 )
 from tests.unit.records.journey import any_of, assert_unchanged
 
@@ -27,3 +31,26 @@ def test_a_guard_of_an_unknown_kind_is_refused():
     assert Guard.model_validate({**fields, "kind": "overflow"}).kind == "overflow"
     with pytest.raises(ValueError, match="kind"):
         Guard.model_validate({**fields, "kind": "hunch"})
+
+
+@given(any_of(NodeComparison))
+def test_nodes_survive_json(record):
+    assert_unchanged(record)
+
+
+@given(any_of(Comparison))
+def test_comparisons_survive_json(record):
+    assert_unchanged(record)
+
+
+def test_what_counts_as_a_difference():
+    bare = Comparison(
+        a="A", b="B", samples=(), tolerance=1e-3, nodes=(), first=(), path=(), outputs={}
+    )
+    assert not bare.different
+    off = bare.model_copy(update={"outputs": {TensorName("y"): 2e-3}})
+    assert off.differs
+    assert off.different
+    born = bare.model_copy(update={"first": (NodeName("n"),)})
+    assert born.different
+    assert not born.differs
