@@ -1,45 +1,20 @@
 """Options reach the library by their names there, and only those that were given."""
 
-import re
+import inspect
 import sys
-from dataclasses import fields
-from typing import get_type_hints
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
 
 import pytest
 
 from halfwise import api
-from halfwise.case import EngineSettings, Runtime, Settings
-from halfwise.cli import main, options
-from halfwise.cli.required import Required
-from halfwise.cli.waiting import Waiting
-from halfwise.metrics import DEFAULT_REL_MAX, default_drop
-from halfwise.options.options import Data as LoadOptions
-from halfwise.records import Criterion
+from halfwise.cli import engines, main, models, verdicts
+from halfwise.cli.options import parameter
+from halfwise.declarations.option import Option
 from tests.unit.reporting.runs import run
+from tests.unit.reporting.test_pieces import inspection
 
-GROUPS = (
-    options.Data,
-    options.Labels,
-    options.Heldout,
-    options.Acceptance,
-    options.Low,
-    options.Plan,
-    options.Arithmetic,
-    Required,
-    options.Running,
-    options.Target,
-    options.Worker,
-    options.Building,
-    options.BuildLimit,
-    Waiting,
-)
-HINTS = {
-    name: hint
-    for group in GROUPS
-    for name, hint in get_type_hints(group, include_extras=True).items()
-    if name != "trust_config"  # it acts on the command line alone
-}
-KINDS = (Settings, LoadOptions, EngineSettings, Runtime)
 GIVEN = {
     "--heldout": "h.npz",
     "--preprocess": "p.py:f",
@@ -101,8 +76,50 @@ def given(monkeypatch):
     return given
 
 
-def test_every_option_of_the_library_is_one_of_the_command_line():
-    assert set(HINTS) == set(api.Options.__annotations__)
+def options_of(command):
+    return set(inspect.signature(command).parameters)
+
+
+def test_every_option_of_the_library_is_one_of_fix():
+    own = {"model", "inputs", "out", "as_json", "trust_config", "options"}
+    assert options_of(verdicts.fix) - own == set(api.Options.__annotations__)
+
+
+@pytest.mark.parametrize(
+    ("option", "command", "taken"),
+    [
+        ("require_worth", verdicts.fix, True),
+        ("require_worth", verdicts.verify, True),
+        ("require_worth", verdicts.diagnose, False),
+        ("require_worth", engines.build, False),
+        ("wait_timeout", engines.inspect, True),
+        ("wait_timeout", models.observe, False),
+        ("trust_config", engines.doctor, True),
+        ("trust_config", models.observe, False),
+        ("max_builds", models.compare, True),
+        ("builds", models.compare, False),
+    ],
+)
+def test_who_takes_what(option, command, taken):
+    assert (option in options_of(command)) is taken
+
+
+@pytest.mark.parametrize(
+    ("hint", "kind", "flags"),
+    [
+        (Annotated[float, Option("A.", "X", 2.0, panel="P")], float, ()),
+        (Annotated[bool, Option("B.")], bool, ("--a-b",)),
+        (Annotated[Sequence[Path | str], Option("C.", flag="--aB")], list[Path], ("--aB",)),
+    ],
+)
+def test_a_parameter_is_made_of_what_is_declared(hint, kind, flags):
+    made = parameter("a_b", hint)
+    shown = made.annotation.__metadata__[0]
+    assert (made.annotation.__origin__, made.default) == (kind | None, None)
+    declared = hint.__metadata__[0]
+    assert (shown.help, shown.metavar) == (declared.help, declared.metavar)
+    assert shown.rich_help_panel == declared.panel
+    assert tuple(shown.param_decls or ()) == flags or shown.default in flags
 
 
 def test_what_is_not_given_is_not_passed_on(given):
@@ -138,22 +155,30 @@ def test_flags_and_repeated_options(given):
     }
 
 
-def test_stated_defaults_are_those_of_the_library():
-    drop = default_drop("mask-iou", labelled=False)
-    assert drop is not None
-    defaults = {f.name: f.default for kind in KINDS for f in fields(kind)} | {
-        "to": Settings().fmt.name,
-        "rel_max": DEFAULT_REL_MAX,
-        "metric_drop": drop.drop,
-        "agreement": Criterion().agreement,
-    }
-    stated = {}
-    for name, hint in HINTS.items():
-        found = re.search(r"Default (\w[\w.]*\w|\w)", hint.__metadata__[0].help)
-        if found:
-            stated[name] = found[1]
-    assert stated.keys() >= {"to", "io", "margin", "headroom", "time_budget", "rel_max", "seed"}
-    assert stated.keys() >= {"builds", "max_builds", "build_timeout", "run_timeout"}
-    for name, text in stated.items():
-        default = defaults[name]
-        assert text == default if isinstance(default, str) else float(text) == default
+def test_only_what_uses_a_gpu_waits_for_one(call, answer):
+    calls = answer("inspect", inspection())
+    code, _, _ = call("inspect", "e.engine", "--run-timeout", "3", "--wait-timeout", "5")
+    assert code == 0
+    assert (calls[0][1]["run_timeout"], calls[0][1]["wait_timeout"]) == (3, 5)
+    code, _, err = call("observe", "m.onnx", "--inputs", "x.npz", "--wait-timeout", "5")
+    assert code == 2
+    assert "--wait-timeout" in err
+
+
+def test_trust_is_remembered_and_not_passed_on(call, answer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = answer("doctor", {})
+    code, _, err = call("doctor", "--trust-config")
+    assert (code, asked) == (2, [])
+    assert "no halfwise.toml" in err
+    (tmp_path / "halfwise.toml").write_text('[tensorrt]\npython = "python3"\n')
+    assert call("doctor", "--trust-config")[0] == 0
+    assert call("doctor")[0] == 0
+    assert asked == [((), {})] * 2
+
+
+@pytest.mark.parametrize("option", ["--build-timeout", "--run-timeout", "--wait-timeout"])
+def test_a_repetition_refuses_time_outs_that_are_none(call, option):
+    line = ("verify", "run", "--target", "tensorrt", "--inputs", "x.npz", option, "0")
+    code, _, err = call(*line)
+    assert (code, f"{option} is 0.0; expected" in err) == (2, True)

@@ -14,24 +14,7 @@ from typing import Annotated
 import typer
 
 from halfwise import memory
-from halfwise.cli import (
-    build,
-    compare,
-    constraints,
-    diagnose,
-    doctor,
-    explain_log,
-    export,
-    export_torch,
-    fix,
-    inputs,
-    inspect,
-    lint,
-    modernize,
-    observe,
-    report,
-    verify,
-)
+from halfwise.cli import engines, models, verdicts
 from halfwise.cli.surroundings import Ended, demand_folder, surroundings, told
 from halfwise.errors import CaseError, HalfwiseError
 
@@ -67,22 +50,23 @@ app = typer.Typer(
 )
 # What decides comes first, then what finds causes, what prepares a model, and engines; Typer lists
 # groups last.
-app.command("fix")(fix.command)
-app.command("verify")(verify.command)
-app.command("report")(report.command)
-app.command("diagnose")(diagnose.command)
-app.add_typer(inputs.app, name="inputs")
-app.command("lint")(lint.command)
-app.command("compare")(compare.command)
-app.command("observe")(observe.command)
-app.command("export-torch")(export_torch.command)
-app.command("modernize")(modernize.command)
-app.command("build")(build.command)
-app.command("inspect")(inspect.command)
-app.add_typer(constraints.app, name="constraints")
-app.command("explain-log")(explain_log.command)
-app.command("export")(export.command)
-app.command("doctor")(doctor.command)
+inputs = typer.Typer(no_args_is_help=True, help="Compare what two preprocessing pipelines make.")
+inputs.command("compare")(models.compare_inputs)
+constraints = typer.Typer(
+    no_args_is_help=True, help="Check precision constraints in trtexec's notation."
+)
+# Options of trtexec are part of what is checked.
+constraints.command("check", context_settings={"ignore_unknown_options": True})(
+    engines.check_constraints
+)
+for command in (
+    *(verdicts.fix, verdicts.verify, verdicts.report, verdicts.diagnose),
+    *(models.lint, models.compare, models.observe, models.export_torch, models.modernize),
+    *(engines.build, engines.inspect, engines.explain_log, engines.export, engines.doctor),
+):
+    app.command(command.__name__.replace("_", "-"))(command)
+app.add_typer(inputs, name="inputs")
+app.add_typer(constraints, name="constraints")
 
 
 def main() -> None:

@@ -18,9 +18,8 @@ from halfwise.judging.frozen import frozen_named
 from halfwise.judging.reference import check_types
 from halfwise.linting.command import precision_remarks
 from halfwise.metrics import verdict_hints
-from halfwise.options.limits import bounded
 from halfwise.options.loading import load_asked, load_start, tell
-from halfwise.options.options import Model, understand
+from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.store import MODEL_FILE, free_folder, new_folder, write_observations, write_run
 

@@ -11,9 +11,8 @@ from halfwise.graph.roles import Roles, roles_of
 from halfwise.judging.frozen import frozen_named
 from halfwise.judging.reference import check
 from halfwise.observing.reference import observe as run_observe
-from halfwise.options.limits import bounded
 from halfwise.options.loading import load_asked
-from halfwise.options.options import Model, understand
+from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Observations
 

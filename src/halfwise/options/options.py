@@ -1,9 +1,10 @@
 """What was asked for: the options, sorted by who needs them, and checked against each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, ParamSpec, TypeVar, cast, get_origin
 
 import onnx
 
@@ -11,15 +12,19 @@ from halfwise.case import Rules, Runtime, Settings
 from halfwise.declarations import Inputs, Options, check, default
 from halfwise.declarations.option import HELP, shell_type, shown
 from halfwise.declarations.plans import Thresholds
+from halfwise.emulation.bounded import limited
 from halfwise.errors import UsageError
 from halfwise.formats import LOW_FORMATS
 from halfwise.metrics import SHARES, default_drop
 from halfwise.options.engines import Target, understand_target
+from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion
 
 Model = str | Path | onnx.ModelProto
 """A path or a model in memory."""
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _LABELS = ("labels", "heldout_labels")
 
 
@@ -110,6 +115,22 @@ def _fields(kind: type[Data | Settings], given: Mapping[str, Any]) -> dict[str, 
     return {f.name: given[f.name] for f in fields(kind) if f.name in given}
 
 
+def bounded(command: Callable[P, R]) -> Callable[P, R]:
+    """Bound each evaluation of a command by its option `run_timeout`.
+
+    The command's `watcher` is told of those that take long.
+    """
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = cast(dict[str, Any], kwargs)
+        watcher: Watcher = given.get("watcher") or Silent()
+        with limited(given.get("run_timeout"), tell=watcher.note):
+            return command(*args, **kwargs)
+
+    return run
+
+
 def _criterion(given: Mapping[str, Any]) -> Criterion:
     criterion = Criterion(**{n: given[n] for n in Criterion.model_fields if n in given})
     if criterion.metric is None or "metric_drop" in given:
@@ -151,53 +172,58 @@ def _check_means_something(given: Mapping[str, Any]) -> None:
                 f"{shown(name)} is {given[name]}, and with {beyond} nothing is asked for: {why}.",
                 HELP,
             )
-    shares = [metric for metric in SHARES if metric == given.get("metric")]
-    if shares and given.get("metric_drop", 0) >= 1:
-        raise UsageError(
-            f"--metric-drop is {given['metric_drop']}, and {shares[0]} is never above 1: it may "
-            "fall to nothing.",
-            "Give less than 1; 0.01 is usual.",
-        )
 
 
 def _check_company(given: Mapping[str, Any]) -> None:
     """Check that options stand beside those that they need, and beside no others."""
-    _check_formats(given.get("to", default("to")), given)
-    if "metric" in given and given.keys() & Thresholds.__annotations__.keys():
-        raise UsageError(
-            "A metric decides alone, so no error threshold can stand beside --metric.",
-            "Give either a metric or thresholds.",
-        )
-    if {"keep_above", "start_from"} <= given.keys():
-        raise UsageError(
-            "--keep-above searches nothing, so --start-from has no meaning beside it.",
-            "Give one of the two.",
-        )
-    if "metric_drop" in given and "metric" not in given:
-        raise UsageError("--metric-drop has no meaning without --metric.", "Give --metric too.")
-    if "heldout_labels" in given and "heldout" not in given:
-        raise UsageError(
-            "--heldout-labels has no meaning without --heldout.",
-            "Labels of samples that are split off are taken from --labels.",
-        )
-    missing = set(_LABELS) - given.keys()
-    if {"metric", "heldout"} <= given.keys() and len(missing) == 1:
-        raise UsageError(
-            "The metric judges the inputs and the held-out samples alike, and "
-            f"{shown(missing.pop())} is missing.",
-            "Give both --labels and --heldout-labels, or neither.",
-        )
-
-
-def _check_formats(low: str, given: Mapping[str, Any]) -> None:
-    if given.get("io", "fp32") not in ("fp32", low):
-        raise UsageError(
-            f"--io {given['io']} does not go with --to {low}: a model has one low format.",
+    asked = given.keys()
+    low, io, metric = given.get("to", default("to")), given.get("io"), given.get("metric")
+    unlabelled = [shown(name) for name in _LABELS if name not in given]
+    refused = (
+        (
+            metric in SHARES and given.get("metric_drop", 0) >= 1,
+            f"--metric-drop is {given.get('metric_drop')}, and {metric} is never above 1: it may "
+            "fall to nothing.",
+            "Give less than 1; 0.01 is usual.",
+        ),
+        (
+            io not in (None, "fp32", low),
+            f"--io {io} does not go with --to {low}: a model has one low format.",
             f"Give --io fp32 or --io {low}.",
-        )
-    if low == "bf16" and given.get("accumulate") == "fp16":
-        raise UsageError(
+        ),
+        (
+            low == "bf16" and given.get("accumulate") == "fp16",
             "--accumulate fp16 does not go with --to bf16: tensor cores add up BF16 products in "
             "FP32 only.",
             "Leave --accumulate out.",
-        )
+        ),
+        (
+            "metric" in asked and asked & Thresholds.__annotations__.keys(),
+            "A metric decides alone, so no error threshold can stand beside --metric.",
+            "Give either a metric or thresholds.",
+        ),
+        (
+            {"keep_above", "start_from"} <= asked,
+            "--keep-above searches nothing, so --start-from has no meaning beside it.",
+            "Give one of the two.",
+        ),
+        (
+            "metric_drop" in asked and "metric" not in asked,
+            "--metric-drop has no meaning without --metric.",
+            "Give --metric too.",
+        ),
+        (
+            "heldout_labels" in asked and "heldout" not in asked,
+            "--heldout-labels has no meaning without --heldout.",
+            "Labels of samples that are split off are taken from --labels.",
+        ),
+        (
+            {"metric", "heldout"} <= asked and len(unlabelled) == 1,
+            "The metric judges the inputs and the held-out samples alike, and "
+            f"{', '.join(unlabelled)} is missing.",
+            "Give both --labels and --heldout-labels, or neither.",
+        ),
+    )
+    for wrong, message, hint in refused:
+        if wrong:
+            raise UsageError(message, hint)

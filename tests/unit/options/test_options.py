@@ -1,3 +1,4 @@
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,11 @@ from hypothesis import strategies as st
 
 from halfwise.case import Rules, Runtime, Settings
 from halfwise.declarations import Options
-from halfwise.errors import UsageError
+from halfwise.emulation.bounded import call
+from halfwise.errors import RunFailed, UsageError
 from halfwise.formats import BF16, FP16
-from halfwise.options.options import understand
+from halfwise.options.options import bounded, understand
+from halfwise.progress import Silent
 from halfwise.records import Criterion
 
 
@@ -231,3 +234,19 @@ def test_one_word_is_no_list_of_letters(name):
         "ort_library": tuple(map(str, settings.runtime.libraries)),
     }
     assert found[name] == ("outputs",)
+
+
+@bounded
+def evaluating(seconds: float, **options: object) -> int:
+    assert options.keys() <= {"watcher", "run_timeout"}
+    stopped = threading.Event()
+    call(lambda: stopped.wait(seconds), stopped.set, "It")
+    return 3
+
+
+def test_an_option_of_the_command_bounds_what_it_evaluates() -> None:
+    assert evaluating(0.0) == 3
+    assert evaluating(0.0, run_timeout=5, watcher=Silent()) == 3
+    with pytest.raises(RunFailed, match=r"longer than 0\.02 s"):
+        evaluating(30.0, run_timeout=0.02)
+    assert evaluating(0.0) == 3

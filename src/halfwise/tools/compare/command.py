@@ -19,9 +19,8 @@ from halfwise.formats import BF16
 from halfwise.inputs import holds_outputs, load_recorded
 from halfwise.judging.reference import check, check_types
 from halfwise.options.engines import TENSORRT
-from halfwise.options.limits import bounded
 from halfwise.options.loading import load_case, load_model, tell
-from halfwise.options.options import Model, Request, understand
+from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Comparison
 from halfwise.scratch import scratch

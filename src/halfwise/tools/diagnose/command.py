@@ -13,9 +13,8 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.outcome import Result, cost, unsearched_run
 from halfwise.graph.widen import widened
 from halfwise.judging.reference import check
-from halfwise.options.limits import bounded
 from halfwise.options.loading import load_case, load_model, tell
-from halfwise.options.options import Model, Request, understand
+from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Run, Rung, RungName, Sign, Verdict
 from halfwise.scratch import scratch

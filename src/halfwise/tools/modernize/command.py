@@ -18,9 +18,8 @@ from halfwise.judging.judge import judge
 from halfwise.judging.reference import check, inspected_reference
 from halfwise.metrics import Outputs
 from halfwise.options.engines import split
-from halfwise.options.limits import bounded
 from halfwise.options.loading import RANDOM, load_case, tell
-from halfwise.options.options import Model, understand
+from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
 from halfwise.reporting.notes import told

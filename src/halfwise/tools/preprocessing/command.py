@@ -13,9 +13,8 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.graph.widen import widened
 from halfwise.inputs import InputSpec, LoadedSamples, RawSamples, fit_to, load_made, load_raw
 from halfwise.metrics import OutputMeasure, totals
-from halfwise.options.limits import bounded
 from halfwise.options.loading import input_specs, load_model
-from halfwise.options.options import Model
+from halfwise.options.options import Model, bounded
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
     Criterion,

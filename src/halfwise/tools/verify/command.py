@@ -21,9 +21,8 @@ from halfwise.judging.frozen import frozen_named
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, inspected_reference
 from halfwise.metrics import Outputs, verdict_hints
-from halfwise.options.limits import bounded
 from halfwise.options.loading import load_asked, load_model, tell
-from halfwise.options.options import Model, Request
+from halfwise.options.options import Model, Request, bounded
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Fact, Note, Run, TensorName, Verdict, Worth
 from halfwise.store import free_folder, new_folder, write_run

@@ -19,9 +19,8 @@ from halfwise.graph.roles import Role, roles_of
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
 from halfwise.options.engines import Target, engine_settings, split
-from halfwise.options.limits import bounded
 from halfwise.options.loading import load_case, tell
-from halfwise.options.options import Request, understand
+from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
     BuildOutcome,

@@ -1,0 +1,204 @@
+"""Commands about TensorRT: engines, recipes, constraints, logs, and where it is."""
+
+# ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from halfwise import api
+from halfwise.cli.options import (
+    JsonOption,
+    MaybeInputsOption,
+    ModelArgument,
+    RunArgument,
+    accepts,
+    given,
+)
+from halfwise.cli.outcome import end, show, watched
+from halfwise.declarations.engines import Building, Waiting, Worker
+from halfwise.declarations.plans import Reading
+from halfwise.errors import UsageError
+
+_shapes = partial(typer.Option, metavar="SHAPES")
+
+
+@accepts(Reading, Worker, Building, "build_timeout", Waiting)
+def build(
+    model: ModelArgument,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="ENGINE", help="Engine to make.")],
+    inputs: MaybeInputsOption = None,
+    *,
+    to: Annotated[
+        Literal["fp32", "fp16", "bf16"] | None,
+        typer.Option(help="Lowest format the builder may choose (weak typing). Default fp32."),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N", help="Constrain these nodes to FP32, as in fix. Repeatable."),
+    ] = None,
+    keep_op: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TYPE", help="Constrain all nodes of this type. Repeatable."),
+    ] = None,
+    layer_precisions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--layerPrecisions",
+            metavar="SPEC",
+            help="As for trtexec: name:fp32,… with * in names; constrains these alone.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    **options: Any,
+) -> None:
+    """Build a TensorRT engine of a model as it is asked for, and show what came out."""
+    from halfwise.reporting.pieces import built
+
+    fp32 = given(to=to, keep=keep, keep_op=keep_op, layer_precisions=layer_precisions)
+    found = watched(
+        lambda watcher: api.build(model, out, inputs=inputs, watcher=watcher, **fp32, **options),
+        worker=options,
+    )
+    show(found, built, as_json=as_json)
+
+
+@accepts(Reading, Worker, Waiting)
+def inspect(
+    engine: Annotated[Path, typer.Argument(metavar="ENGINE", help="Engine file.")],
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="M", help="The ONNX model: then precision is told node by node."),
+    ] = None,
+    inputs: MaybeInputsOption = None,
+    *,
+    as_json: JsonOption = False,
+    **options: Any,
+) -> None:
+    """Show inputs, outputs, layers, precision and speed of a TensorRT engine."""
+    from halfwise.reporting.pieces import looked_into
+
+    found = watched(
+        lambda watcher: api.inspect(engine, model=model, inputs=inputs, watcher=watcher, **options)
+    )
+    show(found, looked_into, as_json=as_json)
+
+
+def check_constraints(
+    spec: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SPEC",
+            help="A trtexec command, --layerPrecisions=… and --layerOutputTypes=…, or the value of "
+            "the former; - reads standard input.",
+            show_default=False,
+        ),
+    ],
+    trt_version: Annotated[
+        str, typer.Option(metavar="V", help="trtexec that is to read it.", show_default=False)
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="M", help="The ONNX model. Default: that of the command."),
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Check constraints as that trtexec would read them, and print them corrected."""
+    from halfwise.linting.report import checked
+
+    words = sys.stdin.read() if spec == ["-"] else spec
+    found = api.check_constraints(words, trt_version=trt_version, model=model)
+    show(found, checked, as_json=as_json)
+    end(passed=all(finding.severity == "info" for finding in found.findings))
+
+
+def explain_log(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="What trtexec or another builder printed; - reads it."),
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="M", help="The ONNX model: tells which nodes the log names."),
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Explain a TensorRT build log: every known message in a sentence, and which nodes it names."""
+    from halfwise.tools.explain_log import explained
+
+    found = api.explain_log(sys.stdin.buffer if str(file) == "-" else file, model=model)
+    show(found, explained, as_json=as_json)
+    end(passed=all(finding.severity != "error" for finding in found.findings))
+
+
+def export(
+    run: RunArgument,
+    kind: Annotated[
+        Literal["trtexec", "python", "cpp", "polygraphy", "json"],
+        typer.Option("--as", help="What to write."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="PATH",
+            help="Folder, or file where it ends in .sh, .py or .json. Default: standard output.",
+        ),
+    ] = None,
+    trt_version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="V",
+            help="TensorRT that will build: 8.5 to 11. Default: that of the run's engines, "
+            "or 10.16.",
+        ),
+    ] = None,
+    typing: Annotated[
+        Literal["weak", "strong"] | None,
+        typer.Option(
+            help="Layer constraints, or Casts in the ONNX file. Default: weak for 8.x, else strong."
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The model of the run, where it has moved (for weak)."),
+    ] = None,
+    min_shapes: Annotated[
+        list[str] | None, _shapes("--minShapes", help="As trtexec takes them. Repeatable.")
+    ] = None,
+    opt_shapes: Annotated[
+        list[str] | None, _shapes("--optShapes", help="Likewise: NAME:1x3x224x224,…")
+    ] = None,
+    max_shapes: Annotated[list[str] | None, _shapes("--maxShapes", help="Likewise.")] = None,
+) -> None:
+    """Write a recipe that builds the engine of a run with your TensorRT, without halfwise."""
+    from halfwise.wording import clean
+
+    shapes = given(min_shapes=min_shapes, opt_shapes=opt_shapes, max_shapes=max_shapes)
+    which = given(trt_version=trt_version, typing=typing, model=model)
+    exported = api.export(run, kind, out=out, **which, **shapes)
+    if out is None and len(exported.texts) > 1:
+        raise UsageError(
+            f"This recipe has {len(exported.texts)} files: {', '.join(exported.texts)}.",
+            "Name a folder with -o.",
+        )
+    if out is None:
+        typer.echo(next(iter(exported.texts.values())), nl=False)
+    for path in exported.written:
+        typer.echo(clean(f"written: {path}"))
+    for note in exported.recipe.notes:
+        typer.echo(clean(f"note: {note}"), err=True)
+
+
+@accepts(Worker)
+def doctor(**options: Any) -> None:
+    """Show the versions and devices that a run depends on, and every TensorRT worker."""
+    from halfwise.reporting.terminal import print_facts
+
+    print_facts(api.doctor(**options))

@@ -1,0 +1,241 @@
+"""Commands about a model and its inputs: what is wrong with them, and what makes a better one."""
+
+# ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from halfwise import api
+from halfwise.cli.options import (
+    InputsOption,
+    JsonOption,
+    ModelArgument,
+    RunnerOption,
+    accepts,
+    given,
+)
+from halfwise.cli.outcome import end, show, watched
+from halfwise.declarations.engines import Building, Waiting, Worker
+from halfwise.declarations.plans import Acceptance, Arithmetic, Data, Labels, Low, Running
+
+_Pipeline = "What {} made: .npz, .npy or a folder of them; or its function, file.py:function."
+
+
+def lint(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model.", show_default=False)],
+    trt_version: Annotated[
+        str | None,
+        typer.Option(metavar="V", help="TensorRT that is to parse it, such as 8.6."),
+    ] = None,
+    fail_on: Annotated[
+        Literal["error", "warning", "info"],
+        typer.Option(help="Exit with 10 from this severity on."),
+    ] = "error",
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="RULE", help="Leave a rule out; may be repeated.")
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Name known faults of a model, also of one that other commands refuse, and how to fix them."""
+    from halfwise.linting.report import linted
+    from halfwise.records import SEVERITIES
+
+    found = api.lint(model, trt_version=trt_version, ignore=ignore or ())
+    show(found, linted, as_json=as_json)
+    counted = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
+    end(passed=all(finding.severity not in counted for finding in found.findings))
+
+
+@accepts(Data, Low, Running, "run_timeout")
+def observe(
+    model: ModelArgument,
+    inputs: InputsOption,
+    *,
+    limit: Annotated[
+        float, typer.Option(metavar="LIMIT", help="Smallest magnitude that is listed.", min=0)
+    ] = 10_000,
+    as_json: JsonOption = False,
+    **options: Any,
+) -> None:
+    """List the tensors of the FP32 model that are large or not finite on real inputs."""
+    from halfwise.reporting.tensors import observed
+
+    found = watched(lambda watcher: api.observe(model, inputs, watcher=watcher, **options))
+    show(found, lambda each: observed(each, limit), as_json=as_json)
+
+
+@accepts(Data, Arithmetic, Running, Waiting, Worker, Building)
+def compare(
+    model: ModelArgument,
+    inputs: InputsOption,
+    b: Annotated[
+        str,
+        typer.Option(
+            "--b",
+            metavar="SOURCE",
+            help="The other side: ort, ort:optimised, emulation[:fp16|bf16|tf32|FILE.onnx], "
+            "engine[:fp32|tf32|fp16|bf16], another ONNX file, or saved outputs (.npz, .json).",
+            show_default=False,
+        ),
+    ],
+    a: Annotated[
+        str, typer.Option("--a", metavar="SOURCE", help="The side that is taken for right.")
+    ] = "ort",
+    *,
+    max_builds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Builds that each engine may take. Default 6.",
+            rich_help_panel="Engines",
+        ),
+    ] = None,
+    runner: RunnerOption = None,
+    as_json: JsonOption = False,
+    **options: Any,
+) -> None:
+    """Say where two computations of a model part: where each error is born, or inherited."""
+    from halfwise.tools.compare.report import comparison
+
+    sides = {"a": a, "b": b, "runner": runner, **given(max_builds=max_builds), **options}
+    found = watched(lambda watcher: api.compare(model, inputs, watcher=watcher, **sides))
+    show(found, comparison, as_json=as_json)
+    end(passed=not found.different)
+
+
+@accepts(Labels, Data, Acceptance, Running, "run_timeout", Worker)
+def modernize(
+    model: ModelArgument,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--out", metavar="NEW", help="ONNX file to write; NEW.map.json comes beside it."
+        ),
+    ],
+    inputs: Annotated[
+        str,
+        typer.Option(
+            metavar="DATA",
+            help="Real inputs, as for fix. Default: random numbers.",
+            show_default=False,
+        ),
+    ] = "random",
+    *,
+    trt_version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="V",
+            help="TensorRT that shall read it. Default: that of the worker that is configured, "
+            "else 10.0.",
+        ),
+    ] = None,
+    transpose: Annotated[
+        bool,
+        typer.Option(
+            "--transpose", help="Rewrite norms over other axes too, between two Transposes."
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+    **options: Any,
+) -> None:
+    """Raise the opset and make LayerNorms, GELUs and the like one node each, proven equal."""
+    from halfwise.tools.modernize.command import modernized
+
+    how = {"trt_version": trt_version, "transpose": transpose, **options}
+    found = watched(lambda watcher: api.modernize(model, out, inputs, watcher=watcher, **how))
+    show(found, modernized, as_json=as_json)
+
+
+def export_torch(
+    factory: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE:FACTORY",
+            help="file.py:function that returns a torch.nn.Module, or it and example inputs.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="MODEL", help="ONNX file to write.")],
+    inputs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Arrays of one call, by parameter of forward: .npz, .npy, or file.py:function. "
+            "Default: the factory's example.",
+        ),
+    ] = None,
+    dynamic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:AXIS[=SYMBOL]", help="Leave this size open: x:0=batch. Repeatable."
+        ),
+    ] = None,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SYMBOL=N,N",
+            help="Compare at these sizes. Default: that of the inputs, and one more. Repeatable.",
+        ),
+    ] = None,
+    exporter: Annotated[
+        Literal["dynamo", "torchscript"] | None,
+        typer.Option(help="Which of PyTorch's exporters. Default dynamo."),
+    ] = None,
+    opset: Annotated[
+        int | None, typer.Option(metavar="N", help="Default 18 (dynamo) or 17 (torchscript).")
+    ] = None,
+    *,
+    no_fold: Annotated[
+        bool, typer.Option("--no-fold", help="Leave constants as they are computed.")
+    ] = False,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="Largest error over the largest value. Default 1e-4.", min=0
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Export a PyTorch module to ONNX, and compare both at two sizes of every dynamic axis."""
+    from halfwise.tools.export_torch import exported
+
+    how = given(dynamic=dynamic, sizes=sizes, exporter=exporter, opset=opset, tolerance=tolerance)
+    how |= {"fold": not no_fold}
+    found = watched(lambda watcher: api.export_torch(factory, out, inputs, watcher=watcher, **how))
+    show(found, exported, as_json=as_json)
+    end(passed=found.passed)
+
+
+def compare_inputs(
+    a: Annotated[str, typer.Argument(metavar="A", help=_Pipeline.format("pipeline A"))],
+    b: Annotated[str, typer.Argument(metavar="B", help=_Pipeline.format("pipeline B"))],
+    samples: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RAW",
+            help="Raw samples that functions are called with: a folder of images (they get the "
+            "path), or arrays. Also names the resize kernels behind arrays.",
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="M", help="FP32 model: shows what the difference does to outputs."),
+    ] = None,
+    code: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--code", metavar="FILE", help="Write the Python that turns A into B to FILE."
+        ),
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Name what two preprocessing pipelines do differently; exits with 10 where they differ."""
+    from halfwise.tools.preprocessing.report import compared
+
+    raw = {"samples": samples, "model": model, "code": code}
+    found = watched(lambda watcher: api.compare_inputs(a, b, watcher=watcher, **raw))
+    show(found, compared, as_json=as_json)
+    end(passed=found.same)

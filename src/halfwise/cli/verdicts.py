@@ -1,0 +1,197 @@
+"""Commands that end with a verdict: fix, verify, diagnose; and report, which shows one again."""
+
+# ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import typer
+
+from halfwise import api
+from halfwise.cli.options import (
+    InputsOption,
+    JsonOption,
+    ModelArgument,
+    RunArgument,
+    RunnerOption,
+    accepts,
+)
+from halfwise.cli.outcome import conclude, end, show, watched
+from halfwise.declarations import RepeatOptions
+from halfwise.declarations.engines import Building, Target, Waiting, Worker, Workers
+from halfwise.declarations.option import shown
+from halfwise.declarations.plans import (
+    Acceptance,
+    Arithmetic,
+    Data,
+    Heldout,
+    Labels,
+    Low,
+    Plan,
+    Running,
+    Unjudged,
+    Worth,
+)
+from halfwise.errors import BackendMissing, UsageError
+
+_RunOption = Annotated[
+    Path, typer.Option("-o", "--out", metavar="RUN", help="Folder to make for the results.")
+]
+
+
+@accepts(
+    *(Heldout, Labels, Data, Acceptance, Worth, Unjudged, Low, Plan, Arithmetic, Running),
+    *(Target, Worker, Building, "build_timeout", Waiting),
+)
+def fix(
+    model: ModelArgument,
+    inputs: InputsOption,
+    out: _RunOption,
+    *,
+    as_json: JsonOption = False,
+    **options: Any,
+) -> None:
+    """Find the nodes that FP16 (or BF16) breaks, write a mixed model, judge it on held-out data."""
+    found = watched(
+        lambda watcher: api.fix(model, inputs, out=out, watcher=watcher, **options),
+        worker=options if "target" in options else None,
+    )
+    conclude(found.run, as_json=as_json)
+
+
+@accepts(
+    *(Labels, Data, Acceptance, Low, "time_budget", Arithmetic, Running, Waiting),
+    *(Target, Worker, Building),
+)
+def diagnose(
+    model: ModelArgument,
+    inputs: InputsOption,
+    out: _RunOption,
+    *,
+    expected: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="What the framework computes on the inputs: .npz, Polygraphy's .json, or "
+            "file.py:factory that returns a torch.nn.Module.",
+        ),
+    ] = None,
+    inputs_b: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="The same samples from a second pipeline."),
+    ] = None,
+    runner: RunnerOption = None,
+    as_json: JsonOption = False,
+    **options: Any,
+) -> None:
+    """Find the first thing that is wrong, from the inputs up to the kernels."""
+    extra = {"expected": expected, "inputs_b": inputs_b, "runner": runner, **options}
+    found = watched(
+        lambda watcher: api.diagnose(model, inputs, out=out, watcher=watcher, **extra),
+        worker=options if "target" in options else None,
+    )
+    conclude(found.run, as_json=as_json)
+
+
+@accepts(
+    *(Labels, Data, Acceptance, Worth, Unjudged, Arithmetic, Running, Workers),
+    *("build_timeout", Waiting),
+)
+def verify(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help="Floating-point ONNX model; with --target, a run folder.",
+            show_default=False,
+        ),
+    ],
+    inputs: InputsOption,
+    candidate: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="CANDIDATE",
+            help="Mixed, FP16 or BF16 model, TensorRT engine, or outputs on record: Polygraphy's "
+            ".json, or .npz.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="RUN", help="Folder to make for the record."),
+    ] = None,
+    *,
+    runner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Whose outputs to judge, where several runners' are recorded; its beginning is "
+            "enough.",
+        ),
+    ] = None,
+    target: Annotated[
+        Literal["tensorrt"] | None,
+        typer.Option(
+            help="Build the plan of a run folder on every worker that is named, and judge there."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    **options: Any,
+) -> None:
+    """Judge a mixed, FP16 or BF16 model, an engine, or outputs of one, against the FP32 model."""
+    if target is not None:
+        unfit = {"CANDIDATE": candidate, "--out": out, "--runner": runner}
+        _repeat(model, inputs, unfit, options, as_json=as_json)
+    if candidate is None:
+        raise UsageError(
+            f"Nothing is given to judge against {model}.",
+            "Give a candidate: verify MODEL CANDIDATE --inputs DATA; or, to repeat a run, verify "
+            "RUN --target tensorrt --inputs DATA.",
+        )
+    one = _with_one_worker(options) | {"runner": runner}
+    found = watched(
+        lambda watcher: api.verify(model, candidate, inputs, out=out, watcher=watcher, **one)
+    )
+    conclude(found.run, as_json=as_json)
+
+
+def _with_one_worker(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with one worker in place of lists; a list of several has no meaning."""
+    lists = {name: options[name] for name in options if name in Workers.__annotations__}
+    if (named := sum(map(len, lists.values()))) > 1:
+        raise UsageError(
+            f"{named} workers are named, and one judges an engine.",
+            "Name one; several repeat a run: verify RUN --target tensorrt.",
+        )
+    single = options | {name: words[0] for name, words in lists.items()}
+    return {name: value for name, value in single.items() if name != "build_timeout"}
+
+
+def _repeat(
+    folder: Path,
+    inputs: str,
+    unfit: dict[str, Any],
+    options: dict[str, Any],
+    *,
+    as_json: bool,
+) -> NoReturn:
+    """Judge the plan of a run on several workers; exit as all of them together ended."""
+    from halfwise.reporting.pieces import repeated
+
+    others = options.keys() - RepeatOptions.__annotations__.keys()
+    unfit = {**unfit, **{shown(n): v for n, v in options.items() if n in others}}
+    if wrong := next((name for name, value in unfit.items() if value is not None), None):
+        raise UsageError(
+            f"{wrong} has no meaning with --target: the plan and what is acceptable are the run's.",
+            "Leave it out, or leave --target out to judge a candidate.",
+        )
+    found = watched(lambda watcher: api.verify_run(folder, inputs, watcher=watcher, **options))
+    show(found, repeated, as_json=as_json)
+    if not found.usable:
+        raise typer.Exit(BackendMissing.exit_code)
+    end(passed=found.passed)
+
+
+def report(run: RunArgument, as_json: JsonOption = False) -> None:
+    """Show the report of a saved run again; exits as that run did."""
+    conclude(api.report(run), as_json=as_json)

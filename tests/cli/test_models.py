@@ -1,0 +1,251 @@
+"""Commands about a model and its inputs."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.faults import export, numbers
+from tests.spellings import proto
+from tests.unit.reporting.comparisons import comparison
+from tests.unit.reporting.runs import observations
+from tests.unit.tools import test_export_torch
+from tests.unit.tools.modernize.test_command import record
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "m.onnx"
+    onnx.save(numbers.logarithm(True), path)
+    return str(path)
+
+
+def test_lint_findings_with_their_place(call, model):
+    code, out, err = call("lint", model)
+    assert (code, err) == (0, "")
+    assert out.startswith("1 warning\n")
+    assert "eps (Add, node 1): the eps 1e-10 before Log becomes zero in FP16 by" in out
+
+
+@pytest.mark.parametrize(("level", "code"), [("error", 0), ("warning", 10), ("info", 10)])
+def test_lint_the_level_that_fails(call, model, level, code):
+    assert call("lint", model, "--fail-on", level)[0] == code
+
+
+def test_lint_ignored_rules_and_json(call, model):
+    arguments = ("--fail-on", "info", "--json", "--ignore", "eps-vanishes", "--ignore", "fp64")
+    code, out, _ = call("lint", model, *arguments)
+    assert code == 0
+    assert json.loads(out)["ignored"] == ["eps-vanishes", "fp64"]
+
+
+def test_lint_a_model_that_other_commands_refuse(call, tmp_path):
+    (tmp_path / "m.onnx").write_bytes(export.missing_operand(True).SerializeToString())
+    code, out, err = call("lint", str(tmp_path / "m.onnx"))
+    assert (code, err) == (10, "")
+    assert "ONNX's checker refuses the model" in out
+    assert "Not looked at" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["none.onnx"], 3, "none.onnx is not a file"),
+        (["--trt-version", "7.2"], 2, "'7.2' is no version of TensorRT"),
+        (["--ignore", "everything"], 2, "There is no rule called 'everything'"),
+        (["--fail-on", "note"], 2, "Invalid value for '--fail-on'"),
+    ],
+)
+def test_lint_bad_requests(call, model, arguments, code, message):
+    given = arguments if "none.onnx" in arguments else [model, *arguments]
+    found, out, err = call("lint", *given)
+    assert (found, out) == (code, "")
+    assert message in err
+
+
+def test_observe(call, answer):
+    answer("observe", observations())
+    command = ("observe", "m.onnx", "--inputs", "x.npz")
+    assert call(*command)[1].startswith("3 of 5 tensors reach 10000")
+    assert call(*command, "--limit", "1e6")[1].startswith("3 of 5 tensors reach 1e+06")
+    code, out, _ = call(*command, "--json")
+    assert code == 0
+    assert json.loads(out) == observations().model_dump(mode="json")
+
+
+COMPARE = ("compare", "m.onnx", "--inputs", "x.npz", "--b", "engine")
+
+
+def test_compare(call, answer):
+    calls = answer("compare", comparison())
+    code, out, _ = call(*COMPARE, "--a", "emulation", "--max-builds", "4", "--seed", "0")
+    assert code == 10
+    assert out.startswith("First divergence: b")
+    options = calls[0][1]
+    assert (options["a"], options["b"]) == ("emulation", "engine")
+    assert (options["max_builds"], options["seed"]) == (4, 0)
+    assert "target" not in options
+
+
+def test_compare_no_difference_ends_with_0(call, answer):
+    answer("compare", comparison(nodes=(), first=(), path=(), outputs={}))
+    assert call(*COMPARE)[0] == 0
+
+
+def test_compare_json(call, answer):
+    answer("compare", comparison())
+    code, out, _ = call(*COMPARE, "--json")
+    assert code == 10
+    assert json.loads(out) == json.loads(comparison().model_dump_json())
+
+
+def test_compare_the_other_side_is_needed(call):
+    assert call("compare", "m.onnx", "--inputs", "x.npz")[0] == 2
+
+
+@pytest.fixture
+def old_model(tmp_path):
+    onnx.save(proto("torchscript_layer_norm"), tmp_path / "m.onnx")
+    return str(tmp_path / "m.onnx")
+
+
+def test_modernize_options_are_handed_on(call, answer):
+    calls = answer("modernize", record())
+    code, out, _ = call(
+        *("modernize", "m.onnx", "-o", "n.onnx", "--inputs", "x.npz", "--trt-version", "8.6"),
+        *("--transpose", "--rel-max", "0.1"),
+    )
+    assert (code, out.split(",")[0]) == (0, "opset 13 → 20")
+    ((arguments, options),) = calls
+    assert [str(a) for a in arguments] == ["m.onnx", "n.onnx", "x.npz"]
+    assert (options["trt_version"], options["transpose"], options["rel_max"]) == ("8.6", True, 0.1)
+
+
+def test_modernize_json(call, old_model, tmp_path):
+    new = tmp_path / "n.onnx"
+    code, out, _ = call("modernize", old_model, "-o", str(new), "--trt-version", "10.0", "--json")
+    assert code == 0
+    assert json.loads(out)["rewritings"][0]["op"] == "LayerNormalization"
+    assert new.is_file()
+
+
+def test_modernize_errors(call, old_model, tmp_path):
+    new = str(tmp_path / "n.onnx")
+    for code, arguments in (
+        (2, (old_model, "-o", old_model)),
+        (2, (old_model, "-o", new, "--trt-version", "six")),
+        (3, (str(tmp_path / "none"), "-o", new)),
+        (3, (old_model, "-o", new, "--inputs", str(tmp_path / "none.npz"))),
+    ):
+        found, out, err = call("modernize", *arguments)
+        assert (found, out) == (code, "")
+        assert "error: " in err
+    assert {p.name for p in tmp_path.iterdir()} == {"m.onnx"}
+
+
+def test_export_torch_options_are_handed_on(call, answer):
+    calls = answer("export_torch", test_export_torch.record())
+    code, out, _ = call(
+        *("export-torch", "net.py:make", "-o", "m.onnx", "--inputs", "x.npz", "--no-fold"),
+        *("--dynamic", "x:0=n", "--dynamic", "x:1", "--sizes", "n=1,4"),
+        *("--exporter", "torchscript", "--opset", "17", "--tolerance", "0.1"),
+    )
+    assert code == 0
+    assert "computes the same" in out
+    ((arguments, options),) = calls
+    assert [str(a) for a in arguments] == ["net.py:make", "m.onnx", "x.npz"]
+    assert options.pop("watcher") is not None
+    assert options == {
+        "dynamic": ["x:0=n", "x:1"],
+        "sizes": ["n=1,4"],
+        "exporter": "torchscript",
+        "opset": 17,
+        "fold": False,
+        "tolerance": 0.1,
+    }
+
+
+def test_export_torch_a_difference_exits_with_10(call, answer):
+    answer("export_torch", test_export_torch.record(passed=False))
+    code, out, _ = call("export-torch", "net.py:make", "-o", "m.onnx", "--json")
+    assert code == 10
+    assert json.loads(out)["passed"] is False
+
+
+PREP = """
+import numpy as np
+
+def plain(x):
+    return (x / 255).astype(np.float32)
+
+def swapped(x):
+    return plain(x)[..., ::-1]
+
+def nothing(x):
+    return None
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "prep.py").write_text(PREP)
+    rows, columns = np.mgrid[:40, :50]
+    waves = [np.sin(rows / (3 + i)) * np.cos(columns / (4 + 2 * i)) for i in range(3)]
+    photo = np.round(127 + 120 * np.stack(waves, axis=-1))
+    np.savez(tmp_path / "raw.npz", x=np.stack([photo, photo[::-1] * 0.9]).round())
+    return tmp_path
+
+
+def test_compare_inputs(call, folder):
+    options = ("--samples", f"{folder}/raw.npz")
+    code, out, _ = call(
+        "inputs", "compare", f"{folder}/prep.py:plain", f"{folder}/prep.py:swapped", *options
+    )
+    assert code == 10
+    assert out.startswith("1 difference: channels\n")
+    assert "def a_to_b(a):" in out
+    code, out, _ = call(
+        "inputs", "compare", f"{folder}/prep.py:plain", f"{folder}/prep.py:plain", *options
+    )
+    assert code == 0
+    assert out.startswith("Both pipelines make the same inputs\n")
+
+
+def test_compare_inputs_json_and_code(call, folder):
+    code, out, _ = call(
+        "inputs",
+        "compare",
+        f"{folder}/prep.py:plain",
+        f"{folder}/prep.py:swapped",
+        "--samples",
+        f"{folder}/raw.npz",
+        "--json",
+        "-o",
+        f"{folder}/code.py",
+    )
+    assert code == 10
+    (compared,) = json.loads(out)["inputs"]
+    assert [d["kind"] for d in compared["differences"]] == ["channels"]
+    assert (folder / "code.py").read_text() == compared["code"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("prep.py:plain", "prep.py:plain"), 2),
+        (("prep.py:plain", "prep.py:nothing", "--samples", "raw.npz"), 3),
+        (("prep.py:plain", "prep.py:none", "--samples", "raw.npz"), 3),
+        (("prep.py:plain", "prep.py:plain", "--samples", "none"), 3),
+        (("none.npz", "raw.npz"), 3),
+        (("raw.npz", "prep.py"), 3),
+        (("raw.npz", "raw.npz", "--model", "prep.py"), 3),
+        (("raw.npz", "raw.npz", "-o", "prep.py"), 2),
+    ],
+)
+def test_compare_inputs_bad_input(call, folder, monkeypatch, arguments, expected):
+    monkeypatch.chdir(folder)
+    code, out, err = call("inputs", "compare", *arguments)
+    assert (code, out) == (expected, "")
+    assert "error: " in err
+    assert "\nhint: " in err

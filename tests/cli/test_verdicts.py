@@ -1,0 +1,204 @@
+"""Commands that end with a verdict."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from halfwise import api
+from halfwise.records import Repeated, Repetition, Run
+from halfwise.store import run_json, write_run
+from tests.unit.reporting.diagnoses import diagnosis
+from tests.unit.reporting.engine_runs import build
+from tests.unit.reporting.runs import run, verdict, verification
+
+FIX = ("fix", "m.onnx", "--inputs", "x.npz", "-o", "r")
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_fix_as_json_prints_the_record_and_nothing_else(call, answer, passed):
+    made = run(verdict=verdict(passed=passed))
+    answer("fix", made)
+    code, out, _ = call(*FIX, "--json")
+    assert code == (0 if passed else 10)
+    assert Run.model_validate_json(out) == made
+
+
+def test_out_and_a_watcher_reach_the_library(call, answer):
+    calls = answer("fix", run())
+    assert call(*FIX)[0] == 0
+    (arguments, options) = calls[0]
+    assert [str(a) for a in arguments] == ["m.onnx", "x.npz"]
+    assert str(options.pop("out")) == "r"
+    assert options.keys() == {"watcher"}
+
+
+def test_verify(call, answer):
+    calls = answer("verify", verification(verdict=verdict(passed=False)))
+    code, out, _ = call("verify", "m.onnx", "c.onnx", "--inputs", "x.npz", "--max-abs", "0.5")
+    assert code == 10
+    assert out.startswith("FAILED")
+    (arguments, options) = calls[0]
+    assert [str(a) for a in arguments] == ["m.onnx", "c.onnx", "x.npz"]
+    assert (options["out"], options["max_abs"], options["runner"]) == (None, 0.5, None)
+
+
+def test_a_runner_is_handed_on(call, answer):
+    calls = answer("verify", verification())
+    call("verify", "m.onnx", "o.json", "--inputs", "i.json", "--runner", "trt")
+    assert calls[0][1]["runner"] == "trt"
+
+
+def test_one_worker_for_an_engine(call, answer):
+    calls = answer("verify", verification())
+    call("verify", "m.onnx", "e.engine", "--inputs", "x.npz", "--trt-command", "ssh a python3")
+    assert calls[0][1]["trt_command"] == "ssh a python3"
+    code, _, err = call(
+        "verify", "m.onnx", "e.engine", "--inputs", "x.npz",
+        *("--trt-worker", "a", "--trt-worker", "b"),
+    )  # fmt: skip
+    assert code == 2
+    assert "2 workers are named" in err
+
+
+def test_several_workers_for_a_run(call, answer):
+    row = Repeated(name="a", worker=None, what="rebuilt", verdict=verdict())
+    calls = answer("verify_run", Repetition(run="run", samples=3, rows=(row,)))
+    line = ("verify", "run", "--target", "tensorrt", "--inputs", "x.npz")
+    workers = ("--trt-worker", "a", "--trt-worker", "b", "--trt-command", "ssh c python3")
+    code, out, _ = call(*line, *workers, "--build-timeout", "9", "--seed", "1")
+    assert code == 0
+    assert out.startswith("PASSED: 1 of 1 engine passed")
+    options = calls[0][1]
+    assert options.pop("watcher")
+    assert options == {
+        "trt_worker": ["a", "b"],
+        "trt_command": ["ssh c python3"],
+        "build_timeout": 9.0,
+        "seed": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        ({"verdict": verdict(passed=False)}, 10),
+        ({"failure": "It does not answer."}, 4),
+        ({"failure": "It crashed.", "build": build(1, "x", status="crashed", engine=None)}, 10),
+    ],
+)
+def test_exit_codes_of_repetitions(call, answer, row, code):
+    rows = (Repeated(name="a", worker=None, what="rebuilt", **row),)
+    answer("verify_run", Repetition(run="run", samples=3, rows=rows))
+    assert call("verify", "run", "--target", "tensorrt", "--inputs", "x.npz")[0] == code
+
+
+DIAGNOSE = ("diagnose", "m.onnx", "--inputs", "x.npz", "-o", "run")
+
+
+@pytest.fixture
+def diagnosed(monkeypatch):
+    """Put a stand-in in place of the library; return the calls that it got."""
+
+    def diagnosed(run):
+        calls = []
+
+        def stand_in(*arguments, **options):
+            calls.append((arguments, options))
+            return api.Result(run, None)
+
+        monkeypatch.setattr(api, "diagnose", stand_in)
+        return calls
+
+    return diagnosed
+
+
+def test_a_rung_that_fails(call, diagnosed):
+    calls = diagnosed(diagnosis())
+    code, out, _ = call(*DIAGNOSE, "--expected", "e.npz", "--inputs-b", "b.npz", "--to", "bf16")
+    assert code == 10
+    assert out.startswith("Rung 4 (fp32) fails")
+    options = calls[0][1]
+    assert options["expected"] == "e.npz"
+    assert options["inputs_b"] == "b.npz"
+    assert options["to"] == "bf16"
+
+
+def test_nothing_wrong_ends_with_0(call, diagnosed):
+    diagnosed(diagnosis(passed=True))
+    assert call(*DIAGNOSE)[0] == 0
+
+
+def test_diagnose_json(call, diagnosed):
+    diagnosed(diagnosis())
+    code, out, _ = call(*DIAGNOSE, "--json")
+    assert code == 10
+    assert [rung["rung"] for rung in json.loads(out)["diagnosis"]] == [1, 2, 4]
+
+
+def test_diagnose_needs_a_folder(call):
+    assert call("diagnose", "m.onnx", "--inputs", "x.npz")[0] == 2
+
+
+@pytest.mark.parametrize("passed", [True, False])
+@pytest.mark.parametrize("made", [run, verification])
+def test_report_of_a_saved_run_exits_as_the_run_did(call, tmp_path, made, passed):
+    saved = made(verdict=verdict(passed=passed))
+    write_run(tmp_path, saved)
+    code, out, err = call("report", str(tmp_path))
+    assert code == (0 if passed else 10)
+    assert out.startswith("PASSED" if passed else "FAILED")
+    assert err == ""
+
+
+def test_report_as_json_is_the_file(call, tmp_path):
+    write_run(tmp_path, run())
+    code, out, _ = call("report", str(tmp_path), "--json")
+    assert code == 0
+    assert out == (tmp_path / "run.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        "",
+        "[]",
+        "{}",
+        '{"schema_version": 1}',
+        run_json(run()).replace('"schema_version": 1', '"schema_version": 99'),
+        run_json(run())[:-100],
+        run_json(run()).replace('"level": "emulated"', '"level": "hoped"'),
+    ],
+)
+def test_a_damaged_run_folder(call, tmp_path, content):
+    if content is not None:
+        (tmp_path / "run.json").write_text(content, encoding="utf-8")
+    code, out, err = call("report", str(tmp_path))
+    assert code == 7
+    assert out == ""
+    assert err.startswith("error: ")
+    assert "hint: " in err
+
+
+HEAVY = ("onnx", "onnx_ir", "onnxruntime", "scipy", "torch", "ml_dtypes")
+
+
+def test_report_loads_nothing_that_runs_models(tmp_path):
+    write_run(tmp_path, run())
+    code = f"""
+import sys
+from halfwise.cli import main
+sys.argv = ["halfwise", "report", {str(tmp_path)!r}]
+try:
+    main()
+finally:
+    print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ
+    )
+    assert ended.stdout.startswith("PASSED")
+    assert ended.stderr == "[]\n"
