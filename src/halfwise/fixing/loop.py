@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.emulation.typed import emulate_typed
-from halfwise.fixing.evidence import Evidence, gather
+from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.holding import Holding
 from halfwise.fixing.plan.rules import custom_roles, starting_plan
 from halfwise.fixing.plan.search import Found
@@ -101,7 +101,6 @@ class _Fix:
     watcher: Watcher
     start_from: Network | Run | None
     seconds: dict[str, float] = field(default_factory=dict)
-    joined: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     late: int = 0
 
@@ -116,21 +115,21 @@ class _Fix:
             self.planner = Planner(self.case, settings, self.roles, self.watcher)
             source = self.start_from
             start = None if source is None else starting_plan(network, self.roles, source)
-            self.heldout = self.case.heldout
-            self.references, self.nonfinite = inspected_reference(
-                network,
-                self._counted(self.heldout),
-                runtime=settings.runtime,
+            unseen = self.case.heldout
+            references, self.nonfinite = inspected_reference(
+                network, self._counted(unseen), runtime=settings.runtime
             )
+            self.heldout = HeldOut(self.planner, unseen, references, self.watcher)
         with self._stage("observe"):
-            evidence = self._gather(self.case.calibration)
+            evidence = self.planner.gather(self.case.calibration, self.watcher.step)
+            self.planner.evidence = evidence
         with self._stage("baseline"):
             all_low, _ = self.planner.rewrite(self.planner.islands)
-            judged = self._judge(all_low, evidence, inspected=BASELINE_INSPECTED)
+            judged = self._judge(all_low, inspected=BASELINE_INSPECTED)
         with self._stage("emulate"):
             self.planner.begin(evidence)
             holding = Holding(self.planner)
-            baseline = holding.marked(judged, all_low, self._judged_on())
+            baseline = holding.marked(judged, all_low, self.heldout.samples)
             if start is not None:
                 self.planner.start_from(start)
         return self._rounds(baseline, holding)
@@ -154,14 +153,15 @@ class _Fix:
             with self._stage("judge"), self.planner.budget.counted():
                 rewritten, placed = self.planner.rewrite(found.kept)
                 if held := self.late >= LATE or holding.holds(found, rewritten):
-                    judged = self._judge(rewritten, self.planner.evidence)
-                    judged = holding.told(judged, rewritten, self._judged_on(), self.references)
+                    judged = self._judge(rewritten)
+                    seen = self.heldout.samples, self.heldout.references
+                    judged = holding.told(judged, rewritten, *seen)
             if not held:
                 found, certify = self._search(found.kept, certify=False), False
                 continue
             if self._may_go_on(judged, found):
                 with self._stage("observe"), self.planner.budget.counted():
-                    self._join(judged)
+                    self.heldout.join(judged)
                 found, certify = self._search(found.kept, certify=False), False
                 continue
             if certify or found.exhausted or not found.passed:
@@ -193,7 +193,7 @@ class _Fix:
             search=Search(
                 tolerance_factor=trials.factor,
                 calibration=trials.samples.ids,
-                joined=tuple(self.joined),
+                joined=tuple(self.heldout.joined),
                 seconds_budget=self.settings.time_budget,
                 exhausted=found.exhausted,
                 steps=found.steps,
@@ -201,8 +201,8 @@ class _Fix:
             baseline=baseline,
             verdict=verdict,
             references=trials.references,
-            heldout=self.heldout,
-            heldout_references=self.references,
+            heldout=self.heldout.left,
+            heldout_references=self.heldout.left_references,
             found=found,
             planner=self.planner,
             evaluations=trials.evaluations,
@@ -216,60 +216,28 @@ class _Fix:
         with self._stage("certify" if certify else "search"):
             return self.planner.find(previous, certify=certify)
 
-    def _gather(self, samples: Samples) -> Evidence:
-        step, budget = self.watcher.step, self.planner.budget
-        return gather(self.case.network, self.roles, samples, self.settings, step, budget)
-
-    def _judge(
-        self, rewritten: Rewritten, evidence: Evidence, *, inspected: int | None = None
-    ) -> Judged:
+    def _judge(self, rewritten: Rewritten, *, inspected: int | None = None) -> Judged:
         """Judge on held-out samples; without any, on the calibration, which cannot pass."""
-        unseen = len(self.heldout) > 0
         return judge(
             rewritten.model,
-            self._counted(self._judged_on()),
-            self.references if unseen else evidence.references[: len(self.case.calibration)],
+            self._counted(self.heldout.samples),
+            self.heldout.references,
             self.case.criterion,
             self.case.metric,
-            reference_nonfinite=self.nonfinite | evidence.nonfinite,
+            reference_nonfinite=self.nonfinite | self.planner.evidence.nonfinite,
             accumulate=self.settings.accumulate,
-            unseen=unseen,
+            unseen=self.heldout.unseen,
             inspected=inspected,
             runtime=self.settings.runtime,
         )
-
-    def _judged_on(self) -> Samples:
-        return self.heldout if len(self.heldout) else self.case.calibration
 
     def _may_go_on(self, judged: Judged, found: Found) -> bool:
         """Return whether a failed verdict may improve: samples and plans are left.
 
         Without time there are still the larger plans that the search passed on its way.
         """
-        stuck = not found.passed or self.settings.keep_above is not None or not judged.failing
-        stuck |= self.late >= LATE
-        verdict = judged.verdict
-        return not verdict.passed and verdict.unseen and not stuck and len(self.heldout) >= 2
-
-    def _join(self, judged: Judged) -> None:
-        """Move failing held-out samples to the calibration; at most a quarter at a time.
-
-        Where there is no time for new evidence, there is none for a search that would look at it.
-        """
-        chosen = judged.failing[: max(1, len(self.heldout) // 4)]
-        rest = [i for i in range(len(self.heldout)) if i not in chosen]
-        self.watcher.note(
-            f"held-out samples that fail: {len(judged.failing)}; that join the calibration: "
-            f"{len(chosen)}"
-        )
-        self.joined += [self.heldout.ids[i] for i in chosen]
-        samples = self.heldout.select(chosen)
-        references = [self.references[i] for i in chosen]
-        every, known = self.planner.trials.samples + samples, self.planner.evidence
-        found = self.planner.budget.within("observe", lambda: self._gather(every), known)
-        self.planner.join(samples, references, found)
-        self.references = [self.references[i] for i in rest]
-        self.heldout = self.heldout.select(rest)
+        searched = found.passed and self.settings.keep_above is None and self.late < LATE
+        return searched and self.heldout.may_join(judged)
 
     def _follow(self, found: Found) -> tuple[tuple[Growth, ...], Followed | None]:
         """Follow the error where guards do not explain it, with what they explain kept."""

@@ -1,14 +1,14 @@
 """From evidence to a plan: what the rules say, and what trials on the switched emulation show."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.budget import TimeBudget
 from halfwise.emulation.rounding import fused_tensors
 from halfwise.emulation.switched import SwitchedRunner, emulate_switched
-from halfwise.fixing.evidence import Evidence, kept_above
+from halfwise.fixing.evidence import Evidence, gather, kept_above
 from halfwise.fixing.plan.reasons import kept_nodes, plan_record
 from halfwise.fixing.plan.rules import Start, apply_rules
 from halfwise.fixing.plan.search import Found, Search
@@ -95,6 +95,10 @@ class Planner:
         started = time.monotonic()
         if self.budget.within("emulate", lambda: self.trials.survey(self.islands), None):
             self._announce((time.monotonic() - started) / len(self.trials.samples))
+
+    def gather(self, samples: Samples, step: Callable[[int, int], None]) -> Evidence:
+        """Return the evidence that `samples` give, less where the budget ends."""
+        return gather(self.case.network, self.roles, samples, self.settings, step, self.budget)
 
     def step(self, done: int, total: int) -> None:
         """Tell how far work is that the budget bounds; raise `OutOfTime` where it is spent."""

@@ -34,7 +34,9 @@ _WITH_CONSTANTS = _SUMS | {"Div", "Max", "Min", "Mul", "Pow"}
 _NO_FACTOR = _SUMS | _SATURATING | _COMPARISONS
 """Readers that make of a difference of 1/65504 no larger one."""
 MASK_SHARE = 0.25
-"""A selected constant of this share of the range is a mask; see `fixing/attribute/ranges.py`."""
+"""A constant of this share of the range is a mask: below -0.25 · max a few masks and scores that
+add up leave the range. -1e4, the usual choice for FP16, stays above (huggingface/transformers PR
+17306)."""
 
 
 @dataclass(frozen=True)

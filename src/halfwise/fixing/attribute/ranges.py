@@ -19,6 +19,7 @@ from halfwise.fixing.attribute.repairs import folding, rescaling, weight_scaling
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import constant_array
 from halfwise.graph.patterns.reading import square_of
+from halfwise.graph.saturating import MASK_SHARE
 from halfwise.graph.selection import selects_constants
 from halfwise.graph.walk import consumers, low_consumers, moves, reads_low
 from halfwise.graph.weights import pieces
@@ -240,9 +241,6 @@ def _variance(evidence: Evidence, node: ir.Node) -> list[Guard]:
     )
 
 
-_SHARE_OF_RANGE = 0.25
-"""Below -0.25 · max a few masks and scores that add up leave the range; -1e4, the usual choice for
-FP16 (huggingface/transformers PR 17306), stays above."""
 _PATH = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Clip", "Neg", "Sum"))
 """Operators between a mask constant and its Softmax."""
 _LONGEST_PATH = 8
@@ -261,7 +259,7 @@ def mask_guards(evidence: Evidence) -> Iterator[Guard]:
     possible only: whether a row is masked as a whole shows in no range. The nodes are those between
     the constant and the Softmax, and the Softmax.
     """
-    edge = -_SHARE_OF_RANGE * evidence.fmt.max
+    edge = -MASK_SHARE * evidence.fmt.max
     for value in evidence.constants:
         if (lowest := evidence.span(value)[0]) <= edge:
             yield from _mask(evidence, value, lowest)

@@ -13,12 +13,12 @@ from halfwise.fixing.engines.attempts import Assignment, Attempts, Budget, Candi
 from halfwise.fixing.engines.builds import Builds, build_failed, judging, nothing_judged, regime
 from halfwise.fixing.engines.conclude import Ended, Proven
 from halfwise.fixing.engines.files import Fetched, ModelFiles
-from halfwise.fixing.engines.heldout import HeldOut
 from halfwise.fixing.engines.measure import FP32_SNR_DB, Measure, again_if_lost
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import EngineMoves
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import FP32, TF32, Offer, Table, better_known, choose, quicker
+from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import Fixed
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Roles
@@ -129,7 +129,8 @@ class EngineRun:
         Held-out samples that fail in the engine join the calibration, and the search goes on with
         the rest.
         """
-        heldout = HeldOut(fixed, self.watcher)
+        unseen = fixed.heldout, fixed.heldout_references
+        heldout = HeldOut(fixed.planner, *unseen, self.watcher)
         with self._stage("engines"):
             search, attempts, moves = self._search(fixed)
             # Whatever becomes of the worker meanwhile, this one is judged and here.
@@ -293,7 +294,7 @@ class EngineRun:
             )
         except ENGINE_FAULTS:
             return False  # the table tells
-        return heldout.join(judged)
+        return heldout.join(judged, " in the engine")
 
     def _record(self, rows: tuple[EngineResult, ...], shown: Offer | None = None) -> Engines:
         """Return the record; of layers before fusion, those of the build that is shown."""

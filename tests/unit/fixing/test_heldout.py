@@ -1,10 +1,15 @@
-from halfwise.fixing.engines.heldout import HeldOut
+from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.loop import Fixed
 from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.progress import Silent
 from halfwise.records import Criterion
 from tests import models
 from tests.models import Ill
 from tests.unit.fixing.test_loop import found
+
+
+def left_of(fixed: Fixed) -> HeldOut:
+    return HeldOut(fixed.planner, fixed.heldout, fixed.heldout_references, Silent())
 
 
 def failing(heldout: HeldOut, *indices: int) -> Judged:
@@ -18,7 +23,7 @@ def failing(heldout: HeldOut, *indices: int) -> Judged:
 
 def test_failing_samples_join_the_calibration_and_the_rest_judges():
     fixed = found(models.layer_norm())
-    heldout = HeldOut(fixed, Silent())
+    heldout = left_of(fixed)
     first, second = fixed.heldout.ids
     before = fixed.planner.trials.samples.ids
     assert heldout.join(failing(heldout, 1))
@@ -31,7 +36,7 @@ def test_failing_samples_join_the_calibration_and_the_rest_judges():
 
 
 def test_what_passed_does_not_join():
-    heldout = HeldOut(found(models.layer_norm()), Silent())
+    heldout = left_of(found(models.layer_norm()))
     assert not heldout.join(failing(heldout))
     assert heldout.joined == []
 
@@ -39,7 +44,7 @@ def test_what_passed_does_not_join():
 def test_without_any_the_calibration_is_judged():
     ill = models.layer_norm()
     fixed = found(Ill(ill.proto, {"x": ill.inputs["x"][:1]}))
-    heldout = HeldOut(fixed, Silent())
+    heldout = left_of(fixed)
     assert not heldout.unseen
     assert heldout.samples.ids == fixed.planner.trials.samples.ids
     assert not heldout.join(failing(heldout, 0))

@@ -1,0 +1,78 @@
+"""Held-out samples: they judge, and those that fail join the search."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from halfwise.case import Samples
+from halfwise.fixing.planner import Planner
+from halfwise.judging.judge import Judged
+from halfwise.metrics import Outputs
+from halfwise.progress import Watcher
+
+JOINING = 4
+"""At most one in so many of the held-out samples joins the calibration at a time."""
+
+
+class HeldOut:
+    """Samples that no search has seen; without any, the calibration samples, which cannot pass.
+
+    Attributes:
+        left: Those that are still unseen.
+        left_references: Their reference outputs.
+        joined: Identifiers of those that joined the calibration.
+    """
+
+    def __init__(
+        self, planner: Planner, left: Samples, references: Sequence[Outputs], watcher: Watcher
+    ) -> None:
+        """Take the planner whose calibration they may join, and what is told about it."""
+        self._planner, self.left, self.left_references = planner, left, references
+        self._watcher = watcher
+        self.joined: list[str] = []
+
+    @property
+    def unseen(self) -> bool:
+        """Whether there are any."""
+        return len(self.left) > 0
+
+    @property
+    def samples(self) -> Samples:
+        """What is judged on."""
+        return self.left if self.unseen else self._planner.case.calibration
+
+    @property
+    def references(self) -> Sequence[Outputs]:
+        """Their reference outputs."""
+        return self.left_references if self.unseen else self._planner.evidence.references
+
+    def may_join(self, judged: Judged) -> bool:
+        """Return whether samples fail, and others would be left to judge."""
+        return not judged.verdict.passed and len(judged.failing) > 0 and len(self.left) >= 2
+
+    def join(self, judged: Judged, where: str = "") -> bool:
+        """Move failing samples to the calibration, at most a quarter; return whether any moved.
+
+        Where there is no time for new evidence, there is none for a search that would look at it.
+
+        Args:
+            judged: Of a candidate on these samples.
+            where: What failed, as the note on it says, such as " in the engine".
+        """
+        if not self.may_join(judged):
+            return False
+        planner = self._planner
+        chosen = judged.failing[: max(1, len(self.left) // JOINING)]
+        rest = [i for i in range(len(self.left)) if i not in chosen]
+        self._watcher.note(
+            f"held-out samples that fail{where}: {len(judged.failing)}; that join the calibration: "
+            f"{len(chosen)}"
+        )
+        moved = self.left.select(chosen)
+        self.joined += moved.ids
+        every = planner.trials.samples + moved
+        new = partial(planner.gather, every, self._watcher.step)
+        found = planner.budget.within("observe", new, planner.evidence)
+        planner.join(moved, [self.left_references[i] for i in chosen], found)
+        self.left = self.left.select(rest)
+        self.left_references = [self.left_references[i] for i in rest]
+        return True
