@@ -1,8 +1,8 @@
 """Inputs: turns what the user gave into samples that fit the model, and says how it was read.
 
-The way of a sample: `loading` finds out what was named, `reading` reads each form of it, `samples`
-makes samples of arrays, each fitted to its input by `fitting`; `halfwise.options.loading` puts them
-into a case.
+The way of a sample: `loading` finds out what was named, `reading` reads each form of it, and
+`halfwise.options.loading` puts what comes back into a case. `samples` makes samples of the arrays,
+each fitted to its input by `fitting`.
 
 * `array_files`, `recorded` and `functions` open files of arrays, Polygraphy's, and the user's code.
 * `pipelines` reads raw samples, and what a pipeline made of them, without a model.
@@ -16,13 +16,14 @@ from halfwise.inputs.fitting import InputSpec, fit_to
 from halfwise.inputs.functions import UserFunction, load_function
 from halfwise.inputs.heldout import sketch_each, split_heldout, unseen
 from halfwise.inputs.labels import load_labels
-from halfwise.inputs.loading import load_samples
+from halfwise.inputs.loading import RANDOM, load_inputs, load_samples
 from halfwise.inputs.pipelines import RawSamples, load_made, load_raw
 from halfwise.inputs.recorded import fit_recorded, holds_outputs, load_recorded
 from halfwise.inputs.samples import LoadedSamples, hash_together
 from halfwise.inputs.synthetic import judge_inputs, random_samples
 
 __all__ = [
+    "RANDOM",
     "InputSpec",
     "LoadedSamples",
     "RawSamples",
@@ -33,6 +34,7 @@ __all__ = [
     "holds_outputs",
     "judge_inputs",
     "load_function",
+    "load_inputs",
     "load_labels",
     "load_made",
     "load_raw",

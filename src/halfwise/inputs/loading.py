@@ -4,10 +4,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from numpy.typing import NDArray
-
+from halfwise.declarations import Inputs
 from halfwise.errors import CaseError, UsageError
 from halfwise.inputs.array_files import ARRAY_SUFFIXES
 from halfwise.inputs.fitting import InputSpec, format_inputs
@@ -21,22 +19,44 @@ from halfwise.inputs.reading import (
 )
 from halfwise.inputs.recorded import SUFFIX, load_feeds
 from halfwise.inputs.samples import LoadedSamples
+from halfwise.inputs.synthetic import judge_inputs, random_samples
 from halfwise.records import Note
 
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 IMAGES = "images"
 """The kind of files with any of these suffixes; of all others, the suffix is the kind."""
+RANDOM = "random"
+"""The inputs that are made up on request."""
 _FORMS = (
     "Give a .npz, .npy or Polygraphy .json file, a folder of them, a folder of images with "
     "--preprocess, or file.py:function."
 )
 
 
+def load_inputs(
+    inputs: Inputs, specs: Sequence[InputSpec], *, preprocess: str | None = None, seed: int = 0
+) -> LoadedSamples:
+    """Return the samples that `inputs` names, or random ones, and whether they look real.
+
+    Args:
+        inputs: "random", or as for `load_samples`.
+        specs: The model's inputs, at least one.
+        preprocess: As for `load_samples`.
+        seed: Of random samples.
+
+    Raises:
+        CaseError, UsageError: they cannot be used.
+    """
+    if isinstance(inputs, str) and inputs == RANDOM:
+        return random_samples(specs, seed=seed)
+    loaded = load_samples(inputs, specs, preprocess=preprocess)
+    made_up, real = judge_inputs(loaded.samples, specs)
+    warnings = (Note(kind="made-up", severity="warning", made_up=found) for found in made_up)
+    return replace(loaded, notes=(*loaded.notes, *warnings), made_up=made_up, real=real)
+
+
 def load_samples(
-    source: str | Path | Sequence[Mapping[str, NDArray[Any]]] | Mapping[str, NDArray[Any]],
-    specs: Sequence[InputSpec],
-    *,
-    preprocess: str | None = None,
+    source: Inputs, specs: Sequence[InputSpec], *, preprocess: str | None = None
 ) -> LoadedSamples:
     """Turn what the user gave into samples.
 

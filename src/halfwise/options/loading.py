@@ -1,7 +1,7 @@
 """Load what the user named into a case."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.case import Case, Samples
-from halfwise.declarations import Inputs
 from halfwise.emulation.bounded import expect_repeating
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import Network, infer_again, is_standard, load_network, network_from_proto
@@ -19,13 +18,10 @@ from halfwise.graph.sizes import declared_axes
 from halfwise.graph.widen import Stored, widened
 from halfwise.inputs import (
     InputSpec,
-    LoadedSamples,
     hash_together,
-    judge_inputs,
     load_function,
+    load_inputs,
     load_labels,
-    load_samples,
-    random_samples,
     sketch_each,
     split_heldout,
     unseen,
@@ -38,8 +34,6 @@ from halfwise.reporting.notes import told
 from halfwise.store import read_run
 from halfwise.user_code import RAISED, described
 
-RANDOM = "random"
-"""The inputs that are made up on request."""
 _REPEATING = ("Loop", "Scan", "SequenceMap")
 """Operators that run a body as often as the model says; scans in one another too."""
 
@@ -64,13 +58,14 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
     network, stored = widened(load_model(model))
     specs = input_specs(network)
     metric = _metric(criterion)
-    loaded = load_inputs(data.inputs, specs, data)
+    read = partial(load_inputs, specs=specs, preprocess=data.preprocess, seed=data.seed)
+    loaded = read(data.inputs)
     samples = _labelled(loaded.samples, data.labels, criterion.metric)
     ranked = rank_inputs(network, samples)
     notes = [*_file_notes(network, stored), *loaded.notes, *ranked]
     heldout, made_up, real = samples.select(()), loaded.made_up, loaded.real
     if data.heldout is not None:
-        separate = load_inputs(data.heldout, specs, data)
+        separate = read(data.heldout)
         heldout = _labelled(separate.samples, data.heldout_labels, criterion.metric)
         made_up, real = tuple(dict.fromkeys((*made_up, *separate.made_up))), real and separate.real
         notes += [note.model_copy(update={"of": "held out"}) for note in separate.notes]
@@ -151,21 +146,6 @@ def _file_notes(network: Network, stored: Stored) -> list[Note]:
     if stored.formats:
         notes.append(Note(kind="stored", facts={"formats": tuple(stored.formats)}))
     return notes
-
-
-def load_inputs(inputs: Inputs, specs: list[InputSpec], data: Data) -> LoadedSamples:
-    """Return the samples that `inputs` names, or random ones, and whether they look real.
-
-    Raises:
-        CaseError, UsageError: they cannot be used.
-    """
-    if isinstance(inputs, str) and inputs == RANDOM:
-        return random_samples(specs, seed=data.seed)
-    loaded = load_samples(inputs, specs, preprocess=data.preprocess)
-    made_up, real = judge_inputs(loaded.samples, specs)
-    warnings = (Note(kind="made-up", severity="warning", made_up=found) for found in made_up)
-    notes = (*loaded.notes, *warnings)
-    return replace(loaded, notes=notes, made_up=made_up, real=real)
 
 
 def _labelled(samples: Samples, labels: Path | None, metric: str | None) -> Samples:

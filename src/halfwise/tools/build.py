@@ -19,9 +19,10 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
+from halfwise.inputs import load_inputs
 from halfwise.options.engines import Target, engine_target
-from halfwise.options.loading import input_specs, load_inputs, load_model, rank_inputs, tell
-from halfwise.options.options import Data, Model
+from halfwise.options.loading import input_specs, load_model, rank_inputs, tell
+from halfwise.options.options import Model
 from halfwise.progress import Silent, Watcher
 from halfwise.records import EngineBuild, NetworkLayer, NodeName, Precision, Profile, Typing
 from halfwise.scratch import scratch
@@ -83,7 +84,7 @@ def build(
     network = load_model(model)
     samples = None
     if inputs is not None:
-        loaded = load_inputs(inputs, input_specs(network), Data(inputs, None, preprocess))
+        loaded = load_inputs(inputs, input_specs(network), preprocess=preprocess)
         samples = loaded.samples
         tell(watcher, (*loaded.notes, *rank_inputs(network, samples)))
     rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))

@@ -14,10 +14,10 @@ from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles, roles_of
-from halfwise.inputs import InputSpec
+from halfwise.inputs import InputSpec, load_inputs
 from halfwise.options.engines import engine_target
-from halfwise.options.loading import input_specs, load_inputs, load_model
-from halfwise.options.options import Data, Model
+from halfwise.options.loading import input_specs, load_model
+from halfwise.options.options import Model
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
     BuildOutcome,
@@ -73,8 +73,8 @@ def inspect(
         described = worker.describe(file, timeout)
         samples: Samples | None = None
         if inputs is not None:
-            data = Data(inputs, None, preprocess)
-            samples = load_inputs(inputs, _specs(network, described), data).samples
+            specs = _specs(network, described)
+            samples = load_inputs(inputs, specs, preprocess=preprocess).samples
         found = inspect_engine(
             worker,
             file,

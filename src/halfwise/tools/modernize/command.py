@@ -14,11 +14,12 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
 from halfwise.graph.modern.candidates import FIRST_OPSET
 from halfwise.graph.roles import roles_of
+from halfwise.inputs import RANDOM
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import check, inspected_reference
 from halfwise.metrics import Outputs
 from halfwise.options.engines import split
-from halfwise.options.loading import RANDOM, load_case, tell
+from halfwise.options.loading import load_case, tell
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
