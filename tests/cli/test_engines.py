@@ -12,7 +12,7 @@ from halfwise.errors import BuildFailed, CaseError, RecordMismatch
 from halfwise.records import EngineBuild
 from tests.faults import numbers
 from tests.unit.reporting.engine_runs import build
-from tests.unit.reporting.test_pieces import inspection
+from tests.unit.reporting.test_inspection import inspection
 from tests.unit.tensorrt.recipes.made import recipe
 
 MADE = EngineBuild(

@@ -13,7 +13,7 @@ from halfwise.cli import engines, main, models, verdicts
 from halfwise.cli.options import parameter
 from halfwise.declarations.option import Option
 from tests.unit.reporting.runs import run
-from tests.unit.reporting.test_pieces import inspection
+from tests.unit.reporting.test_inspection import inspection
 
 GIVEN = {
     "--heldout": "h.npz",

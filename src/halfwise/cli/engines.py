@@ -56,7 +56,7 @@ def build(
     **options: Any,
 ) -> None:
     """Build a TensorRT engine of a model as it is asked for, and show what came out."""
-    from halfwise.reporting.pieces import built
+    from halfwise.reporting.inspection import built
 
     fp32 = given(to=to, keep=keep, keep_op=keep_op, layer_precisions=layer_precisions)
     found = watched(
@@ -79,7 +79,7 @@ def inspect(
     **options: Any,
 ) -> None:
     """Show inputs, outputs, layers, precision and speed of a TensorRT engine."""
-    from halfwise.reporting.pieces import looked_into
+    from halfwise.reporting.inspection import looked_into
 
     found = watched(
         lambda watcher: api.inspect(engine, model=model, inputs=inputs, watcher=watcher, **options)

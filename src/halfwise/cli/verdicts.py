@@ -176,7 +176,7 @@ def _repeat(
     as_json: bool,
 ) -> NoReturn:
     """Judge the plan of a run on several workers; exit as all of them together ended."""
-    from halfwise.reporting.pieces import repeated
+    from halfwise.reporting.inspection import repeated
 
     others = options.keys() - RepeatOptions.__annotations__.keys()
     unfit = {**unfit, **{shown(n): v for n, v in options.items() if n in others}}

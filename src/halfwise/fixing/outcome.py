@@ -33,7 +33,7 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.reporting.notes import clause, not_real, told
-from halfwise.reporting.unjudged import ANY_SAMPLE, not_judged
+from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
 from halfwise.wording import count
 
 

@@ -21,7 +21,7 @@ from halfwise.graph.sizes import (
     with_batch,
 )
 from halfwise.records import FrozenSize, NodeName, TensorName
-from halfwise.reporting.frozen import frozen_advice, frozen_cause
+from halfwise.reporting.notes import frozen_advice, frozen_cause
 
 _USUAL = (1, 2, 4, 8, 16)
 """Batch sizes that exports are traced with."""

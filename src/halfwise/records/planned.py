@@ -158,6 +158,11 @@ class Plan(Record):
     lowered: dict[NodeName, str] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @property
+    def own(self) -> tuple[KeptNode, ...]:
+        """The kept nodes that the user's file itself computes in FP32 among lower ones."""
+        return tuple(kept for kept in self.keep if kept.kept_by == "model")
+
 
 class Search(Record):
     """How the plan was found.

@@ -1,9 +1,9 @@
-"""Words on what was understood of a model and its inputs."""
+"""Words on what was understood of a model and its inputs, or was not."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from halfwise.records import MadeUp, Note, NoteKind
+from halfwise.records import FrozenSize, MadeUp, Note, NoteKind
 from halfwise.wording import count, dimensions, listed
 
 _MOST_NAMES = 4
@@ -179,3 +179,35 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "of-the-run": "these are the inputs of the run, so only what it held out is judged",
     "refused": "the model does not take {whose}: {error}",
 }
+
+
+def frozen_cause(found: FrozenSize) -> str:
+    """Return what a model insists on, and which nodes hold it."""
+    inputs = " and ".join(f"'{name}'" for name in found.axes)
+    where = (
+        f"on batches of {found.given}"
+        if found.batch
+        else f"where axis {'/'.join(map(str, sorted(set(found.axes.values()))))} of {inputs} is "
+        f"{found.given} long"
+    )
+    size = f"on batches of {found.runs}" if found.batch else f"where it is {found.runs} long"
+    text = f"The model declares the axis dynamic, fails {where}, and runs {size}"
+    if not found.nodes:
+        return f"{text}; no constant is known that holds this size. {found.failure}"
+    verb = "holds" if len(found.nodes) == 1 else "hold"
+    held = f"{listed(found.nodes)} {verb} the size of the export in a constant"
+    if found.shown:
+        return f"{text}: {held}; with {found.given} in its place, the model runs."
+    return f"{text}: {held}, as far as the file shows. {found.failure}"
+
+
+def frozen_advice(found: FrozenSize) -> tuple[str, ...]:
+    """Return what to do: once for good, and with the file as it is."""
+    again = "Export it again with this axis dynamic: `halfwise lint` tells how."
+    if not found.batch:
+        return (again, f"Until then, give data whose axis is {found.runs} long.")
+    return (
+        again,
+        f"Until then, give samples that are batches of {found.runs}: arrays of [samples, "
+        f"{found.runs}, …].",
+    )

@@ -5,28 +5,37 @@ from collections.abc import Iterator
 
 from halfwise.metrics import BUILT_IN, rises, usual
 from halfwise.records import (
-    AdjustedConstant,
     Guard,
     GuardKind,
-    KeptNode,
     NodeName,
     OutputError,
     Plan,
     Run,
     Verdict,
 )
-from halfwise.reporting.allowed import allowed
-from halfwise.reporting.bound import bound_part, doubt
-from halfwise.reporting.cut import cut_lines
 from halfwise.reporting.engines import engine_parts
-from halfwise.reporting.inside import file_lines, inside, non_finite
-from halfwise.reporting.kept import followed_lines, kept_table
+from halfwise.reporting.inspection import given_parts
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
-from halfwise.reporting.pieces import given_parts
+from halfwise.reporting.plan import (
+    cost_line,
+    cut_lines,
+    followed_lines,
+    kept_table,
+    minimality,
+    nothing_gained,
+    plan_lines,
+)
 from halfwise.reporting.rungs import judged_name, rung_caution
-from halfwise.reporting.scales import scale_lines
-from halfwise.reporting.sizes import size_lines
-from halfwise.reporting.worth import cost_line, nothing_gained
+from halfwise.reporting.verdict import (
+    allowed,
+    bound_part,
+    doubt,
+    file_lines,
+    inside,
+    non_finite,
+    scale_lines,
+    size_lines,
+)
 from halfwise.wording import (
     clean,
     count,
@@ -36,7 +45,6 @@ from halfwise.wording import (
     number,
     sentence,
     shorten,
-    verb,
 )
 
 CAUSES: dict[GuardKind, str] = {
@@ -122,19 +130,12 @@ def _trouble(run: Run) -> Lines | None:
     return Lines(title, (f"{fine} within what is allowed{but}.", *causes))
 
 
-def _own(plan: Plan) -> list[KeptNode]:
-    """Return the nodes that the user's file computes in FP32 among lower ones."""
-    return [kept for kept in plan.keep if kept.kept_by == "model"]
-
-
 def _lowest(plan: Plan) -> str:
-    return everything_low(plan.low, len(_own(plan)), len(plan.unsupported))
+    return everything_low(plan.low, len(plan.own), len(plan.unsupported))
 
 
 def _baseline(plan: Plan) -> str:
-    return (
-        "as given" if _own(plan) else f"{'most' if plan.unsupported else 'all'} {plan.low.upper()}"
-    )
+    return "as given" if plan.own else f"{'most' if plan.unsupported else 'all'} {plan.low.upper()}"
 
 
 def _wrong(verdict: Verdict) -> Iterator[str]:
@@ -242,8 +243,8 @@ def _metric(run: Run) -> Lines | None:
 def _figures(run: Run) -> Lines:
     lines: list[str] = []
     if run.plan is not None:
-        lines += _plan_lines(run.plan)
-        lines.append(_minimality(run, run.plan))
+        lines += plan_lines(run.plan)
+        lines.append(minimality(run, run.plan))
     if run.worth is not None:
         lines.append(cost_line(run.worth))
     lines += [*size_lines(run.verdict), *file_lines(run.verdict)]
@@ -255,83 +256,6 @@ def _figures(run: Run) -> Lines:
     memory = f"peak memory {cost.peak_rss_bytes >> 20} MiB"
     lines.append(f"{trials}{cost.seconds:.1f} s{spent}; {memory}.")
     return Lines("In figures", tuple(lines))
-
-
-def _constant_line(constant: AdjustedConstant, low: str) -> str:
-    name, largest = shorten(constant.name), max(-constant.minimum, constant.maximum)
-    if largest < 1:
-        return (
-            f"Constant {name} ({number(largest)}) is stored as the smallest number of {low}, "
-            "where it would become zero."
-        )
-    return (
-        f"Constant {name} ({number(constant.minimum)} to {number(constant.maximum)}) is stored at "
-        f"the end of the {low} range where it is beyond ({count(constant.elements, 'element')})."
-    )
-
-
-def _plan_lines(plan: Plan) -> Iterator[str]:
-    low = plan.low.upper()
-    moved = len(plan.data_movement)
-    carry = f"that only {verb(moved, 'moves data is', 'move data are')} FP32 with them"
-    carried = f"; {count(moved, 'node')} {carry}" if moved else ""
-    yield (
-        f"{len(plan.keep)} of {count(plan.candidates, 'compute node')} in FP32, the rest in {low}; "
-        f"{count(plan.casts, 'Cast')}{carried}."
-    )
-    for constant in plan.constants[:4]:
-        yield _constant_line(constant, low)
-    if len(plan.constants) > 4:
-        yield f"{len(plan.constants) - 4} more constants are stored at an end of the {low} range."
-    rules: dict[str, list[NodeName]] = {}
-    for name, rule in plan.lowered.items():
-        rules.setdefault(rule, []).append(name)
-    for rule, lowered in rules.items():
-        yield sentence(
-            f"{count(len(lowered), 'node')} in {low} by the rule {rule}: {listed(lowered)}."
-        )
-    reasons: dict[tuple[str, str], list[NodeName]] = {}
-    for node in plan.unsupported:
-        reasons.setdefault((node.op, node.reason), []).append(node.node)
-    for (op, reason), nodes in reasons.items():
-        yield sentence(f"FP32 in any case, {len(nodes)} × {op}: {reason} ({listed(nodes, 2)}).")
-
-
-def _minimality(run: Run, plan: Plan) -> str:
-    if not plan.keep:
-        shown = run.verdict.passed and not (run.engines is not None and run.engines.full)
-        return "No node needs FP32." if shown else "No node is kept in FP32."
-    ruled = [kept for kept in plan.keep if kept.kept_by == "rule"]
-    own = _own(plan)
-    who = " or ".join(
-        name for name, some in (("rules keep", ruled), ("the model itself keeps", own)) if some
-    )
-    if plan.minimal and len(ruled) + len(own) == len(plan.keep):
-        return f"Minimal: on the calibration samples no node needs FP32 but those that {who}."
-    if plan.minimal:
-        others = f"besides those that {who}, " if who else ""
-        return (
-            f"Minimal: on the calibration samples {others}none of the kept nodes could be lowered "
-            f"alone{_as_predicted(run)}."
-        )
-    return _not_minimal(run)
-
-
-def _as_predicted(run: Run) -> str:
-    nodes = run.engines.needed_as_predicted if run.engines is not None else ()
-    return f"; for {count(len(nodes), 'node')} that is predicted, not built" if nodes else ""
-
-
-def _not_minimal(run: Run) -> str:
-    search = run.search
-    if run.engines is not None and run.engines.keep:
-        return "Not shown to be minimal in the engine: the builds (--max-builds) were used up."
-    if search is None:
-        return "Not shown to be minimal."
-    if search.exhausted:
-        return f"Not shown to be minimal: the search's {search.seconds_budget:g} s were spent."
-    why = f": {search.steps[-1]}" if search.steps else ""
-    return sentence(f"Not shown to be minimal{why}.")
 
 
 def _remarks(run: Run) -> Lines | None:

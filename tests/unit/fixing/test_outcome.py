@@ -24,7 +24,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import Request, understand
 from halfwise.progress import Silent
 from halfwise.records import SCHEMA_VERSION, Cause, RungTried
-from halfwise.reporting.unjudged import ANY_SAMPLE
+from halfwise.reporting.verdict import ANY_SAMPLE
 from tests import models
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines

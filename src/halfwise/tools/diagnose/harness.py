@@ -8,8 +8,7 @@ import numpy as np
 from halfwise.errors import RunFailed
 from halfwise.judging.frozen import frozen_size
 from halfwise.records import FrozenSize, InputTrials, Rung, Sign
-from halfwise.reporting.frozen import frozen_advice, frozen_cause
-from halfwise.reporting.notes import clause, not_real
+from halfwise.reporting.notes import clause, frozen_advice, frozen_cause, not_real
 from halfwise.tools.diagnose.input_changes import CODE_FILE, MAKE_ALIKE, changed_inputs, pipelines
 from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.preprocessing.report import change_cause, change_signs

@@ -16,8 +16,8 @@ from halfwise.records import (
     TensorName,
     WorkerInfo,
 )
+from halfwise.reporting.inspection import built, given_parts, looked_into, repeated
 from halfwise.reporting.parts import Lines, Table
-from halfwise.reporting.pieces import built, given_parts, looked_into, repeated
 from tests.unit.reporting.engine_runs import SHAPES, build, latency, proof
 from tests.unit.reporting.runs import verdict
 

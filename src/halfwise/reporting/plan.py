@@ -1,0 +1,341 @@
+"""Words on a plan: the nodes that stay in FP32 and why, what it is worth, what time cut."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
+
+from halfwise.records import (
+    AdjustedConstant,
+    Criterion,
+    CutStage,
+    Followed,
+    Guard,
+    GuardKind,
+    KeptNode,
+    NearPlan,
+    NodeName,
+    Plan,
+    Run,
+    Worth,
+)
+from halfwise.reporting.parts import MOST_ROWS, Column, Table
+from halfwise.wording import count, everything_low, listed, number, sentence, shorten, verb
+
+INSIDE: Mapping[GuardKind | None, str] = {
+    "infinite": "infinite inside",
+    "decision": "decides otherwise",
+}
+"""What happens without nodes that are kept although the outputs of the emulation pass."""
+
+
+def kept_table(run: Run) -> Table | None:
+    """Return a row for all kept nodes of one reason, or for like ones where they are many.
+
+    Those of which nothing is known share a row.
+    """
+    if run.plan is None or not run.plan.keep:
+        return None
+    keep = run.plan.keep
+    known = [kept for kept in keep if not kept.unknown]
+    unknown = len(keep) - len(known)
+    if unknown == 1:
+        known, unknown = list(keep), 0
+    grouped = len(known) > MOST_ROWS
+    groups: dict[object, list[KeptNode]] = {}
+    for kept in known:
+        key = _likeness(kept) if grouped else _same(kept, run.guards)
+        groups.setdefault(key, []).append(kept)
+    shown = sorted(groups.values(), key=lambda group: grouped and group[0].guard is None)
+    rows = [_kept_row(group, run) for group in shown[:MOST_ROWS]]
+    left_out = sum(len(group) for group in shown[MOST_ROWS:])
+    if left_out:
+        rows.append((f"and {left_out} more", "see run.json", ""))
+    if unknown:
+        which = f"{unknown} {'more ' if known else ''}nodes"
+        why = "Not lowered before the search ended: nothing is known of them."
+        rows.append((which, why, "–"))
+    title = f"Kept in FP32: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
+    if run.search is not None and run.search.tolerance_factor != 1:
+        title += f"; the limit is {run.search.tolerance_factor:g} of what is allowed"
+    columns = (Column("node"), Column("why"), Column("without it", "right"))
+    return Table(title, columns, tuple(rows))
+
+
+def _likeness(kept: KeptNode) -> tuple[str | None, ...]:
+    """Return what nodes have in common that can share a row."""
+    # A reason without a number of this node, such as a user's rule, is worth its own row.
+    general = kept.guard is None and kept.error_without is None
+    return kept.op, kept.guard, kept.reason if general else None
+
+
+def _same(kept: KeptNode, guards: Sequence[Guard]) -> tuple[object, ...]:
+    """Return what nodes have in common that share a sentence."""
+    measured = kept.error_without is not None
+    if kept.guard is None and kept.kept_by == "search" and measured:
+        return kept.op, measured
+    return _message(kept, guards), measured
+
+
+def _message(kept: KeptNode, guards: Sequence[Guard]) -> str:
+    found = _guard_of([kept], guards)
+    return kept.reason if found is None else found.message
+
+
+def _kept_row(group: Sequence[KeptNode], run: Run) -> tuple[str, str, str]:
+    ops: dict[str, list[str]] = {}
+    for kept in group:
+        ops.setdefault(kept.op, []).append(kept.node)
+    excesses = [kept.error_without for kept in group if kept.error_without is not None]
+    why = _why(group, run.guards)
+    same = len({_message(kept, run.guards) for kept in group}) == 1
+    why = why if same else f"For example: {why}"
+    nodes = "; ".join(_of_op(op, names) for op, names in ops.items())
+    without = _without(excesses, run.criterion) if excesses else INSIDE.get(group[0].guard, "–")
+    return nodes, why, without
+
+
+def _of_op(op: str, nodes: Sequence[str]) -> str:
+    names, op = listed(nodes, most=3, width=40), shorten(op, 20)
+    return f"{names} ({op})" if len(nodes) == 1 else f"{len(nodes)} × {op}: {names}"
+
+
+def _why(group: Sequence[KeptNode], guards: Sequence[Guard]) -> str:
+    """Return the message of the gravest guard of a group; effect and fix are told elsewhere."""
+    found = _guard_of(group, guards)
+    if found is None:
+        return sentence(group[0].reason)
+    names = [kept.node for kept in group]
+    return sentence(found.told_of(found.node if found.node in names else names[0]))
+
+
+def _guard_of(group: Sequence[KeptNode], guards: Sequence[Guard]) -> Guard | None:
+    """Return the gravest guard on a node of a group, else on what needs one of them."""
+    kind, names = group[0].guard, {kept.node for kept in group}
+    alike = [guard for guard in guards if guard.kind == kind]
+    own = next((guard for guard in alike if guard.node in names), None)
+    return own or next((guard for guard in alike if not names.isdisjoint(guard.nodes)), None)
+
+
+def _without(excesses: Sequence[float], criterion: Criterion) -> str:
+    """Return the error when a node is lowered alone, of several nodes the smallest.
+
+    A trial stops at the first failing sample; where a metric decides, it sees all of them.
+    """
+    least = min(excesses)
+    if not isfinite(least):
+        return "unbounded"
+    if criterion.metric is None:
+        return f"≥ {number(least)} × limit"
+    name = shorten(criterion.metric.rpartition(":")[2], 20)
+    fall = f"{name} −{number(least - 1 + criterion.metric_drop)}"
+    return fall if least == max(excesses) else f"{fall} or more"
+
+
+def followed_lines(run: Run) -> Iterator[str]:
+    """Yield where the error comes from that no guard or rule explains, as far as trials show it."""
+    if run.followed is None or run.plan is None:
+        return
+    found, keep = run.followed, run.plan.keep
+    own = len(run.plan.own)
+    start = everything_low(run.plan.low, own, len(run.plan.unsupported), len(found.kept) - own)
+    lacking = sum(k.guard is None and k.kept_by == "search" for k in keep)
+    allowed = "the default tolerance" if run.criterion.metric else "what the search allows"
+    on = "one sample" if found.samples == 1 else f"the worst of {found.samples} samples"
+    yield (
+        f"No guard explains {lacking} of {count(len(keep), 'kept node')}. With {start}, the error "
+        f"is {number(found.error)} × {allowed} on {on}: {_origin(found, run)}."
+    )
+
+
+def _origin(found: Followed, run: Run) -> str:
+    if (origin := found.origin) is not None:
+        rest = [name for name in origin.kept if name != origin.node]
+        beside = f" with {listed(rest)}" if rest else ""
+        most = " at most, on any of them" if found.samples > 1 else ""
+        return (
+            f"most of it is born at {shorten(origin.node)}, since FP32 there{beside} leaves "
+            f"{number(origin.error)} ×{most}"
+        )
+    if found.accumulates:
+        places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))
+        path = (f"{number(run.growth[i].error)} at {shorten(run.growth[i].node)}" for i in places)
+        return f"it accumulates with depth (relative RMS: {', '.join(path)})"
+    tried = count(len(found.tried), "node")
+    ended = " before the time budget was spent" if found.out_of_time else ""
+    undone = " on all samples that fail, and lets the others pass" if found.samples > 1 else ""
+    return (
+        f"where it is born is unknown; {tried} tried in FP32{ended}, each with what it reads and "
+        f"what reads it, and none halves the error{undone}"
+    )
+
+
+def nothing_gained(run: Run) -> str:
+    """Return the end of the title of a run that gains too little, and what would; else nothing."""
+    worth, required = run.worth, run.verdict.required_worth
+    low = "the low format" if run.plan is None else run.plan.low.upper()
+    if required is not None:
+        return f" for its cost alone: the outputs pass, but {_cost(worth, required, low)}"
+    if worth is None or worth.gains or not run.verdict.passed:
+        return ""
+    is_predicted = worth.measured is None
+    told = f", but it gains {'nothing' if _percent(worth.saved) == _percent(0) else 'little'}: "
+    if worth.fp32_ratio <= 1:
+        costs = "is predicted to cost" if is_predicted else "takes"
+        return f"{told}FP32 {costs} {worth.fp32_ratio:.2f} × as much as everything in {low}"
+    saves = "is predicted to save" if is_predicted else "saves"
+    told += f"it {saves} {_percent(worth.saved)} of what everything in {low} would"
+    if worth.nearest is not None:
+        told += f"; the nearest plan worth having {_near(worth.nearest)}"
+    if worth.metric is not None:
+        told += f"; if its task is what counts, --metric {worth.metric} fits the output"
+    return told
+
+
+def cheaper(worth: Worth | None, required: float) -> Iterator[str]:
+    """Yield what to do about a plan that fails for its cost alone, as far as it is known."""
+    if worth is None:
+        return
+    if worth.nearest is not None:
+        yield (
+            f"Of the plans that the search evaluated and that are predicted to cost at most "
+            f"{required:g} ×, the nearest {_near(worth.nearest)}."
+        )
+    else:
+        yield (
+            f"No plan that the search evaluated is known to cost at most {required:g} × with a "
+            "finite error."
+        )
+    if worth.metric is not None:
+        yield f"If its task is what counts, --metric {worth.metric} fits the output."
+
+
+def _cost(worth: Worth | None, required: float, low: str) -> str:
+    if worth is None:
+        return f"what it costs is not known, at most {required:g} × everything in {low} is required"
+    does = "is predicted to cost" if worth.measured is None else "takes"
+    return (
+        f"it {does} {worth.ratio:.3g} × as much as everything in {low}, at most {required:g} × is "
+        "required"
+    )
+
+
+def _near(near: NearPlan) -> str:
+    margin = ", which --margin 1 accepts" if near.error <= 1 else ""
+    return (
+        f"keeps {count(near.kept, 'node')}, costs "
+        f"{near.cost:.2f} × as much as all low, and its error is {number(near.error)} × what is "
+        f"allowed{margin}"
+    )
+
+
+def cost_line(worth: Worth) -> str:
+    """Return what a plan costs, as a sentence."""
+    told = (
+        f"Predicted cost: {worth.cost:.2f} × that of everything low, everything in FP32 "
+        f"{worth.fp32:.2f} ×."
+    )
+    if worth.measured is None:
+        return told
+    return f"{told} Measured: {worth.measured:.2f} × the time of the engine with everything low."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+_WORDS: dict[CutStage, str] = {
+    "observe": "what is inside operators and tensors was not looked at on all samples, so guards "
+    "may be missing",
+    "emulate": "samples were not ordered by their errors",
+    "growth": "where the error comes from that no guard explains was not followed",
+    "notes": "what the margin or another tolerance would change was not measured",
+    "worth": "not all cheaper plans were measured",
+}
+
+
+def cut_lines(run: Run) -> tuple[str, ...]:
+    """Return a sentence on what the time budget ended; none where it ended nothing."""
+    if run.search is None:
+        return ()
+    told = [_WORDS[stage] for stage in run.search.cut if stage in _WORDS]
+    if not told:
+        return ()
+    return (f"The time budget of {run.search.seconds_budget:g} s was spent: {'; '.join(told)}.",)
+
+
+def _constant_line(constant: AdjustedConstant, low: str) -> str:
+    name, largest = shorten(constant.name), max(-constant.minimum, constant.maximum)
+    if largest < 1:
+        return (
+            f"Constant {name} ({number(largest)}) is stored as the smallest number of {low}, "
+            "where it would become zero."
+        )
+    return (
+        f"Constant {name} ({number(constant.minimum)} to {number(constant.maximum)}) is stored at "
+        f"the end of the {low} range where it is beyond ({count(constant.elements, 'element')})."
+    )
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """Yield what is FP32, which constants are changed, and what rules and schemas demand."""
+    low = plan.low.upper()
+    moved = len(plan.data_movement)
+    carry = f"that only {verb(moved, 'moves data is', 'move data are')} FP32 with them"
+    carried = f"; {count(moved, 'node')} {carry}" if moved else ""
+    yield (
+        f"{len(plan.keep)} of {count(plan.candidates, 'compute node')} in FP32, the rest in {low}; "
+        f"{count(plan.casts, 'Cast')}{carried}."
+    )
+    for constant in plan.constants[:4]:
+        yield _constant_line(constant, low)
+    if len(plan.constants) > 4:
+        yield f"{len(plan.constants) - 4} more constants are stored at an end of the {low} range."
+    rules: dict[str, list[NodeName]] = {}
+    for name, rule in plan.lowered.items():
+        rules.setdefault(rule, []).append(name)
+    for rule, lowered in rules.items():
+        yield sentence(
+            f"{count(len(lowered), 'node')} in {low} by the rule {rule}: {listed(lowered)}."
+        )
+    reasons: dict[tuple[str, str], list[NodeName]] = {}
+    for node in plan.unsupported:
+        reasons.setdefault((node.op, node.reason), []).append(node.node)
+    for (op, reason), nodes in reasons.items():
+        yield sentence(f"FP32 in any case, {len(nodes)} × {op}: {reason} ({listed(nodes, 2)}).")
+
+
+def minimality(run: Run, plan: Plan) -> str:
+    """Return whether fewer nodes in FP32 were shown not to do, as a sentence."""
+    if not plan.keep:
+        shown = run.verdict.passed and not (run.engines is not None and run.engines.full)
+        return "No node needs FP32." if shown else "No node is kept in FP32."
+    ruled = [kept for kept in plan.keep if kept.kept_by == "rule"]
+    own = plan.own
+    who = " or ".join(
+        name for name, some in (("rules keep", ruled), ("the model itself keeps", own)) if some
+    )
+    if plan.minimal and len(ruled) + len(own) == len(plan.keep):
+        return f"Minimal: on the calibration samples no node needs FP32 but those that {who}."
+    if plan.minimal:
+        others = f"besides those that {who}, " if who else ""
+        return (
+            f"Minimal: on the calibration samples {others}none of the kept nodes could be lowered "
+            f"alone{_as_predicted(run)}."
+        )
+    return _not_minimal(run)
+
+
+def _as_predicted(run: Run) -> str:
+    nodes = run.engines.needed_as_predicted if run.engines is not None else ()
+    return f"; for {count(len(nodes), 'node')} that is predicted, not built" if nodes else ""
+
+
+def _not_minimal(run: Run) -> str:
+    search = run.search
+    if run.engines is not None and run.engines.keep:
+        return "Not shown to be minimal in the engine: the builds (--max-builds) were used up."
+    if search is None:
+        return "Not shown to be minimal."
+    if search.exhausted:
+        return f"Not shown to be minimal: the search's {search.seconds_budget:g} s were spent."
+    why = f": {search.steps[-1]}" if search.steps else ""
+    return sentence(f"Not shown to be minimal{why}.")

@@ -1,0 +1,255 @@
+"""Words on a verdict: what was allowed, what the samples show, at which sizes, and what not."""
+
+from collections.abc import Iterator, Sequence
+
+from halfwise.metrics import effective, is_default, rises, usual
+from halfwise.metrics.slices import extent, place
+from halfwise.records import (
+    Criterion,
+    DynamicAxis,
+    FailureBound,
+    FileRun,
+    JudgedBatch,
+    NotBatched,
+    Run,
+    SliceGroup,
+    Unjudged,
+    Verdict,
+)
+from halfwise.reporting.parts import MOST_ROWS, Lines
+from halfwise.wording import count, listed, number, sentence, shorten
+
+
+def allowed(criterion: Criterion) -> str:
+    """Return what makes a result acceptable, in one clause."""
+    holds = effective(criterion)
+    if holds.metric is not None:
+        whose = f" by default ({holds.drop_source})" if holds.drop_source else ""
+        may = "may rise by" if rises(holds.metric) else "may fall by"
+        return f"{sentence(holds.metric)} {may} {number(holds.metric_drop)}{whose}"
+    limits = {
+        "max abs ≤": holds.max_abs,
+        "rel max ≤": holds.rel_max,
+        "SNR dB ≥": holds.snr_db,
+        "cosine ≥": holds.cosine,
+    }
+    return ", ".join(f"{name} {value:g}" for name, value in limits.items() if value is not None)
+
+
+WEAK = 0.1
+"""Share of failing inputs that samples must exclude, not to be too few: 29 that all pass do."""
+
+
+def bound_part(run: Run) -> Lines | None:
+    """Return what the verdict's samples show of inputs like them; None where that is not known."""
+    verdict = run.verdict
+    if verdict.failure_bound is not None:
+        line = _bounded(verdict.failure_bound, run.criterion)
+    elif verdict.metric is not None and verdict.unseen:
+        line = (
+            f"No bound on the share of inputs that fail: {verdict.metric.name} is one number of "
+            f"all {count(len(verdict.samples), 'sample')} together."
+        )
+    else:
+        return None
+    return Lines("What the samples can show", (sentence(line),))
+
+
+def doubt(verdict: Verdict) -> str:
+    """Return what a result's title adds: that inputs are no real ones, or few and bound little."""
+    bound = verdict.failure_bound
+    if not verdict.on_real_data:
+        return ": the inputs are noise or made up"
+    if not verdict.passed or bound is None or bound.upper <= WEAK:
+        return ""
+    return f", at most {_share(bound.upper)} of inputs fail ({100 * bound.confidence:g} %)"
+
+
+def _bounded(bound: FailureBound, criterion: Criterion) -> str:
+    failing = f"{bound.failing} of" if bound.failing else "None of"
+    pooled = criterion.snr_db is not None or criterion.cosine is not None
+    alone = " by itself" if pooled and not is_default(criterion) else ""
+    verb = "is" if bound.failing < 2 else "are"
+    joined = f"; with the {bound.joined} that joined the search as failing too," * (
+        bound.joined > 0
+    )
+    sure = f"with {100 * bound.confidence:g} % confidence"
+    return (
+        f"{failing} {count(bound.judged, 'sample')} {verb} out of tolerance{alone}{joined or ':'} "
+        f"{sure} at most {_share(bound.upper)} of all inputs are, if these were drawn from them "
+        "independently (Clopper and Pearson)."
+    )
+
+
+def _share(upper: float) -> str:
+    """Return a share in %, rounded up: what is printed is a bound, too."""
+    digits = 0 if upper > 0.1 else 1 if upper > 0.01 else 2
+    step = 10.0**digits
+    return f"{-(-upper * 100 * step // 1) / step:.{digits}f} %"
+
+
+ANY_SAMPLE = (
+    "The metric accepts for each sample the outputs of another one, too: it sees little of them, "
+    "or the samples are alike."
+)
+
+
+def not_judged(found: Unjudged) -> str:
+    """Return what is not judged, and why, as a clause with the numbers."""
+    if found.kind == "never-ran":
+        by = f"; whether it runs goes by input {listed(found.inputs)}" if found.inputs else ""
+        return (
+            f"not judged: {found.op} node {found.name}: {found.body} never ran, on any sample{by}"
+        )
+    if found.kind in ("metric", "guessing"):
+        return f"not judged: {_metric(found)}"
+    largest = f", whose largest is {number(found.reference)}" if found.reference else ""
+    why = {
+        "non-finite": "FP32 itself gives nothing finite, on any sample",
+        "empty": "it is empty on every sample",
+        "zeros": f"zeros would pass in place of its values{largest}",
+        "flat": f"a constant would pass in place of its values, which are from "
+        f"{number(found.reference)} to {number(found.other)}",
+        "constant": "its target is constant, so that psnr has no peak",
+    }
+    return f"not judged: output {found.name}: {why[found.kind]}"
+
+
+def _metric(found: Unjudged) -> str:
+    own, other = (usual(found.name, value) for value in (found.reference, found.other))
+    doubt = ". Do the labels fit? Classes count from 0" if found.labelled else ""
+    if found.kind == "guessing":
+        return (
+            f"{found.name}: FP32's own outputs have {number(own)}, no more than guessing would "
+            f"have, {number(other)}{doubt}"
+        )
+    way = "rise" if rises(found.name) else "drop"
+    return (
+        f"{found.name} would accept values next to zero in place of all outputs: they have "
+        f"{number(other)}, FP32's own have {number(own)}, and a {way} of {number(found.allowed)} "
+        f"is allowed{doubt}"
+    )
+
+
+_WHY: dict[NotBatched, str] = {
+    "sizes": "no batches were put together: {detail}",
+    "fails": "no batches were judged: {detail}",
+    "metric": "no batches were judged: {detail}, and the metric reads single samples",
+    "recorded": "outputs on record tell of no other",
+}
+_MOST_SIZES = 4
+
+
+def size_lines(verdict: Verdict) -> Iterator[str]:
+    """Yield a line for each dynamic axis."""
+    for axis in verdict.axes:
+        if len(axis.sizes) > 1:
+            batch = verdict.batch if _is_batch(axis, verdict) else None
+            yield f"{_name(axis)} is dynamic: judged at {_sizes(axis.sizes)}{_batches(batch)}."
+        else:
+            why = "" if axis.why is None else f"; {_WHY[axis.why].format(detail=axis.detail)}"
+            size = "".join(map(str, axis.sizes))
+            yield (
+                f"{_name(axis)} is dynamic, and every sample has {size}: other sizes were not "
+                f"judged{why}."
+            )
+
+
+def _name(axis: DynamicAxis) -> str:
+    inputs = dict.fromkeys(axis.inputs.values())
+    where = f"Axis {next(iter(inputs))}" if len(inputs) == 1 else "An axis"
+    symbol = "" if axis.symbol is None else f" '{shorten(axis.symbol, 20)}'"
+    return f"{where}{symbol} of {listed(list(axis.inputs), 3)}"
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    if len(sizes) > _MOST_SIZES:
+        return f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
+    return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
+
+
+def _is_batch(axis: DynamicAxis, verdict: Verdict) -> bool:
+    return verdict.batch is not None and verdict.batch.size == axis.sizes[-1]
+
+
+def _batches(batch: JudgedBatch | None) -> str:
+    if batch is None:
+        return ""
+    told = f"{count(len(batch.samples), 'sample')} put together"
+    if batch.whole:
+        told = f"whole batches of {batch.size}, since the model itself mixes their samples"
+    advice = "" if batch.passed else "; give inputs that are such batches, and the search sees them"
+    return f" ({told}{advice})"
+
+
+def scale_lines(verdict: Verdict) -> Lines | None:
+    """Return a line for each group of slices, those that failed first; None where there is none."""
+    groups = [(name, group) for name, error in verdict.outputs.items() for group in error.groups]
+    if not groups:
+        return None
+    groups.sort(key=lambda one: one[1].passed)
+    lines = [_line(name, group, verdict) for name, group in groups[:MOST_ROWS]]
+    if len(groups) > MOST_ROWS:
+        lines.append(f"And {len(groups) - MOST_ROWS} more.")
+    return Lines("Scales within outputs", tuple(lines))
+
+
+def _line(name: str, group: SliceGroup, verdict: Verdict) -> str:
+    failed = "" if group.passed else ", too much"
+    room = f", {group.room:g} times the tolerance as they are few" if group.room > 1 else ""
+    return (
+        f"{shorten(name, 28)}, {sentence(place(group, verdict.samples))}: "
+        f"{extent(group)}, off by {number(group.max_abs)} of {number(group.allowed)} "
+        f"allowed{room}{failed}."
+    )
+
+
+def inside(verdict: Verdict) -> Lines | None:
+    """Return the paragraph on values that are not finite; None where all are."""
+    lines = tuple(non_finite(verdict))
+    return Lines("Non-finite values", lines) if lines else None
+
+
+def non_finite(verdict: Verdict) -> Iterator[str]:
+    """Yield how many tensors are not finite inside, the first that matters, and what is harmless.
+
+    A mask that becomes infinite before its Softmax comes first in many models, and is no cause.
+    """
+    tensors = verdict.intermediate_nonfinite
+    if not tensors:
+        return
+    harmful = [t for t in tensors if not t.harmless]
+    first = (harmful or tensors)[0]
+    which = "the first" if first is tensors[0] else "the first that may do harm"
+    origin = f" (from node {shorten(first.producer)})" if first.producer else ""
+    yield (
+        f"Inside, {count(len(tensors), 'tensor')} with NaN or infinite values that FP32 lacks, "
+        f"{which} {shorten(first.tensor)}{origin}."
+    )
+    if len(harmful) < len(tensors):
+        some = len(tensors) - len(harmful)
+        who = "They do" if not harmful else f"{some} of them {'does' if some == 1 else 'do'}"
+        yield (
+            f"{who} no harm, with larger inputs neither: what reads them has a finite limit there, "
+            "and FP32 is at it."
+        )
+
+
+def file_lines(verdict: Verdict) -> Iterator[str]:
+    """Yield how the file does as ONNX Runtime runs it, beside the emulation."""
+    run = verdict.as_file
+    if run is None:
+        return
+    if run.passed is None:
+        yield f"Not run as a file: {run.not_run}"
+        return
+    yield (
+        "As ONNX Runtime runs the file, without rounding value by value: "
+        f"{_figure(run)}; emulated: {_figure(verdict)}."
+    )
+
+
+def _figure(side: Verdict | FileRun) -> str:
+    if side.metric is not None:
+        return f"{side.metric.name} {number(side.metric.candidate)}"
+    return f"rel max {number(max((o.rel_max for o in side.outputs.values()), default=0.0))}"
