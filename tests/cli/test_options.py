@@ -12,6 +12,8 @@ from halfwise import api
 from halfwise.cli import engines, main, models, verdicts
 from halfwise.cli.options import parameter
 from halfwise.declarations.option import Option
+from halfwise.tensorrt.versions import DEFAULT_BUILDER, DEFAULT_PARSER
+from halfwise.tools.pytorch import LEAST_DYNAMO_OPSET, LEAST_OPSET
 from tests.unit.reporting.runs import run
 from tests.unit.reporting.test_inspection import inspection
 
@@ -182,3 +184,20 @@ def test_a_repetition_refuses_time_outs_that_are_none(call, option):
     line = ("verify", "run", "--target", "tensorrt", "--inputs", "x.npz", option, "0")
     code, _, err = call(*line)
     assert (code, f"{option} is 0.0; expected" in err) == (2, True)
+
+
+def help_of(command, name):
+    hint = inspect.signature(command, eval_str=True).parameters[name].annotation
+    return hint.__metadata__[0].help
+
+
+def test_defaults_that_commands_tell_themselves_are_those_of_the_library():
+    usual = inspect.signature(api.export_torch).parameters
+    tolerance = help_of(models.export_torch, "tolerance").partition("Default ")[2].rstrip(".")
+    assert float(tolerance) == usual["tolerance"].default
+    exporter = help_of(models.export_torch, "exporter")
+    assert f"Default {usual['exporter'].default}." in exporter
+    least = f"Default {LEAST_DYNAMO_OPSET} (dynamo) or {LEAST_OPSET} (torchscript)."
+    assert help_of(models.export_torch, "opset") == least
+    assert help_of(models.modernize, "trt_version").endswith(f"else {DEFAULT_PARSER}.")
+    assert help_of(engines.export, "trt_version").endswith(f"or {DEFAULT_BUILDER}.")

@@ -17,6 +17,7 @@ from halfwise.cli.options import (
     given,
 )
 from halfwise.cli.outcome import end, show, watched
+from halfwise.declarations import default
 from halfwise.declarations.engines import Building, Waiting, Worker
 from halfwise.declarations.plans import Acceptance, Arithmetic, Data, Labels, Low, Running
 
@@ -89,7 +90,7 @@ def compare(
         int | None,
         typer.Option(
             metavar="N",
-            help="Builds that each engine may take. Default 6.",
+            help=f"Builds that each engine may take. Default {default('max_builds')}.",
             rich_help_panel="Engines",
         ),
     ] = None,

@@ -135,11 +135,9 @@ def _criterion(given: Mapping[str, Any]) -> Criterion:
     criterion = Criterion(**{n: given[n] for n in Criterion.model_fields if n in given})
     if criterion.metric is None or "metric_drop" in given:
         return criterion
-    default = default_drop(criterion.metric, labelled=bool(given.keys() & _LABELS))
-    if default is not None:
-        return criterion.model_copy(
-            update={"metric_drop": default.drop, "drop_source": default.source}
-        )
+    usual = default_drop(criterion.metric, labelled=bool(given.keys() & _LABELS))
+    if usual is not None:
+        return criterion.model_copy(update={"metric_drop": usual.drop, "drop_source": usual.source})
     if ":" not in criterion.metric:
         # Who loads the metric says that there is none of that name.
         return criterion

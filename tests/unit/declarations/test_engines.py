@@ -1,8 +1,9 @@
 from dataclasses import fields
+from pathlib import Path
 from typing import get_args
 
 from halfwise.case import EngineSettings
-from halfwise.declarations import EngineOptions, RepeatOptions, default
+from halfwise.declarations import EngineOptions, Options, RepeatOptions, default
 from halfwise.declarations.option import shell_type
 from halfwise.records import Prefer, Typing
 
@@ -30,3 +31,11 @@ def test_a_repetition_takes_lists_of_workers():
         "seed",
     } < RepeatOptions.__annotations__.keys()
     assert "builds" not in RepeatOptions.__annotations__
+
+
+def test_what_a_shell_gives():
+    declared = Options.__annotations__
+    assert shell_type(declared["timing_cache"]) is Path
+    assert get_args(shell_type(declared["ort_library"]))[0] == Path | str
+    for name in ("workspace", "tactic_sources", "trt_python", "start_from", "labels", "heldout"):
+        assert shell_type(declared[name]) is str
