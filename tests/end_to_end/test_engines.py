@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise.fixing.engines.files import Fetched
+from halfwise.fixing.engines.workbench import Fetched
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models

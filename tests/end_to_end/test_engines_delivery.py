@@ -7,7 +7,7 @@ import shlex
 import numpy as np
 import pytest
 
-from halfwise.fixing.engines.files import Fetched
+from halfwise.fixing.engines.workbench import Fetched
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models

@@ -11,7 +11,7 @@ from halfwise.case import Case
 from halfwise.errors import UsageError
 from halfwise.fixing.engines import FP32_FILE, EngineRun, Proven
 from halfwise.fixing.engines.concurrent_search import concurrently, one_at_a_time, with_own_network
-from halfwise.fixing.engines.files import save
+from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.loop import Fixed
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_command

@@ -1,7 +1,7 @@
 """Build an engine of a model as it is asked for, and say what came out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Unpack
 
@@ -12,7 +12,7 @@ from halfwise.declarations import BuildingOptions, Inputs
 from halfwise.declarations.option import HELP
 from halfwise.errors import UsageError
 from halfwise.fixing.engines import Builds, build_failed, regime
-from halfwise.fixing.engines.files import save
+from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.plan.rules import apply_rules
 from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.graph.casts import low_type
@@ -89,7 +89,7 @@ def build(
         tell(watcher, (*loaded.notes, *rank_inputs(network, samples)))
     rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))
     asked = _Asked(network, rules, _layers(network, layer_precisions), to)
-    profiles = _profiles(network, samples, target)
+    settings = replace(target.settings, profiles=_profiles(network, samples, target))
     with (
         usable(
             target.workers[0], watcher, target.settings.wait_timeout, exact=not target.settings.tf32
@@ -98,7 +98,7 @@ def build(
     ):
         file = folder / "model.onnx"
         save(network.model, file)
-        return asked.build(worker, target.settings, profiles, samples, file, path, watcher)
+        return asked.build(worker, settings, samples, file, path, watcher)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,6 @@ class _Asked:
         self,
         worker: Worker,
         settings: EngineSettings,
-        profiles: tuple[Profile, ...],
         samples: Samples | None,
         file: Path,
         out: Path,
@@ -129,7 +128,7 @@ class _Asked:
         keep = dict.fromkeys((*constraints(self.network, roles, fp32), *self.layers))
         kept |= frozenset(self.layers)
         watcher.stage("build")
-        builds = Builds(worker, settings, typing, profiles, None, watcher)
+        builds = Builds(worker, settings, typing, None, watcher)
         outcome = builds.build(
             file,
             out.name,

@@ -1,25 +1,25 @@
 """The loop between emulation and engine.
 
 `run` is a run in order; `search` decides what to build next, `ddmin` what to leave out, `attempts`
-tries it; `builds` builds and writes down; `measure` runs what was built; `proposals` say what to
-try when an engine disappoints, `prediction` what emulation expects of one; `heldout` has the
-samples that judge; `table` is the comparison at the end and chooses among its rows; `conclude` sums
-up and tells why nothing lower passed.
+tries it on the `workbench`, where `builds` builds and writes down and `measure` runs what was
+built; `proposals` say what to try when an engine disappoints, `prediction` what emulation expects
+of one; `heldout` has the samples that judge; `table` is the comparison at the end and chooses among
+its rows; `conclude` sums up and tells why nothing lower passed.
 """
 
 from halfwise.fixing.engines.builds import Builds, build_failed, regime
 from halfwise.fixing.engines.conclude import Proven
-from halfwise.fixing.engines.files import FP32_FILE, ModelFiles
 from halfwise.fixing.engines.measure import Measure, with_shapes
 from halfwise.fixing.engines.run import EngineRun
+from halfwise.fixing.engines.workbench import FP32_FILE, Workbench
 
 __all__ = [
     "FP32_FILE",
     "Builds",
     "EngineRun",
     "Measure",
-    "ModelFiles",
     "Proven",
+    "Workbench",
     "build_failed",
     "regime",
     "with_shapes",

@@ -7,15 +7,13 @@ from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
-from pathlib import Path
 from typing import Protocol
 
-from halfwise.fixing.engines.builds import Builds, low_format
-from halfwise.fixing.engines.files import Fetched, ModelFiles
-from halfwise.fixing.engines.measure import Measure, again_if_lost, is_lost
+from halfwise.fixing.engines.builds import low_format
+from halfwise.fixing.engines.measure import again_if_lost, is_lost
+from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.planner import Planner
 from halfwise.graph.roles import Role
-from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, Latency, NodeName, Precision, PrecisionProof, TensorName
 from halfwise.tensorrt.constrain import constraints
 from halfwise.tensorrt.contrast import alike
@@ -56,6 +54,11 @@ class Candidate:
     tf32: bool = False
     lost: bool = False
     proof: PrecisionProof | None = None
+
+    @property
+    def milliseconds(self) -> float:
+        """Its median time; inf where it was not timed."""
+        return inf if self.latency is None else self.latency.median_ms
 
     @property
     def passed(self) -> bool:
@@ -182,23 +185,11 @@ class Attempts:
 
     Attributes:
         planner: Knows the model of every plan, and how far outputs are off.
-        builds: Builds engines.
-        measure: Runs them.
-        files: Writes what they are built from.
-        fetched: Has those here that may be delivered.
-        fp32: The FP32 model's file.
-        watcher: Told about progress.
-        notes: Takes what to know.
+        bench: Builds engines and runs them.
     """
 
     planner: Planner
-    builds: Builds
-    measure: Measure
-    files: ModelFiles
-    fetched: Fetched
-    fp32: Path
-    watcher: Watcher
-    notes: list[str]
+    bench: Workbench
     _built: set[tuple[Assignment, bool]] = field(default_factory=set)
     _fastest: dict[Hashable, float] = field(default_factory=dict)
     _reasons: set[str] = field(default_factory=set)
@@ -235,12 +226,12 @@ class Attempts:
         found = candidate
         try:
             found = replace(found, excess=self._excess(build))
-            self.watcher.note(
+            self.bench.watcher.note(
                 f"build {build.number} keeps {len(candidate.keep)}: error {found.excess:.3g} of "
                 "what is allowed"
             )
-            latency = self.measure.latency(build.engine)
-            self.watcher.note(f"build {build.number} takes {latency.median_ms:.3g} ms a run")
+            latency = self.bench.measure.latency(build.engine)
+            self.bench.watcher.note(f"build {build.number} takes {latency.median_ms:.3g} ms a run")
             found = replace(found, latency=latency)
         except ENGINE_FAULTS as failed:
             why, lost = failed.message, is_lost(failed)
@@ -258,7 +249,7 @@ class Attempts:
             return found
         with suppress(*ENGINE_FAULTS):  # it tells less then, and is off all the same
             asked: dict[NodeName, Precision] = dict.fromkeys(candidate.keep, "fp32")
-            found = replace(found, proof=self.measure.proof(build, self.planner.roles, asked))
+            found = replace(found, proof=self.bench.measure.proof(build, self.planner.roles, asked))
         return found
 
     def again(self, candidate: Candidate) -> Candidate:
@@ -282,8 +273,8 @@ class Attempts:
         """Tell what happened and why; a reason in full only once."""
         note = f"{what}, as before" if why in self._reasons else f"{what}: {why}"
         self._reasons.add(why)
-        self.notes.append(note)
-        self.watcher.note(note)
+        self.bench.notes.append(note)
+        self.bench.watcher.note(note)
 
     def _bring(self, candidate: Candidate, name: Hashable) -> None:
         """Bring an engine here that may be delivered, or that is a row of the table.
@@ -291,18 +282,18 @@ class Attempts:
         Of a plan's engines the fastest is delivered; the others stay on the worker's side.
         """
         assert candidate.build.engine is not None
-        milliseconds = inf if candidate.latency is None else candidate.latency.median_ms
+        milliseconds = candidate.milliseconds
         wanted = candidate.passed or not candidate.keep
         if not wanted or (name in self._fastest and milliseconds >= self._fastest[name]):
             return
-        self.watcher.note(f"the engine of build {candidate.build.number} is fetched")
-        self.fetched.keep(name, candidate.build.engine)
+        self.bench.watcher.note(f"the engine of build {candidate.build.number} is fetched")
+        self.bench.fetched.keep(name, candidate.build.engine)
         self._fastest[name] = milliseconds
 
     def _excess(self, build: BuildOutcome) -> float:
         assert build.engine is not None
         trials = self.planner.trials
-        return trials.excess_of(self.measure.outputs(build.engine, trials.samples))
+        return trials.excess_of(self.bench.measure.outputs(build.engine, trials.samples))
 
     def _build(
         self,
@@ -314,19 +305,19 @@ class Attempts:
         tf32: bool = False,
         fresh: bool = False,
     ) -> BuildOutcome:
-        tf32 = tf32 or self.builds.settings.tf32
-        if self.builds.typing == "strong":
+        tf32 = tf32 or self.bench.builds.settings.tf32
+        if self.bench.builds.typing == "strong":
             try:
-                mixed = self.files.mixed(self.planner, keep)
+                mixed = self.bench.files.mixed(self.planner, keep)
             except OSError as error:
-                failed = self.builds.without_model(error, step)
+                failed = self.bench.builds.without_model(error, step)
                 self._tell(f"build {failed.number} was not begun", failed.message)
                 return failed
-            return self.builds.build(
+            return self.bench.builds.build(
                 mixed, step, tf32=tf32, outputs=outputs, unfused=unfused, fresh=fresh
             )
-        return self.builds.build(
-            self.fp32,
+        return self.bench.builds.build(
+            self.bench.fp32,
             step,
             low=low_format(self.planner.settings.fmt),
             tf32=tf32,

@@ -23,7 +23,6 @@ from halfwise.records import (
     EngineFile,
     LogFinding,
     NodeName,
-    Profile,
     TensorName,
     Typing,
     WorkerInfo,
@@ -42,9 +41,8 @@ class Builds:
 
     Attributes:
         worker: The worker.
-        settings: How to build.
+        settings: How to build, optimization profiles included.
         typing: Typing regime.
-        profiles: Optimization profiles.
         journal: Told before and after each build; None for none.
         watcher: Told about progress.
         outcomes: Every build so far, in order.
@@ -53,7 +51,6 @@ class Builds:
     worker: Worker
     settings: EngineSettings
     typing: Typing
-    profiles: tuple[Profile, ...]
     journal: Journal | None
     watcher: Watcher
     outcomes: list[BuildOutcome] = field(default_factory=list)
@@ -95,7 +92,7 @@ class Builds:
             low=low if weak else None,
             tf32=tf32,
             keep=tuple(keep) if weak else (),
-            profiles=self.profiles,
+            profiles=self.settings.profiles,
             workspace_bytes=self.settings.workspace_bytes,
             optimization_level=self.settings.optimization_level,
             tactic_sources=self.settings.tactic_sources,
@@ -126,20 +123,8 @@ class Builds:
                     log=self._hear,
                     progress=lambda _, done, total: self.watcher.step(done, total or None),
                 )
-            except WORKER_GONE as gone:
-                if all(outcome.engine is None for outcome in self.outcomes):
-                    raise
-                return BuildOutcome(
-                    number=number,
-                    purpose=purpose,
-                    status="lost",
-                    message=gone.message,
-                    begun=False,
-                    config=config,
-                    seconds=0.0,
-                )
-            except OSError as error:
-                return self._unwritten(error, purpose, config)
+            except (*WORKER_GONE, OSError) as error:
+                return self._not_begun(error, config, purpose)
 
         return self._kept(self._recorded(run, number, purpose, config))
 
@@ -149,17 +134,26 @@ class Builds:
         Raises:
             OSError: no engine was built before: nothing would be lost with the run.
         """
-        config = BuildConfig(model_sha256="", typing=self.typing, profiles=self.profiles)
-        return self._kept(self._unwritten(error, purpose, config))
+        config = BuildConfig(model_sha256="", typing=self.typing, profiles=self.settings.profiles)
+        return self._kept(self._not_begun(error, config, purpose))
 
-    def _unwritten(self, error: OSError, purpose: str, config: BuildConfig) -> BuildOutcome:
+    def _not_begun(
+        self, error: HalfwiseError | OSError, config: BuildConfig, purpose: str
+    ) -> BuildOutcome:
+        """Return the outcome of a build that an error kept from beginning.
+
+        Where no engine was built before, the error is raised: nothing would be lost with the run.
+        """
         if all(outcome.engine is None for outcome in self.outcomes):
             raise error
+        lost = isinstance(error, HalfwiseError)
         return BuildOutcome(
             number=len(self.outcomes) + 1,
             purpose=purpose,
-            status="failed",
-            message=f"Its files cannot be written here: {error.strerror or error}.",
+            status="lost" if lost else "failed",
+            message=error.message
+            if isinstance(error, HalfwiseError)
+            else f"Its files cannot be written here: {error.strerror or error}.",
             begun=False,
             config=config,
             seconds=0.0,

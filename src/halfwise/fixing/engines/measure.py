@@ -22,7 +22,6 @@ from halfwise.records import (
     NodeName,
     Precision,
     PrecisionProof,
-    Profile,
     ShapeVerdict,
     TensorName,
     Verdict,
@@ -63,15 +62,14 @@ class Measure:
         worker: The worker that has the engines.
         case: Samples, criterion, metric.
         settings: For the FP32 model's session.
-        engine_settings: For time-outs.
-        profiles: Optimization profiles of the engines; none for fixed shapes.
+        engine_settings: For time-outs, and the optimization profiles of the engines; none for fixed
+            shapes.
     """
 
     worker: Worker
     case: Case
     settings: Settings
     engine_settings: EngineSettings
-    profiles: Sequence[Profile]
     _batches: dict[tuple[str, ...], tuple[Batches, ...]] = field(default_factory=dict)
 
     @property
@@ -241,7 +239,7 @@ class Measure:
         return prove(layers, self.network, roles, asked, milliseconds, config, as_fp32=as_fp32)
 
     def _profile(self, sample: Sample) -> int:
-        return profile_of(self.profiles, sample) or 0
+        return profile_of(self.engine_settings.profiles, sample) or 0
 
     @cached_property
     def _typical(self) -> tuple[int, Sample]:
@@ -253,16 +251,20 @@ class Measure:
         return self._profile(samples[0]), samples[0]
 
     def _plan(self, samples: Samples) -> tuple[Batches, ...]:
-        if not self.profiles:
+        if not self.engine_settings.profiles:
             return ()
         if samples.ids not in self._batches:
             batching, why_not = find_batching(self.network, self.session, samples)
-            planned = plan_batches(batching, why_not, self.profiles, samples)
+            planned = plan_batches(batching, why_not, self.engine_settings.profiles, samples)
             self._batches[samples.ids] = planned
         return self._batches[samples.ids]
 
     def _where(self, batches: Batches) -> str:
-        return batches.at if len(self.profiles) == 1 else f"{batches.at} of {batches.profile + 1}"
+        return (
+            batches.at
+            if len(self.engine_settings.profiles) == 1
+            else f"{batches.at} of {batches.profile + 1}"
+        )
 
     def _at(self, engine: EngineFile, batches: Batches) -> ShapeVerdict:
         at = self._where(batches)

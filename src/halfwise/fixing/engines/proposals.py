@@ -17,20 +17,18 @@ from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.emulation.typed import emulate_typed
-from halfwise.fixing.engines.attempts import Assignment, Budget, Candidate
-from halfwise.fixing.engines.measure import Measure
-from halfwise.fixing.planner import Planner
+from halfwise.fixing.engines.attempts import Assignment, Attempts, Budget, Candidate
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.metrics import Outputs, finite_relative_rms
-from halfwise.records import BuildOutcome, EngineFile, NodeName, TensorName
+from halfwise.records import EngineFile, NodeName, TensorName
 from halfwise.tensorrt.constrain import rebuildable
 from halfwise.tensorrt.versions import has
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 
 MARKED = 6
-"""Tensors that are marked at once."""
+"""Tensors that are marked at once: each may end a fusion, so few keep the engine what it is."""
 WORSE = 4.0
 """An engine departs where its error is so many times what the emulation has there. Our choice: on
 an H200 the errors of engines that passed were 1.4 to 2.8 times what the emulation predicted."""
@@ -96,7 +94,7 @@ def localise(
 
     low, high, found, used = 0, len(line), None, 0
     while used < rounds and high - low > 1:
-        places = _spread(low, high)
+        places = spread(low, high, MARKED)
         names = [line[i][1] for i in places]
         outputs = run_marked(names)
         used += 1
@@ -137,9 +135,9 @@ def _line(
     return line
 
 
-def _spread(low: int, high: int) -> list[int]:
-    """Return at most `MARKED` places in [low, high), evenly spread, the last one included."""
-    count = min(MARKED, high - low)
+def spread(low: int, high: int, most: int) -> list[int]:
+    """Return at most `most` places in [low, high), evenly spread, the last one included."""
+    count = min(most, high - low)
     return sorted({low + round((i + 1) * (high - low) / count) - 1 for i in range(count)})
 
 
@@ -163,35 +161,26 @@ WATCHING = 8
 """Runs of an engine that shows what fusion leaves: with six tensors each they leave 1 of 10⁶."""
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """An engine that shows what fusion left, and what that is."""
-
-    engine: EngineFile
-    tensors: frozenset[TensorName]
-
-
 @dataclass
 class EngineMoves:
     """Proposes plans from what an engine showed.
 
     Attributes:
-        planner: Knows the emulation of every plan.
-        measure: Runs engines.
-        build: Builds a plan with further outputs; without any, one that shows what fusion leaves.
+        attempts: Builds plans, also with further outputs or to show what fusion leaves.
         budget: Builds that may still be spent.
-        notes: Takes what to know.
         ruled: Nodes that the user's rules keep.
         departures: Where engines depart from the emulation, by the number of their build.
     """
 
-    planner: Planner
-    measure: Measure
-    build: Callable[[Assignment, Sequence[TensorName]], BuildOutcome]
+    attempts: Attempts
     budget: Budget
-    notes: list[str]
     ruled: Assignment
     departures: dict[int, Departure] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Take what the attempts work with."""
+        self.planner, self.bench = self.attempts.planner, self.attempts.bench
+        self.measure = self.bench.measure
 
     def culprits(
         self, failed: Candidate, *, idle: bool = False
@@ -207,7 +196,7 @@ class EngineMoves:
             self.departures[failed.build.number] = departure
             nodes = frozenset(departure.nodes) - keep - lowered
             where = " to ".join(dict.fromkeys((departure.nodes[0], departure.nodes[-1])))
-            self.notes.append(
+            self.bench.notes.append(
                 f"the engine departs from the emulation in {where}: relative error "
                 f"{departure.error:.2g}, {departure.predicted:.2g} predicted"
             )
@@ -260,21 +249,16 @@ class EngineMoves:
             sample = self._worst_sample(failed)
         except ENGINE_FAULTS:
             return None
-        shown = self._shown(failed, sample)
+        engine, tensors = self._unfused(failed, sample) or (None, None)
 
         def run_marked(names: Sequence[TensorName]) -> Outputs | None:
+            if engine is None:
+                _, marked = self._marked(failed, sample, names) or (None, None)
+                return marked
             try:
-                if shown is not None:
-                    return self.measure.run(shown.engine, sample, watch=names)
-                self.budget.take()
-                build = self.build(failed.keep, names)
-                if build.engine is None or failed.build.engine is None:
-                    return None
-                marked = self.measure.run(build.engine, sample)
-                self._tell_change(marked, self.measure.run(failed.build.engine, sample))
+                return self.measure.run(engine, sample, watch=names)
             except ENGINE_FAULTS:
                 return None
-            return marked
 
         return localise(
             self.planner.case.network,
@@ -282,29 +266,50 @@ class EngineMoves:
             emulate_typed(rewritten.model, accumulate=settings.accumulate),
             sample,
             run_marked,
-            rounds=rounds if shown is None else WATCHING,
-            among=None if shown is None else shown.tensors,
+            rounds=rounds if engine is None else WATCHING,
+            among=tensors,
             runtime=settings.runtime,
         )
 
-    def _shown(self, failed: Candidate, sample: Sample) -> _Shown | None:
+    def _unfused(
+        self, failed: Candidate, sample: Sample
+    ) -> tuple[EngineFile, frozenset[TensorName]] | None:
         """Build the plan to show what fusion leaves; None where TensorRT cannot or shows nothing.
 
         Where it comes to nothing, a build is spent, and marks have to do.
         """
         if not has("unfused tensors", self.measure.worker.info.tensorrt):
             return None
+        engine, _ = self._marked(failed, sample, ()) or (None, None)
+        try:
+            tensors = engine and self.measure.unfused(engine, sample)
+        except ENGINE_FAULTS:
+            return None
+        return (engine, tensors) if engine and tensors else None
+
+    def _marked(
+        self, failed: Candidate, sample: Sample, names: Sequence[TensorName]
+    ) -> tuple[EngineFile, Outputs] | None:
+        """Build the plan with tensors marked, or to show them; return the engine and its outputs.
+
+        Where marking made another engine of it, that is noted.
+        """
         self.budget.take()
-        build = self.build(failed.keep, ())
+        build = self.attempts.marked(failed.keep, names)
         if build.engine is None or failed.build.engine is None:
             return None
         try:
-            tensors = self.measure.unfused(build.engine, sample)
-            own = self.measure.run(build.engine, sample, watch=())
-            self._tell_change(own, self.measure.run(failed.build.engine, sample))
+            marked = self.measure.run(build.engine, sample, watch=None if names else ())
+            plain = self.measure.run(failed.build.engine, sample)
         except ENGINE_FAULTS:
             return None
-        return _Shown(build.engine, tensors) if tensors else None
+        change = max((finite_relative_rms(plain[n], marked[n]) for n in plain), default=0.0)
+        if change > NOISE:
+            self.bench.notes.append(
+                f"marking tensors changed the final outputs by {change:.2g}: the engine that was "
+                "looked into is another one"
+            )
+        return build.engine, marked
 
     def _worst_sample(self, failed: Candidate) -> Sample:
         """Return the calibration sample on which an engine is furthest off."""
@@ -322,12 +327,3 @@ class EngineMoves:
             )
         ]
         return trials.samples[errors.index(max(errors))]
-
-    def _tell_change(self, marked: Outputs, plain: Outputs) -> None:
-        """Note where marking tensors made another engine of it."""
-        change = max((finite_relative_rms(plain[n], marked[n]) for n in plain), default=0.0)
-        if change > NOISE:
-            self.notes.append(
-                f"marking tensors changed the final outputs by {change:.2g}: the engine that was "
-                "looked into is another one"
-            )

@@ -3,26 +3,24 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from halfwise.case import Case, EngineSettings, Settings
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.attempts import Assignment, Attempts, Budget, Candidate, Chosen
-from halfwise.fixing.engines.builds import Builds, build_failed, judging, nothing_judged, regime
+from halfwise.fixing.engines.builds import build_failed, judging, nothing_judged
 from halfwise.fixing.engines.conclude import Ended, Proven
-from halfwise.fixing.engines.files import Fetched, ModelFiles
-from halfwise.fixing.engines.measure import FP32_SNR_DB, Measure, again_if_lost
+from halfwise.fixing.engines.measure import FP32_SNR_DB, again_if_lost
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import EngineMoves
-from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.engines.table import FP32, TF32, Offer, Table, better_known, choose, quicker
+from halfwise.fixing.engines.search import EngineSearch, quicker
+from halfwise.fixing.engines.table import FP32, TF32, Offer, Table, better_known, choose
+from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import Fixed
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Roles
-from halfwise.progress import Watcher
 from halfwise.records import (
     FULL_RUNGS,
     BuildOutcome,
@@ -33,10 +31,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.tensorrt.constrain import unmatched
-from halfwise.tensorrt.profiles import check_covered, profiles_from_data
-from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
-from halfwise.tensorrt.worker.journal import Journal
 
 NOT_PRECISION = "the FP32 engine without TF32 is wrong already, so this is not a precision problem"
 FURTHER = 3
@@ -44,44 +39,15 @@ FURTHER = 3
 have been built on the way, or the chosen one may fail there."""
 
 
-class EngineRun:
-    """Builds, judges and compares engines of one case on one worker.
+@dataclass
+class EngineRun(Workbench):
+    """Builds, judges and compares engines of one case, in order.
 
     Attributes:
-        builds: Every build.
         seconds: Wall time of each stage.
     """
 
-    def __init__(
-        self,
-        case: Case,
-        settings: Settings,
-        engine_settings: EngineSettings,
-        worker: Worker,
-        folder: Path,
-        watcher: Watcher,
-        journal: Journal | None = None,
-    ) -> None:
-        """Take the case and a folder for ONNX files, which has to last as long as the run.
-
-        Raises:
-            BackendMissing: the worker cannot build.
-            UsageError: it lacks the typing regime or the low format.
-            CaseError: samples are outside every profile.
-        """
-        worker.demand_usable()
-        self.case, self.settings, self.engine_settings = case, settings, engine_settings
-        self.watcher, self.worker = watcher, worker
-        typing = regime(worker.info, engine_settings.typing, settings.fmt)
-        samples = case.calibration + case.heldout
-        profiles = engine_settings.profiles or profiles_from_data(case.network, samples)
-        check_covered(profiles, samples)
-        self.files, self.fetched = ModelFiles(folder), Fetched(worker, folder)
-        self.builds = Builds(worker, engine_settings, typing, profiles, journal, watcher)
-        self.measure = Measure(worker, case, settings, engine_settings, profiles)
-        self._fp32_file = self.files.fp32(case.network)
-        self.notes: list[str] = []
-        self.seconds: dict[str, float] = {}
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def reference(self) -> EngineResult:
         """Build and judge the FP32 engine without TF32.
@@ -94,7 +60,7 @@ class EngineRun:
             CaseError: samples, those of the calibration included, do not fit: they fit no engine.
         """
         with self._stage("FP32 engine"), judging():
-            build = self.builds.build(self._fp32_file, FP32)
+            build = self.builds.build(self.fp32, FP32)
             if build.engine is None:
                 raise build_failed(build, "no FP32 engine of this model")
             engine = build.engine
@@ -134,14 +100,14 @@ class EngineRun:
         with self._stage("engines"):
             search, attempts, moves = self._search(fixed)
             # Whatever becomes of the worker meanwhile, this one is judged and here.
-            exact = self._exact(attempts, self._table(fixed, heldout))
+            exact = self._exact(attempts, Table(self, fixed.planner, heldout))
             chosen = search.run(fixed.found.kept)
             while chosen.best is not None and self._joins(chosen.best, heldout):
                 chosen = search.again(chosen.best.keep, attempts.again)
-            build = self.builds.build(self._fp32_file, TF32, tf32=True)
+            build = self.builds.build(self.fp32, TF32, tf32=True)
             tf32 = attempts.measured(Candidate(frozenset(), TF32, build, tf32=True), TF32)
         with self._stage("verdict"):
-            table = self._table(fixed, heldout)
+            table = Table(self, fixed.planner, heldout)
             if heldout.joined or exact.checked or not exact.passed:
                 exact = better_known(exact, self._exact(attempts, table))
             full = (exact, table.with_tf32(tf32))
@@ -164,18 +130,6 @@ class EngineRun:
         verdict = ended.verdict(fixed.verdict, engines.causes, len(engines.builds))
         minimal = ended.as_searched and ended.chosen.minimal
         return Proven(engines, verdict, ended.keep, minimal, joined, ended)
-
-    def _table(self, fixed: Fixed, heldout: HeldOut) -> Table:
-        return Table(
-            measure=self.measure,
-            roles=fixed.planner.roles,
-            low=self.settings.fmt.name.upper(),
-            samples=heldout.samples,
-            references=heldout.references,
-            unseen=heldout.unseen,
-            limit=fixed.planner.trials.tolerance,
-            notes=self.notes,
-        )
 
     def _exact(self, attempts: Attempts, table: Table) -> Offer:
         """Judge the FP32 engine as all others are, by the criterion of the run."""
@@ -250,20 +204,11 @@ class EngineRun:
 
     def _search(self, fixed: Fixed) -> tuple[EngineSearch, Attempts, EngineMoves]:
         planner = fixed.planner
-        attempts = Attempts(
-            planner=planner,
-            builds=self.builds,
-            measure=self.measure,
-            files=self.files,
-            fetched=self.fetched,
-            fp32=self._fp32_file,
-            watcher=self.watcher,
-            notes=self.notes,
-        )
+        attempts = Attempts(planner, self)
         budget = Budget(self.engine_settings.max_builds)
         ruled = _ruled(fixed)
         weak = self.builds.typing == "weak"
-        moves = EngineMoves(planner, self.measure, attempts.marked, budget, self.notes, ruled)
+        moves = EngineMoves(attempts, budget, ruled)
         search = EngineSearch(
             attempt=attempts.attempt,
             moves=moves,
@@ -302,7 +247,7 @@ class EngineRun:
         return Engines(
             worker=self.worker.info,
             typing=self.builds.typing,
-            profiles=tuple(self.builds.profiles),
+            profiles=self.engine_settings.profiles,
             results=tuple(r.model_copy(update={"build": _briefly(r.build)}) for r in rows),
             rounds=(),
             builds=tuple(_briefly(b, tell=b.number == layers_of) for b in self.builds.outcomes),

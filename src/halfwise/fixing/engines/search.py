@@ -135,7 +135,7 @@ class EngineSearch:
         chosen = None if best is None else (best.keep, best.tf32)
         groups = [g for g in self.groups if is_steady(g) and g[0].keep >= self.ruled]
         found = [self._fastest(g[0]) for g in groups if (g[0].keep, g[0].tf32) != chosen]
-        return sorted(found, key=_milliseconds)
+        return sorted(found, key=lambda c: c.milliseconds)
 
     def excesses(self, candidate: Candidate) -> tuple[float, ...]:
         """Return the errors of all builds of a candidate's plan, over what the search may use."""
@@ -281,7 +281,7 @@ class EngineSearch:
     def _fastest(self, candidate: Candidate) -> Candidate:
         """Return the fastest engine of a candidate's plan that passes."""
         passed = (c for c in self._group(candidate) if c.passed)
-        return min(passed, key=_milliseconds)
+        return min(passed, key=lambda c: c.milliseconds)
 
     def _faster(self, best: Candidate, plain: Candidate) -> Candidate:
         """Return the fastest candidate that passes, where `best` is slow: itself or others.
@@ -308,9 +308,8 @@ class EngineSearch:
         return fastest
 
     def _slow(self, candidate: Candidate, plain: Candidate) -> bool:
-        if candidate.latency is None or plain.latency is None or not candidate.keep:
-            return False
-        return candidate.latency.median_ms > SLOW * plain.latency.median_ms
+        slow = SLOW * plain.milliseconds < candidate.milliseconds < inf
+        return slow and len(candidate.keep) > 0
 
     def _faster_of(
         self, chosen: Candidate, keep: Assignment, step: str, *, tf32: bool
@@ -320,20 +319,17 @@ class EngineSearch:
         if known is None and self.budget.left <= 0:
             return chosen
         other = known[0] if known else self._try(keep, step, tf32=tf32)
-        if not other.passed or other.latency is None or chosen.latency is None:
-            return chosen
-        return other if other.latency.median_ms < chosen.latency.median_ms else chosen
+        return other if other.passed and quicker(other, chosen) else chosen
 
 
-def _milliseconds(candidate: Candidate) -> float:
-    return inf if candidate.latency is None else candidate.latency.median_ms
+def quicker(one: Candidate, other: Candidate) -> bool:
+    """Return whether an engine seems faster than another, as each was timed alone."""
+    return one.milliseconds < other.milliseconds < inf
 
 
 def _tf32_note(fastest: Candidate, best: Candidate) -> str:
-    assert fastest.latency is not None
-    assert best.latency is not None
     return (
         "TF32 is allowed for the kept nodes of the engine that the search chose: a run takes "
-        f"{fastest.latency.median_ms:.3g} ms with it and {best.latency.median_ms:.3g} ms without, "
+        f"{fastest.milliseconds:.3g} ms with it and {best.milliseconds:.3g} ms without, "
         f"the error is {fastest.excess:.3g} and {best.excess:.3g} of what is allowed."
     )

@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from math import inf
 from statistics import median
 
-from halfwise.case import Samples
 from halfwise.fixing.engines.attempts import Assignment, Candidate
-from halfwise.fixing.engines.measure import Measure, again_if_lost, is_lost, with_shapes
-from halfwise.graph.roles import Role, Roles
-from halfwise.metrics import Outputs
+from halfwise.fixing.engines.builds import low_format
+from halfwise.fixing.engines.measure import again_if_lost, is_lost, with_shapes
+from halfwise.fixing.engines.workbench import Workbench
+from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.planner import Planner
+from halfwise.graph.roles import Role
 from halfwise.records import (
     EngineResult,
     EngineRung,
@@ -86,13 +88,6 @@ class Offer:
         return inf if self.row.latency is None else self.row.latency.median_ms
 
 
-def quicker(one: Candidate, other: Candidate) -> bool:
-    """Return whether an engine seems faster than another, as each was timed alone."""
-    if one.latency is None or other.latency is None:
-        return False
-    return one.latency.median_ms < other.latency.median_ms
-
-
 def faster(one: Latency | None, other: Latency | None) -> bool:
     """Return whether an engine is faster than another by more than the noise of their times.
 
@@ -141,25 +136,15 @@ class Table:
     """Makes rows.
 
     Attributes:
-        measure: Runs engines.
-        roles: Roles of the model's nodes.
-        low: Name of the low format, upper case; the row with nothing kept bears it.
-        samples: What every engine is judged on.
-        references: Reference outputs.
-        unseen: Whether no search has used the samples.
-        limit: The error on the calibration samples with which an engine that no search has chosen
-            is within the tolerance.
-        notes: Takes what to know.
+        bench: Runs engines, and takes what to know.
+        planner: Knows the roles of nodes, the low format, and the error on the calibration samples
+            with which an engine that no search has chosen is within the tolerance.
+        heldout: What every engine is judged on.
     """
 
-    measure: Measure
-    roles: Roles
-    low: str
-    samples: Samples
-    references: Sequence[Outputs]
-    unseen: bool
-    limit: float
-    notes: list[str]
+    bench: Workbench
+    planner: Planner
+    heldout: HeldOut
 
     def exact(self, fp32: Candidate, checked: Verdict) -> Offer:
         """Return the FP32 engine without TF32.
@@ -169,15 +154,15 @@ class Table:
         """
         row = self._row(FP32, fp32, untimed=True)
         if row.verdict is not None or not row.lost:
-            return Offer("fp32", fp32, self.limit, row)
-        shapes = self.measure.not_at_shapes(self.samples, "the worker was lost")
+            return Offer("fp32", fp32, self.planner.trials.tolerance, row)
+        shapes = self.bench.measure.not_at_shapes(self.heldout.samples, "the worker was lost")
         found = {"verdict": checked, "shapes": shapes, "lost": True}
         row = row.model_copy(update=found | {"untimed": row.failure, "failure": ""})
-        return Offer("fp32", fp32, self.limit, row, checked=True)
+        return Offer("fp32", fp32, self.planner.trials.tolerance, row, checked=True)
 
     def with_tf32(self, tf32: Candidate) -> Offer:
         """Return the FP32 engine with TF32."""
-        return Offer("tf32", tf32, self.limit, self._row(TF32, tf32))
+        return Offer("tf32", tf32, self.planner.trials.tolerance, self._row(TF32, tf32))
 
     def further(
         self, offers: Sequence[Offer], low: Sequence[Candidate], allowed: Collection[Candidate]
@@ -186,18 +171,19 @@ class Table:
 
         Args:
             offers: What there is.
-            low: Plans, plain low precision, what came closest.
+            low: Plans, plain low precision (whose row bears its name), what came closest.
             allowed: Those of them that may be delivered.
         """
-        rung: EngineRung = "bf16" if self.low == "BF16" else "fp16"
+        rung: EngineRung = low_format(self.planner.settings.fmt)
+        plain = rung.upper()
         found = list(offers)
         for candidate in low:
             known = {o.row.name: o.row for o in found}
-            name = MIXED if candidate.keep else self.low
+            name = MIXED if candidate.keep else plain
             name = f"{name}, build {candidate.build.number}" if name in known else name
             row = self._low_row(name, candidate, found[0].row.verdict)
-            if candidate.keep and row.verdict is not None and self.low in known:
-                self.notes.append(ab_remark(row, known[self.low]))
+            if candidate.keep and row.verdict is not None and plain in known:
+                self.bench.notes.append(ab_remark(row, known[plain]))
             found.append(Offer(rung, candidate, 1.0, row, candidate in allowed))
         return tuple(found)
 
@@ -212,7 +198,7 @@ class Table:
             if o.passed and o.row.latency is not None
         ]
         racing = {i: engine for i, engine in passed if engine is not None and len(passed) > 1}
-        turns = self.measure.take_turns(list(racing.values()))
+        turns = self.bench.measure.take_turns(list(racing.values()))
         found = dict(zip(racing, turns, strict=True))
         return tuple(replace(o, row=_raced(o, found.get(i, ()))) for i, o in enumerate(offers))
 
@@ -221,7 +207,7 @@ class Table:
         row = self._row(name, candidate, self._asked(candidate), fp32=fp32)
         if row.verdict is not None and fp32 is not None:
             remark = fp32_remark(row.verdict, fp32)
-            self.notes += [f"{name}: {remark}"] if remark else []
+            self.bench.notes += [f"{name}: {remark}"] if remark else []
         return row
 
     def _row(
@@ -253,7 +239,7 @@ class Table:
             return row.model_copy(update=known | {"lost": is_lost(failed)})
 
     def _timed(self, row: EngineResult, *, untimed: bool) -> EngineResult:
-        measure, engine = self.measure, row.build.engine
+        measure, engine = self.bench.measure, row.build.engine
         assert engine is not None
         try:
             latency = again_if_lost(lambda: measure.latency(engine, thorough=True))
@@ -264,11 +250,13 @@ class Table:
         return row.model_copy(update={"latency": latency})
 
     def _judged(self, row: EngineResult) -> EngineResult:
-        measure, engine = self.measure, row.build.engine
+        measure, engine = self.bench.measure, row.build.engine
         assert engine is not None
-        judged = measure.judge(engine, self.samples, self.references, unseen=self.unseen).verdict
+        judged = measure.judge(
+            engine, self.heldout.samples, self.heldout.references, unseen=self.heldout.unseen
+        ).verdict
         # What fails on the samples as they are is not delivered, whatever it does at other shapes.
-        at = measure.at_shapes(engine, self.samples) if judged.within else ()
+        at = measure.at_shapes(engine, self.heldout.samples) if judged.within else ()
         return row.model_copy(update={"verdict": judged, "shapes": at})
 
     def _measured(
@@ -279,10 +267,12 @@ class Table:
         as_fp32 = fp32 is not None and same_outputs(row.verdict, fp32)
         try:
             proof = again_if_lost(
-                lambda: self.measure.proof(row.build, self.roles, asked, as_fp32=as_fp32)
+                lambda: self.bench.measure.proof(
+                    row.build, self.planner.roles, asked, as_fp32=as_fp32
+                )
             )
         except ENGINE_FAULTS as failed:  # it runs all the same
-            self.notes.append(f"what {row.name} computes in is not known: {failed.message}")
+            self.bench.notes.append(f"what {row.name} computes in is not known: {failed.message}")
             return row
         return row.model_copy(update={"proof": proof})
 
@@ -291,12 +281,12 @@ class Table:
         asked: dict[NodeName, Precision] = dict.fromkeys(candidate.keep, "fp32")
         if candidate.build.config.typing == "strong":
             asked |= dict.fromkeys(
-                self._compute() - candidate.keep, "bf16" if self.low == "BF16" else "fp16"
+                self._compute() - candidate.keep, low_format(self.planner.settings.fmt)
             )
         return asked
 
     def _compute(self) -> Assignment:
-        return frozenset(n for n, role in self.roles.items() if role.role is Role.COMPUTE)
+        return frozenset(n for n, role in self.planner.roles.items() if role.role is Role.COMPUTE)
 
 
 def _raced(offer: Offer, medians: tuple[float, ...]) -> EngineResult:

@@ -1,7 +1,6 @@
 """`compare`: two computations of one model, tensor by tensor."""
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -23,11 +22,9 @@ from halfwise.options.loading import load_case, load_model, tell
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Comparison
-from halfwise.scratch import scratch
-from halfwise.tensorrt.working import usable
 from halfwise.tools.compare import RecordedSide, Side, Walk
 from halfwise.tools.compare.divergence import find_divergence
-from halfwise.tools.compare.engine_maker import EngineMaker
+from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
 from halfwise.tools.compare.sides import emulated, reference
 
 SOURCES = (
@@ -82,17 +79,7 @@ def compare(
     tell(watcher, case.notes)
     case = _with_opset(case, request, (a, b))
     check(case.network, runtime=request.settings.runtime)
-    with ExitStack() as stack:
-        maker = None
-        if engines:
-            assert request.target is not None
-            worker = stack.enter_context(
-                usable(request.target.workers[0], watcher, request.target.settings.wait_timeout)
-            )
-            folder = stack.enter_context(scratch())
-            settings = request.target.profiled(case)
-            maker = EngineMaker(case, request.settings, settings, worker, folder, watcher)
-            stack.enter_context(maker)
+    with engine_maker(case, request, watcher) as maker:
         sources = _Sources(case, request, maker, runner)
         sides = sources.side(a), sources.side(b)
         watcher.stage("compare")

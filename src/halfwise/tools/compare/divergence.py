@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from halfwise.fixing.engines.proposals import MARKED, spread
 from halfwise.graph.cut import read_by
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.records import (
@@ -153,10 +154,6 @@ def _reached(found: Mapping[TensorName, Found]) -> dict[TensorName, float]:
     return errors
 
 
-MARKED = 6
-"""Tensors that are marked at once: each may end a fusion, so few keep the engine what it is."""
-
-
 def find_divergence(walk: Walk, rounds: int = 1) -> Comparison:
     """Measure what tells where the first divergence is; return what was found.
 
@@ -215,7 +212,8 @@ def _narrow(walk: Walk, rounds: int) -> None:
     inside = line
     for number in range(rounds):
         # The tensors that bound what is searched are measured anew: builds differ.
-        walk.measure([*known, *_spread(inside, max(1, MARKED - len(known)))])
+        places = spread(0, len(inside), max(1, MARKED - len(known)))
+        walk.measure([*known, *(inside[i] for i in places)])
         walk.progress(number + 1, rounds)
         first = compared(walk).first
         producers = {name: node_name(walk.found[name].node) for name in line}
@@ -238,10 +236,3 @@ def _bounds(walk: Walk, region: Sequence[TensorName]) -> list[TensorName]:
         for name, found in walk.found.items()
         if name in read and name not in region and found.error is not None
     ]
-
-
-def _spread(names: Sequence[TensorName], most: int) -> list[TensorName]:
-    """Return at most `most` of `names`, evenly spread, the last one included."""
-    count = min(most, len(names))
-    places = {round((i + 1) * len(names) / count) - 1 for i in range(count)}
-    return [names[i] for i in sorted(places)]

@@ -1,112 +1,104 @@
 """Makes engines of one case on one worker, as sides of a comparison, and judges them."""
 
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self, cast
+from typing import Literal, cast
 
-from halfwise.case import Case, EngineSettings, Sample, Settings
+from halfwise.case import Case, EngineSettings, Sample
 from halfwise.emulation.runner import Arithmetic
 from halfwise.errors import UsageError
-from halfwise.fixing.engines import EngineRun
-from halfwise.fixing.engines.files import save
+from halfwise.fixing.engines.workbench import Workbench, save
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.model import tensor_name
 from halfwise.metrics import Outputs
 from halfwise.metrics.relative import relative_rms
+from halfwise.options.options import Request
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, Criterion, TensorName, Verdict
+from halfwise.scratch import scratch
 from halfwise.tensorrt.versions import has, version_of
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.working import usable
 from halfwise.tools.compare.engine_side import EngineSide
 from halfwise.tools.compare.sides import all_low
 from halfwise.tools.compare.walk import comparable
 from halfwise.wording import count
 
 
-class EngineMaker:
-    """Makes engine sides of one case on one worker, which has them while the `with` block runs."""
+@contextmanager
+def engine_maker(case: Case, request: Request, watcher: Watcher) -> "Iterator[EngineMaker | None]":
+    """Give what makes engines of a case on the target of a request; None without a target.
 
-    def __init__(
-        self,
-        case: Case,
-        settings: Settings,
-        engine_settings: EngineSettings,
-        worker: Worker,
-        folder: Path,
-        watcher: Watcher,
-    ) -> None:
-        """Take the case and a folder for ONNX files; errors are those of `EngineRun`."""
-        self._run = EngineRun(case, settings, engine_settings, worker, folder, watcher)
-        self._settings, self._folder = settings, folder
-        self._others: list[EngineMaker] = []
+    The worker has the engines while the block runs.
+    """
+    if request.target is None:
+        yield None
+        return
+    settings = request.target.profiled(case)
+    with (
+        usable(request.target.workers[0], watcher, request.target.settings.wait_timeout) as worker,
+        scratch() as folder,
+        EngineMaker(case, request.settings, settings, worker, folder, watcher).lasting() as maker,
+    ):
+        yield maker
 
-    @property
-    def case(self) -> Case:
-        """Whose engines it makes."""
-        return self._run.case
 
-    @property
-    def settings(self) -> EngineSettings:
-        """How they are built."""
-        return self._run.engine_settings
+@dataclass
+class EngineMaker(Workbench):
+    """Makes engine sides of one case on one worker.
+
+    Attributes:
+        others: What makes engines of other cases on it.
+    """
+
+    others: "list[EngineMaker]" = field(default_factory=list)
 
     @property
     def rounds(self) -> int:
         """Builds that may be spent on looking into one engine, the plain one aside."""
-        return max(1, self.settings.max_builds - 1)
+        return max(1, self.engine_settings.max_builds - 1)
 
     @property
     def tensorrt(self) -> tuple[int, int] | None:
         """Major and minor version of the worker's TensorRT."""
-        text = self._run.worker.info.tensorrt
+        text = self.worker.info.tensorrt
         return None if text is None else version_of(text)
-
-    @property
-    def tf32_override(self) -> str | None:
-        """`NVIDIA_TF32_OVERRIDE` in the worker's environment."""
-        return self._run.worker.info.tf32_override
 
     def of(self, case: Case) -> "EngineMaker":
         """Return what makes engines of another case on the same worker, the same way."""
-        folder = Path(tempfile.mkdtemp(dir=self._folder))
-        run, settings = self._run, replace(self.settings, profiles=())
-        other = EngineMaker(case, self._settings, settings, run.worker, folder, run.watcher)
-        self._others.append(other)
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        how = replace(self.engine_settings, profiles=())
+        other = replace(self, case=case, engine_settings=how, folder=folder, others=[])
+        self.others.append(other)
         return other
 
-    def __enter__(self) -> Self:
-        """Nothing is to be done."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Remove the engines, but not on Ctrl-C: a build may keep the worker busy for minutes."""
-        if error is None or isinstance(error, Exception):
+    @contextmanager
+    def lasting(self) -> "Iterator[EngineMaker]":
+        """Remove the engines after the block, but not on Ctrl-C: a build may take minutes yet."""
+        try:
+            yield self
+        except Exception:
             self.forget()
+            raise
+        self.forget()
 
     def forget(self) -> None:
         """Remove all engines on the worker's side; they are gigabytes."""
-        self._run.builds.forget(None)
-        for other in self._others:
+        self.builds.forget(None)
+        for other in self.others:
             other.forget()
 
     def judge(
-        self, build: BuildOutcome, references: Sequence[Outputs], criterion: Criterion | None
+        self, build: BuildOutcome, references: Sequence[Outputs], criterion: Criterion
     ) -> Verdict:
-        """Return the verdict on an engine; `criterion` None is the user's, metric included."""
+        """Return the verdict on an engine, by `criterion` or the user's metric."""
         assert build.engine is not None
-        samples = self.case.calibration
-        if self.case.metric is not None:
-            criterion = None
-        return self._run.measure.judge(build.engine, samples, references, criterion).verdict
+        by = criterion if self.case.metric is None else None
+        return self.measure.judge(build.engine, self.case.calibration, references, by).verdict
 
     def override_effect(self, build: BuildOutcome) -> float:
         """Return what NVIDIA_TF32_OVERRIDE changes: set to 0 where it is not set, else unset.
@@ -118,19 +110,20 @@ class EngineMaker:
             HalfwiseError: no such worker comes up, or it cannot run the engine.
         """
         assert build.engine is not None
-        worker = self._run.worker
-        set_ = ("-u", "NVIDIA_TF32_OVERRIDE") if self.tf32_override else ("NVIDIA_TF32_OVERRIDE=0",)
+        worker = self.worker
+        unset, zero = ("-u", "NVIDIA_TF32_OVERRIDE"), ("NVIDIA_TF32_OVERRIDE=0",)
+        set_ = unset if worker.info.tf32_override else zero
         command = worker.info.command
-        path = self._folder / f"{build.number}.engine"
+        path = self.folder / f"{build.number}.engine"
         worker.fetch(build.engine, path)
         with Worker(worker.info.name, (*command[:-1], "env", *set_, command[-1])) as other:
             other.demand_usable()
             engine = other.upload(path)
-            measure = replace(self._run.measure, worker=other)
+            measure = replace(self.measure, worker=other)
             changes = [
                 relative_rms(first[name], second[name])
                 for sample in self.case.calibration
-                for first in [self._run.measure.run(build.engine, sample)]
+                for first in [self.measure.run(build.engine, sample)]
                 for second in [measure.run(engine, sample)]
                 for name in first
             ]
@@ -147,20 +140,19 @@ class EngineMaker:
             UsageError: another kind.
         """
         arithmetic, label, build = self._builder(kind, settings, fresh=fresh)
-        run = self._run
 
         def execute(build: BuildOutcome, sample: Sample) -> Outputs:
             assert build.engine is not None
-            return run.measure.run(build.engine, sample)
+            return self.measure.run(build.engine, sample)
 
         return EngineSide(
             label=f"engine ({label})",
             arithmetic=arithmetic,
-            samples=run.case.calibration,
+            samples=self.case.calibration,
             build=lambda names: build(names, False),
             run=execute,
             outputs=frozenset(tensor_name(v) for v in self.case.network.graph.outputs),
-            budget=self.settings.max_builds,
+            budget=self.engine_settings.max_builds,
         )
 
     def shown(self, side: EngineSide) -> EngineSide:
@@ -168,8 +160,7 @@ class EngineMaker:
 
         That costs a build; where it fails, `side` itself has to do.
         """
-        run = self._run
-        if not has("unfused tensors", run.worker.info.tensorrt):
+        if not has("unfused tensors", self.worker.info.tensorrt):
             return side
         _, _, build = self._builder(side.arithmetic, None, fresh=False)
         side.builds += 1
@@ -179,10 +170,10 @@ class EngineMaker:
             return side
 
         def watch(sample: Sample, names: Sequence[TensorName]) -> Outputs:
-            return run.measure.run(engine, sample, watch=names)
+            return self.measure.run(engine, sample, watch=names)
 
         try:
-            left = run.measure.unfused(engine, side.samples[0])
+            left = self.measure.unfused(engine, side.samples[0])
         except EngineFailed as failed:
             if failed.status == "lost":
                 raise
@@ -202,13 +193,13 @@ class EngineMaker:
             raise UsageError(
                 f"There is no engine {kind!r} to compare.", "Give fp32, tf32, fp16 or bf16."
             )
-        network, run = self.case.network, self._run
+        network = self.case.network
         low = cast(Literal["fp16", "bf16"], kind) if kind in LOW_FORMATS else None
-        source = run.files.fp32(network)
-        if low is not None and run.builds.typing == "strong":
-            source = self._folder / f"all-{kind}.onnx"
-            save(all_low(network, LOW_FORMATS[low], self._settings), source)
-        builds = replace(run.builds, settings=settings) if settings else run.builds
+        source = self.fp32
+        if low is not None and self.builds.typing == "strong":
+            source = self.folder / f"all-{kind}.onnx"
+            save(all_low(network, LOW_FORMATS[low], self.settings), source)
+        builds = replace(self.builds, settings=settings) if settings else self.builds
         label = {"fp32": "FP32, TF32 off", "tf32": "FP32, TF32 on"}.get(kind, f"all {kind.upper()}")
 
         def build(names: Sequence[TensorName], unfused: bool) -> BuildOutcome:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
@@ -19,8 +19,7 @@ from halfwise.progress import Silent, Watcher
 from halfwise.records import Run, Rung, RungName, Sign, Verdict
 from halfwise.scratch import scratch
 from halfwise.store import new_folder, refuse_existing, write_run
-from halfwise.tensorrt.working import usable
-from halfwise.tools.compare.engine_maker import EngineMaker
+from halfwise.tools.compare.engine_maker import engine_maker
 from halfwise.tools.diagnose.expected_outputs import expected_tensors
 from halfwise.tools.diagnose.export import exported, healthy
 from halfwise.tools.diagnose.harness import harness
@@ -100,7 +99,7 @@ def _climb(
         tensors = expected_tensors(case, expected, runner)
     if inputs_b is not None:
         others = _others(model, request, inputs_b, case.calibration)
-    with ExitStack() as stack:
+    with engine_maker(case, request, watcher) as engines:
         subject = Subject(
             case=case,
             settings=settings,
@@ -109,7 +108,7 @@ def _climb(
             allow_random=request.data.allow_random,
             expected=tensors,
             others=others,
-            engines=_engines(stack, case, request, watcher),
+            engines=engines,
         )
         return climb(subject, LADDER)
 
@@ -159,20 +158,6 @@ def _others(model: Model, request: Request, inputs: Inputs, samples: Samples) ->
             "Give the same samples, in the same order, from both pipelines.",
         )
     return others
-
-
-def _engines(
-    stack: ExitStack, case: Case, request: Request, watcher: Watcher
-) -> EngineMaker | None:
-    if request.target is None:
-        return None
-    worker = stack.enter_context(
-        usable(request.target.workers[0], watcher, request.target.settings.wait_timeout)
-    )
-    folder = stack.enter_context(scratch())
-    settings = request.target.profiled(case)
-    maker = EngineMaker(case, request.settings, settings, worker, folder, watcher)
-    return stack.enter_context(maker)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from typing import Literal
 
 from halfwise.emulation.runner import ModelRunner
 from halfwise.errors import BuildFailed, HalfwiseError
+from halfwise.fixing.engines.proposals import MARKED
 from halfwise.graph.cut import read_by
 from halfwise.graph.model import node_name
 from halfwise.judging.judge import judge_outputs
@@ -21,7 +22,7 @@ from halfwise.records import (
 )
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare import Walk
-from halfwise.tools.compare.divergence import MARKED, find_divergence
+from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.engine_side import EngineSide
 from halfwise.tools.compare.sides import emulated, reference
@@ -41,8 +42,7 @@ def fp32_engine(subject: Subject) -> Rung:
         return _stand_in(subject)
     side = subject.engines.side("fp32")
     right = reference(subject.case.network, subject.samples, subject.settings)
-    criterion = subject.same_function
-    return _judged(_Judged(4, "fp32", subject, subject.engines, side, right, criterion))
+    return _judged(_Judged(4, "fp32", subject, subject.engines, side, right, subject.same_function))
 
 
 def low_engine(subject: Subject) -> Rung:
@@ -52,7 +52,7 @@ def low_engine(subject: Subject) -> Rung:
     low: Literal["fp16", "bf16"] = "bf16" if subject.settings.fmt.name == "bf16" else "fp16"
     side = subject.engines.side(low)
     right = emulated(subject.case.network, subject.samples, subject.settings, low)
-    criterion = None if subject.case.metric is not None else subject.case.criterion
+    criterion = subject.case.criterion
     return _judged(_Judged(7, "kernels", subject, subject.engines, side, right, criterion))
 
 
@@ -101,7 +101,7 @@ class _Judged:
         engines: Makes engines.
         side: The engine.
         right: What it should compute.
-        criterion: What is acceptable; None for the user's metric.
+        criterion: What is acceptable, where the user has no metric.
     """
 
     rung: int
@@ -110,7 +110,7 @@ class _Judged:
     engines: EngineMaker
     side: EngineSide
     right: ModelRunner
-    criterion: Criterion | None
+    criterion: Criterion
 
     def passes(self, build: BuildOutcome) -> bool | None:
         """Return whether a build is right; None where there is no engine."""
@@ -124,7 +124,7 @@ class _Judged:
 
     def attempts(self, around: Sequence[TensorName]) -> Iterator[Sign]:
         """Yield what other builds of the same model do."""
-        kind, settings = self.side.arithmetic, self.engines.settings
+        kind, settings = self.side.arithmetic, self.engines.engine_settings
         level = 0 if settings.optimization_level != 0 else 3
         others: list[tuple[str, EngineSide, Sequence[TensorName]]] = [
             ("another build, all kernels timed anew", self.engines.side(kind, fresh=True), ()),

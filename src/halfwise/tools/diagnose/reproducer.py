@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from halfwise.case import Samples
 from halfwise.emulation.runner import TOLERANCES
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.engines.files import save
+from halfwise.fixing.engines.workbench import save
 from halfwise.graph.cut import GIVEN, read_by, region_model
 from halfwise.graph.model import Network, node_name, normalise
 from halfwise.metrics.relative import relative_rms

@@ -242,8 +242,7 @@ def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Si
     """Return the verdict on the engine with TF32, and what the worker's environment does to it."""
     side = engines.side("tf32")
     build, _ = side.plain()
-    criterion = None if subject.case.metric is not None else subject.case.criterion
-    verdict = engines.judge(build, subject.references, criterion)
+    verdict = engines.judge(build, subject.references, subject.case.criterion)
     signs = signs_of(verdict, side.label)
     try:
         exact, _ = engines.side("fp32").plain()
@@ -252,7 +251,7 @@ def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Si
         signs.append(Sign(severity="info", text=f"The engine without TF32: {error.message}"))
     else:
         signs += signs_of(right, "engine (FP32, TF32 off)")
-    override = engines.tf32_override
+    override = engines.worker.info.tf32_override
     if override is None:
         told = "NVIDIA_TF32_OVERRIDE is not set in the worker's environment"
         what = "setting it to 0"

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def measured(
         check_names(found, [v.name or "" for v in values], kind)
     profiles = profiles_of(described)
     check_covered(profiles, case.calibration)
-    return Measure(worker, case, request.settings, target.settings, profiles)
+    return Measure(worker, case, request.settings, replace(target.settings, profiles=profiles))
 
 
 def judged(
@@ -106,7 +107,7 @@ def judged(
     given = GivenEngine(
         worker=measure.worker.info,
         engine=engine,
-        profiles=tuple(measure.profiles),
+        profiles=measure.engine_settings.profiles,
         shapes=measure.at_shapes(engine, samples),
         latency=measure.latency(engine),
     )

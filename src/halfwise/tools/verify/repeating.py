@@ -186,7 +186,8 @@ class _Repeater:
     def _build(self, worker: Worker, settings: EngineSettings) -> BuildOutcome:
         config, offered = self.delivered.config, worker.info.typing
         typing = config.typing if config.typing in offered else offered[0]
-        builds = Builds(worker, settings, typing, config.profiles, None, self.watcher)
+        settings = replace(settings, profiles=config.profiles)
+        builds = Builds(worker, settings, typing, None, self.watcher)
         if self.engines.full:
             return builds.build(self.folder / FP32_FILE, "the delivered plan", tf32=config.tf32)
         if typing == "strong":

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +40,16 @@ class Stage:
     run: EngineRun
     listener: Listener
     journal: Journal
-    notes: list[str] = field(default_factory=list)
 
     @property
     def attempts(self) -> Attempts:
         """Builds and measures plans."""
-        return Attempts(
-            planner=self.fixed.planner,
-            builds=self.run.builds,
-            measure=self.run.measure,
-            files=self.run.files,
-            fetched=self.run.fetched,
-            fp32=self.run.files.fp32(self.case.network),
-            watcher=self.listener,
-            notes=self.notes,
-        )
+        return Attempts(self.fixed.planner, self.run)
+
+    @property
+    def notes(self) -> list[str]:
+        """What was noted."""
+        return self.run.notes
 
 
 @pytest.fixture

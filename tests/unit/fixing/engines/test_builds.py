@@ -13,7 +13,7 @@ from tests.unit.reporting.engine_runs import build
 
 def test_builds_are_numbered_written_down_and_told(stage, tmp_path):
     ready = stage(models.layer_norm(), faults=[Fault("build", "abort", on=(2,))])
-    builds, model = ready.run.builds, ready.attempts.fp32
+    builds, model = ready.run.builds, ready.run.fp32
     first = builds.build(model, "FP32")
     second = builds.build(model, "mixed", low="fp16", keep=["square"], tf32=True)
     assert [o.number for o in builds.outcomes] == [1, 2]
@@ -36,7 +36,7 @@ def test_builds_are_numbered_written_down_and_told(stage, tmp_path):
 def test_a_lost_connection_is_not_held_against_a_build_at_once(stage, on, statuses):
     ready = stage(models.layer_norm(), faults=[Fault("build", "disconnect", on=on)])
     builds = ready.run.builds
-    ended = builds.build(ready.attempts.fp32, "FP32")
+    ended = builds.build(ready.run.fp32, "FP32")
     assert [o.status for o in builds.outcomes] == statuses
     assert ended == builds.outcomes[-1]
     assert ended.number == 2
@@ -45,7 +45,7 @@ def test_a_lost_connection_is_not_held_against_a_build_at_once(stage, on, status
 @pytest.mark.parametrize("error", [BackendMissing, WorkerEnded])
 def test_a_worker_that_can_no_longer_build_is_lost(stage, monkeypatch, error):
     ready = stage(models.layer_norm())
-    builds, model = ready.run.builds, ready.attempts.fp32
+    builds, model = ready.run.builds, ready.run.fp32
 
     def gone(*_, **__):
         raise error("There is no GPU.")
@@ -74,7 +74,7 @@ def test_progress_and_waiting_are_told(stage, monkeypatch):
         return build(*arguments, log=log, **options)
 
     monkeypatch.setattr(ready.worker, "build", waits)
-    builds.build(ready.attempts.fp32, "x")
+    builds.build(ready.run.fp32, "x")
     assert steps == sorted(steps)
     assert steps
     assert ready.listener.notes[-1] == "Another build has this GPU."
@@ -82,15 +82,15 @@ def test_progress_and_waiting_are_told(stage, monkeypatch):
 
 def test_strong_typing_leaves_types_to_the_model(stage):
     ready = stage(models.layer_norm(), version="10.0.1")
-    built = ready.run.builds.build(ready.attempts.fp32, "x", low="fp16", keep=["square"])
+    built = ready.run.builds.build(ready.run.fp32, "x", low="fp16", keep=["square"])
     assert (built.config.typing, built.config.low, built.config.keep) == ("strong", None, ())
 
 
 def test_engines_are_forgotten_but_one(stage):
     ready = stage(models.layer_norm())
-    builds, attempts = ready.run.builds, ready.attempts
-    kept = builds.build(attempts.fp32, "a").engine
-    gone = builds.build(attempts.fp32, "b", low="fp16").engine
+    builds = ready.run.builds
+    kept = builds.build(ready.run.fp32, "a").engine
+    gone = builds.build(ready.run.fp32, "b", low="fp16").engine
     sample = ready.case.calibration[0]
     builds.forget(kept)
     assert ready.worker.run(kept, 0, sample).keys() == {"gamma_out"}

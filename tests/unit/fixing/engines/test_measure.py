@@ -18,7 +18,7 @@ KEPT = names(*models.layer_norm().kept)
 def test_an_fp32_engine_gives_what_the_model_gives(stage):
     ready = stage(models.layer_norm())
     measure, samples = ready.run.measure, ready.case.heldout
-    engine = ready.run.builds.build(ready.attempts.fp32, "FP32").engine
+    engine = ready.run.builds.build(ready.run.fp32, "FP32").engine
     references = measure.references(samples)
     for found, wanted in zip(measure.outputs(engine, samples), references, strict=True):
         np.testing.assert_allclose(found["gamma_out"], wanted["gamma_out"], rtol=1e-5)
@@ -52,7 +52,7 @@ def limits(low: int, mid: int, high: int, longest: int) -> Profile:
 
 def test_every_shape_of_the_profiles_is_judged_or_named(stage):
     ready = stage(dynamic(), engine={"profiles": (limits(1, 2, 4, 3), limits(5, 6, 8, 9))})
-    engine = ready.run.builds.build(ready.attempts.fp32, "FP32").engine
+    engine = ready.run.builds.build(ready.run.fp32, "FP32").engine
     found = {s.at: s for s in ready.run.measure.at_shapes(engine, ready.case.heldout)}
     assert [at for at, s in found.items() if s.verdict is None] == ["max of 2"]
     assert found["max of 2"].reason
@@ -63,7 +63,7 @@ def test_every_shape_of_the_profiles_is_judged_or_named(stage):
 def test_all_engines_are_timed_on_the_same_shapes(stage, monkeypatch):
     monkeypatch.undo()  # the number of runs is that of users
     ready = stage(dynamic(), engine={"profiles": (limits(1, 2, 4, 3),)})
-    builds, fp32 = ready.run.builds, ready.attempts.fp32
+    builds, fp32 = ready.run.builds, ready.run.fp32
     measure = ready.run.measure
     found = [measure.latency(builds.build(fp32, "", low=low).engine) for low in (None, "fp16")]
     assert [latency.shapes for latency in found] == [{"x": (2, 3)}] * 2
@@ -72,7 +72,7 @@ def test_all_engines_are_timed_on_the_same_shapes(stage, monkeypatch):
 
 def test_samples_run_in_the_profile_that_holds_them(stage):
     ready = stage(dynamic(), engine={"profiles": (limits(1, 2, 4, 3), limits(5, 6, 8, 3))})
-    engine = ready.run.builds.build(ready.attempts.fp32, "FP32").engine
+    engine = ready.run.builds.build(ready.run.fp32, "FP32").engine
     six = Samples(("six",), lambda _: {"x": np.ones((6, 3), np.float32)})
     (found,) = ready.run.measure.outputs(engine, six)
     assert found["relu_out"] == pytest.approx(np.full((6, 3), 2.0))

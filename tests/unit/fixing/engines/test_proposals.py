@@ -108,10 +108,8 @@ NOTHING = names()
 
 
 def moves(ready, left=6, ruled=NOTHING):
-    planner, attempts = ready.fixed.planner, ready.attempts
-    made = EngineMoves(
-        planner, ready.run.measure, attempts.marked, Budget(left), ready.notes, ruled
-    )
+    attempts = ready.attempts
+    made = EngineMoves(attempts, Budget(left), ruled)
     return made, attempts
 
 

@@ -6,8 +6,8 @@ import onnx
 import pytest
 
 from halfwise.errors import BuildFailed, CaseError, UsageError
-from halfwise.fixing.engines import files
-from halfwise.fixing.engines.files import Fetched
+from halfwise.fixing.engines import workbench
+from halfwise.fixing.engines.workbench import Fetched
 from halfwise.records import Profile, ShapeRange, TensorName
 from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models
@@ -292,7 +292,7 @@ def test_a_disk_that_fills_keeps_the_engine_that_passed(stage, monkeypatch):
     def then_full(*args, **named):
         outcome = once(*args, **named)
         if ready.fixed.found.kept and len(ready.run.builds.outcomes) == 2:  # FP32, and the plan
-            monkeypatch.setattr(files, "save", full_disk)
+            monkeypatch.setattr(workbench, "save", full_disk)
             monkeypatch.setattr(ready.run.builds.journal, "_write", full_disk)
         return outcome
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from halfwise.fixing.engines.attempts import Candidate
 from halfwise.fixing.engines.conclude import rungs
 from halfwise.fixing.engines.measure import ROUNDS, Measure
+from halfwise.fixing.engines.search import quicker
 from halfwise.fixing.engines.table import (
     FP32,
     MIXED,
@@ -19,8 +20,8 @@ from halfwise.fixing.engines.table import (
     better_known,
     choose,
     faster,
-    quicker,
 )
+from halfwise.fixing.heldout import HeldOut
 from halfwise.records import EngineResult, EngineRung, Prefer
 from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models
@@ -35,25 +36,17 @@ NOTHING = names()
 
 def table(ready):
     fixed = ready.fixed
-    return Table(
-        measure=ready.run.measure,
-        roles=fixed.planner.roles,
-        low="FP16",
-        samples=fixed.heldout,
-        references=fixed.heldout_references,
-        unseen=True,
-        limit=1.0,
-        notes=ready.notes,
-    )
+    unseen = fixed.heldout, fixed.heldout_references
+    return Table(ready.run, fixed.planner, HeldOut(fixed.planner, *unseen, ready.listener))
 
 
 def rows(ready, *keeps):
     """Return rows by name, and what was noted."""
     attempts, builds = ready.attempts, ready.run.builds
-    fp32 = builds.build(attempts.fp32, FP32)
+    fp32 = builds.build(ready.run.fp32, FP32)
     plain = attempts.attempt(NOTHING, "plain")
     low = [plain, *(attempts.attempt(keep, "mixed") for keep in keeps)]
-    tf32 = builds.build(attempts.fp32, TF32, tf32=True)
+    tf32 = builds.build(ready.run.fp32, TF32, tf32=True)
     full = [attempts.measured(Candidate(NOTHING, b.purpose, b), b.purpose) for b in (fp32, tf32)]
     made = table(ready)
     offers = made.further((made.exact(full[0], verdict()), made.with_tf32(full[1])), low, low)

@@ -8,9 +8,10 @@ from halfwise.case import Samples
 from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.tf32 import emulate_tf32
 from halfwise.emulation.typed import emulate_typed
+from halfwise.fixing.engines.proposals import MARKED
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.tools.compare import Walk, compared, divergence
+from halfwise.tools.compare import Walk, compared
 from halfwise.tools.compare.divergence import find_divergence
 from tests import models
 from tests.unit.casing import prepare
@@ -154,7 +155,7 @@ def test_few_questions_find_the_node(broken):
     found, asked = searched(broken, 6)
     assert found.first == (broken,)
     assert len(asked) <= 6
-    assert max(asked) <= divergence.MARKED + 3
+    assert max(asked) <= MARKED + 3
 
 
 def test_too_few_questions_leave_more_than_one():
@@ -172,7 +173,7 @@ def test_nothing_wrong_is_one_question():
 
 
 def test_enough_questions_measure_all():
-    found, asked = searched("t7", NODES // divergence.MARKED)
+    found, asked = searched("t7", NODES // MARKED)
     assert found.first == ("t7",)
     assert all(node.error is not None for node in found.nodes)
-    assert max(asked) <= divergence.MARKED
+    assert max(asked) <= MARKED

@@ -23,10 +23,10 @@ def test_engines_do_not_stay_on_the_worker(engines):
     maker = engines()
     builds = [made.side("fp32").plain()[0] for made in (maker, maker.of(maker.case))]
     paths = [Path(build.engine.path) for build in builds]
-    with pytest.raises(KeyboardInterrupt), maker:
+    with pytest.raises(KeyboardInterrupt), maker.lasting():
         raise KeyboardInterrupt  # the worker may be at a build, and would answer after it
     assert all(path.is_file() for path in paths)
-    with pytest.raises(UsageError), maker:
+    with pytest.raises(UsageError), maker.lasting():
         raise UsageError("An error.")
     assert not any(path.is_file() for path in paths)
 
@@ -41,6 +41,6 @@ def test_another_case_on_the_same_worker(engines):
 
 def test_what_an_override_changes(engines):
     maker = engines()
-    assert maker.tf32_override is None
+    assert maker.worker.info.tf32_override is None
     assert maker.override_effect(maker.side("tf32").plain()[0]) == 0
     assert maker.rounds == 5

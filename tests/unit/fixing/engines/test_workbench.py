@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from halfwise.errors import RunFailed
-from halfwise.fixing.engines.files import FP32_FILE, Fetched, ModelFiles, save
+from halfwise.fixing.engines.workbench import FP32_FILE, Fetched, ModelFiles, save
 from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models
 from tests.unit.casing import names
@@ -41,7 +41,7 @@ class Room(NamedTuple):
 def built(stage, tmp_path):
     """A stage, two engines, and a place for them."""
     ready = stage(models.layer_norm())
-    builds, model = ready.run.builds, ready.attempts.fp32
+    builds, model = ready.run.builds, ready.run.fp32
     engines = [builds.build(model, low or "fp32", low=low).engine for low in (None, "fp16")]
     (tmp_path / "here").mkdir()
     return ready, engines, tmp_path / "here"
@@ -90,7 +90,7 @@ def test_without_room_engines_stay_there(built):
 def test_room_is_left_for_models(built, monkeypatch, missing, kept):
     ready, (first, _), folder = built
     room = Room(2 * first.bytes - missing)
-    monkeypatch.setattr("halfwise.fixing.engines.files.disk_usage", lambda _: room)
+    monkeypatch.setattr("halfwise.fixing.engines.workbench.disk_usage", lambda _: room)
     Fetched(ready.worker, folder).keep("plan", first)
     assert len(list(folder.iterdir())) == kept
 

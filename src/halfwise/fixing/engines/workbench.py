@@ -1,4 +1,4 @@
-"""The ONNX files that engines are built from, and engines that were brought here.
+"""What every use of engines works with: builds, runs, files of models, engines brought here.
 
 A container without a volume takes its files along when the connection ends. What lies here is sent
 to the next one, and is what the run folder gets in the end.
@@ -6,18 +6,24 @@ to the next one, and is what the run folder gets in the end.
 
 from collections.abc import Hashable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import disk_usage, rmtree
 
 import onnx_ir as ir
 
+from halfwise.case import Case, EngineSettings, Settings
+from halfwise.fixing.engines.builds import Builds, regime
+from halfwise.fixing.engines.measure import Measure
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.rewrite import EXTERNAL_DATA_BYTES
 from halfwise.graph.model import Network
 from halfwise.graph.weights import is_large, weight_bytes
+from halfwise.progress import Watcher
 from halfwise.records import EngineFile, NodeName
+from halfwise.tensorrt.profiles import check_covered, profiles_from_data
 from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.worker.journal import Journal
 
 FP32_FILE = "model.fp32.onnx"
 """The FP32 model with halfwise's names of nodes: weakly typed engines come from it."""
@@ -110,3 +116,55 @@ class Fetched:
         if named is not None and Path(named.path).is_file():
             return named
         return self.worker.fetch(engine, path)
+
+
+@dataclass
+class Workbench:
+    """Builds, runs and judges engines of one case on one worker.
+
+    Attributes:
+        case: The case.
+        settings: Low format and runtime.
+        engine_settings: How engines are built; with the profiles of the data where it has none.
+        worker: Where they are built and run.
+        folder: Takes ONNX files and engines; has to last as long as the workbench.
+        watcher: Told about progress.
+        journal: Told before and after each build; None for none.
+        notes: Takes what to know.
+        builds: Every build.
+        measure: Runs and judges what was built.
+        files: ONNX files.
+        fetched: Engines that were brought here.
+    """
+
+    case: Case
+    settings: Settings
+    engine_settings: EngineSettings
+    worker: Worker
+    folder: Path
+    watcher: Watcher
+    journal: Journal | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Check what the worker can do, and that the profiles hold the data.
+
+        Raises:
+            BackendMissing: the worker cannot build.
+            UsageError: it lacks the typing regime or the low format.
+            CaseError: samples are outside every profile.
+        """
+        self.worker.demand_usable()
+        typing = regime(self.worker.info, self.engine_settings.typing, self.settings.fmt)
+        samples = self.case.calibration + self.case.heldout
+        profiles = self.engine_settings.profiles or profiles_from_data(self.case.network, samples)
+        check_covered(profiles, samples)
+        how = self.engine_settings = replace(self.engine_settings, profiles=profiles)
+        self.builds = Builds(self.worker, how, typing, self.journal, self.watcher)
+        self.measure = Measure(self.worker, self.case, self.settings, how)
+        self.files, self.fetched = ModelFiles(self.folder), Fetched(self.worker, self.folder)
+
+    @property
+    def fp32(self) -> Path:
+        """The file of the FP32 model."""
+        return self.files.fp32(self.case.network)
