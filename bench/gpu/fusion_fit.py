@@ -30,9 +30,9 @@ from halfwise.fixing.evidence import gather
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import Trials
 from halfwise.graph.casts import low_type
+from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import Role, is_float, roles_of
-from halfwise.graph.widen import widened
 from halfwise.options.loading import load_case, load_model
 from halfwise.options.options import Data
 from halfwise.progress import Silent
@@ -297,7 +297,7 @@ def main() -> None:
         if folder is None:
             print(f"{path}: its model is not in {', '.join(map(str, given.models))}")
             continue
-        network, _ = widened(load_model(folder / "model.onnx"))
+        network, _ = upcast(load_model(folder / "model.onnx"))
         if seen := seen_in(run, network, folder.name):
             known[seen.model_sha256, seen.date] = seen
         else:

@@ -29,7 +29,7 @@ from bench.gpu.pipe import Pipe
 from bench.runs import ROOT
 from halfwise.emulation.ort import Session
 from halfwise.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
-from halfwise.graph.cut import giving_out
+from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import Network, load_network, node_name, tensor_name
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import TensorName

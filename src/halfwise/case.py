@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from halfwise.declarations import default
 from halfwise.errors import CaseError
 from halfwise.formats import FP16, Format
+from halfwise.graph.conversion import Stored
 from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_MODEL_BYTES
-from halfwise.graph.widen import Stored
 from halfwise.metrics import Metric
 from halfwise.records import Criterion, MadeUp, Note, Prefer, Profile, Typing
 

@@ -7,8 +7,8 @@ import pytest
 from halfwise import api
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
+from halfwise.graph.conversion import upcast
 from halfwise.graph.model import load_network
-from halfwise.graph.widen import widened
 from halfwise.metrics import relative_error
 from halfwise.tools.modernize.rewriting import TOLERANCE
 from tests import models
@@ -19,7 +19,7 @@ def test_no_failure_class_is_changed(make, tmp_path):
     ill = make()
     old, new = tmp_path / "old.onnx", tmp_path / "new.onnx"
     onnx.save(ill.proto, old)
-    if widened(load_network(old))[1].formats:
+    if upcast(load_network(old))[1].formats:
         with pytest.raises(CaseError, match="stores"):
             api.modernize(old, new, dict(ill.inputs))
         assert not new.exists()

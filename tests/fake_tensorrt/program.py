@@ -12,9 +12,9 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import BF16, FP16
+from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.roles import Role, is_float, roles_of
-from halfwise.graph.widen import widened
 from tests.fake_tensorrt.enums import NUMPY, data_type
 from tests.fake_tensorrt.faults import knob
 from tests.fake_tensorrt.plan import Plan
@@ -67,7 +67,7 @@ class Program:
             model = self.network.copy()
             _give_out(model, self.asked)
             return model
-        wide, stored = widened(self.network)
+        wide, stored = upcast(self.network)
         model = wide.copy()
         _give_out(model, self.asked)
         wide = replace(wide, model=model)
@@ -240,5 +240,5 @@ class _Distorter:
 def compute_nodes(network: Network, low: str | None) -> tuple[str, ...]:
     """Return the nodes that the builder may choose a precision for."""
     kind = _FORMATS[low or "fp16"][1]
-    roles = roles_of(widened(network)[0], kind)
+    roles = roles_of(upcast(network)[0], kind)
     return tuple(name for name, role in roles.items() if role.role is Role.COMPUTE)

@@ -12,7 +12,7 @@ from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import ExtremaProbe, exposing, observable
 from halfwise.errors import RunFailed
-from halfwise.graph.cut import giving_out
+from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import bodies
 from halfwise.metrics import Computed, Outputs

@@ -13,10 +13,10 @@ from halfwise.emulation.accumulate import sums_in_low
 from halfwise.emulation.rounding import cast, round_value
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import lower_bodies
+from halfwise.graph.conversion import upcast_attribute, upcast_tensor, upcast_type
 from halfwise.graph.model import is_standard, opset_of
 from halfwise.graph.roles import DATA_MOVEMENT, Roles
 from halfwise.graph.weights import LARGE_MODEL_BYTES, LARGE_TENSOR_BYTES, LowWeights, is_large
-from halfwise.graph.widen import wide_tensor, wide_type, widen_attribute
 
 _FORMATS: dict[ir.DataType | None, Format] = {
     ir.DataType.FLOAT16: FP16,
@@ -115,9 +115,9 @@ class _Widener:
         for value in own:
             if large and _stays_low(value):
                 continue
-            value.type = wide_type(value.type)
+            value.type = upcast_type(value.type)
             if value.const_value is not None:
-                value.const_value = wide_tensor(value.const_value)
+                value.const_value = upcast_tensor(value.const_value)
         for value in [v for v in self.formats if v.dtype in _FORMATS]:
             self._widen_late(value)
 
@@ -149,7 +149,7 @@ class _Widener:
             )
             body.widen()
         else:
-            widen_attribute(node, attribute)
+            upcast_attribute(node, attribute)
 
     def round_input(self, value: ir.Value) -> None:
         """Round what comes in as a low value of the model."""

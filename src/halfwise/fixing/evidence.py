@@ -7,10 +7,10 @@ from halfwise.case import Samples, Settings
 from halfwise.emulation.budget import TimeBudget
 from halfwise.fixing.attribute import attribute
 from halfwise.formats import Format
+from halfwise.graph.dataflow import low_consumers
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import Role, Roles
-from halfwise.graph.selection import selects_constants
-from halfwise.graph.walk import low_consumers
+from halfwise.graph.sensitivity import selects_constants
 from halfwise.metrics import Outputs
 from halfwise.observing import observe
 from halfwise.records import Guard, NodeName, Observations, TensorName

@@ -15,8 +15,8 @@ from halfwise.fixing.infinities import Infinities
 from halfwise.fixing.plan.search import Found
 from halfwise.fixing.planner import Planner
 from halfwise.graph.casts import Rewritten
-from halfwise.graph.decisions import decisions, first_of, leading_to
 from halfwise.graph.model import node_name, tensor_name
+from halfwise.graph.sensitivity import decisions, first_of, leading_to
 from halfwise.judging.file_run import flips, run_as_file
 from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.metrics import Outputs

@@ -11,11 +11,10 @@ from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.runner import ModelRunner
 from halfwise.fixing.trial import Trials
-from halfwise.graph.captured import operands
+from halfwise.graph.dataflow import consumers, operands, producers
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.model import node_name as name_of
 from halfwise.graph.roles import Role, Roles, is_float
-from halfwise.graph.walk import consumers, producers
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import Followed, Growth, NodeName, Origin, TensorName
 

@@ -13,10 +13,10 @@ from halfwise.errors import BuildFailed, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.casts import rewrite as cast
+from halfwise.graph.conversion import BF16_OPSET, gaining, raise_opset
 from halfwise.graph.intake import checkable, checked
 from halfwise.graph.model import Network, is_standard
 from halfwise.graph.movement import fewest_casts
-from halfwise.graph.opset import BF16_OPSET, gaining, raise_opset
 from halfwise.graph.roles import Roles
 from halfwise.graph.serialisation import skeleton
 from halfwise.graph.weights import LowWeights, is_large, map_files, weight_bytes

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from halfwise.graph.captured import Uses, uses_in
+from halfwise.graph.dataflow import Uses, uses_in
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.patterns.activations import gelus, hard_swishes, mishes, swishes
 from halfwise.graph.patterns.reading import is_constant, scalar
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Roles
-from halfwise.graph.selection import selects_constants
+from halfwise.graph.sensitivity import selects_constants
 from halfwise.records import NodeName, Observation, TensorName
 
 _SATURATING = frozenset(

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.graph.cut import varying_tensors
+from halfwise.graph.dataflow import reached, varying_tensors
 from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
 from halfwise.graph.unchecked import numbers
 from halfwise.records import NodeName, TensorName
@@ -56,17 +56,16 @@ def shape_inputs(network: Network) -> frozenset[TensorName]:
     the states of a Loop or the outputs of an If is not followed.
     """
     inputs = set(network.graph.inputs)
-    waiting = [v for n in network.model.graph.all_nodes() for v in _operands(n)]
-    seen: set[ir.Value] = set()
-    while waiting:
-        value = waiting.pop()
-        if value in seen or not _may_be_a_shape(value):
-            continue
-        seen.add(value)
+
+    def makes(value: ir.Value) -> list[ir.Value]:
         node = value.producer()
-        if node is not None and not is_standard(node, *_FORGETS_ELEMENTS):
-            waiting += [v for v in node.inputs if v is not None]
-    return frozenset(tensor_name(v) for v in seen & inputs if v.dtype in _INTEGERS)
+        if node is None or is_standard(node, *_FORGETS_ELEMENTS):
+            return []
+        return [v for v in node.inputs if v is not None and _may_be_a_shape(v)]
+
+    wanted = (v for n in network.model.graph.all_nodes() for v in _operands(n))
+    seen = reached(filter(_may_be_a_shape, wanted), makes)
+    return frozenset(tensor_name(v) for v in seen.keys() & inputs if v.dtype in _INTEGERS)
 
 
 def _operands(node: ir.Node) -> Iterator[ir.Value]:

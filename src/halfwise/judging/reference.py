@@ -11,10 +11,10 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
 from halfwise.emulation.runner import inspect_samples
 from halfwise.errors import CaseError, KernelMissing, RunFailed
+from halfwise.graph.conversion import LOW_TYPES
 from halfwise.graph.model import Network, infer_again
 from halfwise.graph.normal_form import name_cast_types
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
-from halfwise.graph.widen import LOW_TYPES
 from halfwise.metrics import Outputs
 from halfwise.records import TensorName
 

@@ -6,8 +6,7 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Samples
 from halfwise.emulation.ort import Session
-from halfwise.graph.alike import alike
-from halfwise.graph.running import Body, bodies_in, count_runs
+from halfwise.graph.bodies import Body, alike, bodies_in, count_runs
 from halfwise.metrics import Outputs, untested_metric, untested_outputs
 from halfwise.records import Unjudged
 

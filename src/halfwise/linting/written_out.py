@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from halfwise.graph.patterns.activations import gelus
-from halfwise.graph.patterns.attention import attentions
+from halfwise.graph.patterns.activations import attentions, gelus
 from halfwise.graph.patterns.normalisations import normalisations
 from halfwise.graph.patterns.reading import Nodes, axes_of
 from halfwise.linting.rule import Found, Subject, rule

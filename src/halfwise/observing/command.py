@@ -5,8 +5,8 @@ from typing import Unpack
 from halfwise.declarations import Inputs, Options
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import low_type
+from halfwise.graph.conversion import BF16_OPSET
 from halfwise.graph.model import Network
-from halfwise.graph.opset import BF16_OPSET
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.judging.frozen import frozen_named
 from halfwise.judging.reference import check

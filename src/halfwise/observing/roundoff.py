@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.rounding import cast
 from halfwise.formats import FP32, Format
-from halfwise.graph.amplifiers import amplifiers, chain
 from halfwise.graph.model import Network, add_constant, node_name, small_constant, tensor_name
 from halfwise.graph.normal_form import drop_unused_constants
 from halfwise.graph.roles import Role, Roles, bodies, is_float
+from halfwise.graph.sensitivity import amplifiers, chain
 from halfwise.records import NodeName, TensorName
 
 _PREFIX = "halfwise::rounded::"

@@ -13,9 +13,9 @@ import onnx_ir as ir
 from halfwise.case import Case, Samples
 from halfwise.emulation.bounded import expect_repeating
 from halfwise.errors import CaseError, UsageError
+from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.model import Network, infer_again, is_standard, load_network, network_from_proto
 from halfwise.graph.sizes import declared_axes
-from halfwise.graph.widen import Stored, widened
 from halfwise.inputs import (
     InputSpec,
     hash_together,
@@ -42,7 +42,7 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
     """Return the case: network, samples, criterion and metric.
 
     Args:
-        model: Floating-point model; what it stores in FP16 or BF16 is widened to FP32.
+        model: Floating-point model; what it stores in FP16 or BF16 is upcast to FP32.
         data: Samples.
         criterion: What is acceptable.
         split: Hold samples out; otherwise all are for calibration.
@@ -55,7 +55,7 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
             "--heldout has no meaning here: nothing is searched, so every input counts.",
             "Give all samples with --inputs.",
         )
-    network, stored = widened(load_model(model))
+    network, stored = upcast(load_model(model))
     specs = input_specs(network)
     metric = _metric(criterion)
     read = partial(load_inputs, specs=specs, preprocess=data.preprocess, seed=data.seed)
@@ -138,7 +138,7 @@ def load_start(path: Path) -> Network | Run:
 
 
 def _file_notes(network: Network, stored: Stored) -> list[Note]:
-    """Return what was repaired in the model's file, and what of it was widened."""
+    """Return what was repaired in the model's file, and what of it was upcast."""
     notes = [
         Note(kind="repaired", facts={"flaw": repair.flaw.name, "names": repair.names})
         for repair in network.repairs

@@ -13,8 +13,8 @@ import onnx
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.engines import FP32_FILE
 from halfwise.fixing.rewrite import save_checked
+from halfwise.graph.conversion import upcast
 from halfwise.graph.model import load_network
-from halfwise.graph.widen import widened
 from halfwise.options.loading import load_model
 from halfwise.records import NodeName, Recipe, Run, Typing
 from halfwise.scratch import scratch
@@ -168,7 +168,7 @@ def _source(
             f"Constraints are set on the FP32 model, and {path} is not here.",
             "Give the model that the run was made from: --model FILE.",
         )
-    network, stored = widened(load_model(path))
+    network, stored = upcast(load_model(path))
     if network.sha256 != run.provenance.model_sha256:
         raise RecordMismatch(
             f"{path} is not the model that the run was made from: its hash differs.",

@@ -12,8 +12,8 @@ from halfwise.fixing import rewrite as stage
 from halfwise.fixing.rewrite import rewrite, same, save_checked, with_opset_for
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type
+from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import Network, constant_array, load_network
-from halfwise.graph.opset import raise_opset
 from halfwise.graph.roles import Role, float_io, roles_of
 from halfwise.records import NodeName
 from tests import models

@@ -9,10 +9,10 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
+from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.normal_form import check_constants, name_uniquely
 from halfwise.graph.roles import roles_of
-from halfwise.graph.widen import widened
 from halfwise.judging.reference import check
 from tests import control
 from tests.unit.graph.sketch import Sketch, f32
@@ -209,7 +209,7 @@ def test_an_export_rounds_where_it_casts() -> None:
     x, ids = s.input("x", [2, 4], TensorProto.FLOAT16), s.input("ids", [2, 4], TensorProto.INT64)
     network = s.network(s.op("CastLike", ids, x, name="like"))
     assert cast_type(network, "like") == ir.DataType.FLOAT16
-    wide, _ = widened(network)
+    wide, _ = upcast(network)
     assert cast_type(wide, "like") == ir.DataType.FLOAT
     sample = {"x": f32(np.ones((2, 4))), "ids": np.full((2, 4), 70_000)}
     assert np.isinf(Session(emulate_typed(network.model)).run(sample)["like_out"]).all()

@@ -4,8 +4,8 @@ import pytest
 from halfwise.errors import KernelMissing
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type, rewrite
-from halfwise.graph.decisions import decisions
 from halfwise.graph.roles import float_io, roles_of
+from halfwise.graph.sensitivity import decisions
 from halfwise.judging.file_run import flips, run_as_file
 from tests import models
 from tests.unit.casing import names, prepare

@@ -11,7 +11,7 @@ from halfwise.graph.roles import roles_of
 from halfwise.judging.unjudged import find_unjudged
 from halfwise.records import Criterion, Unjudged
 from tests.unit.graph.sketch import Sketch
-from tests.unit.graph.test_running import choice
+from tests.unit.graph.test_bodies import choice
 
 DRAWN = np.random.default_rng(7)
 

@@ -7,10 +7,9 @@ import onnx_ir as ir
 
 from halfwise.fixing.attribute.evidence import Band, Evidence, graded, several
 from halfwise.fixing.attribute.repairs import rescaling
-from halfwise.graph.captured import operands
+from halfwise.graph.dataflow import moves, operands, producers, upstream
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import is_float
-from halfwise.graph.walk import moves, producers, upstream
 from halfwise.records import Guard, NodeName, TensorName
 
 

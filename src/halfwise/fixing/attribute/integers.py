@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.fixing.attribute.evidence import SIGNIFICANT, Band, Evidence, graded
+from halfwise.graph.dataflow import low_consumers, producers, upstream
 from halfwise.graph.model import constant_array
-from halfwise.graph.walk import low_consumers, producers, upstream
 from halfwise.records import Guard
 
 _INTEGER_VALUED = frozenset(("Range", "Floor", "Ceil", "Round"))

@@ -17,11 +17,11 @@ from halfwise.fixing.attribute.evidence import (
 )
 from halfwise.fixing.attribute.repairs import folding, rescaling, weight_scaling
 from halfwise.graph.casts import adjusted_constants
+from halfwise.graph.dataflow import consumers, low_consumers, moves, reads_low
 from halfwise.graph.model import constant_array
 from halfwise.graph.patterns.reading import square_of
 from halfwise.graph.saturating import MASK_SHARE
-from halfwise.graph.selection import selects_constants
-from halfwise.graph.walk import consumers, low_consumers, moves, reads_low
+from halfwise.graph.sensitivity import selects_constants
 from halfwise.graph.weights import pieces
 from halfwise.records import AdjustedConstant, Guard, Observation
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.graph.dataflow import moves
 from halfwise.graph.model import node_name
 from halfwise.graph.patterns.reading import square_of
 from halfwise.graph.roles import is_float
-from halfwise.graph.walk import moves
 
 LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 """Operators whose result is proportional to their weights, but for a bias."""

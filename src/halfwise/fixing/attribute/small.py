@@ -8,10 +8,7 @@ import onnx_ir as ir
 
 from halfwise.fixing.attribute.evidence import SIGNIFICANT, Band, Evidence, graded, number, percent
 from halfwise.fixing.attribute.repairs import rescaling, scaled_operand
-from halfwise.graph.amplifiers import SUMS, amplifiers, hands_on
-from halfwise.graph.model import constant_array, node_name, tensor_name
-from halfwise.graph.roles import is_float
-from halfwise.graph.walk import (
+from halfwise.graph.dataflow import (
     constant_behind,
     consumers,
     low_consumers,
@@ -19,6 +16,9 @@ from halfwise.graph.walk import (
     producers,
     upstream,
 )
+from halfwise.graph.model import constant_array, node_name, tensor_name
+from halfwise.graph.roles import is_float
+from halfwise.graph.sensitivity import SUMS, amplifiers, hands_on
 from halfwise.records import Detail, Guard, NodeName, Observation, TensorName
 
 _ADDERS = ("Add", "Sub", "Sum", "Max", "Clip")

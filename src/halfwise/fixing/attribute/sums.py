@@ -19,9 +19,9 @@ from halfwise.fixing.attribute.evidence import (
     several,
 )
 from halfwise.fixing.attribute.repairs import subtracting
+from halfwise.graph.dataflow import constant_behind, producers, upstream
 from halfwise.graph.model import node_name
 from halfwise.graph.patterns.reading import axes_of, square_of
-from halfwise.graph.walk import constant_behind, producers, upstream
 from halfwise.records import Guard, InnerObservation, NodeName
 
 _SEVERITY_OF_SUM = 0.9

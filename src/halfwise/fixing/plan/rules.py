@@ -20,10 +20,10 @@ from halfwise.emulation.ort import signature
 from halfwise.errors import CaseError, RecordMismatch
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
+from halfwise.graph.conversion import low_nodes, upcast
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.patterns import PATTERNS, written_out
 from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
-from halfwise.graph.widen import low_nodes, widened
 from halfwise.records import NodeName, Run
 
 ISLAND = ""
@@ -269,7 +269,7 @@ def _matches(network: Network, mixed: Network) -> Mapping[NodeName, NodeName]:
     By name and operator, where the name is the file's own in both; else by operator and outputs.
     Without the Casts, what stood behind them has its former name again.
     """
-    wide, _ = widened(mixed)
+    wide, _ = upcast(mixed)
     named = {node_name(n): n for n in wide.nodes() if node_name(n) not in wide.original_names}
     giving = {_signature(n): n for n in wide.nodes()}
     found = {}

@@ -1,18 +1,20 @@
 """What could be one node: found, read, and either given a replacement or a reason against it."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.graph.dataflow import reached
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.modern.gelu import WrittenGelu, read_gelus
 from halfwise.graph.modern.groups import GroupNorm, read_groups
 from halfwise.graph.modern.reading import Normalisation, Unread, read_normalisations
 from halfwise.graph.modern.replacing import Replacement
+from halfwise.graph.patterns.activations import gelus
+from halfwise.graph.patterns.reading import Nodes, is_constant
 from halfwise.records import NodeName
 
 FIRST_OPSET = {
@@ -25,9 +27,40 @@ FIRST_OPSET = {
 
 GroupNormalization came at 18 with weights by group, and ONNX's checker refuses that version.
 """
-
 _Planned = tuple[ir.Value, ir.Value, str, Replacement | str]
 """What it takes, what it gives, its operator, and what to put in its place or why nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class WrittenGelu:
+    """A GELU by its form; whether its constants are those of GELU is for a comparison to show.
+
+    Attributes:
+        x: Its input.
+        output: Its output.
+        approximate: As the attribute of ONNX's Gelu: "none" is by erf.
+    """
+
+    x: ir.Value
+    output: ir.Value
+    approximate: Literal["none", "tanh"]
+
+
+def read_gelus(network: Network) -> Iterator[WrittenGelu]:
+    """Yield the GELUs of the main graph that have one input and one output."""
+    for nodes in gelus(network):
+        inputs, outputs = _borders(nodes)
+        if len(inputs) == 1 == len(outputs):
+            tanh = any(n.op_type == "Tanh" for n in nodes)
+            yield WrittenGelu(inputs.pop(), outputs.pop(), "tanh" if tanh else "none")
+
+
+def _borders(nodes: Nodes) -> tuple[set[ir.Value], set[ir.Value]]:
+    """Return what nodes read from outside, constants apart, and what is read of them outside."""
+    made = {v for n in nodes for v in n.outputs}
+    read = {v for n in nodes for v in n.inputs if v is not None}
+    outside = {v for v in made if v.is_graph_output() or any(u.node not in nodes for u in v.uses())}
+    return {v for v in read - made if not is_constant(v)}, outside
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,21 +197,9 @@ def _between(x: ir.Value, output: ir.Value, places: Mapping[ir.Node, int]) -> tu
     """Return the nodes on ways from `x` to `output`, in graph order."""
     end = output.producer()
     assert end is not None
-    ahead = _reached([u.node for u in x.uses()], lambda n: _readers(n, places, places[end]))
-    back = _reached([end], lambda n: (m for m in _makers(n) if m in ahead))
-    return tuple(sorted(back & ahead, key=places.__getitem__))
-
-
-def _reached(
-    start: Iterable[ir.Node], following: Callable[[ir.Node], Iterable[ir.Node]]
-) -> set[ir.Node]:
-    waiting, seen = list(start), set[ir.Node]()
-    while waiting:
-        node = waiting.pop()
-        if node not in seen:
-            seen.add(node)
-            waiting += following(node)
-    return seen
+    ahead = reached([u.node for u in x.uses()], lambda n: _readers(n, places, places[end]))
+    back = reached([end], lambda n: (m for m in _makers(n) if m in ahead))
+    return tuple(sorted(back.keys() & ahead, key=places.__getitem__))
 
 
 def _readers(node: ir.Node, places: Mapping[ir.Node, int], last: int) -> Iterator[ir.Node]:

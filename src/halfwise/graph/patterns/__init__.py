@@ -10,8 +10,15 @@ movement (`Reshape`, `Expand`, `Transpose`, …) anywhere in between.
 from collections.abc import Callable, Iterator, Mapping
 
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.patterns.activations import gelus, hard_swishes, mishes, softpluses, swishes
-from halfwise.graph.patterns.exponentials import log_softmaxes, softmaxes
+from halfwise.graph.patterns.activations import (
+    gelus,
+    hard_swishes,
+    log_softmaxes,
+    mishes,
+    softmaxes,
+    softpluses,
+    swishes,
+)
 from halfwise.graph.patterns.normalisations import NORMALISATIONS, normalisations
 from halfwise.graph.patterns.reading import Nodes
 from halfwise.records import NodeName

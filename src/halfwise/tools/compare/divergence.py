@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from halfwise.fixing.engines.proposals import MARKED, spread
-from halfwise.graph.cut import read_by
+from halfwise.graph.dataflow import read_by
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.records import (
     Comparison,

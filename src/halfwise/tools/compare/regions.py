@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from halfwise.case import CPU, Runtime, Sample
 from halfwise.emulation.ort import Session
 from halfwise.errors import HalfwiseError, TookTooLong
-from halfwise.graph.cut import GIVEN, region_model
+from halfwise.graph.dataflow import GIVEN, region_model
 from halfwise.graph.model import Network
 from halfwise.metrics import Outputs
 from halfwise.records import TensorName

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.runner import tensor_bytes
-from halfwise.graph.cut import Ancestry, read_by
+from halfwise.graph.dataflow import Ancestry, read_by
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.metrics import Outputs

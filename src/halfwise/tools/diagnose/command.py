@@ -11,7 +11,7 @@ from halfwise.case import Case, Samples
 from halfwise.declarations import Inputs, Options
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.outcome import Result, cost, unsearched_run
-from halfwise.graph.widen import widened
+from halfwise.graph.conversion import upcast
 from halfwise.judging.reference import check
 from halfwise.options.loading import load_case, load_model, tell
 from halfwise.options.options import Model, Request, bounded, understand
@@ -115,7 +115,7 @@ def _climb(
 
 def _case(model: Model, request: Request) -> tuple[Case, CaseError | None]:
     """Return the case; where the inputs do not fit, one without samples, and why."""
-    network, stored = widened(load_model(model))
+    network, stored = upcast(load_model(model))
     try:
         return load_case(model, request.data, request.criterion, split=False), None
     except CaseError as refused:

@@ -7,7 +7,7 @@ from typing import Literal
 from halfwise.emulation.runner import ModelRunner
 from halfwise.errors import BuildFailed, HalfwiseError
 from halfwise.fixing.engines.proposals import MARKED
-from halfwise.graph.cut import read_by
+from halfwise.graph.dataflow import read_by
 from halfwise.graph.model import node_name
 from halfwise.judging.judge import judge_outputs
 from halfwise.records import (

@@ -14,7 +14,7 @@ from halfwise.case import Samples
 from halfwise.emulation.runner import TOLERANCES
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.workbench import save
-from halfwise.graph.cut import GIVEN, read_by, region_model
+from halfwise.graph.dataflow import GIVEN, read_by, region_model
 from halfwise.graph.model import Network, node_name, normalise
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import Comparison, NodeName, TensorName

@@ -11,7 +11,7 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
 from halfwise.errors import HalfwiseError, RunFailed
-from halfwise.graph.cut import giving_out, read_by, varying_tensors
+from halfwise.graph.dataflow import giving_out, read_by, varying_tensors
 from halfwise.graph.model import node_name, normalise, tensor_name
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed

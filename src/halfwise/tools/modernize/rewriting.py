@@ -13,10 +13,10 @@ from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.folding import fold_constants
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
+from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import Network, node_name, normalise
 from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
 from halfwise.graph.modern.replacing import Replaced, Replacement, alone, exactly, replace_all
-from halfwise.graph.opset import raise_opset
 from halfwise.metrics import Outputs, relative_error
 from halfwise.records import LeftAlone, NodeName, Rewriting
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from halfwise.case import Column, Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, UsageError
-from halfwise.graph.widen import widened
+from halfwise.graph.conversion import upcast
 from halfwise.inputs import InputSpec, LoadedSamples, RawSamples, fit_to, load_made, load_raw
 from halfwise.metrics import OutputMeasure, totals
 from halfwise.options.loading import input_specs, load_model
@@ -172,7 +172,7 @@ def _effect(
     model: Model, a: Samples, b: Samples, compared: Sequence[InputComparison], notes: list[Note]
 ) -> tuple[dict[str, OutputError] | None, dict[str, OutputError] | None]:
     """Run the model on A, on B, and on A as the code transforms it; add to the notes."""
-    network, _ = widened(load_model(model))
+    network, _ = upcast(load_model(model))
     specs = input_specs(network)
     session = Session(network.model)
     kept = [int(i) for i in np.linspace(0, len(a) - 1, min(len(a), _MOST_RUN))]

@@ -1,7 +1,11 @@
+import numpy as np
 import pytest
 
+from halfwise.graph.model import node_name
 from halfwise.graph.patterns import written_out
-from tests.unit.graph.sketch import Sketch
+from halfwise.graph.patterns.activations import attentions
+from tests.faults.written_out import attention
+from tests.unit.graph.sketch import Sketch, f32
 
 
 def groups(sketch: Sketch, output: str, op: str) -> list[set[str]]:
@@ -112,3 +116,113 @@ def test_mish(native) -> None:
     soft = s.op("Softplus", x) if native else s.op("Log", s.op("Add", 1.0, s.op("Exp", x)))
     y = s.op("Mul", x, s.op("Tanh", soft))
     assert groups(s, y, "Mish") == [s.names()]
+
+
+def shifted(s: Sketch, x: str) -> str:
+    return s.op("Sub", x, s.op("ReduceMax", x, axes=[-1]))
+
+
+@pytest.mark.parametrize("shift", [True, False])
+@pytest.mark.parametrize("end", ["div", "reciprocal", "one over", "eps"])
+def test_softmax(shift, end) -> None:
+    s = Sketch()
+    x = s.input("x", [2, 5])
+    exp = s.op("Exp", shifted(s, x) if shift else x)
+    total = s.op("ReduceSum", exp, [-1], keepdims=1)
+    if end == "reciprocal":
+        y = s.op("Mul", s.op("Reciprocal", total), exp)
+    elif end == "one over":
+        y = s.op("Mul", exp, s.op("Div", 1.0, total))
+    else:
+        y = s.op("Div", exp, s.op("Add", total, 1e-9) if end == "eps" else total)
+    y = s.op("Relu", y, name="outside")
+    assert groups(s, y, "Softmax") == [s.names()]
+    assert groups(s, y, "LogSoftmax") == []
+
+
+def test_softmax_as_jax_writes_it() -> None:
+    s = Sketch()
+    x = s.input("x", [2, 5])
+    largest = s.op("Max", float("-inf"), s.op("ReduceMax", x, axes=[1], keepdims=0))
+    exp = s.op("Exp", s.op("Sub", x, s.op("Reshape", largest, [-1, 1])))
+    total = s.op("Reshape", s.op("ReduceSum", exp, [1], keepdims=0), [-1, 1])
+    assert groups(s, s.op("Div", exp, total), "Softmax") == [s.names()]
+
+
+def test_log_softmax_from_the_shifted_scores() -> None:
+    s = Sketch()
+    z = shifted(s, s.input("x", [2, 5]))
+    y = s.op("Sub", z, s.op("Log", s.op("ReduceSum", s.op("Exp", z), [-1])))
+    assert groups(s, y, "LogSoftmax") == [s.names()]
+    assert groups(s, y, "Softmax") == []
+
+
+def test_log_softmax_from_the_scores() -> None:
+    s = Sketch()
+    x = s.input("x", [2, 5])
+    largest = s.op("ReduceMax", x, axes=[-1])
+    log = s.op("Log", s.op("ReduceSum", s.op("Exp", s.op("Sub", x, largest)), [-1]))
+    y = s.op("Sub", x, s.op("Add", log, largest))
+    assert groups(s, y, "LogSoftmax") == [s.names()]
+
+
+def test_log_softmax_by_log_sum_exp() -> None:
+    s = Sketch()
+    x = s.input("x", [2, 5])
+    y = s.op("Sub", x, s.op("ReduceLogSumExp", x, axes=[-1]))
+    assert groups(s, y, "LogSoftmax") == [s.names()]
+
+
+def test_log_softmax_as_log_of_a_native_softmax() -> None:
+    s = Sketch()
+    y = s.op("Log", s.op("Softmax", s.input("x", [2, 5])))
+    assert groups(s, y, "LogSoftmax") == [s.names()]
+
+
+def test_log_softmax_as_log_of_a_written_softmax() -> None:
+    s = Sketch()
+    exp = s.op("Exp", shifted(s, s.input("x", [2, 5])))
+    y = s.op("Log", s.op("Div", exp, s.op("ReduceSum", exp, [-1])))
+    assert groups(s, y, "LogSoftmax") == [s.names()]
+
+
+def test_a_mean_of_exponentials_is_no_softmax() -> None:
+    s = Sketch()
+    x = s.input("x", [2, 5])
+    total = s.op("ReduceSum", s.op("Exp", x), [-1])
+    assert groups(s, s.op("Div", total, x), "Softmax") == []
+
+
+def found(network):
+    return [{str(node_name(n)) for n in nodes} for nodes in attentions(network)]
+
+
+@pytest.mark.parametrize("choose", [True, False])
+def test_scale_mask_and_products(choose):
+    s = Sketch()
+    q, k, v = (s.input(name, [1, 2, 4, 4]) for name in "qkv")
+    scores = s.op("Mul", s.op("MatMul", q, k, name="scores"), 0.5, name="scale")
+    mask = s.input("mask", [1, 1, 4, 4], 9 if choose else 1)
+    masked = s.op("Where", mask, scores, -1e4, name="mask") if choose else scores
+    weights = s.op("Softmax", masked, name="softmax")
+    network = s.network(s.op("MatMul", weights, v, name="weigh"))
+    names = {"scores", "scale", "softmax", "weigh"} | ({"mask"} if choose else set())
+    assert found(network) == [names]
+
+
+def test_rows_that_are_masked_as_a_whole_may_be_set_to_zero_behind():
+    s = Sketch()
+    q, k, v = (s.input(name, [1, 4, 4]) for name in "qkv")
+    weights = s.op("Softmax", s.op("MatMul", q, k, name="scores"), name="softmax")
+    chosen = s.op("Where", s.input("rows", [1, 4, 1], 9), 0.0, weights, name="zero")
+    network = s.network(s.op("MatMul", chosen, v, name="weigh"))
+    assert found(network) == [{"scores", "softmax", "zero", "weigh"}]
+
+
+def test_layers_with_weights_are_no_attention():
+    s = Sketch()
+    x = s.input("x", [1, 4, 4])
+    weights = s.op("Softmax", s.op("MatMul", x, f32(np.eye(4))))
+    assert found(s.network(s.op("MatMul", weights, x))) == []
+    # A classifier's end: its product reads nothing that the Softmax gave as weights.
+    assert attention(False).graph.node[0].op_type == "Attention"

@@ -4,7 +4,7 @@ import pytest
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import ModelRunner
-from halfwise.graph.cut import giving_out
+from halfwise.graph.dataflow import giving_out
 from halfwise.records import TensorName
 from halfwise.tools.compare import Walk, compared
 from halfwise.tools.compare.sides import reference

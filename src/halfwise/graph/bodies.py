@@ -1,4 +1,4 @@
-"""Which bodies of If, Loop and Scan run: counted by the model itself, and which compute at all."""
+"""Bodies of If, Loop and Scan: which run, counted by the model itself, and which are the same."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.graph.dataflow import reached
 from halfwise.graph.model import constant_array, node_name
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND
 from halfwise.records import NodeName
@@ -13,10 +14,9 @@ from halfwise.records import NodeName
 _RUNS = "halfwise::runs"
 _FLOATS = frozenset((ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16))
 _LOW = _FLOATS - {ir.DataType.FLOAT}
-
-
 Key = tuple[NodeName, str]
 """A body by the name of its node and the attribute that holds it."""
+Pairs = dict[ir.Value, ir.Value]
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class Body:
 
     def inputs(self, graph: ir.Graph) -> tuple[str, ...]:
         """Return the inputs of `graph`, around all bodies, that the body's own condition reads."""
-        waiting = list(self.node.inputs[: {"If": 1, "Loop": 2}.get(self.node.op_type, 0)])
-        seen: set[ir.Value | None] = set()
-        while waiting:
-            value = waiting.pop()
-            node = None if value is None or value in seen else value.producer()
-            seen.add(value)
-            waiting += () if node is None else node.inputs
+        own = self.node.inputs[: {"If": 1, "Loop": 2}.get(self.node.op_type, 0)]
+
+        def read(value: ir.Value | None) -> Sequence[ir.Value | None]:
+            node = None if value is None else value.producer()
+            return () if node is None else node.inputs
+
+        seen = reached(own, read)
         return tuple(value.name or "" for value in graph.inputs if value in seen)
 
 
@@ -188,3 +188,70 @@ def _sizes_read(node: ir.Node) -> Sequence[int | ir.SymbolicDim] | None:
         return None
     first, last = (node.attributes.get(name) for name in ("start", "end"))
     return value.shape.dims[first.as_int() if first else None : last.as_int() if last else None]
+
+
+def alike(one: ir.Graph, other: ir.Graph, pairs: Pairs | None = None) -> bool:
+    """Return whether graphs have the same nodes in the same order, attributes and constants.
+
+    A value from outside is the same where its name is, or that of what a Cast makes it of: one is
+    FP32 in a model, and read through a Cast in another.
+
+    Args:
+        one: A body.
+        other: A body, of another model.
+        pairs: Values around them that are known to be the same; of a nested body.
+    """
+    nodes, others = list(one), list(other)
+    sizes = [(len(g.inputs), len(g.outputs), g.num_nodes()) for g in (one, other)]
+    if sizes[0] != sizes[1]:
+        return False
+    known = {**(pairs or {}), **dict(zip(one.inputs, other.inputs, strict=True))}
+    for node, twin in zip(nodes, others, strict=True):
+        if not _same_node(node, twin, known):
+            return False
+        known |= dict(zip(node.outputs, twin.outputs, strict=True))
+    return all(map(_same_value, one.outputs, other.outputs, [known] * len(one.outputs)))
+
+
+def _same_node(node: ir.Node, twin: ir.Node, known: Pairs) -> bool:
+    shapes = [(n.domain, n.op_type, len(n.inputs), len(n.outputs)) for n in (node, twin)]
+    if shapes[0] != shapes[1] or node.attributes.keys() != twin.attributes.keys():
+        return False
+    operands = zip(node.inputs, twin.inputs, strict=True)
+    return all(_same_value(a, b, known) for a, b in operands) and all(
+        _same_attribute(attribute, twin.attributes[name], known)
+        for name, attribute in node.attributes.items()
+    )
+
+
+def _same_attribute(one: ir.Attr, other: ir.Attr, known: Pairs) -> bool:
+    if one.type != other.type:
+        return False
+    if one.type == ir.AttributeType.GRAPH:
+        return alike(one.as_graph(), other.as_graph(), known)
+    if one.type == ir.AttributeType.TENSOR:
+        return _same_tensor(one.as_tensor(), other.as_tensor())
+    return bool(one.value == other.value)
+
+
+def _same_value(one: ir.Value | None, other: ir.Value | None, known: Pairs) -> bool:
+    if one is None or other is None:
+        return one is other
+    if one in known:
+        return known[one] is other
+    if one.const_value is not None and other.const_value is not None:
+        return _same_tensor(one.const_value, other.const_value)
+    return _source(one).name == _source(other).name
+
+
+def _same_tensor(one: ir.TensorProtocol, other: ir.TensorProtocol) -> bool:
+    return one.dtype == other.dtype and np.array_equal(one.numpy(), other.numpy(), equal_nan=False)
+
+
+def _source(value: ir.Value) -> ir.Value:
+    """Return what Casts make a value of, or the value."""
+    node = value.producer()
+    while node is not None and node.op_type == "Cast" and node.inputs[0] is not None:
+        value = node.inputs[0]
+        node = value.producer()
+    return value

@@ -1,17 +1,22 @@
-"""Widen a model that stores FP16 or BF16 to FP32 everywhere, and remember what it stored.
+"""Convert a whole network: FP16 and BF16 storage upcast to FP32, or a later operator set.
 
-Every FP16 and BF16 number is an FP32 number, so widening is exact: what comes out is the model
-without its roundings, the reference of an FP16 export. FP64 stays as it is.
+Every FP16 and BF16 number is an FP32 number, so upcasting is exact: what comes out is the model
+without its roundings, the reference of an FP16 export. FP64 stays as it is. Whether a raised
+operator set computes the same is for the caller to check: adapters have had faults.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import onnx
 import onnx_ir as ir
+from onnx import version_converter
 
-from halfwise.graph.model import Network, is_standard, node_name, tensor_name
-from halfwise.graph.roles import Role, is_float, roles_of
+from halfwise.errors import CaseError
+from halfwise.graph.model import Network, is_standard, node_name, normalise, tensor_name
+from halfwise.graph.roles import FIRST_BF16_OPSET, Role, is_float, roles_of
+from halfwise.graph.serialisation import graphs_in, skeleton
 from halfwise.graph.weights import widen_weights
 from halfwise.records import NodeName, TensorName
 
@@ -19,14 +24,24 @@ LOW_TYPES: Mapping[ir.DataType, str] = {
     ir.DataType.FLOAT16: "FP16",
     ir.DataType.BFLOAT16: "BF16",
 }
-"""The element types that are widened, and what people call them."""
-
+"""The element types that are upcast, and what people call them."""
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type", "softmax_precision")
+BF16_OPSET = 22
+"""Where convolutions, pooling, sines and more begin to take BF16 (ONNX operator changelog)."""
+_FAILURES = (
+    version_converter.ConvertError,
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+    *(IndexError, KeyError, RuntimeError, TypeError, ValueError),
+)
+"""What the converter raises; some of it escapes from its C++ containers."""
+_SUCCESSORS = {"Upsample": "Resize", "Scatter": "ScatterElements"}
+"""Operators that a later opset has under another name only (ONNX operator changelog)."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What a model stored in low formats before it was widened; empty for an FP32 model.
+    """What a model stored in low formats before it was upcast; empty for an FP32 model.
 
     Attributes:
         formats: Names of the low formats, FP16 first.
@@ -40,12 +55,12 @@ class Stored:
     islands: frozenset[NodeName] = frozenset()
 
 
-def widened(network: Network) -> tuple[Network, Stored]:
+def upcast(network: Network) -> tuple[Network, Stored]:
     """Return `network` with all FP16 and BF16 storage in FP32, and what it stored before.
 
     Casts between float types that have become equal are removed, but for those that give out under
     a name of its own what has another: a graph input, a constant or another output. Bodies of If,
-    Loop and Scan, sequences and optionals are widened too. A model without low tensors is returned
+    Loop and Scan, sequences and optionals are upcast too. A model without low tensors is returned
     as it is.
 
     A node is an island where it has an FP32 tensor and no low one, in its bodies either, and its
@@ -59,7 +74,7 @@ def widened(network: Network) -> tuple[Network, Stored]:
     io = {tensor_name(v): v.type.dtype for v in ends if _is_low(v) and v.type is not None}
     fp32 = {node_name(n) for n in network.nodes() if _computes_fp32(n)}
     model = network.copy()
-    widen_storage(model)
+    upcast_storage(model)
     for graph in (model.graph, *model.graph.subgraphs()):
         _drop_casts(graph)
     names = {node_name(n) for n in model.graph.all_nodes()}
@@ -76,7 +91,7 @@ def low_nodes(network: Network) -> frozenset[NodeName]:
     return frozenset(node_name(n) for n in network.nodes() if any(map(_is_low, _touched(n))))
 
 
-def widen_storage(model: ir.Model) -> None:
+def upcast_storage(model: ir.Model) -> None:
     """Give every low value, constant and type attribute of `model` FP32 instead, in place.
 
     Raises:
@@ -85,18 +100,18 @@ def widen_storage(model: ir.Model) -> None:
     widen_weights(model)
     for graph in (model.graph, *model.graph.subgraphs()):
         for value in _values(graph):
-            value.type = wide_type(value.type)
+            value.type = upcast_type(value.type)
             if value.const_value is not None:
-                value.const_value = wide_tensor(value.const_value)
+                value.const_value = upcast_tensor(value.const_value)
         for node in graph:
             for attribute in list(node.attributes.values()):
-                widen_attribute(node, attribute)
+                upcast_attribute(node, attribute)
 
 
-def wide_type(given: ir.TypeProtocol | None) -> ir.TypeProtocol | None:
+def upcast_type(given: ir.TypeProtocol | None) -> ir.TypeProtocol | None:
     """Return `given` with FP32 for FP16 and BF16 elements, in sequences and optionals too."""
     if isinstance(given, ir.SequenceType | ir.OptionalType):
-        element = wide_type(given.elem_type)
+        element = upcast_type(given.elem_type)
         assert element is not None
         return type(given)(element)
     if isinstance(given, ir.TensorType | ir.SparseTensorType) and given.dtype in LOW_TYPES:
@@ -104,24 +119,24 @@ def wide_type(given: ir.TypeProtocol | None) -> ir.TypeProtocol | None:
     return given
 
 
-def wide_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+def upcast_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     """Return a tensor in FP32 if it is FP16 or BF16, else itself; exact."""
     if tensor.dtype not in LOW_TYPES:
         return tensor
     return ir.tensor(np.asarray(tensor.numpy()).astype(np.float32), name=tensor.name)
 
 
-def widen_attribute(node: ir.Node, attribute: ir.Attr) -> None:
+def upcast_attribute(node: ir.Node, attribute: ir.Attr) -> None:
     """Put FP32 in place of FP16 and BF16 in a tensor, a type or the number of an element type.
 
     Other attributes stay, graphs too.
     """
     name = attribute.name
     if attribute.type == ir.AttributeType.TENSOR:
-        node.attributes[name] = ir.AttrTensor(name, wide_tensor(attribute.as_tensor()))
+        node.attributes[name] = ir.AttrTensor(name, upcast_tensor(attribute.as_tensor()))
     elif attribute.type == ir.AttributeType.TYPE_PROTO:
         given = attribute.value
-        kind = wide_type(given.type)
+        kind = upcast_type(given.type)
         assert kind is not None
         node.attributes[name] = ir.AttrTypeProto(name, ir.TypeAndShape(kind, given.shape))
     elif attribute.type != ir.AttributeType.INT or name not in _TYPE_ATTRIBUTES:
@@ -177,3 +192,83 @@ def _drop_casts(graph: ir.Graph) -> None:
             source.name, source.shape, result.name = result.name, result.shape, None
         result.replace_all_uses_with(source, replace_graph_outputs=True)
         graph.remove(node, safe=True)
+
+
+def gaining(network: Network, low: ir.DataType, opset: int = BF16_OPSET) -> tuple[str, ...]:
+    """Return the types of the operators that take `low` at `opset` and not at the model's own."""
+    if network.opset >= opset:
+        return ()
+    castable = low != ir.DataType.BFLOAT16 or network.opset >= FIRST_BF16_OPSET
+    now = roles_of(network, low) if castable else {}
+    later = roles_of(network, low, opset=opset)
+    names = {n for n, role in later.items() if role.free and not (n in now and now[n].free)}
+    return tuple(sorted({n.op_type for n in network.nodes() if node_name(n) in names}))
+
+
+def raise_opset(network: Network, opset: int = BF16_OPSET) -> Network:
+    """Return `network` at a later opset, in normal form; constants are shared, not copied.
+
+    Inputs, outputs and nodes keep their names and types, those of renamed operators (Upsample) too.
+    Nodes that the converter adds get new names.
+
+    Raises:
+        CaseError: the converter of ONNX does not manage, makes a model that ONNX refuses, or
+            replaces a node by what cannot be told to stand for it.
+    """
+    proto, arrays = skeleton(network.model)
+    try:
+        proto = version_converter.convert_version(proto, opset)
+        # The converter gives some of its own values a wrong rank.
+        for graph in graphs_in(proto.graph):
+            del graph.value_info[:]
+        model = ir.serde.deserialize_model(proto)
+    except _FAILURES as error:
+        raise CaseError(
+            f"ONNX cannot raise the model from opset {network.opset} to {opset}: {error}",
+            "Export the model at that opset.",
+        ) from error
+    _return_constants(network.graph, model.graph, arrays)
+    _return_types(network.graph, model.graph)
+    _return_names(network.model, model)
+    raised = normalise(model, path=network.path, sha256=network.sha256)
+    return replace(network, model=raised.model)
+
+
+def _return_constants(source: ir.Graph, graph: ir.Graph, names: Container[str | None]) -> None:
+    tensors = {
+        name: value.const_value
+        for owner in (source, *source.subgraphs())
+        for name, value in owner.initializers.items()
+    }
+    for value in [v for v in graph.inputs if v.name in names]:
+        graph.inputs.remove(value)
+        value.const_value = tensors[tensor_name(value)]
+        graph.register_initializer(value)
+
+
+def _return_types(source: ir.Graph, graph: ir.Graph) -> None:
+    """Give values the types they had: ONNX infers none behind operators of custom domains."""
+    known = {v.name: v for v in (*source.inputs, *(o for n in source for o in n.outputs))}
+    for value in (*graph.inputs, *graph.outputs, *(o for n in graph for o in n.outputs)):
+        if value.name in known:
+            value.type, value.shape = known[value.name].type, known[value.name].shape
+
+
+def _return_names(source: ir.Model, model: ir.Model) -> None:
+    """Give nodes of renamed operators, and their outputs, the names they had: rules use them."""
+    names = {n.name for n in model.graph.all_nodes()}
+    added = [n for n in model.graph.all_nodes() if not n.name]
+    for old in [n for n in source.graph.all_nodes() if n.name not in names]:
+        new = next((n for n in added if _succeeds(n, old)), None)
+        if new is None:
+            raise CaseError(
+                f"ONNX's converter replaces node {node_name(old)} ({old.op_type}).",
+                "Export the model at that opset.",
+            )
+        new.name, new.outputs[0].name = old.name, old.outputs[0].name
+        added.remove(new)
+
+
+def _succeeds(new: ir.Node, old: ir.Node) -> bool:
+    read = ({v.name for v in node.inputs if v is not None} for node in (old, new))
+    return new.op_type == _SUCCESSORS.get(old.op_type) and next(read) <= next(read)

@@ -1,0 +1,255 @@
+"""What reads what: operands, walks through data movement, and parts of a model.
+
+An operand is what a node reads itself, or what its bodies (If, Loop, Scan) take from outside.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+import onnx_ir as ir
+from onnx_ir.passes import common as passes
+
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.roles import Role, Roles, bodies, is_float
+from halfwise.records import NodeName, TensorName
+
+CAPTURED = -1
+"""Stands for the slot of what a body reads."""
+Uses = Mapping[ir.Value, list[tuple[ir.Node, int]]]
+FARTHEST = 24
+"""Nodes after which a walk upstream ends: a guard is a local suspicion, and where a whole network
+computes with tiny values, guards that each name all of it would say nothing and take O(n²)."""
+GIVEN = "::given"
+"""What the names of tensors end in that a region takes in place of computing them."""
+
+
+def operands(node: ir.Node) -> tuple[ir.Value, ...]:
+    """Return what a node reads at its slots, then what its bodies capture, each once."""
+    own = (v for v in node.inputs if v is not None and v.name)
+    return tuple(dict.fromkeys((*own, *captured(node))))
+
+
+def captured(node: ir.Node) -> tuple[ir.Value, ...]:
+    """Return the values that the bodies of a node read or give out, but are from outside."""
+    return tuple(dict.fromkeys(v for body in bodies(node) for v in _from_outside(body)))
+
+
+def uses_in(nodes: Iterable[ir.Node]) -> Uses:
+    """Return where `nodes` read each value: node and slot.
+
+    A body is part of its node: what it captures, the node reads (at `CAPTURED`).
+    """
+    found: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
+    for node in nodes:
+        slots = [(v, i) for i, v in enumerate(node.inputs) if v is not None]
+        for value, slot in (*slots, *((v, CAPTURED) for v in captured(node))):
+            found.setdefault(value, []).append((node, slot))
+    return found
+
+
+def _from_outside(body: ir.Graph) -> list[ir.Value]:
+    made = (v for n in body for v in n.outputs)
+    inside = {*body.inputs, *body.initializers.values(), *made}
+    read = [v for n in body for v in operands(n)]
+    return [v for v in (*read, *body.outputs) if v.name and v not in inside]
+
+
+def moves(node: ir.Node, roles: Roles) -> bool:
+    """Return whether `node` only moves data."""
+    return roles.part(node).role.role is Role.MOVEMENT
+
+
+_T = TypeVar("_T")
+
+
+def reached(start: Iterable[_T], onward: Callable[[_T], Iterable[_T]]) -> dict[_T, None]:
+    """Return `start`, what `onward` names for these, and so on; each once, in depth-first order."""
+    found: dict[_T, None] = {}
+    waiting = list(start)
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found[one] = None
+            waiting += onward(one)
+    return found
+
+
+def producers(value: ir.Value | None, roles: Roles) -> list[ir.Node]:
+    """Return the nodes that compute the elements of `value` (several behind a Concat)."""
+
+    def sources(moved: ir.Value) -> list[ir.Value]:
+        node = moved.producer()
+        return _floats(node.inputs) if node is not None and moves(node, roles) else []
+
+    nodes = (v.producer() for v in reached([] if value is None else [value], sources))
+    return list(dict.fromkeys(n for n in nodes if n is not None and not moves(n, roles)))
+
+
+def ancestors(
+    start: Iterable[ir.Node | None],
+    before: Callable[[ir.Node], Iterable[ir.Node | None]],
+    counts: Callable[[ir.Node], bool] = lambda _: True,
+) -> list[ir.Node]:
+    """Return `start`, what `before` names for these, and so on: nearest first.
+
+    Args:
+        start: Where the walk begins; None is passed over, here and later.
+        before: The nodes that one is followed to.
+        counts: Whether a node is returned; others are passed. At most `FARTHEST` are.
+    """
+    found: list[ir.Node] = []
+    seen: set[ir.Node] = set()
+    waiting = deque(start)
+    while waiting and len(found) < FARTHEST:
+        node = waiting.popleft()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        found += [node] if counts(node) else []
+        waiting += before(node)
+    return found
+
+
+def _floats(values: Iterable[ir.Value | None]) -> list[ir.Value]:
+    return [v for v in values if v is not None and is_float(v)]
+
+
+def consumers(value: ir.Value, roles: Roles) -> Iterator[tuple[ir.Node, int]]:
+    """Yield node and input slot wherever elements of `value` are computed with.
+
+    What a body does is yielded as its own nodes, also where they only hand elements out of it.
+    """
+    seen = {value}
+    waiting = [value]
+    while waiting:
+        for use in waiting.pop().uses():
+            if not moves(use.node, roles):
+                yield use.node, use.idx
+                continue
+            for output in use.node.outputs:
+                if output.is_graph_output() and roles.part(use.node).decider != use.node.name:
+                    yield use.node, use.idx
+                if output not in seen:
+                    seen.add(output)
+                    waiting.append(output)
+
+
+def low_consumers(value: ir.Value, roles: Roles) -> list[ir.Node]:
+    """Return the consumers that would read `value` in the low format."""
+    nodes = (n for n, slot in consumers(value, roles) if reads_low(n, slot, roles))
+    return list(dict.fromkeys(nodes))
+
+
+def reads_low(node: ir.Node, slot: int, roles: Roles) -> bool:
+    """Return whether `node` may be low and then reads the input `slot` in the low format."""
+    return roles.part(node).reads_low(slot)
+
+
+def constant_behind(value: ir.Value | None, roles: Roles) -> ir.Value | None:
+    """Return the one constant whose elements `value` holds, None where it holds others."""
+    while value is not None and value.const_value is None:
+        node = value.producer()
+        if node is None or not moves(node, roles):
+            return None
+        sources = [v for v in node.inputs if is_float(v)]
+        value = sources[0] if len(sources) == 1 else None
+    return value
+
+
+def upstream(
+    start: ir.Value | None, roles: Roles, follow: Callable[[ir.Node], Iterable[ir.Value | None]]
+) -> list[ir.Node]:
+    """Return the producers of `start`, of the values that `follow` names for these, and so on.
+
+    Nearest first, and at most `FARTHEST` of them.
+    """
+
+    def before(node: ir.Node) -> list[ir.Node]:
+        return [n for v in _floats(follow(node)) for n in producers(v, roles)]
+
+    return ancestors(producers(start, roles), before)
+
+
+def giving_out(model: ir.Model, names: Iterable[TensorName]) -> ir.Model:
+    """Return a copy that gives out the tensors `names` alone, without the nodes they do not need.
+
+    Its inputs stay. Names of no tensor of the main graph are passed over; tensors are shared.
+    """
+    copy = model.clone()
+    computed = {v.name: v for node in copy.graph for v in node.outputs if v.name}
+    copy.graph.outputs[:] = [computed[name] for name in names if name in computed]
+    passes.RemoveUnusedNodesPass()(copy)
+    return copy
+
+
+def region_model(
+    network: Network, targets: Iterable[TensorName], given: Collection[TensorName]
+) -> ir.Model:
+    """Return a model that computes `targets`, each from the nearest of the tensors `given`.
+
+    A tensor `t` of `given` is an input called "t::given", and what reads `t` reads that; so a
+    target that is given too is computed, and those behind it start from what is given.
+
+    Args:
+        network: The model; not changed.
+        targets: Tensors that nodes of the main graph compute.
+        given: Likewise; what no one needs is left out.
+    """
+    copy = network.copy()
+    graph = copy.graph
+    computed = {v.name: v for node in graph for v in node.outputs if v.name}
+    graph.outputs[:] = []
+    for name in given:
+        value = computed[name]
+        start = ir.val(f"{name}{GIVEN}")
+        # Without a shape: a faulty candidate may give another one.
+        start.type = value.type
+        value.replace_all_uses_with(start)
+        if start.uses():
+            graph.inputs.append(start)
+    graph.outputs[:] = [computed[name] for name in targets]
+    passes.RemoveUnusedNodesPass()(copy)
+    unused = [v for v in graph.inputs if str(v.name).endswith(GIVEN) and not v.uses()]
+    for value in unused:
+        graph.inputs.remove(value)
+    return copy
+
+
+class Ancestry:
+    """What computes what in a network; it is read once."""
+
+    def __init__(self, network: Network) -> None:
+        """Take the network."""
+        nodes = list(network.nodes())
+        self._producers = {tensor_name(v): node for node in nodes for v in node.outputs if v.name}
+        self._places = {node_name(node): place for place, node in enumerate(nodes)}
+        self.varying = varying_tensors(network)
+
+    def between(self, given: Collection[TensorName], target: TensorName) -> tuple[NodeName, ...]:
+        """Return the nodes that compute `target` from the nearest tensors `given`, in graph order.
+
+        Nodes that no graph input reaches are left out: what they give is constant.
+        """
+
+        def needed(name: TensorName) -> list[TensorName]:
+            node = self._producers.get(name) if name in self.varying else None
+            return [] if node is None else [v for v in read_by(node) if v not in given]
+
+        names = reached([target], needed).keys() & self.varying & self._producers.keys()
+        found = {node_name(self._producers[name]) for name in names}
+        return tuple(sorted(found, key=self._places.__getitem__))
+
+
+def read_by(node: ir.Node) -> tuple[TensorName, ...]:
+    """Return the tensors that a node reads, those that its bodies take from outside included."""
+    return tuple(dict.fromkeys(tensor_name(v) for v in operands(node)))
+
+
+def varying_tensors(network: Network) -> frozenset[TensorName]:
+    """Return the tensors that depend on a graph input; the others are constant."""
+    found = {tensor_name(v) for v in network.graph.inputs}
+    for node in network.nodes():
+        if found.intersection(read_by(node)):
+            found.update(tensor_name(v) for v in node.outputs if v.name)
+    return frozenset(found)

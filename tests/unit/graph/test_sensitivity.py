@@ -1,0 +1,198 @@
+"""Which operands are needed to their own scale, and where their errors come from."""
+
+import math
+
+import pytest
+from onnx import TensorProto, helper
+
+from halfwise.graph.dataflow import FARTHEST
+from halfwise.graph.model import node_name
+from halfwise.graph.roles import roles_of
+from halfwise.graph.sensitivity import (
+    amplifiers,
+    chain,
+    decided,
+    decisions,
+    first_of,
+    leading_to,
+    selects_constants,
+)
+from halfwise.records import Detail, Histogram, Observation, TensorName
+from tests import models
+from tests.control import BOOL, MATRIX, graph
+from tests.unit.casing import prepare
+from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.reporting.runs import observation
+
+LIMIT = 32_760.0
+
+
+def found(sketch: Sketch, output: str) -> list[tuple[str, list[str]]]:
+    network = sketch.network(output)
+    roles = roles_of(network)
+    return [
+        (node_name(n), [node_name(b) for b in chain(v, roles)])
+        for n, v in amplifiers(network, roles)
+    ]
+
+
+@pytest.mark.parametrize("op", ["Log", "Reciprocal"])
+def test_a_chain_passes_sums_factors_and_movement(op) -> None:
+    s = Sketch()
+    x = s.input("x", [4])
+    difference = s.op("Sub", s.op("Sigmoid", s.op("Exp", x), name="sigmoid"), x, name="sub")
+    moved = s.op("Reshape", difference, [2, 2])
+    y = s.op(op, s.op("Mul", moved, 2.0, name="scale"), name="read")
+    assert found(s, y) == [("read", ["scale", "sub", "sigmoid"])]
+
+
+def test_a_negative_power_reads_its_base_and_a_division_its_divisor() -> None:
+    s = Sketch()
+    x = s.input("x", [4])
+    a = s.op("Pow", s.op("Sub", x, 1.0, name="a"), f32(-0.5), name="power")
+    b = s.op("Pow", s.op("Sub", x, 2.0), f32(2.0))
+    y = s.op("Div", s.op("Add", a, b), s.op("Sub", x, 3.0, name="c"), name="divide")
+    assert found(s, y) == [("power", ["a"]), ("divide", ["c"])]
+
+
+def test_constants_and_inputs_are_read_as_they_are() -> None:
+    s = Sketch()
+    x = s.input("x", [4])
+    y = s.op("Add", s.op("Log", x), s.op("Div", x, 3.0))
+    assert found(s, y) == []
+
+
+@pytest.mark.parametrize("square", ["Mul", "Exp", "Sub"])
+def test_sums_of_squares_and_exponentials_do_not_cancel(square) -> None:
+    s = Sketch()
+    x = s.input("x", [4])
+    a = s.op("Exp", x) if square == "Exp" else s.op(square, x, x if square == "Mul" else 1.0)
+    total = s.op("Add", s.op("ReduceMean", a, axes=[-1]), f32(1e-5))
+    y = s.op("Div", x, s.op("Sqrt", total), name="divide")
+    assert [name for name, _ in found(s, y)] == (["divide"] if square == "Sub" else [])
+
+
+def test_a_chain_is_short() -> None:
+    s = Sketch()
+    value = s.input("x", [4])
+    for _ in range(40):
+        value = s.op("Sub", value, 1.0)
+    ((_, behind),) = found(s, s.op("Log", value))
+    assert len(behind) == 24
+
+
+def test_what_makes_whole_numbers_or_booleans_of_floats_decides() -> None:
+    s = Sketch()
+    x = s.input("x", [4])
+    s.op("Shape", x, name="shape")
+    s.op("Tanh", x, name="tanh")
+    s.op("Cast", "tanh_out", name="cast", to=TensorProto.INT32)
+    s.op("Cast", "cast_out", name="back", to=TensorProto.FLOAT)
+    s.op("Floor", "back_out", name="floor")
+    s.op("Greater", "floor_out", f32(1.0), name="greater")
+    s.op("ArgMax", "floor_out", name="choose")
+    network = s.network("greater_out", "choose_out", "shape_out")
+    found = list(decisions(network))
+    assert [n.name for n in found] == ["cast", "floor", "greater", "choose"]
+    assert [decided(n) for n in found] == [
+        *(("cast_out",), ("floor_out",), ("greater_out",), ("choose_out",)),
+    ]
+    assert [n.name for n in first_of(found)] == ["cast"]
+
+
+def test_the_way_to_a_decision_ends_at_integers() -> None:
+    prepared = prepare(models.position_bucket())
+    (bucket,) = decisions(prepared.network)
+    names = leading_to(bucket, prepared.roles)
+    assert names == ["bucket", "spread", "quotient", "log", "part"]
+
+
+def test_the_way_is_not_followed_through_a_whole_network() -> None:
+    s = Sketch()
+    value = s.input("x", [4])
+    for i in range(2 * FARTHEST):
+        value = s.op("Tanh", value, name=f"tanh{i}")
+    network = s.network(s.op("ArgMax", value, name="choose"))
+    (choose,) = decisions(network)
+    names = leading_to(choose, roles_of(network))
+    assert len(names) == FARTHEST
+    assert names[:2] == ["choose", f"tanh{2 * FARTHEST - 1}"]
+
+
+def chosen():
+    """Two roundings, and between them an If whose bodies alone read the first."""
+    s = Sketch()
+    x, flag = s.input("x", [2, 2]), s.input("flag", [], BOOL)
+    first = s.op("Round", s.op("Tanh", x, name="tanh"), name="first")
+    branches = {
+        branch: graph(
+            branch,
+            [helper.make_node(op, [first], [f"{branch}_y"])],
+            (),
+            [(f"{branch}_y", MATRIX)],
+        )
+        for branch, op in (("then_branch", "Sin"), ("else_branch", "Cos"))
+    }
+    s.nodes.append(helper.make_node("If", [flag], ["picked"], "pick", **branches))
+    return s.network(s.op("Round", "picked", name="second"))
+
+
+def test_the_way_to_a_decision_leads_through_bodies() -> None:
+    network = chosen()
+    found = list(decisions(network))
+    assert [n.name for n in found] == ["first", "second"]
+    assert [n.name for n in first_of(found)] == ["first"]
+    assert leading_to(found[1], roles_of(network)) == ["second", "pick", "first", "tanh"]
+
+
+def holds(sketch: Sketch, tensor: str, *, smallest: float = 1.0, **absmax: float) -> bool:
+    """Return the answer for a tensor; every tensor observed has that smallest non-zero element."""
+    network = sketch.network(tensor)
+    detail = Detail(
+        smallest_nonzero=smallest,
+        overflow=0,
+        flush=0,
+        subnormal=0,
+        histogram=Histogram(first=0, counts=(1,), zeros=1),
+        samples=1,
+    )
+    seen: dict[TensorName, Observation] = {
+        TensorName(name): observation(name, None, reach).model_copy(update={"detail": detail})
+        for name, reach in absmax.items()
+    }
+    (value,) = (v for n in network.nodes() for v in n.outputs if v.name == tensor)
+    return selects_constants(value, roles_of(network), seen, LIMIT)
+
+
+@pytest.mark.parametrize(("reach", "fixed"), [(100, True), (40_000, False)])
+def test_where_and_movement_select(reach, fixed) -> None:
+    s = Sketch()
+    allowed, x = s.input("allowed", [4], TensorProto.BOOL), s.input("x", [4])
+    y = s.op("Reshape", s.op("Where", allowed, x, -60_000.0, name="fill"), [2, 2], name="move")
+    assert holds(s, y, x=reach, fill_out=60_000, move_out=60_000) is fixed
+
+
+@pytest.mark.parametrize(
+    ("mask", "smallest", "fixed"),
+    [(1, 1, True), (1, 0.5, False), (2, 1, False), (0, math.inf, False)],
+)
+def test_a_product_selects_where_a_factor_is_zero_or_one(mask, smallest, fixed) -> None:
+    s = Sketch()
+    hidden = s.op("Sub", 1.0, s.input("mask", [4]), name="hidden")
+    y = s.op("Mul", hidden, -65_504.0, name="fill")
+    assert holds(s, y, smallest=smallest, hidden_out=mask, fill_out=65_504) is fixed
+
+
+def test_sums_and_masked_data_grow() -> None:
+    s = Sketch()
+    x = s.input("x", [4])
+    fill = s.op("Mul", s.input("mask", [4]), s.op("Mul", x, 3.0, name="a"), name="fill")
+    y = s.op("Add", fill, -60_000.0, name="add")
+    seen = {"mask": 1.0, "a_out": 50_000.0, "fill_out": 50_000.0, "add_out": 60_100.0}
+    assert not holds(s, fill, **seen)
+    assert not holds(s, y, **seen)
+
+
+def test_without_observations_nothing_is_a_mask() -> None:
+    s = Sketch()
+    assert not holds(s, s.op("Mul", s.input("mask", [4]), -65_504.0, name="fill"))
