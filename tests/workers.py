@@ -27,7 +27,7 @@ class _Told(Service):
             raise Refused("plugin", "The plugin library cannot be loaded", "Its path is there.")
         if how == "parse":
             errors = [{"node": "n%d" % i, "op": "Odd", "text": "no importer"} for i in (1, 2)]
-            raise Refused("parse", "TensorRT cannot parse the model at node n1 (Odd)", "",
+            raise Refused("parse", "The words of the worker, which names decide about", "",
                           errors=errors)
         if how != "well":
             self._misbehave(how)

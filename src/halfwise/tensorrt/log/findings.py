@@ -59,7 +59,8 @@ class Message:
 class Entry:
     """A finding while more lines may come; its attributes are those of `LogFinding`.
 
-    Of an error of the parser, `explained` tells that its reason is known.
+    Of an error of the parser, `explained` tells that its reason is known, and `op` what operator
+    the node has, as far as any line told.
     """
 
     kind: str
@@ -72,6 +73,7 @@ class Entry:
     lines: list[str] = field(default_factory=list)
     before: str = ""
     explained: bool = False
+    op: str = ""
 
     def heard(self, raw: str) -> None:
         """Count a line."""

@@ -42,7 +42,6 @@ class _Node:
     """The node that is spoken of, as far as it is known."""
 
     entry: Entry
-    op: str
     printed: bool = False
     depth: int = 0
 
@@ -85,7 +84,7 @@ class ParserErrors:
         op, name = start["op"], start["output"] or ""
         entry = self._entry(int(start["number"]), op, name)
         entry.heard(raw)
-        self._node = _Node(entry, op)
+        self._node = _Node(entry)
 
     def _belongs(self, node: _Node, text: str, lookup: Lookup) -> bool:
         if text.startswith(("--- Begin node", "--- End node")):
@@ -99,7 +98,7 @@ class ParserErrors:
         if _WHERE.match(text):
             return True
         if why := _WHY.match(text):
-            self._explain(node.entry, node.op, why["reason"], lookup)
+            self._explain(node.entry, why["reason"], lookup)
             self._node = None
             return True
         return False
@@ -113,23 +112,24 @@ class ParserErrors:
             entry.nodes = {line["name"]: None}
         entry.heard(raw)
         if not entry.explained:
-            self._explain(entry, op, line["reason"], lookup)
+            self._explain(entry, line["reason"], lookup)
 
-    def _explain(self, entry: Entry, op: str, reason: str, lookup: Lookup) -> None:
+    def _explain(self, entry: Entry, reason: str, lookup: Lookup) -> None:
         missing, self._missing = self._missing, ""
         entry.explained, known = True, lookup(reason)
         if known is None:
-            entry.sentence = f"{_refused(op)[:-1]}: {reason.strip()}"
+            entry.sentence = f"{_refused(entry.op)[:-1]}: {reason.strip()}"
             return
-        told = described(*known, missing or op)
+        told = described(*known, missing or entry.op)
         entry.kind, entry.sentence = told.kind, told.sentence
         entry.hint, entry.source = told.hint, told.source
 
     def _entry(self, number: int, op: str, name: str) -> Entry:
-        new = Entry(_KIND, "error", _refused(op), support(op), OPERATORS)
+        new = Entry(_KIND, "error", _refused(op), support(op), OPERATORS, op=op)
         # Node -1 is none: the parser failed before it came to one.
         key = (_KIND, number) if number >= 0 else (_KIND, number, op)
         entry = self._found.entry(key, new)
+        entry.op = entry.op or op
         if name and not entry.nodes:
             entry.nodes[name] = None
         elif number >= 0 and not entry.nodes:
@@ -148,5 +148,5 @@ def _read_field(node: _Node, text: str) -> None:
         if found["field"] == "name":
             node.entry.nodes = {found["value"]: None}
         else:
-            node.op = found["value"]
+            node.entry.op = found["value"]
     node.depth += text.count("{") - text.count("}")

@@ -173,7 +173,7 @@ class Worker:
             status, signal, message = failures.death(died.answer, "The build", timeout)
             return {"status": status, "signal": signal, "message": message}
         except Refused as refused:
-            answer = named(refused.answer, model)
+            answer = named(refused.answer, model, self.info.tensorrt)
             if not failures.concerns_one_build(answer):
                 raise failures.refusal(answer, heard.last) from refused
             # Beside the last lines, not among them: there may be more errors than lines are kept.

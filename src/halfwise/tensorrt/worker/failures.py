@@ -175,22 +175,6 @@ def unfit(name: str, op: str, what: str) -> tuple[str, str]:
     )
 
 
-def damaged(name: str, sha256: str) -> WorkerEnded:
-    """Return the error where a file arrived damaged, twice."""
-    return WorkerEnded(
-        f"Worker {name} sent a damaged file, twice: its SHA-256 is not {sha256}.",
-        "Check the connection, and the disk on the worker's side.",
-    )
-
-
-def gpu_taken(name: str, seconds: float) -> WorkerEnded:
-    """Return the error where another build has had the GPU of worker `name` for so long."""
-    return WorkerEnded(
-        f"Another build has had the GPU of worker {name} for {seconds:g} s.",
-        "Try again when it is done, or wait longer: --wait-timeout SECONDS.",
-    )
-
-
 def no_answer(
     name: str, command: Sequence[str], reason: str, printed: Sequence[str]
 ) -> HalfwiseError:
@@ -239,10 +223,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_SAID else f"{text[: _MOST_SAID - 1]}…"
 
 
-_VERB = " cannot parse the model"
-
-
-def named(answer: Mapping[str, Any], model: Path) -> dict[str, Any]:
+def named(answer: Mapping[str, Any], model: Path, tensorrt: str | None) -> dict[str, Any]:
     """Return a refusal; one of the parser with the name of every node, and its message plain.
 
     TensorRT before 9 tells only the place of a node in the file.
@@ -250,6 +231,7 @@ def named(answer: Mapping[str, Any], model: Path) -> dict[str, Any]:
     Args:
         answer: The worker's answer.
         model: The ONNX file that it speaks of.
+        tensorrt: The worker's version.
     """
     if answer.get("code") != "parse":
         return dict(answer)
@@ -260,8 +242,8 @@ def named(answer: Mapping[str, Any], model: Path) -> dict[str, Any]:
         return changed
     first, told = errors[0], explain(parser_lines(errors[:1]))
     where = f" at node {first['node']} ({first['op']})" if first["node"] else ""
-    who = str(answer.get("message", "")).partition(_VERB)[0]
-    changed["message"] = f"{who}{_VERB}{where}: {told[0].sentence if told else first['text']}"
+    what = told[0].sentence if told else first["text"]
+    changed["message"] = f"TensorRT {tensorrt} cannot parse the model{where}: {what}"
     changed["hint"] = answer.get("hint") or (told[0].hint if told else "")
     return changed
 

@@ -213,7 +213,10 @@ class Link:
         except Waited as waited:
             # Whoever goes on without it does not wait as long for each request.
             self._wait = min(self._wait, _WAIT_AGAIN)
-            raise failures.gpu_taken(self.name, waited.seconds) from waited
+            raise failures.WorkerEnded(
+                f"Another build has had the GPU of worker {self.name} for {waited.seconds:g} s.",
+                "Try again when it is done, or wait longer: --wait-timeout SECONDS.",
+            ) from waited
         if answer["kind"] == "died":
             raise Died(answer)
         if answer["kind"] == "error":
@@ -252,7 +255,10 @@ class Link:
                 transfer.get(self.exchange, sha256, size, path)
             except transfer.Damaged as damaged:
                 self.close(patience=0.0)
-                raise failures.damaged(self.name, sha256) from damaged
+                raise failures.WorkerEnded(
+                    f"Worker {self.name} sent a damaged file, twice: its SHA-256 is not {sha256}.",
+                    "Check the connection, and the disk on the worker's side.",
+                ) from damaged
 
     def forget(self, sha256: str) -> None:
         """Remove a file there."""

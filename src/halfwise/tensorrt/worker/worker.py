@@ -866,7 +866,7 @@ class Service:
     def op_build(self, request, payload):
         """Build an engine; give its file, the timing cache's, and the network's layers."""
         trt, cuda = self.trt(), self.cuda()
-        self._unload()
+        self._loaded = None
         self.severity = request.get("severity", "info")
         gpu = cuda.facts()
         with self.store.folder(request["model"]["files"]) as folder, self._alone(gpu["uuid"]):
@@ -923,7 +923,7 @@ class Service:
         """Return the engine, deserialised; one is kept."""
         if self._loaded is not None and self._loaded[0] == sha256:
             return self._loaded[1]
-        self._unload()
+        self._loaded = None
         trt, cuda = self.trt(), self.cuda()
         data = self.store.read(sha256)
         free = cuda.memory()[0]
@@ -938,9 +938,6 @@ class Service:
             )
         self._loaded = (sha256, engine, free, runtime)
         return engine
-
-    def _unload(self):
-        self._loaded = None
 
     @contextlib.contextmanager
     def _alone(self, uuid):
@@ -1446,16 +1443,8 @@ class Build:
             return
         errors = [_parser_error(parser.get_error(i)) for i in range(parser.num_errors)]
         last = self.service.complaints[-1] if self.service.complaints else "it gives no reason"
-        first = errors[0] if errors else {"node": "", "op": "", "text": last}
-        raise Refused(
-            "parse",
-            "TensorRT {} cannot parse the model{}: {}".format(
-                self.trt.__version__,
-                " at node {} ({})".format(first["node"], first["op"]) if first["node"] else "",
-                first["text"],
-            ),
-            errors=errors,
-        )
+        text = f"TensorRT {self.trt.__version__} cannot parse the model: {last}"
+        raise Refused("parse", text, errors=errors)
 
     def _constrain(self, layers, nodes):
         """Set the precision of layers of `keep`; return their indices, and nodes that have none."""
@@ -1526,27 +1515,23 @@ class Build:
             options.progress_monitor = self._monitor
 
     def _set_flag(self, options, name):
-        flag = getattr(self.trt.BuilderFlag, name, None)
-        if flag is None:
-            raise Refused(
-                "typing",
-                f"TensorRT {self.trt.__version__} has no builder flag {name}.",
-                "Use strong typing, where this version has it: --typing strong.",
-            )
-        options.set_flag(flag)
+        hint = "Use strong typing, where this version has it: --typing strong."
+        options.set_flag(self._member("BuilderFlag", name, "typing", "builder flag", hint))
 
     def _tactic_sources(self, names):
         sources = 0
         for name in names:
-            member = getattr(self.trt.TacticSource, name, None)
-            if member is None:
-                raise Refused(
-                    "option",
-                    f"TensorRT {self.trt.__version__} has no tactic source {name}.",
-                    "Look at --tactic-sources.",
-                )
+            hint = "Look at --tactic-sources."
+            member = self._member("TacticSource", name, "option", "tactic source", hint)
             sources |= 1 << int(member)
         return sources
+
+    def _member(self, group, name, code, what, hint):
+        """Return a member of an enumeration by its name: numbers shift between versions."""
+        member = getattr(getattr(self.trt, group), name, None)
+        if member is None:
+            raise Refused(code, f"TensorRT {self.trt.__version__} has no {what} {name}.", hint)
+        return member
 
     def _add_profiles(self, builder, network, options):
         inputs = [network.get_input(i) for i in range(network.num_inputs)]

@@ -121,8 +121,8 @@ def test_a_timing_cache_that_is_not_taken_is_kept(worker, model, tmp_path):
         ("fail", "failed", None, "TensorRT built no engine."),
         (
             *("parse", "failed", None),
-            "TensorRT cannot parse the model at node n1 (Odd): The parser refuses the operator "
-            "Odd: no importer (the first of 2 errors of the parser).",
+            "TensorRT 8.6.0 cannot parse the model at node n1 (Odd): The parser refuses the "
+            "operator Odd: no importer (the first of 2 errors of the parser).",
         ),
         (
             *("lose", "lost", None),
