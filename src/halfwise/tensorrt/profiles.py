@@ -46,8 +46,10 @@ def profiles_from_data(network: Network, samples: Samples) -> tuple[Profile, ...
                 f"{max(lengths)} elements; TensorRT needs it to have one length.",
                 "Give samples in which it has the same number of elements.",
             )
-    counts = Counter((_frozen(shapes), _frozen(values)) for shapes, values in seen)
-    shapes, values = max(counts, key=lambda one: (counts[one], _elements(one[0])))
+    counts = Counter((tuple(shapes.items()), tuple(values.items())) for shapes, values in seen)
+    shapes, values = max(
+        counts, key=lambda one: (counts[one], sum(int(np.prod(shape)) for _, shape in one[0]))
+    )
     return (
         Profile(
             shapes=_ranges([s for s, _ in seen], dict(shapes)),
@@ -137,14 +139,6 @@ def _shapes(sample: Sample, names: Iterable[TensorName]) -> Seen:
 
 def _values(sample: Sample, names: Iterable[TensorName]) -> Seen:
     return {name: tuple(int(v) for v in np.ravel(sample[name])) for name in names}
-
-
-def _frozen(seen: Seen) -> tuple[tuple[TensorName, Shape], ...]:
-    return tuple(seen.items())
-
-
-def _elements(shapes: Iterable[tuple[TensorName, Shape]]) -> int:
-    return sum(int(np.prod(shape)) for _, shape in shapes)
 
 
 def _ranges(seen: Sequence[Seen], usual: Seen) -> dict[TensorName, ShapeRange]:

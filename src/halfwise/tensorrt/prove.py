@@ -19,6 +19,7 @@ from halfwise.records import (
     Precision,
     PrecisionProof,
 )
+from halfwise.wording import count
 
 _LOW = frozenset[Precision](("fp16", "bf16", "fp8", "int8"))
 _SHOWN = 4
@@ -51,7 +52,7 @@ def prove(
             of equal names share their time evenly.
         config: How the engine was built; None where that is not known.
         as_fp32: Whether the engine's outputs are those of the FP32 engine with TF32 off; see
-            `contrast.same_outputs`.
+            `constrain.same_outputs`.
     """
     alone = config is not None and config.low is None and not config.tf32
     alone = alone and all(wanted == "fp32" for wanted in asked.values())
@@ -73,7 +74,12 @@ def prove(
         layers=timed,
         nodes=nodes,
         node_share=_shares((n.precision, 1.0) for n in compute),
-        time_share=_time_shares(timed, milliseconds),
+        time_share=_shares(
+            [
+                *((layer.precision, layer.milliseconds or 0.0) for layer in timed),
+                ("unknown", sum(_unlisted(timed, milliseconds))),
+            ]
+        ),
         findings=tuple(evidence.findings()),
         remarks=(*evidence.remarks(), *_doubts(layers, milliseconds, sum(settled), reason)),
     )
@@ -100,7 +106,7 @@ class _Evidence:
         if plain and not shown["unknown"] and not any(shown[p] for p in (*_LOW, "mixed")):
             yield (
                 f"The engine computes nothing in {wanted.upper()}, although that was asked for: "
-                f"{_kinds(shown, ('fp32', 'tf32'))} of {_count(len(self.compute), 'compute node')}."
+                f"{_kinds(shown, ('fp32', 'tf32'))} of {count(len(self.compute), 'compute node')}."
             )
         elif self._is_strong():
             for high in ("fp32", "tf32"):
@@ -112,14 +118,14 @@ class _Evidence:
             named = [n for n in self.compute if n.asked == "fp32" and n.precision == "tf32"]
             if named:
                 yield (
-                    f"TF32, which was on, is used for {_count(len(named), 'node')} kept in FP32 "
+                    f"TF32, which was on, is used for {count(len(named), 'node')} kept in FP32 "
                     f"({_names(named)}): FP32's range with the 11 significant bits of FP16."
                 )
         mixed = [n for n in self.compute if n.asked == "fp32" and n.precision == "mixed"]
         if mixed:
             yield (
                 "Whether they compute in FP32, as asked, is not shown for "
-                f"{_count(len(mixed), 'node')} in layers of mixed formats ({_names(mixed)})."
+                f"{count(len(mixed), 'node')} in layers of mixed formats ({_names(mixed)})."
             )
         wanted = self._low()
         free = [n for n in self.compute if n.asked is None]
@@ -127,7 +133,7 @@ class _Evidence:
         some = any(n.precision == wanted for n in self.compute)
         if wanted is not None and plain and some and not self._is_strong():
             yield (
-                f"{len(plain)} of {_count(len(free), 'node')} that might be {wanted.upper()} are "
+                f"{len(plain)} of {count(len(free), 'node')} that might be {wanted.upper()} are "
                 "FP32 or TF32: the builder found that faster, or had no such kernel."
             )
 
@@ -148,10 +154,11 @@ class _Evidence:
         wrong = [n for n in all_asked if n.precision == got]
         if not wrong:
             return
-        first = self._layer(wrong[0], got)
+        own = (layer for layer in self.layers if layer.name in wrong[0].layers)
+        first = next(layer for layer in own if layer.precision == got)
         cause = "; casts had no effect" if self._is_strong() else ""
         yield (
-            f"{len(wrong)} of {_count(len(all_asked), 'node')} that were {meant} compute in "
+            f"{len(wrong)} of {count(len(all_asked), 'node')} that were {meant} compute in "
             f"{got.upper()}{cause}: {_names(wrong)}. {_shows(first)}"
         )
 
@@ -159,15 +166,11 @@ class _Evidence:
         wrong = [n for n in self.compute if n.precision == "tf32"]
         layers = [layer for layer in self.layers if layer.precision == "tf32"]
         if layers:
-            where = f" for {_count(len(wrong), 'node')} ({_names(wrong)})" if wrong else ""
+            where = f" for {count(len(wrong), 'node')} ({_names(wrong)})" if wrong else ""
             yield (
-                f"TF32 is used in {_count(len(layers), 'layer')}{where}, although it was off. "
+                f"TF32 is used in {count(len(layers), 'layer')}{where}, although it was off. "
                 f"{_shows(layers[0])}"
             )
-
-    def _layer(self, node: NodePrecision, precision: Precision) -> EngineLayer:
-        own = [layer for layer in self.layers if layer.name in node.layers]
-        return next(layer for layer in own if layer.precision == precision)
 
     def _hidden(self) -> Iterator[str]:
         """Yield what is unknown: inside fused blocks, and elsewhere."""
@@ -179,7 +182,7 @@ class _Evidence:
         inside = [n for n in hidden if not names.isdisjoint(n.layers)]
         if blocks and (inside or not self.compute):
             largest = max(blocks, key=lambda block: len(block.nodes))
-            most = _count(len(largest.nodes), "node")
+            most = count(len(largest.nodes), "node")
             where = (
                 f"inside one fused block of {most}"
                 if len(blocks) == 1
@@ -188,7 +191,7 @@ class _Evidence:
             total = sum(layer.milliseconds or 0.0 for layer in self.layers)
             taken = sum(block.milliseconds or 0.0 for block in blocks)
             time = f", {taken / total:.0%} of the time" if total else ""
-            whose = f"{len(inside)} of {_count(len(self.compute), 'compute node')}: "
+            whose = f"{len(inside)} of {count(len(self.compute), 'compute node')}: "
             yield (
                 f"Unknown for {whose if self.compute else 'what is '}{where}{time}, which the "
                 f"inspector does not look into. {_shows(largest)}"
@@ -196,7 +199,7 @@ class _Evidence:
         rest = [n for n in hidden if names.isdisjoint(n.layers)]
         if rest and any(layer.type for layer in self.layers):
             yield (
-                f"Unknown for {len(rest)} of {_count(len(self.compute), 'compute node')}: their "
+                f"Unknown for {len(rest)} of {count(len(self.compute), 'compute node')}: their "
                 f"layers show no kernel and no data types that tell ({_names(rest)})."
             )
 
@@ -252,13 +255,6 @@ def _shares(amounts: Iterable[tuple[Precision, float]]) -> dict[Precision, float
     return {precision: amount / total for precision, amount in ordered if amount > 0}
 
 
-def _time_shares(
-    layers: Sequence[EngineLayer], milliseconds: Mapping[str, float]
-) -> dict[Precision, float]:
-    amounts = [(layer.precision, layer.milliseconds or 0.0) for layer in layers]
-    return _shares([*amounts, ("unknown", sum(_unlisted(layers, milliseconds)))])
-
-
 def _unlisted(layers: Sequence[EngineLayer], milliseconds: Mapping[str, float]) -> list[float]:
     names = {layer.name for layer in layers}
     return [time for name, time in milliseconds.items() if name not in names]
@@ -273,7 +269,7 @@ def _doubts(
             "see what it computes in."
         )
     if settled:
-        yield f"FP32 is not shown for {_count(settled, 'layer')}, but {reason}."
+        yield f"FP32 is not shown for {count(settled, 'layer')}, but {reason}."
     if unlisted := _unlisted(layers, milliseconds):
         share = sum(unlisted) / (sum(milliseconds.values()) or 1.0)
         yield f"{share:.0%} of the time is in layers that the inspector does not list."
@@ -302,7 +298,3 @@ def _names(nodes: Sequence[NodePrecision]) -> str:
     rest = len(nodes) - _SHOWN
     named = ", ".join(n.node for n in nodes[:_SHOWN])
     return f"{named} and {rest} more" if rest > 0 else named
-
-
-def _count(quantity: int, noun: str) -> str:
-    return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"

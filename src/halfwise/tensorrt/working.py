@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 from halfwise.errors import UsageError
 from halfwise.progress import Watcher
-from halfwise.records import WorkerInfo
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.workers import WorkerSpec
 
@@ -34,16 +33,12 @@ def usable(
         info = worker.info
         watcher.note(f"TensorRT {info.tensorrt} on {info.gpu} ({' '.join(spec.command)})")
         if info.tf32_remark:
-            _demand_exact(info, demanded=exact)
+            if exact and info.tf32_override != "0":
+                *begin, interpreter = info.command
+                without = shlex.join([*begin, "env", "-u", "NVIDIA_TF32_OVERRIDE", interpreter])
+                raise UsageError(
+                    info.tf32_remark,
+                    f"Unset it there, or use --trt-command {shlex.quote(without)}.",
+                )
             watcher.note(info.tf32_remark)
         yield worker
-
-
-def _demand_exact(info: WorkerInfo, *, demanded: bool) -> None:
-    """Raise UsageError where no engine is known to be without TF32."""
-    if demanded and info.tf32_override != "0":
-        *begin, interpreter = info.command
-        without = shlex.join([*begin, "env", "-u", "NVIDIA_TF32_OVERRIDE", interpreter])
-        raise UsageError(
-            info.tf32_remark, f"Unset it there, or use --trt-command {shlex.quote(without)}."
-        )

@@ -15,8 +15,7 @@ from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.planner import Planner
 from halfwise.graph.roles import Role
 from halfwise.records import BuildOutcome, Latency, NodeName, Precision, PrecisionProof, TensorName
-from halfwise.tensorrt.constrain import constraints
-from halfwise.tensorrt.contrast import alike
+from halfwise.tensorrt.constrain import alike, constraints
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 from halfwise.wording import count
 

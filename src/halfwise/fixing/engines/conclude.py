@@ -29,7 +29,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.rungs import cause_line
-from halfwise.tensorrt.contrast import alike
+from halfwise.tensorrt.constrain import alike
 
 
 @dataclass(frozen=True)

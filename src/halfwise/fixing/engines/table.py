@@ -25,7 +25,7 @@ from halfwise.records import (
     Prefer,
     Verdict,
 )
-from halfwise.tensorrt.contrast import ab_remark, fp32_remark, same_outputs
+from halfwise.tensorrt.constrain import ab_remark, fp32_remark, same_outputs
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 
 FP32 = "FP32, TF32 off"

@@ -1,5 +1,6 @@
 """Check a trtexec command and its precision constraints as a version reads them; correct them."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from types import MappingProxyType
@@ -13,7 +14,6 @@ from halfwise.tensorrt.trtexec.notation import (
     OUTPUT_TYPES,
     PRECISIONS,
     Given,
-    command_line,
     unsayable,
     written,
 )
@@ -69,7 +69,7 @@ def check(
             complaints.append(_no_fp16())
     complaints.sort(key=lambda c: SEVERITIES.index(c.severity))
     words = corrected_words(given, values, version)
-    return tuple(complaints), command_line(words)
+    return tuple(complaints), shlex.join(words)
 
 
 def _length(meant: Meant) -> int:

@@ -193,11 +193,6 @@ def quoted(name: str, what: str, *, always: bool = False) -> str:
     return f"'{name}'" if always or ":" in name else name
 
 
-def command_line(words: Iterable[str]) -> str:
-    """Return words as one line for a shell."""
-    return " ".join(map(shlex.quote, words))
-
-
 Shape = tuple[int, ...]
 
 _INTEGER = re.compile(r"-?[0-9]{1,10}")

@@ -138,7 +138,8 @@ def get(ask: Ask, sha256: str, size: int, path: Path) -> None:
         with os.fdopen(descriptor, "wb") as file:
             _receive(ask, sha256, size, file)
         # `mkstemp` lets nobody else read.
-        partial.chmod(0o666 & ~_umask())
+        os.umask(mask := os.umask(0))
+        partial.chmod(0o666 & ~mask)
         refuse_irregular(path, "The file")
         partial.replace(path)
     finally:
@@ -163,12 +164,6 @@ def _chunks(path: Path) -> Iterator[bytes]:
         yield chunk
         while chunk := file.read(CHUNK):
             yield chunk
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def keep_aside(path: Path) -> str:
