@@ -16,9 +16,9 @@ from halfwise.cli.options import (
     ModelArgument,
     RunArgument,
     accepts,
-    given,
 )
 from halfwise.cli.outcome import end, show, watched
+from halfwise.declarations import given
 from halfwise.declarations.engines import Building, Waiting, Worker
 from halfwise.declarations.plans import Reading
 from halfwise.errors import UsageError

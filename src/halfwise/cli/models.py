@@ -14,10 +14,9 @@ from halfwise.cli.options import (
     ModelArgument,
     RunnerOption,
     accepts,
-    given,
 )
 from halfwise.cli.outcome import end, show, watched
-from halfwise.declarations import default
+from halfwise.declarations import default, given
 from halfwise.declarations.engines import Building, Waiting, Worker
 from halfwise.declarations.plans import Acceptance, Arithmetic, Data, Labels, Low, Running
 

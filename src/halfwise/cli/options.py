@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from halfwise.declarations import Options
+from halfwise.declarations import Options, given
 from halfwise.declarations.option import option, shell_type, shown
 
 
@@ -123,9 +123,3 @@ def parameter(name: str, hint: Any) -> inspect.Parameter:  # noqa: ANN401 - as d
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, made]
     )
-
-
-def given(**values: Any) -> dict[str, Any]:
-    """Return what was given, by name."""
-    # Not `in (None, False, [])`: 0 equals False, and --seed 0 is a seed.
-    return {n: v for n, v in values.items() if v is not None and v is not False and v != []}

@@ -33,6 +33,7 @@ __all__ = [
     "WorkerOptions",
     "check",
     "default",
+    "given",
 ]
 
 
@@ -88,12 +89,18 @@ def default(name: str) -> Any:  # noqa: ANN401 - as it is declared
     return option(Options.__annotations__[name]).default
 
 
-def check(given: Mapping[str, Any]) -> None:
+def given(**options: Any) -> dict[str, Any]:
+    """Return the options that are given: not None, no flag that is off, no empty list."""
+    # 0 equals False, and --seed 0 is a seed.
+    return {n: v for n, v in options.items() if v not in (None, (), []) and v is not False}
+
+
+def check(options: Mapping[str, Any]) -> None:
     """Check options, by name; None is not given.
 
     Raises:
         UsageError: a number outside its domain, or a word that is not one of those listed.
     """
-    for name, value in given.items():
+    for name, value in options.items():
         if name in Options.__annotations__:
             check_value(name, Options.__annotations__[name], value)

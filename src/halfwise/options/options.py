@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar, cast, get_origin
 
 import onnx
 
+from halfwise import declarations
 from halfwise.case import Rules, Runtime, Settings
 from halfwise.declarations import Inputs, Options, check, default
 from halfwise.declarations.option import HELP, shell_type, shown
@@ -80,8 +81,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             f"Unknown option {', '.join(sorted(unknown))}.",
             f"Options: {', '.join(Options.__annotations__)}.",
         )
-    # 0 equals False, and --seed 0 is a seed.
-    given = {n: v for n, v in options.items() if v not in (None, (), []) and v is not False}
+    given = declarations.given(**options)
     for name, value in given.items():
         if isinstance(value, str | Path) and _is_list(name):
             given[name] = (value,)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.declarations import Options, RepeatOptions, check, default
+from halfwise.declarations import given as given_options
 from halfwise.declarations.option import Domain, Option, check_value, option, shell_type, shown
 from halfwise.errors import UsageError
 
@@ -77,3 +78,8 @@ def test_docstrings_tell_every_option():
         for name, hint in kind.__annotations__.items():
             assert f"\n        {name}: {option(hint).help}" in f"{kind.__doc__}"
     assert "Default 2. Takes a number ≥ 1." in f"{Options.__doc__}"
+
+
+def test_zero_is_given_and_a_flag_that_is_off_is_not():
+    options = {"seed": 0, "margin": 0.0, "tf32": False, "to": None, "keep": [], "lower": ()}
+    assert given_options(**options) == {"seed": 0, "margin": 0.0}
