@@ -81,5 +81,5 @@ def test_docstrings_tell_every_option():
 
 
 def test_zero_is_given_and_a_flag_that_is_off_is_not():
-    options = {"seed": 0, "margin": 0.0, "tf32": False, "to": None, "keep": [], "lower": ()}
-    assert given_options(**options) == {"seed": 0, "margin": 0.0}
+    found = given_options(seed=0, margin=0.0, tf32=False, to=None, keep=[], lower=())
+    assert found == {"seed": 0, "margin": 0.0}
