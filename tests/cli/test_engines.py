@@ -10,6 +10,7 @@ import pytest
 from halfwise import api
 from halfwise.errors import BuildFailed, CaseError, RecordMismatch
 from halfwise.records import EngineBuild
+from halfwise.tensorrt import versions
 from tests.faults import numbers
 from tests.unit.reporting.engine_runs import build
 from tests.unit.reporting.test_inspection import inspection
@@ -355,3 +356,16 @@ def test_an_assertion_of_the_c_library(call, tmp_path):
     (tmp_path / "a.log").write_text(text)
     _, out, _ = call("explain-log", str(tmp_path / "a.log"), "--json")
     assert [f["kind"] for f in json.loads(out)["findings"]] == ["assertion", "crash"]
+
+
+def test_help_names_the_versions_that_are_taken_and_the_defaults(call):
+    def told(command):
+        return " ".join(call(command, "--help")[1].replace("│", " ").split())
+
+    export = told("export")
+    assert versions.DEFAULT_BUILDER in export
+    assert f"{versions.text_of(versions.OLDEST)} to {versions.FIRST_WITHOUT_WEAK[0]}" in export
+    assert f"weak for {versions.WEAK_ONLY[0]}.x" in export
+    assert f"else {versions.DEFAULT_PARSER}" in told("modernize")
+    first = versions.text_of(versions.FIRST_WITH["strong typing by default"])
+    assert f"strong from {first} on" in told("build")

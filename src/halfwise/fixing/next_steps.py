@@ -18,7 +18,10 @@ from halfwise.tensorrt.profiles import profiles_from_data
 from halfwise.tensorrt.recipes.commands import shape_options
 from halfwise.tensorrt.recipes.recipe import planned_nodes
 from halfwise.tensorrt.trtexec.notation import unsayable
+from halfwise.tensorrt.versions import FIRST_WITH, WEAK_ONLY, since, text_of
 from halfwise.wording import count
+
+_OLDER = f"TensorRT {WEAK_ONLY[0]}.x"
 
 
 def sample_profiles(case: Case) -> tuple[Profile, ...]:
@@ -57,13 +60,13 @@ def _strong(plan: Plan, profiles: Sequence[Profile], out: Path | None) -> str:
     else:
         words += [option for profile in profiles[:1] for option in shape_options(profile)]
         words.append(f"--saveEngine={model.with_suffix('.engine')}")
-    return f"TensorRT 9 and later: {shlex.join(words)}"
+    return f"TensorRT {since('strong typing')} and later: {shlex.join(words)}"
 
 
 def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> str:
     if plan.low == "bf16":
-        return "TensorRT 8.x has no BF16, nor have GPUs before compute capability 8.0."
-    older = "TensorRT 8.x ignores Casts in the graph"
+        return f"{_OLDER} has no BF16, nor have GPUs before compute capability 8.0."
+    older = f"{_OLDER} ignores Casts in the graph"
     names = planned_nodes(plan)
     if any(bodies(node) for node in case.network.nodes() if node_name(node) in names):
         return f"{older}, and layer constraints reach no layer in the bodies of kept nodes."
@@ -75,8 +78,8 @@ def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None)
     trtexec = _sayable(profiles) and not any(map(unsayable, names)) and "*" not in names
     kind = "trtexec" if trtexec else "python"
     # A folder: where nodes have no names of their own, a model with names is written there.
-    words = ["halfwise", "export", str(out), "--as", kind, "--trt-version", "8.6"]
-    words += ["-o", str(out / "tensorrt-8.6")]
+    words = ["halfwise", "export", str(out), "--as", kind, "--trt-version", text_of(WEAK_ONLY)]
+    words += ["-o", str(out / f"tensorrt-{text_of(WEAK_ONLY)}")]
     return f"{older}; layer constraints for the kept nodes: {shlex.join(words)}"
 
 
@@ -86,7 +89,7 @@ def _plain(plan: Plan, profiles: Sequence[Profile], path: Path | None, out: Path
         return f"build the FP32 model with --{plan.low} alone."
     words = ["trtexec", f"--onnx={path}", f"--{plan.low}"]
     words += [option for profile in profiles[:1] for option in shape_options(profile)]
-    return shlex.join([*words, f"--saveEngine={out / 'tensorrt-8.6.engine'}"])
+    return shlex.join([*words, f"--saveEngine={out / f'tensorrt-{text_of(WEAK_ONLY)}.engine'}"])
 
 
 def _sayable(profiles: Sequence[Profile]) -> bool:
@@ -165,8 +168,9 @@ def lower_next(engines: Engines, case: Case) -> tuple[str, ...]:
         )
     if "ignored" in kinds and engines.typing == "weak":
         lines.append(
-            "Constraints are not honoured: from TensorRT 10.0 on --typing strong lets the Casts of "
-            "the model decide."
+            "Constraints are not honoured: from TensorRT "
+            f"{text_of(FIRST_WITH['strong typing by default'])} on --typing strong lets the Casts "
+            "of the model decide."
         )
     if {"no-engine", "not-run", "kernel"} & set(kinds):
         lines.append(f"For an {name} engine, try {_OTHER_BUILDS}.")

@@ -9,7 +9,7 @@ from halfwise.graph.model import graphs_of
 from halfwise.graph.patterns.reading import behind, is_constant, readers
 from halfwise.graph.unchecked import numbers
 from halfwise.linting.rule import Found, Subject, name_of, rule
-from halfwise.tensorrt.versions import has
+from halfwise.tensorrt.versions import has, since
 
 _HALF = "https://en.wikipedia.org/wiki/Half-precision_floating-point_format#Precision_limitations"
 _INT32 = np.iinfo(np.int32)
@@ -49,7 +49,8 @@ def wide_integers(subject: Subject) -> Iterator[Found]:
                 yield Found(
                     f"{beyond} of the {array.size} values of {name_of(value)} "
                     f"{'is' if beyond == 1 else 'are'} beyond 32 bits, such as {extreme}",
-                    "Export it as INT32 with values that fit, or build with TensorRT 10 or later.",
+                    "Export it as INT32 with values that fit, or build with TensorRT "
+                    f"{since('int64')} or later.",
                     uses[0][0],
                     name_of(value),
                     "info" if severity == "info" else "warning",

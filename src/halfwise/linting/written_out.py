@@ -8,6 +8,7 @@ from halfwise.graph.patterns.activations import attentions, gelus
 from halfwise.graph.patterns.normalisations import normalisations
 from halfwise.graph.patterns.reading import Nodes, axes_of
 from halfwise.linting.rule import Found, Subject, rule
+from halfwise.tensorrt.versions import SINCE, text_of
 
 _ONNX = "https://onnx.ai/onnx/operators/onnx__"
 _REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
@@ -51,8 +52,8 @@ def rms_norm(subject: Subject) -> Iterator[Found]:
     RMSNormalization is in opset 23, and in TensorRT from 10.15 on.
     """
     fix = (
-        "For TensorRT 10.15 and later raise the opset to 23 (halfwise modernize); for others keep "
-        "its nodes in FP32 (halfwise fix)."
+        f"For TensorRT {text_of(SINCE['RMSNormalization'])} and later raise the opset to 23 "
+        "(halfwise modernize); for others keep its nodes in FP32 (halfwise fix)."
     )
     for nodes in _normalisations(subject, "RMSNormalization"):
         yield _found(subject, nodes, "RMSNormalization", 23, fix)
@@ -76,8 +77,8 @@ def attention(subject: Subject) -> Iterator[Found]:
     Attention is in opset 23, and in TensorRT from 10.14 on.
     """
     fix = (
-        "For TensorRT 10.14 and later export with opset 23; for others constrain the whole of it "
-        "or nothing."
+        f"For TensorRT {text_of(SINCE['Attention'])} and later export with opset 23; for others "
+        "constrain the whole of it or nothing."
     )
     for nodes in dict.fromkeys(attentions(subject.network)):
         yield _found(subject, nodes, "Attention", 23, fix)

@@ -17,6 +17,7 @@ from halfwise.case import Sample
 from halfwise.errors import CaseError
 from halfwise.formats import BF16
 from halfwise.graph.sizes import declared_axes
+from halfwise.tensorrt.versions import since
 
 _NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16"}
 _NAMES |= {"bf16": "bfloat16", "boolean": "bool"}
@@ -174,7 +175,8 @@ def _converted(array: NDArray[Any], dtype: np.dtype[Any], where: str) -> NDArray
             return fitted
         raise CaseError(
             f"{where} holds {np.ravel(array)[lost[0]]}, which {dtype.name} cannot hold.",
-            "Check the data, or build with TensorRT 10 or later, which has 64-bit integers.",
+            f"Check the data, or build with TensorRT {since('int64')} or later, which has 64-bit "
+            "integers.",
         )
     raise CaseError(
         f"{where} has type {array.dtype.name}, and {dtype.name} is needed.",

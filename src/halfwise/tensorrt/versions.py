@@ -29,6 +29,8 @@ CHECKED_VERSIONS = ("8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
 """Versions whose Python bindings the worker's calls are checked against (tests/bindings)."""
 DEFAULT_PARSER = "10.0"
 """Where nobody names one: what it reads, all later versions read too."""
+WEAK_ONLY: Version = (8, 6)
+"""The last series without strong typing."""
 DEFAULT_BUILDER = "10.16"
 """The last series with both typings; its strong recipes serve 11 too."""
 
@@ -194,6 +196,12 @@ def has(feature: Feature, version: Version | str | None) -> bool:
     if isinstance(version, str):
         version = version_of(version)
     return version is not None and version >= FIRST_WITH[feature]
+
+
+def since(feature: Feature) -> str:
+    """Return the first version with a feature as a sentence has it: such as "9", or "10.12"."""
+    major, minor = FIRST_WITH[feature]
+    return f"{major}.{minor}" if minor else str(major)
 
 
 def tactic_sources(version: Version) -> tuple[str, ...]:

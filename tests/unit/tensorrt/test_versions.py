@@ -22,6 +22,7 @@ from halfwise.tensorrt.versions import (
     logged_version,
     next_published,
     opsets,
+    since,
     support,
     tactic_sources,
     text_of,
@@ -168,9 +169,8 @@ def test_features_are_those_of_the_bindings(api):
     assert ("FP16" not in api.members("BuilderFlag")) == (
         version_of(api.version) >= FIRST_WITHOUT_WEAK
     )
-    for kind, since in LAYERS_SINCE.items():
-        assert kind not in api.members("LayerType") or version_of(api.version) >= since
-        assert kind in api.members("LayerType") or version_of(api.version) < since
+    for kind, first in LAYERS_SINCE.items():
+        assert (kind in api.members("LayerType")) == (version_of(api.version) >= first)
     assert set(tactic_sources(version_of(api.version))) == api.members("TacticSource")
 
 
@@ -210,3 +210,7 @@ def test_lint_modernize_and_export_agree_on_the_last_opset(version, tmp_path):
     assert len(told) == 1
     assert f"reads up to {last}" in told[0]
     assert f"reads {last} for sure" in _note_on_opset(load_network(path), text)
+
+
+def test_a_version_in_a_sentence():
+    assert (since("int64"), since("unfused tensors")) == ("10", "10.12")

@@ -28,7 +28,7 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.tensorrt.log.log import explain
-from halfwise.tensorrt.versions import has
+from halfwise.tensorrt.versions import has, since
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import WORKER_GONE, EngineFailed
 from halfwise.tensorrt.worker.journal import Journal
@@ -220,7 +220,9 @@ def regime(worker: WorkerInfo, wanted: Typing | None, fmt: Format) -> Typing:
         )
     if fmt == BF16:
         if not has("bf16", worker.tensorrt):
-            raise UsageError(f"{version} has no BF16.", "Use --to fp16, or TensorRT 9 or later.")
+            raise UsageError(
+                f"{version} has no BF16.", f"Use --to fp16, or TensorRT {since('bf16')} or later."
+            )
         if float(worker.compute_capability or _BF16_CAPABILITY) < _BF16_CAPABILITY:
             raise UsageError(
                 f"{worker.gpu} (compute capability {worker.compute_capability}) has no BF16.",

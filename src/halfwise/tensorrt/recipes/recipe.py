@@ -23,11 +23,11 @@ from halfwise.records import (
 )
 from halfwise.tensorrt.versions import (
     DEFAULT_BUILDER,
-    FIRST_WITH,
     FIRST_WITHOUT_WEAK,
     has,
     highest_opset,
     known_version,
+    since,
     version_of,
 )
 
@@ -79,8 +79,7 @@ def choose(run: Run, version: str | None, typing: Typing | None) -> tuple[str, T
         typing = run.engines.typing if run.engines is not None and same else typing
     if typing == "strong" and not has("strong typing", known):
         raise UsageError(
-            f"TensorRT {chosen} has no strong typing; {FIRST_WITH['strong typing'][0]} and later "
-            "have.",
+            f"TensorRT {chosen} has no strong typing; {since('strong typing')} and later have.",
             "Leave --typing out: layer constraints take its place.",
         )
     if typing == "weak" and known >= FIRST_WITHOUT_WEAK:
@@ -91,8 +90,7 @@ def choose(run: Run, version: str | None, typing: Typing | None) -> tuple[str, T
     if run.plan.low == "bf16" and not has("bf16", known):
         raise CaseError(
             f"TensorRT {chosen} has no BF16, which this run lowers to.",
-            f"Give --trt-version {FIRST_WITH['bf16'][0]} or later, or run `halfwise fix` with --to "
-            "fp16.",
+            f"Give --trt-version {since('bf16')} or later, or run `halfwise fix` with --to fp16.",
         )
     return chosen, typing
 
