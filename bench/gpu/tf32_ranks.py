@@ -33,7 +33,7 @@ from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import Network, load_network, node_name, tensor_name
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import TensorName
-from halfwise.tools.compare.regions import Regions
+from halfwise.tools.compare.sides import Regions
 from halfwise.tools.diagnose.reproducer import part
 from halfwise.tools.diagnose.tf32 import IN_TF32
 

@@ -4,9 +4,10 @@ An error is *born* at a node if the node, in FP32, makes something else of the v
 candidate's node was given; it is *inherited* if it makes the same. That needs no comparison of
 magnitudes along the way: neither a small tensor nor an amplified error is taken for a fault.
 
-* `sides` says what is compared: tensors by name, a few at a time, and how exact they can be.
-* `regions` runs nodes on what they were given.
-* `walk` goes through the graph; `divergence` reads what it found.
+* `sides` says what is compared: tensors by name, a few at a time, and how exact they can be; and
+  runs nodes on what they were given.
+* `walk` goes through the graph; `divergence` looks for the first one, and reads what was found.
+* `engine_maker` builds engines on a worker, each an `engine_side`.
 """
 
 from halfwise.tools.compare.divergence import compared

@@ -1,6 +1,7 @@
 """`compare`: two computations of one model, tensor by tensor."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -69,8 +70,8 @@ def compare(
     """
     watcher = watcher or Silent()
     _demand_known((a, b), runner)
-    engines = [s for s in (a, b) if _kind(s) == _SHOWN_ENGINE]
     given: dict[str, Any] = dict(options)
+    engines = any(source.partition(":")[0] == _SHOWN_ENGINE for source in (a, b))
     if engines:
         given["target"] = TENSORRT
     request = understand(inputs, given)
@@ -79,27 +80,13 @@ def compare(
     tell(watcher, case.notes)
     case = _with_opset(case, request, (a, b))
     check(case.network, runtime=request.settings.runtime)
-    with engine_maker(case, request, watcher) as maker:
+    with engine_maker(case, request, watcher) if engines else nullcontext() as maker:
         sources = _Sources(case, request, maker, runner)
         sides = sources.side(a), sources.side(b)
         watcher.stage("compare")
-        return compared_sides(case, request, *sides, watcher=watcher)
-
-
-def compared_sides(
-    case: Case, request: Request, a: Side, b: Side, *, watcher: Watcher
-) -> Comparison:
-    """Return the comparison of two sides; of engines, as many tensors as the builds allow."""
-    walk = Walk(
-        case.network,
-        case.calibration,
-        a,
-        b,
-        runtime=request.settings.runtime,
-        progress=watcher.step,
-    )
-    target = request.target
-    return find_divergence(walk, 1 if target is None else max(1, target.settings.max_builds - 1))
+        runtime, step = request.settings.runtime, watcher.step
+        walk = Walk(case.network, case.calibration, *sides, runtime=runtime, progress=step)
+        return find_divergence(walk, 1 if maker is None else maker.rounds)
 
 
 def _demand_known(sources: Sequence[str], runner: str | None) -> None:
@@ -227,10 +214,6 @@ def _arithmetic(dtypes: set[str]) -> Arithmetic:
     if "BFLOAT16" in dtypes:
         return "bf16"
     return "fp16" if "FLOAT16" in dtypes else "fp32"
-
-
-def _kind(source: str) -> str:
-    return source.partition(":")[0]
 
 
 def _with_opset(case: Case, request: Request, sources: Sequence[str]) -> Case:

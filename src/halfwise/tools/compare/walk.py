@@ -18,8 +18,7 @@ from halfwise.graph.roles import is_float
 from halfwise.metrics import Outputs
 from halfwise.metrics.relative import RelativeError, relative_rms
 from halfwise.records import NodeName, SideName, TensorName, TensorStatus
-from halfwise.tools.compare.regions import Regions
-from halfwise.tools.compare.sides import UNITS, Side
+from halfwise.tools.compare.sides import UNITS, Regions, Side
 
 BYTES_AT_ONCE = 32 << 20
 """Of tensors that are alive at a time on each side, beside what their nodes read; bounds memory.

@@ -18,7 +18,7 @@ from halfwise.metrics import Computed
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import NodeName, Rung, Sign, Verdict
 from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.compare.regions import Regions
+from halfwise.tools.compare.sides import Regions
 from halfwise.tools.diagnose.reproducer import part
 from halfwise.tools.diagnose.subject import Subject, signs_of
 from halfwise.wording import count, listed, number

@@ -5,9 +5,16 @@ from halfwise.case import Settings
 from halfwise.formats import FP16
 from halfwise.records import TensorName
 from halfwise.tools.compare import Walk, compared
-from halfwise.tools.compare.sides import RecordedSide, all_low, emulated, reference, tolerance_of
+from halfwise.tools.compare.sides import (
+    RecordedSide,
+    Regions,
+    all_low,
+    emulated,
+    reference,
+    tolerance_of,
+)
 from tests.unit.graph.sketch import Sketch
-from tests.unit.tools.compare.copies import SAMPLES, comparison, network, side, walked
+from tests.unit.tools.compare.copies import SAMPLES, WEIGHTS, comparison, network, side, walked
 
 A, Y = TensorName("a_out"), TensorName("y_out")
 
@@ -101,3 +108,55 @@ def test_everything_low_has_low_tensors_under_the_same_names():
     types = {v.name: str(v.dtype) for n in low.graph for v in n.outputs}
     assert types["b_out"] == "FLOAT16"
     assert [v.name for v in low.graph.outputs] == ["y_out"]
+
+
+def t(*names):
+    return [TensorName(f"{name}_out") for name in names]
+
+
+def given(**arrays):
+    return {f"{name}_out": np.asarray(array) for name, array in arrays.items()}
+
+
+def test_nodes_run_on_what_they_were_given():
+    regions = Regions(network(), t("b"), t("a", "b"))
+    a = np.ones((4, 16), np.float32)
+    found = regions.run(SAMPLES[0], given(a=a, b=a))
+    np.testing.assert_allclose(found["b_out"], a @ WEIGHTS[1], rtol=1e-5)
+
+
+def test_other_types_are_converted():
+    regions = Regions(network(), t("b"), t("a"))
+    found = regions.run(SAMPLES[0], given(a=np.ones((4, 16), np.float16)))
+    assert found["b_out"].dtype == np.float32
+
+
+def test_what_cannot_be_run_is_left_out_and_the_rest_is_run():
+    regions = Regions(network(), t("b", "c", "d"), t("a", "join", "still"))
+    found = regions.run(
+        SAMPLES[0],
+        given(
+            a=np.ones((4, 7), np.float32),
+            join=np.ones((4, 16), np.float32),
+            still=np.ones((4, 1), np.float32),
+        ),
+    )
+    assert found.keys() == {"c_out", "d_out"}
+
+
+def test_what_cannot_be_run_on_one_sample_is_found_once():
+    regions = Regions(network(), t("b", "c"), t("a"))
+    odd, right = given(a=np.ones((4, 7), np.float32)), given(a=np.ones((4, 16), np.float32))
+    assert regions.run(SAMPLES[0], odd).keys() == {"c_out"}
+    halves = regions._halves
+    assert regions.run(SAMPLES[1], right).keys() == {"b_out", "c_out"}
+    assert regions._halves is halves
+
+
+def test_a_wiggle_is_small_and_the_same_each_time():
+    regions = Regions(network(), t("c"), t("a"))
+    values = given(a=np.ones((4, 16), np.float32))
+    still, moved = regions.run(SAMPLES[0], values), regions.run(SAMPLES[0], values, 1e-3)
+    change = np.abs(moved["c_out"] / still["c_out"] - 1)
+    assert 1e-4 < change.max() <= 1.001e-3
+    np.testing.assert_array_equal(moved["c_out"], regions.run(SAMPLES[0], values, 1e-3)["c_out"])
