@@ -30,7 +30,7 @@ from tests.processes import adopt_orphans, children_of
 ROOT = Path(__file__).resolve().parents[2]
 _FILE_BYTES = 1 << 30
 """No attack fills the disk: writes beyond fail as on a full one."""
-_SHOWN = 4096
+_SHOWN = 1 << 15
 _REQUEST_BYTES = 1 << 16
 """More than a request has; one is answered before the next comes."""
 _LOOK_SECONDS = 0.01

@@ -20,17 +20,22 @@ def unvarying_hint(criterion: Criterion, references: Sequence[Outputs]) -> tuple
         references: FP32 outputs by sample.
 
     Returns:
-        Nothing with a metric, of fewer than two samples, and where shapes differ.
+        Nothing with a metric, of fewer than two samples, where shapes differ, and where all outputs
+        are empty.
     """
     if criterion.metric is not None or len(references) < 2:
         return ()
     first = references[0]
+    if not any(array.size for array in first.values()):
+        return ()
     sums = {n: np.zeros(a.shape) for n, a in first.items() if not is_discrete(a.dtype)}
     for outputs in references:
         if any(outputs[name].shape != array.shape for name, array in first.items()):
             return ()
         for name in sums:
-            sums[name] += outputs[name]
+            # Infinities of both signs add up to NaN.
+            with np.errstate(invalid="ignore", over="ignore"):
+                sums[name] += outputs[name]
     constant = {n: sums[n] / len(references) if n in sums else a for n, a in first.items()}
     measures = {name: OutputMeasure(total) for name, total in totals(references).items()}
     for outputs in references:
@@ -40,7 +45,7 @@ def unvarying_hint(criterion: Criterion, references: Sequence[Outputs]) -> tuple
     if not errors or not all(error.passed for error in errors.values()):
         return ()
     most = max(errors.values(), key=lambda error: error.rel_max)
-    tighter = " with a tighter tolerance, such as --snr," if is_default(criterion) else ""
+    tighter = " with a tighter tolerance, such as --snr-db," if is_default(criterion) else ""
     return (
         f"The samples' outputs differ by less than is allowed, at most {most.rel_max:.2g} of the "
         f"largest value from their mean: a constant would pass, too. Judge{tighter} or with a "

@@ -39,3 +39,12 @@ def test_single_samples_and_ragged_or_integer_outputs_say_nothing():
     assert unvarying_hint(Criterion(), []) == ()
     assert unvarying_hint(Criterion(), [{"y": np.ones(2)}, {"y": np.ones(3)}]) == ()
     assert unvarying_hint(Criterion(), [{"y": np.arange(4)}, {"y": np.arange(4)[::-1]}]) == ()
+
+
+def test_empty_and_infinite_outputs_say_nothing():
+    for one, other in (
+        (np.empty((0, 4)), np.empty((0, 4))),
+        (np.full(3, np.inf), -np.full(3, np.inf)),
+    ):
+        references = [{"y": one.astype(np.float32)}, {"y": other.astype(np.float32)}]
+        assert unvarying_hint(Criterion(), references) == ()
