@@ -3,12 +3,11 @@
 import csv
 import json
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.files import is_regular, read_text
@@ -34,8 +33,7 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
     """
     readers: dict[str, Callable[[Path], Sequence[Any]]] = {
         ".json": _read_json,
-        ".npy": _read_array,
-        ".npz": _read_array,
+        **dict.fromkeys((".npy", ".npz"), partial(_read_array, count=count)),
         ".txt": _read_lines,
         ".csv": _read_lines,
     }
@@ -74,7 +72,7 @@ def _read_json(path: Path) -> tuple[Any, ...]:
     return tuple(content)
 
 
-def _read_array(path: Path) -> Sequence[Any]:
+def _read_array(path: Path, count: int) -> Sequence[Any]:
     arrays = peek_arrays(path)
     if len(arrays) != 1:
         names = ", ".join(list(arrays)[:5]) or "none"
@@ -88,27 +86,11 @@ def _read_array(path: Path) -> Sequence[Any]:
             f"Labels {path.name}: found a scalar, expected an axis that counts the samples.",
             "Save a one-dimensional array.",
         )
-    return _Rows(array, lambda: next(iter(read_arrays(path).values())))
-
-
-class _Rows(Sequence[Any]):
-    """Labels in an array: Python numbers of one with one axis, else its rows.
-
-    Nothing is read before one is asked for: there may be more than there should be.
-    """
-
-    def __init__(self, shaped: NDArray[Any], read: Callable[[], NDArray[Any]]) -> None:
-        self._shape = shaped.shape
-        self._array = cache(read)
-
-    def __len__(self) -> int:
-        """Return the number of labels."""
-        return int(self._shape[0])
-
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - as of a sequence
-        """Return label `index`."""
-        row = self._array()[index]
-        return row.item() if len(self._shape) == 1 else np.array(row)
+    if len(array) != count:
+        # How many they are is all that is told of them; a trap may announce any number.
+        return range(len(array))
+    array = next(iter(read_arrays(path).values()))
+    return [row.item() if array.ndim == 1 else np.array(row) for row in array]
 
 
 def _read_lines(path: Path) -> tuple[Any, ...]:

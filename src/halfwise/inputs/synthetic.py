@@ -143,7 +143,8 @@ def judge_inputs(samples: Samples, specs: Sequence[InputSpec]) -> tuple[tuple[Ma
     floats = {name: arrays for name, arrays in floats.items() if _is_enough(arrays)}
     discrete = {s.name: pooled[s.name] for s in specs if s.dtype.kind in "iub"}
     looks = {name: _look(name, arrays) for name, arrays in floats.items()}
-    latent = {n for n, look in looks.items() if look and look.kind != "constant" and _is_latent(n)}
+    noisy = [name for name, look in looks.items() if look and look.kind != "constant"]
+    latent = {name for name in noisy if _LATENT.search(name.lower())}
     looks = {name: look for name, look in looks.items() if name not in latent}
     some_real = not all(looks.values())
     made_up = (*filter(None, looks.values()), *(() if some_real else _constant_integers(discrete)))
@@ -151,10 +152,6 @@ def judge_inputs(samples: Samples, specs: Sequence[InputSpec]) -> tuple[tuple[Ma
         return made_up, True
     noise = any(look.kind != "constant" for look in made_up)
     return made_up, not noise and len(made_up) < len(specs)
-
-
-def _is_latent(name: str) -> bool:
-    return _LATENT.search(name.lower()) is not None
 
 
 def _is_enough(arrays: Sequence[NDArray[Any]]) -> bool:
@@ -216,10 +213,10 @@ def _correlates(arrays: Sequence[NDArray[np.float64]], mean: float, variance: fl
     """Return whether neighbours along any axis, or successive samples, correlate."""
     centred = [array - mean for array in arrays]
     # Axes are counted from the last.
-    pairs = [
-        [(moved[:-1], moved[1:]) for a in centred if a.ndim >= axis for moved in [_first(a, axis)]]
-        for axis in range(1, max(array.ndim for array in arrays) + 1)
-    ]
+    pairs = []
+    for axis in range(1, max(array.ndim for array in arrays) + 1):
+        lines = (np.moveaxis(array, -axis, 0) for array in centred if array.ndim >= axis)
+        pairs.append([(each[:-1], each[1:]) for each in lines])
     pairs.append([(a, b) for a, b in pairwise(centred) if a.shape == b.shape])
     for found in pairs:
         count = sum(left.size for left, _ in found)
@@ -227,10 +224,6 @@ def _correlates(arrays: Sequence[NDArray[np.float64]], mean: float, variance: fl
         if count and abs(total / variance) > _ERRORS * count**0.5:
             return True
     return False
-
-
-def _first(array: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    return np.moveaxis(array, -axis, 0)
 
 
 def _is_constant(arrays: Sequence[NDArray[Any]]) -> bool:

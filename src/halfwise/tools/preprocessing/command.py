@@ -93,23 +93,16 @@ def compare_inputs(
     )
 
 
-def _pixels(raw: RawSamples | None) -> "_Pixels | None":
+def _pixels(raw: RawSamples | None) -> Column | None:
     """Return the raw images, None where they are unknown or cannot be decoded here."""
-    return None if raw is None or raw.pixels(0) is None else _Pixels(raw)
+    if raw is None or raw.pixels(0) is None:
+        return None
 
+    def image(index: int) -> Sample:
+        found = raw.pixels(index)
+        return {"": np.zeros(0) if found is None else found}
 
-class _Pixels(Sequence[NDArray[Any]]):
-    """The raw images."""
-
-    def __init__(self, raw: RawSamples) -> None:
-        self._raw = raw
-
-    def __len__(self) -> int:
-        return len(self._raw.ids)
-
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - as of a sequence
-        found = self._raw.pixels(index)
-        return np.zeros(0) if found is None else found
+    return Column(Samples(raw.ids, image), "")
 
 
 def _notes(raw: RawSamples | None, a: LoadedSamples, b: LoadedSamples) -> list[Note]:

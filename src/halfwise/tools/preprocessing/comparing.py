@@ -32,6 +32,7 @@ from halfwise.tools.preprocessing.plain import compare_plain
 from halfwise.tools.preprocessing.program import Program, Residual, measure
 from halfwise.tools.preprocessing.registration import Alignment, align, pairs
 from halfwise.tools.preprocessing.tone import EXPLAINED, Tone, tone_of, traces
+from halfwise.wording import dimensions
 
 Array = NDArray[np.float64]
 Arrays = Sequence[NDArray[Any]]
@@ -145,10 +146,10 @@ def _without_guesses(pair: Pair) -> bool:
 
 
 def _sizes(a: Array, b: Array) -> list[InputDifference]:
-    if a.shape[1:] == b.shape[1:]:
+    one, other = dimensions(a.shape[1:]), dimensions(b.shape[1:])
+    if one == other:
         return []
-    sizes = [f"{x.shape[1]}×{x.shape[2]}" for x in (a, b)]
-    return [difference("size", f"B is {sizes[1]}, A is {sizes[0]}.", *sizes)]
+    return [difference("size", f"B is {other}, A is {one}.", one, other)]
 
 
 def _store(pair: Pair) -> None:

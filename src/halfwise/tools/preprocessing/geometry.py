@@ -12,6 +12,7 @@ from halfwise.tools.preprocessing.images import Box, boxes
 from halfwise.tools.preprocessing.registration import Alignment, sharpness
 from halfwise.tools.preprocessing.resizing import Axis, Method, Resizing, differ, fit_resizing
 from halfwise.tools.preprocessing.tone import Tone
+from halfwise.wording import dimensions
 
 Array = NDArray[np.float64]
 
@@ -77,7 +78,7 @@ def frame_differences(
                 f"Only {who} pads the image.",
                 "padded" if found.value_a else "not padded",
                 "padded" if found.value_b else "not padded",
-                f"frames are {_size(shape_a)} and {_size(shape_b)}",
+                f"frames are {dimensions(shape_a)} and {dimensions(shape_b)}",
             )
         ]
     down, along = (n / m for n, m in zip(shape_b, shape_a, strict=True))
@@ -136,8 +137,8 @@ def _fit(found: Frames) -> InputDifference:
         f"The image is fitted to the frame in another way: in B it is {b}, in A {a}.",
         a,
         b,
-        f"the image itself is {_size((found.a[first].rows, found.a[first].columns))} in A and "
-        f"{_size((found.b[first].rows, found.b[first].columns))} in B",
+        f"the image itself is {dimensions((found.a[first].rows, found.a[first].columns))} in A and "
+        f"{dimensions((found.b[first].rows, found.b[first].columns))} in B",
     )
 
 
@@ -145,10 +146,6 @@ def _where(places: tuple[str, str]) -> str:
     words = {"start": ("at the top", "left"), "end": ("at the bottom", "right")}
     rows, columns = (words.get(place, ("centred", "centred"))[i] for i, place in enumerate(places))
     return "centred" if (rows, columns) == ("centred", "centred") else f"{rows}, {columns}"
-
-
-def _size(shape: Sequence[int]) -> str:
-    return f"{shape[0]}×{shape[1]}"
 
 
 Contents = tuple[Sequence[Array], Sequence[Array]]
@@ -315,7 +312,8 @@ def _apart(
             )
         )
     elif kind == "fit" and not padded:
-        found.append(difference("fit", _GEOMETRY["fit"], *_sizes(contents), where))
+        a, b = (dimensions(side[0].shape[1:]) for side in contents)
+        found.append(difference("fit", _GEOMETRY["fit"], a, b, where))
     if kind in ("same", "crop", "half-pixel", "align-corners"):
         found += _kernel(alignment, contents, tone)
     return found
@@ -343,8 +341,3 @@ def _kernel(alignment: Alignment, contents: Contents, tone: Tone) -> list[InputD
             f"B has {ratio:.2f} times A's fine detail; give raw samples to name the kernels",
         )
     ]
-
-
-def _sizes(contents: Contents) -> tuple[str, str]:
-    a, b = contents
-    return _size(a[0].shape[1:]), _size(b[0].shape[1:])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,11 @@ from halfwise.tools.preprocessing.images import (
     TURNS,
     Layout,
     Order,
-    Turn,
     layout_difference,
     layout_of,
     turn_difference,
 )
 from halfwise.tools.preprocessing.normalisation import (
-    Own,
-    Recognised,
     normalisation_differences,
     own_difference,
     usual_pairs,
@@ -69,42 +66,32 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class _Change:
-    """What is done to images: in another order of axes, turned, channels, values."""
+    """What is done to images.
 
+    Attributes:
+        differences: In words.
+        steps: Of a program, in their order.
+        layouts: How axes lie before and after; None where nothing is done to them.
+    """
+
+    differences: tuple[InputDifference, ...]
+    steps: tuple[Callable[[Program], None], ...] = ()
     layouts: tuple[Layout, Layout] | None = None
-    turn: Turn = TURNS[0]
-    channels: tuple[int, ...] | None = None
-    line: Recognised | None = None
-    own: Own | None = None
+
+    def then(self, other: "_Change") -> "_Change":
+        """Return this, and after it another, which leaves axes as they are."""
+        differences = (*self.differences, *other.differences)
+        return _Change(differences, (*self.steps, *other.steps), self.layouts)
 
     def code(self, layout: Layout, sample: NDArray[Any]) -> str:
         """Return it as Python, for one input."""
         before, after = self.layouts or (layout, layout)
         program = Program()
         program.read(before)
-        if self.turn != TURNS[0]:
-            program.turn(self.turn)
-        if self.channels is not None:
-            program.channels(self.channels)
-        if self.line is not None:
-            program.affine(self.line.gain, self.line.offset)
-        if self.own:
-            program.own(self.own)
+        for step in self.steps:
+            step(program)
         program.write(after, sample)
         return program.text
-
-    def differences(self) -> Iterator[InputDifference]:
-        """Yield it in words."""
-        if self.layouts is not None:
-            yield layout_difference(*self.layouts)
-        if self.turn != TURNS[0]:
-            yield turn_difference(self.turn)
-        if self.channels is not None:
-            yield channel_difference(self.channels, len(self.channels))
-        if self.line is not None:
-            yield from normalisation_differences(self.line.gain, self.line.offset, self.line)
-        if self.own:
-            yield own_difference(None, self.own)
 
 
 def hypotheses(samples: Samples) -> list[Hypothesis]:
@@ -124,7 +111,7 @@ def hypotheses(samples: Samples) -> list[Hypothesis]:
     groups: dict[tuple[int, Order, int], list[str]] = {}
     plain = []
     for name, array in first.items():
-        layout = _layout(array)
+        layout = layout_of(array[:1] if _is_batch(array) else array)
         if layout is None:
             plain.append(name)
         else:
@@ -138,30 +125,39 @@ def hypotheses(samples: Samples) -> list[Hypothesis]:
         layout = Layout(order, lead)
         for change in _changes(layout, count, (low, high) if floats else None):
             code = {name: change.code(layout, first[name]) for name in names}
-            found.append(Hypothesis(tuple(change.differences()), code))
+            found.append(Hypothesis(change.differences, code))
     for name in plain:
         found += _plain(name, first[name], ranges[name])
     return found
 
 
 def _changes(layout: Layout, count: int, limits: tuple[float, float] | None) -> Iterator[_Change]:
-    same, reverse = tuple(range(count)), _REVERSED.get(count)
-    if reverse is not None:
-        yield _Change(channels=reverse)
-    if limits is not None:
-        yield from (_Change(line=line) for line in usual_pairs(same, *limits))
-        yield _Change(own="moments")
-    moved = [_Change(layouts=pair) for pair in _stored(layout, count)]
-    moved += [_Change(turn=turn) for turn in TURNS[1:]]
+    own = _Change((own_difference(None, "moments"),), (partial(Program.own, how="moments"),))
+
+    def values(channels: Sequence[int]) -> Iterator[_Change]:
+        if limits is None:
+            return
+        for line in usual_pairs(channels, *limits):
+            told = normalisation_differences(line.gain, line.offset, line)
+            step = partial(Program.affine, gain=line.gain, offset=line.offset)
+            yield _Change(tuple(told), (step,))
+        yield own
+
+    order = _REVERSED.get(count)
+    reverse = None
+    if order is not None:
+        step = partial(Program.channels, channels=order)
+        reverse = _Change((channel_difference(order, count),), (step,))
+        yield reverse
+    yield from values(range(count))
+    moved = [_Change((layout_difference(*pair),), (), pair) for pair in _stored(layout, count)]
+    moved += [
+        _Change((turn_difference(turn),), (partial(Program.turn, turn=turn),)) for turn in TURNS[1:]
+    ]
     yield from moved
-    if reverse is None:
-        return
-    if limits is not None:
-        for line in usual_pairs(reverse, *limits):
-            yield _Change(channels=reverse, line=line)
-        yield _Change(channels=reverse, own="moments")
-    for change in moved:
-        yield _Change(layouts=change.layouts, turn=change.turn, channels=reverse)
+    if order is not None and reverse is not None:
+        yield from (reverse.then(change) for change in values(order))
+        yield from (change.then(reverse) for change in moved)
 
 
 def _stored(layout: Layout, count: int) -> Iterator[tuple[Layout, Layout]]:
@@ -192,10 +188,6 @@ def _plainly(
     name: str, array: NDArray[Any], told: Sequence[InputDifference], *lines: str
 ) -> Hypothesis:
     return Hypothesis(tuple(told), {name: plain_code(lines, array.dtype.name)})
-
-
-def _layout(array: NDArray[Any]) -> Layout | None:
-    return layout_of(array[:1] if _is_batch(array) else array)
 
 
 def _is_batch(array: NDArray[Any]) -> bool:

@@ -51,7 +51,9 @@ class Layout:
         if self.order == "HW":
             return inner[None]
         if self.reshaped:
-            inner = _in_other_order(inner, self.order)
+            # The buffer of [c, h, w] as [h, w, c], and that of [h, w, c] as [c, h, w].
+            turned = 1 if self.order == "CHW" else 2
+            inner = inner.reshape(inner.shape[turned:] + inner.shape[:turned])
             return np.moveaxis(inner, -1, 0) if self.order == "CHW" else inner
         return np.moveaxis(inner, -1, 0) if self.order == "HWC" else inner
 
@@ -88,15 +90,6 @@ def _order(shape: tuple[int, ...]) -> Order | None:
     if shape[2] <= MOST_CHANNELS and min(shape[:2]) >= SMALLEST_SIDE:
         return "HWC"
     return None
-
-
-def _in_other_order(inner: Array, order: Order) -> Array:
-    """Return the buffer of [c, h, w] as [h, w, c], and that of [h, w, c] as [c, h, w]."""
-    if order == "CHW":
-        channels, rows, columns = inner.shape
-        return inner.reshape(rows, columns, channels)
-    rows, columns, channels = inner.shape
-    return inner.reshape(channels, rows, columns)
 
 
 def _roughness(image: Array) -> float:

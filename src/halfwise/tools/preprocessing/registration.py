@@ -309,23 +309,16 @@ def _kind(
 ) -> Kind:
     if np.median([place.correlation for place in places]) < _FEWEST_CORRELATED:
         return "unlike"
-    shifts, stretches, even = [], [], []
-    for place, source, shape in zip(places, shapes_a, shapes_b, strict=True):
-        full = [n / m for n, m in zip(source, shape, strict=True)]
-        half = [(m - 1) / 2 for m in shape]
-        middle = [(n - 1) / 2 for n in source]
-        shifts.append(
-            [
-                (s + p * h - c) / p
-                for s, p, h, c in zip(place.start, place.step, half, middle, strict=True)
-            ]
-        )
-        stretches.append([(p / f - 1) * h for p, f, h in zip(place.step, full, half, strict=True)])
-        even.append([(p - 1) * h for p, h in zip(place.step, half, strict=True)])
-    shift, stretch, equal = np.array(shifts), np.array(stretches), np.array(even)
+    starts = np.array([place.start for place in places])
+    steps = np.array([place.step for place in places])
+    sizes, half = np.array(shapes_a), (np.array(shapes_b) - 1) / 2
+    # From the middles, in pixels of B: how far apart, and how far the ends move by the factor.
+    shift = (starts + steps * half - (sizes - 1) / 2) / steps
+    stretch = (steps / (sizes / np.array(shapes_b)) - 1) * half
+    equal = (steps - 1) * half
     same_size = all(a == b for a, b in zip(shapes_a, shapes_b, strict=True))
     if _usual(equal) < 2 * _STRETCH and np.abs(equal).max() < _MOST_STRETCH:
-        return _moved(shift, places, same_size=same_size)
+        return _moved(shift, starts, same_size=same_size)
     if np.abs(stretch).max() > _MOST_STRETCH or np.abs(shift).max() > 1.5:
         return "fit"
     if not same_size:
@@ -338,8 +331,7 @@ def _usual(deviations: Array) -> float:
     return float(np.median(np.abs(deviations), axis=0).max())
 
 
-def _moved(shift: Array, places: Sequence[Placement], *, same_size: bool) -> Kind:
-    starts = np.array([place.start for place in places])
+def _moved(shift: Array, starts: Array, *, same_size: bool) -> Kind:
     whole = _usual(starts - np.round(np.median(starts, axis=0))) < _WHOLE
     steady = np.ptp(starts, axis=0).max() < 4 * _WHOLE
     if same_size and _usual(shift) < _STILL:

@@ -11,7 +11,7 @@ from halfwise.records import (
     Sign,
 )
 from halfwise.reporting.parts import Column, Lines, Report, Table
-from halfwise.wording import count, number, sentence, shorten, verb
+from halfwise.wording import count, dimensions, number, sentence, shorten, verb
 
 _WIDEST = 60
 
@@ -119,8 +119,8 @@ def _heading(each: InputComparison) -> str:
     names = shorten(each.name, 24)
     if each.name_b != each.name:
         names += f" (in B {shorten(each.name_b, 24)})"
-    shapes = f"{_shape(each.shape_a)} {each.dtype_a}"
-    other = f"{_shape(each.shape_b)} {each.dtype_b}"
+    shapes = f"{dimensions(each.shape_a)} {each.dtype_a}"
+    other = f"{dimensions(each.shape_b)} {each.dtype_b}"
     if other != shapes:
         shapes += f" and {other}"
     return f"Input {names}: {count(each.samples, 'sample')} of {shapes}"
@@ -178,7 +178,3 @@ def _effect(outputs: Mapping[str, OutputError], mapped: Mapping[str, OutputError
             row.append(number(mapped[name].max_abs))
         rows.append(tuple(row))
     return Table("What it does to the model's outputs, B against A", tuple(columns), tuple(rows))
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape)) or "scalar"
