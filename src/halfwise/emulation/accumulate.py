@@ -19,7 +19,7 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.emulation.rounding import round_value, typed_value
+from halfwise.emulation.rounding import Steps, round_value
 from halfwise.errors import CaseError
 from halfwise.formats import Format
 from halfwise.graph.model import is_standard
@@ -86,43 +86,17 @@ def sums_in_low(
     return None if output is None else Expansion(tuple(steps.nodes), output)
 
 
-_Attribute = ir.Attr | ir.TensorProtocol | ir.Graph | int | Sequence[int]
-
-
-class _Steps:
-    """Nodes in the making, in order; each is named after the prefix, its turn and its type."""
+class _Steps(Steps):
+    """Nodes in the making, and how sums are rounded in them."""
 
     def __init__(self, prefix: str, fmt: Format, opset: int) -> None:
-        self.prefix = prefix
-        self.fmt = fmt
-        self.opset = opset
-        self.nodes: list[ir.Node] = []
-
-    def next_name(self, what: str) -> str:
-        """Return a name that no other step has."""
-        return f"{self.prefix}::{len(self.nodes)}_{what}"
-
-    def op(
-        self,
-        op_type: str,
-        inputs: Sequence[ir.Value | None],
-        attributes: Mapping[str, _Attribute] | None = None,
-        dtype: ir.DataType = ir.DataType.FLOAT,
-    ) -> ir.Value:
-        """Append a node and return its only output, of type `dtype`."""
-        name = self.next_name(op_type)
-        output = typed_value(name, dtype)
-        self.nodes.append(ir.node(op_type, inputs, attributes, outputs=[output], name=name))
-        return output
+        super().__init__(prefix)
+        self.fmt, self.opset = fmt, opset
 
     def integers(self, values: int | Sequence[int]) -> ir.Value:
         """Return a constant i64[] or i64[len(values)]."""
         array = ir.tensor(np.array(values, np.int64))
         return self.op("Constant", [], {"value": array}, _INT64)
-
-    def scalar(self, value: float) -> ir.Value:
-        """Return a constant f32[]."""
-        return self.op("Constant", [], {"value": ir.tensor(np.array(value, np.float32))})
 
     def count(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
         """Return the number of elements of `value` along `axes`, i64[]."""
@@ -203,9 +177,9 @@ def _blocked(steps: _Steps, operands: Sequence[_Operand], block_sum: _BlockSum) 
 
 def _loop_body(steps: _Steps, operands: Sequence[_Operand], block_sum: _BlockSum) -> ir.Graph:
     """Return the body (i: i64[], go: bool[], sum) → (go, round(sum + sᵢ₊₁))."""
-    i = typed_value(f"{steps.prefix}::i", _INT64, ir.Shape([]))
-    go = typed_value(f"{steps.prefix}::go", ir.DataType.BOOL, ir.Shape([]))
-    total = typed_value(f"{steps.prefix}::sum", ir.DataType.FLOAT)
+    i = ir.val(f"{steps.prefix}::i", _INT64, ir.Shape([]))
+    go = ir.val(f"{steps.prefix}::go", ir.DataType.BOOL, ir.Shape([]))
+    total = ir.val(f"{steps.prefix}::sum", ir.DataType.FLOAT)
     width = steps.integers([BLOCK])
     done = steps.op("Mul", [i, width], dtype=_INT64)
     start = steps.op("Add", [done, width], dtype=_INT64)

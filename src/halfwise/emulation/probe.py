@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
+from halfwise.emulation.rounding import new_node
+from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import is_standard, tensor_name
-from halfwise.graph.normal_form import drop_unused_constants
 from halfwise.graph.roles import is_float
 from halfwise.records import TensorName
 
@@ -243,7 +244,7 @@ class ElementProbe:
             if purpose == "sizes":
                 model = _pack(self._model, tensors, ("Shape",))
             else:
-                model = exposing(self._model, tensors)
+                model = giving_out(self._model, tensors)
             session = Session(model, runtime=self._runtime)
             self._sessions[purpose] = kept = (tensors, session)
         return kept[1]
@@ -305,40 +306,20 @@ def _pack(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) ->
     if not tensors:
         return packed
     values = _values(packed.graph)
+    kind = ir.DataType.INT64 if "Shape" in ops else ir.DataType.FLOAT
     groups: list[list[ir.Node]] = []
     for start in range(0, len(tensors), _GROUP):
         per_tensor: list[list[ir.Node]] = []
         for i, name in enumerate(tensors[start : start + _GROUP], start):
-            flat = _node("Flatten", [values[name]], f"halfwise::{i}::flat", axis=0)
-            results = [_node(op, flat.outputs, f"halfwise::{i}::{op}") for op in ops]
+            flat = new_node("Flatten", [values[name]], f"halfwise::{i}::flat", {"axis": 0})
+            results = [new_node(op, flat.outputs, f"halfwise::{i}::{op}", None, kind) for op in ops]
             per_tensor.append([flat, *results])
         parts = [node.outputs[0] for _, *results in per_tensor for node in results]
-        concat = _node("Concat", parts, f"halfwise::{start}::group", axis=0)
+        concat = new_node("Concat", parts, f"halfwise::{start}::group", {"axis": 0}, kind)
         groups.append([*(node for nodes in reversed(per_tensor) for node in nodes), concat])
-    whole = _node("Concat", [group[-1].outputs[0] for group in groups], _PACKED, axis=0)
+    ends = [group[-1].outputs[0] for group in groups]
+    whole = new_node("Concat", ends, _PACKED, {"axis": 0}, kind)
     packed.graph.append(whole)
     packed.graph.insert_before(packed.graph[0], [n for group in reversed(groups) for n in group])
     packed.graph.outputs.append(whole.outputs[0])
     return packed
-
-
-def _node(op: str, inputs: Sequence[ir.Value], name: str, **attributes: int) -> ir.Node:
-    dtypes = {"Shape": ir.DataType.INT64, "Concat": inputs[0].dtype}
-    output = ir.val(name, dtypes.get(op, ir.DataType.FLOAT))
-    return ir.node(op, list(inputs), attributes, name=name, outputs=[output])
-
-
-def exposing(model: ir.Model, tensors: Sequence[TensorName]) -> ir.Model:
-    """Return a copy of `model` whose outputs are `tensors`, without the nodes they do not need.
-
-    Those that stay keep all outputs: some kernels do not run without an optional one they had.
-    """
-    exposed = model.clone()
-    graph, values = exposed.graph, _values(exposed.graph)
-    graph.outputs.clear()
-    graph.outputs.extend(values[t] for t in tensors)
-    for node in reversed(graph):
-        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
-            graph.remove(node, safe=True)
-    drop_unused_constants((graph,))
-    return exposed

@@ -1,4 +1,4 @@
-"""The rounding that emulation inserts, and which values a fused kernel leaves without it.
+"""What emulations are made of: roundings, the values that need none, and the input that switches.
 
 Emulation rounds every value between two low nodes, as if each were stored. A builder that fuses
 nodes stores fewer. What TensorRT 8.6.0 did on an H200, with weak typing, follows two rules:
@@ -19,15 +19,16 @@ The profile is one of a version, a GPU and a regime, fitted to a few models: it 
 never a verdict. docs/tensorrt.md tells its error.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import Network, is_standard, node_name, tensor_name
+from halfwise.graph.model import Network, add_constant, is_standard, node_name, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.records import EngineLayer, NodeName, TensorName
 
@@ -47,16 +48,48 @@ class Rounded:
     wide: ir.Value
 
 
-def typed_value(name: str, dtype: ir.DataType, shape: ir.Shape | None = None) -> ir.Value:
-    """Return a new value of a tensor type."""
-    return ir.val(name, dtype, shape)
+def new_node(
+    op_type: str,
+    inputs: Iterable[ir.Value | None],
+    name: str,
+    attributes: Mapping[str, Any] | None = None,
+    dtype: ir.DataType = ir.DataType.FLOAT,
+) -> ir.Node:
+    """Return a node of one output of type `dtype`, which has the node's name."""
+    outputs = [ir.val(name, dtype)]
+    return ir.node(op_type, list(inputs), attributes, name=name, outputs=outputs)
 
 
 def cast(value: ir.Value, dtype: ir.DataType, name: str) -> ir.Node:
     """Return a Cast of `value` whose output is called `name`."""
-    return ir.node(
-        "Cast", [value], {"to": int(dtype)}, name=name, outputs=[typed_value(name, dtype)]
-    )
+    return new_node("Cast", [value], name, {"to": int(dtype)}, dtype)
+
+
+class Steps:
+    """Nodes in the making, in order; each is named after the prefix, its turn and its type."""
+
+    def __init__(self, prefix: str) -> None:
+        """Start without any."""
+        self.prefix, self.nodes = prefix, list[ir.Node]()
+
+    def next_name(self, what: str) -> str:
+        """Return a name that no other step has."""
+        return f"{self.prefix}::{len(self.nodes)}_{what}"
+
+    def op(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, Any] | None = None,
+        dtype: ir.DataType = ir.DataType.FLOAT,
+    ) -> ir.Value:
+        """Append a node and return its only output, of type `dtype`."""
+        self.nodes.append(new_node(op_type, inputs, self.next_name(op_type), attributes, dtype))
+        return self.nodes[-1].outputs[0]
+
+    def scalar(self, value: float) -> ir.Value:
+        """Return a constant f32[]."""
+        return self.op("Constant", [], {"value": ir.tensor(np.array(value, np.float32))})
 
 
 def round_value(value: ir.Value, fmt: Format, prefix: str) -> Rounded:
@@ -76,28 +109,13 @@ def limit_value(value: ir.Value, limit: float, prefix: str) -> tuple[tuple[ir.No
     having a range of max / h. Written as x + Relu(|x| - limit) · inf would give NaN at 0 · inf, so
     it is x / Cast(|x| ≤ limit): exact for kept elements, ±inf for others, NaN stays NaN.
     """
-    bound = ir.node(
-        "Constant",
-        [],
-        {"value": ir.tensor(np.array(limit, np.float32))},
-        outputs=[typed_value(f"{prefix}::limit", ir.DataType.FLOAT)],
-    )
-    magnitude = ir.node("Abs", [value], outputs=[typed_value(f"{prefix}::abs", ir.DataType.FLOAT)])
-    beyond = ir.node(
-        "Greater",
-        [magnitude.outputs[0], bound.outputs[0]],
-        outputs=[typed_value(f"{prefix}::beyond", ir.DataType.BOOL)],
-    )
-    within = ir.node(
-        "Not", [beyond.outputs[0]], outputs=[typed_value(f"{prefix}::within", ir.DataType.BOOL)]
-    )
-    factor = cast(within.outputs[0], ir.DataType.FLOAT, f"{prefix}::factor")
-    limited = ir.node(
-        "Div",
-        [value, factor.outputs[0]],
-        outputs=[typed_value(f"{prefix}::limited", ir.DataType.FLOAT)],
-    )
-    return (bound, magnitude, beyond, within, factor, limited), limited.outputs[0]
+    steps, boolean = Steps(prefix), ir.DataType.BOOL
+    bound, magnitude = steps.scalar(limit), steps.op("Abs", [value])
+    beyond = steps.op("Greater", [magnitude, bound], dtype=boolean)
+    within = steps.op("Not", [beyond], dtype=boolean)
+    factor = steps.op("Cast", [within], {"to": int(ir.DataType.FLOAT)})
+    limited = steps.op("Div", [value, factor])
+    return tuple(steps.nodes), limited
 
 
 POINTWISE = frozenset(
@@ -174,3 +192,35 @@ def _unnamed_before(node: ir.Node, owner: Mapping[NodeName, EngineLayer]) -> lis
     producers = (v.producer() for v in node.inputs if v is not None)
     names = (node_name(p) for p in producers if p is not None)
     return [name for name in names if name not in owner]
+
+
+_GROUP = 128
+
+
+class Elements:
+    """Hands out the elements of a new graph input, bool[count], one after the other.
+
+    Each is taken out of a group, not out of the input: what reads inputs alone could run at once,
+    and ONNX Runtime loads a model with many such nodes in n² steps (see `small_constant`).
+    """
+
+    def __init__(self, graph: ir.Graph, name: str, count: int) -> None:
+        """Make the input, which is not among those of `graph` before it is put there."""
+        self.input = ir.val(name, ir.DataType.BOOL, ir.Shape([count]))
+        self._graph, self._count, self._taken = graph, count, 0
+        self._group = self.input
+
+    def take(self, name: str) -> list[ir.Node]:
+        """Return nodes to be put before the reader; the last gives the next element, bool[]."""
+        start, place = self._taken, self._taken % _GROUP
+        nodes = []
+        if place == 0:
+            group = np.arange(start, min(start + _GROUP, self._count))
+            nodes = [self._gather(self.input, group, f"{self.input.name}::{start}")]
+            self._group = nodes[0].outputs[0]
+        self._taken += 1
+        return [*nodes, self._gather(self._group, np.array(place), name)]
+
+    def _gather(self, source: ir.Value, indices: np.ndarray, name: str) -> ir.Node:
+        at = add_constant(self._graph, f"{name}::index", indices)
+        return new_node("Gather", [source, at], name, {"axis": 0}, ir.DataType.BOOL)

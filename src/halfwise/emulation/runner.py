@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
-from halfwise.emulation.probe import ExtremaProbe, exposing, observable
+from halfwise.emulation.probe import ExtremaProbe, observable
 from halfwise.errors import RunFailed
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import Network, tensor_name
@@ -209,7 +209,7 @@ def _shapes(
     """
     if not names:
         return {}
-    copy = exposing(model, names)
+    copy = giving_out(model, names)
     values = list(copy.graph.outputs)
     copy.graph.outputs.clear()
     # Written last tensor first, so that ONNX Runtime does not run the whole model before the first

@@ -15,9 +15,8 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample
 from halfwise.emulation.accumulate import sums_in_low
-from halfwise.emulation.elements import Elements
 from halfwise.emulation.ort import Session
-from halfwise.emulation.rounding import Rounded, cast, limit_value, round_value, typed_value
+from halfwise.emulation.rounding import Elements, Rounded, cast, limit_value, new_node, round_value
 from halfwise.emulation.typed import emulate_bodies
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
@@ -149,7 +148,7 @@ class _Builder:
         assert value.const_value is not None
         name = f"{value.name}::low"
         if self.weights.in_file(value.const_value):
-            copy = typed_value(name, low_type(self.fmt), value.shape)
+            copy = ir.val(name, low_type(self.fmt), value.shape)
             copy.const_value = self.weights.low(value.const_value, name)
             self.graph.register_initializer(copy)
         else:
@@ -214,12 +213,10 @@ class _Builder:
         outputs: list[ir.Value] = []
         for value in node.outputs:
             if _name(value):
-                outputs.append(
-                    typed_value(_name(value), value.dtype or ir.DataType.FLOAT, value.shape)
-                )
+                outputs.append(ir.val(_name(value), value.dtype or ir.DataType.FLOAT, value.shape))
                 outputs[-1].type = value.type
                 if value in twice:
-                    wide = typed_value(f"{value.name}::low", ir.DataType.FLOAT)
+                    wide = ir.val(f"{value.name}::low", ir.DataType.FLOAT)
                     self.rounded[_name(value)] = wide
                     outputs.append(wide)
         branches = {
@@ -321,8 +318,8 @@ class _Builder:
 
 def _same(value: ir.Value, name: str) -> _Version:
     """Return `value` again, called `name`."""
-    output = typed_value(name, ir.DataType.FLOAT)
-    return _Version((ir.node("Identity", [value], outputs=[output]),), output)
+    node = new_node("Identity", [value], name)
+    return _Version((node,), node.outputs[0])
 
 
 def _instance(node: ir.Node, inputs: list[ir.Value | None], suffix: str) -> ir.Node:

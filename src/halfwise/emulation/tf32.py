@@ -6,8 +6,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.emulation.elements import Elements
-from halfwise.emulation.rounding import typed_value
+from halfwise.emulation.rounding import Elements, Steps, new_node
 from halfwise.graph.model import Network, add_constant, constant_array, is_standard, node_name
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName
@@ -90,8 +89,8 @@ def _round_constant(
     rounded = graph.initializers[name]
     if when is None:
         return (), rounded
-    chosen = typed_value(f"{prefix}::where", ir.DataType.FLOAT)
-    return (ir.node("Where", [when, rounded, value], name=chosen.name, outputs=[chosen]),), chosen
+    chosen = new_node("Where", [when, rounded, value], f"{prefix}::where")
+    return (chosen,), chosen.outputs[0]
 
 
 def _rounded(array: NDArray[Any], rounding: Rounding) -> NDArray[np.float32]:
@@ -124,40 +123,21 @@ def round_tf32(
     has the range of FP32; its coarser subnormal numbers are not emulated. Where `when` (bool[])
     is given and false, everything stays as it is.
     """
-
-    def constant(name: str, number: float) -> ir.Node:
-        tensor = ir.tensor(np.array(number, np.float32))
-        made = typed_value(f"{prefix}::{name}", ir.DataType.FLOAT)
-        return ir.node("Constant", [], {"value": tensor}, name=made.name, outputs=[made])
-
-    def step(op: str, *operands: ir.Value, kind: ir.DataType = ir.DataType.FLOAT) -> ir.Node:
-        made = typed_value(f"{prefix}::{op.lower()}_{len(nodes)}", kind)
-        return ir.node(op, list(operands), name=made.name, outputs=[made])
-
-    nodes: list[ir.Node] = []
-
-    def add(node: ir.Node) -> ir.Value:
-        nodes.append(node)
-        return node.outputs[0]
-
-    splitter, largest = (
-        add(constant("splitter", _SPLITTER)),
-        add(constant("largest", _LARGEST_SPLIT)),
-    )
+    steps, boolean = Steps(prefix), ir.DataType.BOOL
+    splitter, largest = steps.scalar(_SPLITTER), steps.scalar(_LARGEST_SPLIT)
 
     def nearest(number: ir.Value) -> ir.Value:
-        scaled = add(step("Mul", number, splitter))
-        return add(step("Sub", scaled, add(step("Sub", scaled, number))))
+        scaled = steps.op("Mul", [number, splitter])
+        return steps.op("Sub", [scaled, steps.op("Sub", [scaled, number])])
 
-    high = nearest(value)
-    magnitude = add(step("Abs", value))
+    high, magnitude = nearest(value), steps.op("Abs", [value])
     if rounding == "zero":
-        before = nearest(add(step("Mul", high, add(constant("down", _STEP_DOWN)))))
-        away = add(step("Greater", add(step("Abs", high)), magnitude, kind=ir.DataType.BOOL))
-        high = add(step("Where", away, before, high))
+        before = nearest(steps.op("Mul", [high, steps.scalar(_STEP_DOWN)]))
+        away = steps.op("Greater", [steps.op("Abs", [high]), magnitude], dtype=boolean)
+        high = steps.op("Where", [away, before, high])
     # Of NaN this is false.
-    splits = add(step("Less", magnitude, largest, kind=ir.DataType.BOOL))
+    splits = steps.op("Less", [magnitude, largest], dtype=boolean)
     if when is not None:
-        splits = add(step("And", splits, when, kind=ir.DataType.BOOL))
-    rounded = add(step("Where", splits, high, value))
-    return tuple(nodes), rounded
+        splits = steps.op("And", [splits, when], dtype=boolean)
+    rounded = steps.op("Where", [splits, high, value])
+    return tuple(steps.nodes), rounded

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.normal_form import drop_unused_constants
 from halfwise.graph.roles import Role, Roles, bodies, is_float
 from halfwise.records import NodeName, TensorName
 
@@ -174,13 +175,22 @@ def upstream(
 def giving_out(model: ir.Model, names: Iterable[TensorName]) -> ir.Model:
     """Return a copy that gives out the tensors `names` alone, without the nodes they do not need.
 
-    Its inputs stay. Names of no tensor of the main graph are passed over; tensors are shared.
+    Its inputs stay. Names of no tensor of the main graph are passed over; tensors are shared. Nodes
+    that stay keep all outputs: some kernels do not run without an optional one they had.
     """
     copy = model.clone()
     computed = {v.name: v for node in copy.graph for v in node.outputs if v.name}
     copy.graph.outputs[:] = [computed[name] for name in names if name in computed]
-    passes.RemoveUnusedNodesPass()(copy)
+    drop_unused_nodes(copy.graph)
     return copy
+
+
+def drop_unused_nodes(graph: ir.Graph) -> None:
+    """Remove the nodes of the main graph that no output needs, and the constants they leave."""
+    for node in reversed(graph):
+        if not any(v.uses() or v.is_graph_output() for v in node.outputs):
+            graph.remove(node, safe=True)
+    drop_unused_constants((graph,))
 
 
 def region_model(

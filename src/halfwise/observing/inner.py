@@ -7,13 +7,14 @@ twin on magnitudes. Cancellation and margins need elements, so they are views on
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
+from halfwise.emulation.rounding import new_node
 from halfwise.formats import Format
 from halfwise.graph.model import (
     Network,
@@ -218,13 +219,13 @@ def _summing_twin(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
         case "MatMul" | "Conv" | "Gemm":
             return _product_sum(node, prefix, opset)
         case "ReduceSum":
-            a = _node("Abs", ins[:1], f"{prefix}::a")
-            return [a, _node("ReduceSum", [a.outputs[0], *ins[1:]], prefix, node.attributes)]
+            a = new_node("Abs", ins[:1], f"{prefix}::a")
+            return [a, new_node("ReduceSum", [a.outputs[0], *ins[1:]], prefix, node.attributes)]
         case "ReduceMean":
-            return [_node("ReduceL1", ins, prefix, node.attributes)]
+            return [new_node("ReduceL1", ins, prefix, node.attributes)]
         case "GlobalAveragePool" if ins[0] is not None and ins[0].shape is not None:
             axes, given, attributes = _axes(range(2, ins[0].shape.rank()), prefix, opset)
-            return [*axes, _node("ReduceL1", [ins[0], *given], prefix, attributes)]
+            return [*axes, new_node("ReduceL1", [ins[0], *given], prefix, attributes)]
         case "Softmax":
             return _softmax_sum(node, prefix, opset)
     return []
@@ -238,14 +239,14 @@ def _product_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
         # Before opset 11 the bias is not optional.
         bias = ins[2:] if opset < 11 else []
         attributes |= {"alpha": ir.AttrFloat32("alpha", 1.0), "beta": ir.AttrFloat32("beta", 0.0)}
-    return [*of_a, *of_b, _node(node.op_type, [a, b, *bias], prefix, attributes)]
+    return [*of_a, *of_b, new_node(node.op_type, [a, b, *bias], prefix, attributes)]
 
 
 def _magnitude(value: ir.Value | None, name: str) -> tuple[list[ir.Node], ir.Value]:
     """Return |value|, and the nodes that compute it; of a small constant, it is one, made once."""
     array, graph = small_constant(value), value.graph if value is not None else None
     if value is None or array is None or not isinstance(graph, ir.Graph):
-        node = _node("Abs", [value], name)
+        node = new_node("Abs", [value], name)
         return [node], node.outputs[0]
     name = f"halfwise::abs::{value.name}"
     return [], graph.initializers.get(name) or add_constant(graph, name, np.abs(array))
@@ -258,7 +259,7 @@ def _axes(
     if opset < 18:
         return [], [], {"axes": list(axes)}
     array = ir.tensor(np.array(axes, np.int64))
-    node = _node("Constant", [], f"{prefix}::axes", {"value": array}, ir.DataType.INT64)
+    node = new_node("Constant", [], f"{prefix}::axes", {"value": array}, ir.DataType.INT64)
     return [node], [node.outputs[0]], {}
 
 
@@ -268,18 +269,8 @@ def _softmax_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
     axis = node.attributes.get_int("axis", 1 if opset < 13 else -1)
     if opset < 13:
         # There, Softmax works on its input flattened to two axes.
-        nodes = [_node("Flatten", inputs, f"{prefix}::flat", {"axis": axis})]
+        nodes = [new_node("Flatten", inputs, f"{prefix}::flat", {"axis": axis})]
         inputs, axis = [nodes[0].outputs[0]], 1
     axes, given, attributes = _axes([axis], prefix, opset)
-    largest = _node("ReduceMax", [*inputs, *given], f"{prefix}::max", attributes)
-    return [*nodes, *axes, largest, _node("Reciprocal", [largest.outputs[0]], prefix)]
-
-
-def _node(
-    op: str,
-    inputs: Sequence[ir.Value | None],
-    name: str,
-    attributes: Mapping[str, Any] | None = None,
-    dtype: ir.DataType = ir.DataType.FLOAT,
-) -> ir.Node:
-    return ir.node(op, inputs, attributes, name=name, outputs=[ir.val(name, dtype)])
+    largest = new_node("ReduceMax", [*inputs, *given], f"{prefix}::max", attributes)
+    return [*nodes, *axes, largest, new_node("Reciprocal", [largest.outputs[0]], prefix)]

@@ -4,17 +4,16 @@ Measured, not bounded: a twin of each node computes from rounded values beside t
 the difference is taken inside ONNX Runtime, so that no activation leaves it.
 """
 
-from collections.abc import Iterable, Mapping, Set
-from typing import Any
+from collections.abc import Set
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.emulation.rounding import cast
+from halfwise.emulation.rounding import cast, new_node
 from halfwise.formats import FP32, Format
+from halfwise.graph.dataflow import drop_unused_nodes
 from halfwise.graph.model import Network, add_constant, node_name, small_constant, tensor_name
-from halfwise.graph.normal_form import drop_unused_constants
 from halfwise.graph.roles import Role, Roles, bodies, is_float
 from halfwise.graph.sensitivity import amplifiers, chain
 from halfwise.records import NodeName, TensorName
@@ -46,12 +45,10 @@ def with_roundoff(
         twins.add(node)
         if (name := node_name(node)) in names and is_float(node.outputs[0]):
             errors[twins.error(node)] = name
+    values = (v for node in model.graph for v in node.outputs if v.name in errors)
+    model.graph.outputs[:] = list(values)
+    drop_unused_nodes(model.graph)
     model.graph.outputs.clear()
-    keep = set(errors)
-    for node in reversed(model.graph):
-        if not any(v.uses() or v.name in keep for v in node.outputs):
-            model.graph.remove(node, safe=True)
-    drop_unused_constants((model.graph,))
     return model, errors
 
 
@@ -118,13 +115,13 @@ class _Twins:
         value = node.outputs[0]
         twin = self.twin.get(value, value)
         prefix = f"{_PREFIX}error::{value.name}"
-        difference = _node("Sub", [twin, value], f"{prefix}::d")
+        difference = new_node("Sub", [twin, value], f"{prefix}::d")
         # Before opset 11, Equal takes no floats.
         nonzero = cast(value, ir.DataType.BOOL, f"{prefix}::n")
-        zero = _node("Not", nonzero.outputs, f"{prefix}::z", dtype=ir.DataType.BOOL)
+        zero = new_node("Not", nonzero.outputs, f"{prefix}::z", dtype=ir.DataType.BOOL)
         one = cast(zero.outputs[0], ir.DataType.FLOAT, f"{prefix}::o")
-        divisor = _node("Add", [value, one.outputs[0]], f"{prefix}::v")
-        error = _node("Div", [difference.outputs[0], divisor.outputs[0]], prefix)
+        divisor = new_node("Add", [value, one.outputs[0]], f"{prefix}::v")
+        error = new_node("Div", [difference.outputs[0], divisor.outputs[0]], prefix)
         self.graph.extend([difference, nonzero, zero, one, divisor, error])
         return tensor_name(error.outputs[0])
 
@@ -155,21 +152,10 @@ class _Twins:
         """
         prefix = f"{_PREFIX}round::{value.name}"
         # Max and Min do not broadcast before opset 8.
-        x = _node("Clip", [value, *self.ends], f"{prefix}::x", self.clipping)
-        c = _node("Mul", [x.outputs[0], self.factor], f"{prefix}::c")
-        rest = _node("Sub", [c.outputs[0], x.outputs[0]], f"{prefix}::rest")
-        return [x, c, rest, _node("Sub", [c.outputs[0], rest.outputs[0]], prefix)]
+        x = new_node("Clip", [value, *self.ends], f"{prefix}::x", self.clipping)
+        c = new_node("Mul", [x.outputs[0], self.factor], f"{prefix}::c")
+        rest = new_node("Sub", [c.outputs[0], x.outputs[0]], f"{prefix}::rest")
+        return [x, c, rest, new_node("Sub", [c.outputs[0], rest.outputs[0]], prefix)]
 
     def _constant(self, array: NDArray[np.float32] | np.float32, name: str) -> ir.Value:
         return add_constant(self.graph, f"{_PREFIX}constant::{name}", np.asarray(array, np.float32))
-
-
-def _node(
-    op: str,
-    inputs: Iterable[ir.Value],
-    name: str,
-    attributes: Mapping[str, Any] | None = None,
-    *,
-    dtype: ir.DataType = ir.DataType.FLOAT,
-) -> ir.Node:
-    return ir.node(op, list(inputs), attributes, name=name, outputs=[ir.val(name, dtype)])

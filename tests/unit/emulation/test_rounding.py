@@ -8,18 +8,22 @@ from hypothesis import strategies as st
 
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import (
+    Elements,
     cast,
     fp32_nodes,
     fused_tensors,
     limit_value,
     round_value,
-    typed_value,
 )
+from halfwise.emulation.switched import emulate_switched
+from halfwise.emulation.tf32 import emulate_tf32
 from halfwise.formats import BF16, FP16
 from halfwise.graph.model import network_from_proto
+from halfwise.graph.roles import roles_of
 from halfwise.records import EngineLayer, NodeName
 from tests.graphs import Drawn, graphs, plans
 from tests.unit.emulation.test_switched import Runs, assert_same, names, network, node
+from tests.unit.graph.sketch import Sketch, f32
 
 FULL = ir.DataType.FLOAT
 LEVELS = ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"]
@@ -36,7 +40,7 @@ def run(nodes, y: ir.Value, array, x: ir.Value):
 
 
 def rounding(fmt, size=8):
-    x = typed_value("x", FULL, ir.Shape([size]))
+    x = ir.val("x", FULL, ir.Shape([size]))
     rounded = round_value(x, fmt, "x::in")
     return x, rounded
 
@@ -85,16 +89,16 @@ def test_names_start_with_the_prefix_and_types_are_known():
 @pytest.mark.parametrize("around", ["input", "between", "constant"])
 def test_onnx_runtime_leaves_the_pair_alone(tmp_path, level, fmt, around):
     """Everything rests on this: a Cast pair must round however much ONNX Runtime optimises."""
-    x = typed_value("x", FULL, ir.Shape([4]))
+    x = ir.val("x", FULL, ir.Shape([4]))
     third = ir.val("third", const_value=ir.tensor(np.full(4, 1 / 3, np.float32), name="third"))
     source, before = x, []
     if around == "between":
-        before = [ir.node("Mul", [x, third], outputs=[typed_value("product", FULL)])]
+        before = [ir.node("Mul", [x, third], outputs=[ir.val("product", FULL)])]
         source = before[0].outputs[0]
     elif around == "constant":
         source = third
     rounded = round_value(source, fmt, "r")
-    after = ir.node("Add", [rounded.wide, x], outputs=[typed_value("y", FULL, ir.Shape([4]))])
+    after = ir.node("Add", [rounded.wide, x], outputs=[ir.val("y", FULL, ir.Shape([4]))])
     built = model([*before, *rounded.nodes, after], x, after.outputs[0])
     if around != "input":
         built.graph.register_initializer(third)
@@ -120,7 +124,7 @@ def test_onnx_runtime_leaves_the_pair_alone(tmp_path, level, fmt, around):
 
 
 def limited(array, limit):
-    x = typed_value("x", FULL, ir.Shape([len(array)]))
+    x = ir.val("x", FULL, ir.Shape([len(array)]))
     nodes, value = limit_value(x, limit, "x::in")
     return run(nodes, value, np.array(array, np.float32), x)
 
@@ -146,7 +150,7 @@ def test_a_limit_is_what_a_comparison_says(values, limit):
 
 
 def test_a_limited_value_overflows_early_and_rounds_as_before():
-    x = typed_value("x", FULL, ir.Shape([4]))
+    x = ir.val("x", FULL, ir.Shape([4]))
     nodes, value = limit_value(x, 32752.0, "x::in")
     rounded = round_value(value, FP16, "x::in")
     array = np.array([32752, 32753, 1 / 3, -40000], np.float32)
@@ -315,3 +319,36 @@ def test_a_block_that_reads_or_gives_anything_else_tells_nothing(borders):
     into, out = borders
     assert fp32_nodes(CHAIN, [layer(["root"], (into,), (out,), "unknown")]) == frozenset()
     assert fp32_nodes(CHAIN, []) == frozenset()
+
+
+@pytest.mark.parametrize("count", [1, 127, 128, 129, 300])
+def test_each_element_is_handed_out_once_in_order(count):
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": 17})
+    elements = Elements(graph, "which", count)
+    graph.inputs.append(elements.input)
+    for i in range(count):
+        graph.extend(taken := elements.take(f"is_{i}"))
+        graph.outputs.append(taken[-1].outputs[0])
+    which = np.random.default_rng(count).random(count) < 0.5
+    found = Session(ir.Model(graph, ir_version=8)).run({"which": which})
+    assert [bool(found[f"is_{i}"]) for i in range(count)] == which.tolist()
+
+
+@pytest.mark.parametrize(
+    "emulate",
+    [
+        lambda network: emulate_switched(network, roles_of(network), FP16).model,
+        lambda network: emulate_tf32(network, switched=True),
+    ],
+)
+def test_few_nodes_of_an_emulation_could_run_at_once(emulate):
+    """ONNX Runtime walks through the list of those whenever it adds to it."""
+    s = Sketch()
+    value = s.input("x", [2, 2])
+    for _ in range(300):
+        value = s.op("MatMul", value, f32(np.eye(2)))
+    model = emulate(s.network(value))
+    computed = [n for n in model.graph if n.op_type != "Constant"]
+    made = {v for n in computed for v in n.outputs}
+    ready = [n for n in computed if not made & set(n.inputs)]
+    assert 3 <= len(ready) <= 6
