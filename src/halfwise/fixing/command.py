@@ -20,7 +20,7 @@ from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_command
 from halfwise.fixing.outcome import Result, cost, final_verdict, fix_run, unsearched_run
 from halfwise.fixing.rewrite import save_checked
-from halfwise.fixing.sizes import verdict_at_sizes
+from halfwise.fixing.sizes import judge_sizes
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import Network
 from halfwise.judging.frozen import frozen_named
@@ -80,19 +80,18 @@ def fix(
         if request.target is not None:
             return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
         fixed = run_fix(case, request.settings, watcher, start_from=start)
-    fixed = replace(fixed, verdict=verdict_at_sizes(fixed, case, request.settings))
+    mixed, settings = fixed.rewritten.model, request.settings
+    judged_on = fixed.heldout.samples, fixed.heldout.references
+    verdict = judge_sizes(fixed.verdict, case, mixed, *judged_on, settings)
+    fixed = replace(fixed, verdict=verdict)
     hints = verdict_hints(case.criterion, fixed.references)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:
         with new_folder(folder) as partial:
-            save_checked(
-                fixed.rewritten.model,
-                partial / MODEL_FILE,
-                runtime=request.settings.runtime,
-            )
+            save_checked(mixed, partial / MODEL_FILE, runtime=settings.runtime)
             write_observations(partial, fixed.observations)
             write_run(partial, run)
-    return Result(run, folder, fixed.rewritten.model)
+    return Result(run, folder, mixed)
 
 
 def _linted(case: Case, watcher: Watcher) -> Case:

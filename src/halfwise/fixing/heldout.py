@@ -30,6 +30,10 @@ class HeldOut:
         self._watcher = watcher
         self.joined: list[str] = []
 
+    def for_watcher(self, watcher: Watcher) -> "HeldOut":
+        """Return the same samples for another search; none of them has joined that."""
+        return HeldOut(self._planner, self.left, self.left_references, watcher)
+
     @property
     def unseen(self) -> bool:
         """Whether there are any."""

@@ -57,8 +57,7 @@ class Fixed:
         baseline: Verdict on the model with everything low but what its file computes in FP32.
         verdict: Verdict on the mixed model.
         references: Reference outputs of the calibration samples.
-        heldout: Samples that were judged and that no search has seen.
-        heldout_references: Their reference outputs.
+        heldout: What was judged on, and what no search has seen.
         found: What the search found; its kept nodes are those of the plan.
         planner: Makes models and records of other plans, and predicts their errors.
         evaluations: Number of assignments tried.
@@ -75,8 +74,7 @@ class Fixed:
     baseline: Verdict
     verdict: Verdict
     references: Sequence[Outputs]
-    heldout: Samples
-    heldout_references: Sequence[Outputs]
+    heldout: HeldOut
     found: Found
     planner: Planner
     evaluations: int
@@ -201,8 +199,7 @@ class _Fix:
             baseline=baseline,
             verdict=verdict,
             references=trials.references,
-            heldout=self.heldout.left,
-            heldout_references=self.heldout.left_references,
+            heldout=self.heldout,
             found=found,
             planner=self.planner,
             evaluations=trials.evaluations,

@@ -94,7 +94,7 @@ def fix_run(
     """
     verdict = counting_joined(fixed.verdict, fixed.search.joined)
     model = None if verdict.level == "engine" else fixed.rewritten.model
-    heldout = fixed.heldout, fixed.heldout_references
+    heldout = fixed.heldout.left, fixed.heldout.left_references
     verdict = with_unjudged(verdict, case, request, model, *heldout)
     verdict = final_verdict(verdict, case, request, hints)
     kept = frozenset(k.node for k in fixed.plan.keep)

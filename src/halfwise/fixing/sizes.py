@@ -10,7 +10,6 @@ from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
-from halfwise.fixing.loop import Fixed
 from halfwise.judging.batches import Batches, plan_batches
 from halfwise.judging.batching import Apart, Batching, batch_axes, dynamic_inputs, try_batching
 from halfwise.judging.judge import judge_outputs
@@ -31,15 +30,6 @@ _JUDGED_BY_METRIC = 64
 """The same for a metric, which says little about four."""
 
 _Shapes = dict[TensorName, tuple[int, ...]]
-
-
-def verdict_at_sizes(fixed: Fixed, case: Case, settings: Settings) -> Verdict:
-    """Return the verdict on a mixed model with what `judge_sizes` adds to it."""
-    samples, references = fixed.heldout, fixed.heldout_references
-    if not samples:
-        samples, references = case.calibration, fixed.references[: len(case.calibration)]
-    model = fixed.rewritten.model
-    return judge_sizes(fixed.verdict, case, model, samples, references, settings)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from tests.unit.fixing.test_loop import found
 
 
 def left_of(fixed: Fixed) -> HeldOut:
-    return HeldOut(fixed.planner, fixed.heldout, fixed.heldout_references, Silent())
+    return fixed.heldout.for_watcher(Silent())
 
 
 def failing(heldout: HeldOut, *indices: int) -> Judged:
@@ -24,7 +24,7 @@ def failing(heldout: HeldOut, *indices: int) -> Judged:
 def test_failing_samples_join_the_calibration_and_the_rest_judges():
     fixed = found(models.layer_norm())
     heldout = left_of(fixed)
-    first, second = fixed.heldout.ids
+    first, second = fixed.heldout.samples.ids
     before = fixed.planner.trials.samples.ids
     assert heldout.join(failing(heldout, 1))
     assert heldout.joined == [second]

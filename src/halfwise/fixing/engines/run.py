@@ -95,8 +95,7 @@ class EngineRun(Workbench):
         Held-out samples that fail in the engine join the calibration, and the search goes on with
         the rest.
         """
-        unseen = fixed.heldout, fixed.heldout_references
-        heldout = HeldOut(fixed.planner, *unseen, self.watcher)
+        heldout = fixed.heldout.for_watcher(self.watcher)
         with self._stage("engines"):
             search, attempts, moves = self._search(fixed)
             # Whatever becomes of the worker meanwhile, this one is judged and here.

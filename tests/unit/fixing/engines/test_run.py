@@ -227,7 +227,9 @@ def test_heldout_samples_that_fail_in_the_engine_join_the_search(stage):
     assert found.joined == ("inputs[3]",)
     assert found.keep >= {"scale"}
     assert found.verdict.passed
-    assert found.verdict.samples == tuple(i for i in ready.fixed.heldout.ids if i != "inputs[3]")
+    assert found.verdict.samples == tuple(
+        i for i in ready.fixed.heldout.samples.ids if i != "inputs[3]"
+    )
 
 
 def test_heldout_samples_that_fail_without_builds_left_leave_fp32(stage):

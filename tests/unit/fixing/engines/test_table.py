@@ -21,7 +21,6 @@ from halfwise.fixing.engines.table import (
     choose,
     faster,
 )
-from halfwise.fixing.heldout import HeldOut
 from halfwise.records import EngineResult, EngineRung, Prefer
 from halfwise.tensorrt.worker.failures import EngineFailed
 from tests import models
@@ -36,8 +35,8 @@ NOTHING = names()
 
 def table(ready):
     fixed = ready.fixed
-    unseen = fixed.heldout, fixed.heldout_references
-    return Table(ready.run, fixed.planner, HeldOut(fixed.planner, *unseen, ready.listener))
+    heldout = fixed.heldout.for_watcher(ready.listener)
+    return Table(ready.run, fixed.planner, heldout)
 
 
 def rows(ready, *keeps):
@@ -58,7 +57,7 @@ def test_every_engine_is_judged_timed_and_inspected_alike(stage):
     found = rows(ready, KEPT)
     assert list(found) == [FP32, TF32, "FP16", MIXED]
     assert [row.verdict.passed for row in found.values()] == [True, True, False, True]
-    assert {row.verdict.samples for row in found.values()} == {ready.fixed.heldout.ids}
+    assert {row.verdict.samples for row in found.values()} == {ready.fixed.heldout.samples.ids}
     assert {tuple(row.latency.shapes.items()) for row in found.values()} == {(("x", (1, 4, 32)),)}
     assert all(row.proof for row in found.values())
     assert found[MIXED].kept == 4
