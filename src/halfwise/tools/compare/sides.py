@@ -150,7 +150,7 @@ class Regions:
         *,
         runtime: Runtime = CPU,
     ) -> None:
-        """Take the model, what to compute, and what is given; see `graph.cut.region_model`."""
+        """Take the model, what to compute, and what is given; see `graph.dataflow.region_model`."""
         self.targets = tuple(targets)
         self._part: Callable[[Sequence[TensorName]], Regions] = lambda targets: Regions(
             network, targets, given, runtime=runtime
