@@ -239,11 +239,10 @@ def _overshoots(fitted: Fitted) -> tuple[bool, bool] | None:
 
 
 def _frame_value(framed: Frames, tone: Tone) -> list[InputDifference]:
-    if not (framed.value_a and framed.value_b):
+    value = framed.value_b
+    if not (framed.value_a and value and _gap(tone, framed.value_a, value)):
         return []
-    if not _gap(tone, framed.value_a, framed.value_b):
-        return []
-    mapped, value = tone.map(_plane(framed.value_a)).ravel(), framed.value_b
+    mapped = tone.map(_plane(framed.value_a)).ravel()
     pixels = [", ".join(f"{v:.4g}" for v in row) for row in (mapped, value)]
     return [
         difference(
