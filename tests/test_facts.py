@@ -23,7 +23,7 @@ OTHERS = {
     "emulation/": "what ONNX Runtime says",
     "fixing/engines/builds.py": "the builder's own words, which a message may end with",
     "inputs/": "files, specifications, and what NumPy says of a damaged file",
-    "linting/export.py": "what ONNX says of an operator that it does not know",
+    "linting/exporters.py": "what ONNX says of an operator that it does not know",
     "reporting/engines.py": "the last line of a log",
     "tensorrt/": "logs, names of layers, options of trtexec, what a worker's command prints",
     "tools/diagnose/expected_outputs.py": "a specification `file.py:function`",

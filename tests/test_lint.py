@@ -46,4 +46,6 @@ def test_damaged_models_are_linted_as_far_as_they_can_be_read(tmp_path) -> None:
     for _ in range(200):
         fault = chance.choice(FAULTS)
         report = linted(damaged(fault.make(True), chance), tmp_path, chance.choice([None, "8.6"]))
-        assert not report.skipped or report.findings
+        # Of types that there are not, the checker says nothing, and nobody reads the graph.
+        unread = any(reason.startswith("the graph cannot be read") for reason in report.skipped)
+        assert unread or not report.skipped or report.findings

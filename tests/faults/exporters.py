@@ -26,14 +26,6 @@ def early_resize(ill: bool) -> onnx.ModelProto:
     return _resized(10 if ill else 11)
 
 
-@fault("exporter-unmaintained", "info", None)
-def keras(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    proto = s.proto(s.op("Relu", s.input("x", [1, 4]), name="relu"))
-    proto.producer_name, proto.producer_version = ("keras2onnx" if ill else "tf2onnx"), "1.7.0"
-    return proto
-
-
 @fault("exporter-average-pool", "warning", "pool")
 def lost_ceil_mode(ill: bool) -> onnx.ModelProto:
     s = Sketch()
@@ -75,17 +67,6 @@ def folded_bias_of_gemm(ill: bool) -> onnx.ModelProto:
     s = Sketch()
     weight, bias = f32(np.ones((6, 4))), f32(np.ones(4 if ill else 6))
     return s.proto(s.op("Gemm", s.input("x", [2, 4]), weight, bias, name="gemm", transB=1))
-
-
-@fault("exporter-spatial", "warning", "norm")
-def by_element(ill: bool) -> onnx.ModelProto:
-    s = Sketch(8)
-    ones, zeros = f32(np.ones(3)), f32(np.zeros(3))
-    x = s.input("x", [2, 3, 8])
-    attributes = {"spatial": 0} if ill else {}
-    return s.proto(
-        s.op("BatchNormalization", x, ones, zeros, zeros, ones, name="norm", **attributes)
-    )
 
 
 @fault("exporter-cast", "error", "cast")

@@ -20,7 +20,7 @@ from halfwise.fixing.worth import worth_of
 from halfwise.graph.weights import PROTOBUF_BYTES, weight_bytes
 from halfwise.judging.unjudged import find_unjudged
 from halfwise.metrics import Outputs, takes_any_sample
-from halfwise.metrics.confidence import failure_bound
+from halfwise.metrics.untested import failure_bound
 from halfwise.options.options import Request
 from halfwise.records import (
     Cost,

@@ -25,8 +25,8 @@ from halfwise.metrics import (
     totals,
     usual,
 )
-from halfwise.metrics.confidence import failure_bound
 from halfwise.metrics.slices import extent, place
+from halfwise.metrics.untested import failure_bound
 from halfwise.records import (
     Criterion,
     FailedRun,

@@ -19,7 +19,7 @@ from halfwise.tensorrt.trtexec.layers import kinds_of, layers_of, producers_of
 from halfwise.tensorrt.trtexec.notation import read
 from halfwise.tensorrt.versions import known_version
 
-_PRECISION = ("written_out", "small", "masks", "constants", "integers", "types")
+_PRECISION = ("written_out", "numbers", "types")
 """Families of rules that are about precision; others are about shapes, names and parsers."""
 _MOST_RULES = 4
 """Rules that a remark names; the rest is counted."""

@@ -1,6 +1,7 @@
-"""Faults that exporters are known for, some of them in one version alone.
+"""Faults that exporters are known for, exports in training mode, and files that are damaged.
 
-Each is from a report that names versions; where the fault shows in the file, that is looked for.
+A fault of one version of an exporter is from a report that names versions; where it shows in the
+file, that is looked for.
 """
 
 import re
@@ -14,10 +15,10 @@ from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 
 _TORCH = "pytorch"
 _RESIZE_OPSET = 11
-_SPATIAL_UNTIL = 8
-"""From opset 9 on BatchNormalization has no attribute `spatial`."""
 _TORCHLIB = "pkg.onnxscript.torch_lib"
 _AGAIN = "Export again with another version of PyTorch."
+_MODE_SINCE = 7
+"""Before it, BatchNormalization and Dropout had `is_test`, which exporters set as they liked."""
 
 
 @rule(
@@ -98,25 +99,6 @@ def bias(subject: Subject) -> Iterator[Found]:
 
 
 @rule(
-    "exporter-spatial",
-    "warning",
-    "https://github.com/apache/mxnet/pull/17711",
-    reads_graph=False,
-)
-def spatial(subject: Subject) -> Iterator[Found]:
-    """MXNet wrote spatial=0 into BatchNormalization by mistake, until August 2020."""
-    if subject.opset > _SPATIAL_UNTIL:
-        return
-    for place, node in standard_nodes(subject, "BatchNormalization"):
-        if any(a.name == "spatial" and a.i == 0 for a in node.attribute):
-            yield Found(
-                "spatial is 0, so that each element would have a mean of its own",
-                "Remove the attribute where MXNet wrote the model: it normalises by channel.",
-                place,
-            )
-
-
-@rule(
     "exporter-cast",
     "error",
     "https://github.com/microsoft/onnxconverter-common/pull/326",
@@ -160,17 +142,6 @@ def early_dynamo(subject: Subject) -> Iterator[Found]:
         yield Found(
             f"the first dynamo exporter, of PyTorch {version[0]}.{version[1]}, wrote the model",
             "Export again with a later PyTorch, and compare the outputs with the framework's.",
-        )
-
-
-@rule("exporter-unmaintained", "info", "https://github.com/onnx/keras-onnx", reads_graph=False)
-def unmaintained(subject: Subject) -> Iterator[Found]:
-    """keras2onnx is frozen at TensorFlow 2.3 and its faults stay; tf2onnx took its place."""
-    proto = subject.model.proto
-    if proto.producer_name == "keras2onnx":
-        yield Found(
-            f"keras2onnx {proto.producer_version} wrote the model; it is no longer maintained",
-            "Export it again with tf2onnx, and compare the outputs with the framework's.",
         )
 
 
@@ -233,3 +204,75 @@ def _bias(node: ir.Node) -> int | None:
 def _type_name(number: int) -> str:
     known = number in onnx.TensorProto.DataType.values()
     return onnx.TensorProto.DataType.Name(number) if known else str(number)
+
+
+@rule("checker", "error", "https://onnx.ai/onnx/api/checker.html", reads_graph=False)
+def checker(subject: Subject) -> Iterator[Found]:
+    """What ONNX's own checker refuses, no tool has to take."""
+    refusal = subject.model.refusal
+    if refusal:
+        # Exports for TensorRT hold its plugins as if they were ONNX's operators.
+        plugin = refusal.startswith("No Op registered")
+        fix = (
+            "Give operators of plugins a domain of their own."
+            if plugin
+            else "Run python -m onnx.checker on it, and export it again."
+        )
+        yield Found(
+            f"ONNX's checker refuses the model: {refusal.rstrip('.')}",
+            fix,
+            severity="warning" if plugin else None,
+        )
+
+
+@rule("constant-unreadable", "error", "https://onnx.ai/onnx/repo-docs/ExternalData.html")
+def unreadable(subject: Subject) -> Iterator[Found]:
+    """A constant whose data is cut short, missing or outside the model's folder."""
+    for name, reason in subject.model.broken.items():
+        yield Found(
+            f"the data of the constant {name} cannot be read: {reason.rstrip('.')}",
+            "Copy the files of external data beside the model, or export it again.",
+            tensor=name,
+        )
+
+
+@rule(
+    "training-mode",
+    "warning",
+    "https://onnx.ai/onnx/operators/onnx__BatchNormalization.html",
+    reads_graph=False,
+)
+def training(subject: Subject) -> Iterator[Found]:
+    """An export in training mode: statistics of the batch, and dropout at inference.
+
+    BatchNormalization with training_mode (opset 14), or with the outputs that only training has
+    (before), and Dropout whose training_mode is a constant true.
+    """
+    true = _true_constants(subject.model.proto)
+    for place, node in standard_nodes(subject, "BatchNormalization", "Dropout"):
+        flags = {a.name: a.i for a in node.attribute}
+        if node.op_type == "Dropout":
+            trains = len(node.input) > 2 and node.input[2] in true
+        elif subject.opset >= 14:
+            trains = bool(flags.get("training_mode"))
+        else:
+            trains = subject.opset >= _MODE_SINCE and sum(map(bool, node.output)) > 1
+        if trains:
+            yield Found(
+                f"{node.op_type} runs in training mode",
+                "Call model.eval() before the export.",
+                place,
+            )
+
+
+def _true_constants(proto: onnx.ModelProto) -> set[str]:
+    """Return the constants of one Boolean that is true."""
+    tensors = [(t.name, t) for t in proto.graph.initializer]
+    for node in proto.graph.node:
+        if node.op_type == "Constant":
+            tensors += [(node.output[0], a.t) for a in node.attribute if a.name == "value"]
+    return {
+        name
+        for name, t in tensors
+        if t.data_type == onnx.TensorProto.BOOL and any((*t.int32_data, *t.raw_data))
+    }

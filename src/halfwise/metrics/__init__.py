@@ -5,19 +5,17 @@
   for the search (`Excess`).
 - `slices`: the parts of one output that have scales of their own.
 - `relative`: the largest error over the largest magnitude, for what should be the same.
-- `task`: built-in task metrics such as top1; `targets`: outputs and labels that they take; `drops`:
-  how far they may fall by default; `direction`: which way they move.
-- `hints`: remarks where the default tolerance asks the wrong question; `unvarying`: where it passes
-  a constant; `untested`: outputs and metrics that nothing tests.
+- `task`: built-in task metrics such as top1; `targets`: outputs and labels that they take;
+  `built_in`: which way they move, how far they may fall by default, what labels are for them.
+- `hints`: remarks where the default tolerance asks the wrong question; `untested`: outputs and
+  metrics that nothing tests, and what the samples show of all inputs.
 
 All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
 
-from halfwise.metrics.direction import rises, usual
-from halfwise.metrics.drops import DefaultDrop, default_drop
+from halfwise.metrics.built_in import DefaultDrop, check_labels, default_drop, rises, usual
 from halfwise.metrics.excess import Excess
 from halfwise.metrics.hints import criterion_hints, fitting_metric, verdict_hints
-from halfwise.metrics.labels import check_labels
 from halfwise.metrics.measures import (
     DEFAULT_REL_MAX,
     Computed,

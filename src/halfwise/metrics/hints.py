@@ -1,8 +1,9 @@
 """Remarks for a user who took the default tolerance where the outputs call for something else.
 
 The default compares every number. That is the wrong question where the outputs are a decision
-(classes, masks, boxes) or where a few numbers may differ by right (integers). What an output means
-is guessed from its shape and values, so every hint says what it saw.
+(classes, masks, boxes), where a few numbers may differ by right (integers), or where a constant
+would pass. What an output means is guessed from its shape and values, so every hint says what it
+saw.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs, is_default, totals
-from halfwise.metrics.slices import Group
-from halfwise.metrics.unvarying import unvarying_hint
+from halfwise.metrics.measures import DEFAULT_REL_MAX, OutputMeasure, Outputs, is_default, totals
+from halfwise.metrics.slices import runs
 from halfwise.records import Criterion
 
 _LOOKED_AT = 8
@@ -164,18 +164,14 @@ def _scale_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[s
         small = [g for g in total.groups if g.axis is not None and g.largest < total.absmax]
         if small:
             least = min(small, key=lambda group: group.largest)
+            where = f"slices {runs(least.ranges(), 4)} of axis {least.axis}"
             found.append(
-                f"Output {name!r} has values of several scales ({_runs(least)} of axis {least.axis}"
+                f"Output {name!r} has values of several scales ({where}"
                 f" up to {least.largest:.2g}, others up to {total.absmax:.4g}), and "
                 f"{' and '.join(given)} by the largest: give --rel-max, too, which holds each to "
                 "its own."
             )
     return tuple(found)
-
-
-def _runs(group: Group) -> str:
-    runs = [str(a) if a == b else f"{a}-{b}" for a, b in group.ranges()]
-    return f"slices {', '.join(runs[:4])}{' …' if len(runs) > 4 else ''}"
 
 
 def _float_hint(name: str, arrays: Sequence[NDArray[np.float64]]) -> _Hint | None:
@@ -290,3 +286,47 @@ def _are_boxes_and_scores(boxes: NDArray[np.float64], scores: NDArray[np.float64
     per_class = boxes.ndim == scores.ndim == 3 and scores.shape[:-1] == rows
     plausible = _within_unit(scores) or _within_unit(boxes)
     return (one_score or per_class) and plausible
+
+
+def unvarying_hint(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
+    """Return one sentence where outputs that are the same for all samples would pass.
+
+    The constant is the mean of each output over the samples; of integers, Booleans and strings,
+    that of the first sample.
+
+    Args:
+        criterion: What is acceptable.
+        references: FP32 outputs by sample.
+
+    Returns:
+        Nothing with a metric, of fewer than two samples, where shapes differ, and where all outputs
+        are empty.
+    """
+    if criterion.metric is not None or len(references) < 2:
+        return ()
+    first = references[0]
+    if not any(array.size for array in first.values()):
+        return ()
+    sums = {n: np.zeros(a.shape) for n, a in first.items() if not is_discrete(a.dtype)}
+    for outputs in references:
+        if any(outputs[name].shape != array.shape for name, array in first.items()):
+            return ()
+        for name in sums:
+            # Infinities of both signs add up to NaN.
+            with np.errstate(invalid="ignore", over="ignore"):
+                sums[name] += outputs[name]
+    constant = {n: sums[n] / len(references) if n in sums else a for n, a in first.items()}
+    measures = {name: OutputMeasure(total) for name, total in totals(references).items()}
+    for outputs in references:
+        for name, measure in measures.items():
+            measure.update(outputs[name], constant[name], "")
+    errors = {name: measure.result(criterion) for name, measure in measures.items()}
+    if not errors or not all(error.passed for error in errors.values()):
+        return ()
+    most = max(errors.values(), key=lambda error: error.rel_max)
+    tighter = " with a tighter tolerance, such as --snr-db," if is_default(criterion) else ""
+    return (
+        f"The samples' outputs differ by less than is allowed, at most {most.rel_max:.2g} of the "
+        f"largest value from their mean: a constant would pass, too. Judge{tighter} or with a "
+        "metric.",
+    )

@@ -302,10 +302,16 @@ def place(group: SliceGroup, samples: Sequence[str]) -> str:
     rest = f" and {group.slices - shown} more" if shown < group.slices else ""
     if group.axis is None and group.slices == 1:
         return f"sample {samples[group.ranges[0][0]]}"
-    runs = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in group.ranges)
+    told = f"{runs(group.ranges)}{rest}"
     if group.axis is None:
-        return f"samples {runs}{rest} (from 0)"
-    return f"{'slice' if group.slices == 1 else 'slices'} {runs}{rest} of axis {group.axis}"
+        return f"samples {told} (from 0)"
+    return f"{'slice' if group.slices == 1 else 'slices'} {told} of axis {group.axis}"
+
+
+def runs(ranges: Sequence[tuple[int, int]], most: int | None = None) -> str:
+    """Return runs of slices, such as `0, 4-83`; of more than `most`, these and `…`."""
+    told = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges[:most])
+    return told if most is None or len(ranges) <= most else f"{told} …"
 
 
 def extent(group: SliceGroup) -> str:

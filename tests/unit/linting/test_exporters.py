@@ -61,3 +61,14 @@ def test_custom_operators_of_the_same_name_are_left_alone(fault, tmp_path):
     proto.opset_import.append(onnx.helper.make_opsetid("com.example", 1))
     rules = {f.rule for f in linted(proto, tmp_path).findings}
     assert not rules & {"exporter-average-pool", "exporter-bias"}
+
+
+def test_exporters(tmp_path):
+    assert said("batch_statistics", tmp_path) == "BatchNormalization runs in training mode"
+
+
+def test_a_broken_file_is_linted_all_the_same(tmp_path):
+    fault = next(f for f in FAULTS if f.name == "missing_operand")
+    report = linted(fault.make(True), tmp_path)
+    assert [f.rule for f in report.findings] == ["checker"]
+    assert report.skipped[0].startswith("could not infer types: ")

@@ -1,0 +1,335 @@
+"""Numbers that FP16, or 32 bits, cannot hold: eps, masks, weights, and integers."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.formats import FP16
+from halfwise.graph.model import graphs_of
+from halfwise.graph.patterns.reading import behind, is_constant, maker, readers, scalar
+from halfwise.graph.unchecked import numbers
+from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
+from halfwise.tensorrt.versions import has, since
+
+_ADDERS = ("Add", "Sum", "Max", "Clip")
+"""Operators that put an eps on a value."""
+_DEMANDING = {"Sqrt": (0,), "Log": (0,), "Reciprocal": (0,), "Div": (1,), "Pow": (0,)}
+"""Operands that must not become zero; Sqrt and Pow where what follows divides."""
+_EDGE = -FP16.max / 4
+"""Below it a few masks and scores that add up leave the range; -1e4, the usual choice for FP16
+(huggingface/transformers PR 17306), stays above."""
+_MASK_PATH = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Clip", "Neg", "Sum", "Where"))
+"""Operators between a mask constant and its Softmax."""
+_LONGEST_MASK_PATH = 8
+"""Nodes between a mask constant and its Softmax; exporters write at most Sub, Mul, Add, Clip."""
+_MASK_FIX = "Mask with -1e4 instead: its exponential is zero as well."
+_WEIGHTS = "https://github.com/NVIDIA/TensorRT/issues/3101"
+_SCALE = (
+    "Where Conv, Gemm or MatMul read it as a factor: scale it by a power of two, and the result "
+    "before a bias by the inverse. Else keep what reads it in FP32."
+)
+_BOUNDS = {"Clip": (1, 2), "Max": (0, 1), "Min": (0, 1)}
+"""Operands that only bound another: saturated at 65504 they do what they did."""
+_FACTORS = {
+    **dict.fromkeys(["Conv", "ConvTranspose", "LayerNormalization", "InstanceNormalization"], (1,)),
+    **dict.fromkeys(["GroupNormalization", "RMSNormalization", "BatchNormalization"], (1,)),
+    **dict.fromkeys(["PRelu", "DeformConv"], (1,)),
+    **dict.fromkeys(["MatMul", "Gemm", "Mul", "Einsum"], (0, 1)),
+    **dict.fromkeys(["LSTM", "GRU", "RNN"], (1, 2)),
+}
+"""Operands that something is multiplied by; a tiny addend is lost in a sum anyway."""
+_VARIANCE = 4
+_MOSTLY = 0.5
+"""A minority of tiny weights is usual and harmless next to large ones; a majority is not."""
+_SIGNIFICANT = 1e-2
+"""Relative change of a channel's scale that counts: the default tolerance of `halfwise fix`."""
+_HALF = "https://en.wikipedia.org/wiki/Half-precision_floating-point_format#Precision_limitations"
+_INT32 = np.iinfo(np.int32)
+_OPEN_ENDED = {"Slice": (1, 2)}
+"""Operands in which a huge number means "to the end": the parser clamps it, and so it stays."""
+_INDICES = {
+    **dict.fromkeys(["Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements"], (1,)),
+    **dict.fromkeys(["ScatterND", "Reshape", "Expand", "Tile", "TopK", "Pad", "Unsqueeze"], (1,)),
+    **dict.fromkeys(["ConstantOfShape", "OneHot"], (0,)),
+    "Range": (0, 1, 2),
+    "Resize": (3,),
+    "Slice": (1, 2, 3, 4),
+}
+"""Operands that are indices or sizes, by ONNX's operator reference."""
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Mod", "Clip", "Min", "Max", "Concat", "Gather", "Where")
+_LONGEST_INDEX_PATH = 6
+"""Nodes between a Cast and what takes indices; exporters write at most Clip, Mul, Add, Concat."""
+
+
+@rule("eps-vanishes", "warning", "https://github.com/pytorch/pytorch/issues/32137")
+def eps_vanishing(subject: Subject) -> Iterator[Found]:
+    """An eps below FP16's smallest number, 6e-8, keeps no divisor or logarithm from zero there."""
+    for node, eps, reader, name in _eps(subject):
+        if eps < FP16.smallest_subnormal:
+            tiny = f"{FP16.smallest_subnormal:.2g}"
+            zero = f"zero in FP16 by plain conversion ({tiny} in what halfwise fix stores)"
+            stored = zero if eps <= FP16.flush_threshold else f"{tiny} in FP16"
+            yield Found(
+                f"the eps {eps:.3g} before {reader} becomes {stored}",
+                f"Use an eps of at least {FP16.smallest_normal:.2g}, or keep this node and the "
+                f"{reader} in FP32.",
+                node,
+                name,
+            )
+
+
+@rule("eps-subnormal", "info", "https://github.com/pytorch/pytorch/issues/32137")
+def eps_subnormal(subject: Subject) -> Iterator[Found]:
+    """An eps between 6e-8 and 6.1e-5 is subnormal in FP16.
+
+    It has few bits there, and is zero where a kernel flushes subnormal numbers.
+    """
+    for node, eps, reader, name in _eps(subject):
+        if FP16.smallest_subnormal <= eps < FP16.smallest_normal:
+            bits = int(eps / FP16.smallest_subnormal).bit_length()
+            yield Found(
+                f"the eps {eps:.3g} before {reader} is subnormal in FP16: {bits} of 11 bits",
+                f"Use an eps of at least {FP16.smallest_normal:.2g} where values come near it, or "
+                f"keep this node and the {reader} in FP32.",
+                node,
+                name,
+            )
+
+
+def _eps(subject: Subject) -> Iterator[tuple[ir.Node, float, str, str]]:
+    """Yield node, eps, operator that needs it, and name of the constant."""
+    for node in subject.nodes():
+        if node.op_type not in _ADDERS:
+            continue
+        constants = [v for v in _bounds(node) if v is not None and is_constant(v)]
+        tiny = [(v, n) for v in constants if (n := scalar(v)) and 0 < n < FP16.smallest_normal]
+        reader = _demanding(node.outputs[0]) if tiny else ""
+        if reader and len(constants) < len(node.inputs):
+            yield node, tiny[0][1], reader, name_of(tiny[0][0])
+
+
+def _bounds(node: ir.Node) -> tuple[ir.Value | None, ...]:
+    """Return the operands that may be an eps: of a Clip its lower bound only."""
+    return tuple(node.inputs[1:2]) if node.op_type == "Clip" else tuple(node.inputs)
+
+
+def _demanding(value: ir.Value) -> str:
+    """Return the operator that `value` must not be zero for; "" where none reads it."""
+    for node, slot, _ in readers(value):
+        if slot in _DEMANDING.get(node.op_type, ()):
+            power = scalar(node.inputs[1]) if node.op_type == "Pow" else None
+            if node.op_type != "Pow" or (power is not None and power < 1.0):
+                return node.op_type
+    return ""
+
+
+@rule("mask-constant", "warning", "https://github.com/huggingface/transformers/pull/17306")
+def masks(subject: Subject) -> Iterator[Found]:
+    """A mask of -65504 or beyond plus a score is -inf in FP16; a row of them is NaN after Softmax.
+
+    A mask of -inf gives NaN in such a row whatever the precision.
+    """
+    for value, extent in subject.extents.items():
+        path = mask_readers(value, extent)
+        if not path:
+            continue
+        end = path[-1]
+        if extent.least == -float("inf"):
+            yield Found(
+                f"the mask {name_of(value)} holds -inf before {end.op_type}: a row masked as a "
+                "whole is NaN in any precision",
+                _MASK_FIX,
+                path[0],
+                name_of(value),
+                "info",
+            )
+        else:
+            stored = "-inf or -65504" if extent.least < -FP16.max else f"{extent.least:.6g}"
+            yield Found(
+                f"the mask {name_of(value)} = {extent.least:.3g} is {stored} in FP16, and "
+                f"-inf with a score added before {end.op_type}",
+                _MASK_FIX,
+                path[0],
+                name_of(value),
+            )
+
+
+def mask_readers(value: ir.Value, extent: Extent) -> tuple[ir.Node, ...]:
+    """Return the nodes from a constant that masks to the Softmax behind it; none for others."""
+    if extent.least > _EDGE:
+        return ()
+    return _path(
+        value,
+        lambda node, _: node.op_type in ("Softmax", "LogSoftmax"),
+        lambda node: node.op_type in _MASK_PATH,
+        _LONGEST_MASK_PATH,
+    )
+
+
+def _path(
+    value: ir.Value,
+    ends: Callable[[ir.Node, int], bool],
+    passes: Callable[[ir.Node], bool],
+    longest: int,
+) -> tuple[ir.Node, ...]:
+    """Return the nodes from a value to the nearest that `ends`, by node and slot; none without.
+
+    On the way are at most `longest` nodes, of those that `passes` says.
+    """
+    paths: list[tuple[ir.Value, tuple[ir.Node, ...]]] = [(value, ())]
+    seen = {value}
+    for current, path in paths:
+        for node, slot, _ in readers(current):
+            if ends(node, slot):
+                return (*path, node)
+            output = node.outputs[0] if node.outputs else None
+            if output is None or output in seen or len(path) >= longest:
+                continue
+            if passes(node):
+                seen.add(output)
+                paths.append((output, (*path, node)))
+    return ()
+
+
+@rule("constant-beyond-fp16", "warning", "https://github.com/NVIDIA/TensorRT/issues/2186")
+def beyond(subject: Subject) -> Iterator[Found]:
+    """Numbers beyond 65504 are infinite in FP16; TensorRT stores them as 65504. Wrong either way.
+
+    Left out are masks, bounds of Clip, Max and Min, and variances, which have rules of their own.
+    """
+    for value, extent in subject.extents.items():
+        if not extent.beyond or mask_readers(value, extent):
+            continue
+        for node, slot, _ in readers(value):
+            if slot in _BOUNDS.get(node.op_type, ()) or _is_variance(node, slot):
+                continue
+            yield Found(
+                f"{extent.beyond} of the {extent.elements} values of {name_of(value)} "
+                f"{'is' if extent.beyond == 1 else 'are'} beyond FP16's 65504, up to "
+                f"{extent.largest:.3g}",
+                _SCALE,
+                node,
+                name_of(value),
+            )
+            break
+
+
+@rule("constant-subnormal", "warning", _WEIGHTS)
+def subnormal(subject: Subject) -> Iterator[Found]:
+    """Weights below 6.1e-5 are subnormal in FP16 and keep few bits; below 3e-8 they are zero.
+
+    Named where they are more than half of a factor's non-zero numbers.
+    """
+    for value, extent in subject.extents.items():
+        if extent.subnormal <= _MOSTLY * extent.nonzero:
+            continue
+        for node, slot, _ in readers(value):
+            if slot in _FACTORS.get(node.op_type, ()):
+                yield Found(
+                    f"{extent.subnormal} of the {extent.nonzero} non-zero values of "
+                    f"{name_of(value)} are below FP16's smallest normal number, 6.1e-05, and "
+                    f"{extent.zeroed} become zero; the largest is {extent.largest:.3g}",
+                    _SCALE,
+                    node,
+                    name_of(value),
+                )
+                break
+
+
+@rule("batchnorm-variance", "warning", _WEIGHTS)
+def variance(subject: Subject) -> Iterator[Found]:
+    """A variance that FP16 cannot hold changes the scale of its channel where it is stored in FP16.
+
+    To first order 1/√(v + eps) changes by δv / 2(v + eps); beyond 65504 it is lost.
+    """
+    for node in subject.nodes():
+        if node.op_type != "BatchNormalization" or len(node.inputs) <= _VARIANCE:
+            continue
+        array = numbers(node.inputs[_VARIANCE])
+        if array is None or not array.size:
+            continue
+        v = np.abs(array.astype(np.float32))
+        epsilon = node.attributes.get("epsilon")
+        eps = 1e-5 if epsilon is None else epsilon.as_float()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            change = np.abs(FP16.round(v) - v) / (2 * (v + eps))
+        lost = (v > FP16.max) | (change > _SIGNIFICANT)
+        if not lost.any():
+            continue
+        behind = maker(node.inputs[0], "Conv", "ConvTranspose", "Gemm", "MatMul")
+        into = f"the {behind.op_type} before it" if behind else "a Mul and an Add"
+        yield Found(
+            f"{int(lost.sum())} of {v.size} variances, from {v.min():.3g} to {v.max():.3g}, lose "
+            "their scale in FP16",
+            f"Fold the BatchNormalization into {into}, in FP32, before the model is converted.",
+            node,
+            name_of(node.inputs[_VARIANCE]) if node.inputs[_VARIANCE] else None,
+        )
+
+
+def _is_variance(node: ir.Node, slot: int) -> bool:
+    return node.op_type == "BatchNormalization" and slot == _VARIANCE
+
+
+@rule("int64-beyond-int32", "warning", "https://github.com/microsoft/onnxruntime/issues/3821")
+def wide_integers(subject: Subject) -> Iterator[Found]:
+    """TensorRT before version 10 casts INT64 to INT32 and clamps what does not fit.
+
+    Left out are ends of Slices, where a huge number means "to the end".
+    """
+    severity = "info" if has("int64", subject.tensorrt) else "warning"
+    for graph in graphs_of(subject.network.model):
+        for value in graph.initializers.values():
+            constant = numbers(value) if value.dtype == ir.DataType.INT64 else None
+            if constant is None or not constant.size:
+                continue
+            array = constant.astype(np.int64)
+            beyond = int(np.count_nonzero((array < _INT32.min) | (array > _INT32.max)))
+            uses = [u for u in readers(value) if u[1] not in _OPEN_ENDED.get(u[0].op_type, ())]
+            if beyond and uses:
+                extreme = max(int(array.max()), int(array.min()), key=abs)
+                yield Found(
+                    f"{beyond} of the {array.size} values of {name_of(value)} "
+                    f"{'is' if beyond == 1 else 'are'} beyond 32 bits, such as {extreme}",
+                    "Export it as INT32 with values that fit, or build with TensorRT "
+                    f"{since('int64')} or later.",
+                    uses[0][0],
+                    name_of(value),
+                    "info" if severity == "info" else "warning",
+                )
+
+
+@rule("float-index", "warning", _HALF)
+def float_indices(subject: Subject) -> Iterator[Found]:
+    """Indices and sizes computed in floating point: FP16 holds every integer up to 2048 only."""
+    for node in subject.nodes():
+        source = node.inputs[0] if node.op_type == "Cast" and node.inputs else None
+        if source is None or not _is_floating(source) or is_constant(source):
+            continue
+        root = behind(source).value
+        output = node.outputs[0]
+        if output.dtype is None or not output.dtype.is_integer() or not _is_floating(root):
+            continue
+        if reader := _index_reader(output):
+            yield Found(
+                f"{name_of(root)}, a {root.dtype}, becomes an index or size of {reader.op_type} "
+                f"{reader.name}: in FP16 it is wrong beyond 2048",
+                "Compute it in integers, or keep what computes it in FP32.",
+                node,
+                name_of(root),
+            )
+
+
+def _index_reader(value: ir.Value) -> ir.Node | None:
+    path = _path(
+        value,
+        lambda node, slot: slot in _INDICES.get(node.op_type, ()),
+        lambda node: node.op_type in _ARITHMETIC and not _is_floating(node.outputs[0]),
+        _LONGEST_INDEX_PATH,
+    )
+    return path[-1] if path else None
+
+
+def _is_floating(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()

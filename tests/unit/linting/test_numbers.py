@@ -1,0 +1,55 @@
+from tests.faults import FAULTS, linted
+from tests.unit.linting.said import said
+
+
+def test_what_an_eps_becomes(tmp_path):
+    assert said("logarithm", tmp_path) == (
+        "the eps 1e-10 before Log becomes zero in FP16 by plain conversion (6e-08 in what halfwise "
+        "fix stores)"
+    )
+    assert said("clipped_divisor", tmp_path).startswith(
+        "the eps 1e-12 before Div becomes zero in FP16 by plain conversion"
+    )
+
+
+def test_how_many_bits_are_left(tmp_path):
+    expected = "the eps 1e-05 before Sqrt is subnormal in FP16: 8 of 11 bits"
+    assert said("root", tmp_path) == expected
+
+
+def test_masks_by_their_size(tmp_path):
+    start = "the mask constant_0 = "
+    assert said("lowest_mask", tmp_path).startswith(f"{start}-3.4e+38 is -inf or -65504 in FP16")
+    assert said("mask_at_the_edge", tmp_path).startswith(f"{start}-6.55e+04 is -65504 in FP16")
+    assert "NaN in any precision" in said("infinite_mask", tmp_path)
+
+
+def test_numbers(tmp_path):
+    assert said("huge_weights", tmp_path) == (
+        "32 of the 32 values of constant_0 are beyond FP16's 65504, up to 1e+05"
+    )
+    assert said("tiny_weights", tmp_path).startswith(
+        "28 of the 32 non-zero values of constant_0 are below FP16's smallest normal number, "
+    )
+    assert said("loud_channels", tmp_path) == (
+        "3 of 3 variances, from 1e+09 to 1e+09, lose their scale in FP16"
+    )
+
+
+def test_a_batch_norm_is_to_be_folded(tmp_path):
+    fault = next(f for f in FAULTS if f.name == "loud_channels")
+    (finding,) = linted(fault.make(True), tmp_path).findings
+    assert finding.fix.startswith("Fold the BatchNormalization into a Mul and an Add")
+
+
+def test_integers(tmp_path):
+    assert said("wide_integer", tmp_path) == (
+        "1 of the 1 values of constant_0 is beyond 32 bits, such as 1099511627776"
+    )
+
+
+def test_indices(tmp_path):
+    assert said("index", tmp_path) == (
+        "floor_out, a FLOAT, becomes an index or size of Gather gather: in FP16 it is wrong beyond "
+        "2048"
+    )
