@@ -18,6 +18,7 @@ from halfwise.errors import CaseError
 from halfwise.formats import BF16
 from halfwise.graph.sizes import declared_axes
 from halfwise.tensorrt.versions import since
+from halfwise.wording import dimensions
 
 _NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16"}
 _NAMES |= {"bf16": "bfloat16", "boolean": "bool"}
@@ -149,9 +150,8 @@ def _check_shape(shape: tuple[int, ...], port: Port, where: str) -> None:
         return
     pairs = zip(shape, port.shape, strict=False)
     if len(shape) != len(port.shape) or any(b not in (-1, a) for a, b in pairs):
-        wanted = "×".join("?" if size < 0 else str(size) for size in port.shape) or "scalar"
         raise CaseError(
-            f"{where} is {'×'.join(map(str, shape)) or 'scalar'}, the engine takes {wanted}.",
+            f"{where} is {dimensions(shape)}, the engine takes {dimensions(port.shape)}.",
             "Build the engine with a profile that holds this shape.",
         )
 

@@ -129,21 +129,18 @@ def _resolved(
 ) -> list[WorkerSpec]:
     if trt_worker is not None:
         return [file.worker(trt_worker)]
-    options = {"--trt-python": trt_python, "--trt-command": trt_command}
-    variables = ("HALFWISE_TRT_PYTHON", "HALFWISE_TRT_COMMAND")
-    found = {name: environment.get(name) or None for name in variables}
+    given = {"--trt-python": trt_python, "--trt-command": trt_command}
     if trt_python is None and trt_command is None:
-        _demand_one(found)
-    for (python_name, python), (command_name, command) in (
-        tuple(options.items()),
-        tuple(found.items()),
-    ):
-        if python is not None:
-            interpreter = _interpreter(str(python), Path.cwd())
-            return [WorkerSpec(UNNAMED, (interpreter,), python_name, file.shared)]
-        if command is not None:
-            words = _words(str(command), command_name)
-            return [WorkerSpec(UNNAMED, words, command_name, file.shared)]
+        variables = ("HALFWISE_TRT_PYTHON", "HALFWISE_TRT_COMMAND")
+        given = {name: environment.get(name) or None for name in variables}
+        _demand_one(given)
+    (python_name, python), (command_name, command) = given.items()
+    if python is not None:
+        interpreter = _interpreter(str(python), Path.cwd())
+        return [WorkerSpec(UNNAMED, (interpreter,), python_name, file.shared)]
+    if command is not None:
+        words = _words(str(command), command_name)
+        return [WorkerSpec(UNNAMED, words, command_name, file.shared)]
     return file.workers() or [WorkerSpec(UNNAMED, (sys.executable,), "default", file.shared)]
 
 

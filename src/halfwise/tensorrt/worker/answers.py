@@ -26,7 +26,7 @@ from halfwise.tensorrt.worker.forms import (
     Ran,
     Timed,
 )
-from halfwise.tensorrt.worker.frames import ENDS, Header, Unfit, values
+from halfwise.tensorrt.worker.frames import ENDS, Admit, Header, Unfit, values
 from halfwise.tensorrt.worker.worker import ITEM_BYTES
 
 MOST_CACHE_BYTES = 1 << 30
@@ -57,9 +57,9 @@ class Expected:
     model: type[BaseModel]
     fits: Fits
 
-    def __call__(self, number: int) -> "Conversation":
-        """Return the conversation that a request of that number begins."""
-        return Conversation(number, self)
+    def __call__(self, number: int) -> Admit:
+        """Return what admits the frames that answer a request of that number, in their order."""
+        return Conversation(number, self).admit
 
 
 def _alone(_: object, size: int) -> str:

@@ -5,7 +5,7 @@ anything of them is kept, and a header before its payload is.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from halfwise.tensorrt.worker.worker import LENGTHS, MAGIC, partial_marker
 
@@ -23,18 +23,8 @@ ENDS = ("result", "error", "died")
 
 Header = dict[str, Any]
 Admit = Callable[[Header, int], None]
-"""Takes the header of a frame and the number of bytes that follow it; raises `Unfit`."""
-
-
-class Conversation(Protocol):
-    """One request and the frames that answer it, in their order."""
-
-    def admit(self, header: Header, size: int, /) -> None:
-        """Take the header of a frame, and the number of bytes that follow it.
-
-        Raises:
-            Unfit: it is none that may come now.
-        """
+"""Takes the header of a frame and the number of bytes that follow it; raises `Unfit` where it is
+none that may come now."""
 
 
 class Unfit(Exception):

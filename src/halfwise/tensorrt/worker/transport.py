@@ -21,7 +21,7 @@ from typing import IO, Any, NoReturn
 
 from halfwise.memory import uncap
 from halfwise.tensorrt.worker import worker
-from halfwise.tensorrt.worker.frames import ENDS, Conversation, Lines, Lost, Reader, Unfit, Waited
+from halfwise.tensorrt.worker.frames import ENDS, Admit, Lines, Lost, Reader, Unfit, Waited
 from halfwise.tensorrt.worker.worker import pack
 
 GRACE = 7.0
@@ -133,7 +133,7 @@ class Connection:
         header: Mapping[str, Any],
         payload: bytes = b"",
         *,
-        expected: Callable[[int], Conversation],
+        expected: Callable[[int], Admit],
         timeout: float | None = None,
         limit: float | None = None,
         wait: float | None = None,
@@ -174,11 +174,11 @@ class Connection:
             raise
 
     def _answer(
-        self, conversation: Conversation, limit: float | None, wait: float | None, heard: Heard
+        self, admit: Admit, limit: float | None, wait: float | None, heard: Heard
     ) -> tuple[dict[str, Any], memoryview]:
         deadline, waiting = _after(limit), False
         while True:
-            found = self._reader.next(conversation.admit)
+            found = self._reader.next(admit)
             if isinstance(found, bytes):
                 self._hear(self._noise.feed(found), heard, len(found))
             elif found is not None:

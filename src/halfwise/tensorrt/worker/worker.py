@@ -392,11 +392,19 @@ class Store:
             return False
         return True
 
-    def read(self, sha256):
-        """Return the bytes of a file."""
+    def there(self, sha256):
+        """Return the path of a file that is there.
+
+        Raises:
+            Refused: it is not.
+        """
         if not self.has(sha256):
             raise Refused("internal", f"The worker has no file {sha256}.")
-        with open(self.path(sha256), "rb") as file:
+        return self.path(sha256)
+
+    def read(self, sha256):
+        """Return the bytes of a file."""
+        with open(self.there(sha256), "rb") as file:
             return file.read()
 
     def write(self, data):
@@ -447,12 +455,11 @@ class Store:
                     raise Refused("internal", f"{name!r} leads out of the model's folder.")
                 path = os.path.join(folder, name)
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-                if not self.has(file["sha256"]):
-                    raise Refused("internal", f"The worker has no file {file['sha256']}.")
+                kept = self.there(file["sha256"])
                 try:
-                    os.link(self.path(file["sha256"]), path)
+                    os.link(kept, path)
                 except OSError:  # a file system without links
-                    shutil.copyfile(self.path(file["sha256"]), path)
+                    shutil.copyfile(kept, path)
             yield folder
 
 
@@ -848,9 +855,7 @@ class Service:
 
     def op_get(self, request, payload):
         """Give a chunk of a file."""
-        path = self.store.path(request["sha256"])
-        if not self.store.has(request["sha256"]):
-            raise Refused("internal", "The worker has no file {}.".format(request["sha256"]))
+        path = self.store.there(request["sha256"])
         with open(path, "rb") as file:
             file.seek(request["offset"])
             return {"total": os.path.getsize(path)}, file.read(request["length"])
