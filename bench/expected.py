@@ -31,10 +31,11 @@ from bench.figures import Figure, at_least, equal, reported
 from bench.runs import Workbench
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
+from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.graph.model import load_network, network_from_proto
 from halfwise.progress import Silent
 from halfwise.records import Criterion
-from halfwise.tools.diagnose.input_changes import CODE_FILE, LIMIT, changed_inputs
+from halfwise.tools.diagnose.input_changes import CODE_FILE, changed_inputs
 from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.preprocessing import transformation
 
@@ -298,7 +299,7 @@ def _named(network: Any, given: list[Any], theirs: list[Any], wanted: list[Any],
             return "same"
         found = changed_inputs(subject)
         if found is None or not found.matches:
-            few = found is not None and found.best is not None and found.best.error <= LIMIT
+            few = found is not None and found.best is not None and found.best.error <= OTHER_KERNELS
             return "few" if few else "none"
         change = transformation((Path(folder) / CODE_FILE).read_text(encoding="utf-8"))
     mapped = [change(x) for x in given[count:]]
@@ -308,7 +309,7 @@ def _named(network: Any, given: list[Any], theirs: list[Any], wanted: list[Any],
             # A picture without anything to see has outputs of rounding errors.
             whole = np.stack([each[output] for each in wanted])
             gap = np.sqrt(np.mean(np.square(result[output] - array)))
-            if gap > 10 * LIMIT * np.sqrt(np.mean(np.square(whole))):
+            if gap > 10 * OTHER_KERNELS * np.sqrt(np.mean(np.square(whole))):
                 return "wrong"
     pairs = zip(mapped, theirs[count:], strict=True)
     exact = all(np.abs(x - y).max() <= 1e-4 * np.ptp(y) for x, y in pairs)

@@ -23,8 +23,7 @@ from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.sizes import judge_sizes
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import Network
-from halfwise.judging.frozen import frozen_named
-from halfwise.judging.reference import check_types
+from halfwise.judging.reference import check_types, frozen_named
 from halfwise.linting.command import precision_remarks
 from halfwise.metrics import verdict_hints
 from halfwise.options.loading import load_asked, load_start, tell

@@ -8,8 +8,7 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.conversion import BF16_OPSET
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles, roles_of
-from halfwise.judging.frozen import frozen_named
-from halfwise.judging.reference import check
+from halfwise.judging.reference import check, frozen_named
 from halfwise.observing.reference import observe as run_observe
 from halfwise.options.loading import load_asked
 from halfwise.options.options import Model, bounded, understand

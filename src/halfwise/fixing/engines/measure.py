@@ -36,10 +36,6 @@ from halfwise.tensorrt.worker.failures import ENGINE_FAULTS, WORKER_GONE, Engine
 
 _Found = TypeVar("_Found")
 
-FP32_SNR_DB = 60.0
-"""What an FP32 engine without TF32 reaches when it computes the same function: rounding in another
-order gives 77 to 133 dB on real models, a wrong kernel 29 (docs/tensorrt.md has the list)."""
-
 QUICK_SECONDS = 0.5
 """For which a candidate of the search is timed."""
 THOROUGH_SECONDS = 1.0

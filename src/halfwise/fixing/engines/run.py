@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from halfwise.emulation.runner import FP32_SNR_DB
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.attempts import Assignment, Attempts, Budget, Candidate, Chosen
 from halfwise.fixing.engines.builds import build_failed, judging, nothing_judged
 from halfwise.fixing.engines.conclude import Ended, Proven
-from halfwise.fixing.engines.measure import FP32_SNR_DB, again_if_lost
+from halfwise.fixing.engines.measure import again_if_lost
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import EngineMoves
 from halfwise.fixing.engines.search import EngineSearch, quicker

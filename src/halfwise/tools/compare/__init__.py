@@ -12,7 +12,6 @@ magnitudes along the way: neither a small tensor nor an amplified error is taken
 
 from halfwise.tools.compare.divergence import compared
 from halfwise.tools.compare.sides import (
-    OTHER_KERNELS,
     RecordedSide,
     Side,
     tolerance_of,
@@ -20,7 +19,6 @@ from halfwise.tools.compare.sides import (
 from halfwise.tools.compare.walk import Found, Walk, comparable
 
 __all__ = [
-    "OTHER_KERNELS",
     "Found",
     "RecordedSide",
     "Side",

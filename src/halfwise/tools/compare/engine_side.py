@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples
-from halfwise.emulation.runner import TOLERANCES, Arithmetic
+from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic
 from halfwise.errors import BuildFailed
 from halfwise.metrics import Outputs
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import BuildOutcome, TensorName, TensorStatus
 from halfwise.tensorrt.worker.failures import EngineFailed
-from halfwise.tools.compare.sides import OTHER_KERNELS
 from halfwise.wording import count, number
 
 _SAME = 1e-6

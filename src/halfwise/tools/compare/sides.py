@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
-from halfwise.emulation.runner import TOLERANCES, Arithmetic, ModelRunner, Runner
+from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic, ModelRunner, Runner
 from halfwise.emulation.tf32 import emulate_tf32
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import HalfwiseError, TookTooLong
@@ -27,10 +27,6 @@ from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import Outputs
 from halfwise.records import TensorName, TensorStatus
-
-OTHER_KERNELS = 1e-3
-"""The same for FP32 kernels that are not ONNX Runtime's, over many nodes: an SNR of 60 dB. FP32
-engines of real models reach 84 dB and more, a wrong kernel 29 (docs/tensorrt.md has the list)."""
 
 UNITS: Mapping[Arithmetic, float] = {
     "fp32": 2.0**-24,

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from halfwise.errors import RunFailed
-from halfwise.judging.frozen import frozen_size
+from halfwise.judging.reference import frozen_size
 from halfwise.records import FrozenSize, InputTrials, Rung, Sign
 from halfwise.reporting.notes import clause, frozen_advice, frozen_cause, not_real
 from halfwise.tools.diagnose.input_changes import CODE_FILE, MAKE_ALIKE, changed_inputs, pipelines

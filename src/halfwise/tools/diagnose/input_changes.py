@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from halfwise.case import Column, Sample, Samples
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.engines.measure import FP32_SNR_DB
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.relative import RelativeError, energies
@@ -26,8 +26,6 @@ from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.preprocessing import Hypothesis, code_of, compare_arrays, hypotheses
 from halfwise.wording import number
 
-LIMIT = 10 ** (-FP32_SNR_DB / 20)
-"""Error up to which two FP32 computations of one function count as the same."""
 CODE_FILE = "framework_inputs.py"
 _CLEARLY = 10.0
 """Times by which the error of a sample must fall for it to show anything."""
@@ -63,7 +61,7 @@ def changed_inputs(subject: Subject) -> InputTrials | None:
     if verdict is None or (verdict.passed and subject.foreign is None) or subject.order:
         return None
     told = _Told(subject)
-    if told.worst <= LIMIT or not told.floats:
+    if told.worst <= OTHER_KERNELS or not told.floats:
         return None
     planned = hypotheses(subject.samples)
     tried = list(_tried(subject, told, planned))
@@ -71,7 +69,7 @@ def changed_inputs(subject: Subject) -> InputTrials | None:
         "planned": len(planned),
         "tried": len(tried),
         "kinds": tuple(dict.fromkeys(d.kind for t in tried for d in t.hypothesis.differences)),
-        "limit": LIMIT,
+        "limit": OTHER_KERNELS,
         "before": told.worst,
         "beside_spread": subject.foreign is not None,
     }
@@ -116,7 +114,7 @@ class _Try:
     @property
     def matches(self) -> bool:
         """Whether all outputs of all samples match, and some did not before."""
-        return self.error <= LIMIT and self.shown > 0
+        return self.error <= OTHER_KERNELS and self.shown > 0
 
 
 def _record(tried: _Try) -> TriedInputs:
@@ -138,7 +136,7 @@ class _Told:
         if subject.foreign is not None:
             # What outputs have in common says nothing of the inputs. FP32 rounding still passes.
             self._rms |= {
-                v.name: v.size * max(v.spread, ROUNDING / LIMIT) for v in subject.variations
+                v.name: v.size * max(v.spread, ROUNDING / OTHER_KERNELS) for v in subject.variations
             }
         self.references = subject.references
         self.before = [self.error(i, outputs) for i, outputs in enumerate(self.references)]
@@ -203,10 +201,10 @@ def _try(subject: Subject, told: _Told, order: list[int], hypothesis: Hypothesis
     worst, shown = 0.0, 0
     for index in order:
         error = _error(subject, told, index, hypothesis(subject.samples[index]))
-        if error > LIMIT:
+        if error > OTHER_KERNELS:
             return _Try(hypothesis, error)
         worst = max(worst, error)
-        shown += told.before[index] > max(LIMIT, _CLEARLY * error)
+        shown += told.before[index] > max(OTHER_KERNELS, _CLEARLY * error)
     numbers = shown * _independent(subject, told, hypothesis(subject.samples[order[0]]))
     return _Try(hypothesis, worst, shown, numbers)
 

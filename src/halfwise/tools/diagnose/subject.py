@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
-from halfwise.fixing.engines.measure import FP32_SNR_DB
+from halfwise.emulation.runner import FP32_SNR_DB
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher

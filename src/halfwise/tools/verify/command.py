@@ -18,9 +18,8 @@ from halfwise.fixing.sizes import judge_sizes
 from halfwise.fixing.worth import candidate_worth
 from halfwise.graph.model import Network
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
-from halfwise.judging.frozen import frozen_named
 from halfwise.judging.judge import judge, judge_outputs
-from halfwise.judging.reference import check, check_types, inspected_reference
+from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
 from halfwise.metrics import Outputs, criterion_hints, verdict_hints
 from halfwise.options.engines import Target, engine_target, split
 from halfwise.options.loading import load_asked, load_model, tell

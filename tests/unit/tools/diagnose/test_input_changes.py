@@ -3,9 +3,9 @@ import pytest
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
+from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.tools.diagnose.input_changes import (
     CODE_FILE,
-    LIMIT,
     PIPELINES_CODE,
     changed_inputs,
     pipelines,
@@ -61,7 +61,7 @@ def test_the_change_is_named_measured_and_written(tried, tmp_path, given, theirs
     found = tried(given, theirs)
     assert found.matches
     assert kinds(found) == expected
-    assert found.best.error < 1e-5 < LIMIT < found.before
+    assert found.best.error < 1e-5 < OTHER_KERNELS < found.before
     assert found.shown_by == pictures.COUNT
     assert found.numbers >= 3
     change = transformation((tmp_path / "run" / CODE_FILE).read_text())
@@ -83,7 +83,7 @@ def test_other_faults_are_none_of_these(tried, tmp_path, altered):
     found = tried(PIXELS / 255, altered / 255)
     assert not found.matches
     assert found.tried == found.planned > 100
-    assert found.best.error > LIMIT
+    assert found.best.error > OTHER_KERNELS
     assert not (tmp_path / "run" / CODE_FILE).exists()
 
 
@@ -101,7 +101,7 @@ def test_one_number_of_few_samples_may_match_by_chance(tried, tmp_path, count, e
     found = tried(PIXELS / 255, PIXELS[:, ::-1] / 255, outputs=1, count=count)
     assert found.matches is enough
     assert (found.shown_by, found.numbers) == (count, count)
-    assert found.best.error <= LIMIT
+    assert found.best.error <= OTHER_KERNELS
     assert (tmp_path / "run" / CODE_FILE).exists() is enough
 
 
