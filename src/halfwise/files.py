@@ -19,7 +19,13 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
     stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a link",
 }
+
+
+def kind_of(mode: int) -> str:
+    """Return what a file that is no regular one is, by its mode, such as `a named pipe`."""
+    return _KINDS.get(stat.S_IFMT(mode), "no file")
 
 
 def is_regular(path: Path) -> bool:
@@ -79,5 +85,6 @@ def read_text(path: Path, *, encoding: str = "utf-8", at_most: int = TEXT_BYTES)
 
 def _demand(mode: int, path: Path) -> None:
     if not stat.S_ISREG(mode):
-        kind = _KINDS.get(stat.S_IFMT(mode), "no file")
-        raise OSError(errno.EINVAL, f"it is {kind}; only regular files are read", str(path))
+        raise OSError(
+            errno.EINVAL, f"it is {kind_of(mode)}; only regular files are read", str(path)
+        )

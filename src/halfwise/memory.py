@@ -8,6 +8,7 @@ import resource
 from pathlib import Path
 
 from halfwise.errors import CaseError
+from halfwise.wording import size_of
 
 _ASIDE = 1 << 28
 """What is left for the system and for others."""
@@ -38,15 +39,9 @@ def refuse_beyond(nbytes: int, what: str, hint: str) -> None:
     free = available()
     if free is not None and nbytes > free:
         raise CaseError(
-            f"{what} needs {gigabytes(nbytes)} of memory, and {gigabytes(free)} are available.",
+            f"{what} needs {size_of(nbytes)} of memory, and {size_of(free)} are available.",
             hint,
         )
-
-
-def gigabytes(nbytes: int) -> str:
-    """Write a number of bytes for a message; any integer ≥ 0, however large."""
-    digits = nbytes.bit_length() * 3 // 10  # at least 3 bits a digit
-    return f"{nbytes / 1e9:,.1f} GB" if digits < 300 else f"about 10^{digits} bytes"
 
 
 def cap() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from halfwise.errors import RecordMismatch, UsageError
-from halfwise.files import read_text
+from halfwise.files import kind_of, read_text
 from halfwise.records import SCHEMA_VERSION, Observations, Run
 from halfwise.scratch import scratch
 
@@ -37,9 +37,8 @@ def refuse_irregular(path: Path, what: str) -> None:
     except OSError as error:
         raise UsageError(f"{what} {path}: {error.strerror}.", "Name another file.") from error
     if not stat.S_ISREG(mode):
-        kind = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "no file"
         raise UsageError(
-            f"{what} {path} is {kind}, and only regular files are replaced.",
+            f"{what} {path} is {kind_of(mode)}, and only regular files are replaced.",
             "Move it away, or name another.",
         )
 

@@ -15,6 +15,7 @@ WIDEST_NAME = 60
 _REPLACED = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _NUMBER = re.compile(r"(?<![0-9])(0|[1-9][0-9]{0,8})(?![0-9])")
 _MOST_PIECES = 6
+_UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 
 def clean(text: str) -> str:
@@ -63,13 +64,18 @@ def stopped(text: str) -> str:
     return f"{text.rstrip('.')}."
 
 
-def number(value: float) -> str:
-    """Return `value` with three significant digits."""
+def number(value: float, digits: int = 3) -> str:
+    """Return `value` with `digits` significant digits; all those before the point up to a million.
+
+    So 65504 stands beside 6.55e8, and 0.00012 beside 1.2e−5.
+    """
     if isnan(value):
         return "NaN"
     if isinf(value):
         return "inf" if value > 0 else "−inf"
-    mantissa, _, exponent = f"{value:.3g}".partition("e")
+    mantissa, _, exponent = f"{value:.{digits}g}".partition("e")
+    if exponent and 1 <= abs(value) < 1e6:
+        return f"{value:.0f}".replace("-", "−")
     return (f"{mantissa}e{int(exponent)}" if exponent else mantissa).replace("-", "−")
 
 
@@ -78,11 +84,44 @@ def fixed(value: float, digits: int) -> str:
     return f"{value:.{digits}f}".replace("-", "−") if abs(value) < 1e6 else number(value)
 
 
-def fraction(value: float) -> str:
-    """Return `value` in percent; only nothing at all is 0."""
-    if 0 < value < 1e-4:
-        return "<0.01%"
-    return f"{value:.2%}" if value else "0"
+def ratio(value: float) -> str:
+    """Return how many times something is something else, such as `2.9 ×`."""
+    return f"{number(value)} ×"
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """Return a share in percent with `digits` digits; only nothing is 0 %, and only all 100 %."""
+    shown = 100 * share
+    if 0 < shown < 0.01:
+        return "<0.01 %"
+    if 99 <= shown < 100:
+        return f"{min(shown, 99.99 if digits > 2 else 99.9):.{max(1, digits - 2)}f} %"
+    return f"{shown:.{digits}g} %" if shown < 100 else f"{shown:.0f} %"
+
+
+def seconds(value: float) -> str:
+    """Return a time such as `0.35 s` or `300 s`."""
+    return f"{value:.0f} s" if value >= 100 else f"{number(value)} s"
+
+
+def size_of(nbytes: int) -> str:
+    """Return a number of bytes with its unit, up to GiB; any integer ≥ 0, however large."""
+    if nbytes.bit_length() > 1000:
+        # At least three bits a digit.
+        return f"about 10^{nbytes.bit_length() * 3 // 10} bytes"
+    unit = next((unit for unit in _UNITS if nbytes >= _UNITS[unit]), "")
+    return f"{number(nbytes / _UNITS[unit])} {unit}" if unit else count(nbytes, "byte")
+
+
+def mebibytes(nbytes: int) -> str:
+    """Return a number of bytes in MiB, without the unit: for tables."""
+    return number(nbytes / 2**20)
+
+
+def ranges(runs: Sequence[tuple[int, int]], most: int = 4) -> str:
+    """Return runs of indices, by first and last, such as `4-83, 90`; at most `most` of them."""
+    shown = [str(a) if a == b else f"{a}-{b}" for a, b in runs[:most]]
+    return f"{', '.join(shown)}{' …' if len(runs) > most else ''}"
 
 
 def count(quantity: int, noun: str) -> str:

@@ -46,7 +46,7 @@ def test_an_end_point_error_rises_as_it_gets_worse(call):
     assert judged.code == 10
     told = " ".join(judged.out.split())
     assert "epe rose from 0 to 0.0" in told
-    assert "a rise of 1e-09 is allowed" in told
+    assert "a rise of 1e−9 is allowed" in told
     assert "fell" not in told
     assert "-0" not in told.partition("Task metric")[2].partition("In figures")[0]
 

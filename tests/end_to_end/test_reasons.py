@@ -163,8 +163,8 @@ def test_an_overflow_that_a_node_reads_is_its_reason_ahead_of_small_weights(fix)
     (weigh,) = (k for k in ended.record["plan"]["keep"] if k["node"] == "weigh")
     assert weigh["guard"] == "overflow"
     assert weigh["reason"].startswith(
-        "It reads what may overflow: enlarge_out reaches 5e+05, beyond FP16's 65504"
+        "It reads what may overflow: enlarge_out reaches 500000, beyond FP16's 65504"
     )
-    assert "enlarge_out reaches 5e+05, beyond FP16's 65504" in words(ended)
+    assert "enlarge_out reaches 500000, beyond FP16's 65504" in words(ended)
     assert "smallest normal number" not in words(ended)
     assert "Scale it by a power of two, and the result before" not in words(ended)

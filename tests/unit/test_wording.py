@@ -5,15 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.wording import (
+    capital,
     clean,
     count,
     dimensions,
     fixed,
-    fraction,
     listed,
     number,
+    percent,
+    ranges,
+    ratio,
+    seconds,
     sentence,
     shorten,
+    size_of,
+    stopped,
 )
 
 HIDDEN = [
@@ -86,7 +92,10 @@ def test_sentences_keep_their_words_but_not_endless_ones():
         (0.0015, "0.0015"),
         (4.8123, "4.81"),
         (-2.5, "−2.5"),
-        (65504.0, "6.55e4"),
+        (65504.0, "65504"),
+        (-3.4e38, "−3.4e38"),
+        (999.6, "1000"),
+        (28016640.0, "2.8e7"),
         (1.234e-7, "1.23e−7"),
         (float("inf"), "inf"),
         (float("-inf"), "−inf"),
@@ -105,8 +114,50 @@ def test_fixed_numbers_take_any_value():
     assert fixed(1e300, 1) == "1e300"
 
 
-def test_a_small_fraction_is_not_shown_as_nothing():
-    assert [fraction(x) for x in (0, 1e-9, 0.5, 1)] == ["0", "<0.01%", "50.00%", "100.00%"]
+@pytest.mark.parametrize(
+    ("share", "digits", "text"),
+    [
+        (0.0, 2, "0 %"),
+        (1.0, 2, "100 %"),
+        (0.9999, 2, "99.9 %"),
+        (0.99993, 4, "99.99 %"),
+        (0.98734, 4, "98.73 %"),
+        (1e-7, 2, "<0.01 %"),
+        (0.123, 2, "12 %"),
+        (2.5, 2, "250 %"),
+    ],
+)
+def test_percentages_never_round_to_all_or_nothing(share, digits, text):
+    assert percent(share, digits) == text
+
+
+def test_times_ratios_and_runs():
+    assert (seconds(0.3456), seconds(300.0), seconds(12345.6)) == ("0.346 s", "300 s", "12346 s")
+    assert ratio(2.9) == "2.9 ×"
+    assert ranges([(4, 83), (90, 90)]) == "4-83, 90"
+    assert ranges([(i, i) for i in range(0, 12, 2)]) == "0, 2, 4, 6 …"
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0 bytes"),
+        (1536, "1.5 KiB"),
+        (1 << 20, "1 MiB"),
+        (3 << 30, "3 GiB"),
+        (1 << 50, "1.05e6 GiB"),
+    ],
+)
+def test_amounts_of_any_size_can_be_written(nbytes, text):
+    assert size_of(nbytes) == text
+    assert size_of(10**5000).startswith("about 10^4")
+
+
+def test_clauses_become_sentences():
+    assert capital("the eps") == "The eps"
+    assert capital("eps_1 is", ("eps_1", "")) == "eps_1 is"
+    assert capital("") == ""
+    assert stopped("why.") == stopped("why") == "why."
 
 
 @pytest.mark.parametrize(

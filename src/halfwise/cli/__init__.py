@@ -17,6 +17,7 @@ from halfwise import memory
 from halfwise.cli import engines, models, verdicts
 from halfwise.cli.surroundings import Ended, demand_folder, surroundings, told
 from halfwise.errors import CaseError, HalfwiseError
+from halfwise.wording import size_of
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells report it."""
@@ -126,7 +127,7 @@ def _readable(text: str) -> str:
 
 def _out_of_memory(error: MemoryError) -> CaseError:
     free = memory.available()
-    left = "" if free is None else f" ({memory.gigabytes(free)} are available)"
+    left = "" if free is None else f" ({size_of(free)} are available)"
     return CaseError(
         f"There is not enough memory{left}: {str(error) or 'an allocation failed'}.",
         "Give smaller files, or check the sizes that they declare.",

@@ -25,6 +25,7 @@ from halfwise.graph.model import is_standard
 from halfwise.graph.serialisation import STAND_IN, weightless
 from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
 from halfwise.scratch import scratch
+from halfwise.wording import size_of
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 # TF32 is on by default there, and would make the reference itself a rounded one.
@@ -263,11 +264,11 @@ def _too_large(error: Exception) -> RunFailed | None:
     asked = _NOT_ALLOCATED.search(str(error))
     if not asked and not isinstance(error, MemoryError) and "bad_alloc" not in str(error):
         return None
-    what = memory.gigabytes(int(asked[1])) if asked else "more"
+    what = size_of(int(asked[1])) if asked else "more"
     node = _FAILED_NODE.search(str(error))
     where = f" for node {node[1]!r}" if node else ""
     free = memory.available()
-    left = f", and {memory.gigabytes(free)} are available" if free is not None else ""
+    left = f", and {size_of(free)} are available" if free is not None else ""
     return RunFailed(
         f"ONNX Runtime asked for {what} of memory{where}{left}.",
         "Give smaller inputs, or check the sizes that the model computes.",

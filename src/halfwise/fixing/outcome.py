@@ -34,7 +34,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.notes import clause, not_real, told
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
-from halfwise.wording import count
+from halfwise.wording import count, number, ratio, size_of
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Result:
         size = weight_bytes(self.mixed)
         if size > PROTOBUF_BYTES:
             raise CaseError(
-                f"The mixed model has {size / 1e9:.1f} GB of weights, more than a protobuf holds.",
+                f"The mixed model has {size_of(size)} of weights, more than a protobuf holds.",
                 "Name a folder, `out=…`: there the weights lie in a file beside the model.",
             )
         return ir.serde.serialize_model(self.mixed)
@@ -208,7 +208,7 @@ def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Ver
     reason = (
         "what it is worth is not known, and --require-worth asks for it"
         if worth is None
-        else f"it costs {worth.ratio:.3g} × as much as everything low, {limit:g} × is required"
+        else f"it costs {ratio(worth.ratio)} as much as everything low, {limit:g} × is required"
     )
     alone = limit if verdict.passed else None
     reasons = (*verdict.reasons, reason)
@@ -222,7 +222,8 @@ def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
         return ()
     return (
         f"{verdict.metric.name} passed on {count(len(verdict.samples), 'sample')} although an "
-        f"output is off by {worst:.2g} of its largest value: judge on more samples before relying "
+        f"output is off by {number(worst)} of its largest value: judge on more samples before "
+        "relying "
         "on it.",
     )
 

@@ -23,7 +23,7 @@ from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import READS_BEYOND, Guard, NodeName, Plan, TensorName
-from halfwise.wording import count
+from halfwise.wording import count, seconds
 
 Assignment = frozenset[NodeName]
 
@@ -269,13 +269,15 @@ class Planner:
 
     def _announce(self, run_seconds: float) -> None:
         """Tell how long the search will take, from one run's time and what is suspected."""
-        budget = f"at most {self.settings.time_budget:g} s ({run_seconds * 1e3:.0f} ms a run)"
+        budget = f"at most {seconds(self.settings.time_budget)} ({run_seconds * 1e3:.0f} ms a run)"
         certain = frozenset[NodeName]().union(*self.evidence.certain)
         samples = len(self.trials.samples)
         runs = len(certain) + 10 * min(WORST, samples) + 3 * samples
         expected = min(runs * run_seconds, self.settings.time_budget)
         if certain:
-            self.watcher.note(f"about {expected:.0f} s expected if the guards are right, {budget}")
+            self.watcher.note(
+                f"about {seconds(expected)} expected if the guards are right, {budget}"
+            )
         else:
             low = self.settings.fmt.name.upper()
             self.watcher.note(f"no guard is certain: quick if {low} is fine as it is, {budget}")

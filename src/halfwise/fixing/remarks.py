@@ -11,7 +11,7 @@ from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.roles import Role
 from halfwise.metrics import effective
 from halfwise.records import Criterion, Followed, OutputError, Verdict
-from halfwise.wording import everything_low
+from halfwise.wording import everything_low, number
 
 MODERATE = 10.0
 """Times the tolerance up to which an error may be mere rounding: beyond, look for a fault."""
@@ -96,7 +96,8 @@ def tolerance_note(
     others = "no others" if kept else "none"
     return (
         f"No single fault was found: with {low} low, {fmt.name.upper()}'s rounding adds up to "
-        f"{worst.rel_max_needed:.2g} of the largest reference value{whose} (SNR {snr:.0f} dB) on "
+        f"{number(worst.rel_max_needed)} of the largest reference value{whose} (SNR {snr:.0f} "
+        "dB) on "
         f"the calibration samples. To keep {others} in FP32, give {' '.join(options)} if the task "
         "can bear it, or judge the task itself with --metric."
     )
@@ -135,8 +136,8 @@ def end_remarks(planner: Planner) -> list[str]:
             f"{name}: {', '.join(other)}."
         )
     found += [
-        f"Output {c.name} is a constant that {name} cannot hold ({c.minimum:.3g} to "
-        f"{c.maximum:.3g}), so it is stored at other values, whatever is kept."
+        f"Output {c.name} is a constant that {name} cannot hold ({number(c.minimum)} to "
+        f"{number(c.maximum)}), so it is stored at other values, whatever is kept."
         for c in adjusted_constants(
             planner.case.network,
             planner.roles,
@@ -147,7 +148,7 @@ def end_remarks(planner: Planner) -> list[str]:
     ]
     limit = planner.settings.fmt.overflow_threshold
     found += [
-        f"Input {o.tensor} reaches {o.absmax:.3g} and is {name} in the mixed model, so it "
+        f"Input {o.tensor} reaches {number(o.absmax)} and is {name} in the mixed model, so it "
         "becomes infinite before any node computes."
         for o in planner.evidence.observations.tensors
         if o.producer is None and o.tensor in planner.low_io and o.absmax >= limit

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from halfwise.graph.serialisation import bodies_of, graphs_in
 from halfwise.graph.weights import PROTOBUF_BYTES
+from halfwise.wording import number
 
 _UNKNOWN = "halfwise.unknown"
 """Domain of operators that ONNX does not know, so that it infers nothing from them."""
@@ -161,7 +162,9 @@ def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
     name, shape = sparse.values.name, tuple(sparse.dims)
     too_large = prod(shape) * 8 > PROTOBUF_BYTES
     if too_large or sparse.values.data_location == onnx.TensorProto.EXTERNAL:
-        why = f"it has {prod(shape):.3g} elements" if too_large else "its data is in another file"
+        why = (
+            f"it has {number(prod(shape))} elements" if too_large else "its data is in another file"
+        )
         raise ValueError(f"sparse constant {name!r} cannot be made dense: {why}")
     values, indices = map(onnx.numpy_helper.to_array, (sparse.values, sparse.indices))
     try:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from halfwise.errors import CaseError
 from halfwise.files import is_regular
 from halfwise.formats import Format
+from halfwise.wording import size_of
 
 LARGE_MODEL_BYTES = 1 << 30
 """A model is large whose float weights have more bytes than this in FP32."""
@@ -61,7 +62,7 @@ class WeightFile:
                 self._bytes = np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
         except OSError as error:
             raise CaseError(
-                f"The weights need {size / 1e9:.1f} GB of temporary space, which {folder} does not "
+                f"The weights need {size_of(size)} of temporary space, which {folder} does not "
                 f"have: {error.strerror}.",
                 "Name a folder that has it: TMPDIR=FOLDER halfwise …",
             ) from error

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.user_code import RAISED, described
-from halfwise.wording import dimensions
+from halfwise.wording import dimensions, number
 
 
 @dataclass(frozen=True)
@@ -329,7 +329,7 @@ def _check_overflow(array: NDArray[Any], fitted: NDArray[Any], spec: InputSpec, 
         return
     worst = float(np.abs(array).max())
     raise CaseError(
-        f"{where}: input '{spec.name}' has dtype float64 with magnitudes up to {worst:.3g}, "
-        f"expected float32 (at most {float(np.finfo(np.float32).max):.3g}).",
+        f"{where}: input '{spec.name}' has dtype float64 with magnitudes up to {number(worst)}, "
+        f"expected float32 (at most {number(float(np.finfo(np.float32).max))}).",
         "Scale the data the way the model was trained.",
     )

@@ -39,6 +39,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
+from halfwise.wording import count, number, verb
 
 
 @dataclass(frozen=True)
@@ -276,26 +277,30 @@ def _reasons(
         if error.nonfinite:
             reasons.append(
                 f"output {name} has {error.nonfinite} non-finite "
-                f"{'value' if error.nonfinite == 1 else 'values'} that the reference lacks"
+                f"{verb(error.nonfinite, 'value', 'values')} that the reference lacks"
             )
         elif score is not None or failed or error.passed:
             continue
         elif error.misshapen:
             reasons.append(
                 f"output {name} has another shape than the reference's on {error.misshapen} of "
-                f"{len(samples)} samples"
+                f"{count(len(samples), 'sample')}"
             )
         elif error.agreement is not None:
             few = error.rare_agreement
-            rare = "" if few is None else f", and {few:.4g} of those that are not what most are"
+            rare = (
+                "" if few is None else f", and {number(few, 4)} of those that are not what most are"
+            )
             reasons.append(
-                f"output {name} is out of tolerance: {error.agreement:.4g} of its elements agree"
+                f"output {name} is out of tolerance: {number(error.agreement, 4)} of its "
+                "elements agree"
                 f"{rare} (worst sample {error.worst_sample})"
             )
         else:
             reasons.append(
                 f"output {name} is out of tolerance: {_slices(error, samples)}max error "
-                f"{error.max_abs:.3g}, {error.rel_max:.3g} of the largest reference value, SNR "
+                f"{number(error.max_abs)}, {number(error.rel_max)} of the largest reference "
+                "value, SNR "
                 f"{error.snr_db:.1f} dB (worst sample {error.worst_sample})"
             )
     if score is not None and not score.passed:
@@ -303,8 +308,8 @@ def _reasons(
         before, after = usual(name, score.reference), usual(name, score.candidate)
         moved, way = ("rose", "rise") if rises(name) else ("fell", "drop")
         reasons.append(
-            f"{name} {moved} from {before:.6g} to {after:.6g}; a {way} of "
-            f"{score.allowed_drop:.3g} is allowed"
+            f"{name} {moved} from {number(before, 6)} to {number(after, 6)}; a {way} of "
+            f"{number(score.allowed_drop)} is allowed"
         )
     return tuple(reasons)
 
@@ -316,8 +321,8 @@ def _slices(error: OutputError, samples: Sequence[str]) -> str:
         return ""
     worst = max(failed, key=lambda group: group.max_abs / group.allowed if group.allowed else inf)
     return (
-        f"{place(worst, samples)}, with values {extent(worst)}, off by {worst.max_abs:.3g} "
-        f"(sample {worst.worst_sample}) where {worst.allowed:.2g} is allowed; in all "
+        f"{place(worst, samples)}, with values {extent(worst)}, off by {number(worst.max_abs)} "
+        f"(sample {worst.worst_sample}) where {number(worst.allowed)} is allowed; in all "
     )
 
 

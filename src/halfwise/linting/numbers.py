@@ -11,6 +11,7 @@ from halfwise.graph.patterns.reading import behind, is_constant, maker, readers,
 from halfwise.graph.unchecked import numbers
 from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
 from halfwise.tensorrt.versions import has, since
+from halfwise.wording import number, verb
 
 _ADDERS = ("Add", "Sum", "Max", "Clip")
 """Operators that put an eps on a value."""
@@ -67,12 +68,12 @@ def eps_vanishing(subject: Subject) -> Iterator[Found]:
     """An eps below FP16's smallest number, 6e-8, keeps no divisor or logarithm from zero there."""
     for node, eps, reader, name in _eps(subject):
         if eps < FP16.smallest_subnormal:
-            tiny = f"{FP16.smallest_subnormal:.2g}"
+            tiny = number(FP16.smallest_subnormal)
             zero = f"zero in FP16 by plain conversion ({tiny} in what halfwise fix stores)"
             stored = zero if eps <= FP16.flush_threshold else f"{tiny} in FP16"
             yield Found(
-                f"the eps {eps:.3g} before {reader} becomes {stored}",
-                f"Use an eps of at least {FP16.smallest_normal:.2g}, or keep this node and the "
+                f"the eps {number(eps)} before {reader} becomes {stored}",
+                f"Use an eps of at least {number(FP16.smallest_normal)}, or keep this node and the "
                 f"{reader} in FP32.",
                 node,
                 name,
@@ -89,8 +90,9 @@ def eps_subnormal(subject: Subject) -> Iterator[Found]:
         if FP16.smallest_subnormal <= eps < FP16.smallest_normal:
             bits = int(eps / FP16.smallest_subnormal).bit_length()
             yield Found(
-                f"the eps {eps:.3g} before {reader} is subnormal in FP16: {bits} of 11 bits",
-                f"Use an eps of at least {FP16.smallest_normal:.2g} where values come near it, or "
+                f"the eps {number(eps)} before {reader} is subnormal in FP16: {bits} of 11 bits",
+                f"Use an eps of at least {number(FP16.smallest_normal)} where values come near "
+                "it, or "
                 f"keep this node and the {reader} in FP32.",
                 node,
                 name,
@@ -145,9 +147,9 @@ def masks(subject: Subject) -> Iterator[Found]:
                 "info",
             )
         else:
-            stored = "-inf or -65504" if extent.least < -FP16.max else f"{extent.least:.6g}"
+            stored = "-inf or -65504" if extent.least < -FP16.max else f"{number(extent.least, 6)}"
             yield Found(
-                f"the mask {name_of(value)} = {extent.least:.3g} is {stored} in FP16, and "
+                f"the mask {name_of(value)} = {number(extent.least)} is {stored} in FP16, and "
                 f"-inf with a score added before {end.op_type}",
                 _MASK_FIX,
                 path[0],
@@ -206,8 +208,8 @@ def beyond(subject: Subject) -> Iterator[Found]:
                 continue
             yield Found(
                 f"{extent.beyond} of the {extent.elements} values of {name_of(value)} "
-                f"{'is' if extent.beyond == 1 else 'are'} beyond FP16's 65504, up to "
-                f"{extent.largest:.3g}",
+                f"{verb(extent.beyond, 'is', 'are')} beyond FP16's 65504, up to "
+                f"{number(extent.largest)}",
                 _SCALE,
                 node,
                 name_of(value),
@@ -229,7 +231,7 @@ def subnormal(subject: Subject) -> Iterator[Found]:
                 yield Found(
                     f"{extent.subnormal} of the {extent.nonzero} non-zero values of "
                     f"{name_of(value)} are below FP16's smallest normal number, 6.1e-05, and "
-                    f"{extent.zeroed} become zero; the largest is {extent.largest:.3g}",
+                    f"{extent.zeroed} become zero; the largest is {number(extent.largest)}",
                     _SCALE,
                     node,
                     name_of(value),
@@ -260,7 +262,8 @@ def variance(subject: Subject) -> Iterator[Found]:
         behind = maker(node.inputs[0], "Conv", "ConvTranspose", "Gemm", "MatMul")
         into = f"the {behind.op_type} before it" if behind else "a Mul and an Add"
         yield Found(
-            f"{int(lost.sum())} of {v.size} variances, from {v.min():.3g} to {v.max():.3g}, lose "
+            f"{int(lost.sum())} of {v.size} variances, from {number(v.min())} to "
+            f"{number(v.max())}, lose "
             "their scale in FP16",
             f"Fold the BatchNormalization into {into}, in FP32, before the model is converted.",
             node,

@@ -16,6 +16,7 @@ from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.measures import DEFAULT_REL_MAX, OutputMeasure, Outputs, is_default, totals
 from halfwise.metrics.slices import runs
 from halfwise.records import Criterion
+from halfwise.wording import number, percent
 
 _LOOKED_AT = 8
 """Samples looked at: enough to tell a mask from a feature map, and cheap for large outputs."""
@@ -115,7 +116,8 @@ def _looked_at(references: Sequence[Outputs], name: str) -> list[NDArray[Any]]:
 
 def _integer_hint(name: str, agreement: float) -> str:
     return (
-        f"Output {name!r} does not hold floats, so at least {agreement:.4g} of its elements must "
+        f"Output {name!r} does not hold floats, so at least {number(agreement, 4)} of its "
+        "elements must "
         "equal the reference's; --agreement sets another fraction."
     )
 
@@ -133,16 +135,21 @@ def _detection_hint(floats: Mapping[str, Sequence[NDArray[np.float64]]]) -> str 
             apart = [group for group in total.groups if group.axis is not None]
             if not apart:
                 return (
-                    f"{boxes}: the default tolerance, {DEFAULT_REL_MAX:.0%} of an output's largest "
-                    f"value, goes by the boxes (up to {largest:.4g}), so every score may be off by "
-                    f"about {DEFAULT_REL_MAX * largest:.2g}. Judge them by a detection metric of "
+                    f"{boxes}: the default tolerance, {percent(DEFAULT_REL_MAX)} of an output's "
+                    "largest "
+                    f"value, goes by the boxes (up to {number(largest, 4)}), so every score may "
+                    "be off by "
+                    f"about {number(DEFAULT_REL_MAX * largest)}. Judge them by a detection "
+                    "metric of "
                     "yours with --metric file.py:function, or set what both may be off with "
                     "--max-abs."
                 )
             return (
-                f"{boxes}: the default tolerance, {DEFAULT_REL_MAX:.0%} of the largest value, goes "
-                f"by the scores (up to {apart[0].largest:.2g}) for scores and by the boxes (up to "
-                f"{largest:.4g}) for boxes, {advice}"
+                f"{boxes}: the default tolerance, {percent(DEFAULT_REL_MAX)} of the largest "
+                "value, goes "
+                f"by the scores (up to {number(apart[0].largest)}) for scores and by the boxes "
+                "(up to "
+                f"{number(largest, 4)}) for boxes, {advice}"
             )
         for other, scores in floats.items():
             if other != name and all(map(_are_boxes_and_scores, arrays, scores)):
@@ -167,7 +174,7 @@ def _scale_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[s
             where = f"slices {runs(least.ranges(), 4)} of axis {least.axis}"
             found.append(
                 f"Output {name!r} has values of several scales ({where}"
-                f" up to {least.largest:.2g}, others up to {total.absmax:.4g}), and "
+                f" up to {number(least.largest)}, others up to {number(total.absmax, 4)}), and "
                 f"{' and '.join(given)} by the largest: give --rel-max, too, which holds each to "
                 "its own."
             )
@@ -326,7 +333,8 @@ def unvarying_hint(criterion: Criterion, references: Sequence[Outputs]) -> tuple
     most = max(errors.values(), key=lambda error: error.rel_max)
     tighter = " with a tighter tolerance, such as --snr-db," if is_default(criterion) else ""
     return (
-        f"The samples' outputs differ by less than is allowed, at most {most.rel_max:.2g} of the "
+        f"The samples' outputs differ by less than is allowed, at most {number(most.rel_max)} of "
+        "the "
         f"largest value from their mean: a constant would pass, too. Judge{tighter} or with a "
         "metric.",
     )

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from halfwise.metrics.difference import is_discrete
 from halfwise.records import SliceGroup
+from halfwise.wording import number
 
 GAP = 4.0
 """How many times larger the next scale is where slices of an axis part."""
@@ -317,5 +318,5 @@ def runs(ranges: Sequence[tuple[int, int]], most: int | None = None) -> str:
 def extent(group: SliceGroup) -> str:
     """Return what a group's tolerance is a share of, in words, such as `up to 640`."""
     if group.span is None:
-        return f"up to {group.scale:.3g}"
-    return f"spanning {group.span:.3g} on an offset"
+        return f"up to {number(group.scale)}"
+    return f"spanning {number(group.span)} on an offset"

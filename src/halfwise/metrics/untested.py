@@ -18,6 +18,7 @@ from halfwise.metrics.measures import Outputs, OutputTotals, totals
 from halfwise.metrics.slices import FEWEST
 from halfwise.metrics.task import Metric, guessing, target_peaks
 from halfwise.records import Criterion, FailureBound, Unjudged
+from halfwise.wording import number
 
 _NEXT_TO_NOTHING = 1e-6
 """Of an output's largest value: less than FP16 could resolve of it."""
@@ -131,7 +132,8 @@ def scores(
     again = metric(references, references, labels)
     if again != own:
         raise CaseError(
-            f"The metric {name} gives {own:.6g} for the reference's own outputs, and {again:.6g} "
+            f"The metric {name} gives {number(own, 6)} for the reference's own outputs, and "
+            f"{number(again, 6)} "
             "when it is asked again.",
             "Let it keep nothing between calls, and draw nothing at random.",
         )

@@ -16,9 +16,19 @@ from halfwise.records import (
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Table
 from halfwise.reporting.precision import share_words
 from halfwise.reporting.rungs import cause_line, rung_line
-from halfwise.wording import clean, count, number, sentence, shorten
+from halfwise.wording import (
+    clean,
+    count,
+    dimensions,
+    fixed,
+    mebibytes,
+    number,
+    seconds,
+    sentence,
+    shorten,
+    size_of,
+)
 
-_MIB = 2**20
 _MOST_LINES = 8
 _ENDS = {
     "failed": "failed",
@@ -70,7 +80,7 @@ def _made(engines: Engines) -> Iterator[str]:
     else:
         where = "" if file.side == "here" else " on the worker's side"
         yield (
-            f"Delivered: {shorten(file.path)}{where}, {mebibytes(file.bytes)} MiB, SHA-256 "
+            f"Delivered: {shorten(file.path)}{where}, {size_of(file.bytes)}, SHA-256 "
             f"{clean(file.sha256[:12])}…; {_what(engines)}."
         )
     if engines.spread:
@@ -140,7 +150,7 @@ def _failure(build: BuildOutcome) -> str:
     signal = f" by {build.signal}" if build.signal else ""
     text = f"Build {build.number} ({build.purpose}) {_ENDS[build.status]}{signal}"
     if build.status != "skipped":
-        text += f" after {build.seconds:.0f} s"
+        text += f" after {seconds(build.seconds)}"
     said = build.message.strip().rstrip(".")
     text += f": {said}." if said else "."
     last = next((line.strip() for line in reversed(build.log) if line.strip()), "")
@@ -172,7 +182,7 @@ def shape_line(judged: ShapeVerdict) -> str:
 
 def sizes(shapes: Mapping[TensorName, Sequence[int]]) -> str:
     """Return inputs with their shapes, the first three."""
-    written = [f"{shorten(n, 24)} {'×'.join(map(str, s)) or 'scalar'}" for n, s in shapes.items()]
+    written = [f"{shorten(n, 24)} {dimensions(s)}" for n, s in shapes.items()]
     rest = f" and {len(written) - 3} more" if len(written) > 3 else ""
     return ", ".join(written[:3]) + rest
 
@@ -193,7 +203,7 @@ def _remarks(engines: Engines) -> Iterator[str]:
             f"With transfers, {shown.name} takes {number(latency.transfer_median_ms)} ms (99th "
             f"percentile {number(latency.transfer_p99_ms)} ms); without, "
             f"{number(latency.per_second)} runs per second. It takes "
-            f"{mebibytes(latency.device_bytes)} MiB of GPU memory."
+            f"{size_of(latency.device_bytes)} of GPU memory."
         )
     for result in engines.results:
         if result.failure:
@@ -268,10 +278,10 @@ def _row(result: EngineResult, base: float) -> tuple[str, ...]:
             number(largest(verdict, measures[2])),
         )
         score = verdict.metric
-        metric = "" if score is None else f"{usual(score.name, score.candidate):.6g}"
+        metric = "" if score is None else f"{number(usual(score.name, score.candidate), 6)}"
     times = ("", "", "")
     if latency is not None:
-        ratio = f"{latency.median_ms / base:.2f}" if base else ""
+        ratio = fixed(latency.median_ms / base, 2) if base else ""
         times = (number(latency.median_ms), number(latency.p99_ms), ratio)
     size = "" if file is None else mebibytes(file.bytes)
     return (shorten(result.name, 20), passed, *errors, metric, *times, size)
@@ -280,11 +290,6 @@ def _row(result: EngineResult, base: float) -> tuple[str, ...]:
 def largest(verdict: Verdict, measure: str) -> float:
     """Return the largest of a measure over all outputs."""
     return max((getattr(error, measure) for error in verdict.outputs.values()), default=0.0)
-
-
-def mebibytes(size: int) -> str:
-    """Return bytes in MiB."""
-    return number(size / _MIB)
 
 
 def _known(value: float | None) -> str:

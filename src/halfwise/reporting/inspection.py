@@ -14,10 +14,10 @@ from halfwise.records import (
     Repetition,
     WorkerInfo,
 )
-from halfwise.reporting.engines import largest, mebibytes, shape_line, timing_line
+from halfwise.reporting.engines import largest, shape_line, timing_line
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
 from halfwise.reporting.precision import inspected
-from halfwise.wording import clean, count, number, sentence, shorten
+from halfwise.wording import clean, count, dimensions, fixed, number, sentence, shorten, size_of
 
 _MOST_LINES = 12
 
@@ -121,7 +121,7 @@ def _row(row: Repeated) -> tuple[str, ...]:
     passed = "no result" if row.verdict is None else "yes" if row.verdict.passed else "no"
     error = "" if row.verdict is None else number(largest(row.verdict, "max_abs"))
     time = "" if latency is None else number(latency.median_ms)
-    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+    ratio = "" if row.ratio is None else fixed(row.ratio, 2)
     name = (shorten(row.name, 20), shorten(tensorrt, 12), shorten(gpu, 18))
     return (*name, row.what, passed, error, time, ratio)
 
@@ -135,7 +135,7 @@ def _why(row: Repeated) -> Iterator[str]:
 
 
 def _file(engine: EngineFile) -> str:
-    return f"{clean(engine.path)}, {mebibytes(engine.bytes)} MiB"
+    return f"{clean(engine.path)}, {size_of(engine.bytes)}"
 
 
 def _where(worker: WorkerInfo) -> str:
@@ -170,7 +170,7 @@ def _limits(tensor: EngineTensor) -> tuple[str, str, str]:
 
 
 def _size(shape: tuple[int, ...]) -> str:
-    return "×".join("?" if n < 0 else str(n) for n in shape) or "scalar"
+    return dimensions(shape)
 
 
 def _speed(latency: Latency | None) -> Iterator[str]:
@@ -179,7 +179,7 @@ def _speed(latency: Latency | None) -> Iterator[str]:
     yield (
         f"{number(latency.median_ms)} ms, 99th percentile {number(latency.p99_ms)} ms; with "
         f"transfers {number(latency.transfer_median_ms)} ms; {number(latency.per_second)} runs per "
-        f"second; {mebibytes(latency.device_bytes)} MiB of GPU memory."
+        f"second; {size_of(latency.device_bytes)} of GPU memory."
     )
     yield timing_line(latency)
 

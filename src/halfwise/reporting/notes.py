@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from halfwise.records import FrozenSize, MadeUp, Note, NoteKind
-from halfwise.wording import count, dimensions, listed
+from halfwise.wording import count, dimensions, listed, verb
 
 _MOST_NAMES = 4
 """Values that a note names; the rest is counted."""
@@ -194,8 +194,8 @@ def frozen_cause(found: FrozenSize) -> str:
     text = f"The model declares the axis dynamic, fails {where}, and runs {size}"
     if not found.nodes:
         return f"{text}; no constant is known that holds this size. {found.failure}"
-    verb = "holds" if len(found.nodes) == 1 else "hold"
-    held = f"{listed(found.nodes)} {verb} the size of the export in a constant"
+    hold = verb(len(found.nodes), "holds", "hold")
+    held = f"{listed(found.nodes)} {hold} the size of the export in a constant"
     if found.shown:
         return f"{text}: {held}; with {found.given} in its place, the model runs."
     return f"{text}: {held}, as far as the file shows. {found.failure}"

@@ -18,7 +18,18 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.reporting.parts import MOST_ROWS, Column, Table
-from halfwise.wording import count, everything_low, listed, number, sentence, shorten, verb
+from halfwise.wording import (
+    count,
+    everything_low,
+    listed,
+    number,
+    percent,
+    ratio,
+    seconds,
+    sentence,
+    shorten,
+    verb,
+)
 
 INSIDE: Mapping[GuardKind | None, str] = {
     "infinite": "infinite inside",
@@ -124,7 +135,7 @@ def _without(excesses: Sequence[float], criterion: Criterion) -> str:
     if not isfinite(least):
         return "unbounded"
     if criterion.metric is None:
-        return f"≥ {number(least)} × limit"
+        return f"≥ {ratio(least)} limit"
     name = shorten(criterion.metric.rpartition(":")[2], 20)
     fall = f"{name} −{number(least - 1 + criterion.metric_drop)}"
     return fall if least == max(excesses) else f"{fall} or more"
@@ -142,7 +153,7 @@ def followed_lines(run: Run) -> Iterator[str]:
     on = "one sample" if found.samples == 1 else f"the worst of {found.samples} samples"
     yield (
         f"No guard explains {lacking} of {count(len(keep), 'kept node')}. With {start}, the error "
-        f"is {number(found.error)} × {allowed} on {on}: {_origin(found, run)}."
+        f"is {ratio(found.error)} {allowed} on {on}: {_origin(found, run)}."
     )
 
 
@@ -153,7 +164,7 @@ def _origin(found: Followed, run: Run) -> str:
         most = " at most, on any of them" if found.samples > 1 else ""
         return (
             f"most of it is born at {shorten(origin.node)}, since FP32 there{beside} leaves "
-            f"{number(origin.error)} ×{most}"
+            f"{ratio(origin.error)}{most}"
         )
     if found.accumulates:
         places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))
@@ -177,12 +188,12 @@ def nothing_gained(run: Run) -> str:
     if worth is None or worth.gains or not run.verdict.passed:
         return ""
     is_predicted = worth.measured is None
-    told = f", but it gains {'nothing' if _percent(worth.saved) == _percent(0) else 'little'}: "
+    told = f", but it gains {'little' if worth.saved >= 1e-4 else 'nothing'}: "
     if worth.fp32_ratio <= 1:
         costs = "is predicted to cost" if is_predicted else "takes"
-        return f"{told}FP32 {costs} {worth.fp32_ratio:.2f} × as much as everything in {low}"
+        return f"{told}FP32 {costs} {ratio(worth.fp32_ratio)} as much as everything in {low}"
     saves = "is predicted to save" if is_predicted else "saves"
-    told += f"it {saves} {_percent(worth.saved)} of what everything in {low} would"
+    told += f"it {saves} {percent(worth.saved)} of what everything in {low} would"
     if worth.nearest is not None:
         told += f"; the nearest plan worth having {_near(worth.nearest)}"
     if worth.metric is not None:
@@ -213,7 +224,7 @@ def _cost(worth: Worth | None, required: float, low: str) -> str:
         return f"what it costs is not known, at most {required:g} × everything in {low} is required"
     does = "is predicted to cost" if worth.measured is None else "takes"
     return (
-        f"it {does} {worth.ratio:.3g} × as much as everything in {low}, at most {required:g} × is "
+        f"it {does} {ratio(worth.ratio)} as much as everything in {low}, at most {required:g} × is "
         "required"
     )
 
@@ -222,7 +233,7 @@ def _near(near: NearPlan) -> str:
     margin = ", which --margin 1 accepts" if near.error <= 1 else ""
     return (
         f"keeps {count(near.kept, 'node')}, costs "
-        f"{near.cost:.2f} × as much as all low, and its error is {number(near.error)} × what is "
+        f"{ratio(near.cost)} as much as all low, and its error is {ratio(near.error)} what is "
         f"allowed{margin}"
     )
 
@@ -230,16 +241,12 @@ def _near(near: NearPlan) -> str:
 def cost_line(worth: Worth) -> str:
     """Return what a plan costs, as a sentence."""
     told = (
-        f"Predicted cost: {worth.cost:.2f} × that of everything low, everything in FP32 "
-        f"{worth.fp32:.2f} ×."
+        f"Predicted cost: {ratio(worth.cost)} that of everything low, everything in FP32 "
+        f"{ratio(worth.fp32)}."
     )
     if worth.measured is None:
         return told
-    return f"{told} Measured: {worth.measured:.2f} × the time of the engine with everything low."
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    return f"{told} Measured: {ratio(worth.measured)} the time of the engine with everything low."
 
 
 _WORDS: dict[CutStage, str] = {
@@ -259,7 +266,9 @@ def cut_lines(run: Run) -> tuple[str, ...]:
     told = [_WORDS[stage] for stage in run.search.cut if stage in _WORDS]
     if not told:
         return ()
-    return (f"The time budget of {run.search.seconds_budget:g} s was spent: {'; '.join(told)}.",)
+    return (
+        f"The time budget of {seconds(run.search.seconds_budget)} was spent: {'; '.join(told)}.",
+    )
 
 
 def _constant_line(constant: AdjustedConstant, low: str) -> str:
@@ -336,6 +345,6 @@ def _not_minimal(run: Run) -> str:
     if search is None:
         return "Not shown to be minimal."
     if search.exhausted:
-        return f"Not shown to be minimal: the search's {search.seconds_budget:g} s were spent."
+        return f"Not shown to be minimal: the search's {seconds(search.seconds_budget)} were spent."
     why = f": {search.steps[-1]}" if search.steps else ""
     return sentence(f"Not shown to be minimal{why}.")

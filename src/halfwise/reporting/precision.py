@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from halfwise.records import EngineLayer, NodeName, NodePrecision, Precision, PrecisionProof
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
-from halfwise.wording import clean, count, listed, number, sentence, shorten
+from halfwise.wording import clean, count, listed, number, percent, sentence, shorten
 
 WORDS: dict[Precision, str] = {
     "fp32": "FP32",
@@ -48,7 +48,7 @@ def inspected(proof: PrecisionProof, engine: str) -> Report:
 def share_words(shares: Mapping[Precision, float]) -> str:
     """Return such as `FP16 83%, FP32 12%, other 5%`, largest first; "" for none."""
     ordered = sorted(shares.items(), key=lambda item: -item[1])
-    return ", ".join(f"{WORDS[precision]} {_percent(share)}" for precision, share in ordered)
+    return ", ".join(f"{WORDS[precision]} {percent(share)}" for precision, share in ordered)
 
 
 def share_table(proof: PrecisionProof) -> Table | None:
@@ -59,8 +59,8 @@ def share_table(proof: PrecisionProof) -> Table | None:
         (
             WORDS[kind],
             str(sum(layer.precision == kind for layer in proof.layers)),
-            _percent(proof.node_share[kind]) if kind in proof.node_share else "",
-            _percent(proof.time_share[kind]) if kind in proof.time_share else "",
+            percent(proof.node_share[kind]) if kind in proof.node_share else "",
+            percent(proof.time_share[kind]) if kind in proof.time_share else "",
         )
         for kind in kinds
     )
@@ -82,7 +82,7 @@ def layer_table(layers: Sequence[EngineLayer]) -> Table | None:
     rows = [_layer_row(layer, total) for layer in shown[:MOST_ROWS]]
     if rest := shown[MOST_ROWS:]:
         left = _total(rest)
-        share = _percent(left / total) if total else ""
+        share = percent(left / total) if total else ""
         rows.append((f"and {len(rest)} more", "", "", "", number(left) if total else "", share))
     columns = (
         *map(Column, ("layer", "type", "reads → gives", "precision")),
@@ -127,7 +127,7 @@ def _layer_row(layer: EngineLayer, total: float) -> tuple[str, ...]:
         _types(layer),
         WORDS[layer.precision],
         "" if time is None else number(time),
-        _percent(time / total) if time and total else "",
+        percent(time / total) if time and total else "",
     )
 
 
@@ -143,10 +143,6 @@ def _layer_share(layers: Sequence[EngineLayer]) -> dict[Precision, float]:
 
 def _total(layers: Sequence[EngineLayer]) -> float:
     return sum(layer.milliseconds or 0.0 for layer in layers)
-
-
-def _percent(share: float) -> str:
-    return "<1%" if 0 < share < 0.01 else f"{share:.0%}"
 
 
 def _sentences(title: str, lines: Sequence[str]) -> Lines | None:

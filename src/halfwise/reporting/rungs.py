@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from halfwise.records import FULL_RUNGS, Cause, CauseKind, EngineRung, Engines, RungEnd, RungTried
-from halfwise.wording import count, listed, number
+from halfwise.wording import count, listed, number, verb
 
 _RUNGS: Mapping[EngineRung, str] = {"fp32": "FP32", "tf32": "TF32", "bf16": "BF16", "fp16": "FP16"}
 _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
@@ -111,4 +111,4 @@ def cause_line(cause: Cause) -> str:
 
 
 def _builds(numbers: tuple[int, ...]) -> str:
-    return f"{'build' if len(numbers) == 1 else 'builds'} {', '.join(map(str, numbers))}"
+    return f"{verb(len(numbers), 'build', 'builds')} {', '.join(map(str, numbers))}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from halfwise.records import AdjustedConstant, InnerObservation, Observation, Observations
 from halfwise.reporting.parts import Column, Report, Table
-from halfwise.wording import count, fraction, number, shorten
+from halfwise.wording import count, number, percent, shorten
 
 
 def observed(observations: Observations, limit: float) -> Report:
@@ -51,8 +51,8 @@ def _tensor_row(seen: Observation, samples: Sequence[str]) -> tuple[str, ...]:
         shorten(seen.op, 16),
         number(seen.absmax),
         str(seen.nonfinite) if seen.nonfinite else "",
-        fraction(detail.overflow) if detail else "",
-        fraction(detail.flush) if detail else "",
+        percent(detail.overflow) if detail else "",
+        percent(detail.flush) if detail else "",
         _sample(seen.worst_sample, samples),
     )
 

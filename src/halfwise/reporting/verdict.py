@@ -17,7 +17,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.parts import MOST_ROWS, Lines
-from halfwise.wording import count, listed, number, sentence, shorten
+from halfwise.wording import count, listed, number, percent, sentence, shorten, verb
 
 
 def allowed(criterion: Criterion) -> str:
@@ -62,7 +62,7 @@ def doubt(verdict: Verdict) -> str:
         return ": the inputs are noise or made up"
     if not verdict.passed or bound is None or bound.upper <= WEAK:
         return ""
-    return f", at most {_share(bound.upper)} of inputs fail ({100 * bound.confidence:g} %)"
+    return f", at most {_share(bound.upper)} of inputs fail ({percent(bound.confidence)})"
 
 
 def _bounded(bound: FailureBound, criterion: Criterion) -> str:
@@ -73,7 +73,7 @@ def _bounded(bound: FailureBound, criterion: Criterion) -> str:
     joined = f"; with the {bound.joined} that joined the search as failing too," * (
         bound.joined > 0
     )
-    sure = f"with {100 * bound.confidence:g} % confidence"
+    sure = f"with {percent(bound.confidence)} confidence"
     return (
         f"{failing} {count(bound.judged, 'sample')} {verb} out of tolerance{alone}{joined or ':'} "
         f"{sure} at most {_share(bound.upper)} of all inputs are, if these were drawn from them "
@@ -228,7 +228,7 @@ def non_finite(verdict: Verdict) -> Iterator[str]:
     )
     if len(harmful) < len(tensors):
         some = len(tensors) - len(harmful)
-        who = "They do" if not harmful else f"{some} of them {'does' if some == 1 else 'do'}"
+        who = "They do" if not harmful else f"{some} of them {verb(some, 'does', 'do')}"
         yield (
             f"{who} no harm, with larger inputs neither: what reads them has a finite limit there, "
             "and FP32 is at it."

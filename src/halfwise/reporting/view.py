@@ -43,8 +43,11 @@ from halfwise.wording import (
     fixed,
     listed,
     number,
+    percent,
+    seconds,
     sentence,
     shorten,
+    size_of,
 )
 
 CAUSES: dict[GuardKind, str] = {
@@ -147,7 +150,7 @@ def _wrong(verdict: Verdict) -> Iterator[str]:
         name, score = verdict.metric.name, verdict.metric
         before, after = usual(name, score.reference), usual(name, score.candidate)
         changes = "rises" if rises(name) else "falls"
-        yield f"{sentence(name)} {changes} from {before:.6g} to {after:.6g}."
+        yield f"{sentence(name)} {changes} from {number(before, 6)} to {number(after, 6)}."
     if verdict.failed_runs:
         nodes = sorted({run.node for run in verdict.failed_runs if run.node})
         where = f", at {listed(nodes)}" if nodes else ""
@@ -219,7 +222,7 @@ def _error_cells(error: OutputError) -> tuple[str, ...]:
         fixed(error.snr_db, 1),
         fixed(error.cosine, 6),
         str(error.nonfinite),
-        *("" if e is None else f"{e:.2%}" for e in (error.agreement, error.rare_agreement)),
+        *("" if e is None else f"{percent(e, 4)}" for e in (error.agreement, error.rare_agreement)),
     )
 
 
@@ -228,12 +231,12 @@ def _metric(run: Run) -> Lines | None:
     if result is None:
         return None
     name = result.name
-    figures = [f"{usual(name, result.reference):.6g} in FP32"]
+    figures = [f"{number(usual(name, result.reference), 6)} in FP32"]
     if run.plan is not None and run.baseline is not None and run.baseline.metric is not None:
         baseline = usual(name, run.baseline.metric.candidate)
-        figures.append(f"{baseline:.6g} {_baseline(run.plan)}")
+        figures.append(f"{number(baseline, 6)} {_baseline(run.plan)}")
     whose = "candidate" if run.plan is None else judged_name(run.engines)
-    figures.append(f"{usual(name, result.candidate):.6g} {whose}")
+    figures.append(f"{number(usual(name, result.candidate), 6)} {whose}")
     drop = f"a {'rise' if rises(name) else 'drop'} of {number(result.allowed_drop)} is allowed"
     own = result.labelled is False and name in BUILT_IN
     against = " against FP32's own outputs, as there are no labels" if own else ""
@@ -251,10 +254,10 @@ def _figures(run: Run) -> Lines:
     cost = run.cost
     trials = f"{count(cost.evaluations, 'evaluation')} in " if run.plan is not None else ""
     stages = sorted(cost.stage_seconds.items(), key=lambda item: -item[1])
-    spent = ", ".join(f"{sentence(name)} {took:.1f}" for name, took in stages if took >= 0.05)
+    spent = ", ".join(f"{sentence(name)} {fixed(took, 1)}" for name, took in stages if took >= 0.05)
     spent = f" ({spent})" if spent else ""
-    memory = f"peak memory {cost.peak_rss_bytes >> 20} MiB"
-    lines.append(f"{trials}{cost.seconds:.1f} s{spent}; {memory}.")
+    memory = f"peak memory {size_of(cost.peak_rss_bytes)}"
+    lines.append(f"{trials}{seconds(cost.seconds)}{spent}; {memory}.")
     return Lines("In figures", tuple(lines))
 
 

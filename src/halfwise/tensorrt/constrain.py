@@ -18,7 +18,7 @@ from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles, bodies, is_float
 from halfwise.records import EngineResult, NetworkLayer, NodeName, Verdict
 from halfwise.tensorrt.layer_names import foreign_region, names_in
-from halfwise.wording import count
+from halfwise.wording import count, number
 
 Assignment = frozenset[NodeName]
 
@@ -301,13 +301,13 @@ def ab_remark(with_constraint: EngineResult, without: EngineResult) -> str:
     first, second = (max(o.max_abs for o in v.outputs.values()) for v in (a, b))
     text = (
         f"With {count(with_constraint.kept, 'node')} constrained to FP32 the largest error is "
-        f"{first:.3g}, without {second:.3g}"
+        f"{number(first)}, without {number(second)}"
     )
     error = not alike(first, second)
     time = False
     if with_constraint.latency and without.latency:
         own, other = with_constraint.latency.median_ms, without.latency.median_ms
-        text += f"; a run takes {own:.3g} ms, without {other:.3g} ms"
+        text += f"; a run takes {number(own)} ms, without {number(other)} ms"
         time = abs(own - other) > _CHANGED_TIME * other
     changed = " and ".join(["error"] * error + ["time"] * time)
     meaning = (

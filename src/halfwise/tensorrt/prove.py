@@ -19,7 +19,7 @@ from halfwise.records import (
     Precision,
     PrecisionProof,
 )
-from halfwise.wording import count
+from halfwise.wording import count, percent
 
 _LOW = frozenset[Precision](("fp16", "bf16", "fp8", "int8"))
 _SHOWN = 4
@@ -190,7 +190,7 @@ class _Evidence:
             )
             total = sum(layer.milliseconds or 0.0 for layer in self.layers)
             taken = sum(block.milliseconds or 0.0 for block in blocks)
-            time = f", {taken / total:.0%} of the time" if total else ""
+            time = f", {percent(taken / total)} of the time" if total else ""
             whose = f"{len(inside)} of {count(len(self.compute), 'compute node')}: "
             yield (
                 f"Unknown for {whose if self.compute else 'what is '}{where}{time}, which the "
@@ -272,7 +272,7 @@ def _doubts(
         yield f"FP32 is not shown for {count(settled, 'layer')}, but {reason}."
     if unlisted := _unlisted(layers, milliseconds):
         share = sum(unlisted) / (sum(milliseconds.values()) or 1.0)
-        yield f"{share:.0%} of the time is in layers that the inspector does not list."
+        yield f"{percent(share)} of the time is in layers that the inspector does not list."
 
 
 def _shows(layer: EngineLayer) -> str:

@@ -14,6 +14,7 @@ from halfwise.records import WorkerInfo
 from halfwise.tensorrt.versions import CHECKED_VERSIONS, RUN_VERSIONS
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.workers import WorkerSpec, resolve
+from halfwise.wording import size_of
 
 ANSWER_SECONDS = 15.0
 """For a worker to come up here; a build waits longer, since containers may have to start."""
@@ -75,7 +76,6 @@ def _facts(spec: WorkerSpec) -> dict[str, str]:
 def _gpu(info: WorkerInfo) -> str:
     memory = ""
     if info.free_bytes is not None and info.memory_bytes is not None:
-        free, total = (size / 2**30 for size in (info.free_bytes, info.memory_bytes))
-        memory = f", {free:.1f} of {total:.1f} GiB free"
+        memory = f", {size_of(info.free_bytes)} of {size_of(info.memory_bytes)} free"
     driver = f", driver {info.driver}" if info.driver else ""
     return f"{info.gpu}, compute capability {info.compute_capability}{driver}{memory}"

@@ -99,7 +99,7 @@ def test_islands_and_types_of_inputs_and_outputs_are_those_of_the_file():
     assert made.islands == made.forced.kept.keys() == {"island"}
     assert made.low_io == {"x", "relu_out"}
     (remark,) = end_remarks(made)
-    assert remark.startswith("Input x reaches 2e+05 and is FP16")
+    assert remark.startswith("Input x reaches 200000 and is FP16")
     made = planner(exported(TensorProto.BFLOAT16))
     assert made.low_io == frozenset()
     assert end_remarks(made) == [

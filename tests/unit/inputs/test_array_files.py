@@ -219,7 +219,7 @@ def test_what_an_archive_holds_is_known_before_it_is_unpacked(tmp_path, monkeypa
         load_array_files([path], specs, "d")
     np.savez_compressed(path, x=np.zeros((4, 1, 8), np.float32))
     monkeypatch.setattr(memory, "available", lambda: 100)
-    with pytest.raises(CaseError, match=r"unpacked, needs 0\.0 GB of memory, and 0\.0 GB"):
+    with pytest.raises(CaseError, match=r"unpacked, needs 256 bytes of memory, and 100 bytes"):
         load_array_files([path], specs, "d").samples[0]
 
 

@@ -167,7 +167,9 @@ def test_the_metric_that_fits_is_a_value():
 
 def test_boxes_that_are_joined_with_scores_have_each_their_scale() -> None:
     (hint,) = hints(y=np.concatenate([640 * np.ones((1, 300, 4)), unit(1, 300, 3)], axis=-1))
-    assert "goes by the scores (up to 1) for scores and by the boxes (up to 640) for boxes" in hint
+    assert (
+        "goes by the scores (up to 0.999) for scores and by the boxes (up to 640) for boxes" in hint
+    )
     assert "--max-abs" not in hint
 
 
@@ -201,7 +203,7 @@ def test_pooled_thresholds_go_by_the_largest_scale(criterion: Criterion, told: s
     found = criterion_hints(criterion, [{"y": joined, "flat": unit(1, 300)}])
     assert len(found) == bool(told)
     assert all(
-        f"slices 4-6 of axis 1 up to 1, others up to 640), and {told} by" in h for h in found
+        f"slices 4-6 of axis 1 up to 0.999, others up to 640), and {told} by" in h for h in found
     )
 
 

@@ -87,7 +87,7 @@ def guard(node: str, kind: GuardKind = "square", **changed: Any) -> Guard:
     """Return a certain suspicion at one node."""
     values: dict[str, Any] = {
         "tensor": None,
-        "message": f"the square of {node}_input reaches 2.8e+07, beyond FP16's 65504",
+        "message": f"the square of {node}_input reaches 2.8e7, beyond FP16's 65504",
         "fix": FIX,
         "nodes": (node,),
         "severity": 3.3,
@@ -98,7 +98,7 @@ def guard(node: str, kind: GuardKind = "square", **changed: Any) -> Guard:
 def kept(node: str, op: str = "Pow", **changed: Any) -> KeptNode:
     """Return a kept node that a guard explains."""
     values: dict[str, Any] = {
-        "reason": f"The square of {node}_input reaches 2.8e+07; low, it gives NaN.",
+        "reason": f"The square of {node}_input reaches 2.8e7; low, it gives NaN.",
         "guard": "square",
         "error_without": 152.4,
     }
@@ -161,7 +161,7 @@ def run(**changed: Any) -> Run:
         guard(
             f"{norm}/ReduceMean",
             "overflow",
-            message=f"{norm}/ReduceMean_output_0 reaches 5.4e+06, beyond FP16's 65504",
+            message=f"{norm}/ReduceMean_output_0 reaches 5.4e6, beyond FP16's 65504",
             nodes=tuple(f"{norm}/{op}" for op in ("ReduceMean", "Add", "Sqrt")),
         )
         for norm in NORMS

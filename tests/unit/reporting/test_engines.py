@@ -123,10 +123,10 @@ def test_failed_builds_with_signal_and_last_line():
     )
     found = lines(several, "Builds without")
     assert found[0] == (
-        "Build 2 (whether 3 kept nodes are needed) crashed by SIGSEGV after 12 s: The builder "
+        "Build 2 (whether 3 kept nodes are needed) crashed by SIGSEGV after 12.3 s: The builder "
         "crashed. Last line of the log: [V] Tactic: 0x3e8"
     )
-    assert found[1].endswith("took too long and was ended after 12 s.")
+    assert found[1].endswith("took too long and was ended after 12.3 s.")
     assert "was skipped by SIGSEGV" in found[2]
     assert found[-1] == "and 3 more builds"
 
@@ -183,8 +183,8 @@ def test_shares_by_precision():
     assert rows(part(engines(), "What the engines"))[3] == {
         "engine": "mixed",
         "FP32 asked": "13",
-        "of compute nodes": "FP16 90%, FP32 10%",
-        "of layer time": "FP16 80%, FP32 15%, other 5%",
+        "of compute nodes": "FP16 90 %, FP32 10 %",
+        "of layer time": "FP16 80 %, FP32 15 %, other 5 %",
     }
 
 

@@ -57,7 +57,7 @@ def part(report, title):
 def test_an_inspection():
     report = looked_into(inspection())
     assert report.passed is None
-    assert report.title == "FP16 80%, FP32 15%, other 5% of the time"
+    assert report.title == "FP16 80 %, FP32 15 %, other 5 % of the time"
     assert "e.engine, 3 MiB, TensorRT 8.6.0 on H200" in report.about
     assert part(report, "Inputs and outputs").rows == (
         ("input", "x", "float32", "?×3", "1×3", "4×3", "8×3"),

@@ -34,7 +34,7 @@ PROOF = PrecisionProof(
 
 def test_the_report_on_an_engine():
     report = inspected(PROOF, "model.engine")
-    assert report.title == "FP16 75%, FP32 25%, other <1% of the time"
+    assert report.title == "FP16 75 %, FP32 25 %, other 0.1 % of the time"
     assert report.about == "model.engine; 3 layers; 1 ms in all of them"
     assert report.passed is False
     assert [part.title for part in report.parts] == [
@@ -51,27 +51,27 @@ def test_shares_of_layers_nodes_and_time():
     table = inspected(PROOF, "e").parts[1]
     assert isinstance(table, Table)
     assert table.rows == (
-        ("FP32", "1", "20%", "25%"),
-        ("FP16", "1", "80%", "75%"),
-        ("other", "1", "", "<1%"),
+        ("FP32", "1", "20 %", "25 %"),
+        ("FP16", "1", "80 %", "75 %"),
+        ("other", "1", "", "0.1 %"),
     )
 
 
 def test_layers_come_longest_first_and_the_rest_is_counted():
     table = layer_table(PROOF.layers)
     assert table is not None
-    assert table.rows[0] == ("conv", "kgen", "fp16 → fp16", "FP16", "0.75", "75%")
+    assert table.rows[0] == ("conv", "kgen", "fp16 → fp16", "FP16", "0.75", "75 %")
     assert table.rows[1][2] == "fp32 → fp16"
     many = layer_table([layer(f"l{i}", "fp16", 1.0) for i in range(MOST_ROWS + 8)])
     assert many is not None
     assert many.rows[-1][0] == "and 8 more"
-    assert many.rows[-1][-2:] == ("8", "40%")
+    assert many.rows[-1][-2:] == ("8", "40 %")
 
 
 def test_without_times_and_model():
     proof = PrecisionProof(layers=(layer("a", "unknown"),), nodes=(), node_share={}, time_share={})
     report = inspected(proof, "e")
-    assert report.title == "unknown 100% of layers"
+    assert report.title == "unknown 100 % of layers"
     assert report.passed is None
     assert [part.title for part in report.parts] == ["Precision", "Layers"]
     table = report.parts[1]
@@ -113,5 +113,5 @@ def test_hostile_names_stay_on_one_line():
 
 
 def test_share_words():
-    assert share_words({"fp32": 0.2, "fp16": 0.8}) == "FP16 80%, FP32 20%"
+    assert share_words({"fp32": 0.2, "fp16": 0.8}) == "FP16 80 %, FP32 20 %"
     assert share_words({}) == ""

@@ -35,8 +35,8 @@ def test_figures_of_a_tensor():
         "op": "Pow",
         "absmax": "2.8e7",
         "NaN, inf": "",
-        "overflow": "50.00%",
-        "flush": "<0.01%",
+        "overflow": "50 %",
+        "flush": "<0.01 %",
         "worst sample": "inputs.npz[1]",
     }
 

@@ -210,7 +210,7 @@ def test_values_on_an_offset_are_told_by_their_span():
     lines = scale_lines(verdict(outputs={"y": output_error(groups=(pressure,))}))
     assert lines is not None
     (line,) = lines.lines
-    assert line.startswith("y, slices 4-83 of axis 1: spanning 2e+03 on an offset, off by 900")
+    assert line.startswith("y, slices 4-83 of axis 1: spanning 2000 on an offset, off by 900")
 
 
 def test_one_scale_says_nothing_and_many_are_counted():

@@ -173,7 +173,7 @@ def test_errors_that_are_not_finite_and_outputs_that_are_not_floats():
     made = verification(verdict=verdict(passed=False, outputs=outputs))
     assert part(report(made), "Error").rows == (
         ("bad", "candidate", "inf", "NaN", "−inf", "NaN", "640", ""),
-        ("good", "candidate", "0.00722", "0.0015", "61.3", "1.000000", "0", "99.50%"),
+        ("good", "candidate", "0.00722", "0.0015", "61.3", "1.000000", "0", "99.50 %"),
     )
 
 

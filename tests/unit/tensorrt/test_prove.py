@@ -47,7 +47,7 @@ def test_shares_of_nodes_and_of_time():
         ("mean", "other"),
     ]
     assert proof.layers[0].milliseconds == 3.0
-    assert proof.remarks[-1] == "6% of the time is in layers that the inspector does not list."
+    assert proof.remarks[-1] == "6.2 % of the time is in layers that the inspector does not list."
 
 
 def test_layers_of_one_name_share_their_time():
@@ -148,7 +148,7 @@ def test_one_fused_block_is_unknown_and_says_so():
     assert proof.node_share == {"unknown": 1.0}
     assert proof.findings == ()
     assert proof.remarks[0] == (
-        "Unknown for 4 of 4 compute nodes: inside one fused block of 5 nodes, 100% of the time, "
+        "Unknown for 4 of 4 compute nodes: inside one fused block of 5 nodes, 100 % of the time, "
         "which the inspector does not look into. "
         "Layer {ForeignNode[dense...mean]} reads fp16, gives fp32."
     )
@@ -178,7 +178,7 @@ def test_an_engine_whose_model_is_not_known():
     assert proof.node_share == {}
     assert proof.findings[0].startswith("TF32 is used in 1 layer, although it was off.")
     assert proof.remarks == (
-        "Unknown for what is inside one fused block of 2 nodes, 100% of the time, which "
+        "Unknown for what is inside one fused block of 2 nodes, 100 % of the time, which "
         "the inspector does not look into. Layer {ForeignNode[a...b]} shows no more.",
     )
 

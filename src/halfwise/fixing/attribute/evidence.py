@@ -23,6 +23,7 @@ from halfwise.records import (
     Observations,
     TensorName,
 )
+from halfwise.wording import number
 
 SIGNIFICANT = 1e-2
 """Relative error (for angles: radians) from which a loss is named.
@@ -134,7 +135,7 @@ class Evidence:
     @property
     def edge(self) -> str:
         """The end of the low format's range in words, such as "FP16's 65504"."""
-        return f"{self.format_name}'s {self.fmt.max:.6g}"
+        return f"{self.format_name}'s {number(self.fmt.max, 6)}"
 
     def value(self, seen: Observation) -> ir.Value | None:
         """Return the float tensor of the main graph that an observation is about."""
@@ -229,21 +230,3 @@ class Evidence:
     def _computes(self, node: ir.Node) -> bool:
         part = self.roles.part(node)
         return part.role.free and self.roles[part.decider].role is Role.COMPUTE
-
-
-def percent(fraction: float) -> str:
-    """Return a fraction as a percentage of two digits that is never rounded to 0 % or 100 %."""
-    if fraction in (0.0, 1.0):
-        return f"{fraction:.0%}".replace("%", " %")
-    shown = min(max(100 * fraction, 0.01), 99.9)
-    return f"{shown:.2g} %" if shown < 99 else f"{shown:.1f} %"
-
-
-def number(value: float) -> str:
-    """Return a magnitude with two digits, in plain notation from 0.0001 to 100000."""
-    return f"{value:.0f}" if 100 <= value < 100_000 else f"{value:.2g}"
-
-
-def several(count: int, noun: str) -> str:
-    """Return "1 value" or "3 values"."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

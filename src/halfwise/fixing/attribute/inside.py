@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.fixing.attribute.evidence import Band, Evidence, graded, several
+from halfwise.fixing.attribute.evidence import Band, Evidence, graded
 from halfwise.fixing.attribute.repairs import rescaling
 from halfwise.graph.dataflow import moves, operands, producers, upstream
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import is_float
 from halfwise.records import Guard, NodeName, TensorName
+from halfwise.wording import count, number
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ def _beyond(evidence: Evidence, tensor: TensorName, infinity: Infinity) -> list[
         "infinite",
         node,
         value,
-        message=f"{tensor} reaches {seen.absmax:.2g}, beyond {evidence.edge}: "
-        f"{several(infinity.elements, 'value')} would be infinite inside{hands_on}, although the "
+        message=f"{tensor} reaches {number(seen.absmax)}, beyond {evidence.edge}: "
+        f"{count(infinity.elements, 'value')} would be infinite inside{hands_on}, although the "
         "outputs pass",
         fix=evidence.norm_fix(node, rescaling(evidence, value, up=False)),
         nodes=[*producers(value, evidence.roles), *readers],
@@ -120,7 +121,7 @@ def _born(
             "infinite",
             node,
             value,
-            message=f"{value.name} is not finite in {several(infinity.elements, 'value')} inside "
+            message=f"{value.name} is not finite in {count(infinity.elements, 'value')} inside "
             "where it is in FP32, although the outputs pass",
             fix="",
             nodes=nodes,

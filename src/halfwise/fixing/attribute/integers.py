@@ -9,6 +9,7 @@ from halfwise.fixing.attribute.evidence import SIGNIFICANT, Band, Evidence, grad
 from halfwise.graph.dataflow import low_consumers, producers, upstream
 from halfwise.graph.model import constant_array
 from halfwise.records import Guard
+from halfwise.wording import number
 
 _INTEGER_VALUED = frozenset(("Range", "Floor", "Ceil", "Round"))
 """Operators whose float outputs hold integers."""
@@ -81,7 +82,8 @@ def _counted(
         "integer",
         node,
         value,
-        message=f"{value.name} counts up to {largest:.6g}{where}, and {evidence.format_name} holds "
+        message=f"{value.name} counts up to {number(largest, 6)}{where}, and "
+        f"{evidence.format_name} holds "
         f"every integer only up to {limit}",
         fix="Compute positions and indices in FP32 (or as integers) and cast the result.",
         nodes=[node, *low_consumers(value, evidence.roles)],
@@ -106,8 +108,9 @@ def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
         "angle",
         node,
         value,
-        message=f"{node.name} ({node.op_type}) reads angles up to {largest:.3g} rad{where}, which "
-        f"{evidence.format_name} stores with an error of up to {error:.2g} rad",
+        message=f"{node.name} ({node.op_type}) reads angles up to {number(largest)} rad{where}, "
+        "which "
+        f"{evidence.format_name} stores with an error of up to {number(error)} rad",
         fix="Compute phases and their sines and cosines in FP32 and cast the result, or "
         "store them as a table where positions are fixed.",
         nodes=[node, *upstream(value, evidence.roles, large)],
@@ -139,7 +142,7 @@ def _grid(evidence: Evidence, node: ir.Node) -> list[Guard]:
         node,
         grid,
         message=f"the grid of {node.name} (GridSample) addresses {max(sides)} pixels, and "
-        f"{evidence.format_name} stores its coordinates to within {pixels:.2g} pixels",
+        f"{evidence.format_name} stores its coordinates to within {number(pixels)} pixels",
         fix="Keep the grid and the arithmetic that makes it in FP32.",
         nodes=[node, *upstream(grid, evidence.roles, _arithmetic)],
         severity=graded(Band.INEXACT, max(sides) / limit),
@@ -166,7 +169,7 @@ def selection_guards(evidence: Evidence) -> Iterator[Guard]:
         gap = (
             "nothing at all"
             if seen.value == 0.0
-            else f"{seen.value:.2g} of {evidence.format_name}'s spacing there"
+            else f"{number(seen.value)} of {evidence.format_name}'s spacing there"
         )
         yield from evidence.guard(
             "margin",

@@ -11,9 +11,6 @@ from halfwise.fixing.attribute.evidence import (
     Band,
     Evidence,
     graded,
-    number,
-    percent,
-    several,
 )
 from halfwise.fixing.attribute.repairs import folding, rescaling, weight_scaling
 from halfwise.graph.casts import adjusted_constants
@@ -24,6 +21,7 @@ from halfwise.graph.saturating import MASK_SHARE
 from halfwise.graph.sensitivity import selects_constants
 from halfwise.graph.weights import pieces
 from halfwise.records import AdjustedConstant, Guard, Observation
+from halfwise.wording import count, number, percent, verb
 
 _SQUARED = {
     "LpNormalization": "Divide by the largest magnitude first.",
@@ -98,7 +96,7 @@ def _is_copy(evidence: Evidence, producer: ir.Node, limit: float) -> bool:
 def _message(evidence: Evidence, subject: str, seen: Observation) -> str:
     where = evidence.where(seen.worst_sample)
     if seen.absmax < evidence.fmt.overflow_threshold:
-        times = f"{evidence.fmt.max / seen.absmax:.3g}"
+        times = number(evidence.fmt.max / seen.absmax)
         return (
             f"{subject} reaches {number(seen.absmax)}{where}; {evidence.edge} is {times} times that"
         )
@@ -177,7 +175,7 @@ def _beyond(evidence: Evidence, value: ir.Value, found: AdjustedConstant) -> lis
         nodes[0],
         value,
         message=f"{found.elements} of the {size} values of constant {found.name} "
-        f"{'is' if found.elements == 1 else 'are'} beyond {evidence.edge}, up to {largest:.2g}",
+        f"{verb(found.elements, 'is', 'are')} beyond {evidence.edge}, up to {number(largest)}",
         fix=folding(nodes[0]) if variance else weight_scaling(nodes, value),
         nodes=nodes,
         severity=graded(Band.OVERFLOW, largest / evidence.fmt.max),
@@ -210,7 +208,7 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
         nodes[0],
         value,
         message=f"{percent(share)} of the non-zero values of constant {value.name} are below "
-        f"{evidence.format_name}'s smallest normal number {fmt.smallest_normal:.2g}, and "
+        f"{evidence.format_name}'s smallest normal number {number(fmt.smallest_normal)}, and "
         f"{percent(zeroed / nonzero)} become zero",
         fix=weight_scaling(nodes, value),
         nodes=nodes,
@@ -234,7 +232,7 @@ def _variance(evidence: Evidence, node: ir.Node) -> list[Guard]:
         node,
         value,
         message=f"storing the variance {value.name} in {evidence.format_name} changes the scale of "
-        f"{several(int((lost > SIGNIFICANT).sum()), 'channel')} by up to {percent(lost.max())}",
+        f"{count(int((lost > SIGNIFICANT).sum()), 'channel')} by up to {percent(lost.max())}",
         fix=folding(node),
         nodes=[node],
         severity=graded(Band.INEXACT, float(lost.max()) / SIGNIFICANT),
@@ -272,11 +270,11 @@ def _mask(evidence: Evidence, value: ir.Value, lowest: float) -> list[Guard]:
     added = next((n for n in path if n.op_type in ("Add", "Sub", "Sum")), None)
     end = path[-1]
     message = (
-        f"mask constant {value.name} = {lowest:.2g} plus a score goes beyond "
-        f"{evidence.format_name}'s {-evidence.fmt.max:.6g} to -inf before {end.name} "
+        f"mask constant {value.name} = {number(lowest)} plus a score goes beyond "
+        f"{evidence.format_name}'s {number(-evidence.fmt.max, 6)} to -inf before {end.name} "
         f"({end.op_type}), and a row masked as a whole becomes NaN"
         if added is not None
-        else f"mask constant {value.name} = {lowest:.2g} is selected before {end.name} "
+        else f"mask constant {value.name} = {number(lowest)} is selected before {end.name} "
         f"({end.op_type}), at or beyond the edge of {evidence.format_name}'s range"
     )
     return evidence.guard(

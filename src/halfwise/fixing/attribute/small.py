@@ -6,7 +6,7 @@ from math import floor, log2
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.fixing.attribute.evidence import SIGNIFICANT, Band, Evidence, graded, number, percent
+from halfwise.fixing.attribute.evidence import SIGNIFICANT, Band, Evidence, graded
 from halfwise.fixing.attribute.repairs import rescaling, scaled_operand
 from halfwise.graph.dataflow import (
     constant_behind,
@@ -20,6 +20,7 @@ from halfwise.graph.model import constant_array, node_name, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.graph.sensitivity import SUMS, amplifiers, hands_on
 from halfwise.records import Detail, Guard, NodeName, Observation, TensorName
+from halfwise.wording import number, percent
 
 _ADDERS = ("Add", "Sub", "Sum", "Max", "Clip")
 """Operators that put an eps on a value."""
@@ -120,11 +121,13 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
     root = constant_behind(constant, evidence.roles)
     single = vanishes and root is not None and fmt.vanishes(constant_array(root))
     becomes = "zero" if vanishes else "subnormal"
-    stored = f" by plain conversion ({fmt.smallest_subnormal:.2g} as stored here)" if single else ""
+    stored = (
+        f" by plain conversion ({number(fmt.smallest_subnormal)} as stored here)" if single else ""
+    )
     lost = 0.0 if smallest is None else evidence.relative_error(smallest)
-    if lost > SIGNIFICANT:
+    if smallest is not None and lost > SIGNIFICANT:
         severity = _severity(evidence, lost, demands)
-        extent = f"and values as small as {smallest:.2g} rest on it"
+        extent = f"and values as small as {number(smallest)} rest on it"
     elif vanishes:
         severity = _SEVERITY_OF_VANISHED_EPS
         extent = "which matters once a value is near zero"
@@ -138,11 +141,12 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
         "eps",
         node,
         constant,
-        message=f"the eps {eps:.2g} before {demands[0].name} ({demands[0].op_type}) becomes "
+        message=f"the eps {number(eps)} before {demands[0].name} ({demands[0].op_type}) becomes "
         f"{becomes} in {evidence.format_name}{stored}, {extent}",
         fix=evidence.norm_fix(
             node,
-            f"An eps of {evidence.format_name}'s smallest normal number {fmt.smallest_normal:.2g} "
+            f"An eps of {evidence.format_name}'s smallest normal number "
+            f"{number(fmt.smallest_normal)} "
             "or more survives, and changes the results of values as small as that.",
         ),
         nodes=[node, *demands, *(n for v in others for n in _small_source(evidence, v))],
@@ -186,7 +190,8 @@ def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorNa
         "underflow",
         node,
         value,
-        message=f"{value.name}, which {node.name} ({node.op_type}) reads, falls to {smallest:.2g}: "
+        message=f"{value.name}, which {node.name} ({node.op_type}) reads, falls to "
+        f"{number(smallest)}: "
         f"{percent(share)} of its elements become {becomes} in {evidence.format_name}",
         fix=evidence.norm_fix(node, scaled_operand(node)),
         nodes=[node, *after, *_small_source(evidence, value)],
@@ -212,9 +217,10 @@ def _whole_tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
         "underflow",
         node,
         value,
-        message=f"{value.name} reaches only {seen.absmax:.2g}{evidence.where(seen.worst_sample)}: "
+        message=f"{value.name} reaches only "
+        f"{number(seen.absmax)}{evidence.where(seen.worst_sample)}: "
         f"all of it becomes {'zero' if vanishes else 'subnormal'} in {evidence.format_name}, whose "
-        f"smallest normal number is {fmt.smallest_normal:.2g}",
+        f"smallest normal number is {number(fmt.smallest_normal)}",
         fix=evidence.norm_fix(node, rescaling(evidence, value, up=True)),
         nodes=[node, *_small_source(evidence, value), *low_consumers(value, evidence.roles)],
         severity=graded(Band.INEXACT, fmt.smallest_normal / seen.absmax)

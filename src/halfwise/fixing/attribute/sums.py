@@ -14,15 +14,13 @@ from halfwise.fixing.attribute.evidence import (
     Band,
     Evidence,
     graded,
-    number,
-    percent,
-    several,
 )
 from halfwise.fixing.attribute.repairs import subtracting
 from halfwise.graph.dataflow import constant_behind, producers, upstream
 from halfwise.graph.model import node_name
 from halfwise.graph.patterns.reading import axes_of, square_of
 from halfwise.records import Guard, InnerObservation, NodeName
+from halfwise.wording import count, number, percent
 
 _SEVERITY_OF_SUM = 0.9
 """Σ|x| bounds the running sum but is reached only if no terms cancel."""
@@ -49,7 +47,7 @@ def sum_guards(evidence: Evidence) -> Iterator[Guard]:
         lost = additions * 2.0**-evidence.fmt.precision
         if seen.value >= evidence.fmt.overflow_threshold:
             message = (
-                f"can reach {seen.value:.2g}, beyond {evidence.fmt.max:.6g}"
+                f"can reach {number(seen.value)}, beyond {number(evidence.fmt.max, 6)}"
                 f"{evidence.where(seen.worst_sample)}"
             )
             yield from _sum(evidence, node, seen, message, _SEVERITY_OF_SUM)
@@ -230,7 +228,7 @@ def _swallowed(evidence: Evidence, stream: _Stream) -> list[Guard]:
         "residual",
         first,
         first.outputs[0],
-        message=f"from {first.name} (Add) on, {several(len(stream.losses), 'sum')} on the stream "
+        message=f"from {first.name} (Add) on, {count(len(stream.losses), 'sum')} on the stream "
         f"add branches down to 1/{number(1 / min(stream.losses))} of it, less than "
         f"{evidence.format_name}'s spacing there: up to {percent(min(loss, 1.0))} of it is lost",
         fix="Keep the stream in FP32 and cast what the branches read.",

@@ -17,7 +17,7 @@ from halfwise.graph.roles import Role
 from halfwise.records import BuildOutcome, Latency, NodeName, Precision, PrecisionProof, TensorName
 from halfwise.tensorrt.constrain import alike, constraints
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
-from halfwise.wording import count
+from halfwise.wording import count, number
 
 Assignment = frozenset[NodeName]
 
@@ -224,13 +224,16 @@ class Attempts:
             return candidate
         found = candidate
         try:
-            found = replace(found, excess=self._excess(build))
+            excess = self._excess(build)
+            found = replace(found, excess=excess)
             self.bench.watcher.note(
-                f"build {build.number} keeps {len(candidate.keep)}: error {found.excess:.3g} of "
-                "what is allowed"
+                f"build {build.number} keeps {len(candidate.keep)}: error {number(excess)} of what "
+                "is allowed"
             )
             latency = self.bench.measure.latency(build.engine)
-            self.bench.watcher.note(f"build {build.number} takes {latency.median_ms:.3g} ms a run")
+            self.bench.watcher.note(
+                f"build {build.number} takes {number(latency.median_ms)} ms a run"
+            )
             found = replace(found, latency=latency)
         except ENGINE_FAULTS as failed:
             why, lost = failed.message, is_lost(failed)

@@ -26,6 +26,7 @@ from halfwise.records import EngineFile, NodeName, TensorName
 from halfwise.tensorrt.constrain import rebuildable
 from halfwise.tensorrt.versions import has
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+from halfwise.wording import number
 
 MARKED = 6
 """Tensors that are marked at once: each may end a fusion, so few keep the engine what it is."""
@@ -198,7 +199,7 @@ class EngineMoves:
             where = " to ".join(dict.fromkeys((departure.nodes[0], departure.nodes[-1])))
             self.bench.notes.append(
                 f"the engine departs from the emulation in {where}: relative error "
-                f"{departure.error:.2g}, {departure.predicted:.2g} predicted"
+                f"{number(departure.error)}, {number(departure.predicted)} predicted"
             )
             yield f"where the engine departs from the emulation ({where})", nodes
         evidence = self.planner.evidence
@@ -306,7 +307,8 @@ class EngineMoves:
         change = max((finite_relative_rms(plain[n], marked[n]) for n in plain), default=0.0)
         if change > NOISE:
             self.bench.notes.append(
-                f"marking tensors changed the final outputs by {change:.2g}: the engine that was "
+                f"marking tensors changed the final outputs by {number(change)}: the engine that "
+                "was "
                 "looked into is another one"
             )
         return build.engine, marked

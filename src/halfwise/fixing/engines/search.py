@@ -19,7 +19,7 @@ from halfwise.fixing.engines.attempts import (
 )
 from halfwise.fixing.engines.ddmin import ddmin
 from halfwise.records import NodeName
-from halfwise.wording import count
+from halfwise.wording import count, number
 
 HOPELESS = 3.0
 """No engine on an H200 came out more than 1.9 times better than emulation with fusion said, once
@@ -328,8 +328,10 @@ def quicker(one: Candidate, other: Candidate) -> bool:
 
 
 def _tf32_note(fastest: Candidate, best: Candidate) -> str:
+    assert fastest.excess is not None
+    assert best.excess is not None
     return (
         "TF32 is allowed for the kept nodes of the engine that the search chose: a run takes "
-        f"{fastest.milliseconds:.3g} ms with it and {best.milliseconds:.3g} ms without, "
-        f"the error is {fastest.excess:.3g} and {best.excess:.3g} of what is allowed."
+        f"{number(fastest.milliseconds)} ms with it and {number(best.milliseconds)} ms without, "
+        f"the error is {number(fastest.excess)} and {number(best.excess)} of what is allowed."
     )

@@ -20,7 +20,7 @@ from halfwise.records import (
     TensorName,
     Unsupported,
 )
-from halfwise.wording import capital
+from halfwise.wording import capital, number, ratio
 
 _ISLAND = "Kept by the model itself: its file computes this node in FP32 among lower ones."
 
@@ -78,7 +78,7 @@ def kept_nodes(
         elif excess is not None:
             effect = f"; {low} it {_effect(excess, metric)}"
         elif share is not None:
-            effect = f"; it or its group alone contributes {share:.3g} × what the search allows"
+            effect = f"; it or its group alone contributes {ratio(share)} what the search allows"
         why = _reason(node, cause, rule, effect, hopeless)
         records.append(
             KeptNode(
@@ -199,8 +199,8 @@ def _effect(excess: float, metric: str | None) -> str:
             return f"leaves {metric} without a value"
         return "changes an output's shape or a value that has to be exact, or ends the run"
     if metric is not None:
-        return f"lowers {metric} by {excess - 1:.3g} more than is allowed"
-    return f"brings the error to at least {excess:.3g} × what the search allows"
+        return f"lowers {metric} by {number(excess - 1)} more than is allowed"
+    return f"brings the error to at least {ratio(excess)} what the search allows"
 
 
 def plan_record(

@@ -17,7 +17,7 @@ from halfwise.errors import (
 )
 from halfwise.tensorrt.log.log import explain
 from halfwise.tensorrt.worker.frames import Lost
-from halfwise.wording import stopped
+from halfwise.wording import seconds, stopped
 
 FailureStatus = Literal["failed", "crashed", "timeout", "lost"]
 
@@ -152,7 +152,7 @@ def death(
     """
     reason, name = answer.get("reason"), answer.get("signal")
     if reason == "timeout":
-        limit = "its time-out" if timeout is None else f"{timeout:g} s"
+        limit = "its time-out" if timeout is None else seconds(timeout)
         return "timeout", None, f"{what} took longer than {limit} and was ended."
     if reason == "signal":
         why = ": usually memory ran out on its host" if name == "SIGKILL" else ""

@@ -16,6 +16,7 @@ from typing import Any
 
 from halfwise.errors import RecordMismatch
 from halfwise.records import BuildConfig, BuildOutcome
+from halfwise.wording import seconds
 
 SILENT_RUNS = 2
 """Runs in a row without a result of a build, after which it is left out. Our choice: one may be an
@@ -185,7 +186,7 @@ class Journal:
             return f"This build ended with {how} before; it is not tried again."
         before = self._begun[key]["timeout"]
         longer = before is not None and (timeout is None or timeout > before)
-        return "" if longer else f"This build took longer than {before:g} s before."
+        return "" if longer else f"This build took longer than {seconds(before)} before."
 
     def _note(self, entry: dict[str, Any]) -> None:
         """Write an entry; once that fails, no more: builds are worth more than their journal."""

@@ -21,6 +21,7 @@ from halfwise.tensorrt.worker.transport import (
     taken,
     worker_source,
 )
+from halfwise.wording import seconds
 
 _TRANSFER_SECONDS = 300.0
 """For one chunk of a file: 8 MiB take 1.5 minutes at 100 kB/s."""
@@ -214,7 +215,8 @@ class Link:
             # Whoever goes on without it does not wait as long for each request.
             self._wait = min(self._wait, _WAIT_AGAIN)
             raise failures.WorkerEnded(
-                f"Another build has had the GPU of worker {self.name} for {waited.seconds:g} s.",
+                f"Another build has had the GPU of worker {self.name} for "
+                f"{seconds(waited.seconds)}.",
                 "Try again when it is done, or wait longer: --wait-timeout SECONDS.",
             ) from waited
         if answer["kind"] == "died":

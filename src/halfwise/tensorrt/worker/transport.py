@@ -23,6 +23,7 @@ from halfwise.memory import uncap
 from halfwise.tensorrt.worker import worker
 from halfwise.tensorrt.worker.frames import ENDS, Admit, Lines, Lost, Reader, Unfit, Waited
 from halfwise.tensorrt.worker.worker import pack
+from halfwise.wording import seconds
 
 GRACE = 7.0
 """Seconds beyond a request's own time-out, which the worker enforces, before the connection counts
@@ -195,7 +196,7 @@ class Connection:
             if deadline is not None and not _left(deadline):
                 if waiting and wait is not None:
                     raise Waited(wait)
-                self._lose(f"{self._name} did not answer within {limit:.3g} s", heard)
+                self._lose(f"{self._name} did not answer within {seconds(limit or 0.0)}", heard)
             if found is None:
                 self._receive(deadline, heard)
 

@@ -24,7 +24,7 @@ from halfwise.records import InputComparison, InputTrials, Sign, TriedInputs
 from halfwise.tools.diagnose.expected_outputs import ROUNDING
 from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.preprocessing import Hypothesis, code_of, compare_arrays, hypotheses
-from halfwise.wording import number
+from halfwise.wording import number, percent
 
 CODE_FILE = "framework_inputs.py"
 _CLEARLY = 10.0
@@ -277,7 +277,7 @@ def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[str,
         worst = subject.samples.ids[error.worst_sample]
         text = (
             f"The two pipelines give different inputs: '{name}' differs by "
-            f"{number(100 * error.value)} % (relative RMS, most on {worst}), which changes the "
+            f"{percent(error.value)} (relative RMS, most on {worst}), which changes the "
             f"FP32 outputs: {effects}."
         )
         try:
@@ -306,7 +306,7 @@ def _errors(subject: Subject, others: Samples) -> tuple[dict[str, RelativeError]
         given = subject.session.run(second)
         for name, array in subject.references[i].items():
             outputs.setdefault(name, RelativeError()).add(array, given[name], i)
-    told = (f"{name} by {number(100 * e.value)} %" for name, e in outputs.items())
+    told = (f"{name} by {percent(e.value)}" for name, e in outputs.items())
     return inputs, ", ".join(told)
 
 

@@ -21,7 +21,7 @@ from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.sides import Regions
 from halfwise.tools.diagnose.reproducer import part
 from halfwise.tools.diagnose.subject import Subject, signs_of
-from halfwise.wording import count, listed, number
+from halfwise.wording import count, listed, number, percent
 
 RANKED = 8
 """Nodes that are named; the rest is counted."""
@@ -296,8 +296,8 @@ def _ranks(ranked: Sequence[_Ranked]) -> list[Sign]:
 def _share(ranked: _Ranked, power: float, products: int) -> str:
     if power == inf:  # a product makes an output infinite or NaN, and shares say nothing
         return ""
-    share = number(100 * ranked.error**2 / power)
-    return f": {share} % of the error power of all {count(products, 'product')}"
+    share = percent(ranked.error**2 / power)
+    return f": {share} of the error power of all {count(products, 'product')}"
 
 
 def _how(ranked: _Ranked) -> str:

@@ -19,6 +19,7 @@ from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
 from halfwise.graph.modern.replacing import Replaced, Replacement, alone, exactly, replace_all
 from halfwise.metrics import Outputs, relative_error
 from halfwise.records import LeftAlone, NodeName, Rewriting
+from halfwise.wording import number
 
 TOLERANCE = 1e-5
 """Error over the largest magnitude of a tensor: FP32 sums in another order differ by 1e-6 or so."""
@@ -130,7 +131,7 @@ class Modernizer:
             if error <= TOLERANCE:
                 self.network, self._error = raised, error
                 return
-            self._notes.append(f"not raised to opset {step}: outputs differ by {error:.2g}")
+            self._notes.append(f"not raised to opset {step}: outputs differ by {number(error)}")
 
     def _fold(self) -> None:
         model = self.network.copy()
@@ -148,7 +149,7 @@ class Modernizer:
             self._notes.append(f"constants are not folded: {failure.message}")
             return
         if error > TOLERANCE:
-            self._notes.append(f"constants are not folded: outputs differ by {error:.2g}")
+            self._notes.append(f"constants are not folded: outputs differ by {number(error)}")
             return
         self.network, self._error, self._folded = network, error, folded
 
@@ -164,7 +165,7 @@ class Modernizer:
             try:
                 network = self._normal(model)
                 error = self._whole_error(network)
-                reason = f"an output differs by {error:.2g}"
+                reason = f"an output differs by {number(error)}"
             except (CaseError, RunFailed) as failure:
                 error, reason = inf, failure.message
             if error <= TOLERANCE:
@@ -233,11 +234,12 @@ class Modernizer:
 
     def _difference(self, candidate: Candidate, error: float) -> str:
         if candidate not in self._inexact:
-            return f"it differs by {error:.2g}"
+            return f"it differs by {number(error)}"
         before, new = self._inexact[candidate]
         return (
-            f"it differs by {error:.2g}; from FP64 the original is off by {before:.2g}, the new "
-            f"node by {new:.2g}"
+            f"it differs by {number(error)}; from FP64 the original is off by {number(before)}, "
+            "the new "
+            f"node by {number(new)}"
         )
 
     def _random_error(

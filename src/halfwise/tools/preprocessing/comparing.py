@@ -32,7 +32,7 @@ from halfwise.tools.preprocessing.plain import compare_plain
 from halfwise.tools.preprocessing.program import Program, Residual, measure
 from halfwise.tools.preprocessing.registration import Alignment, align, pairs
 from halfwise.tools.preprocessing.tone import EXPLAINED, Tone, tone_of, traces
-from halfwise.wording import dimensions
+from halfwise.wording import dimensions, number
 
 Array = NDArray[np.float64]
 Arrays = Sequence[NDArray[Any]]
@@ -243,7 +243,7 @@ def _frame_value(framed: Frames, tone: Tone) -> list[InputDifference]:
     if not (framed.value_a and value and _gap(tone, framed.value_a, value)):
         return []
     mapped = tone.map(_plane(framed.value_a)).ravel()
-    pixels = [", ".join(f"{v:.4g}" for v in row) for row in (mapped, value)]
+    pixels = [", ".join(number(v, 4) for v in row) for row in (mapped, value)]
     return [
         difference(
             "padding-value",
@@ -297,12 +297,11 @@ def _plane(value: Sequence[float]) -> Array:
 def _inside(pair: Pair, alignment: Alignment) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """Return what cuts out of B what A shows too, where the two are cropped differently."""
     down, along = alignment.shift if alignment.kind == "crop" else (0, 0)
-    layout = pair.layouts[1]
     if not (down or along):
         return lambda sample: sample
 
     def cut(sample: NDArray[Any]) -> NDArray[Any]:
-        image = layout.image(sample)
+        image = pair.layouts[1].image(sample)
         rows, columns = image.shape[1:]
         return image[
             :, max(0, -down) : rows - max(0, down), max(0, -along) : columns - max(0, along)
@@ -317,7 +316,7 @@ def _unexplained(pair: Pair, residual: Residual, tone: Tone) -> list[InputDiffer
     if lossy or residual.largest <= _UNEXPLAINED * level:
         return []
     sentence = "Values differ in a way that nothing here explains."
-    evidence = f"{residual.largest / level:.3g} of 255 levels at most"
+    evidence = f"{number(residual.largest / level)} of 255 levels at most"
     return [difference("values", sentence, "", "", evidence)]
 
 

@@ -12,7 +12,7 @@ from halfwise.tools.preprocessing.images import Box, boxes
 from halfwise.tools.preprocessing.registration import Alignment, sharpness
 from halfwise.tools.preprocessing.resizing import Axis, Method, Resizing, differ, fit_resizing
 from halfwise.tools.preprocessing.tone import Tone
-from halfwise.wording import dimensions
+from halfwise.wording import dimensions, number
 
 Array = NDArray[np.float64]
 
@@ -212,9 +212,9 @@ def _fitted(a: Resizing, b: Resizing, *, padded: bool) -> list[InputDifference]:
     if differ(a, b):
         reduced = any(axis.kept / axis.resized > _REDUCES for pair in a.axes for axis in pair)
         evidence = (
-            f"A's own leaves {a.error:.2g} of 255 levels in A, B's leaves "
-            f"{a.errors.get(b.method, float('inf')):.2g}; in B, {b.error:.2g} and "
-            f"{b.errors.get(a.method, float('inf')):.2g}"
+            f"A's own leaves {number(a.error)} of 255 levels in A, B's leaves "
+            f"{number(a.errors.get(b.method, float('inf')))}; in B, {number(b.error)} and "
+            f"{number(b.errors.get(a.method, float('inf')))}"
         )
         kinds = method_kinds(a.method, b.method, reduced=reduced)
         found += [_method(kind, a.method, b.method, evidence) for kind in kinds]
@@ -323,8 +323,7 @@ def _kernel(alignment: Alignment, contents: Contents, tone: Tone) -> list[InputD
     ratio = sharpness(*contents)
     if alignment.exact and tone.explained:
         return []
-    still = alignment.kind in ("same", "crop")
-    if not still and _AS_SHARP[0] < ratio < _AS_SHARP[1]:
+    if alignment.kind not in ("same", "crop") and _AS_SHARP[0] < ratio < _AS_SHARP[1]:
         return []
     if ratio > _SHARPER:
         b = "sharper or not antialiased"

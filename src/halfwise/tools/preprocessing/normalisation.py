@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.records import DifferenceKind, InputDifference
 from halfwise.records.diagnosis import difference
+from halfwise.wording import number
 
 Part = Literal["scale", "mean", "deviation"]
 Own = Literal["moments", "range"]
@@ -257,7 +258,11 @@ def normalisation_differences(
         first = recognised.parts[0] if recognised.parts else None
         has = f": B has {b.name}"  # all parts of it, so once
         words = {
-            "scale": (f"B is {b.name}, A {a.name}", f"pixels × {a.scale:.4g}", f"× {b.scale:.4g}"),
+            "scale": (
+                f"B is {b.name}, A {a.name}",
+                f"pixels × {number(a.scale, 4)}",
+                f"× {number(b.scale, 4)}",
+            ),
             "mean": (
                 f"The mean that is taken off differs{has * (first == 'mean')}",
                 _row(a.mean),
@@ -314,5 +319,5 @@ def own_difference(a: Own | None, b: Own | None) -> InputDifference:
 
 
 def _row(values: Sequence[float]) -> str:
-    numbers = [f"{value:.4g}" for value in values]
+    numbers = [number(value, 4) for value in values]
     return numbers[0] if len(set(numbers)) == 1 else f"({', '.join(numbers)})"

@@ -30,6 +30,7 @@ from halfwise.tools.preprocessing.photometry import (
 )
 from halfwise.tools.preprocessing.program import Program
 from halfwise.tools.preprocessing.registration import BLUR
+from halfwise.wording import number
 
 Array = NDArray[np.float64]
 
@@ -189,7 +190,7 @@ def _rounding(
     most = float(np.abs(left).max(initial=0))
     if most <= _FLOAT:
         return []
-    evidence = f"{most:.3g} of 255 levels at most, {left.mean():.3g} on average"
+    evidence = f"{number(most)} of 255 levels at most, {number(left.mean())} on average"
     names: tuple[str, str] | None = None
     if is_half_of(stacked[0], stacked[1]):
         names = ("not rounded", "rounded to FP16")

@@ -1,11 +1,10 @@
 import math
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.attribute.evidence import Band, Evidence, graded, percent
+from halfwise.fixing.attribute.evidence import Band, Evidence, graded
 from halfwise.formats import FP16
 from halfwise.graph.roles import roles_of
 from halfwise.records import Observations
@@ -28,14 +27,6 @@ def evidence(sketch: Sketch, output: str) -> Evidence:
     network = sketch.network(output)
     nothing = Observations(tensors=(), inner=(), samples=())
     return Evidence(network, roles_of(network), nothing, FP16, 2.0, "fp32")
-
-
-@pytest.mark.parametrize(
-    ("fraction", "text"),
-    [(0.0, "0 %"), (1.0, "100 %"), (0.9999, "99.9 %"), (1e-7, "0.01 %"), (0.123, "12 %")],
-)
-def test_percentages_never_round_to_all_or_nothing(fraction, text) -> None:
-    assert percent(fraction) == text
 
 
 def test_relative_error_of_storing_a_value() -> None:

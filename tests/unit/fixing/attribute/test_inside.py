@@ -48,7 +48,7 @@ def test_producer_and_harmful_readers_of_what_is_beyond_the_range() -> None:
     assert (guard.kind, guard.node, guard.tensor) == ("infinite", "square", "square_out")
     assert guard.nodes == ("square", "root")
     assert guard.message == (
-        "square_out reaches 1e+06, beyond FP16's 65504: 3 values would be infinite inside, and "
+        "square_out reaches 1e6, beyond FP16's 65504: 3 values would be infinite inside, and "
         "root (Sqrt) reads that, although the outputs pass"
     )
 

@@ -54,7 +54,7 @@ def test_large_angles_and_what_makes_them() -> None:
     guard = only(guards(*rotary(500.0), counting(500)), "angle")
     assert (guard.node, guard.nodes) == ("cos", ("phase", "cos"))
     assert "angles up to 500 rad" in guard.message
-    assert "error of up to 0.12 rad" in guard.message
+    assert "error of up to 0.125 rad" in guard.message
     assert 1.0 < guard.severity < 2.0
 
 

@@ -65,7 +65,7 @@ def test_what_becomes_infinite_is_explained_by_what_leads_there():
 
 def test_names_in_a_sentence_stay_as_they_are():
     """A reason begins with a tensor's name, which is no word to be put in capitals."""
-    message = "square_out reaches 2e+07, beyond FP16's 65504"
+    message = "square_out reaches 2e7, beyond FP16's 65504"
     guards = (guard("square", "square", message=message),)
     assert message in recorded("square", guards=guards)["square"].reason
 

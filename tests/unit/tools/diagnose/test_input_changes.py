@@ -140,7 +140,7 @@ def test_sound_as_integers(subject):
     whole = Samples(("a", "b", "c"), lambda i: {"sound": f32(waves[i] * 32768)})
     found = told(subject(network, whole, expected=[run({"sound": wave}) for wave in waves]))
     assert found.matches
-    assert found.best.differences[0].b == "3.052e-05"
+    assert found.best.differences[0].b == "3.052e−5"
 
 
 def test_it_stops_when_the_time_is_up(subject):
