@@ -317,8 +317,7 @@ def started(command: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        left = _started.pop(key, None)
-        if left is not None:
+        if left := _started.pop(key, None):
             left.close(patience=0.0)
 
 

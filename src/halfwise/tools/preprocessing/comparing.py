@@ -316,8 +316,8 @@ def _unexplained(pair: Pair, residual: Residual, tone: Tone) -> list[InputDiffer
     if lossy or residual.largest <= _UNEXPLAINED * level:
         return []
     sentence = "Values differ in a way that nothing here explains."
-    evidence = f"{number(residual.largest / level)} of 255 levels at most"
-    return [difference("values", sentence, "", "", evidence)]
+    left = f"{number(residual.largest / level)} of 255 levels at most"
+    return [difference("values", sentence, "", "", left)]
 
 
 def _conclude(
