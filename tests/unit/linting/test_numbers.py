@@ -4,11 +4,11 @@ from tests.unit.linting.said import said
 
 def test_what_an_eps_becomes(tmp_path):
     assert said("logarithm", tmp_path) == (
-        "the eps 1e−10 before Log becomes zero in FP16 by plain conversion (5.96e−8 in what halfwise "
-        "fix stores)"
+        "the eps 1e−10 before Log becomes zero in FP16 by plain conversion (5.96e−8 in what "
+        "halfwise fix stores)"
     )
     assert said("clipped_divisor", tmp_path).startswith(
-        "the eps 1e-12 before Div becomes zero in FP16 by plain conversion"
+        "the eps 1e−12 before Div becomes zero in FP16 by plain conversion"
     )
 
 
