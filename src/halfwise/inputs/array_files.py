@@ -130,7 +130,7 @@ def _archive(path: Path) -> Iterator[NpzFile]:
 
 def _stand_in(archive: NpzFile, name: str, entries: Collection[str], path: Path) -> NDArray[Any]:
     assert archive.zip is not None
-    entry = name if name in entries else f"{name}.npy"
+    entry, where = name if name in entries else f"{name}.npy", f"{path.name}, array '{name}'"
     try:
         with archive.zip.open(entry) as member:
             major = np.lib.format.read_magic(member)[0]
@@ -144,10 +144,10 @@ def _stand_in(archive: NpzFile, name: str, entries: Collection[str], path: Path)
                 read = np.lib.format.read_array_header_2_0
             shape, _, dtype = read(member)
         if dtype.hasobject:
-            raise ValueError("Object arrays")
+            raise _pickled(where)
         return np.broadcast_to(np.zeros((), dtype), shape)
     except BROKEN as error:
-        raise _unreadable(f"{path.name}, array '{name}'", path, error) from error
+        raise _unreadable(where, path, error) from error
 
 
 def refuse_too_large(archive: NpzFile, where: str, names: Collection[str]) -> None:
@@ -183,13 +183,17 @@ def _unreadable(where: str, path: Path, error: Exception) -> CaseError:
         )
     # NumPy has no error class of its own for these two; the wording is pinned by tests.
     if "Object arrays" in str(error) or "Python objects" in str(error):
-        return CaseError(
-            f"{where} is an object array (pickle), which could run code from the file; expected "
-            "numbers.",
-            "Stack the samples to one array with a numeric dtype, or save one file per sample.",
-        )
+        return _pickled(where)
     reason = "it does not start like one" if "pickled" in str(error) else str(error)
     return CaseError(
         f"{where} is not a readable {path.suffix.lower()} file ({reason}).",
         "Save it again with np.save(path, array) or np.savez(path, name=array, …).",
+    )
+
+
+def _pickled(where: str) -> CaseError:
+    return CaseError(
+        f"{where} is an object array (pickle), which could run code from the file; expected "
+        "numbers.",
+        "Stack the samples to one array with a numeric dtype, or save one file per sample.",
     )

@@ -1,6 +1,7 @@
 """Compares inputs that are no images: type, axes, order of samples, one gain and offset."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -12,6 +13,7 @@ from halfwise.records import InputComparison, InputDifference
 from halfwise.records.diagnosis import difference
 from halfwise.tools.preprocessing.normalisation import normalisation_differences
 from halfwise.tools.preprocessing.photometry import photometry
+from halfwise.tools.preprocessing.program import Residual, measure
 
 Arrays = Sequence[NDArray[Any]]
 
@@ -42,10 +44,15 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
     if first_a.dtype.kind not in _NUMBERS or first_b.dtype.kind not in _NUMBERS:
         return _as_text(a, b, name, name_b, found)
     axes = _axes(first_a, first_b)
-    if axes is None:
-        shapes = str(first_a.shape), str(first_b.shape)
+    apart = [
+        (str(x.shape), str(y.shape))
+        for x, y in zip(a, b, strict=True)
+        if axes is None or x.ndim != len(axes) or x.transpose(axes).shape != y.shape
+    ]
+    if axes is None or apart:
+        shapes = apart[0]
         found.append(difference("shape", f"B is {shapes[1]}, A is {shapes[0]}.", *shapes))
-        return _concluded(a, b, name, name_b, found, (np.inf, np.inf, None), "")
+        return _concluded(a, b, name, name_b, found, Residual(None, np.inf, np.inf), "")
     if axes != tuple(range(first_a.ndim)):
         found.append(
             difference(
@@ -68,11 +75,8 @@ def compare_plain(a: Arrays, b: Arrays, name: str, name_b: str) -> InputComparis
         if (gain, offset) != (1.0, 0.0):
             lines.append(f"x = x * {gain:.9g} + {offset:.9g}")
             left = [x * gain + offset for x in left]
-    errors = [np.abs(x - y) for x, y in zip(left, right, strict=True)]
-    size = sum(e.size for e in errors) or 1
-    rms = float(np.sqrt(sum(float((e**2).sum()) for e in errors) / size))
     before = _worst(a, b) if first_a.shape == first_b.shape else None
-    residual = _worst(left, right), rms, before
+    residual = replace(measure(left, right, lambda x: x), before=before)
     code = plain_code(lines, first_b.dtype.name) if found else ""
     return _concluded(a, b, name, name_b, found, residual, code, spread, order)
 
@@ -85,7 +89,7 @@ def _as_text(
         evidence = f"{unequal} of {len(b)} samples differ"
         found.append(difference("values", "The text differs.", "", "", evidence))
     worst = np.inf if unequal else 0.0
-    return _concluded(a, b, name, name_b, found, (worst, worst, None), "")
+    return _concluded(a, b, name, name_b, found, Residual(None, worst, worst), "")
 
 
 def _line(left: Arrays, right: Arrays) -> tuple[float, float, list[InputDifference]]:
@@ -156,7 +160,7 @@ def _concluded(
     name: str,
     name_b: str,
     found: Sequence[InputDifference],
-    residual: tuple[float, float, float | None],
+    residual: Residual,
     code: str,
     spread: float = 1.0,
     order: tuple[int, ...] | None = None,
@@ -170,11 +174,11 @@ def _concluded(
         dtype_a=a[0].dtype.name,
         dtype_b=b[0].dtype.name,
         differences=tuple(found),
-        largest=residual[2],
-        residual_max=residual[0],
-        residual_rms=residual[1],
+        largest=residual.before,
+        residual_max=residual.largest,
+        residual_rms=residual.rms,
         level=spread / 255,
-        exact=residual[0] <= spread / 255,
+        exact=residual.largest <= spread / 255,
         order=order or tuple(range(len(b))),
         code=code,
     )

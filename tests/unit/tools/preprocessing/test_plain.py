@@ -67,3 +67,10 @@ def test_text_is_equal_or_not():
     assert compared(words, words).differences == ()
     found = compared(words, [words[0], words[0]])
     assert [d.evidence for d in found.differences] == ["1 of 2 samples differ"]
+
+
+def test_one_sample_of_another_shape():
+    a, b = [np.ones(4), np.ones(5)], [np.ones(4), np.ones(6)]
+    found = compare_plain(a, b, "x", "x")
+    assert [(d.kind, d.a, d.b) for d in found.differences] == [("shape", "(5,)", "(6,)")]
+    assert found.residual_max == np.inf
