@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.errors import BuildFailed
 from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, graphs_of, is_standard, tensor_name
+from halfwise.graph.normal_form import Names
 from halfwise.graph.roles import NodeRole, Role, Roles, is_float
 from halfwise.graph.weights import LowWeights, pieces
 from halfwise.records import AdjustedConstant, NodeName, TensorName
@@ -57,9 +57,6 @@ def rewrite(
         fmt: The low format.
         low_io: Float graph inputs and outputs that get the low type; the others stay FP32.
         weights: The network's weights in the low format, where they are made already.
-
-    Raises:
-        BuildFailed: a new name that the rewriting needs is taken.
     """
     model = network.copy()
     weights = weights or LowWeights(network.model, fmt)
@@ -71,9 +68,6 @@ def lower_bodies(graphs: Collection[ir.Graph], roles: Roles, weights: LowWeights
     """Give the bodies of a low If, Loop or Scan, and those in them, the low format in place.
 
     What they read from outside stays as it is.
-
-    Raises:
-        BuildFailed: a new name that the rewriting needs is taken.
     """
     _Rewriter(graphs, roles, frozenset(), weights, frozenset()).run()
 
@@ -175,10 +169,7 @@ class _Rewriter:
         self.low_ends = low_io.union(self.formals)
         self.weights = weights
         self.casts = 0
-        self.taken: set[str | None] = set()
-        for graph in graphs:
-            self.taken |= {v.name for v in graph.inputs} | set(graph.initializers)
-            self.taken |= {n.name for n in graph} | {v.name for n in graph for v in n.outputs}
+        self.names = Names(graphs)
 
     def run(self) -> int:
         """Retype constants, inputs, nodes and outputs; return the number of Casts inserted."""
@@ -223,9 +214,9 @@ class _Rewriter:
             return
         name = value.name
         if given_low:
-            value.name = self._free_name(f"{name}_fp32")
+            value.name = self.names.take(f"{name}_fp32")
         else:
-            name = self._free_name(f"{name}_{self.fmt.name}")
+            name = self.names.take(f"{name}_{self.fmt.name}")
         copy = ir.val(name, self.low, value.shape)
         copy.const_value = self.weights.low(value.const_value, copy.name)
         graph.register_initializer(copy)
@@ -246,18 +237,18 @@ class _Rewriter:
         assert name is not None
         assert graph is not None
         if output_differs:
-            value.name = self._free_name(f"{name}_{self.fmt.name if is_low else 'fp32'}")
+            value.name = self.names.take(f"{name}_{self.fmt.name if is_low else 'fp32'}")
             cast = ir.node(
-                "Cast", [value], {"to": int(other)}, name=self._free_name(f"{name}_cast")
+                "Cast", [value], {"to": int(other)}, name=self.names.take(f"{name}_cast")
             )
             cast.outputs[0].name = name
             _replace_output(graph, value, cast.outputs[0])
         else:
             suffix = "fp32" if is_low else self.fmt.name
             cast = ir.node(
-                "Cast", [value], {"to": int(other)}, name=self._free_name(f"{name}_to_{suffix}")
+                "Cast", [value], {"to": int(other)}, name=self.names.take(f"{name}_to_{suffix}")
             )
-            cast.outputs[0].name = self._free_name(f"{name}_{suffix}")
+            cast.outputs[0].name = self.names.take(f"{name}_{suffix}")
         cast.outputs[0].shape = value.shape
         cast.outputs[0].type = ir.TensorType(other)
         producer = value.producer()
@@ -276,13 +267,3 @@ class _Rewriter:
         if part.role.role is Role.BLIND:
             return None
         return self.low if part.reads_low(slot, self.fp32) else ir.DataType.FLOAT
-
-    def _free_name(self, wanted: str) -> str:
-        for name in (wanted, *(f"{wanted}_{i}" for i in range(1, 1000))):
-            if name not in self.taken:
-                self.taken.add(name)
-                return name
-        raise BuildFailed(
-            f"Cannot name a new tensor: {wanted} and 999 variants of it are taken.",
-            "Rename the tensors of the model.",
-        )

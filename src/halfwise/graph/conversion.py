@@ -15,6 +15,7 @@ from onnx import version_converter
 
 from halfwise.errors import CaseError
 from halfwise.graph.model import Network, is_standard, node_name, normalise, tensor_name
+from halfwise.graph.normal_form import values_of
 from halfwise.graph.roles import FIRST_BF16_OPSET, Role, is_float, roles_of
 from halfwise.graph.serialisation import graphs_in, skeleton
 from halfwise.graph.weights import widen_weights
@@ -99,7 +100,7 @@ def upcast_storage(model: ir.Model) -> None:
     """
     widen_weights(model)
     for graph in (model.graph, *model.graph.subgraphs()):
-        for value in _values(graph):
+        for value in values_of(graph):
             value.type = upcast_type(value.type)
             if value.const_value is not None:
                 value.const_value = upcast_tensor(value.const_value)
@@ -145,16 +146,9 @@ def upcast_attribute(node: ir.Node, attribute: ir.Attr) -> None:
         node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
 
 
-def _values(graph: ir.Graph) -> Iterator[ir.Value]:
-    yield from graph.inputs
-    yield from graph.initializers.values()
-    for node in graph:
-        yield from node.outputs
-
-
 def _element_types(model: ir.Model) -> set[ir.DataType]:
     graphs = (model.graph, *model.graph.subgraphs())
-    return {v.type.dtype for graph in graphs for v in _values(graph) if v.type is not None}
+    return {v.type.dtype for graph in graphs for v in values_of(graph) if v.type is not None}
 
 
 def _is_low(value: ir.Value) -> bool:

@@ -136,17 +136,27 @@ def drop_unused_constants(graphs: Iterable[ir.Graph]) -> None:
                 del graph.initializers[name]
 
 
+def unreadable_constants(
+    graphs: Iterable[ir.Graph], errors: tuple[type[Exception], ...]
+) -> Iterator[tuple[ir.Value, Exception]]:
+    """Yield the constants whose data does not fill their shape or is not there, with the error.
+
+    Args:
+        graphs: Where to look.
+        errors: What counts as such; others are raised.
+    """
+    for value in (v for graph in graphs for v in graph.initializers.values()):
+        if value.const_value is not None and value.const_value.dtype != ir.DataType.STRING:
+            try:
+                value.const_value.numpy()
+            except errors as error:
+                yield value, error
+
+
 def check_constants(graphs: Iterable[ir.Graph]) -> None:
     """Raise a ValueError for a constant whose data does not fill its shape."""
-    for graph in graphs:
-        for name, value in graph.initializers.items():
-            tensor = value.const_value
-            if tensor is None or tensor.dtype == ir.DataType.STRING:
-                continue
-            try:
-                tensor.numpy()
-            except (ValueError, OSError) as error:
-                raise ValueError(f"the data of constant {name!r} is incomplete: {error}") from None
+    for value, error in unreadable_constants(graphs, (ValueError, OSError)):
+        raise ValueError(f"the data of constant {value.name!r} is incomplete: {error}")
 
 
 def name_uniquely(model: ir.Model) -> dict[str, str]:
@@ -160,17 +170,17 @@ def name_uniquely(model: ir.Model) -> dict[str, str]:
         The former node name by the new one, where they differ ("" for unnamed).
     """
     graphs = (model.graph, *model.graph.subgraphs())
-    names = _Names()
+    names = Names()
     for value in dict.fromkeys((*model.graph.inputs, *model.graph.outputs)):
         value.name = names.take(value.name or "v")
     done = {*model.graph.inputs, *model.graph.outputs}
     for graph in graphs:
-        for value in _values(graph):
+        for value in values_of(graph):
             if value not in done and (value.name or value.uses() or value.is_graph_output()):
                 done.add(value)
                 value.name = names.take(value.name or "v")
     former = {}
-    names = _Names()
+    names = Names()
     for graph in graphs:
         for node in graph:
             old, node.name = node.name or "", names.take(node.name or "node")
@@ -179,18 +189,21 @@ def name_uniquely(model: ir.Model) -> dict[str, str]:
     return former
 
 
-def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+def values_of(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Yield the inputs, initializers and computed values of a graph; not those of its bodies."""
     yield from graph.inputs
     yield from list(graph.initializers.values())
     for node in graph:
         yield from node.outputs
 
 
-class _Names:
+class Names:
     """Names in use, and for each the last number tried."""
 
-    def __init__(self) -> None:
-        self._taken: dict[str, int] = {}
+    def __init__(self, graphs: Iterable[ir.Graph] = ()) -> None:
+        """Take the names of all nodes and values in `graphs`."""
+        named = (one for graph in graphs for one in (*values_of(graph), *graph))
+        self._taken = {one.name: 0 for one in named if one.name}
 
     def take(self, wanted: str) -> str:
         """Return `wanted`, numbered if it is in use, and use it."""

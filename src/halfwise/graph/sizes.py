@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.graph.dataflow import reached, varying_tensors
-from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
+from halfwise.graph.model import (
+    Network,
+    add_constant,
+    constant_array,
+    is_standard,
+    node_name,
+    tensor_name,
+)
 from halfwise.graph.unchecked import numbers
 from halfwise.records import NodeName, TensorName
 
@@ -231,13 +238,7 @@ def with_batch(network: Network, places: Sequence[Frozen], old: int, new: int) -
         value.shape = None
     for number, place in enumerate(places):
         array = _resized(constant_array(place.constant), place, old, new)
-        value = ir.Value(
-            name=f"{place.constant.name}.batch{number}",
-            const_value=ir.tensor(array),
-            shape=ir.Shape(array.shape),
-            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-        )
-        model.graph.register_initializer(value)
+        value = add_constant(model.graph, f"{place.constant.name}.batch{number}", array)
         nodes[place.node.name].replace_input_with(place.slot, value)
     return model
 

@@ -20,12 +20,20 @@ from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
 from halfwise.graph.intake import checkable, infer_shapes, repair, take_types
-from halfwise.graph.model import REFUSALS, Network, constant_array, graphs_of, node_name
+from halfwise.graph.model import (
+    REFUSALS,
+    Network,
+    constant_array,
+    graphs_of,
+    node_name,
+    tensor_name,
+)
 from halfwise.graph.normal_form import (
     inline_functions,
     name_cast_types,
     name_uniquely,
     open_negative_sizes,
+    unreadable_constants,
 )
 from halfwise.graph.serialisation import (
     find_beside,
@@ -214,16 +222,9 @@ def _infer(model: ir.Model) -> None:
 def _drop_broken(model: ir.Model) -> dict[TensorName, str]:
     """Take the data of constants away that cannot be read, and return the reasons."""
     found = {}
-    for graph in graphs_of(model):
-        for name, value in graph.initializers.items():
-            tensor = value.const_value
-            if tensor is None or tensor.dtype == ir.DataType.STRING:
-                continue
-            try:
-                tensor.numpy()
-            except _UNREADABLE as error:
-                found[TensorName(name)] = _line(error)
-                value.const_value = None
+    for value, error in unreadable_constants(graphs_of(model), _UNREADABLE):
+        found[tensor_name(value)] = _line(error)
+        value.const_value = None
     return found
 
 

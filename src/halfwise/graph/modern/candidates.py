@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -31,28 +31,20 @@ _Planned = tuple[ir.Value, ir.Value, str, Replacement | str]
 """What it takes, what it gives, its operator, and what to put in its place or why nothing."""
 
 
-@dataclass(frozen=True, eq=False)
-class WrittenGelu:
-    """A GELU by its form; whether its constants are those of GELU is for a comparison to show.
+def _gelus(network: Network) -> Iterator[_Planned]:
+    """Yield the GELUs of the main graph that have one input and one output.
 
-    Attributes:
-        x: Its input.
-        output: Its output.
-        approximate: As the attribute of ONNX's Gelu: "none" is by erf.
+    They are told by their form; whether the constants are those of GELU is for a comparison to
+    show.
     """
-
-    x: ir.Value
-    output: ir.Value
-    approximate: Literal["none", "tanh"]
-
-
-def read_gelus(network: Network) -> Iterator[WrittenGelu]:
-    """Yield the GELUs of the main graph that have one input and one output."""
     for nodes in gelus(network):
         inputs, outputs = _borders(nodes)
         if len(inputs) == 1 == len(outputs):
+            x, output = inputs.pop(), outputs.pop()
             tanh = any(n.op_type == "Tanh" for n in nodes)
-            yield WrittenGelu(inputs.pop(), outputs.pop(), "tanh" if tanh else "none")
+            attributes = {"approximate": "tanh"} if tanh else {}
+            plan = Replacement("Gelu", tensor_name(x), tensor_name(output), attributes)
+            yield x, output, "Gelu", plan
 
 
 def _borders(nodes: Nodes) -> tuple[set[ir.Value], set[ir.Value]]:
@@ -103,7 +95,7 @@ def candidates(
     planned: list[_Planned] = [
         *(_norm(n, transposes=transposes) for n in read if isinstance(n, Normalisation)),
         *map(_group, groups),
-        *map(_gelu, read_gelus(network)),
+        *_gelus(network),
     ]
     made = []
     for x, output, op, plan in planned:
@@ -185,12 +177,6 @@ def _group(norm: GroupNorm) -> _Planned:
         {"weight": norm.weight.astype(np.float32), "bias": norm.bias.astype(np.float32)},
     )
     return norm.x, norm.output, op, plan
-
-
-def _gelu(gelu: WrittenGelu) -> _Planned:
-    attributes = {} if gelu.approximate == "none" else {"approximate": gelu.approximate}
-    plan = Replacement("Gelu", tensor_name(gelu.x), tensor_name(gelu.output), attributes)
-    return gelu.x, gelu.output, "Gelu", plan
 
 
 def _between(x: ir.Value, output: ir.Value, places: Mapping[ir.Node, int]) -> tuple[ir.Node, ...]:

@@ -7,7 +7,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.graph.model import node_name
+from halfwise.graph.model import add_constant, graphs_of, node_name
+from halfwise.graph.normal_form import Names
 from halfwise.records import NodeName, TensorName
 
 Attribute = float | int | str | Sequence[int]
@@ -56,7 +57,7 @@ def replace_all(model: ir.Model, replacements: Iterable[Replacement]) -> list[Re
     values = {
         v.name: v for v in (*model.graph.inputs, *(o for n in model.graph for o in n.outputs))
     }
-    names = _Names(model)
+    names = Names(graphs_of(model))
     done = []
     for replacement in replacements:
         output = values[replacement.output]
@@ -103,7 +104,7 @@ def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
     start = ir.Value(name=x.name, type=x.type, shape=x.shape)
     graph = ir.Graph([start], [], nodes=[], opset_imports=dict(source.opset_imports), name="alone")
     model = ir.Model(graph, ir_version=source.ir_version)
-    nodes, result = _made(replacement, start, graph, _Names(model))
+    nodes, result = _made(replacement, start, graph, Names(graphs_of(model)))
     graph.extend(nodes)
     result.name, result.type = replacement.output, x.type
     graph.outputs.append(result)
@@ -111,7 +112,7 @@ def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
 
 
 def _made(
-    made: Replacement, x: ir.Value, graph: ir.Graph, names: "_Names"
+    made: Replacement, x: ir.Value, graph: ir.Graph, names: Names
 ) -> tuple[list[ir.Node], ir.Value]:
     stem = _stem(made.output)
     nodes = []
@@ -125,16 +126,7 @@ def _made(
 
     constants = []
     for part, array in made.constants.items():
-        name = names.take(f"{stem}/{part}")
-        tensor = ir.Tensor(array, name=name)
-        value = ir.Value(
-            name=name,
-            type=ir.TensorType(tensor.dtype),
-            shape=ir.Shape(array.shape),
-            const_value=tensor,
-        )
-        graph.register_initializer(value)
-        constants.append(value)
+        constants.append(add_constant(graph, names.take(f"{stem}/{part}"), array))
     if made.order is not None:
         x = add("Transpose", [x], {"perm": made.order})
     result = add(made.op, [x, *constants], made.attributes)
@@ -161,23 +153,3 @@ def _remove_unused(graph: ir.Graph, root: ir.Node) -> Iterator[ir.Node]:
         yield node
         graph.remove(node, safe=True)
         waiting += [n for n in before if n is not None]
-
-
-class _Names:
-    """Names that nothing in a model has."""
-
-    def __init__(self, model: ir.Model) -> None:
-        graphs = (model.graph, *model.graph.subgraphs())
-        self._taken = {n.name for n in model.graph.all_nodes()}
-        for graph in graphs:
-            self._taken |= {v.name for v in (*graph.inputs, *graph.initializers.values())}
-            self._taken |= {v.name for n in graph for v in n.outputs}
-
-    def take(self, wanted: str) -> str:
-        """Return `wanted`, numbered where it is taken."""
-        name, number = wanted, 0
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
-        return name

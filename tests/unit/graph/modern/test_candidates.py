@@ -3,20 +3,21 @@ import pytest
 
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import network_from_proto
-from halfwise.graph.modern.candidates import FIRST_OPSET, candidates, read_gelus
+from halfwise.graph.modern.candidates import FIRST_OPSET, candidates
 from tests.spellings import EXPECTED, proto
 from tests.unit.graph.sketch import Sketch
 
 
 def test_both_forms():
-    for name, approximate in (("torch_gelu", "none"), ("torch_gelu_tanh", "tanh")):
-        (found,) = read_gelus(network_from_proto(proto(name)))
-        assert (found.x.name, found.approximate) == ("x", approximate)
-        assert found.output.is_graph_output()
+    for name, attributes in (("torch_gelu", {}), ("torch_gelu_tanh", {"approximate": "tanh"})):
+        (gelu,) = found(name)
+        made = gelu.replacement
+        assert (gelu.op, made.x, made.attributes) == ("Gelu", "x", attributes)
+        assert made.output == network_from_proto(proto(name)).graph.outputs[0].name
 
 
 def test_other_activations():
-    assert not list(read_gelus(network_from_proto(proto("quick_gelu"))))
+    assert not found("quick_gelu")
 
 
 def found(name, opset=24, available=tuple(FIRST_OPSET), **options):
