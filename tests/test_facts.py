@@ -113,3 +113,35 @@ def test_no_exception_outlives_its_reason(place):
         path for path in PACKAGE.rglob("*.py") if str(path.relative_to(PACKAGE)).startswith(place)
     ]
     assert any(list(readings(ast.parse(path.read_text(encoding="utf-8")))) for path in files)
+
+
+CODE = {
+    "fixing/remarks.py": "a tolerance, to be copied behind --rel-max",
+    "tensorrt/recipes/": "options of trtexec",
+    "tools/preprocessing/hypotheses.py": "Python that is written",
+    "tools/preprocessing/normalisation.py": "numbers that are rounded to be compared",
+    "tools/preprocessing/plain.py": "Python that is written",
+    "tools/preprocessing/program.py": "Python that is written",
+    "wording.py": "numbers are worded there",
+}
+"""Where digits are not chosen for people."""
+
+
+def digits(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that choose how many digits of a number, or which share, are shown."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FormattedValue(format_spec=ast.JoinedStr(values=[ast.Constant(value=spec)])):
+                if isinstance(spec, str) and spec.startswith(".") and spec[-1] in "ge%":
+                    yield node.lineno
+
+
+def test_numbers_are_worded_in_one_place():
+    assert list(digits(ast.parse('f"{x:.3g} {y:.0%} {z:g} {w:.1f} {v:,}"'))) == [1, 1]
+    found = [
+        f"  {path.relative_to(PACKAGE)}:{line}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if not str(path.relative_to(PACKAGE)).startswith((*CODE, "tensorrt/worker/worker.py"))
+        for line in digits(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not found, "Use `wording.number` or `percent`:\n" + "\n".join(found)

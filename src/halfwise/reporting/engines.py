@@ -13,7 +13,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Table
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Table, lines_of, present
 from halfwise.reporting.precision import share_words
 from halfwise.reporting.rungs import cause_line, rung_line
 from halfwise.wording import (
@@ -45,17 +45,17 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
     """Return what the report says about engines, in reading order."""
     parts = (
         Lines("Engines", tuple(_made(engines))),
-        _sentences("Rungs, most exact first", map(rung_line, engines.rungs)),
-        _sentences("What the engines show", map(cause_line, engines.causes)),
+        lines_of("Rungs, most exact first", map(rung_line, engines.rungs)),
+        lines_of("What the engines show", map(cause_line, engines.causes)),
         _rounds(engines.rounds),
         _failed(engines.builds),
         _shapes(engines.results),
-        _sentences("Not as asked", _findings(engines.results)),
-        _sentences("About the engines", _remarks(engines)),
+        lines_of("Not as asked", _findings(engines.results)),
+        lines_of("About the engines", _remarks(engines)),
         _precision(engines.results),
         _table(engines.results),
     )
-    return tuple(part for part in parts if part is not None)
+    return present(*parts)
 
 
 def _made(engines: Engines) -> Iterator[str]:
@@ -165,7 +165,7 @@ def _shapes(results: Sequence[EngineResult]) -> Lines | None:
         for result in results
         for judged in sorted(result.shapes, key=lambda s: s.verdict is not None)
     ]
-    return _sentences("Shapes of the profiles", lines)
+    return lines_of("Shapes of the profiles", lines)
 
 
 def shape_line(judged: ShapeVerdict) -> str:
@@ -294,8 +294,3 @@ def largest(verdict: Verdict, measure: str) -> float:
 
 def _known(value: float | None) -> str:
     return "" if value is None else number(value)
-
-
-def _sentences(title: str, lines: Sequence[str] | Iterator[str]) -> Lines | None:
-    told = tuple(map(sentence, lines))
-    return Lines(title, told) if told else None

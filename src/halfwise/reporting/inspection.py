@@ -15,7 +15,7 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.reporting.engines import largest, shape_line, timing_line
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, lines_of, present
 from halfwise.reporting.precision import inspected
 from halfwise.wording import clean, count, dimensions, fixed, number, sentence, shorten, size_of
 
@@ -39,14 +39,14 @@ def built(made: EngineBuild) -> Report:
     parts = (
         Lines("Build", lines),
         *look.parts,
-        _lines("Constraints without a layer", made.unmatched),
-        _lines("What the builder said", tuple(_said(made.findings))),
+        lines_of("Constraints without a layer", made.unmatched),
+        lines_of("What the builder said", _said(made.findings)),
     )
     return Report(
         title=look.title,
         passed=False if look.passed is False else None,
         about=look.about,
-        parts=tuple(part for part in parts if part is not None),
+        parts=present(*parts),
     )
 
 
@@ -55,10 +55,10 @@ def looked_into(found: Inspection) -> Report:
     about = f"{_file(found.engine)}, {_where(found.worker)}"
     head = (
         _tensors(found.tensors),
-        _lines("Speed", tuple(_speed(found.latency))),
-        _lines("About this inspection", (*found.notes, *_override(found.worker))),
+        lines_of("Speed", _speed(found.latency)),
+        lines_of("About this inspection", (*found.notes, *_override(found.worker))),
     )
-    shown = tuple(part for part in head if part is not None)
+    shown = present(*head)
     if found.proof is None:
         return Report(f"{count(found.layers, 'layer')}; not inspected", None, about, shown)
     report = inspected(found.proof, about)
@@ -77,10 +77,10 @@ def given_parts(given: GivenEngine) -> tuple[Lines | Table, ...]:
             "Engine",
             (f"{_file(given.engine)}, {_where(given.worker)}.", *_override(given.worker)),
         ),
-        _lines("Shapes of the profiles", tuple(map(shape_line, shapes))),
-        _lines("Speed", tuple(_speed(given.latency))),
+        lines_of("Shapes of the profiles", map(shape_line, shapes)),
+        lines_of("Speed", _speed(given.latency)),
     )
-    return tuple(part for part in parts if part is not None)
+    return present(*parts)
 
 
 def repeated(found: Repetition) -> Report:
@@ -101,9 +101,9 @@ def repeated(found: Repetition) -> Report:
     timed = [row.latency for row in found.rows if row.latency is not None]
     parts = (
         Table("Engines", columns, rows).without_empty_columns(),
-        _lines("Why", tuple(said)),
-        _lines("Shapes of the profiles", tuple(shapes)),
-        _lines("Remarks", (timing_line(timed[0]),) if timed else ()),
+        lines_of("Why", said),
+        lines_of("Shapes of the profiles", shapes),
+        lines_of("Remarks", (timing_line(timed[0]),) if timed else ()),
     )
     outcome = "PASSED" if found.passed else "FAILED" if found.usable else "NOT JUDGED"
     return Report(
@@ -111,7 +111,7 @@ def repeated(found: Repetition) -> Report:
         f"{count(found.samples, 'sample')}",
         passed=found.passed,
         about=sentence(found.run),
-        parts=tuple(part for part in parts if part is not None),
+        parts=present(*parts),
     )
 
 
@@ -191,7 +191,3 @@ def _said(findings: tuple[LogFinding, ...]) -> Iterator[str]:
         yield f"{finding.severity}: {finding.sentence}{nodes} {finding.hint}".strip()
     if len(told) > _MOST_LINES:
         yield f"and {len(told) - _MOST_LINES} more; --json has all."
-
-
-def _lines(title: str, lines: tuple[str, ...]) -> Lines | None:
-    return Lines(title, tuple(map(sentence, lines))) if lines else None

@@ -3,8 +3,11 @@
 Every string in it is clean: one line, no control characters (see `wording`).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
+
+from halfwise.wording import sentence
 
 MOST_ROWS = 12
 """Rows that a table of one report has at most; beyond it they are grouped or counted."""
@@ -49,6 +52,17 @@ class Table:
             tuple(self.columns[i] for i in used),
             tuple(tuple(row[i] for i in used) for row in self.rows),
         )
+
+
+def lines_of(title: str, lines: Iterable[str]) -> Lines | None:
+    """Return sentences, made clean, under a title; None where there are none."""
+    told = tuple(map(sentence, lines))
+    return Lines(title, told) if told else None
+
+
+def present(*parts: Lines | Table | None) -> tuple[Lines | Table, ...]:
+    """Return the parts that there are."""
+    return tuple(part for part in parts if part is not None)
 
 
 @dataclass(frozen=True)

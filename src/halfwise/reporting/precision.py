@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from halfwise.records import EngineLayer, NodeName, NodePrecision, Precision, PrecisionProof
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
-from halfwise.wording import clean, count, listed, number, percent, sentence, shorten
+from halfwise.reporting.parts import MOST_ROWS, Column, Report, Table, lines_of, present
+from halfwise.wording import clean, count, listed, number, percent, shorten
 
 WORDS: dict[Precision, str] = {
     "fp32": "FP32",
@@ -31,17 +31,17 @@ def inspected(proof: PrecisionProof, engine: str) -> Report:
     shares = proof.time_share or proof.node_share or _layer_share(proof.layers)
     of = "of the time" if proof.time_share else "of the nodes" if proof.node_share else "of layers"
     parts = (
-        _sentences("Not as asked", proof.findings),
+        lines_of("Not as asked", proof.findings),
         share_table(proof),
         layer_table(proof.layers),
         node_table(proof.nodes),
-        _sentences("Remarks", proof.remarks),
+        lines_of("Remarks", proof.remarks),
     )
     return Report(
         title=f"{share_words(shares)} {of}" if shares else "The engine has no layers",
         passed=False if proof.findings else None,
         about=f"{clean(engine)}; {count(len(proof.layers), 'layer')}{timed}",
-        parts=tuple(part for part in parts if part is not None),
+        parts=present(*parts),
     )
 
 
@@ -143,7 +143,3 @@ def _layer_share(layers: Sequence[EngineLayer]) -> dict[Precision, float]:
 
 def _total(layers: Sequence[EngineLayer]) -> float:
     return sum(layer.milliseconds or 0.0 for layer in layers)
-
-
-def _sentences(title: str, lines: Sequence[str]) -> Lines | None:
-    return Lines(title, tuple(map(sentence, lines))) if lines else None

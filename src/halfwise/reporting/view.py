@@ -15,7 +15,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.engines import engine_parts
 from halfwise.reporting.inspection import given_parts
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.reporting.plan import (
     cost_line,
     cut_lines,
@@ -85,7 +85,7 @@ def report(run: Run) -> Report:
         title=f"{_title(run)}{nothing_gained(run)}",
         passed=run.verdict.passed,
         about=_about(run),
-        parts=tuple(part for part in parts if part is not None),
+        parts=present(*parts),
         caution=rung_caution(run.engines) or _caution(run.plan),
     )
 

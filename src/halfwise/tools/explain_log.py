@@ -8,7 +8,7 @@ from halfwise.errors import CaseError
 from halfwise.files import open_regular
 from halfwise.graph.unchecked import NodePlaces
 from halfwise.records import LogFinding, LogNode, LogReport, Severity
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.tensorrt.log.log import Explainer, read_lines
 from halfwise.wording import clean, count, listed, sentence, shorten
 
@@ -77,9 +77,7 @@ def explained(log: LogReport) -> Report:
     about = [sentence(log.source), count(log.lines, "line")]
     if log.tensorrt:
         about.append(f"TensorRT {clean(log.tensorrt)}")
-    return Report(
-        _title(log), None, " · ".join(about), tuple(part for part in parts if part is not None)
-    )
+    return Report(_title(log), None, " · ".join(about), present(*parts))
 
 
 def _command(log: LogReport) -> Lines | None:

@@ -16,7 +16,7 @@ from halfwise.inputs import load_function
 from halfwise.metrics import relative_error
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Exported, ParityCheck
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.store import new_file
 from halfwise.tools.pytorch import (
     LEAST_DYNAMO_OPSET,
@@ -237,7 +237,7 @@ def exported(record: Exported) -> Report:
         record.passed,
         f"{sentence(record.module)} · {record.exporter} exporter · opset {record.opset} · "
         f"{count(record.nodes, 'node')} · {number(record.tolerance)} is allowed",
-        tuple(part for part in parts if part is not None),
+        present(*parts),
     )
 
 

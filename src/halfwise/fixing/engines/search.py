@@ -19,7 +19,7 @@ from halfwise.fixing.engines.attempts import (
 )
 from halfwise.fixing.engines.ddmin import ddmin
 from halfwise.records import NodeName
-from halfwise.wording import count, number
+from halfwise.wording import count, number, verb
 
 HOPELESS = 3.0
 """No engine on an H200 came out more than 1.9 times better than emulation with fusion said, once
@@ -220,7 +220,7 @@ class EngineSearch:
                 return False
             if self.budget.left <= reserved:
                 return None
-            needed = "node is" if dropped == 1 else "nodes are"
+            needed = verb(dropped, "node is", "nodes are")
             candidate = self._try(keep, f"whether {dropped} kept {needed} needed")
             if candidate.passed:
                 ladder.append(candidate)

@@ -24,7 +24,7 @@ from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
 from halfwise.reporting.notes import told
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.store import new_file, refuse_existing_file
 from halfwise.tensorrt.versions import (
     DEFAULT_PARSER,
@@ -38,7 +38,7 @@ from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.workers import resolve
 from halfwise.tools.doctor import ANSWER_SECONDS
 from halfwise.tools.modernize.rewriting import Modernizer, Proven
-from halfwise.wording import clean, count, sentence, shorten
+from halfwise.wording import clean, count, number, sentence, shorten
 
 MAP_SUFFIX = ".map.json"
 
@@ -242,7 +242,7 @@ def modernized(record: Modernized) -> Report:
         _title(record),
         None,
         " · ".join((sentence(record.model), f"for {clean(record.target)}")),
-        tuple(part for part in parts if part is not None),
+        present(*parts),
         "" if record.real else _NOT_REAL,
     )
 
@@ -283,7 +283,7 @@ def _left(record: Modernized) -> Lines | None:
 def _proof(record: Modernized) -> Lines:
     lines = [
         f"Outputs in FP32 on {count(len(record.samples), 'sample')}: off by at most "
-        f"{record.error:.1e} of the largest value."
+        f"{number(record.error)} of the largest value."
     ]
     if record.folded:
         lines.append(

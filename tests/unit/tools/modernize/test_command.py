@@ -198,7 +198,7 @@ def test_what_was_done():
     assert part(shown, "Proof") == Lines(
         "Proof",
         (
-            "Outputs in FP32 on 2 samples: off by at most 2.0e-07 of the largest value.",
+            "Outputs in FP32 on 2 samples: off by at most 2e−7 of the largest value.",
             "1 node computed constants, and gave way to them.",
             "not raised to opset 25: it\N{REPLACEMENT CHARACTER}",
         ),
