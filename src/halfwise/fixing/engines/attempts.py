@@ -138,7 +138,7 @@ class Budget:
         self.left -= 1
 
 
-class Moves(Protocol):
+class Proposals(Protocol):
     """What the search may try next; each set with the reason to try it, likeliest first."""
 
     def culprits(

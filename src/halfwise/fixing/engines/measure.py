@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 from halfwise.case import Case, EngineSettings, Sample, Samples, Settings
@@ -178,11 +178,7 @@ class Measure:
         All engines of a case are timed on the same sample.
         """
         seconds = THOROUGH_SECONDS if thorough else QUICK_SECONDS
-        profile, sample = self._typical
-        timeout = self.engine_settings.run_timeout
-        return self.worker.time(
-            engine, profile, sample, timeout, seconds=seconds, iterations=TIMED_RUNS
-        )
+        return self.worker.time(engine, *self._typical, seconds=seconds, iterations=TIMED_RUNS)
 
     def take_turns(self, engines: Sequence[EngineFile]) -> list[tuple[float, ...]]:
         """Return the median times of engines that run one after another, round by round, ms.
@@ -197,20 +193,8 @@ class Measure:
         return found
 
     def _round(self, engine: EngineFile) -> tuple[float, ...]:
-        profile, sample = self._typical
-        timeout = self.engine_settings.run_timeout
-
-        def timed() -> Latency:
-            return self.worker.time(
-                engine,
-                profile,
-                sample,
-                timeout,
-                seconds=ROUND_SECONDS,
-                iterations=10,
-                warmup=ROUND_SECONDS / 4,
-            )
-
+        timed = partial(self.worker.time, engine, *self._typical, iterations=10)
+        timed = partial(timed, seconds=ROUND_SECONDS, warmup=ROUND_SECONDS / 4)
         try:
             return (again_if_lost(timed).median_ms,)
         except ENGINE_FAULTS:
@@ -226,10 +210,7 @@ class Measure:
     ) -> PrecisionProof:
         """Return what an engine computes in; `as_fp32` where its outputs are the FP32 engine's."""
         assert build.engine is not None
-        profile, sample = self._typical
-        text, milliseconds = self.worker.inspect(
-            build.engine, profile, sample, self.engine_settings.run_timeout
-        )
+        text, milliseconds = self.worker.inspect(build.engine, *self._typical)
         layers = engine_layers(text, self.network, tf32=build.config.tf32, built=build.layers)
         config = build.config
         return prove(layers, self.network, roles, asked, milliseconds, config, as_fp32=as_fp32)
@@ -238,13 +219,13 @@ class Measure:
         return profile_of(self.engine_settings.profiles, sample) or 0
 
     @cached_property
-    def _typical(self) -> tuple[int, Sample]:
-        """A sample at opt shapes, and its profile; else the first sample as it is."""
-        samples = self.case.calibration
+    def _typical(self) -> tuple[int, Sample, float | None]:
+        """A profile, a sample at its opt shapes (else the first as it is), and the time-out."""
+        samples, timeout = self.case.calibration, self.engine_settings.run_timeout
         for batches in self._plan(samples):
             if batches.at == "opt" and batches.samples is not None:
-                return batches.profile, batches.samples[0]
-        return self._profile(samples[0]), samples[0]
+                return batches.profile, batches.samples[0], timeout
+        return self._profile(samples[0]), samples[0], timeout
 
     def _plan(self, samples: Samples) -> tuple[Batches, ...]:
         if not self.engine_settings.profiles:

@@ -163,7 +163,7 @@ WATCHING = 8
 
 
 @dataclass
-class EngineMoves:
+class EngineProposals:
     """Proposes plans from what an engine showed.
 
     Attributes:

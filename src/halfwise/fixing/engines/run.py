@@ -14,7 +14,7 @@ from halfwise.fixing.engines.builds import build_failed, judging, nothing_judged
 from halfwise.fixing.engines.conclude import Ended, Proven
 from halfwise.fixing.engines.measure import again_if_lost
 from halfwise.fixing.engines.prediction import Prediction
-from halfwise.fixing.engines.proposals import EngineMoves
+from halfwise.fixing.engines.proposals import EngineProposals
 from halfwise.fixing.engines.search import EngineSearch, quicker
 from halfwise.fixing.engines.table import FP32, TF32, Offer, Table, better_known, choose
 from halfwise.fixing.engines.workbench import Workbench
@@ -98,23 +98,23 @@ class EngineRun(Workbench):
         """
         heldout = fixed.heldout.for_watcher(self.watcher)
         with self._stage("engines"):
-            search, attempts, moves = self._search(fixed)
+            search, attempts, proposals = self._search(fixed)
             # Whatever becomes of the worker meanwhile, this one is judged and here.
-            exact = self._exact(attempts, Table(self, fixed.planner, heldout))
+            table = Table(self, fixed.planner, heldout)
+            exact = self._exact(attempts, table)
             chosen = search.run(fixed.found.kept)
             while chosen.best is not None and self._joins(chosen.best, heldout):
                 chosen = search.again(chosen.best.keep, attempts.again)
             build = self.builds.build(self.fp32, TF32, tf32=True)
             tf32 = attempts.measured(Candidate(frozenset(), TF32, build, tf32=True), TF32)
         with self._stage("verdict"):
-            table = Table(self, fixed.planner, heldout)
             if heldout.joined or exact.checked or not exact.passed:
                 exact = better_known(exact, self._exact(attempts, table))
             full = (exact, table.with_tf32(tf32))
             offers = self._offers(table, full, search, chosen)
             delivered = choose(offers, self.engine_settings.prefer)
         self.notes += chosen.notes
-        ended = Ended(search, chosen, offers, delivered, moves.departures)
+        ended = Ended(search, chosen, offers, delivered, proposals.departures)
         self._conclude = partial(self._concluded, fixed=fixed, joined=tuple(heldout.joined))
         return self._conclude(ended)
 
@@ -202,16 +202,16 @@ class EngineRun(Workbench):
             verdict=proven.verdict.model_copy(update=update),
         )
 
-    def _search(self, fixed: Fixed) -> tuple[EngineSearch, Attempts, EngineMoves]:
+    def _search(self, fixed: Fixed) -> tuple[EngineSearch, Attempts, EngineProposals]:
         planner = fixed.planner
         attempts = Attempts(planner, self)
         budget = Budget(self.engine_settings.max_builds)
         ruled = _ruled(fixed)
         weak = self.builds.typing == "weak"
-        moves = EngineMoves(attempts, budget, ruled)
+        proposals = EngineProposals(attempts, budget, ruled)
         search = EngineSearch(
             attempt=attempts.attempt,
-            moves=moves,
+            proposals=proposals,
             order=[node_name(n) for n in planner.case.network.nodes()],
             budget=budget,
             builds=self.engine_settings.builds if weak else 1,
@@ -220,7 +220,7 @@ class EngineRun(Workbench):
             ruled=ruled,
             relative=planner.trials.metric is None,
         )
-        return search, attempts, moves
+        return search, attempts, proposals
 
     def _inspected(self, build: BuildOutcome, roles: Roles) -> PrecisionProof | None:
         if build.engine is None:

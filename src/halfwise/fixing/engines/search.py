@@ -12,8 +12,8 @@ from halfwise.fixing.engines.attempts import (
     Budget,
     Candidate,
     Chosen,
-    Moves,
     Prediction,
+    Proposals,
     is_steady,
     passing_share,
 )
@@ -37,7 +37,7 @@ class EngineSearch:
     Attributes:
         attempt: Builds and measures the plan that keeps a set; told why, and whether TF32 is
             allowed although the settings do not ask for it.
-        moves: What to try next.
+        proposals: What to try next.
         order: Nodes in graph order.
         budget: Builds that may still be spent on new plans.
         builds: Builds of a plan before it counts as confirmed.
@@ -50,7 +50,7 @@ class EngineSearch:
     """
 
     attempt: Callable[[Assignment, str, bool], Candidate]
-    moves: Moves
+    proposals: Proposals
     order: Sequence[NodeName]
     budget: Budget
     builds: int
@@ -164,28 +164,28 @@ class EngineSearch:
 
         None too where all that is known of every build is a lost connection: the worker is gone.
         """
-        queue = self._next_moves(failed)
+        queue = self._next_proposals(failed)
         while self.budget.left > 0 and any(not c.untold for group in self.groups for c in group):
-            # Looking for the next move may take builds of its own.
-            move = next((m for m in queue if m[1] not in self.tried), None)
-            if move is None or self.budget.left <= 0:
+            # Looking for the next proposal may take builds of its own.
+            proposal = next((p for p in queue if p[1] not in self.tried), None)
+            if proposal is None or self.budget.left <= 0:
                 return None
-            candidate = self._try(move[1], move[0])
+            candidate = self._try(proposal[1], proposal[0])
             if candidate.passed:
                 return candidate
             if candidate.excess is not None:
                 # What fails as an engine tells more than what could not be built.
-                queue = self._next_moves(candidate)
+                queue = self._next_proposals(candidate)
         return None
 
-    def _next_moves(self, base: Candidate) -> Iterator[tuple[str, Assignment]]:
+    def _next_proposals(self, base: Candidate) -> Iterator[tuple[str, Assignment]]:
         if base.excess is None:
-            for step, keep in self.moves.unbuildable(base):
+            for step, keep in self.proposals.unbuildable(base):
                 # Of a kernel that is missing nothing is known then.
                 yield "instead of a plan that was lost" if base.untold else step, keep
             return
         useless = self.relative and base.changes_nothing(self._plain())
-        for step, added in self.moves.culprits(base, idle=useless):
+        for step, added in self.proposals.culprits(base, idle=useless):
             yield step, base.keep | added
 
     def _confirmed(self, candidate: Candidate) -> bool:
@@ -292,9 +292,9 @@ class EngineSearch:
         chosen = best
         if not self._slow(best, plain):
             return best
-        if self.moves.gains_from_tf32(best.keep):
+        if self.proposals.gains_from_tf32(best.keep):
             chosen = self._faster_of(chosen, best.keep, "the same plan with TF32", tf32=True)
-        for name, keep in self.moves.wider(best.keep):
+        for name, keep in self.proposals.wider(best.keep):
             if not self._slow(chosen, plain) or self.budget.left <= 0:
                 break
             step = f"wider islands: {name}"

@@ -42,14 +42,14 @@ class Born:
         side: Where.
         sample: Index of the sample.
         error: How large it is there.
-        made: What the side has.
+        actual: What the side has.
         expected: What the node makes in FP32 of what it was given there.
     """
 
     side: SideName
     sample: int
     error: float
-    made: NDArray[Any]
+    actual: NDArray[Any]
     expected: NDArray[Any]
 
 
@@ -205,11 +205,11 @@ class Walk:
             return inf
         ends = [name for v in self.network.graph.outputs if (name := tensor_name(v)) in self.found]
         if found.tensor in ends:
-            return relative_rms(born.expected, born.made)
+            return relative_rms(born.expected, born.actual)
         behind = Regions(self.network, ends, [found.tensor], runtime=self.runtime)
         sample = self.samples[born.sample]
         right = behind.run(sample, {found.tensor: born.expected})
-        wrong = behind.run(sample, {found.tensor: born.made})
+        wrong = behind.run(sample, {found.tensor: born.actual})
         if not wrong.keys() >= right.keys():
             return inf
         return max((relative_rms(right[name], wrong[name]) for name in right), default=inf)
@@ -223,7 +223,7 @@ class Walk:
             late = self.found[name].worst
             if late is not None:
                 nothing = np.zeros(0, np.float32)
-                self.found[name].worst = replace(late, made=nothing, expected=nothing)
+                self.found[name].worst = replace(late, actual=nothing, expected=nothing)
 
     def _parts(self, names: Sequence[TensorName]) -> Iterator[list[TensorName]]:
         """Yield the tensors in order, as many at a time as memory allows on the largest sample."""
@@ -295,5 +295,5 @@ class _Sides:
             # Each node of a region rounds anew, and such errors add up like a random walk.
             natural *= WIGGLED * sqrt(len(self._walk.region(found, name)))
             if error > natural and (found.worst is None or error > found.worst.error):
-                made, expected = have[found.tensor], computed[found.tensor]
-                self._walk.remember(found, Born(name, index, error, made, expected))
+                actual, expected = have[found.tensor], computed[found.tensor]
+                self._walk.remember(found, Born(name, index, error, actual, expected))

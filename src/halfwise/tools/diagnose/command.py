@@ -1,8 +1,7 @@
 """`diagnose`: the first thing that is wrong, from the inputs up to the kernels."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
@@ -71,7 +70,7 @@ def diagnose(
     watcher.stage("load")
     case, refused = _case(model, request)
     tell(watcher, case.notes)
-    with _place(folder) as partial:
+    with scratch() if folder is None else new_folder(folder) as partial:
         if refused is None:
             rungs = _climb(model, case, request, partial, (expected, inputs_b, runner), watcher)
         else:
@@ -158,16 +157,6 @@ def _others(model: Model, request: Request, inputs: Inputs, samples: Samples) ->
             "Give the same samples, in the same order, from both pipelines.",
         )
     return others
-
-
-@contextmanager
-def _place(folder: Path | None) -> Iterator[Path]:
-    if folder is None:
-        with scratch() as temporary:
-            yield temporary
-    else:
-        with new_folder(folder) as partial:
-            yield partial
 
 
 def _run(case: Case, request: Request, rungs: tuple[Rung, ...], seconds: float) -> Run:

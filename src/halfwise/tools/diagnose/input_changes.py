@@ -60,7 +60,7 @@ def changed_inputs(subject: Subject) -> InputTrials | None:
     verdict = subject.against_framework
     if verdict is None or (verdict.passed and subject.foreign is None) or subject.order:
         return None
-    told = _Told(subject)
+    told = _Expected(subject)
     if told.worst <= OTHER_KERNELS or not told.floats:
         return None
     planned = hypotheses(subject.samples)
@@ -121,7 +121,7 @@ def _record(tried: _Try) -> TriedInputs:
     return TriedInputs(differences=tried.hypothesis.differences, error=tried.error)
 
 
-class _Told:
+class _Expected:
     """What the framework gave, and how far outputs are from it.
 
     Attributes:
@@ -181,7 +181,7 @@ def _rms(arrays: list[NDArray[Any]]) -> float:
     return sqrt(sum(energy for energy, _ in pairs) / count) if count else 0.0
 
 
-def _tried(subject: Subject, told: _Told, planned: list[Hypothesis]) -> Iterator[_Try]:
+def _tried(subject: Subject, told: _Expected, planned: list[Hypothesis]) -> Iterator[_Try]:
     """Yield the changes that still fit the time, up to one that nothing can surpass."""
     budget = TimeBudget(subject.settings.time_budget)
     order = sorted(range(len(subject.samples)), key=lambda index: -told.before[index])
@@ -196,7 +196,7 @@ def _tried(subject: Subject, told: _Told, planned: list[Hypothesis]) -> Iterator
             return
 
 
-def _try(subject: Subject, told: _Told, order: list[int], hypothesis: Hypothesis) -> _Try:
+def _try(subject: Subject, told: _Expected, order: list[int], hypothesis: Hypothesis) -> _Try:
     """Try a change on the samples in an order, up to the first whose outputs do not match."""
     worst, shown = 0.0, 0
     for index in order:
@@ -209,7 +209,7 @@ def _try(subject: Subject, told: _Told, order: list[int], hypothesis: Hypothesis
     return _Try(hypothesis, worst, shown, numbers)
 
 
-def _independent(subject: Subject, told: _Told, sample: Sample) -> int:
+def _independent(subject: Subject, told: _Expected, sample: Sample) -> int:
     """Return in how many directions the outputs move when parts of the inputs are changed a little.
 
     That many numbers of one sample have to match by themselves: a map of a thousand elements that
@@ -243,7 +243,7 @@ def _nudged(array: NDArray[Any], draw: np.random.Generator) -> NDArray[Any]:
     return changed
 
 
-def _error(subject: Subject, told: _Told, index: int, sample: Sample) -> float:
+def _error(subject: Subject, told: _Expected, index: int, sample: Sample) -> float:
     """Return the error on a changed sample; inf where the model does not run on it."""
     try:
         return told.error(index, subject.session.run(sample))

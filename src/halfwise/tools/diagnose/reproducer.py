@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -51,7 +52,8 @@ def save_reproducer(
     sample = walk.samples.select([index])
     target = next(n.tensor for n in found.nodes if n.status == "born" and n.region == found.first)
     given = _border(walk, found.first, target)
-    values = _values(walk, (*given, target), index)
+    found_there = next(islice(walk.a.get((*given, target)), index, None))
+    values = {TensorName(name): array for name, array in found_there.items()}
     model, feed = part(walk.network, [target], given, values, dict(sample[0]))
     place = folder / FOLDER
     place.mkdir(parents=True)
@@ -89,15 +91,6 @@ def _border(walk: Walk, nodes: tuple[NodeName, ...], target: TensorName) -> tupl
         inside.update(edge)
     read = {n for e in inside for n in read_by(walk.found[e].node)}
     return tuple(n for n in walk.found if n in read - inside and walk.found[n].lack != "constant")
-
-
-def _values(
-    walk: Walk, names: tuple[TensorName, ...], index: int
-) -> dict[TensorName, NDArray[Any]]:
-    for i, outputs in enumerate(walk.a.get(names)):
-        if i == index:
-            return {TensorName(n): a for n, a in outputs.items()}
-    raise AssertionError("the sample is one of the walk's")
 
 
 def _reproduces(

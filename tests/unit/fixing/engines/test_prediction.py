@@ -128,8 +128,8 @@ def test_rounds_tell_both_predictions_in_the_order_of_builds(made):
     def attempt(keep, step, tf32):
         return Candidate(keep, step, build(1, step), 0.5, latency(1.0), tf32=tf32)
 
-    moves: Any = None
-    search = EngineSearch(attempt, moves, list(made.roles), Budget(1), 1, prediction(made))
+    proposals: Any = None
+    search = EngineSearch(attempt, proposals, list(made.roles), Budget(1), 1, prediction(made))
     search.tried = {
         NORM: [Candidate(NORM, "second", build(3, "b"), 0.4, latency(2.0))],
         NOTHING: [Candidate(NOTHING, "first", build(2, "a"))],

@@ -6,7 +6,7 @@ import pytest
 from halfwise.case import Samples
 from halfwise.emulation.runner import ModelRunner
 from halfwise.fixing.engines.attempts import Budget
-from halfwise.fixing.engines.proposals import MARKED, EngineMoves, localise
+from halfwise.fixing.engines.proposals import MARKED, EngineProposals, localise
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from tests import models
@@ -107,15 +107,15 @@ KEPT = names(*models.layer_norm().kept)
 NOTHING = names()
 
 
-def moves(ready, left=6, ruled=NOTHING):
+def proposals(ready, left=6, ruled=NOTHING):
     attempts = ready.attempts
-    made = EngineMoves(attempts, Budget(left), ruled)
+    made = EngineProposals(attempts, Budget(left), ruled)
     return made, attempts
 
 
 def test_where_the_engine_departs_comes_first(stage):
     ready = stage(models.layer_norm(), lossy={"gamma": 1.5})
-    made, attempts = moves(ready)
+    made, attempts = proposals(ready)
     failed = attempts.attempt(KEPT, "mixed")
     assert not failed.passed
     (_, first), *rest = made.culprits(failed)
@@ -128,7 +128,7 @@ def test_where_the_engine_departs_comes_first(stage):
 
 def test_what_fusion_leaves_is_shown_where_tensorrt_can(stage):
     ready = stage(models.layer_norm(), lossy={"gamma": 1.5}, version="10.16.1.11")
-    made, attempts = moves(ready)
+    made, attempts = proposals(ready)
     failed = attempts.attempt(KEPT, "mixed")
     (step, first), *_ = made.culprits(failed)
     assert "departs from the emulation" in step
@@ -141,7 +141,7 @@ def test_what_fusion_leaves_is_shown_where_tensorrt_can(stage):
 
 def test_where_what_is_kept_changes_nothing_wider_islands_come_before_the_guards(stage):
     ready = stage(models.layer_norm(), lossy={"gamma": 1.5})
-    made, attempts = moves(ready, left=1)
+    made, attempts = proposals(ready, left=1)
     failed = attempts.attempt(names("square"), "mixed")
 
     def steps(**how):
@@ -154,7 +154,7 @@ def test_where_what_is_kept_changes_nothing_wider_islands_come_before_the_guards
 
 def test_without_builds_left_the_guards_are_asked(stage):
     ready = stage(models.layer_norm(), lossy={"gamma": 1.5})
-    made, attempts = moves(ready, left=1)
+    made, attempts = proposals(ready, left=1)
     steps = dict(made.culprits(attempts.attempt(names("square"), "mixed")))
     assert steps["what guards are certain about"] == KEPT - {"square"}
     assert made.budget.left == 1
@@ -162,7 +162,7 @@ def test_without_builds_left_the_guards_are_asked(stage):
 
 def test_an_engine_with_marks_that_crashes_tells_nothing(stage):
     ready = stage(models.layer_norm(), lossy={"gamma": 1.5}, faults=[Fault("build", "segv", (2,))])
-    made, attempts = moves(ready)
+    made, attempts = proposals(ready)
     (step, _), *_ = made.culprits(attempts.attempt(KEPT, "mixed"))
     assert "guards" in step
 
@@ -171,7 +171,7 @@ def test_regions_are_widened_and_nothing_lowered_is_kept(stage):
     region = ("square", "variance", "eps", "root", "divide")
     fault = Fault("build", "foreign", nodes=region)
     ready = stage(models.layer_norm(), faults=[fault])
-    made, attempts = moves(ready)
+    made, attempts = proposals(ready)
     sets = dict(made.unbuildable(attempts.attempt(KEPT, "mixed")))
     assert any(keep >= names(*region) for keep in sets.values())
     assert any(keep > KEPT for _, keep in made.wider(KEPT))
@@ -181,7 +181,7 @@ def test_what_a_rule_lowers_is_never_kept(stage):
     region = ("square", "variance", "eps", "root", "divide")
     fault = Fault("build", "foreign", nodes=region)
     ready = stage(models.layer_norm(), options={"lower": ["divide"]}, faults=[fault])
-    made, attempts = moves(ready)
+    made, attempts = proposals(ready)
     failed = attempts.attempt(KEPT, "mixed")
     sets = [keep for found in (made.unbuildable(failed), made.wider(KEPT)) for _, keep in found]
     assert sets
@@ -191,7 +191,7 @@ def test_what_a_rule_lowers_is_never_kept(stage):
 def test_what_a_rule_keeps_is_always_kept(stage):
     fault = Fault("build", "foreign", nodes=("square", "variance", "eps", "root", "divide"))
     ready = stage(models.layer_norm(), faults=[fault])
-    made, attempts = moves(ready, ruled=names("root"))
+    made, attempts = proposals(ready, ruled=names("root"))
     sets = [keep for _, keep in made.unbuildable(attempts.attempt(KEPT, "mixed"))]
     assert sets
     assert all("root" in keep for keep in sets)
@@ -208,7 +208,7 @@ def test_the_sample_that_is_furthest_off_is_looked_into(stage):
     )
     ill.inputs["x"][4] *= 10
     ready = stage(ill, lossy={"steep": 1.5})
-    made, attempts = moves(ready)
+    made, attempts = proposals(ready)
     (step, first), *_ = made.culprits(attempts.attempt(NOTHING, "plain"))
     assert "departs" in step
     assert "steep" in first

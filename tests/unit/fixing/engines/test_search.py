@@ -32,7 +32,7 @@ class World:
         passes: Whether build `number` of a plan passes.
         builds: Whether a plan can be built.
         speed: Milliseconds of a plan.
-        culprits: What moves propose for plans that fail.
+        culprits: What is proposed for plans that fail.
         others: What they propose instead of plans that cannot be built.
         islands: Wider islands.
         tf32: Factor of TF32 on the milliseconds.
