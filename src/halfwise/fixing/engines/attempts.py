@@ -3,11 +3,10 @@
 A plan is built, and its engine measured on the calibration samples.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Protocol
 
 from halfwise.fixing.engines.builds import low_format
 from halfwise.fixing.engines.measure import again_if_lost, is_lost
@@ -136,46 +135,6 @@ class Budget:
     def take(self) -> None:
         """Spend one."""
         self.left -= 1
-
-
-class Proposals(Protocol):
-    """What the search may try next; each set with the reason to try it, likeliest first."""
-
-    def culprits(
-        self, failed: Candidate, /, *, idle: bool = False
-    ) -> Iterable[tuple[str, Assignment]]:
-        """Return sets of nodes to add to a plan whose engine is out of tolerance.
-
-        `idle` tells that what it keeps changes nothing in its engine.
-        """
-
-    def unbuildable(self, failed: Candidate, /) -> Iterable[tuple[str, Assignment]]:
-        """Return other sets to keep instead of one that has no engine."""
-
-    def gains_from_tf32(self, keep: Assignment, /) -> bool:
-        """Return whether TF32 is forbidden so far, and would make a kept node faster."""
-
-    def wider(self, keep: Assignment, /) -> Iterable[tuple[str, Assignment]]:
-        """Return wider islands around a kept set, which break fewer fusions."""
-
-
-class Prediction(Protocol):
-    """What emulation says of plans that are not built yet."""
-
-    def learn(self, plain: BuildOutcome, /) -> None:
-        """Take from the engine with nothing kept what it computes in FP32 by itself."""
-
-    def enough(self, keep: Assignment, /) -> bool | None:
-        """Return whether a plan passes by the emulation with fusion; None when time is up."""
-
-    def beyond(self, keep: Assignment, limit: float, /) -> bool:
-        """Return whether both emulations predict an error beyond `limit`; false when time is up."""
-
-    def error(self, keep: Assignment, /) -> float:
-        """Return the smaller error that both predict, 1 being the limit; 0 when time is up."""
-
-    def excess(self, keep: Assignment, /) -> float:
-        """Return the error that the emulation with fusion predicts, on all samples."""
 
 
 @dataclass

@@ -11,7 +11,6 @@ from math import inf
 from typing import Any
 
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Chosen, is_steady
-from halfwise.fixing.engines.prediction import rounds
 from halfwise.fixing.engines.proposals import WORSE, Departure
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, choose, faster
@@ -101,8 +100,8 @@ class Ended:
     def found(self, trials: Trials) -> dict[str, Any]:
         """Return what the record says of all this; `trials` are those without fusion."""
         search, delivered, keep = self.search, self.delivered, self.keep
-        low = delivered if keep is not None else None
-        excesses = () if low is None else search.excesses(low.candidate)
+        low = None if delivered is None or keep is None else delivered.candidate
+        excesses = () if low is None else search.excesses(low)
         told = rounds(search, trials)
         return {
             "rounds": told,
@@ -113,7 +112,14 @@ class Ended:
             "delivered": None if delivered is None else delivered.row.build.engine,
             "rung": None if delivered is None else delivered.rung,
             "rungs": rungs(self.offers, delivered, search.groups, relative=search.relative),
-            "causes": self._causes(told),
+            "causes": causes(
+                [c for group in search.tried.values() for c in group],
+                self.chosen.plain,
+                told,
+                self.departures,
+                passed=any(o.passed for o in self._low),
+                relative=search.relative,
+            ),
             "spread": excesses,
             "confirmed": sum(e <= 1 for e in excesses),
         }
@@ -157,16 +163,27 @@ class Ended:
     def _low(self) -> list[Offer]:
         return [o for o in self.offers if o.rung not in FULL_RUNGS]
 
-    def _causes(self, told: Sequence[EngineRound]) -> tuple[Cause, ...]:
-        candidates = [c for group in self.search.tried.values() for c in group]
-        return causes(
-            candidates,
-            self.chosen.plain,
-            told,
-            self.departures,
-            passed=any(o.passed for o in self._low),
-            relative=self.search.relative,
+
+def rounds(search: EngineSearch, trials: Trials) -> tuple[EngineRound, ...]:
+    """Return every plan that was built, with what fused emulation and `trials` predict of it."""
+    kept = search.tried | search.relaxed
+    predicted = {keep: trials.excess(keep) for keep in kept}
+    prediction = search.prediction
+    fused = {} if prediction is None else {keep: prediction.excess(keep) for keep in kept}
+    return tuple(
+        EngineRound(
+            step=c.step,
+            build=c.build.number,
+            keep=tuple(n for n in search.order if n in c.keep),
+            predicted=predicted[c.keep],
+            predicted_fused=fused.get(c.keep),
+            measured=c.excess,
+            passed=c.passed,
+            median_ms=None if c.latency is None else c.latency.median_ms,
+            ignored=c.ignored,
         )
+        for c in sorted((c for g in search.groups for c in g), key=lambda c: c.build.number)
+    )
 
 
 def rungs(

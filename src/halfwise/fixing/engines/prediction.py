@@ -8,11 +8,10 @@ from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import TimeBudget
 from halfwise.emulation.rounding import fp32_nodes
 from halfwise.fixing.engines.attempts import Assignment
-from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import Trials
 from halfwise.graph.roles import Role, Roles
-from halfwise.records import BuildOutcome, EngineRound, PrecisionProof
+from halfwise.records import BuildOutcome, PrecisionProof
 
 SECONDS = 60.0
 """Time that predictions may take in all: what a few builds do. Then nothing is foretold."""
@@ -94,29 +93,3 @@ class Prediction:
         if self._fused is None or self._fused.samples is not self.planner.trials.samples:
             self._fused = self.planner.fused_trials()
         return self._fused
-
-
-def rounds(search: EngineSearch, trials: Trials) -> tuple[EngineRound, ...]:
-    """Return every plan that was built, with what both emulations predict of it.
-
-    `trials` are those without fusion.
-    """
-    kept = search.tried | search.relaxed
-    predicted = {keep: trials.excess(keep) for keep in kept}
-    prediction = search.prediction
-    fused = {} if prediction is None else {keep: prediction.excess(keep) for keep in kept}
-    candidates = sorted((c for g in search.groups for c in g), key=lambda c: c.build.number)
-    return tuple(
-        EngineRound(
-            step=c.step,
-            build=c.build.number,
-            keep=tuple(n for n in search.order if n in c.keep),
-            predicted=predicted[c.keep],
-            predicted_fused=fused.get(c.keep),
-            measured=c.excess,
-            passed=c.passed,
-            median_ms=None if c.latency is None else c.latency.median_ms,
-            ignored=c.ignored,
-        )
-        for c in candidates
-    )

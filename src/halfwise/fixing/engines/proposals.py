@@ -163,8 +163,8 @@ WATCHING = 8
 
 
 @dataclass
-class EngineProposals:
-    """Proposes plans from what an engine showed.
+class Proposals:
+    """Proposes plans from what an engine showed; each set with the reason, likeliest first.
 
     Attributes:
         attempts: Builds plans, also with further outputs or to show what fusion leaves.
@@ -231,7 +231,7 @@ class EngineProposals:
         return not self.measure.engine_settings.tf32 and any(node_name(n) in keep for n in products)
 
     def wider(self, keep: Assignment) -> Iterable[tuple[str, Assignment]]:
-        """Return wider islands around a kept set, by name, in growing order."""
+        """Return wider islands around a kept set, which break fewer fusions, in growing order."""
         return self._allowed(wider(self.planner.case.network, self.planner.roles, keep))
 
     def _allowed(self, found: Iterable[tuple[str, Assignment]]) -> list[tuple[str, Assignment]]:

@@ -14,7 +14,7 @@ from halfwise.fixing.engines.builds import build_failed, judging, nothing_judged
 from halfwise.fixing.engines.conclude import Ended, Proven
 from halfwise.fixing.engines.measure import again_if_lost
 from halfwise.fixing.engines.prediction import Prediction
-from halfwise.fixing.engines.proposals import EngineProposals
+from halfwise.fixing.engines.proposals import Proposals
 from halfwise.fixing.engines.search import EngineSearch, quicker
 from halfwise.fixing.engines.table import FP32, TF32, Offer, Table, better_known, choose
 from halfwise.fixing.engines.workbench import Workbench
@@ -202,13 +202,13 @@ class EngineRun(Workbench):
             verdict=proven.verdict.model_copy(update=update),
         )
 
-    def _search(self, fixed: Fixed) -> tuple[EngineSearch, Attempts, EngineProposals]:
+    def _search(self, fixed: Fixed) -> tuple[EngineSearch, Attempts, Proposals]:
         planner = fixed.planner
         attempts = Attempts(planner, self)
         budget = Budget(self.engine_settings.max_builds)
         ruled = _ruled(fixed)
         weak = self.builds.typing == "weak"
-        proposals = EngineProposals(attempts, budget, ruled)
+        proposals = Proposals(attempts, budget, ruled)
         search = EngineSearch(
             attempt=attempts.attempt,
             proposals=proposals,

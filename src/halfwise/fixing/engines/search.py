@@ -12,12 +12,12 @@ from halfwise.fixing.engines.attempts import (
     Budget,
     Candidate,
     Chosen,
-    Prediction,
-    Proposals,
     is_steady,
     passing_share,
 )
 from halfwise.fixing.engines.ddmin import ddmin
+from halfwise.fixing.engines.prediction import Prediction
+from halfwise.fixing.engines.proposals import Proposals
 from halfwise.records import NodeName
 from halfwise.wording import count, number, verb
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from halfwise.fixing.engines.attempts import Budget, Candidate
-from halfwise.fixing.engines.prediction import Prediction, rounds
+from halfwise.fixing.engines.conclude import rounds
+from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.records import EngineLayer
 from tests import models

@@ -6,7 +6,7 @@ import pytest
 from halfwise.case import Samples
 from halfwise.emulation.runner import ModelRunner
 from halfwise.fixing.engines.attempts import Budget
-from halfwise.fixing.engines.proposals import MARKED, EngineProposals, localise
+from halfwise.fixing.engines.proposals import MARKED, Proposals, localise
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from tests import models
@@ -109,7 +109,7 @@ NOTHING = names()
 
 def proposals(ready, left=6, ruled=NOTHING):
     attempts = ready.attempts
-    made = EngineProposals(attempts, Budget(left), ruled)
+    made = Proposals(attempts, Budget(left), ruled)
     return made, attempts
 
 

@@ -1,19 +1,22 @@
 """The search in a world where a rule says which engines exist, pass and are fast."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from halfwise.fixing.engines.attempts import Assignment, Budget, Candidate, Chosen
+from halfwise.fixing.engines.prediction import Prediction
+from halfwise.fixing.engines.proposals import Proposals
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.records import BuildOutcome, NodeName
 from tests.unit.reporting.engine_runs import build, latency
 
 ORDER = tuple(NodeName(f"n{i}") for i in range(8))
 NOTHING: Assignment = frozenset()
+Step = tuple[str, Assignment]
 
 
 def names(*numbers: int) -> Assignment:
@@ -64,23 +67,30 @@ class World:
     def lose(self, keep: Assignment, step: str, tf32: bool) -> Candidate:
         return replace(self.attempt(keep, step, tf32), excess=None, lost=True)
 
-    def culprits(self, failed: Candidate, *, idle: bool = False):
-        self.idle[failed.keep] = idle
-        return [("add", nodes) for nodes in self.added]
-
-    def unbuildable(self, _: Candidate):
-        return [("instead", nodes) for nodes in self.others]
-
-    def gains_from_tf32(self, _: Assignment):
-        return self.products
-
-    def wider(self, keep: Assignment):
-        return [("island", keep | nodes) for nodes in self.islands]
-
     def search(
         self, *, left: int = 6, builds: int = 3, ruled: Assignment = NOTHING
     ) -> EngineSearch:
-        return EngineSearch(self.attempt, self, ORDER, Budget(left), builds, ruled=ruled)
+        return EngineSearch(self.attempt, Proposed(self), ORDER, Budget(left), builds, ruled=ruled)
+
+
+class Proposed(Proposals):
+    """What a world proposes."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def culprits(self, failed: Candidate, *, idle: bool = False) -> Iterator[Step]:
+        self.world.idle[failed.keep] = idle
+        yield from (("add", nodes) for nodes in self.world.added)
+
+    def unbuildable(self, failed: Candidate) -> list[Step]:  # noqa: ARG002
+        return [("instead", nodes) for nodes in self.world.others]
+
+    def gains_from_tf32(self, keep: Assignment) -> bool:  # noqa: ARG002
+        return self.world.products
+
+    def wider(self, keep: Assignment) -> list[Step]:
+        return [("island", keep | nodes) for nodes in self.world.islands]
 
 
 def run(world: World, start: Assignment, left: int = 6) -> Chosen:
@@ -334,13 +344,14 @@ def test_shrinking_a_slow_plan_leaves_builds_for_making_it_faster():
     assert best(run(world, kept, left=4)).tf32
 
 
-@dataclass
-class Foretold:
+class Foretold(Prediction):
     """Emulation by rule; each prediction is an error, 1 being the limit."""
 
-    with_fusion: Callable[[Assignment], float]
-    storage: Callable[[Assignment], float]
-    learnt: list[int] = field(default_factory=list)
+    def __init__(
+        self, with_fusion: Callable[[Assignment], float], storage: Callable[[Assignment], float]
+    ) -> None:
+        self.with_fusion, self.storage = with_fusion, storage
+        self.learnt: list[int] = []
 
     def learn(self, plain: BuildOutcome) -> None:
         self.learnt.append(plain.number)
