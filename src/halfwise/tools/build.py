@@ -1,7 +1,7 @@
 """Build an engine of a model as it is asked for, and say what came out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Unpack
 
@@ -88,87 +88,76 @@ def build(
         samples = loaded.samples
         tell(watcher, (*loaded.notes, *rank_inputs(network, samples)))
     rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))
-    asked = _Asked(network, rules, _layers(network, layer_precisions), to)
-    settings = replace(target.settings, profiles=_profiles(network, samples, target))
-    with (
-        usable(
-            target.workers[0], watcher, target.settings.wait_timeout, exact=not target.settings.tf32
-        ) as worker,
-        scratch() as folder,
-    ):
+    layers = _layers(network, layer_precisions)
+    how = replace(target.settings, profiles=_profiles(network, samples, target))
+    with usable(target.workers[0], watcher, how.wait_timeout, exact=not how.tf32) as worker:
+        return _built(
+            worker, how, network, samples, path, watcher, to=to, rules=rules, layers=layers
+        )
+
+
+def _built(
+    worker: Worker,
+    settings: EngineSettings,
+    network: Network,
+    samples: Samples | None,
+    out: Path,
+    watcher: Watcher,
+    *,
+    to: To | None,
+    rules: Rules,
+    layers: tuple[NodeName, ...],
+) -> EngineBuild:
+    """Build what was asked for, inspect it, and bring it to `out`."""
+    fmt = LOW_FORMATS.get(to or "", FP16)
+    typing = regime(worker.info, settings.typing, fmt)
+    _check_typing(typing, to, constrained=bool(layers) or rules != Rules())
+    roles = roles_of(network, low_type(fmt))
+    kept = frozenset(apply_rules(network, roles, rules).kept)
+    fp32 = kept | carried(network, roles, kept) if kept else kept
+    keep = dict.fromkeys((*constraints(network, roles, fp32), *layers))
+    watcher.stage("build")
+    low = None if to == "fp32" else to
+    with scratch() as folder:
         file = folder / "model.onnx"
         save(network.model, file)
-        return asked.build(worker, settings, samples, file, path, watcher)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What engine was asked for."""
-
-    network: Network
-    rules: Rules
-    layers: tuple[NodeName, ...]
-    to: To | None
-
-    def build(
-        self,
-        worker: Worker,
-        settings: EngineSettings,
-        samples: Samples | None,
-        file: Path,
-        out: Path,
-        watcher: Watcher,
-    ) -> EngineBuild:
-        fmt = LOW_FORMATS.get(self.to or "", FP16)
-        typing = regime(worker.info, settings.typing, fmt)
-        self._check_typing(typing)
-        roles = roles_of(self.network, low_type(fmt))
-        kept = frozenset(apply_rules(self.network, roles, self.rules).kept)
-        fp32 = kept | carried(self.network, roles, kept) if kept else kept
-        keep = dict.fromkeys((*constraints(self.network, roles, fp32), *self.layers))
-        kept |= frozenset(self.layers)
-        watcher.stage("build")
         builds = Builds(worker, settings, typing, None, watcher)
-        outcome = builds.build(
-            file,
-            out.name,
-            low=None if self.to == "fp32" else self.to,
-            tf32=settings.tf32,
-            keep=keep,
-        )
-        if outcome.engine is None:
-            raise build_failed(outcome, "no engine of this model")
-        watcher.stage("inspect")
-        strong = typing == "strong"
-        inspection = inspect_engine(
-            worker,
-            outcome.engine,
-            samples,
-            network=self.network,
-            roles=roles,
-            asked=_types(self.network, roles) if strong else dict.fromkeys(kept, "fp32"),
-            build=outcome,
-            timeout=settings.run_timeout,
-        )
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(out) as partial:
-            here = worker.fetch(outcome.engine, partial)
-        here = here.model_copy(update={"path": str(out)})
-        return EngineBuild(
-            model=str(self.network.path or "in memory"),
-            build=outcome.model_copy(update={"engine": here}),
-            inspection=inspection.model_copy(update={"engine": here}),
-            findings=explain(outcome.log),
-            unmatched=unmatched(self.network, outcome.unconstrained),
-        )
+        outcome = builds.build(file, out.name, low=low, tf32=settings.tf32, keep=keep)
+    if outcome.engine is None:
+        raise build_failed(outcome, "no engine of this model")
+    watcher.stage("inspect")
+    inspection = inspect_engine(
+        worker,
+        outcome.engine,
+        samples,
+        network=network,
+        roles=roles,
+        asked=_types(network, roles)
+        if typing == "strong"
+        else dict.fromkeys(kept.union(layers), "fp32"),
+        build=outcome,
+        timeout=settings.run_timeout,
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(out) as partial:
+        here = worker.fetch(outcome.engine, partial)
+    here = here.model_copy(update={"path": str(out)})
+    return EngineBuild(
+        model=str(network.path or "in memory"),
+        build=outcome.model_copy(update={"engine": here}),
+        inspection=inspection.model_copy(update={"engine": here}),
+        findings=explain(outcome.log),
+        unmatched=unmatched(network, outcome.unconstrained),
+    )
 
-    def _check_typing(self, typing: Typing) -> None:
-        if typing == "strong" and (self.to is not None or self.layers or self.rules != Rules()):
-            option = "--to" if self.to is not None else "--keep"
-            raise UsageError(
-                f"{option} has no meaning in strong typing: there the types are the model's own.",
-                "Write a mixed model with `halfwise fix` and build that, or use --typing weak.",
-            )
+
+def _check_typing(typing: Typing, to: To | None, *, constrained: bool) -> None:
+    if typing == "strong" and (to is not None or constrained):
+        option = "--to" if to is not None else "--keep"
+        raise UsageError(
+            f"{option} has no meaning in strong typing: there the types are the model's own.",
+            "Write a mixed model with `halfwise fix` and build that, or use --typing weak.",
+        )
 
 
 def _check(to: To | None, kept: Sequence[str]) -> None:

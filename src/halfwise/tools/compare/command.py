@@ -2,14 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Case
+from halfwise.case import Case, Settings
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
@@ -81,11 +81,10 @@ def compare(
     case = _with_opset(case, request, (a, b))
     check(case.network, runtime=request.settings.runtime)
     with engine_maker(case, request, watcher) if engines else nullcontext() as maker:
-        sources = _Sources(case, request, maker, runner)
-        sides = sources.side(a), sources.side(b)
+        first, second = (_side(s, case, request.settings, maker, runner) for s in (a, b))
         watcher.stage("compare")
         runtime, step = request.settings.runtime, watcher.step
-        walk = Walk(case.network, case.calibration, *sides, runtime=runtime, progress=step)
+        walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
         return find_divergence(walk, 1 if maker is None else maker.rounds)
 
 
@@ -101,60 +100,46 @@ def _demand_known(sources: Sequence[str], runner: str | None) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Sources:
-    """Makes sides out of what the user named."""
+def _side(
+    source: str, case: Case, settings: Settings, engines: EngineMaker | None, runner: str | None
+) -> Side:
+    """Return the side that the user named.
 
-    case: Case
-    request: Request
-    engines: EngineMaker | None
-    runner: str | None
-
-    def side(self, source: str) -> Side:
-        """Return the side.
-
-        Raises:
-            UsageError: no such source.
-            CaseError: a file that cannot be used.
-        """
-        kind, _, detail = source.partition(":")
-        case, settings = self.case, self.request.settings
-        if kind == "ort" and detail in ("", "optimised"):
-            return reference(case.network, case.calibration, settings, optimise=bool(detail))
-        if kind == "emulation" and (detail or "fp16") in _LOW:
-            low: Any = detail or "fp16"
-            return emulated(case.network, case.calibration, settings, low)
-        if kind == "emulation" and detail.endswith(".onnx"):
-            return self._model(Path(detail), emulate=True)
-        if kind == _SHOWN_ENGINE and self.engines is not None:
-            return self.engines.shown(self.engines.side(detail or "fp32"))
-        path = Path(source)
-        if source and holds_outputs(path):
-            return self._recorded(path)
-        if path.suffix == ".onnx":
-            return self._model(path, emulate=False)
-        raise UsageError(f"{source!r} is nothing that can be compared.", _NEEDS)
-
-    def _model(self, path: Path, *, emulate: bool) -> ModelRunner:
-        """Return another file, run as it is, or emulated by its own types."""
-        settings, samples = self.request.settings, self.case.calibration
-        network = load_model(path)
-        _demand_inputs(self.case, {str(v.name) for v in network.graph.inputs}, path)
-        check_types(network, runtime=settings.runtime)
-        arithmetic = _arithmetic(
-            {v.dtype.name for n in network.nodes() for v in n.outputs if v.dtype}
-        )
-        model = network.model
-        if emulate:
-            model = emulate_typed(model, accumulate=settings.accumulate)
-        how = "emulation of" if emulate else "ONNX Runtime,"
-        label, runtime = f"{how} {path}", settings.runtime
-        return ModelRunner(model, samples, label, arithmetic, partial=True, runtime=runtime)
-
-    def _recorded(self, path: Path) -> RecordedSide:
-        tensors, runner = recorded_tensors(self.case, path, self.runner)
+    Raises:
+        UsageError: no such source.
+        CaseError: a file that cannot be used.
+    """
+    kind, _, detail = source.partition(":")
+    if kind == "ort" and detail in ("", "optimised"):
+        return reference(case.network, case.calibration, settings, optimise=bool(detail))
+    if kind == "emulation" and (detail or "fp16") in _LOW:
+        low: Any = detail or "fp16"
+        return emulated(case.network, case.calibration, settings, low)
+    if kind == "emulation" and detail.endswith(".onnx"):
+        return _model(Path(detail), case, settings, emulate=True)
+    if kind == _SHOWN_ENGINE and engines is not None:
+        return engines.shown(engines.side(detail or "fp32"))
+    path = Path(source)
+    if source and holds_outputs(path):
+        tensors, whose = recorded_tensors(case, path, runner)
         names = {a.dtype.name.upper() for a in tensors[0].values()}
-        return RecordedSide(tensors, f"{runner}, on record", _arithmetic(names))
+        return RecordedSide(tensors, f"{whose}, on record", _arithmetic(names))
+    if path.suffix == ".onnx":
+        return _model(path, case, settings, emulate=False)
+    raise UsageError(f"{source!r} is nothing that can be compared.", _NEEDS)
+
+
+def _model(path: Path, case: Case, settings: Settings, *, emulate: bool) -> ModelRunner:
+    """Return another file, run as it is, or emulated by its own types."""
+    network = load_model(path)
+    _demand_inputs(case, {str(v.name) for v in network.graph.inputs}, path)
+    check_types(network, runtime=settings.runtime)
+    arithmetic = _arithmetic({v.dtype.name for n in network.nodes() for v in n.outputs if v.dtype})
+    model = network.model
+    if emulate:
+        model = emulate_typed(model, accumulate=settings.accumulate)
+    label, runtime = f"{'emulation of' if emulate else 'ONNX Runtime,'} {path}", settings.runtime
+    return ModelRunner(model, case.calibration, label, arithmetic, partial=True, runtime=runtime)
 
 
 def recorded_tensors(

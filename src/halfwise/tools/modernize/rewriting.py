@@ -17,7 +17,7 @@ from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import Network, node_name, normalise
 from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
 from halfwise.graph.modern.replacing import Replaced, Replacement, alone, exactly, replace_all
-from halfwise.metrics import Outputs, relative_error
+from halfwise.metrics import relative_error
 from halfwise.records import LeftAlone, NodeName, Rewriting
 from halfwise.wording import number
 
@@ -184,14 +184,14 @@ class Modernizer:
 
     def _whole_error(self, network: Network) -> float:
         session = Session(network.model, runtime=self._runtime)
+        outputs = (
+            (before, session.run(s))
+            for before, s in zip(self._references, self._samples, strict=True)
+        )
         return max(
             max((relative_error(a, after[name]) for name, a in before.items()), default=0.0)
-            for before, after in self._run_both(session)
+            for before, after in outputs
         )
-
-    def _run_both(self, session: Session) -> Iterator[tuple[Outputs, Outputs]]:
-        for reference, sample in zip(self._references, self._samples, strict=True):
-            yield reference, session.run(sample)
 
     def _local_errors(self, found: list[Candidate]) -> Iterator[tuple[Candidate, float]]:
         """Yield how far each replacement is off, on its own: on the samples and random numbers."""

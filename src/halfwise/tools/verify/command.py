@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import onnx_ir as ir
 
-from halfwise.case import Case
+from halfwise.case import Case, EngineSettings, Settings
 from halfwise.declarations import Inputs, Options, WorkerOptions
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.engines import Measure, with_shapes
@@ -287,7 +287,7 @@ def verify_engine(
     settings = request.settings
     with usable(target.workers[0], watcher, target.settings.wait_timeout) as worker:
         file = worker.upload(path)
-        measure = measured(worker, file, case, request, target)
+        measure = measured(worker, file, case, settings, target.settings)
         watcher.stage("reference")
         session = check(case.network, runtime=settings.runtime)
         references: list[Outputs] = [session.run(sample) for sample in case.calibration]
@@ -306,7 +306,7 @@ def verify_engine(
 
 
 def measured(
-    worker: Worker, engine: EngineFile, case: Case, request: Request, target: Target
+    worker: Worker, engine: EngineFile, case: Case, settings: Settings, how: EngineSettings
 ) -> Measure:
     """Return what measures an engine; its interface and profiles are those of the case.
 
@@ -314,7 +314,7 @@ def measured(
         RecordMismatch: TensorRT there cannot read the engine.
         CaseError: it has other inputs or outputs, or a sample is outside its profiles.
     """
-    described = worker.describe(engine, target.settings.run_timeout)
+    described = worker.describe(engine, how.run_timeout)
     graph = case.network.graph
     for kind, values, is_input in (
         ("inputs", graph.inputs, True),
@@ -324,7 +324,7 @@ def measured(
         check_names(found, [v.name or "" for v in values], kind)
     profiles = profiles_of(described)
     check_covered(profiles, case.calibration)
-    return Measure(worker, case, request.settings, replace(target.settings, profiles=profiles))
+    return Measure(worker, case, settings, replace(how, profiles=profiles))
 
 
 def judged(

@@ -18,7 +18,7 @@ from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, roles_of
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
-from halfwise.options.engines import Target, engine_settings, split
+from halfwise.options.engines import engine_settings, split
 from halfwise.options.loading import load_case, tell
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
@@ -123,13 +123,12 @@ class _Repeater:
         """Yield the row of the rebuilt plan, and that of the delivered engine where it runs."""
         self.watcher.stage(f"build on {spec.name}")
         settings = self._settings(spec, limits)
-        target = Target((spec,), settings, ((), (), ()), resume=False)
         row = Repeated(name=spec.name, worker=worker.info, what="rebuilt")
         try:
             build = self._build(worker, settings)
             row = row.model_copy(update={"build": build, "failure": build.message})
             if build.engine is not None:
-                row = self._judged(row, worker, build.engine, target)
+                row = self._judged(row, worker, build.engine, settings)
         except HalfwiseError as error:
             row = row.model_copy(update={"failure": error.message})
         yield row
@@ -138,14 +137,14 @@ class _Repeater:
             return
         row = Repeated(name=spec.name, worker=here, what="delivered")
         try:
-            yield self._judged(row, worker, worker.upload(self._file()), target)
+            yield self._judged(row, worker, worker.upload(self._file()), settings)
         except HalfwiseError as error:
             yield row.model_copy(update={"failure": error.message})
 
     def _judged(
-        self, row: Repeated, worker: Worker, engine: EngineFile, target: Target
+        self, row: Repeated, worker: Worker, engine: EngineFile, settings: EngineSettings
     ) -> Repeated:
-        measure = measured(worker, engine, self.case, self.request, target)
+        measure = measured(worker, engine, self.case, self.request.settings, settings)
         verdict, given = judged(measure, engine, self.references)
         if self.run.search and self.case.data_sha256 == self.run.provenance.inputs_sha256:
             verdict = counting_joined(verdict, self.run.search.joined)
