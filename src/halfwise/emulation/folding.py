@@ -3,7 +3,7 @@
 Sizes that the model declares as numbers are constants too. Nothing is taken from the samples.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -125,8 +125,6 @@ def _shape(node: ir.Node) -> list[int | None] | None:
         node.attributes[key].as_int() if key in node.attributes else default
         for key, default in (("start", 0), ("end", len(sizes)))
     )
-    return sizes[slice(*_bounds(first, last, len(sizes)))]
-
-
-def _bounds(first: int, last: int, rank: int) -> Iterator[int]:
-    return (min(max(i + rank if i < 0 else i, 0), rank) for i in (first, last))
+    rank = len(sizes)
+    bounds = (min(max(i + rank if i < 0 else i, 0), rank) for i in (first, last))
+    return sizes[slice(*bounds)]

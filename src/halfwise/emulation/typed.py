@@ -52,26 +52,6 @@ def emulate_typed(
     return result
 
 
-def widen_body(
-    body: ir.Graph,
-    captured: Mapping[ir.Value, Format],
-    *,
-    low_sums_from: int | None,
-    large: bool = False,
-) -> None:
-    """Emulate one body of an If, Loop or Scan in place, and those in it.
-
-    Its low inputs become FP32 ones that have to hold rounded values.
-
-    Args:
-        body: The body; the values of its own that are low are FP16 or BF16.
-        captured: Values from outside that are rounded: FP32 already, or weights that stay low.
-        low_sums_from: The opset where sums of low nodes are to be low, None for FP32 sums.
-        large: Whether the weights of the body stay low and are widened while it runs.
-    """
-    _Widener(body, low_sums_from, captured, large=large).widen()
-
-
 def _stays_low(value: ir.Value) -> bool:
     weight = value.const_value
     return (
@@ -88,7 +68,7 @@ class _Widener:
     Attributes:
         graph: The graph.
         low_sums_from: The opset where sums of low nodes are to be low, else None.
-        large: Whether weights stay low.
+        large: Whether weights stay low and are widened while the model runs.
         formats: Format of each value that is low in the original, or was rounded here or outside.
     """
 
@@ -238,7 +218,8 @@ def emulate_bodies(
         captured = _read_rounded(graphs, roles, rounded)
         lower_bodies(graphs, roles, weights)
         formats = dict.fromkeys(captured, weights.fmt)
-        widen_body(clone, formats, low_sums_from=low_sums_from, large=weights.large)
+        # Its low inputs become FP32 ones that have to hold rounded values.
+        _Widener(clone, low_sums_from, formats, large=weights.large).widen()
         _rename((clone, *clone.subgraphs()), "::body")
 
 

@@ -11,7 +11,7 @@ from halfwise.fixing.loop import Fixed
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import bodies
 from halfwise.options.options import Request
-from halfwise.records import CauseKind, Engines, KeptNode, Plan, Profile, RungEnd, Verdict, Worth
+from halfwise.records import CauseKind, Engines, Plan, Profile, RungEnd, Verdict, Worth
 from halfwise.reporting.plan import cheaper
 from halfwise.store import MODEL_FILE
 from halfwise.tensorrt.profiles import profiles_from_data
@@ -54,7 +54,7 @@ def building_commands(
 def _strong(plan: Plan, profiles: Sequence[Profile], out: Path | None) -> str:
     model = out / MODEL_FILE if out else Path(MODEL_FILE)
     words = ["trtexec", f"--onnx={model}", "--stronglyTyped"]
-    words += ["--noTF32"] if any(_may_use_tf32(k) for k in plan.keep) else []
+    words += ["--noTF32"] if any(k.op in TENSOR_CORE_OPS for k in plan.keep) else []
     if out and not _sayable(profiles):
         words = ["halfwise", "export", str(out), "--as", "python", "-o", str(out / "strong")]
     else:
@@ -95,10 +95,6 @@ def _plain(plan: Plan, profiles: Sequence[Profile], path: Path | None, out: Path
 def _sayable(profiles: Sequence[Profile]) -> bool:
     """Return whether trtexec can be told of all inputs by their names."""
     return not any(unsayable(name) for p in profiles for name in (*p.shapes, *p.values))
-
-
-def _may_use_tf32(kept: KeptNode) -> bool:
-    return kept.op in TENSOR_CORE_OPS
 
 
 _DIAGNOSED = (

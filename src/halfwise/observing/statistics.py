@@ -60,7 +60,9 @@ class DetailCounter:
         first, last = (int(filled[0]), int(filled[-1]) + 1) if filled.size else (0, 0)
         nonzero = int(counts.sum())
         return Detail(
-            smallest_nonzero=_value(self._smallest) if nonzero else math.inf,
+            smallest_nonzero=float(np.uint32(self._smallest).view(np.float32))
+            if nonzero
+            else math.inf,
             overflow=self._overflow / max(self._elements, 1),
             flush=self._flush / max(nonzero, 1),
             subnormal=(self._below_normal - self._flush) / max(self._elements, 1),
@@ -93,10 +95,6 @@ class DetailCounter:
 
 def _bits(magnitude: float) -> int:
     return int(np.float32(magnitude).view(np.uint32))
-
-
-def _value(bits: int) -> float:
-    return float(np.uint32(bits).view(np.float32))
 
 
 _RANKING = ("ArgMax", "ArgMin", "TopK")

@@ -113,7 +113,8 @@ class Evidence:
         return {o.tensor: o for o in self.observations.tensors}
 
     @cached_property
-    def _values(self) -> Mapping[TensorName, ir.Value]:
+    def values(self) -> Mapping[TensorName, ir.Value]:
+        """The float tensors of the main graph by name, without its constants."""
         made = [v for n in self.nodes.values() for v in n.outputs]
         values = [*self.network.graph.inputs, *made]
         return {tensor_name(v): v for v in values if v.name and is_float(v)}
@@ -136,10 +137,6 @@ class Evidence:
     def edge(self) -> str:
         """The end of the low format's range in words, such as "FP16's 65504"."""
         return f"{self.format_name}'s {number(self.fmt.max, 6)}"
-
-    def value(self, seen: Observation) -> ir.Value | None:
-        """Return the float tensor of the main graph that an observation is about."""
-        return self._values.get(seen.tensor)
 
     def observed(self, value: ir.Value | None) -> Observation | None:
         """Return what `value` looked like; None where it was not observed."""

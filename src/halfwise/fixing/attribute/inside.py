@@ -51,14 +51,14 @@ def infinite_guards(
         held: Nodes that are FP32 for such a reason already.
     """
     threshold = evidence.fmt.overflow_threshold
-    beyond = {t for t in inside if _absmax(evidence, t) >= threshold}
+    beyond = {t for t in inside if evidence.absmax(evidence.values.get(t)) >= threshold}
     if beyond:
         for tensor in inside:
             if tensor in beyond and not _is_copy(evidence, tensor):
                 yield from _beyond(evidence, tensor, inside[tensor])
         return
     for tensor, infinity in inside.items():
-        value = _value(evidence, tensor)
+        value = evidence.values.get(tensor)
         node = None if value is None else value.producer()
         if value is None or node is None or moves(node, evidence.roles):
             continue
@@ -66,24 +66,14 @@ def infinite_guards(
             yield from _born(evidence, value, node, infinity, guards, held)
 
 
-def _value(evidence: Evidence, tensor: TensorName) -> ir.Value | None:
-    seen = evidence.tensors.get(tensor)
-    return None if seen is None else evidence.value(seen)
-
-
-def _absmax(evidence: Evidence, tensor: TensorName) -> float:
-    seen = evidence.tensors.get(tensor)
-    return 0.0 if seen is None else seen.absmax
-
-
 def _is_copy(evidence: Evidence, tensor: TensorName) -> bool:
-    value = _value(evidence, tensor)
+    value = evidence.values.get(tensor)
     node = None if value is None else value.producer()
     return node is not None and moves(node, evidence.roles)
 
 
 def _beyond(evidence: Evidence, tensor: TensorName, infinity: Infinity) -> list[Guard]:
-    value = _value(evidence, tensor)
+    value = evidence.values.get(tensor)
     readers = [evidence.nodes[n] for n in infinity.harmful]
     node = (value.producer() if value is not None else None) or (readers[0] if readers else None)
     if value is None or node is None:

@@ -56,7 +56,7 @@ def range_guards(evidence: Evidence) -> Iterator[Guard]:
 
 
 def _tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
-    value = evidence.value(seen)
+    value = evidence.values.get(seen.tensor)
     if value is None:
         return []
     producer = value.producer()

@@ -205,7 +205,7 @@ def _rests_on(value: ir.Value, bounded: set[TensorName], evidence: Evidence) -> 
 
 
 def _whole_tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
-    fmt, value = evidence.fmt, evidence.value(seen)
+    fmt, value = evidence.fmt, evidence.values.get(seen.tensor)
     node = value.producer() if value else None
     if value is None or node is None or moves(node, evidence.roles):
         return []

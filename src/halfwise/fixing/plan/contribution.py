@@ -44,7 +44,8 @@ def rankings(
     singles: list[tuple[Nodes, float]] = []
 
     def put(nodes: Sequence[NodeName]) -> None:
-        found = _number(contribution(frozenset(nodes)))
+        found = contribution(frozenset(nodes))
+        found = inf if isnan(found) else found
         if len(nodes) == 1:
             singles.append((frozenset(nodes), found))
         else:
@@ -97,10 +98,6 @@ def lowerable(ranking: Sequence[tuple[Nodes, float]], passes: Callable[[Nodes], 
         if not (further := next(longer, 0)):
             return leading(passing)
         passing = further
-
-
-def _number(contribution: float) -> float:
-    return inf if isnan(contribution) else contribution
 
 
 def _together(contributions: Sequence[float]) -> float:
