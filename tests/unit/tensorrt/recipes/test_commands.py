@@ -190,6 +190,10 @@ def test_tactic_sources():
         read(named)["--tacticSources"]
         == "-CUBLAS,-CUBLAS_LT,-CUDNN,+EDGE_MASK_CONVOLUTIONS,+JIT_CONVOLUTIONS"
     )
+    late = recipe(tensorrt="11.4", tactic_sources=("JIT_CONVOLUTIONS",))
+    assert read(late)["--tacticSources"] == "-EDGE_MASK_CONVOLUTIONS,+JIT_CONVOLUTIONS"
+    with pytest.raises(CaseError, match="knows no tactic source CUDNN"):
+        read(late.model_copy(update={"tactic_sources": ("CUDNN",)}))
     with pytest.raises(CaseError, match="knows no tactic source JIT_CONVOLUTIONS"):
         trtexec(named.model_copy(update={"tensorrt": "8.5"}))
 

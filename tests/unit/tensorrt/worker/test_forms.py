@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from halfwise.tensorrt.versions import version_of
 from halfwise.tensorrt.worker import forms
 from halfwise.tensorrt.worker.answers import BY_OP
 
@@ -62,3 +63,13 @@ def test_a_number_is_no_boolean_text_or_fraction(wrong):
 def test_times_are_finite(wrong):
     with pytest.raises(ValidationError):
         forms.Inspected.model_validate({"milliseconds": {"layer": wrong}})
+
+
+@pytest.mark.parametrize("text", ["8.6-x", "8.6.", "10.0 GA", "x"])
+def test_a_version_that_nothing_here_reads_is_none(text):
+    hello = next(header for form, header in frames() if form is forms.Hello)
+    forms.Hello.model_validate({**hello, "tensorrt": "10.3.0.post1+cuda12"})
+    with pytest.raises(ValueError, match="is no version"):
+        version_of(text)
+    with pytest.raises(ValidationError):
+        forms.Hello.model_validate({**hello, "tensorrt": text})
