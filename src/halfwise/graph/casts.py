@@ -9,9 +9,11 @@ the original.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, graphs_of, is_standard, tensor_name
@@ -116,14 +118,20 @@ def _low_readers(
     return tuple(dict.fromkeys(readers))
 
 
+def adjusted_elements(array: NDArray[Any], fmt: Format) -> int:
+    """Return how many elements are not merely rounded in a format: finite ones beyond its range.
+
+    1 of a single value that would become zero.
+    """
+    sizes = (np.abs(piece.astype(np.float32, copy=False)) for piece in pieces(array))
+    beyond = sum(int(np.count_nonzero((s > fmt.max) & np.isfinite(s))) for s in sizes)
+    return beyond or int(fmt.vanishes(array))
+
+
 def _adjusted(
     name: TensorName, array: np.ndarray, fmt: Format, readers: Iterable[NodeName]
 ) -> list[AdjustedConstant]:
-    beyond = sum(
-        int(np.count_nonzero((magnitude > fmt.max) & np.isfinite(magnitude)))
-        for magnitude in (np.abs(piece.astype(np.float32)) for piece in pieces(array))
-    )
-    adjusted = beyond or int(fmt.vanishes(array))
+    adjusted = adjusted_elements(array, fmt)
     if not adjusted:
         return []
     finite = array[np.isfinite(array)]

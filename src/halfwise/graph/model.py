@@ -64,7 +64,7 @@ REFUSALS = (
     onnx.shape_inference.InferenceError,
 )
 """What onnx and onnx-ir raise on a graph that they do not take."""
-_QUANTISED = (
+QUANTISED = (
     "QuantizeLinear",
     "DequantizeLinear",
     "DynamicQuantizeLinear",
@@ -72,6 +72,7 @@ _QUANTISED = (
     "MatMulInteger",
     "ConvInteger",
 )
+"""What the types of quantised operators start with."""
 SMALL_BYTES = 1 << 16
 """What is computed from a larger constant is not stored; a model of 1 GiB has at most 16,384."""
 
@@ -291,7 +292,7 @@ def _check_and_infer(model: ir.Model) -> tuple[str, ...]:
 
 def _refuse_quantised(model: ir.Model, source: str) -> None:
     for node in model.graph.all_nodes():
-        if node.op_type.startswith(_QUANTISED):
+        if node.op_type.startswith(QUANTISED):
             raise CaseError(
                 f"{source} is quantised: node {node.name!r} is {node.op_type}.",
                 "halfwise works on the floating-point model; give the one before quantisation.",

@@ -11,10 +11,9 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.formats import Format
-from halfwise.graph.casts import fill_of
+from halfwise.graph.casts import adjusted_elements, fill_of
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, is_float
-from halfwise.graph.weights import pieces
 from halfwise.records import NodeName, TensorName
 
 
@@ -136,11 +135,7 @@ def _move_adjusted(network: Network, roles: Roles, fmt: Format) -> frozenset[Nod
 def _is_adjusted(tensor: ir.TensorProtocol | None, fmt: Format) -> bool:
     if tensor is None or tensor.dtype != ir.DataType.FLOAT:
         return False
-    array = np.asarray(tensor.numpy())
-    if fmt.vanishes(array):
-        return True
-    magnitudes = (np.abs(piece) for piece in pieces(array))
-    return any(bool(np.any((m > fmt.max) & np.isfinite(m))) for m in magnitudes)
+    return adjusted_elements(np.asarray(tensor.numpy()), fmt) > 0
 
 
 class _CastProgram:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from halfwise.graph.model import QUANTISED
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 
 _BITS = {
@@ -22,10 +23,6 @@ _BITS = {
     ir.DataType.UINT8: 8,
 }
 """Bits that a type gives to the size of a number, without its sign."""
-_QUANTISED = (
-    *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
-    *("QLinearConv", "QLinearMatMul", "MatMulInteger", "ConvInteger"),
-)
 
 
 @rule("cast-loses", "warning", "https://onnx.ai/onnx/operators/onnx__Cast.html")
@@ -76,7 +73,7 @@ def doubles(subject: Subject) -> Iterator[Found]:
 )
 def quantised(subject: Subject) -> Iterator[Found]:
     """Quantised operators fix the precision of what is around them; halfwise fix refuses them."""
-    found = list(standard_nodes(subject, *_QUANTISED))
+    found = [each for each in standard_nodes(subject) if each[1].op_type.startswith(QUANTISED)]
     if found:
         counts = Counter(node.op_type for _, node in found)
         kinds = ", ".join(f"{number} {op}" for op, number in counts.items())
