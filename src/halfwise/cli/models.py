@@ -98,7 +98,7 @@ def compare(
     **options: Any,
 ) -> None:
     """Say where two computations of a model part: where each error is born, or inherited."""
-    from halfwise.tools.compare.report import comparison
+    from halfwise.tools.compare.command import comparison
 
     sides = {"a": a, "b": b, "runner": runner, **given(max_builds=max_builds), **options}
     found = watched(lambda watcher: api.compare(model, inputs, watcher=watcher, **sides))
