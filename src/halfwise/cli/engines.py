@@ -108,7 +108,7 @@ def check_constraints(
     as_json: JsonOption = False,
 ) -> None:
     """Check constraints as that trtexec would read them, and print them corrected."""
-    from halfwise.linting.report import checked
+    from halfwise.linting.command import checked
 
     words = sys.stdin.read() if spec == ["-"] else spec
     found = api.check_constraints(words, trt_version=trt_version, model=model)

@@ -40,7 +40,7 @@ def lint(
     as_json: JsonOption = False,
 ) -> None:
     """Name known faults of a model, also of one that other commands refuse, and how to fix them."""
-    from halfwise.linting.report import linted
+    from halfwise.linting.command import linted
     from halfwise.records import SEVERITIES
 
     found = api.lint(model, trt_version=trt_version, ignore=ignore or ())

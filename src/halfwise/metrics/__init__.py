@@ -5,15 +5,22 @@
   for the search (`Excess`).
 - `slices`: the parts of one output that have scales of their own.
 - `relative`: the largest error over the largest magnitude, for what should be the same.
-- `task`: built-in task metrics such as top1; `targets`: outputs and labels that they take;
-  `built_in`: which way they move, how far they may fall by default, what labels are for them.
+- `task`: built-in task metrics such as top1; `built_in`: outputs and labels that they take, which
+  way they move, how far they may fall by default.
 - `hints`: remarks where the default tolerance asks the wrong question; `untested`: outputs and
   metrics that nothing tests, and what the samples show of all inputs.
 
 All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
 
-from halfwise.metrics.built_in import DefaultDrop, check_labels, default_drop, rises, usual
+from halfwise.metrics.built_in import (
+    BUILT_IN,
+    DefaultDrop,
+    check_labels,
+    default_drop,
+    rises,
+    usual,
+)
 from halfwise.metrics.excess import Excess
 from halfwise.metrics.hints import criterion_hints, fitting_metric, verdict_hints
 from halfwise.metrics.measures import (
@@ -27,7 +34,7 @@ from halfwise.metrics.measures import (
     totals,
 )
 from halfwise.metrics.relative import finite_relative_rms, relative_error
-from halfwise.metrics.task import BUILT_IN, SHARES, Metric, metric_loss, resolve
+from halfwise.metrics.task import SHARES, Metric, metric_loss, resolve
 from halfwise.metrics.untested import scores, takes_any_sample, untested_metric, untested_outputs
 
 __all__ = [

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.metrics.measures import Outputs
-from halfwise.metrics.targets import (
+from halfwise.metrics.built_in import (
+    BUILT_IN,
+    PSNR_CAP_DB,
     at_least_one,
     class_labels,
     class_output,
@@ -25,11 +26,11 @@ from halfwise.metrics.targets import (
     flow_outputs,
     target_of,
 )
+from halfwise.metrics.measures import Outputs
 
 Metric = Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[Any] | None], float]
-
-PSNR_CAP_DB = 100.0
-"""PSNR of equal images: mathematically infinite, but differences of it must stay finite."""
+SHARES = ("top1", "mask-iou")
+"""Those of the built-in ones that are within [0, 1]."""
 
 
 def metric_loss(
@@ -192,12 +193,7 @@ def epe(
     return min(-distance[name] / pixels[name] for name in pixels if pixels[name])
 
 
-_METRICS: dict[str, Metric] = {"top1": top1, "mask-iou": mask_iou, "psnr": psnr, "epe": epe}
-
-BUILT_IN: tuple[str, ...] = tuple(_METRICS)
-"""Names that `resolve` knows."""
-SHARES = ("top1", "mask-iou")
-"""Those of them within [0, 1]."""
+_METRICS = dict[str, Metric](zip(BUILT_IN, (top1, mask_iou, psnr, epe), strict=True))
 
 
 def resolve(name: str) -> Metric | None:

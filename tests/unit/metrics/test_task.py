@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.metrics import BUILT_IN, resolve
-from halfwise.metrics.task import PSNR_CAP_DB, epe, mask_iou, psnr, top1
+from halfwise.metrics.built_in import PSNR_CAP_DB
+from halfwise.metrics.task import epe, mask_iou, psnr, top1
 
 PROBABILITIES = hnp.arrays(np.float32, (2, 3, 4), elements=st.floats(0, 1, width=32))
 
