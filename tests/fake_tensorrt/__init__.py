@@ -1,10 +1,12 @@
 """TensorRT without a GPU, for tests of what is around it: a module `tensorrt` and a libcuda.
 
-The worker process of a test imports `tests/fake_tensorrt/tensorrt`, whose engines compute with ONNX
-Runtime and halfwise's own emulation: an overflow overflows, a constraint helps. It has the names,
-signatures and failures of the version that it plays; what TensorRT really computes, fuses and
-supports it knows nothing of. Layers of an engine are nodes of the model one to one, but for Casts,
-which vanish, and for what `FUSED` names.
+The worker process of a test imports `tests/fake_tensorrt/tensorrt`, whose engines compute in
+float64 and round what they store: an overflow overflows, a constraint helps. Nothing here is
+halfwise's, so that no test of what halfwise predicts confirms itself: `precision.py` decides what
+is stored and read in which type, `rounding.py` rounds, `operators.py` computes, and the parser
+refuses operators that it lacks. It has the names, signatures and failures of the version that it
+plays; what TensorRT really computes, fuses and supports it knows nothing of. Layers of an engine
+are nodes of the model one to one, but for Casts, which vanish, and for what `FUSED` names.
 
 Knobs, all environment variables of the worker:
 

@@ -15,6 +15,7 @@ from tests.fake_tensorrt.enums import (
 from tests.fake_tensorrt.logger import need_logger
 from tests.fake_tensorrt.network import INetworkDefinition
 from tests.fake_tensorrt.plan import Plan, pack_engine
+from tests.fake_tensorrt.precision import compute_nodes
 from tests.fake_tensorrt.versions import NUMBERS, VERSION, Callback, bound
 
 _CACHE = b"faketiming\x01"
@@ -305,13 +306,8 @@ class Builder:
         kept |= {node for block in faults.knob("FUSED", []) for node in block}
         chance, _, seed = faults.knob_text("VARY", "0:0").partition(":")
         if float(chance) and low is not None:
-            # Only here: what runs engines takes a second to import.
-            from tests.fake_tensorrt.program import compute_nodes
-
             draw = random.Random(int(seed or 0) * 1000003 + number)  # noqa: S311 - no secret
-            kept |= {
-                n for n in compute_nodes(network._parsed, low) if draw.random() < float(chance)
-            }
+            kept |= {n for n in compute_nodes(network._graph) if draw.random() < float(chance)}
         return sorted(kept)
 
     def _check_profiles(self, network, config):

@@ -78,7 +78,7 @@ class ICudaEngine:
 
     def __init__(self, logger, program):
         self._logger, self._program = logger, program
-        graph = program.network.graph
+        graph = program.graph
         self._inputs = {v.name: v for v in graph.inputs}
         self._outputs = {name: program.values[name] for name in program.plan.outputs}
         self._io = (*self._inputs, *(n for n in self._outputs if n not in self._inputs))

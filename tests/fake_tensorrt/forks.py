@@ -18,16 +18,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import BinaryIO, NoReturn
 
-_LOADED = (
-    "onnx.checker",
-    "onnx.parser",
-    "onnx.shape_inference",
-    "scipy.optimize",
-    "scipy.sparse",
-    "halfwise.emulation.typed",
-    "halfwise.emulation.ort",
-    "halfwise.fixing.rewrite",
-)
+_LOADED = ("onnx.checker", "onnx.reference.ops", "onnx.shape_inference", "onnx_ir.passes.common")
 _SIZE = struct.Struct("=I")
 _STATUS = struct.Struct("=i")
 

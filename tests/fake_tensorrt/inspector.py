@@ -33,7 +33,7 @@ class EngineInspector:
         if format is not LayerInformationFormat.JSON:
             return "\n".join(name for name, _ in self._program.layers)
         layers = [self._layer(name, nodes) for name, nodes in self._program.layers]
-        io = [*self._program.network.graph.inputs, *self._program.network.graph.outputs]
+        io = [*self._program.graph.inputs, *self._program.graph.outputs]
         found = {"Layers": layers}
         found["I/O Tensors" if NUMBERS >= (11,) else "Bindings"] = [v.name for v in io]
         return self._text(found)
@@ -50,20 +50,23 @@ class EngineInspector:
     def _layer(self, name, nodes):
         if not self._program.plan.detailed:
             return name
-        typed = {n.name: n for n in self._program.typed.graph}
-        # A node that the typed model lacks is a Cast that has vanished.
-        inside = [typed[n.name] for n in nodes if n.name in typed]
-        made = {v for n in inside for v in n.outputs}
-        read = [v for n in inside for v in n.inputs if v is not None and v not in made]
-        given = [v for n in inside for v in n.outputs if self._leaves(v, inside)]
+        precision = self._program.precision
+        made = dict.fromkeys(v for n in nodes for v in n.outputs)
+        read = {
+            v: precision.read(n, i)
+            for n in nodes
+            for i, v in enumerate(n.inputs)
+            if v is not None and v not in made
+        }
+        given = {v: precision.stored(v) for v in made if self._leaves(v, nodes)}
         fused = len(nodes) > 1
-        kind = self._kind(given)
+        kind = self._kind(given.values())
         is_product = not fused and nodes[0].op_type in _PRODUCTS
         layer = {
             "Name": name,
             "LayerType": self._layer_type(nodes, fused),
-            "Inputs": [self._tensor(v) for v in read if v.const_value is None],
-            "Outputs": [self._tensor(v) for v in given],
+            "Inputs": [self._tensor(v, k) for v, k in read.items() if v.const_value is None],
+            "Outputs": [self._tensor(v, k) for v, k in given.items()],
         }
         if is_product:
             weights = [v for v in read if v.const_value is not None]
@@ -101,22 +104,22 @@ class EngineInspector:
         ]
         return ("\x1f" if fused and NUMBERS >= (10,) else "\x1e").join(names)
 
-    def _kind(self, values):
-        kinds = [data_type(value.dtype) for value in values]
+    def _kind(self, types):
+        kinds = map(data_type, types)
         return next((_WORDS[kind.name] for kind in kinds if kind in FLOATS), "")
 
     def _shape(self, value):
         """Return the shape, with symbols as the context has bound them in the inputs."""
         context = self.execution_context
         bound: dict[str, int] = {}
-        for entry in self._program.network.graph.inputs if context is not None else ():
+        for entry in self._program.graph.inputs if context is not None else ():
             sizes = context.get_tensor_shape(entry.name)
             bound |= {str(d): n for d, n in zip(entry.shape, sizes, strict=True)}
         known = [bound.get(str(d), -1) for d in value.shape or ()]
         return [d if d >= 0 else k for d, k in zip(dims(value), known, strict=True)]
 
-    def _tensor(self, value):
-        kind = data_type(value.dtype)
+    def _tensor(self, value, kind):
+        kind = data_type(kind)
         word = _WORDS[kind.name] if kind is not None else "N/A"
         shape = self._shape(value)
         unknown = -1 in dims(value) and self.execution_context is None

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import onnx_ir as ir
+
 from tests.fake_tensorrt.enums import (
     DataType,
     LayerType,
@@ -11,6 +13,7 @@ from tests.fake_tensorrt.enums import (
     data_type,
     layer_type,
 )
+from tests.fake_tensorrt.model import values_of
 from tests.fake_tensorrt.versions import NUMBERS, bound
 
 FLOATS = tuple(DataType[name] for name in ("FLOAT", "HALF", "BF16") if name in DataType.__members__)
@@ -219,19 +222,19 @@ class INetworkDefinition:
         self._unfused = False
         self._proto = b""
         self._graph: Any = None
-        self._parsed: Any = None
 
     def _error(self, text):
         self._logger.log(Severity.ERROR, text)
 
-    def _fill(self, proto: bytes, network):
+    def _fill(self, model):
         """Take a parsed model."""
-        self._proto, self._parsed, self._graph = proto, network, network.graph
-        self._shapes = shape_values(network.graph)
-        self._outputs = [v.name for v in network.graph.outputs]
-        for value in network.graph.initializers.values():
+        graph = model.graph
+        self._proto, self._graph = ir.serde.serialize_model(model).SerializeToString(), graph
+        self._shapes = shape_values(graph)
+        self._outputs = [v.name for v in graph.outputs]
+        for value in graph.initializers.values():
             self._layers.append(ILayer(self, value.name, LayerType.CONSTANT, constant=value))
-        for node in network.graph:
+        for node in graph:
             self._layers.append(ILayer(self, node.name, layer_type(node.op_type), node))
 
     def _tensor(self, value):
@@ -265,13 +268,7 @@ class INetworkDefinition:
 
     def get_output(self, index):
         name = self._outputs[index]
-        return next(t for t in map(self._tensor, self._values()) if t._name == name)
-
-    def _values(self):
-        yield from self._graph.inputs
-        yield from self._graph.initializers.values()
-        for node in self._graph:
-            yield from node.outputs
+        return next(t for t in map(self._tensor, values_of(self._graph)) if t._name == name)
 
     def mark_output(self, tensor):
         if tensor._name not in self._outputs:

@@ -5,10 +5,11 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError
 
-from halfwise.errors import CaseError
 from tests.fake_tensorrt import faults
 from tests.fake_tensorrt.enums import ErrorCode, Severity, data_type
 from tests.fake_tensorrt.logger import need_logger
+from tests.fake_tensorrt.model import Refused, read_model
+from tests.fake_tensorrt.operators import KNOWN
 from tests.fake_tensorrt.versions import NUMBERS, bound
 
 
@@ -118,7 +119,7 @@ class OnnxParser:
         if not proto.graph.node and not proto.graph.output:
             return self._fail(ErrorCode.MODEL_DESERIALIZE_FAILED, "Failed to parse the model")
         for number, node in enumerate(proto.graph.node):
-            if node.domain not in ("", "ai.onnx"):
+            if node.domain not in ("", "ai.onnx") or node.op_type not in KNOWN:
                 self._fail(
                     ErrorCode.UNSUPPORTED_NODE,
                     'Assertion failed: creator && "Plugin not found, are the plugin name, '
@@ -129,13 +130,10 @@ class OnnxParser:
         if self._errors:
             return False
         try:
-            # Only here: it takes half a second to import.
-            from halfwise.graph.model import network_from_proto
-
-            network = network_from_proto(proto)
-        except CaseError as error:
+            model = read_model(proto)
+        except Refused as error:
             return self._fail(ErrorCode.INVALID_GRAPH, str(error))
-        for value in (*network.graph.inputs, *network.graph.outputs):
+        for value in (*model.graph.inputs, *model.graph.outputs):
             if data_type(value.dtype) is None:
                 text = f"Found unsupported datatype ({value.dtype}) of tensor {value.name}"
                 return self._fail(ErrorCode.UNSUPPORTED_GRAPH, text)
@@ -146,5 +144,5 @@ class OnnxParser:
                 "onnx2trt_utils.cpp:374: Your ONNX model has been generated with INT64 weights, "
                 "while TensorRT does not natively support INT64. Attempting to cast down to INT32.",
             )
-        self._network._fill(proto.SerializeToString(), network)
+        self._network._fill(model)
         return True

@@ -16,7 +16,7 @@ import onnx.parser
 import pytest
 
 from halfwise.tensorrt.worker.worker import MAGIC, Unpacker, pack
-from tests.fake_tensorrt.client import CONFIG, Answer, Gone, Pipe, arrays, engine_file
+from tests.unit.tensorrt.worker.pipe import CONFIG, Answer, Gone, Pipe, arrays, engine_file
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import worker_command
 from tests.processes import children_of, is_running, wait_for
@@ -448,6 +448,9 @@ def test_unparsable_models(worker: Pipe) -> None:
     refused(answer, "parse")
     assert "Plugin not found" in answer["errors"][0]["text"]
     assert any("While parsing node" in line for line in answer.lines("error"))
+    unknown = worker.build(model("(float[2, 2] x) => (float[] y) { [area] y = Det(x) }"))
+    refused(unknown, "parse")
+    assert "(Det)" in unknown["errors"][0]["text"]
 
 
 def test_profiles_that_cannot_be(worker: Pipe) -> None:

@@ -1,0 +1,67 @@
+"""What operators compute, in float64: by NumPy where that is a line, else by ONNX's reference.
+
+Floating-point arrays come and go as float64; who stores them rounds. Integers and Booleans keep
+their types.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+
+from tests.fake_tensorrt.rounding import FLOATS
+
+Kernel = Callable[..., Sequence[Any]]
+
+_REFERENCE = frozenset(
+    "ArgMax Clip Concat Conv Div Expand Gather GatherND Gemm Greater HannWindow Identity NonZero "
+    "Not Pow ReduceMean ReduceSum Reshape Shape Slice Softmax Squeeze Transpose Unsqueeze "
+    "Where".split()
+)
+_NUMPY: Mapping[str, Callable[..., Any]] = {
+    "Abs": np.abs,
+    "Add": np.add,
+    "Cos": np.cos,
+    "Erf": lambda x: np.reshape([math.erf(number) for number in x.ravel().tolist()], x.shape),
+    "Exp": np.exp,
+    "Log": np.log,
+    "MatMul": np.matmul,
+    "Mul": np.multiply,
+    "Neg": np.negative,
+    "Reciprocal": np.reciprocal,
+    "Relu": lambda x: np.maximum(x, 0.0),
+    "Sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
+    "Sin": np.sin,
+    "Sqrt": np.sqrt,
+    "Sub": np.subtract,
+    "Tanh": np.tanh,
+}
+KNOWN = _REFERENCE.union(("Cast", "Constant"), _NUMPY)
+
+
+def kernel(node: ir.Node, opset: int) -> Kernel:
+    """Return what computes the outputs of a node from its inputs, None for one that is left out.
+
+    Args:
+        node: Of an operator in `KNOWN`.
+        opset: Version of ONNX's operators.
+    """
+    if node.op_type == "Cast":
+        wanted = ir.DataType(node.attributes["to"].as_int())
+        # Between floating-point types it is what stores the result that rounds.
+        kind = float if wanted in FLOATS else wanted.numpy()
+        return lambda x: [x.astype(kind)]
+    if node.op_type in _NUMPY:
+        function = _NUMPY[node.op_type]
+        return lambda *arrays: [function(*arrays)]
+    return _reference(ir.serde.serialize_node(node), opset)
+
+
+def _reference(node: onnx.NodeProto, opset: int) -> Kernel:
+    ends = ([onnx.ValueInfoProto(name=n) for n in names] for names in (node.input, node.output))
+    evaluator = ReferenceEvaluator(onnx.helper.make_graph([node], "one", *ends), {"": opset})
+    return lambda *arrays: evaluator.run(None, dict(zip(node.input, arrays, strict=True)))
