@@ -5,7 +5,7 @@ their types.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.fake_tensorrt.rounding import FLOATS
 
-Kernel = Callable[..., Sequence[Any]]
+Kernel = Callable[..., Any]
 
 _REFERENCE = frozenset(
-    "ArgMax Clip Concat Conv Div Expand Gather GatherND Gemm Greater HannWindow Identity NonZero "
-    "Not Pow ReduceMean ReduceSum Reshape Shape Slice Softmax Squeeze Transpose Unsqueeze "
-    "Where".split()
+    (
+        *("ArgMax", "Clip", "Concat", "Conv", "Div", "Expand", "Gather", "GatherND", "Gemm"),
+        *("Greater", "HannWindow", "Identity", "NonZero", "Not", "Pow", "ReduceMean", "ReduceSum"),
+        *("Reshape", "Shape", "Slice", "Softmax", "Squeeze", "Transpose", "Unsqueeze", "Where"),
+    )
 )
 _NUMPY: Mapping[str, Callable[..., Any]] = {
     "Abs": np.abs,
@@ -44,7 +46,7 @@ KNOWN = _REFERENCE.union(("Cast", "Constant"), _NUMPY)
 
 
 def kernel(node: ir.Node, opset: int) -> Kernel:
-    """Return what computes the outputs of a node from its inputs, None for one that is left out.
+    """Return what makes a list of outputs of a node from its inputs, None for one left out.
 
     Args:
         node: Of an operator in `KNOWN`.
@@ -62,6 +64,7 @@ def kernel(node: ir.Node, opset: int) -> Kernel:
 
 
 def _reference(node: onnx.NodeProto, opset: int) -> Kernel:
-    ends = ([onnx.ValueInfoProto(name=n) for n in names] for names in (node.input, node.output))
-    evaluator = ReferenceEvaluator(onnx.helper.make_graph([node], "one", *ends), {"": opset})
+    given, wanted = ([onnx.ValueInfoProto(name=n) for n in ns] for ns in (node.input, node.output))
+    graph = onnx.helper.make_graph([node], "one", given, wanted)
+    evaluator = ReferenceEvaluator(graph, {"": opset})
     return lambda *arrays: evaluator.run(None, dict(zip(node.input, arrays, strict=True)))

@@ -14,8 +14,10 @@ from tests.fake_tensorrt.rounding import BF16, FLOAT, HALF
 
 _LOW = {"fp16": HALF, "bf16": BF16}
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_MOVES = ("CAST", "CONCATENATION", "FILL", "GATHER", "IDENTITY", "SCATTER", "SELECT", "SHAPE")
-_MOVES += ("SHUFFLE", "SLICE")
+_MOVES = (
+    *("CAST", "CONCATENATION", "FILL", "GATHER", "IDENTITY", "SCATTER", "SELECT", "SHAPE"),
+    *("SHUFFLE", "SLICE"),
+)
 """Layers that compute nothing."""
 _PARAMETERS = {"Resize": (1, 2), "Upsample": (1,)}
 """Inputs that the builder reads: no layer of the engine does."""
@@ -50,9 +52,9 @@ class Precision:
         is_fp32 = node.op_type == "Cast" or node.name in self._fp32
         return FLOAT if is_fp32 else self._low
 
-    def stored(self, value: ir.Value) -> ir.DataType | None:
+    def stored(self, value: ir.Value | None) -> ir.DataType | None:
         """Return what a tensor is stored in."""
-        return self._computed.get(value, value.dtype)
+        return None if value is None else self._computed.get(value, value.dtype)
 
     def read(self, node: ir.Node, slot: int) -> ir.DataType | None:
         """Return what a layer reads its input `slot` in; between two types the engine converts."""

@@ -160,4 +160,5 @@ class Program:
 
 
 def _wide(value: ir.Value, array: np.ndarray) -> np.ndarray:
+    assert value.dtype is not None
     return array.astype(np.float64 if is_float(value) else value.dtype.numpy())

@@ -13,12 +13,12 @@ _TF32_BITS = 13
 """Of the 23 bits behind a float32's point, those that TF32 lacks."""
 
 
-def rounded(array, kind):
+def rounded(array, kind) -> np.ndarray:
     """Return what is left of an array that is stored as `kind`: to nearest, ties to even."""
     return np.asarray(array).astype(_NUMPY[kind]).astype(np.float64)
 
 
-def rounded_weights(array, kind):
+def rounded_weights(array, kind) -> np.ndarray:
     """Return what the builder makes of weights.
 
     In FP16 nothing finite becomes infinite and nothing vanishes; the builder warns of both, see
@@ -31,7 +31,7 @@ def rounded_weights(array, kind):
     return rounded(array, kind)
 
 
-def tf32(array):
+def tf32(array) -> np.ndarray:
     """Return what a product in TF32 reads: float32 with ten bits behind the point."""
     bits = np.asarray(array).astype(np.float32).view(np.uint32)
     half = (1 << (_TF32_BITS - 1)) - 1 + (bits >> _TF32_BITS & 1)
