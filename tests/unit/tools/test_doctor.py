@@ -21,7 +21,7 @@ def test_a_worker_that_can_build(monkeypatch, tmp_path):
     assert facts["worker orin"] == f"{sys.executable} (halfwise.toml)"
     assert facts["worker orin TensorRT"].startswith("8.6.0, Python 3.")
     assert facts["worker orin GPU"] == (
-        "Paper GPU, compute capability 9.0, driver 535.1, 6.0 of 8.0 GiB free"
+        "Paper GPU, compute capability 9.0, driver 535.1, 6 GiB of 8 GiB free"
     )
     assert facts["worker orin typing"] == "weak"
     assert facts["worker orin can"] == "build, run, time and inspect engines"
