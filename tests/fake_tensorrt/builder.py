@@ -16,9 +16,18 @@ from tests.fake_tensorrt.logger import need_logger
 from tests.fake_tensorrt.network import INetworkDefinition
 from tests.fake_tensorrt.plan import Plan, pack_engine
 from tests.fake_tensorrt.precision import compute_nodes
+from tests.fake_tensorrt.rounding import SMALLEST_HALF
 from tests.fake_tensorrt.versions import NUMBERS, VERSION, Callback, bound
 
 _CACHE = b"faketiming\x01"
+_WEIGHTS = {
+    "Detected subnormal FP16 values.": (SMALLEST_HALF, 2.0**-14),
+    "Detected values less than smallest positive FP16 subnormal value and converted them to the "
+    "FP16 minimum subnormalized value.": (5e-324, SMALLEST_HALF),
+    "Detected finite FP32 values which would overflow in FP16 and converted them to the closest "
+    "finite FP16 value.": (65520, np.inf),
+}
+"""What the builder tells of weights of magnitudes from, to below."""
 
 
 class IHostMemory(bytearray):
@@ -280,14 +289,11 @@ class Builder:
     def _tell_of_weights(self, network):
         """Log what TensorRT does of weights that FP16 cannot hold."""
         constants = network._graph.initializers.values()
-        arrays = [v.const_value.numpy() for v in constants if int(v.dtype) == 1]
-        magnitudes = [np.abs(array) for array in arrays]
-        kinds = {
-            "Detected subnormal FP16 values.": [(m > 0) & (m < 2.0**-14) for m in magnitudes],
-            "Detected finite FP32 values which would overflow in FP16 and converted them to the "
-            "closest finite FP16 value.": [np.isfinite(m) & (m >= 65520) for m in magnitudes],
+        magnitudes = [np.abs(v.const_value.numpy()) for v in constants if int(v.dtype) == 1]
+        affected = {
+            kind: sum(bool(np.any((m >= low) & (m < high))) for m in magnitudes)
+            for kind, (low, high) in _WEIGHTS.items()
         }
-        affected = {kind: sum(map(np.any, found)) for kind, found in kinds.items()}
         if any(affected.values()):
             self._log(
                 Severity.WARNING,

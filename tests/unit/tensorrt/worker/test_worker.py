@@ -219,13 +219,17 @@ def test_builds_differ_by_chance(fake_worker: Command) -> None:
 
 def test_the_builder_tells_of_weights(worker: Pipe) -> None:
     scaled = model(
-        """(float[2] x) => (float[2] y) <float[1] large = {100000}, float[1] small = {1e-6}>
-        { [a] z = Mul(x, small) [b] y = Mul(z, large) }"""
+        """(float[2] x) => (float[2] y)
+        <float[1] large = {100000}, float[1] small = {1e-6}, float[1] eps = {1e-12}>
+        { [a] z = Mul(x, small) [b] v = Mul(z, large) [c] y = Add(v, eps) }"""
     )
     assert worker.build(scaled).lines("warning") == []
     lines = worker.build(scaled, low="fp16").lines("warning")
     assert lines[0].startswith("TensorRT encountered issues when converting weights")
-    assert [line for line in lines if "- 1 weights are affected" in line] == lines[1:3]
+    assert [line for line in lines if "- 1 weights are affected" in line] == lines[1:4]
+    engine = built(worker.build(scaled, low="fp16"))
+    smallest = arrays(worker.run(engine, x=np.zeros(2, np.float32)))["y"]
+    assert smallest.tolist() == [2.0**-24] * 2
 
 
 def test_several_profiles(worker: Pipe) -> None:
