@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 COMMANDS = {"report": ("report", "runs/demo"), "help": ("fix", "--help")}
 ENGINE_RUN = ROOT / "bench" / "results" / "gpu_resnet50_run.json.gz"
-MEASURED = re.compile(r"evaluations in .*?peak memory \d+ MiB", re.DOTALL)
+MEASURED = re.compile(r"evaluations in .*?peak memory [\d.]+ [KMG]iB", re.DOTALL)
 
 
 def output(*arguments: str, folder: Path = ROOT) -> str:
