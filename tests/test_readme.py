@@ -5,7 +5,7 @@ import re
 from tools import readme
 
 # Rounding differs between processors in the last digits; wording, counts and names do not.
-NUMBERS = re.compile(r"\d+ %|\d+\.\d+|\de[+-]?\d+|≥ \S+ ×|inputs\.npz\[\d+\]|\s+")
+NUMBERS = re.compile(r"\d+ %|\b\d{4,6}\b|\d+\.\d+|\de[+-]?\d+|≥ \S+ ×|inputs\.npz\[\d+\]|\s+")
 
 
 def block(name: str) -> str:
