@@ -75,7 +75,7 @@ def test_a_model_with_sparse_constants_computes_with_dense_ones(place):
 
 @pytest.mark.parametrize(
     ("places", "dims", "reason"),
-    [([9], [4], "cannot be made dense"), ([0], [2**20, 2**20], "1.1e.12 elements")],
+    [([9], [4], "cannot be made dense"), ([0], [2**20, 2**20], "1.1e12 elements")],
 )
 def test_sparse_constants_that_are_broken_or_too_large_are_refused(places, dims, reason):
     proto = model([node("Add", "x k", "y")])
