@@ -20,6 +20,7 @@ from bench.attacks.attack import Attack, Command
 from bench.attacks.hostile_models import MODELS, Make, loop, saved
 from bench.attacks.models import drawn, save
 from halfwise.emulation.bounded import REPEATING_SECONDS
+from halfwise.memory import available
 
 WHOLE, MODEL, INPUTS = "whole.onnx", "model.onnx", "x.npz"
 _GIVEN = ("--inputs", INPUTS)
@@ -161,7 +162,7 @@ DATA: Mapping[str, tuple[str, Callable[[Path], None]]] = {
     ),
     "1 TB of samples": ("d.npy", _truncated(_npy(f"({1 << 35}, 1, 8)", content=b""), 1 << 40)),
     "64 GB in a sample": ("d.npy", _truncated(_npy(f"(6, 1, {1 << 31})", content=b""), 1 << 36)),
-    "8 GB of text": ("d.json", _truncated(b" ", 8 * _GB)),
+    "text beyond the memory": ("d.json", _truncated(b" ", max(8 * _GB, available() or 0))),
     "brackets": ("d.json", _held(b"[" * 200_000)),
     "braces": ("d.json", _held(b'{"x":' * 200_000)),
     "10,000 digits": ("d.json", _held(b'[{"x":' + b"9" * 10_000 + b"}]")),
