@@ -168,7 +168,23 @@ class _Fix:
             found = self._search(reduced, certify=True)
             if found.kept == reduced:
                 break
-        return self._fixed(found, rewritten, placed, judged.verdict, baseline)
+        verdict = judged.verdict if found.passed else self._searched_too(judged.verdict, rewritten)
+        return self._fixed(found, rewritten, placed, verdict, baseline)
+
+    def _searched_too(self, verdict: Verdict, rewritten: Rewritten) -> Verdict:
+        """Fail a verdict where samples that the search has seen fail: no plan is known for them.
+
+        Those that joined would otherwise be judged by nobody.
+        """
+        trials = self.planner.trials
+        if not verdict.passed:
+            return verdict
+        with self._stage("judge"):
+            seen = self._judge(rewritten, on=(trials.samples, trials.references), inspected=0)
+        if seen.verdict.passed:
+            return verdict
+        told = (f"on samples that the search saw, {reason}" for reason in seen.verdict.reasons)
+        return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, *told)})
 
     def _fixed(
         self,
@@ -213,17 +229,27 @@ class _Fix:
         with self._stage("certify" if certify else "search"):
             return self.planner.find(previous, certify=certify)
 
-    def _judge(self, rewritten: Rewritten, *, inspected: int | None = None) -> Judged:
-        """Judge on held-out samples; without any, on the calibration, which cannot pass."""
+    def _judge(
+        self,
+        rewritten: Rewritten,
+        *,
+        on: tuple[Samples, Sequence[Outputs]] | None = None,
+        inspected: int | None = None,
+    ) -> Judged:
+        """Judge on held-out samples; without any, on the calibration, which cannot pass.
+
+        Samples that are given are judged as if they were unseen.
+        """
+        samples, references = on or (self.heldout.samples, self.heldout.references)
         return judge(
             rewritten.model,
-            self._counted(self.heldout.samples),
-            self.heldout.references,
+            self._counted(samples),
+            references,
             self.case.criterion,
             self.case.metric,
             reference_nonfinite=self.nonfinite | self.planner.evidence.nonfinite,
             accumulate=self.settings.accumulate,
-            unseen=self.heldout.unseen,
+            unseen=on is not None or self.heldout.unseen,
             inspected=inspected,
             runtime=self.settings.runtime,
         )

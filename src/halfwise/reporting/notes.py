@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from halfwise.records import FrozenSize, MadeUp, Note, NoteKind
-from halfwise.wording import count, dimensions, listed, verb
+from halfwise.records import CutStage, FrozenSize, MadeUp, Note, NoteKind, Run
+from halfwise.wording import count, dimensions, listed, seconds, verb
 
 _MOST_NAMES = 4
 """Values that a note names; the rest is counted."""
@@ -210,4 +210,26 @@ def frozen_advice(found: FrozenSize) -> tuple[str, ...]:
         again,
         f"Until then, give samples that are batches of {found.runs}: arrays of [samples, "
         f"{found.runs}, …].",
+    )
+
+
+_LEFT_OUT: dict[CutStage, str] = {
+    "observe": "what is inside operators and tensors was not looked at on all samples, so guards "
+    "may be missing",
+    "emulate": "samples were not ordered by their errors",
+    "growth": "where the error comes from that no guard explains was not followed",
+    "notes": "what the margin or another tolerance would change was not measured",
+    "worth": "not all cheaper plans were measured",
+}
+
+
+def cut_lines(run: Run) -> tuple[str, ...]:
+    """Return a sentence on what the time budget ended; none where it ended nothing."""
+    if run.search is None:
+        return ()
+    told = [_LEFT_OUT[stage] for stage in run.search.cut if stage in _LEFT_OUT]
+    if not told:
+        return ()
+    return (
+        f"The time budget of {seconds(run.search.seconds_budget)} was spent: {'; '.join(told)}.",
     )

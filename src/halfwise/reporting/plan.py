@@ -6,7 +6,6 @@ from math import isfinite
 from halfwise.records import (
     AdjustedConstant,
     Criterion,
-    CutStage,
     Followed,
     Guard,
     GuardKind,
@@ -67,6 +66,8 @@ def kept_table(run: Run) -> Table | None:
     title = f"Kept in FP32: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
     if run.search is not None and run.search.tolerance_factor != 1:
         title += f"; the limit is {run.search.tolerance_factor:g} of what is allowed"
+    if any(guard.kind == "headroom" for guard in run.guards):
+        title += f", at {run.headroom:g} × the ranges that were seen"
     columns = (Column("node"), Column("why"), Column("without it", "right"))
     return Table(title, columns, tuple(rows))
 
@@ -247,28 +248,6 @@ def cost_line(worth: Worth) -> str:
     if worth.measured is None:
         return told
     return f"{told} Measured: {ratio(worth.measured)} the time of the engine with everything low."
-
-
-_WORDS: dict[CutStage, str] = {
-    "observe": "what is inside operators and tensors was not looked at on all samples, so guards "
-    "may be missing",
-    "emulate": "samples were not ordered by their errors",
-    "growth": "where the error comes from that no guard explains was not followed",
-    "notes": "what the margin or another tolerance would change was not measured",
-    "worth": "not all cheaper plans were measured",
-}
-
-
-def cut_lines(run: Run) -> tuple[str, ...]:
-    """Return a sentence on what the time budget ended; none where it ended nothing."""
-    if run.search is None:
-        return ()
-    told = [_WORDS[stage] for stage in run.search.cut if stage in _WORDS]
-    if not told:
-        return ()
-    return (
-        f"The time budget of {seconds(run.search.seconds_budget)} was spent: {'; '.join(told)}.",
-    )
 
 
 def _constant_line(constant: AdjustedConstant, low: str) -> str:

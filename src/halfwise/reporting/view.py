@@ -15,10 +15,10 @@ from halfwise.records import (
 )
 from halfwise.reporting.engines import engine_parts
 from halfwise.reporting.inspection import given_parts
+from halfwise.reporting.notes import cut_lines
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.reporting.plan import (
     cost_line,
-    cut_lines,
     followed_lines,
     kept_table,
     minimality,

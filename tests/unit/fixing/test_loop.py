@@ -20,6 +20,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from tests import models
+from tests.unit.graph.sketch import Sketch, f32
 
 
 class Listener(Silent):
@@ -335,6 +336,19 @@ def test_wherever_the_budget_ends_an_evaluation_a_model_is_judged(monkeypatch, m
     assert fixed.plan.minimal == (not fixed.search.exhausted)
     assert not fixed.plan.minimal or "certify" in fixed.stage_seconds
     assert "search" not in cut or len(fixed.plan.keep) == 10
+
+
+@pytest.mark.parametrize("at", ["searched", "held out"])
+def test_what_no_plan_can_mend_fails_wherever_it_is(at):
+    """An FP16 input cannot hold one sample; a held-out one joins, and the others pass."""
+    s = Sketch()
+    y = s.op("Mul", s.input("x", [1, 16]), f32([1e-3]), name="scale")
+    searched, heldout = (models.signals(1, 16, seed=seed, count=8) for seed in (1, 2))
+    (searched if at == "searched" else heldout)[1] *= 1e6
+    ill = models.Ill(s.proto(y), {"x": searched}, set())
+    fixed = found(ill, heldout={"x": heldout}, io="fp16")
+    assert not fixed.verdict.passed
+    assert "non-finite" in fixed.verdict.reasons[-1]
 
 
 def test_without_time_what_needs_nothing_keeps_nothing():

@@ -1,8 +1,11 @@
+from typing import get_args
+
 import pytest
 
 from halfwise.graph.intake import Flaw
-from halfwise.records import FrozenSize, MadeUp, NodeName, Note, TensorName
-from halfwise.reporting.notes import clause, frozen_advice, frozen_cause, not_real, told
+from halfwise.records import CutStage, FrozenSize, MadeUp, NodeName, Note, TensorName
+from halfwise.reporting.notes import clause, cut_lines, frozen_advice, frozen_cause, not_real, told
+from tests.unit.reporting.runs import run, search
 
 NOISE = MadeUp(input="x", kind="uniform", mean=0.5, deviation=0.29)
 ZEROS = MadeUp(input="h", kind="constant", mean=0, deviation=0)
@@ -80,3 +83,23 @@ def test_a_length():
     text = frozen_cause(found)
     assert "where axis 1/2 of 'a' and 'b' is 9 long, and runs where it is 6 long: r, s hold" in text
     assert frozen_advice(found)[1] == "Until then, give data whose axis is 6 long."
+
+
+def lines(*cut, **changed):
+    return cut_lines(run(search=search(cut=cut, **changed)))
+
+
+def test_nothing_is_told_where_nothing_was_cut():
+    assert cut_lines(run()) == lines() == ()
+    assert cut_lines(run(search=None)) == ()
+
+
+def test_one_sentence_tells_all_that_was_cut():
+    (line,) = lines("observe", "search", "growth", seconds_budget=5.0)
+    assert line.startswith("The time budget of 5 s was spent: what is inside operators")
+    assert line.endswith("that no guard explains was not followed.")
+
+
+@pytest.mark.parametrize("stage", get_args(CutStage))
+def test_every_stage_is_told_here_or_where_plans_and_origins_are(stage):
+    assert bool(lines(stage)) != (stage in {"search", "certify", "origin"})

@@ -1,19 +1,16 @@
-from typing import get_args
-
 import pytest
 
-from halfwise.records import Criterion, CutStage, Followed, NearPlan, Worth
+from halfwise.records import Criterion, Followed, NearPlan, Worth
 from halfwise.reporting.parts import MOST_ROWS
 from halfwise.reporting.plan import (
     cheaper,
     cost_line,
-    cut_lines,
     followed_lines,
     kept_table,
     nothing_gained,
 )
 from halfwise.reporting.view import report
-from tests.unit.reporting.runs import guard, kept, plan, run, search, verdict, verification
+from tests.unit.reporting.runs import guard, kept, plan, run, verdict, verification
 
 INF = float("inf")
 
@@ -33,6 +30,13 @@ def test_many_kept_nodes_are_grouped():
     assert len(table.rows) == 4
     assert "needed by" not in table.rows[1][1]
     assert "needed by /blocks.0/norm1/ReduceMean: " in table.rows[2][1]
+
+
+def test_ranges_are_told_where_headroom_counts():
+    near = guard("/norm/Pow", kind="headroom")
+    table = kept_table(run(guards=(near,)))
+    assert table is not None
+    assert table.title.endswith("of what is allowed, at 2 × the ranges that were seen")
 
 
 def test_few_kept_nodes_have_a_row_each():
@@ -260,23 +264,3 @@ def test_costs():
     assert cost_line(NOTHING).startswith("Predicted cost: 2.9 × that of everything low")
     timed = NOTHING.model_copy(update={"measured": 1.04})
     assert cost_line(timed).endswith("Measured: 1.04 × the time of the engine with everything low.")
-
-
-def lines(*cut, **changed):
-    return cut_lines(run(search=search(cut=cut, **changed)))
-
-
-def test_nothing_is_told_where_nothing_was_cut():
-    assert cut_lines(run()) == lines() == ()
-    assert cut_lines(run(search=None)) == ()
-
-
-def test_one_sentence_tells_all_that_was_cut():
-    (line,) = lines("observe", "search", "growth", seconds_budget=5.0)
-    assert line.startswith("The time budget of 5 s was spent: what is inside operators")
-    assert line.endswith("that no guard explains was not followed.")
-
-
-@pytest.mark.parametrize("stage", get_args(CutStage))
-def test_every_stage_is_told_here_or_where_plans_and_origins_are(stage):
-    assert bool(lines(stage)) != (stage in {"search", "certify", "origin"})
