@@ -58,18 +58,31 @@ def free_folder(out: str | Path | None) -> Path | None:
 def refuse_existing(folder: Path, what: str = "folder") -> None:
     """Raise UsageError when `folder` exists (results are never overwritten) or cannot be made.
 
-    `what` it is: a folder, or a file.
+    Whether it can is tried, beside it, since not all that refuses shows in permissions: some file
+    systems take no new names. `what` it is: a folder, or a file.
     """
+    _refuse_there(folder, what)
+    # Not of the absolute path: folders above the working directory may be closed to the user.
+    parent = next(p for p in folder.parents if os.path.lexists(p))
+    refuse_unwritable(parent, folder, what)
+
+
+def refuse_unwritable(parent: Path, output: Path, what: str = "folder") -> None:
+    """Raise UsageError unless `output`, or what leads to it, can be made in the folder `parent`."""
+    try:
+        with scratch(parent, _PARTIAL) as place:
+            for name in output.relative_to(parent).parts:
+                (place / name).mkdir(exist_ok=True)
+    except OSError as error:
+        reason = f"{parent.absolute()} takes nothing of that name ({error.strerror})"
+        raise _not_writable(output, reason, what) from error
+
+
+def _refuse_there(folder: Path, what: str) -> None:
     try:
         folder.lstat()
     except FileNotFoundError:
-        # Not of the absolute path: folders above the working directory may be closed to the user.
-        parent = next(p for p in folder.parents if p.exists())
-        if os.access(parent, os.W_OK | os.X_OK):
-            return
-        raise _not_writable(
-            folder, f"no permission to write to {parent.absolute()}", what
-        ) from None
+        return
     except OSError as error:
         raise _not_writable(folder, error.strerror, what) from error
     raise UsageError(
@@ -95,7 +108,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         except OSError as error:
             raise _not_writable(folder, error.strerror) from error
         yield partial
-        refuse_existing(folder)
+        _refuse_there(folder, "folder")
         partial.rename(folder)
 
 
@@ -127,7 +140,7 @@ def new_file(path: Path, *beside: str) -> Iterator[Path]:
         yield partial / path.name
         made = sorted(partial.iterdir(), key=lambda file: file.name == path.name)
         for file in made:
-            refuse_existing_file(path.parent / file.name)
+            _refuse_there(path.parent / file.name, "file")
         # The model comes last: where it is, the rest is too.
         for file in made:
             file.rename(path.parent / file.name)

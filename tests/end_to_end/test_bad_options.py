@@ -25,6 +25,32 @@ def test_an_output_folder_that_cannot_be_made(refused, files, tmp_path, monkeypa
     assert "xxx" in refused(2, *arguments, "x" * 300)
 
 
+# None of the files is there: whatever is read before the place is looked at is refused instead.
+WRITING = (
+    ("fix", "absent.onnx", "--inputs", "absent.npz"),
+    ("verify", "absent.onnx", "absent.other.onnx", "--inputs", "absent.npz"),
+    ("verify", "absent.onnx", "absent.engine", "--inputs", "absent.npz"),
+    ("diagnose", "absent.onnx", "--inputs", "absent.npz"),
+    ("build", "absent.onnx", "--trt-python", "absent"),
+    ("modernize", "absent.onnx"),
+    ("export", "absent", "--as", "cpp"),
+    ("inputs", "compare", "absent.npz", "absent.npz"),
+)
+
+
+@pytest.mark.parametrize("command", WRITING, ids=" ".join)
+@pytest.mark.parametrize("place", ["file/out", "nowhere/out", "here.onnx"])
+def test_a_place_that_cannot_be_written_is_refused_before_all_else(
+    refused, tmp_path, command, place
+):
+    (tmp_path / "file").touch()
+    (tmp_path / "here.onnx").touch()
+    (tmp_path / "nowhere").symlink_to("absent")
+    message = refused(2, *command, "-o", place)
+    assert place.split("/")[0] in message
+    assert "absent." not in message
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -1,9 +1,11 @@
 """The run folder is whole or absent, and says what is wrong with one that is not its own."""
 
+import errno
 import json
 import math
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from halfwise.store import (
     read_run,
     refuse_existing,
     refuse_irregular,
+    refuse_unwritable,
     run_json,
     write_observations,
     write_run,
@@ -110,11 +113,35 @@ def test_what_cannot_be_made_is_refused_before_any_work(tmp_path):
     refuse_existing(tmp_path / ("x" * 255))
 
 
-def test_a_parent_without_permission_is_refused(tmp_path, monkeypatch):
-    # Root may write anywhere, so the permission is made up.
-    monkeypatch.setattr(os, "access", lambda path, _mode: path != tmp_path)
-    with pytest.raises(UsageError, match="no permission"):
-        refuse_existing(tmp_path / "a" / "run")
+@pytest.mark.parametrize("out", ["run", "a/run"])
+def test_a_parent_that_takes_nothing_is_refused(tmp_path, monkeypatch, out):
+    # Root may write anywhere, so that it does not is made up: so do /proc and full disks.
+    def refuse(path, *_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    with pytest.raises(UsageError, match=f"{tmp_path} takes nothing of that name .No space left"):
+        refuse_existing(tmp_path / out)
+
+
+def test_a_parent_that_is_a_link_to_nothing_is_refused(tmp_path):
+    (tmp_path / "link").symlink_to("nothing")
+    with pytest.raises(UsageError, match="link takes nothing of that name"):
+        refuse_existing(tmp_path / "link" / "run")
+
+
+def test_a_new_parent_of_a_name_that_is_too_long_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="too long"):
+        refuse_existing(tmp_path / "new" / ("x" * 300) / "run")
+
+
+def test_looking_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refuse_existing(Path("a/../../b/run"))
+    refuse_existing(Path("run"), "file")
+    refuse_unwritable(tmp_path, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert not (tmp_path.parent / "b").exists()
 
 
 def test_the_longest_name_there_is(tmp_path):

@@ -18,7 +18,7 @@ from halfwise.graph.model import load_network
 from halfwise.options.loading import load_model
 from halfwise.records import NodeName, Recipe, Run, Typing
 from halfwise.scratch import scratch
-from halfwise.store import MODEL_FILE, read_run
+from halfwise.store import MODEL_FILE, read_run, refuse_existing, refuse_unwritable
 from halfwise.tensorrt.profiles import profiles_from_options
 from halfwise.tensorrt.recipes.commands import KINDS
 from halfwise.tensorrt.recipes.recipe import Source, choose, kept_nodes, make_recipe, nothing_low
@@ -84,6 +84,7 @@ def export(
     if kind not in KINDS:
         raise UsageError(f"There is no recipe as {kind!r}.", f"Give one of {', '.join(KINDS)}.")
     place = _Place(None if out is None else Path(out), kind)
+    place.refuse_unusable()
     record = read_run(Path(run))
     folder = Path(run).parent if Path(run).suffix == ".json" else Path(run)
     version, regime = choose(record, trt_version, typing)
@@ -114,6 +115,15 @@ class _Place:
         named = out is not None and out.suffix == _SUFFIXES.get(kind) and not out.is_dir()
         self.file = out if named else None
         self.folder = out.parent if named and out is not None else out
+
+    def refuse_unusable(self) -> None:
+        """Raise UsageError when the file exists, or nothing can be written in its folder."""
+        if self.file is not None:
+            refuse_existing(self.file, "file")
+        elif self.folder is not None and self.folder.is_dir():
+            refuse_unwritable(self.folder, self.folder)
+        elif self.folder is not None:
+            refuse_existing(self.folder)
 
     def tell(self, path: Path) -> str:
         """Return `path` as a recipe here tells it: relative to the folder, or absolute."""

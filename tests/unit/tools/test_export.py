@@ -101,9 +101,9 @@ def test_nothing_is_overwritten(fixed, tmp_path):
 
 def test_a_place_that_is_a_file(fixed, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="Cannot write"):
+    with pytest.raises(UsageError, match="Cannot make"):
         api.export(fixed / "run", "python", out=tmp_path / "file" / "x.py")
-    with pytest.raises(UsageError, match="Cannot write"):
+    with pytest.raises(UsageError, match="file exists"):
         api.export(fixed / "run", "cpp", out=tmp_path / "file")
 
 

@@ -17,7 +17,7 @@ from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Run, Rung, RungName, Sign, Verdict
 from halfwise.scratch import scratch
-from halfwise.store import new_folder, refuse_existing, write_run
+from halfwise.store import free_folder, new_folder, write_run
 from halfwise.tools.compare.engine_maker import engine_maker
 from halfwise.tools.diagnose.expected_outputs import expected_tensors
 from halfwise.tools.diagnose.export import exported, healthy
@@ -64,9 +64,7 @@ def diagnose(
         raise UsageError(
             f"--runner {runner} is given, and no outputs are.", "Add --expected, or leave it out."
         )
-    folder = None if out is None else Path(out)
-    if folder is not None:
-        refuse_existing(folder)
+    folder = free_folder(out)
     watcher.stage("load")
     case, refused = _case(model, request)
     tell(watcher, case.notes)

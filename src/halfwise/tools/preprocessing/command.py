@@ -25,6 +25,7 @@ from halfwise.records import (
     PreprocessingReport,
 )
 from halfwise.reporting.notes import told
+from halfwise.store import refuse_existing_file
 from halfwise.tools.preprocessing import code_of, compare_arrays, transformation
 
 Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]] | Samples
@@ -61,7 +62,7 @@ def compare_inputs(
             of B. That the two differ is no error: see `PreprocessingReport.same`.
     """
     if code is not None:
-        _refuse_existing(Path(code))
+        refuse_existing_file(Path(code))
     watcher = watcher or Silent()
     watcher.stage("load")
     raw = None if samples is None else load_raw(samples)
@@ -131,19 +132,6 @@ def _paired(a: Sample, b: Sample) -> list[tuple[str, str]]:
             "Rename the arrays of one of them.",
         )
     return [(name, name) for name in a]
-
-
-def _refuse_existing(path: Path) -> None:
-    if path.exists() or path.is_symlink():
-        raise UsageError(
-            f"The file for the code, {path}, exists.",
-            "Name another with --code, or remove it; halfwise overwrites nothing.",
-        )
-    if not path.absolute().parent.is_dir():
-        raise UsageError(
-            f"There is no folder {path.absolute().parent} for the code.",
-            "Give a path in a folder that exists.",
-        )
 
 
 def _write_code(path: Path, compared: Sequence[InputComparison]) -> None:
