@@ -60,7 +60,7 @@ def fix(
 
 
 @accepts(
-    *(Labels, Data, Acceptance, Low, "time_budget", Arithmetic, Running, Waiting),
+    *(Labels, Data, Acceptance, Unjudged, Low, "time_budget", Arithmetic, Running, Waiting),
     *(Target, Worker, Building),
 )
 def diagnose(

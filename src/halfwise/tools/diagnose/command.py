@@ -9,9 +9,10 @@ from typing import Unpack
 from halfwise.case import Case, Samples
 from halfwise.declarations import Inputs, Options
 from halfwise.errors import CaseError, UsageError
-from halfwise.fixing.outcome import Result, cost, unsearched_run
+from halfwise.fixing.outcome import Result, cost, unsearched_run, with_unjudged
 from halfwise.graph.conversion import upcast
 from halfwise.judging.reference import check
+from halfwise.metrics import Outputs
 from halfwise.options.loading import load_case, load_model, tell
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
@@ -20,8 +21,9 @@ from halfwise.scratch import scratch
 from halfwise.store import free_folder, new_folder, write_run
 from halfwise.tools.compare.engine_maker import engine_maker
 from halfwise.tools.diagnose.expected_outputs import expected_tensors
-from halfwise.tools.diagnose.export import exported, healthy
+from halfwise.tools.diagnose.export import exported
 from halfwise.tools.diagnose.harness import harness
+from halfwise.tools.diagnose.health import healthy
 from halfwise.tools.diagnose.kernels import fp32_engine, low_engine
 from halfwise.tools.diagnose.precision import precision
 from halfwise.tools.diagnose.subject import Subject
@@ -70,10 +72,12 @@ def diagnose(
     tell(watcher, case.notes)
     with scratch() if folder is None else new_folder(folder) as partial:
         if refused is None:
-            rungs = _climb(model, case, request, partial, (expected, inputs_b, runner), watcher)
+            beside = (expected, inputs_b, runner)
+            rungs, outputs = _climb(model, case, request, partial, beside, watcher)
         else:
-            rungs = (_misfit(refused),)
-        run = _run(case, request, rungs, time.monotonic() - started)
+            rungs, outputs = (_misfit(refused),), ()
+        verdict = _verdict(case, request, rungs, outputs)
+        run = _run(case, request, rungs, verdict, time.monotonic() - started)
         if folder is not None:
             write_run(partial, run)
     return Result(run, folder)
@@ -86,8 +90,11 @@ def _climb(
     folder: Path,
     beside: tuple[str | Path | None, Inputs | None, str | None],
     watcher: Watcher,
-) -> tuple[Rung, ...]:
-    """Return the rungs; `beside` holds expected, inputs_b and runner of `diagnose`."""
+) -> tuple[tuple[Rung, ...], Sequence[Outputs]]:
+    """Return the rungs, and what FP32 gives for every sample where they ran to the end.
+
+    `beside` holds expected, inputs_b and runner of `diagnose`.
+    """
     expected, inputs_b, runner = beside
     settings = request.settings
     check(case.network, runtime=settings.runtime)
@@ -103,11 +110,13 @@ def _climb(
             folder=folder,
             watcher=watcher,
             allow_random=request.data.allow_random,
+            allow_unjudged=request.data.allow_unjudged,
             expected=tensors,
             others=others,
             engines=engines,
         )
-        return climb(subject, LADDER)
+        rungs = climb(subject, LADDER)
+        return rungs, () if _failed(rungs) else subject.references
 
 
 def _case(model: Model, request: Request) -> tuple[Case, CaseError | None]:
@@ -157,8 +166,15 @@ def _others(model: Model, request: Request, inputs: Inputs, samples: Samples) ->
     return others
 
 
-def _run(case: Case, request: Request, rungs: tuple[Rung, ...], seconds: float) -> Run:
-    failed = next((rung for rung in rungs if rung.passed is False), None)
+def _failed(rungs: Sequence[Rung]) -> Rung | None:
+    return next((rung for rung in rungs if rung.passed is False), None)
+
+
+def _verdict(
+    case: Case, request: Request, rungs: Sequence[Rung], references: Sequence[Outputs]
+) -> Verdict:
+    """Return whether no rung fails, and the samples test what they looked at."""
+    failed = _failed(rungs)
     engines = any(rung.rung >= 4 and rung.how == "measured" for rung in rungs)
     verdict = Verdict(
         passed=failed is None,
@@ -169,11 +185,24 @@ def _run(case: Case, request: Request, rungs: tuple[Rung, ...], seconds: float) 
         worst_sample=None,
         reasons=() if failed is None else (failed.cause,),
     )
-    advice = () if failed is None else failed.advice
+    if failed is not None:
+        return verdict
+    # Engines have every body, and so has the emulation with everything low.
+    return with_unjudged(verdict, case, request, None, case.calibration, references)
+
+
+def _run(
+    case: Case, request: Request, rungs: tuple[Rung, ...], verdict: Verdict, seconds: float
+) -> Run:
+    failed = _failed(rungs)
+    untested = () if verdict.passed else (_TEST,)
+    advice = untested if failed is None else failed.advice
     spent = cost(0, seconds, {})
     run = unsearched_run("diagnose", case, request, verdict, spent, next_step=advice)
     return run.model_copy(update={"diagnosis": rungs})
 
+
+_TEST = "Give samples that test what is not judged; --allow-unjudged accepts a diagnosis without."
 
 LADDER: tuple[tuple[RungName, Callable[[Subject], Rung]], ...] = (
     ("harness", harness),

@@ -1,18 +1,13 @@
-"""Rungs 2 and 3: is the ONNX file what the framework computed, and has it known faults?"""
+"""Rung 2: is the ONNX file what the framework computed?"""
 
-import shlex
-from collections.abc import Sequence
-
-from halfwise.graph.unchecked import read_unchecked
-from halfwise.linting import lint
-from halfwise.records import Comparison, Finding, Rung, Severity, Sign, Verdict
+from halfwise.records import Comparison, Rung, Sign, Verdict
 from halfwise.tools.compare import RecordedSide
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.sides import reference
 from halfwise.tools.diagnose.expected_outputs import constant_outputs, foreign, reordered
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
 from halfwise.tools.preprocessing.report import no_change
-from halfwise.wording import count, listed
+from halfwise.wording import listed
 
 
 def exported(subject: Subject) -> Rung:
@@ -69,45 +64,6 @@ def _mispaired(verdict: Verdict, subject: Subject, cause: str) -> Rung:
 
 def _tried(subject: Subject) -> list[Sign]:
     return [] if subject.tried is None else [Sign(severity="info", text=no_change(subject.tried))]
-
-
-def healthy(subject: Subject) -> Rung:
-    """Return whether the linter knows no error of the file, for the target's TensorRT if any."""
-    path = subject.case.network.path
-    if path is None:
-        return skipped(3, "model", "The model is not a file.")
-    version = None if subject.engines is None else subject.engines.tensorrt
-    findings, _ = lint(read_unchecked(path), version)
-    errors = [f for f in findings if f.severity == "error"]
-    signs = [_sign(alike) for alike in _alike(findings)]
-    return Rung(
-        rung=3,
-        name="model",
-        passed=not errors,
-        how="measured",
-        cause=signs[0].text if errors else f"No known error; {count(len(findings), 'remark')}.",
-        nodes=tuple(dict.fromkeys(f.node for f in errors if f.node)),
-        evidence=tuple(signs),
-        advice=(f"`halfwise lint {shlex.quote(str(path))}` tells more of each.",) if errors else (),
-    )
-
-
-def _alike(findings: Sequence[Finding]) -> list[list[Finding]]:
-    """Return findings that one sentence tells, the worst first."""
-    groups: dict[tuple[Severity, str, str], list[Finding]] = {}
-    for finding in findings:
-        groups.setdefault((finding.severity, finding.rule, finding.fix), []).append(finding)
-    return list(groups.values())
-
-
-def _sign(alike: Sequence[Finding]) -> Sign:
-    first = alike[0]
-    often = f" ({len(alike)} times)" if len(alike) > 1 else ""
-    return Sign(
-        severity=first.severity,
-        text=f"{first.rule}{often}: {first.message}. {first.fix}",
-        nodes=tuple(dict.fromkeys(f.node for f in alike if f.node)),
-    )
 
 
 def _located(subject: Subject) -> Comparison:

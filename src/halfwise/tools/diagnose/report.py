@@ -22,6 +22,9 @@ def diagnosed(run: Run) -> Report:
     parts: list[Lines | Table] = [_ladder(run)]
     if failed is not None:
         parts += _failed(failed)
+    elif not run.verdict.passed:
+        parts.append(Lines("Why it is not judged", tuple(map(sentence, run.verdict.reasons))))
+        parts.append(Lines("What to do", tuple(map(clean, run.next_step))))
     parts += [part for rung in run.diagnosis if rung is not failed for part in _warnings(rung)]
     samples = count(len(run.verdict.samples), "sample")
     about = f"{sentence(run.provenance.model)} · {samples} · {run.verdict.level}"
@@ -32,7 +35,10 @@ def _title(run: Run, failed: Rung | None) -> str:
     if failed is not None:
         return f"Rung {failed.rung} ({failed.name}) fails: {sentence(failed.cause)}"
     looked = [rung for rung in run.diagnosis if rung.passed is not None]
-    return f"Nothing wrong on {count(len(looked), 'rung')} of {len(run.diagnosis)}"
+    found = f"othing wrong on {count(len(looked), 'rung')} of {len(run.diagnosis)}"
+    if run.verdict.passed:
+        return f"N{found}"
+    return f"NOT JUDGED: n{found}, and the samples do not test all that they looked at"
 
 
 def _ladder(run: Run) -> Table:

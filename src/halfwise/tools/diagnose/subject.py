@@ -31,6 +31,7 @@ class Subject:
         folder: The run folder in the making: reproducers go there.
         watcher: Is told about progress.
         allow_random: Whether inputs that are not real are accepted.
+        allow_unjudged: Whether outputs of FP32 that are not finite are accepted.
         expected: Tensors that the framework gave, of each sample; None where nobody told.
         others: The same samples from a second pipeline; None without.
         engines: Makes engines; None without a target.
@@ -42,6 +43,7 @@ class Subject:
     folder: Path
     watcher: Watcher
     allow_random: bool = False
+    allow_unjudged: bool = False
     expected: Sequence[Mapping[str, NDArray[Any]]] | None = None
     others: Samples | None = None
     engines: EngineMaker | None = None

@@ -8,10 +8,15 @@ import pytest
 from halfwise import api
 from halfwise.errors import CaseError, UsageError
 from halfwise.records import Rung, RungName
+from halfwise.reporting.parts import Lines
 from halfwise.tools.diagnose.command import LADDER, climb
+from halfwise.tools.diagnose.report import diagnosed
 from halfwise.tools.diagnose.subject import skipped
+from halfwise.wording import sentence
 from tests import models
+from tests.end_to_end.test_unjudged import choice
 from tests.unit.casing import names
+from tests.unit.graph.sketch import Sketch
 from tests.unit.tools.compare.copies import DATA, network, proto, side
 from tests.unit.tools.diagnose.test_expected_outputs import file
 from tests.unit.tools.test_pytorch import needs_torch
@@ -88,6 +93,54 @@ def test_a_precision_problem():
     result = api.diagnose(ill.proto, ill.inputs)
     assert answers(result) == [True, None, None, True, True, False]
     assert "square" in result.run.diagnosis[-1].nodes
+
+
+def ended(outputs, **options):
+    """Diagnose a model of which `outputs` names what a sketch gives."""
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    result = api.diagnose(sketch.proto(*outputs(sketch, x)), {"x": DATA}, **options)
+    return result, diagnosed(result.run)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kind"),
+    [
+        (lambda s, x: [s.op("Slice", x, [0], [0], name="none")], "empty"),
+        (lambda s, x: [s.op("Tanh", x), s.op("Mul", x, 0.0, name="zeros")], "zeros"),
+    ],
+)
+def test_what_no_sample_tests_is_not_judged(outputs, kind):
+    result, report = ended(outputs)
+    assert False not in answers(result)
+    verdict = result.run.verdict
+    assert (verdict.passed, verdict.judged) == (False, False)
+    assert [found.kind for found in verdict.unjudged] == [kind]
+    assert report.title.startswith("NOT JUDGED: nothing wrong on ")
+    shown = {part.title: part.lines for part in report.parts if isinstance(part, Lines)}
+    assert shown["Why it is not judged"] == tuple(map(sentence, verdict.reasons))
+    assert "--allow-unjudged" in shown["What to do"][0]
+    allowed, report = ended(outputs, allow_unjudged=True)
+    assert allowed.run.verdict.passed
+    assert report.title.startswith("Nothing wrong on ")
+
+
+@pytest.mark.parametrize("op", ["Log", "Div"])
+def test_outputs_of_fp32_that_are_not_finite_fail_the_health(op):
+    undefined = {"Log": lambda s, x: [s.op("Log", x)], "Div": lambda s, x: [s.op("Div", x, 0.0)]}
+    result, report = ended(undefined[op])
+    assert answers(result) == [True, None, False]
+    assert not result.run.verdict.passed
+    assert report.title.startswith("Rung 3 (model) fails: FP32 itself gives NaN or infinite values")
+
+
+def test_a_body_that_never_runs_is_not_judged():
+    ill = choice([True] * 8)
+    result = api.diagnose(ill.proto, ill.inputs)
+    assert False not in answers(result)
+    (found,) = result.run.verdict.unjudged
+    assert (found.kind, found.body) == ("never-ran", "else_branch")
+    assert not result.run.verdict.passed
 
 
 def test_a_kernel_that_is_wrong(files, fake_worker):

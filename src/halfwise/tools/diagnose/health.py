@@ -1,0 +1,115 @@
+"""Rung 3: are the model's own outputs numbers, and has its file known faults?"""
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.graph.model import node_name
+from halfwise.graph.unchecked import read_unchecked
+from halfwise.judging.reference import inspected_reference
+from halfwise.linting import lint
+from halfwise.metrics.difference import is_discrete
+from halfwise.records import Finding, NodeName, Rung, Severity, Sign
+from halfwise.tools.diagnose.subject import Subject, skipped
+from halfwise.wording import count
+
+_MEANT = (
+    "Give inputs on which the model is defined, or mend it there. Where it is meant to give that, "
+    "--allow-unjudged goes on."
+)
+
+
+def healthy(subject: Subject) -> Rung:
+    """Return whether FP32's outputs are finite, and the linter knows no error of the file.
+
+    The linter's errors are those for the target's TensorRT, if any.
+    """
+    bad = _nonfinite(subject)
+    path = subject.case.network.path
+    if path is None and not bad:
+        return skipped(3, "model", "The model is not a file.")
+    version = None if subject.engines is None else subject.engines.tensorrt
+    findings = () if path is None else lint(read_unchecked(path), version)[0]
+    errors = [f for f in findings if f.severity == "error"]
+    signs = [*bad, *(_sign(alike) for alike in _alike(findings))]
+    wrong = [sign for sign in signs if sign.severity == "error"]
+    advice = [_MEANT] if bad else []
+    if path is not None and errors:
+        advice.append(f"`halfwise lint {shlex.quote(str(path))}` tells more of each.")
+    return Rung(
+        rung=3,
+        name="model",
+        passed=not wrong,
+        how="measured",
+        cause=wrong[0].text if wrong else f"No known error; {count(len(findings), 'remark')}.",
+        nodes=tuple(dict.fromkeys(node for sign in wrong for node in sign.nodes)),
+        evidence=tuple(signs),
+        advice=tuple(advice) if wrong else (),
+    )
+
+
+def _nonfinite(subject: Subject) -> list[Sign]:
+    """Return a sign for each output that FP32 does not give finite; errors unless allowed."""
+    broken: dict[str, list[int]] = {}
+    told = {}
+    for name, first in subject.references[0].items() if subject.references else ():
+        if is_discrete(first.dtype):
+            continue
+        elements = [int(np.count_nonzero(~np.isfinite(r[name]))) for r in subject.references]
+        if any(elements):
+            broken[name] = [index for index, bad in enumerate(elements) if bad]
+            size = sum(r[name].size for r in subject.references)
+            told[name] = (
+                f"FP32 itself gives NaN or infinite values: output {name}, in {sum(elements)} of "
+                f"{count(size, 'element')}, on {len(broken[name])} of "
+                f"{count(len(elements), 'sample')}."
+            )
+    if not broken:
+        return []
+    severity: Severity = "warning" if subject.allow_unjudged else "error"
+    samples = subject.samples.select(sorted({i for indices in broken.values() for i in indices}))
+    network = subject.case.network
+    _, inside = inspected_reference(network, samples, runtime=subject.settings.runtime)
+    return [
+        Sign(severity=severity, text=told[str(v.name)], nodes=_origins(network.nodes(), v, inside))
+        for v in network.graph.outputs
+        if v.name in told
+    ]
+
+
+def _origins(
+    nodes: Iterable[ir.Node], output: ir.Value, nonfinite: frozenset[str]
+) -> tuple[NodeName, ...]:
+    """Return the nodes that make NaN or infinities of finite tensors, which reach an output."""
+    found, waiting = set[ir.Node](), [output]
+    seen = {output}
+    while waiting:
+        node = waiting.pop().producer()
+        if node is None:
+            continue
+        before = [v for v in node.inputs if v is not None and v.name in nonfinite]
+        if not before:
+            found.add(node)
+        waiting += [v for v in before if v not in seen]
+        seen.update(before)
+    return tuple(node_name(node) for node in nodes if node in found)
+
+
+def _alike(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """Return findings that one sentence tells, the worst first."""
+    groups: dict[tuple[Severity, str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.severity, finding.rule, finding.fix), []).append(finding)
+    return list(groups.values())
+
+
+def _sign(alike: Sequence[Finding]) -> Sign:
+    first = alike[0]
+    often = f" ({len(alike)} times)" if len(alike) > 1 else ""
+    return Sign(
+        severity=first.severity,
+        text=f"{first.rule}{often}: {first.message}. {first.fix}",
+        nodes=tuple(dict.fromkeys(f.node for f in alike if f.node)),
+    )

@@ -1,0 +1,77 @@
+from dataclasses import replace
+
+import numpy as np
+
+from halfwise.case import Samples
+from halfwise.tools.diagnose.health import healthy
+from tests.faults.tensorrt import never_parsed
+from tests.unit.graph.sketch import Sketch
+
+SIGNED = Samples(
+    ("s0", "s1", "s2"), lambda i: {"x": np.linspace(-i, 2, 8, dtype=np.float32).reshape(2, 4)}
+)
+
+
+def undefined():
+    """A logarithm of values of both signs, after an infinite mask that harms nothing."""
+    sketch = Sketch()
+    x = sketch.input("x", [2, 4])
+    sound = sketch.op("Softmax", sketch.op("Add", x, -np.inf, name="mask"), name="soft")
+    log = sketch.op("Log", x, name="log")
+    low = sketch.op("Mul", sketch.op("Tanh", log, name="tanh"), 2.0, name="low")
+    masked = sketch.op("Where", sketch.op("Greater", x, 9.0), sound, x, name="where")
+    return sketch.network(low, sketch.op("Relu", masked, name="masked"))
+
+
+def test_outputs_of_fp32_that_are_not_finite(subject):
+    rung = healthy(subject(undefined(), SIGNED))
+    assert rung.passed is False
+    assert rung.nodes == ("log",)
+    assert rung.cause == (
+        "FP32 itself gives NaN or infinite values: output low_out, in 7 of 24 elements, on 2 of 3 "
+        "samples."
+    )
+    assert "--allow-unjudged" in rung.advice[0]
+    assert [sign.severity for sign in rung.evidence] == ["error"]
+
+
+def test_outputs_that_are_meant_not_to_be_finite(subject):
+    rung = healthy(subject(undefined(), SIGNED, allow_unjudged=True))
+    assert rung.passed
+    assert [sign.severity for sign in rung.evidence] == ["warning"]
+    assert rung.nodes == rung.advice == ()
+
+
+def on_file(subject, proto, folder, **how):
+    path = folder / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    made = subject(**how)
+    return replace(made, case=replace(made.case, network=replace(made.case.network, path=path)))
+
+
+def test_a_model_that_is_no_file(subject):
+    assert healthy(subject()).cause == "The model is not a file."
+
+
+def test_alike_findings_are_one_sign(subject, tmp_path):
+    sketch = Sketch()
+    x = sketch.input("x", [4, 16])
+    for name in ("a.0", "a.1", "a.2"):
+        x = sketch.op("Add", x, 1e-12, name=f"{name}/add")
+        x = sketch.op("Sqrt", x, name=name)
+    rung = healthy(on_file(subject, sketch.proto(x), tmp_path))
+    assert rung.passed
+    assert rung.cause == "No known error; 3 remarks."
+    assert len(rung.evidence) == 1
+    assert rung.evidence[0].text.startswith("eps-vanishes (3 times): ")
+    assert len(rung.evidence[0].nodes) == 3
+
+
+def test_a_model_that_the_target_does_not_parse(subject, tmp_path):
+    ill = never_parsed(True)
+    assert healthy(on_file(subject, ill, tmp_path)).passed
+    rung = healthy(on_file(subject, ill, tmp_path, fake={"version": "10.0.1"}))
+    assert rung.passed is False
+    assert rung.cause.startswith("operator-unparsed: no TensorRT up to ")
+    assert rung.nodes == ("unique",)
+    assert "halfwise lint" in rung.advice[0]
