@@ -28,13 +28,16 @@ def observed(observations: Observations, limit: float) -> Report:
         Column("worst sample"),
     )
     title = (
-        f"{len(tensors)} of {count(len(observations.tensors), 'tensor')} reach {limit:g} or hold "
-        "NaN or infinite values"
+        f"{len(tensors)} of {count(len(observations.tensors), 'tensor')} reach {number(limit)} "
+        "or hold NaN or infinite values"
     )
     about = (
         f"{count(len(observations.samples), 'sample')}; squares or sums inside ops that reach it: "
         f"{len(inner)}; constants beyond the low format's range: {len(constants)}"
     )
+    shares = [o.detail.samples for o in tensors if o.detail is not None]
+    if shares and min(shares) < len(observations.samples):
+        about += f"; overflow and flush: of the elements of {count(min(shares), 'sample')}"
     table = Table("Largest first", columns, tuple(rows)).without_empty_columns()
     return Report(title, None, about, (table,) if rows else ())
 

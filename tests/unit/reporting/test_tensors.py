@@ -87,3 +87,14 @@ def test_constants_beyond_the_range_are_listed():
     assert (row["node"], row["tensor"], row["op"]) == ("/norm/BN", "variance", "(constant)")
     assert row["absmax"] == "9.8e7"
     assert "constants beyond the low format's range: 1" in report.about
+
+
+def test_shares_counted_on_some_samples_say_on_how_many():
+    few = observations(samples=tuple(f"inputs.npz[{i}]" for i in range(200)))
+    told = "overflow and flush: of the elements of 32 samples"
+    assert told in observed(few, 10_000).about
+    assert told not in observed(observations(), 10_000).about
+
+
+def test_the_limit_is_written_as_all_numbers_are():
+    assert observed(observations(), 1e7).title.startswith("2 of 5 tensors reach 1e7 or")

@@ -15,6 +15,7 @@ from halfwise.graph.patterns import written_out
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.weights import pieces
 from halfwise.records import (
+    Detail,
     Guard,
     GuardKind,
     InnerObservation,
@@ -23,7 +24,7 @@ from halfwise.records import (
     Observations,
     TensorName,
 )
-from halfwise.wording import number
+from halfwise.wording import count, number
 
 SIGNIFICANT = 1e-2
 """Relative error (for angles: radians) from which a loss is named.
@@ -187,6 +188,11 @@ class Evidence:
         """Return " (sample ID)" for an index into the observed samples, "" for none."""
         samples = self.observations.samples
         return f" (sample {samples[index]})" if 0 <= index < len(samples) else ""
+
+    def among(self, detail: Detail) -> str:
+        """Return what the shares of a tensor's elements are of, such as "all its elements"."""
+        fewer = detail.samples < len(self.observations.samples)
+        return f"the elements of {count(detail.samples, 'sample')}" if fewer else "all its elements"
 
     def norm_fix(self, node: ir.Node, otherwise: str) -> str:
         """Return the repair for the written-out norm that `node` is part of, else `otherwise`."""

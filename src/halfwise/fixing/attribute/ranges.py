@@ -100,9 +100,10 @@ def _message(evidence: Evidence, subject: str, seen: Observation) -> str:
         return (
             f"{subject} reaches {number(seen.absmax)}{where}; {evidence.edge} is {times} times that"
         )
-    share = seen.detail.overflow if seen.detail else 0.0
-    elements = f", in {percent(share)} of its elements" if share else ""
-    return f"{subject} reaches {number(seen.absmax)}, beyond {evidence.edge}{elements}{where}"
+    told = f"{subject} reaches {number(seen.absmax)}, beyond {evidence.edge}{where}"
+    if seen.detail is None or not seen.detail.overflow:
+        return told
+    return f"{told}, in {percent(seen.detail.overflow)} of {evidence.among(seen.detail)}"
 
 
 def _inner_squares(evidence: Evidence) -> Iterator[Guard]:

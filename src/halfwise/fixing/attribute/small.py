@@ -192,7 +192,8 @@ def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorNa
         value,
         message=f"{value.name}, which {node.name} ({node.op_type}) reads, falls to "
         f"{number(smallest)}: "
-        f"{percent(share)} of its elements become {becomes} in {evidence.format_name}",
+        f"{percent(share)} of {evidence.among(seen.detail)} become {becomes} in "
+        f"{evidence.format_name}",
         fix=evidence.norm_fix(node, scaled_operand(node)),
         nodes=[node, *after, *_small_source(evidence, value)],
         severity=_severity(evidence, lost, [node, *after]),

@@ -86,14 +86,15 @@ def guards(
     fmt: Format = FP16,
     inside: tuple[InnerObservation, ...] = (),
     details: bool = True,
+    samples: tuple[str, ...] = ("inputs.npz[3]",),
     **options: Any,
 ) -> tuple[Guard, ...]:
-    """Return all guards on a sketch run on one sample."""
+    """Return all guards on a sketch run on one sample, the first of `samples`."""
     proto = sketch.proto(output)
     network = network_from_proto(proto)
     roles: Roles = roles_of(network, low_type(fmt))
     seen = observe(network, proto, inputs, fmt, details=details)
-    seen = seen.model_copy(update={"inner": inside})
+    seen = seen.model_copy(update={"inner": inside, "samples": samples})
     return attribute(network, roles, seen, fmt, **options)
 
 

@@ -27,8 +27,17 @@ def test_overflow_names_producer_and_consumers_through_data_movement() -> None:
     assert guard.nodes == ("product", "reader")
     assert 3.0 <= guard.severity < 4.0
     assert guard.message == (
-        "product_out reaches 100000, beyond FP16's 65504, in 100 % of its elements "
-        "(sample inputs.npz[3])"
+        "product_out reaches 100000, beyond FP16's 65504 (sample inputs.npz[3]), in 100 % "
+        "of all its elements"
+    )
+
+
+def test_a_share_counted_on_some_samples_says_on_how_many_and_names_none_of_them() -> None:
+    s, y = scaled(100.0)
+    found = guards(s, y, {"x": full(1000.0, 2, 3)}, samples=("in.npz[0]", "in.npz[1]"))
+    assert only(found, "overflow").message == (
+        "product_out reaches 100000, beyond FP16's 65504 (sample in.npz[0]), in 100 % of the "
+        "elements of 1 sample"
     )
 
 

@@ -87,7 +87,15 @@ def test_values_that_vanish_before_a_demanding_operator(op) -> None:
     guard = only(guards(s, y, {"x": rows(1e-5, 1.0)}), "underflow")
     assert (guard.node, guard.tensor, guard.nodes) == ("reader", "power_out", ("power", "reader"))
     assert 2.0 < guard.severity < 3.0
-    assert "50 % of its elements become zero in FP16" in guard.message
+    assert "50 % of all its elements become zero in FP16" in guard.message
+
+
+def test_what_share_vanishes_says_on_how_many_samples_it_was_counted() -> None:
+    s = Sketch()
+    x = s.input("x", [2, 4])
+    y = s.op("Log", s.op("Mul", x, x, name="power"), name="reader")
+    guard = only(guards(s, y, {"x": rows(1e-5, 1.0)}, samples=("a", "b", "c")), "underflow")
+    assert "50 % of the elements of 1 sample become zero in FP16" in guard.message
 
 
 def test_a_root_alone_makes_small_errors_of_small_values() -> None:
