@@ -1,6 +1,6 @@
 """Predicted costs of plans against the times of engines on a GPU (`results/gpu_*.json`).
 
-Nothing of `fixing/worth.py` was fitted to these models: its constants are ratios of data sheets.
+Nothing of `fixing/cost.py` was fitted to these models: its constants are ratios of data sheets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.figures import Figure, at_least, reported
 from bench.gpu.models import MAKERS
 from bench.runs import ROOT, Workbench
 from halfwise.emulation.runner import seen_shapes
-from halfwise.fixing.worth import CostModel
+from halfwise.fixing.cost import CostModel
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, network_from_proto

@@ -63,7 +63,7 @@ def test_what_the_time_budget_left_is_one_row(fix):
     assert ended.record["growth"] == []
     assert "The time budget of 0 s was spent: what is inside operators" in words(ended)
     assert "where the error comes from that no guard explains was not followed" in words(ended)
-    assert "Not shown to be minimal: the search's 0 s were spent." in words(ended)
+    assert "Not shown to be minimal: the time budget of 0 s was spent." in words(ended)
 
 
 def test_everything_low_means_everything(fix):

@@ -12,7 +12,7 @@ from halfwise.graph.model import node_name
 from halfwise.graph.roles import bodies
 from halfwise.options.options import Request
 from halfwise.records import CauseKind, Engines, Plan, Profile, RungEnd, Verdict, Worth
-from halfwise.reporting.plan import cheaper
+from halfwise.reporting.worth import cheaper
 from halfwise.store import MODEL_FILE
 from halfwise.tensorrt.profiles import profiles_from_data
 from halfwise.tensorrt.recipes.commands import shape_options

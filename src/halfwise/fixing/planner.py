@@ -269,7 +269,11 @@ class Planner:
 
     def _announce(self, run_seconds: float) -> None:
         """Tell how long the search will take, from one run's time and what is suspected."""
-        budget = f"at most {seconds(self.settings.time_budget)} ({run_seconds * 1e3:.0f} ms a run)"
+        # Stages before the search have had their part, and what must be done is not counted.
+        budget = (
+            f"at most what the time budget of {seconds(self.settings.time_budget)} leaves "
+            f"({run_seconds * 1e3:.0f} ms a run)"
+        )
         certain = frozenset[NodeName]().union(*self.evidence.certain)
         samples = len(self.trials.samples)
         runs = len(certain) + 10 * min(WORST, samples) + 3 * samples

@@ -189,6 +189,8 @@ class Search(Record):
 LEAST_SAVED = 0.25
 """A plan that saves less than this share of what everything low would save gains little: a
 convention. Such a plan costs more work than it brings; nodes that are few and small keep 0.9."""
+LEAST_DEARER = 1.01
+"""A plan whose cost is so many times FP32's costs more: a convention, what three digits show."""
 
 
 class NearPlan(Record):
@@ -219,6 +221,8 @@ class Worth(Record):
             worth having; None where this plan is, or where there was none. Where this one costs
             more than is required, of those that are predicted to cost no more than that.
         metric: A built-in metric that the outputs look made for; None where none does.
+        over_fp32: Cost over that of everything in FP32, for readers of the record: above 1 FP32 is
+            cheaper. None in records before this field.
     """
 
     cost: float
@@ -227,6 +231,7 @@ class Worth(Record):
     measured_fp32: float | None = None
     nearest: NearPlan | None = None
     metric: str | None = None
+    over_fp32: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -246,6 +251,16 @@ class Worth(Record):
         """
         won, possible = self.fp32_ratio - self.ratio, self.fp32_ratio - 1
         return min(1.0, max(0.0, won / possible)) if possible > 0 else float(won > 0)
+
+    @property
+    def times_fp32(self) -> float:
+        """Cost over that of everything in FP32; 1 where that is nothing."""
+        return self.ratio / self.fp32_ratio if self.fp32_ratio > 0 else 1.0
+
+    @property
+    def is_dearer(self) -> bool:
+        """Whether the plan costs more than everything in FP32."""
+        return self.times_fp32 >= LEAST_DEARER
 
     @property
     def gains(self) -> bool:

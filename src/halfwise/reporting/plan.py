@@ -1,4 +1,4 @@
-"""Words on a plan: the nodes that stay in FP32 and why, what it is worth, what time cut."""
+"""Words on a plan: the nodes that stay in FP32 and why, and what time cut."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
@@ -10,11 +10,9 @@ from halfwise.records import (
     Guard,
     GuardKind,
     KeptNode,
-    NearPlan,
     NodeName,
     Plan,
     Run,
-    Worth,
 )
 from halfwise.reporting.parts import MOST_ROWS, Column, Table
 from halfwise.wording import (
@@ -22,7 +20,6 @@ from halfwise.wording import (
     everything_low,
     listed,
     number,
-    percent,
     ratio,
     seconds,
     sentence,
@@ -180,76 +177,6 @@ def _origin(found: Followed, run: Run) -> str:
     )
 
 
-def nothing_gained(run: Run) -> str:
-    """Return the end of the title of a run that gains too little, and what would; else nothing."""
-    worth, required = run.worth, run.verdict.required_worth
-    low = "the low format" if run.plan is None else run.plan.low.upper()
-    if required is not None:
-        return f" for its cost alone: the outputs pass, but {_cost(worth, required, low)}"
-    if worth is None or worth.gains or not run.verdict.passed:
-        return ""
-    is_predicted = worth.measured is None
-    told = f", but it gains {'little' if worth.saved >= 1e-4 else 'nothing'}: "
-    if worth.fp32_ratio <= 1:
-        costs = "is predicted to cost" if is_predicted else "takes"
-        return f"{told}FP32 {costs} {ratio(worth.fp32_ratio)} as much as everything in {low}"
-    saves = "is predicted to save" if is_predicted else "saves"
-    told += f"it {saves} {percent(worth.saved)} of what everything in {low} would"
-    if worth.nearest is not None:
-        told += f"; the nearest plan worth having {_near(worth.nearest)}"
-    if worth.metric is not None:
-        told += f"; if its task is what counts, --metric {worth.metric} fits the output"
-    return told
-
-
-def cheaper(worth: Worth | None, required: float) -> Iterator[str]:
-    """Yield what to do about a plan that fails for its cost alone, as far as it is known."""
-    if worth is None:
-        return
-    if worth.nearest is not None:
-        yield (
-            f"Of the plans that the search evaluated and that are predicted to cost at most "
-            f"{required:g} ×, the nearest {_near(worth.nearest)}."
-        )
-    else:
-        yield (
-            f"No plan that the search evaluated is known to cost at most {required:g} × with a "
-            "finite error."
-        )
-    if worth.metric is not None:
-        yield f"If its task is what counts, --metric {worth.metric} fits the output."
-
-
-def _cost(worth: Worth | None, required: float, low: str) -> str:
-    if worth is None:
-        return f"what it costs is not known, at most {required:g} × everything in {low} is required"
-    does = "is predicted to cost" if worth.measured is None else "takes"
-    return (
-        f"it {does} {ratio(worth.ratio)} as much as everything in {low}, at most {required:g} × is "
-        "required"
-    )
-
-
-def _near(near: NearPlan) -> str:
-    margin = ", which --margin 1 accepts" if near.error <= 1 else ""
-    return (
-        f"keeps {count(near.kept, 'node')}, costs "
-        f"{ratio(near.cost)} as much as all low, and its error is {ratio(near.error)} what is "
-        f"allowed{margin}"
-    )
-
-
-def cost_line(worth: Worth) -> str:
-    """Return what a plan costs, as a sentence."""
-    told = (
-        f"Predicted cost: {ratio(worth.cost)} that of everything low, everything in FP32 "
-        f"{ratio(worth.fp32)}."
-    )
-    if worth.measured is None:
-        return told
-    return f"{told} Measured: {ratio(worth.measured)} the time of the engine with everything low."
-
-
 def _constant_line(constant: AdjustedConstant, low: str) -> str:
     name, largest = shorten(constant.name), max(-constant.minimum, constant.maximum)
     if largest < 1:
@@ -267,12 +194,15 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     """Yield what is FP32, which constants are changed, and what rules and schemas demand."""
     low = plan.low.upper()
     moved = len(plan.data_movement)
-    carry = f"that only {verb(moved, 'moves data is', 'move data are')} FP32 with them"
+    beside = " with them" if plan.keep else ""
+    carry = f"that only {verb(moved, 'moves data is', 'move data are')} FP32{beside}"
     carried = f"; {count(moved, 'node')} {carry}" if moved else ""
-    yield (
-        f"{len(plan.keep)} of {count(plan.candidates, 'compute node')} in FP32, the rest in {low}; "
-        f"{count(plan.casts, 'Cast')}{carried}."
+    kept = (
+        f"{len(plan.keep)} of {count(plan.candidates, 'compute node')} in FP32, the rest in {low}"
     )
+    if not plan.candidates:
+        kept = f"No compute node may be {low}"
+    yield f"{kept}; {count(plan.casts, 'Cast')}{carried}."
     for constant in plan.constants[:4]:
         yield _constant_line(constant, low)
     if len(plan.constants) > 4:
@@ -324,6 +254,7 @@ def _not_minimal(run: Run) -> str:
     if search is None:
         return "Not shown to be minimal."
     if search.exhausted:
-        return f"Not shown to be minimal: the search's {seconds(search.seconds_budget)} were spent."
+        budget = seconds(search.seconds_budget)
+        return f"Not shown to be minimal: the time budget of {budget} was spent."
     why = f": {search.steps[-1]}" if search.steps else ""
     return sentence(f"Not shown to be minimal{why}.")

@@ -18,11 +18,9 @@ from halfwise.reporting.inspection import given_parts
 from halfwise.reporting.notes import cut_lines
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.reporting.plan import (
-    cost_line,
     followed_lines,
     kept_table,
     minimality,
-    nothing_gained,
     plan_lines,
 )
 from halfwise.reporting.rungs import judged_name, rung_caution
@@ -36,6 +34,7 @@ from halfwise.reporting.verdict import (
     scale_lines,
     size_lines,
 )
+from halfwise.reporting.worth import cost_line, nothing_gained
 from halfwise.wording import (
     clean,
     count,
@@ -86,7 +85,7 @@ def report(run: Run) -> Report:
         passed=run.verdict.passed,
         about=_about(run),
         parts=present(*parts),
-        caution=rung_caution(run.engines) or _caution(run.plan),
+        caution=rung_caution(run.engines) or _caution(run),
     )
 
 
@@ -105,10 +104,15 @@ def _title(run: Run) -> str:
     return f"{result} ({verdict.level}{whose}) {where}{doubt(verdict)}"
 
 
-def _caution(plan: Plan | None) -> str:
-    if plan is None or not plan.keep or len(plan.keep) < plan.candidates:
+def _caution(run: Run) -> str:
+    plan = run.plan
+    if plan is None or len(plan.keep) < plan.candidates:
         return ""
-    return "Every compute node stays in FP32: this is the FP32 model, no faster."
+    if plan.keep:
+        return "Every compute node stays in FP32: this is the FP32 model, no faster."
+    if run.io != "fp32":  # what moves data alone may be low then
+        return ""
+    return f"No compute node may be {plan.low.upper()}: this is the FP32 model, no faster."
 
 
 def _about(run: Run) -> str:

@@ -35,7 +35,7 @@ def test_the_expected_time_is_told_before_the_search():
     assert "expected" in made.watcher.notes[0]
     healthy = planner(models.small(), time_budget=7)
     assert "no guard is certain" in healthy.watcher.notes[0]
-    assert "at most 7 s" in healthy.watcher.notes[0]
+    assert "at most what the time budget of 7 s leaves" in healthy.watcher.notes[0]
 
 
 def test_the_model_is_that_of_the_assignment():

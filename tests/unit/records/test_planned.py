@@ -65,3 +65,12 @@ def test_measured_times_count_where_there_are_some():
     assert worth.saved == pytest.approx(0.9)
     assert Worth(cost=1.0, fp32=2.0, measured=2.0, measured_fp32=2.0).saved == 0
     assert Worth(cost=2.0, fp32=2.0, measured=0.9, measured_fp32=0.9).saved == 0
+
+
+def test_a_plan_may_cost_more_than_fp32():
+    dear = Worth(cost=6.0, fp32=2.0)
+    assert dear.is_dearer
+    assert dear.times_fp32 == 3
+    assert not Worth(cost=2.0, fp32=2.0).is_dearer
+    assert not Worth(cost=6.0, fp32=2.0, measured=1.0, measured_fp32=2.0).is_dearer
+    assert not Worth(cost=1.0, fp32=0.0).is_dearer

@@ -264,8 +264,16 @@ def test_a_plan_that_engines_did_not_shrink_says_what_ran_out():
 def test_a_plan_that_keeps_everything_is_told_first():
     everything = run(plan=plan((kept("/a"), kept("/b")), candidates=2))
     assert "this is the FP32 model, no faster" in report(everything).caution
-    for made in (run(), run(plan=plan((), candidates=0)), verification()):
+    for made in (run(), run(plan=plan((), candidates=0), io="fp16"), verification()):
         assert report(made).caution == ""
+
+
+def test_a_model_of_which_nothing_may_be_low_is_told_first_and_counts_no_nodes():
+    nothing = report(run(plan=plan((), candidates=0, casts=0, data_movement=(NodeName("/t"),))))
+    assert nothing.caution == "No compute node may be FP16: this is the FP32 model, no faster."
+    assert part(nothing, "In figures").lines[0] == (
+        "No compute node may be FP16; 0 Casts; 1 node that only moves data is FP32."
+    )
 
 
 def test_a_command_is_told_whole():
@@ -314,7 +322,7 @@ def test_figures_of_everything_else_in_a_plan():
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (search(exhausted=True), "the search's 300 s were spent"),
+        (search(exhausted=True), "the time budget of 300 s was spent"),
         (search(steps=("--keep-above 10000 keeps 9 nodes; no search",)), "--keep-above 10000"),
     ],
 )

@@ -1,0 +1,203 @@
+"""What a plan costs before any engine exists, by a roofline of every node.
+
+A node takes as long as its arithmetic or its memory traffic, whichever is longer (Williams,
+Waterman, Patterson, "Roofline: an insightful visual performance model", 2009). Costs are in bytes:
+what the memory could move in that time. Values inside of what builders fuse are never stored. A
+constant time per kernel is left out: it is the same in every precision, so small inputs on large
+GPUs, where it is all, gain less than this says.
+
+Nothing is fitted. `bench/worth.py` compares with times of real engines.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import onnx_ir as ir
+
+from halfwise.emulation.rounding import POINTWISE
+from halfwise.graph.model import Network, is_standard, node_name, tensor_name
+from halfwise.graph.roles import NodeRole, Role, Roles, is_float
+from halfwise.records import NodeName, TensorName
+
+FLOPS_PER_BYTE_LOW = 200.0
+"""Dense FP16 (BF16) tensor-core operations for each byte that memory moves, by NVIDIA's data
+sheets: A100 312 TFLOP/s at 1.555 TB/s, H200 989 at 4.8, T4 65 at 0.32, all within 3 %."""
+FLOPS_PER_BYTE_FP32 = 14.0
+"""FP32 without TF32: A100 19.5 TFLOP/s, H200 67; T4 has 25 for each byte with 8.1."""
+LOW_BYTES, FP32_BYTES = 2, 4
+
+_VIEWS = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Dropout")
+_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_RECURRENT = ("GRU", "LSTM", "RNN")
+
+Shapes = Mapping[TensorName, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class _Node:
+    """What the cost of a node is made of.
+
+    Attributes:
+        name: Its name.
+        flops: Operations of its products.
+        stored: Elements of the constants that it reads.
+        inputs: Per float input that is no constant: its name, elements, whether a low node takes
+            it low.
+        outputs: Per float output: its name, elements, whether a low node gives it low.
+        is_free: Whether it moves nothing.
+    """
+
+    name: NodeName
+    flops: float
+    stored: int
+    inputs: tuple[tuple[TensorName, int, bool], ...]
+    outputs: tuple[tuple[TensorName, int, bool], ...]
+    is_free: bool
+
+
+class CostModel:
+    """Predicts what assignments of a network cost."""
+
+    def __init__(
+        self,
+        network: Network,
+        roles: Roles,
+        shapes: Shapes,
+        *,
+        low_io: frozenset[TensorName] = frozenset(),
+    ) -> None:
+        """Take the model, the roles of its nodes, and the shapes that its tensors have.
+
+        Args:
+            network: The FP32 model.
+            roles: Roles of its nodes.
+            shapes: Shapes of float tensors; those that are missing cost nothing.
+            low_io: Float graph inputs and outputs that have the low type.
+        """
+        self._low_io, self._roles = low_io, roles
+        touching = [n for n in network.nodes() if roles[node_name(n)].role is not Role.BLIND]
+        self._nodes = [_described(n, roles, shapes) for n in touching]
+        self._inner = {tensor_name(v): r for n in touching for v, r in _fused(n)}
+        outputs = frozenset(tensor_name(v) for v in network.graph.outputs if is_float(v))
+        self._outputs = [(name, prod(shapes.get(name, (0,)))) for name in outputs]
+
+    def cost(self, fp32: frozenset[NodeName]) -> float:
+        """Return the cost where the nodes `fp32` are FP32, moved data included, in bytes."""
+        low: dict[TensorName, bool] = dict.fromkeys(self._low_io, True)
+        computed: dict[TensorName, bool] = {}
+        cast: set[tuple[TensorName, bool]] = set()
+        total = 0.0
+        for node in self._nodes:
+            is_low = self._is_low(node.name, fp32)
+            moved = node.stored * _size(is_low)
+            for name, elements, takes_low in node.inputs:
+                wanted = is_low and takes_low
+                if low.get(name, False) != wanted and (name, wanted) not in cast:
+                    cast.add((name, wanted))
+                    total += elements * (LOW_BYTES + FP32_BYTES)
+                if name not in computed or not self._stays_inside(name, fp32):
+                    moved += elements * _size(wanted)
+            for name, elements, gives_low in node.outputs:
+                low[name] = computed[name] = is_low and gives_low
+                if not self._stays_inside(name, fp32):
+                    moved += elements * _size(low[name])
+            if not node.is_free:
+                per_byte = FLOPS_PER_BYTE_LOW if is_low else FLOPS_PER_BYTE_FP32
+                total += max(node.flops / per_byte, moved)
+        for name, elements in self._outputs:
+            wanted = name in self._low_io
+            if computed.get(name, wanted) != wanted and (name, wanted) not in cast:
+                total += elements * (LOW_BYTES + FP32_BYTES)
+        return total
+
+    def _is_low(self, name: NodeName, fp32: frozenset[NodeName]) -> bool:
+        return self._roles[name].free and name not in fp32
+
+    def _stays_inside(self, value: TensorName, fp32: frozenset[NodeName]) -> bool:
+        """Return whether one kernel makes and reads a value: one precision, and fused."""
+        pair = self._inner.get(value)
+        return pair is not None and len({self._is_low(name, fp32) for name in pair}) == 1
+
+
+def _size(is_low: bool) -> int:
+    return LOW_BYTES if is_low else FP32_BYTES
+
+
+def _described(node: ir.Node, roles: Roles, shapes: Shapes) -> _Node:
+    name = node_name(node)
+    role = roles[name]
+    written = [
+        (tensor_name(v), prod(shapes.get(tensor_name(v), (0,))), _at(role.outputs, i))
+        for i, v in enumerate(node.outputs)
+        if v.name and is_float(v)
+    ]
+    most = sum(elements for _, elements, _ in written)
+    read, stored = [], 0
+    for slot, value in enumerate(node.inputs):
+        if value is None or not is_float(value):
+            continue
+        if value.const_value is not None:
+            stored += _read(value.const_value.size, most, role)
+            continue
+        elements = _read(prod(shapes.get(tensor_name(value), (0,))), most, role)
+        read.append((tensor_name(value), elements, _at(role.inputs, slot)))
+    return _Node(
+        name,
+        _flops(node, shapes, most),
+        stored,
+        tuple(read),
+        tuple(written),
+        is_standard(node, *_VIEWS),
+    )
+
+
+def _read(elements: int, written: int, role: NodeRole) -> int:
+    """Return how many elements of an input are read: Gather and Slice read what they give out."""
+    return min(elements, written) if role.role is Role.MOVEMENT else elements
+
+
+def _at(slots: tuple[bool, ...], index: int) -> bool:
+    return index < len(slots) and slots[index]
+
+
+def _flops(node: ir.Node, shapes: Shapes, written: int) -> float:
+    """Return the operations of a product: two for each multiply-accumulate."""
+    if not node.inputs or node.inputs[0] is None:
+        return 0.0
+    left = _shape(node.inputs[0], shapes)
+    weight = _shape(node.inputs[1], shapes) if len(node.inputs) > 1 else ()
+    per_element = 0.0
+    if is_standard(node, "Conv"):
+        per_element = prod(weight[1:])
+    elif is_standard(node, "ConvTranspose"):
+        per_element, written = prod(weight[1:]), prod(left)
+    elif is_standard(node, "MatMul", "Gemm") and left:
+        per_element = left[0 if node.attributes.get_int("transA", 0) else -1]
+    elif is_standard(node, *_RECURRENT):
+        per_element, written = (
+            sum(prod(_shape(v, shapes)) for v in node.inputs[1:3]),
+            prod(left[:2]),
+        )
+    return 2.0 * written * per_element
+
+
+def _shape(value: ir.Value | None, shapes: Shapes) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    if value.const_value is not None:
+        return tuple(map(int, value.const_value.shape.numpy()))
+    return shapes.get(tensor_name(value), (0,))
+
+
+def _fused(node: ir.Node) -> Iterator[tuple[ir.Value, tuple[NodeName, NodeName]]]:
+    """Yield the outputs that the kernel of `node` hands on to the one node that reads them."""
+    if not is_standard(node, *_PRODUCTS, *POINTWISE, "BatchNormalization"):
+        return
+    for value in node.outputs:
+        readers = {use.node for use in value.uses()}
+        if len(readers) != 1 or value.is_graph_output():
+            continue
+        reader = readers.pop()
+        if reader.graph is node.graph and is_standard(reader, *POINTWISE, "BatchNormalization"):
+            yield value, (node_name(node), node_name(reader))

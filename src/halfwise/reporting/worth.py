@@ -1,0 +1,87 @@
+"""Words on what a plan is worth: what it gains or costs, and what would gain more."""
+
+from collections.abc import Iterator
+
+from halfwise.records import NearPlan, Run, Worth
+from halfwise.wording import count, percent, ratio
+
+
+def nothing_gained(run: Run) -> str:
+    """Return the end of the title of a run that gains too little, and what would; else nothing."""
+    worth, required = run.worth, run.verdict.required_worth
+    low = "the low format" if run.plan is None else run.plan.low.upper()
+    if required is not None:
+        return f" for its cost alone: the outputs pass, but {_cost(worth, required, low)}"
+    if worth is None or worth.gains or not run.verdict.passed:
+        return ""
+    is_predicted = worth.measured is None
+    costs = "is predicted to cost" if is_predicted else "takes"
+    told = f", but it gains {'little' if worth.saved >= 1e-4 else 'nothing'}: "
+    if worth.is_dearer and worth.ratio > 1:
+        told = f", but it {costs} {ratio(worth.times_fp32)} as much as everything in FP32: "
+        time = run.search is not None and run.search.exhausted
+        more = ", or give the search more time (--time-budget SECONDS)" if time else ""
+        return f"{told}use the FP32 model{more}{_instead(worth)}"
+    if worth.fp32_ratio <= 1:
+        return f"{told}FP32 {costs} {ratio(worth.fp32_ratio)} as much as everything in {low}"
+    saves = "is predicted to save" if is_predicted else "saves"
+    told += f"it {saves} {percent(worth.saved)} of what everything in {low} would"
+    return f"{told}{_instead(worth)}"
+
+
+def _instead(worth: Worth) -> str:
+    """Return what would gain more, as the rest of a sentence."""
+    told = ""
+    if worth.nearest is not None:
+        told += f"; the nearest plan worth having {_near(worth.nearest)}"
+    if worth.metric is not None:
+        told += f"; if its task is what counts, --metric {worth.metric} fits the output"
+    return told
+
+
+def cheaper(worth: Worth | None, required: float) -> Iterator[str]:
+    """Yield what to do about a plan that fails for its cost alone, as far as it is known."""
+    if worth is None:
+        return
+    if worth.nearest is not None:
+        yield (
+            f"Of the plans that the search evaluated and that are predicted to cost at most "
+            f"{required:g} ×, the nearest {_near(worth.nearest)}."
+        )
+    else:
+        yield (
+            f"No plan that the search evaluated is known to cost at most {required:g} × with a "
+            "finite error."
+        )
+    if worth.metric is not None:
+        yield f"If its task is what counts, --metric {worth.metric} fits the output."
+
+
+def _cost(worth: Worth | None, required: float, low: str) -> str:
+    if worth is None:
+        return f"what it costs is not known, at most {required:g} × everything in {low} is required"
+    does = "is predicted to cost" if worth.measured is None else "takes"
+    return (
+        f"it {does} {ratio(worth.ratio)} as much as everything in {low}, at most {required:g} × is "
+        "required"
+    )
+
+
+def _near(near: NearPlan) -> str:
+    margin = ", which --margin 1 accepts" if near.error <= 1 else ""
+    return (
+        f"keeps {count(near.kept, 'node')}, costs "
+        f"{ratio(near.cost)} as much as all low, and its error is {ratio(near.error)} what is "
+        f"allowed{margin}"
+    )
+
+
+def cost_line(worth: Worth) -> str:
+    """Return what a plan costs, as a sentence."""
+    told = (
+        f"Predicted cost: {ratio(worth.cost)} that of everything low, everything in FP32 "
+        f"{ratio(worth.fp32)}."
+    )
+    if worth.measured is None:
+        return told
+    return f"{told} Measured: {ratio(worth.measured)} the time of the engine with everything low."
