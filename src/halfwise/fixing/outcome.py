@@ -294,6 +294,8 @@ def with_unjudged(
 ) -> Verdict:
     """Return the verdict with what no sample tests; it fails for that, unless allowed.
 
+    What fails for that alone, or because the search had seen all samples, is not judged.
+
     Args:
         verdict: On the candidate.
         case: The case.
@@ -306,13 +308,14 @@ def with_unjudged(
     found = find_unjudged(case, candidate, samples, references, runtime=settings.runtime)
     if takes_any_sample(case.criterion, case.metric, references, samples.labels):
         verdict = verdict.model_copy(update={"hints": (*verdict.hints, ANY_SAMPLE)})
+    only_seen = not verdict.unseen and len(verdict.reasons) == 1
     if request.data.allow_unjudged or not found:
-        return verdict.model_copy(update={"unjudged": found})
+        return verdict.model_copy(update={"unjudged": found, "judged": not only_seen})
     reasons = (*verdict.reasons, *map(not_judged, found))
     return verdict.model_copy(
         update={
             "passed": False,
-            "judged": not verdict.passed,
+            "judged": not (verdict.passed or only_seen),
             "unjudged": found,
             "reasons": reasons,
         }

@@ -247,7 +247,8 @@ class Verdict(Record):
         failure_bound: What the samples show of all inputs; None where nothing was judged, where the
             search had seen them, and where a metric judges them all together.
         unjudged: What no sample tests; empty where nobody looked.
-        judged: False where that alone makes it fail: nothing that was tested is wrong.
+        judged: False where that alone makes it fail, or that the search had seen the samples:
+            nothing that was tested is wrong.
     """
 
     passed: bool

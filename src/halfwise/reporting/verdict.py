@@ -56,13 +56,26 @@ def bound_part(run: Run) -> Lines | None:
 
 
 def doubt(verdict: Verdict) -> str:
-    """Return what a result's title adds: that inputs are no real ones, or few and bound little."""
+    """Return what a result's title adds: what is not tested, noise, or few samples."""
     bound = verdict.failure_bound
+    doubts = [] if verdict.judged else _untested(verdict.unjudged)
     if not verdict.on_real_data:
-        return ": the inputs are noise or made up"
+        doubts.append("the inputs are noise or made up")
+    if doubts:
+        return f": {', and '.join(doubts)}"
     if not verdict.passed or bound is None or bound.upper <= WEAK:
         return ""
     return f", at most {_share(bound.upper)} of inputs fail ({percent(bound.confidence)})"
+
+
+def _untested(unjudged: Sequence[Unjudged]) -> list[str]:
+    """Return in one clause what no sample tests; nothing where that is nothing."""
+    bodies = [f"{u.body} of node {shorten(u.name)}" for u in unjudged if u.kind == "never-ran"]
+    metrics = [shorten(u.name) for u in unjudged if u.kind in ("metric", "guessing")]
+    others = [u.name for u in unjudged if u.kind not in ("never-ran", "metric", "guessing")]
+    what = [f"{verb(len(others), 'output', 'outputs')} {listed(others, 2)}"] if others else []
+    what += [listed(names, 2) for names in (bodies, metrics) if names]
+    return [f"no sample tests {', '.join(what)}"] if what else []
 
 
 def _bounded(bound: FailureBound, criterion: Criterion) -> str:

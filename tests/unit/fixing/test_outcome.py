@@ -263,3 +263,12 @@ def test_what_is_tested_stays_as_it_is():
 def test_a_metric_that_takes_any_sample_is_told():
     found = marked(verdict(passed=True), metric="psnr", metric_drop=99.0)
     assert found.hints[-1] == ANY_SAMPLE
+
+
+@pytest.mark.parametrize(
+    ("reasons", "judged"), [(("seen",), False), (("seen", "out of tolerance"), True)]
+)
+@pytest.mark.parametrize("scale", [1.0, 0.0])
+def test_what_only_the_search_saw_is_not_judged(scale, reasons, judged):
+    found = marked(verdict(passed=False, unseen=False, reasons=reasons), scale)
+    assert (found.passed, found.judged) == (False, judged)

@@ -10,6 +10,7 @@ from halfwise.records import (
     MetricResult,
     NodeName,
     TensorName,
+    Unjudged,
     Unsupported,
 )
 from halfwise.reporting.parts import Lines, Table
@@ -53,6 +54,15 @@ def metric(candidate, *, passed):
     )
 
 
+EMPTY, FLAT = Unjudged(kind="empty", name="det"), Unjudged(kind="flat", name="ix")
+METRIC = Unjudged(kind="metric", name="top1")
+IDLE = Unjudged(kind="never-ran", name="choose", body="else_branch", op="If")
+
+
+def untested(**changed):
+    return verdict(**{"passed": False, "judged": False, **changed})
+
+
 @pytest.mark.parametrize(
     ("made", "title"),
     [
@@ -61,6 +71,24 @@ def metric(candidate, *, passed):
         (
             run(verdict=verdict(passed=False, on_real_data=False)),
             "FAILED (emulated) on 64 held-out samples: the inputs are noise or made up",
+        ),
+        (
+            run(verdict=untested(on_real_data=False, unjudged=(EMPTY, FLAT))),
+            "NOT JUDGED (emulated) on 64 held-out samples: no sample tests outputs det, ix, and "
+            "the inputs are noise or made up",
+        ),
+        (
+            run(verdict=untested(unjudged=(EMPTY, METRIC, IDLE))),
+            "NOT JUDGED (emulated) on 64 held-out samples: no sample tests output det, "
+            "else_branch of node choose, top1",
+        ),
+        (
+            run(verdict=untested(judged=True, unjudged=(EMPTY,))),
+            "FAILED (emulated) on 64 held-out samples",
+        ),
+        (
+            run(verdict=untested(unseen=False, samples=HELDOUT[:1])),
+            "NOT JUDGED (emulated) on 1 sample that the search had seen",
         ),
         (
             run(verdict=verdict(passed=False, unseen=False, samples=HELDOUT[:1])),
