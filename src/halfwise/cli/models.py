@@ -97,8 +97,8 @@ def compare(
     as_json: JsonOption = False,
     **options: Any,
 ) -> None:
-    """Say where two computations of a model part: where each error is born, or inherited."""
-    from halfwise.tools.compare.command import comparison
+    """Say where two computations of a model part: where errors are born, amplified, inherited."""
+    from halfwise.reporting.comparison import comparison
 
     sides = {"a": a, "b": b, "runner": runner, **given(max_builds=max_builds), **options}
     found = watched(lambda watcher: api.compare(model, inputs, watcher=watcher, **sides))

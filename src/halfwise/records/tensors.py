@@ -161,7 +161,7 @@ class Growth(Record):
 
 
 TensorStatus = Literal[
-    "good", "born", "inherited", "constant", "fused", "missing", "refused", "skipped"
+    "good", "born", "amplified", "inherited", "constant", "fused", "missing", "refused", "skipped"
 ]
 SideName = Literal["a", "b"]
 
@@ -174,7 +174,9 @@ class NodeComparison(Record):
         op: Its operator.
         tensor: Its output with the largest error.
         status: "good": within the tolerance; "born": the error arises here, since the node's own
-            function of what it was given is another; "inherited": its inputs differ already;
+            function of what it was given is another; "amplified": its inputs are within the
+            tolerance, and it is not, although its own function of them is the same; "inherited": an
+            input is beyond the tolerance already;
             "constant": folded away, since no input of the model reaches it; "fused": the engine has
             no such tensor, as far as it tells; "missing": a model or file has no tensor of that
             name; "refused": no engine could be built that gives it out; "skipped": not looked at.
@@ -183,8 +185,10 @@ class NodeComparison(Record):
         born: Relative RMS error against the node's own function in FP32, applied to what it was
             given; of the side that is further off. None where that cannot be told.
         side: The side on which the error is born.
-        region: Where "born", the nodes among which it arises: the node itself where all that it
-            reads is known, else those back to the nearest tensors that are.
+        factor: Where "amplified", how many times the largest error among the tensors that it reads
+            its own is; None where those have none, so that it amplifies roundings alone.
+        region: Where "born" or "amplified", the nodes among which it arises: the node itself where
+            all that it reads is known, else those back to the nearest tensors that are.
         worst_sample: Identifier of the sample with the largest error; None where not compared.
     """
 
@@ -196,6 +200,7 @@ class NodeComparison(Record):
     inherited: float = 0.0
     born: float | None = None
     side: SideName | None = None
+    factor: float | None = None
     region: tuple[NodeName, ...] = ()
     worst_sample: str | None = None
 
@@ -213,6 +218,9 @@ class Comparison(Record):
             born and leads to an output; one node where its inputs are known. Empty where there is
             none.
         path: Nodes on the way of the error from there to the worst output.
+        amplified: Nodes on the way of an error that leads to an output and leaves the tolerance
+            ahead of `first`, where no error is born: from the node that amplifies it as far as
+            `first`, or the worst output. Empty where there is none.
         outputs: Relative RMS error of each output of the model that both have.
         builds: Engines that were built for it.
         notes: What else to know, such as whether marking tensors changed an engine's outputs.
@@ -228,6 +236,7 @@ class Comparison(Record):
     outputs: dict[TensorName, float]
     builds: int = 0
     notes: tuple[str, ...] = ()
+    amplified: tuple[NodeName, ...] = ()
 
     @property
     def different(self) -> bool:

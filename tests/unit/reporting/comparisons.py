@@ -8,7 +8,7 @@ from halfwise.records import Comparison, NodeComparison, NodeName, TensorName
 
 def node(name: str, status: Any = "good", **changed: Any) -> NodeComparison:
     values: dict[str, Any] = {"node": name, "op": "Mul", "tensor": f"{name}_out", "status": status}
-    if status in ("good", "born", "inherited"):
+    if status in ("good", "born", "amplified", "inherited"):
         values |= {"error": 1e-7, "inherited": 1e-8, "born": 0.0, "worst_sample": "x.npz[0]"}
     if status == "born":
         values |= {"error": inf, "born": inf, "side": "b", "region": (NodeName(name),)}

@@ -1,6 +1,7 @@
-"""Read a walk: which errors are born, which are inherited, and where the first one is."""
+"""Read a walk: which errors are born, amplified or inherited, and where the first one is."""
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from halfwise.fixing.engines.proposals import MARKED, spread
 from halfwise.graph.dataflow import read_by
@@ -28,7 +29,7 @@ def compared(walk: Walk) -> Comparison:
     tolerance = tolerance_of(walk.a, walk.b)
     reading = _Reading(walk, tolerance)
     nodes = tuple(reading.record(found) for found in reading.worst_of_nodes())
-    first, path = reading.first(nodes)
+    born = reading.first(nodes)
     outputs = {
         tensor_name(v): found.error.value
         for v in walk.network.graph.outputs
@@ -40,8 +41,9 @@ def compared(walk: Walk) -> Comparison:
         samples=walk.samples.ids,
         tolerance=tolerance,
         nodes=nodes,
-        first=first,
-        path=path,
+        first=born.region if born else (),
+        path=reading.path(born.tensor) if born else (),
+        amplified=reading.amplified_before(nodes, born),
         outputs=outputs,
         builds=walk.a.builds + walk.b.builds,
         notes=(*walk.a.notes(), *walk.b.notes()),
@@ -75,34 +77,58 @@ class _Reading:
             return known
         error = found.error.value
         side = found.worst.side if found.worst and error > self.tolerance else None
-        reads = read_by(found.node)
+        inherited = max((self.errors.get(name, 0.0) for name in read_by(found.node)), default=0.0)
+        status = self._status(error, inherited, side)
+        amplified = status == "amplified"
+        among = side or ("b" if "b" in found.given else "a")
+        told = side is not None or (amplified and among in found.given)
         return known.model_copy(
             update={
-                "status": _status(error <= self.tolerance, side),
+                "status": status,
                 "error": error,
-                "inherited": max((self.errors.get(name, 0.0) for name in reads), default=0.0),
+                "inherited": inherited,
+                "factor": error / inherited if amplified and inherited else None,
                 "born": max((e.value for e in found.born.values()), default=None),
                 "side": side,
-                "region": () if side is None else self.walk.region(found, side),
+                "region": self.walk.region(found, among) if told else (),
                 "worst_sample": self.walk.samples.ids[found.error.worst_sample],
             }
         )
 
-    def first(
-        self, nodes: Sequence[NodeComparison]
-    ) -> tuple[tuple[NodeName, ...], tuple[NodeName, ...]]:
-        """Return the nodes of the first divergence, and the error's path to the worst output."""
+    def first(self, nodes: Sequence[NodeComparison]) -> NodeComparison | None:
+        """Return what is known where the first error is born; None where none is."""
         born = [n for n in nodes if n.status == "born"]
         candidates = [n for n in born if n.tensor in self.leads] or born
         if not candidates:
-            return (), ()
+            return None
         effects: list[float] = []
         for node in candidates:
             effects.append(self.walk.effect(self.walk.found[node.tensor]))
             if effects[-1] > self.tolerance:
                 break
-        chosen = candidates[effects.index(max(effects))]
-        return chosen.region, self._path(chosen.tensor)
+        return candidates[effects.index(max(effects))]
+
+    def amplified_before(
+        self, nodes: Sequence[NodeComparison], born: NodeComparison | None
+    ) -> tuple[NodeName, ...]:
+        """Return the way of the first error that is amplified ahead of the one that is born.
+
+        One that leads to an output; as far as where the other is born, or the worst output.
+        """
+        ahead = takewhile(lambda node: node is not born, nodes)
+        leading = (n for n in ahead if n.status == "amplified" and n.tensor in self.leads)
+        start = next(leading, None)
+        if start is None:
+            return ()
+        ends = born.region if born else ()
+        return tuple(takewhile(lambda name: name not in ends, self.path(start.tensor)))
+
+    def _status(self, error: float, inherited: float, side: SideName | None) -> TensorStatus:
+        if error <= self.tolerance:
+            return "good"
+        if side is not None:
+            return "born"
+        return "amplified" if inherited <= self.tolerance else "inherited"
 
     def _is_bad(self, name: TensorName) -> bool:
         return self.errors.get(name, 0.0) > self.tolerance
@@ -116,7 +142,7 @@ class _Reading:
                 leads.update(name for name in read_by(node) if self._is_bad(name))
         return frozenset(leads)
 
-    def _path(self, start: TensorName) -> tuple[NodeName, ...]:
+    def path(self, start: TensorName) -> tuple[NodeName, ...]:
         """Return the nodes along which the error goes, each time the reader with the largest."""
         readers: dict[TensorName, list[TensorName]] = {}
         for name, found in self.walk.found.items():
@@ -131,12 +157,6 @@ class _Reading:
             at = max(ahead, key=lambda name: self.errors[name])
             path.append(at)
         return tuple(node_name(self.walk.found[name].node) for name in path)
-
-
-def _status(good: bool, side: SideName | None) -> TensorStatus:
-    if good:
-        return "good"
-    return "inherited" if side is None else "born"
 
 
 def _error(found: Found) -> float:

@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from halfwise.case import Samples
+from halfwise.case import Samples, Settings
 from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.tf32 import emulate_tf32
 from halfwise.emulation.typed import emulate_typed
@@ -13,6 +13,7 @@ from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.tools.compare import Walk, compared
 from halfwise.tools.compare.divergence import find_divergence
+from halfwise.tools.compare.sides import emulated
 from tests import models
 from tests.unit.casing import prepare
 from tests.unit.graph.sketch import Sketch, f32
@@ -42,7 +43,7 @@ def test_rounding_alone_is_no_divergence():
 def test_a_tensor_of_rounding_errors_is_no_divergence():
     found = comparison(side(network().model, optimise=True))
     still = next(node for node in found.nodes if node.node == "still")
-    assert still.status in ("good", "inherited")
+    assert still.status in ("good", "amplified", "inherited")
 
 
 def test_errors_that_are_handed_on_are_inherited():
@@ -53,6 +54,41 @@ def test_errors_that_are_handed_on_are_inherited():
     inherits = next(node for node in found.nodes if node.node == "b")
     assert inherits.inherited == pytest.approx(0.1, rel=1e-3)
     assert inherits.born == 0
+
+
+def cancelling(factor=2.0):
+    """`s` takes 1 from what is 1 and a little more: its error is many times that of `h`."""
+    sketch = Sketch()
+    little = sketch.op("Mul", sketch.input("x", [8, 8]), f32(1e-2), name="little")
+    h = sketch.op("Add", little, f32(1), name="h")
+    s = sketch.op("Sub", h, f32(1), name="s")
+    return sketch.network(sketch.op("Mul", s, f32(factor), name="y"))
+
+
+@pytest.mark.parametrize(("factor", "first"), [(2.0, ()), (3.0, ("y",))])
+def test_an_error_that_leaves_the_tolerance_where_none_is_born_is_amplified(factor, first):
+    whole = cancelling()
+    low = emulated(cancelling(factor), SAMPLES, Settings(), "fp16")
+    right = ModelRunner(whole.model, SAMPLES, "right", exact=True)
+    walk = Walk(whole, SAMPLES, right, low)
+    walk.all()
+    found = compared(walk)
+    status = [node.status for node in found.nodes]
+    assert status == ["good", "good", "amplified", "born" if first else "inherited"]
+    s = found.nodes[2]
+    assert s.error is not None
+    assert s.inherited <= found.tolerance < s.error
+    assert s.factor == pytest.approx(s.error / s.inherited)
+    assert s.error > 10 * s.inherited
+    assert s.region == ("s",)
+    assert found.first == first
+    assert found.amplified == (("s",) if first else ("s", "y"))
+
+
+def test_what_is_amplified_behind_the_first_born_error_does_not_come_first():
+    found = comparison(side(network(a=1.1).model))
+    assert found.first == ("a",)
+    assert found.amplified == ()
 
 
 def test_the_side_with_the_fault_is_told():

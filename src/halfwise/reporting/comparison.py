@@ -1,0 +1,198 @@
+"""The report on a comparison: where errors leave the tolerance, where they are born, their way."""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import inf, log
+
+from halfwise.records import Comparison, NodeComparison, NodeName
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
+from halfwise.wording import count, listed, number, ratio, sentence, shorten
+
+_ELSEWHERE = "{} elsewhere beyond the tolerance, amplified: what is read there is within it"
+_MEANING = {
+    "constant": "constant, folded away",
+    "fused": "fused away in the engine",
+    "missing": "missing on one side",
+    "refused": "that no engine can give out",
+    "skipped": "not looked at",
+}
+
+
+def comparison(found: Comparison) -> Report:
+    """Return the report on a comparison.
+
+    Where errors first leave the tolerance, where they are born, and their ways; what was not
+    compared.
+    """
+    parts = present(
+        _amplified(found),
+        _way(found, found.amplified, "On its way from there"),
+        _divergence(found),
+        _outputs(found),
+        _way(found, found.path, "On its way to the output"),
+        _born(found),
+        _rest(found),
+    )
+    about = (
+        f"A: {sentence(found.a)} · B: {sentence(found.b)} · {count(len(found.samples), 'sample')} "
+        f"· a tensor is good up to a relative RMS error of {number(found.tolerance)}"
+    )
+    return Report(_title(found), not found.different, about, parts)
+
+
+def _title(found: Comparison) -> str:
+    compared = sum(node.error is not None for node in found.nodes)
+    if found.amplified:
+        where = listed(_amplifier(found).region or found.amplified[:1])
+        title = f"First divergence: {where}, where an error is amplified"
+        if not found.first:
+            return f"{title}; it is born at no node alone"
+        return f"{title}; the first that is born and counts: {listed(found.first)}"
+    if found.first:
+        return f"First divergence: {listed(found.first)}"
+    if found.differs:
+        return "The outputs differ, and the error is born at no node alone: it adds up"
+    return f"No divergence in {count(compared, 'node')} that both sides have"
+
+
+def _amplifier(found: Comparison) -> NodeComparison:
+    return next(node for node in found.nodes if node.node == found.amplified[0])
+
+
+def _amplified(found: Comparison) -> Lines | None:
+    if not found.amplified:
+        return None
+    node = _amplifier(found)
+    if node.factor is None:
+        reads = "What is read there does not differ, so that it is roundings that grow"
+    else:
+        reads = (
+            f"What is read there is good, off by at most {number(node.inherited)}; the error grows "
+            f"to {ratio(node.factor)} that"
+        )
+    lines = [
+        f"{shorten(node.tensor)} is off by {number(node.error or 0.0)}; worst on "
+        f"{shorten(node.worst_sample or '')}.",
+        f"{reads}. Nothing else is computed there than the model says.",
+    ]
+    if len(node.region) > 1:
+        lines.append(_one_of(node.region))
+    return Lines("Amplified there", tuple(lines))
+
+
+def _divergence(found: Comparison) -> Lines | None:
+    if not found.first:
+        return None
+    node = next(n for n in found.nodes if n.status == "born" and n.region == found.first)
+    side = "A" if node.side == "a" else "B"
+    lines = [
+        f"{side}, given these very inputs, is off by {number(node.born or 0.0)} of what "
+        f"{'the node' if len(found.first) == 1 else 'these nodes'} should give "
+        f"({shorten(node.tensor)}); worst on {shorten(node.worst_sample or '')}."
+    ]
+    if len(found.first) > 1:
+        lines.append(_one_of(found.first))
+    return Lines("Born there", tuple(lines))
+
+
+def _one_of(region: Sequence[str]) -> str:
+    return f"It is one of these {len(region)} nodes: the tensors between them are not there."
+
+
+def _outputs(found: Comparison) -> Table | None:
+    rows = [
+        (shorten(name, 48), number(error), "good" if error <= found.tolerance else "off")
+        for name, error in found.outputs.items()
+    ]
+    columns = (Column("output"), Column("error", "right"), Column(""))
+    return Table("Outputs", columns, _cut(rows, len(rows))) if rows else None
+
+
+def _way(found: Comparison, way: Sequence[NodeName], title: str) -> Table | None:
+    if len(way) < 2:
+        return None
+    by_name = {node.node: node for node in found.nodes}
+    rows = [_row(step) for step in _thinned([by_name[name] for name in way])]
+    return Table(f"{title} ({count(len(way), 'node')})", _COLUMNS, _cut(rows, len(way)))
+
+
+def _cut(rows: Sequence[tuple[str, ...]], whole: int) -> tuple[tuple[str, ...], ...]:
+    """Return at most `MOST_ROWS` rows, and one that counts those that are left out of `whole`."""
+    shown = tuple(rows[:MOST_ROWS])
+    if whole <= len(shown):
+        return shown
+    return (*shown, (f"and {whole - len(shown)} more", *[""] * (len(shown[0]) - 1)))
+
+
+def _thinned(steps: list[NodeComparison]) -> list[NodeComparison]:
+    """Return at most `MOST_ROWS` steps: the ends, what is born, and where errors change most."""
+    if len(steps) <= MOST_ROWS:
+        return steps
+    by_interest = sorted(steps[1:-1], key=_interest, reverse=True)
+    kept = {step.node for step in (steps[0], *by_interest[: MOST_ROWS - 2], steps[-1])}
+    return [step for step in steps if step.node in kept]
+
+
+def _interest(step: NodeComparison) -> tuple[bool, float]:
+    return step.status in ("born", "amplified"), _growth(step)
+
+
+def _growth(step: NodeComparison) -> float:
+    """Return how many times, as a logarithm, the error grows or shrinks at a node."""
+    error, inherited = step.error or 0.0, step.inherited
+    if error == inherited:
+        return 0.0
+    return (
+        inf
+        if inf in (error, inherited) or not error or not inherited
+        else abs(log(error / inherited))
+    )
+
+
+def _born(found: Comparison) -> Table | None:
+    told = {*found.first, *found.path, *found.amplified}
+    others = [n for n in found.nodes if n.status == "born" and n.node not in told]
+    if not others:
+        return None
+    others.sort(key=lambda n: n.born or 0.0, reverse=True)
+    rows = [_row(node) for node in others]
+    title = f"Errors are born elsewhere too ({count(len(others), 'node')})"
+    return Table(title, _COLUMNS, _cut(rows, len(rows)))
+
+
+_COLUMNS = (
+    *map(Column, ("node", "op", "status")),
+    *(Column(title, "right") for title in ("error", "inherited", "born")),
+    Column("worst sample"),
+)
+
+
+def _row(node: NodeComparison) -> tuple[str, ...]:
+    def shown(value: float | None) -> str:
+        return "" if value is None else number(value)
+
+    return (
+        shorten(node.node, 36),
+        shorten(node.op, 16),
+        node.status,
+        shown(node.error),
+        "" if node.error is None else number(node.inherited),
+        shown(node.born),
+        shorten(node.worst_sample or "", 16),
+    )
+
+
+def _rest(found: Comparison) -> Lines | None:
+    counts: Counter[str] = Counter(node.status for node in found.nodes)
+    told = {*found.amplified, *found.path}
+    amplifiers = sum(n.status == "amplified" and n.node not in told for n in found.nodes)
+    lines = [_ELSEWHERE.format(count(amplifiers, "node"))] if amplifiers else []
+    lines += [
+        f"{count(counts[status], 'node')} {meaning}"
+        for status, meaning in _MEANING.items()
+        if counts[status]
+    ]
+    lines += [sentence(note) for note in found.notes]
+    if found.builds:
+        lines.append(f"{count(found.builds, 'engine')} built")
+    return Lines("What else to know", tuple(lines)) if lines else None
