@@ -17,7 +17,7 @@ from halfwise.fixing.attribute import Infinity, attribute_inside
 from halfwise.fixing.plan.reasons import LEADING_TO_INFINITY
 from halfwise.fixing.planner import Planner
 from halfwise.formats import Format
-from halfwise.graph.casts import Rewritten
+from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Roles
 from halfwise.graph.saturating import (
@@ -29,7 +29,8 @@ from halfwise.graph.saturating import (
     masked_by_constants,
     original,
 )
-from halfwise.judging.judge import Judged, inspect
+from halfwise.judging.inside import inspect, lacking_in
+from halfwise.judging.judge import Judged
 from halfwise.records import Guard, NodeName, Observations, TensorName, Verdict
 
 SATURATED = 2.0**-10
@@ -95,6 +96,7 @@ def judge_infinities(
         check.run(ends[start : start + AT_ONCE], low, reference, chosen)
     for fate in found.values():
         fate.harmful |= {e.reader: None for e in fate.ends if e in check.refuted}
+        fate.seen = bool(fate.ends) and fate.ends.keys() <= check.confirmed
     return found
 
 
@@ -105,6 +107,7 @@ class _Check:
         """Take what the reference calls the results of the readers."""
         self._names = names
         self.refuted: dict[End, None] = {}
+        self.confirmed: set[End] = set()
         self._limits: dict[tuple[End, int], tuple[NDArray[np.bool_], NDArray[np.generic]]] = {}
 
     def run(
@@ -133,6 +136,8 @@ class _Check:
             return
         if there.shape != result.shape or not _equal(result[there], limit):
             self.refuted[end] = None
+        elif limit.size:
+            self.confirmed.add(end)
 
 
 def _equal(expected: NDArray[np.generic], actual: NDArray[np.generic]) -> bool:
@@ -172,7 +177,7 @@ class Infinities:
             accumulate=settings.accumulate,
             runtime=settings.runtime,
         )[1]
-        inside = {t: found for t, found in inside.items() if t not in known}
+        inside = lacking_in(known, rewritten.model, inside)
         harmful = self._harmful(rewritten, inside, self._fates(rewritten, inside, samples))
         found = attribute_inside(
             planner.case.network,
@@ -207,7 +212,7 @@ class Infinities:
         Those that were left on the calibration samples are no reason to fail.
         """
         fates = self._fates(rewritten, judged.inside, samples)
-        verdict = _marked(judged.verdict, fates)
+        verdict = _marked(judged.verdict, rewritten.model, fates)
         harmful = self._harmful(rewritten, judged.inside, fates)
         new = [t for t in harmful if t not in self._left]
         if not new or not verdict.passed:
@@ -224,7 +229,8 @@ class Infinities:
 
     def marked(self, judged: Judged, rewritten: Rewritten, samples: Samples) -> Verdict:
         """Return the verdict with the harmless infinities marked."""
-        return _marked(judged.verdict, self._fates(rewritten, judged.inside, samples))
+        fates = self._fates(rewritten, judged.inside, samples)
+        return _marked(judged.verdict, rewritten.model, fates)
 
     def _harmful(
         self,
@@ -266,9 +272,22 @@ class Infinities:
         )
 
 
-def _marked(verdict: Verdict, fates: Mapping[TensorName, Fate]) -> Verdict:
+def _marked(verdict: Verdict, candidate: ir.Model, fates: Mapping[TensorName, Fate]) -> Verdict:
+    names = converted(candidate.graph)
+    by_name: dict[TensorName, list[Fate]] = {}
+    for tensor, fate in fates.items():
+        by_name.setdefault(names.get(tensor, tensor), []).append(fate)
     marked = tuple(
-        i.model_copy(update={"harmless": fates[i.tensor].is_harmless})
-        for i in verdict.intermediate_nonfinite
+        i.model_copy(update=_fate(by_name[i.tensor])) for i in verdict.intermediate_nonfinite
     )
     return verdict.model_copy(update={"intermediate_nonfinite": marked})
+
+
+def _fate(fates: Sequence[Fate]) -> dict[str, object]:
+    """Return what is recorded of one tensor, from its fates in the types that it has."""
+    harmless = all(f.is_harmless for f in fates)
+    if not harmless:
+        return {"harmless": False}
+    ending = [f for f in fates if f.ends]
+    seen = "limit" if all(f.seen for f in ending) else "unseen"
+    return {"harmless": True, "ends": seen if ending else "unread"}

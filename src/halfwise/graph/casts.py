@@ -22,6 +22,9 @@ from halfwise.graph.roles import NodeRole, Role, Roles, is_float
 from halfwise.graph.weights import LowWeights, pieces
 from halfwise.records import AdjustedConstant, NodeName, TensorName
 
+LOW_TYPES = frozenset((ir.DataType.FLOAT16, ir.DataType.BFLOAT16))
+"""The ONNX element types of the low formats."""
+
 
 @dataclass(frozen=True)
 class Rewritten:
@@ -64,6 +67,31 @@ def rewrite(
     weights = weights or LowWeights(network.model, fmt)
     casts = _Rewriter(graphs_of(model), roles, fp32, weights, low_io).run()
     return Rewritten(model, casts)
+
+
+def converted(graph: ir.Graph) -> dict[TensorName, TensorName]:
+    """Return which tensor of the original those are that Casts convert from FP32, FP16 or BF16.
+
+    Around an output that is converted it has the output's name, otherwise that of what is converted
+    first. Tensors that no Cast makes or reads are left out.
+
+    Args:
+        graph: Main graph of a mixed model, `rewrite`'s or another's.
+    """
+    floats = LOW_TYPES | {ir.DataType.FLOAT}
+    sources: dict[ir.Value, ir.Value] = {}
+    names: dict[ir.Value, TensorName] = {}
+    for node in graph:
+        source = node.inputs[0] if is_standard(node, "Cast") else None
+        made = node.outputs[0] if node.outputs else None
+        if source is None or made is None or not {source.dtype, made.dtype} <= floats:
+            continue
+        first = sources[made] = sources.get(source, source)
+        given_out = first.is_graph_output() or names.get(first, first.name) != first.name
+        names.setdefault(first, tensor_name(first))
+        if made.is_graph_output() and not given_out:
+            names[first] = tensor_name(made)
+    return {tensor_name(v): names[sources.get(v, v)] for v in (*names, *sources)}
 
 
 def lower_bodies(graphs: Collection[ir.Graph], roles: Roles, weights: LowWeights) -> None:

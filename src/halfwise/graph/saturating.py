@@ -63,11 +63,13 @@ class Fate:
         harmful: Nodes that compute with them and neither end them nor hand them on to such that do;
             by name, data movement and inserted Casts left out.
         given_out: Whether an output of the model holds them.
+        seen: Whether data showed the reference at the limit at each of the ends.
     """
 
     ends: dict[End, None] = field(default_factory=dict)
     harmful: dict[NodeName, None] = field(default_factory=dict)
     given_out: bool = False
+    seen: bool = False
 
     @property
     def is_harmless(self) -> bool:

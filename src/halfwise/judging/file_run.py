@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_typed
+from halfwise.graph.casts import LOW_TYPES
 from halfwise.graph.model import node_name
 from halfwise.graph.sensitivity import decided
 from halfwise.metrics import Outputs
@@ -53,11 +54,7 @@ def _as(output: NDArray[np.generic], reference: NDArray[np.generic]) -> NDArray[
 
 def _fed(model: ir.Model, samples: Samples) -> Samples:
     """Return the samples in the types of the model's inputs."""
-    low = {
-        v.name: v.dtype.numpy()
-        for v in model.graph.inputs
-        if v.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-    }
+    low = {v.name: v.dtype.numpy() for v in model.graph.inputs if v.dtype in LOW_TYPES}
 
     def load(index: int) -> Sample:
         given = samples[index].items()

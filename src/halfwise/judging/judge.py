@@ -10,8 +10,7 @@ from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.runner import Nonfinite, inspect_samples
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
-from halfwise.graph.model import node_name, tensor_name
-from halfwise.graph.roles import is_float
+from halfwise.judging.inside import inspect, lacking_in, told_inside
 from halfwise.metrics import (
     Computed,
     Excess,
@@ -50,7 +49,8 @@ class Judged:
         verdict: The verdict.
         failing: Indices of the samples that fail alone, worst first; with a metric or a pooled
             threshold, of those that contribute most. Empty where the verdict passed.
-        inside: What is non-finite inside the candidate and not in the reference, by tensor.
+        inside: What is non-finite inside the candidate and not in the reference, by tensor of the
+            candidate.
     """
 
     verdict: Verdict
@@ -79,7 +79,7 @@ def judge(
         references: Reference outputs of each sample.
         criterion: What is acceptable.
         metric: Task metric; decides alone where given, but new non-finite values fail.
-        reference_nonfinite: Tensors that are non-finite in the reference too.
+        reference_nonfinite: Tensors of the reference that are non-finite there too.
         accumulate: Format of running sums inside low ops.
         unseen: Whether no search has used these samples; without that the verdict fails.
         inspected: How many of the samples are searched for non-finite values inside the model,
@@ -92,33 +92,17 @@ def judge(
     if unwatched:
         emulation = emulate_typed(candidate, accumulate=accumulate)
         results += inspect_samples(emulation, (), unwatched, runtime=runtime)[0]
-    new = {t: found for t, found in nonfinite.items() if t not in reference_nonfinite}
+    new = lacking_in(reference_nonfinite, candidate, nonfinite)
     judged = judge_outputs(
         results,
         samples,
         references,
         criterion,
         metric,
-        intermediate=_intermediate(candidate, new),
+        intermediate=told_inside(candidate, new),
         unseen=unseen,
     )
     return replace(judged, inside=new)
-
-
-def inspect(
-    candidate: ir.Model,
-    samples: Samples,
-    *,
-    accumulate: str = "fp32",
-    runtime: Runtime = CPU,
-) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
-    """Return what the typed emulation of `candidate` gives out, and what is not finite inside.
-
-    Takes what `judge` does.
-    """
-    emulation = emulate_typed(candidate, accumulate=accumulate)
-    tensors = [tensor_name(v) for n in candidate.graph for v in n.outputs if _is_observed(v)]
-    return inspect_samples(emulation, tensors, samples, runtime=runtime)
 
 
 def judge_outputs(
@@ -225,12 +209,6 @@ def _failing(
     return tuple(sorted(range(len(losses)), key=lambda i: (losses[i], each[i]), reverse=True))
 
 
-def _is_observed(value: ir.Value) -> bool:
-    low = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-    is_tensor = isinstance(value.type, ir.TensorType)
-    return bool(value.name) and is_tensor and (is_float(value) or value.dtype in low)
-
-
 def _score(
     criterion: Criterion,
     metric: Metric | None,
@@ -330,13 +308,3 @@ def _worst_sample(errors: dict[str, OutputError]) -> str | None:
     if not errors:
         return None
     return max(errors.values(), key=lambda e: (e.nonfinite > 0, e.rel_max)).worst_sample
-
-
-def _intermediate(
-    candidate: ir.Model, nonfinite: Mapping[TensorName, Nonfinite]
-) -> tuple[IntermediateNonfinite, ...]:
-    producers = {tensor_name(v): node_name(n) for n in candidate.graph for v in n.outputs if v.name}
-    return tuple(
-        IntermediateNonfinite(tensor=tensor, producer=producers[tensor], elements=found.elements)
-        for tensor, found in nonfinite.items()
-    )

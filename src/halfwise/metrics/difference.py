@@ -63,6 +63,7 @@ class Spread:
         mean: Their mean; 0 where there is none.
         scatter: Σ (x - mean)².
         energy: Σ x²; inf where magnitudes exceed about 1e154.
+        elements: Number of all elements.
     """
 
     count: int = 0
@@ -71,10 +72,12 @@ class Spread:
     mean: float = 0.0
     scatter: float = 0.0
     energy: float = 0.0
+    elements: int = 0
 
     def add(self, array: NDArray[Any]) -> None:
         """Add the elements of `array`, any shape and ONNX dtype; a string counts as 1."""
         flat = np.ravel(array)
+        self.elements += flat.size
         for part in _slices(flat.size):
             values = flat[part]
             text = _is_text(values.dtype)

@@ -340,11 +340,6 @@ def _of(total: OutputTotals, seen: Difference, energy: float) -> OutputTotals:
 
 
 def _side(spread: Spread) -> Side:
-    if not spread.count:
-        return Side(minimum=math.nan, maximum=math.nan, mean=math.nan, deviation=math.nan)
-    return Side(
-        minimum=spread.minimum,
-        maximum=spread.maximum,
-        mean=spread.mean,
-        deviation=spread.deviation,
-    )
+    names = ("minimum", "maximum", "mean", "deviation")
+    figures = {n: getattr(spread, n) if spread.count else math.nan for n in names}
+    return Side(**figures, nonfinite=spread.elements - spread.count, elements=spread.elements)

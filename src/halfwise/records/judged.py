@@ -1,5 +1,7 @@
 """What is acceptable, and whether a candidate is."""
 
+from typing import Literal
+
 from halfwise.declarations import default
 from halfwise.records.coverage import DynamicAxis, JudgedBatch, Unjudged
 from halfwise.records.record import Level, NodeName, Record, TensorName
@@ -31,12 +33,19 @@ class Criterion(Record):
 
 
 class Side(Record):
-    """Summary of one side (reference or candidate) of an output; over finite elements."""
+    """Summary of one side (reference or candidate) of an output; over finite elements.
+
+    Attributes:
+        nonfinite: How many elements are NaN or infinite.
+        elements: How many there are in all; 0 in records from before.
+    """
 
     minimum: float
     maximum: float
     mean: float
     deviation: float
+    nonfinite: int = 0
+    elements: int = 0
 
 
 class SliceGroup(Record):
@@ -137,17 +146,22 @@ class IntermediateNonfinite(Record):
     """A tensor inside the candidate with non-finite values that the reference does not have.
 
     Attributes:
-        tensor: Its name in the candidate.
-        producer: The node that computes it.
+        tensor: Its name in the reference; of what only the candidate has, that one's.
+        producer: The node that computes it, not one that converts it; None for an input.
         elements: How many of its values are NaN or infinite, over all judged samples.
         harmless: Whether all that reads it was shown to have a finite limit at infinity, which
             larger inputs keep; None where nobody looked.
+        ends: How it ends where it is harmless: "limit", at a finite limit of all that computes with
+            it, where the reference was seen to be; "unseen", at such a limit, and no sample showed
+            that of the reference; "unread", since nothing computes with it. None otherwise, and in
+            records from before.
     """
 
     tensor: TensorName
     producer: NodeName | None
     elements: int
     harmless: bool | None = None
+    ends: Literal["limit", "unseen", "unread"] | None = None
 
 
 class FailureBound(Record):

@@ -1,5 +1,6 @@
 """Words on a verdict: what was allowed, what the samples show, at which sizes, and what not."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from halfwise.metrics import effective, is_default, rises, usual
@@ -219,8 +220,21 @@ def _line(name: str, group: SliceGroup, verdict: Verdict) -> str:
 
 def inside(verdict: Verdict) -> Lines | None:
     """Return the paragraph on values that are not finite; None where all are."""
-    lines = tuple(non_finite(verdict))
+    lines = (*_of_reference(verdict), *non_finite(verdict))
     return Lines("Non-finite values", lines) if lines else None
+
+
+def _of_reference(verdict: Verdict) -> Iterator[str]:
+    """Yield which outputs are not finite in FP32 either: what the measures leave out."""
+    sides = {n: e.reference for n, e in verdict.outputs.items() if e.reference.nonfinite}
+    if sides:
+        some = sum(side.nonfinite for side in sides.values())
+        elements = sum(side.elements for side in sides.values())
+        yield (
+            f"FP32 itself gives NaN or infinite values in {listed(list(sides))}, {some} of "
+            f"{count(elements, 'value')}: these count as right where they are the same, and the "
+            "errors are those of the others."
+        )
 
 
 def non_finite(verdict: Verdict) -> Iterator[str]:
@@ -239,13 +253,21 @@ def non_finite(verdict: Verdict) -> Iterator[str]:
         f"Inside, {count(len(tensors), 'tensor')} with NaN or infinite values that FP32 lacks, "
         f"{which} {shorten(first.tensor)}{origin}."
     )
-    if len(harmful) < len(tensors):
-        some = len(tensors) - len(harmful)
-        who = "They do" if not harmful else f"{some} of them {verb(some, 'does', 'do')}"
-        yield (
-            f"{who} no harm, with larger inputs neither: what reads them has a finite limit there, "
-            "and FP32 is at it."
-        )
+    ends = Counter(t.ends for t in tensors if t.harmless)
+    for end, some in ends.items():
+        who = f"{some} of them {verb(some, 'does', 'do')}" if some < len(tensors) else "They do"
+        yield f"{who} no harm{_ENDS[end]}."
+
+
+_ENDS = {
+    "limit": ", with larger inputs neither: what reads them has a finite limit there, and FP32 is "
+    "at it",
+    "unseen": " that was seen: what reads them has a finite limit there, and no sample showed "
+    "whether FP32 is at it",
+    "unread": ": nothing computes with them",
+    None: "",
+}
+"""How harmless infinities end, see `IntermediateNonfinite.ends`."""
 
 
 def file_lines(verdict: Verdict) -> Iterator[str]:

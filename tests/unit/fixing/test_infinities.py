@@ -7,7 +7,7 @@ from onnx import TensorProto
 from halfwise.fixing.infinities import judge_infinities
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.judging.judge import inspect
+from halfwise.judging.inside import inspect
 from halfwise.observing import observe
 from tests import models
 from tests.models import Ill
@@ -227,3 +227,19 @@ def test_what_zeros_make_infinite_is_kept_from_it():
     fixed = found(Ill(s.proto(y), {"x": data}))
     assert {"square", "log"} <= kept(fixed)
     assert fixed.verdict.intermediate_nonfinite == ()
+
+
+def ends(s: Sketch, *outputs: str, x=LARGE) -> dict[str, str | None]:
+    """Return how what is infinite inside ends, with everything low."""
+    fixed = found(Ill(s.proto(*outputs), {"x": np.stack([x, x / 2])}))
+    return {i.tensor: i.ends for i in fixed.verdict.intermediate_nonfinite}
+
+
+def test_that_the_reference_is_at_the_limit_is_told_where_it_was_seen_alone():
+    s = Sketch()
+    assert ends(s, s.op("Tanh", cube(s), name="gate")) == {"cube_out": "limit"}
+    s = Sketch()
+    inner = cube(s)
+    sizes = s.op("Shape", inner, name="sizes")
+    small = s.op("Mul", "x", f32(2.0), name="small")
+    assert ends(s, s.op("Reshape", small, sizes, name="y")) == {"cube_out": "unread"}

@@ -251,3 +251,27 @@ def test_that_it_is_harmless_is_said_where_all_of_it_is_known_to_be():
         assert told is not None
         assert told.lines[0].endswith("the first that may do harm t1.")
         assert told.lines[1].startswith("1 of them does no harm")
+
+
+def test_a_limit_is_told_only_where_the_reference_was_seen_to_be_at_it():
+    plain = nonfinite_in(True, True)
+    tensors = plain.intermediate_nonfinite
+    told = {}
+    for end in ("limit", "unseen", "unread", None):
+        each = tuple(t.model_copy(update={"ends": end}) for t in tensors)
+        found = inside(plain.model_copy(update={"intermediate_nonfinite": each}))
+        assert found is not None
+        told[end] = found.lines[1]
+    assert [end for end, line in told.items() if "FP32 is at it" in line] == ["limit", "unseen"]
+    assert "no sample showed whether FP32 is at it" in told["unseen"]
+    assert told["unread"] == "They do no harm: nothing computes with them."
+
+
+def test_an_output_that_is_not_finite_in_fp32_is_told():
+    error = output_error()
+    side = error.reference.model_copy(update={"nonfinite": 446, "elements": 960})
+    told = inside(verdict(outputs={"y": error.model_copy(update={"reference": side})}))
+    assert told is not None
+    assert told.lines[0].startswith(
+        "FP32 itself gives NaN or infinite values in y, 446 of 960 values"
+    )

@@ -1,0 +1,86 @@
+"""What is not finite inside a candidate and not in the reference, under the names of the user's."""
+
+from collections.abc import Collection, Mapping
+
+import onnx_ir as ir
+
+from halfwise.case import CPU, Runtime, Samples
+from halfwise.emulation.runner import Nonfinite, inspect_samples
+from halfwise.emulation.typed import emulate_typed
+from halfwise.graph.casts import LOW_TYPES, converted
+from halfwise.graph.model import is_standard, node_name, tensor_name
+from halfwise.graph.roles import is_float
+from halfwise.metrics import Computed
+from halfwise.records import IntermediateNonfinite, NodeName, TensorName
+
+
+def inspect(
+    candidate: ir.Model,
+    samples: Samples,
+    *,
+    accumulate: str = "fp32",
+    runtime: Runtime = CPU,
+) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
+    """Return what the typed emulation of `candidate` gives out, and what is not finite inside.
+
+    Takes what `judge` does.
+    """
+    emulation = emulate_typed(candidate, accumulate=accumulate)
+    tensors = [tensor_name(v) for n in candidate.graph for v in n.outputs if _is_observed(v)]
+    return inspect_samples(emulation, tensors, samples, runtime=runtime)
+
+
+def lacking_in(
+    reference: Collection[TensorName],
+    candidate: ir.Model,
+    nonfinite: Mapping[TensorName, Nonfinite],
+) -> dict[TensorName, Nonfinite]:
+    """Return what is not finite in the candidate and finite in the reference.
+
+    Args:
+        reference: Tensors of the reference that are not finite.
+        candidate: A typed model; what its Casts make and read counts as one tensor.
+        nonfinite: What is not finite in it, by its own names.
+    """
+    names = converted(candidate.graph)
+    return {
+        tensor: found
+        for tensor, found in nonfinite.items()
+        if tensor not in reference and names.get(tensor, tensor) not in reference
+    }
+
+
+def told_inside(
+    candidate: ir.Model, nonfinite: Mapping[TensorName, Nonfinite]
+) -> tuple[IntermediateNonfinite, ...]:
+    """Return what to tell of tensors that are not finite: each once, in whatever types it is."""
+    names = converted(candidate.graph)
+    producers = _producers(candidate.graph, names)
+    elements: dict[TensorName, int] = {}
+    for tensor, found in nonfinite.items():
+        name = names.get(tensor, tensor)
+        elements[name] = max(elements.get(name, 0), found.elements)
+    return tuple(
+        IntermediateNonfinite(tensor=name, producer=producers.get(name), elements=most)
+        for name, most in elements.items()
+    )
+
+
+def _producers(
+    graph: ir.Graph, names: Mapping[TensorName, TensorName]
+) -> dict[TensorName, NodeName]:
+    """Return what computes each tensor; of one that is converted, what comes before the Casts."""
+    found: dict[TensorName, NodeName] = {}
+    for node in graph:
+        source = node.inputs[0] if node.inputs else None
+        for value in node.outputs:
+            name = TensorName(value.name or "")
+            converts = name in names and source is not None and source.name in names
+            if name and not (converts and is_standard(node, "Cast")):
+                found[names.get(name, name)] = node_name(node)
+    return found
+
+
+def _is_observed(value: ir.Value) -> bool:
+    is_tensor = isinstance(value.type, ir.TensorType)
+    return bool(value.name) and is_tensor and (is_float(value) or value.dtype in LOW_TYPES)
