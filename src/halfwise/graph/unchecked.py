@@ -8,7 +8,7 @@ log of a model that a parser refuses is what one wants explained.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -74,11 +74,13 @@ class Place:
         op: Its operator.
         number: Its position in the file, from 1; nodes of bodies follow the node that has them.
             None for a node that is not in the file's graph.
+        called: What halfwise calls it where it has no name; "" where it has one, or cannot be told.
     """
 
     name: NodeName
     op: str
     number: int | None
+    called: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +117,8 @@ class Unchecked:
         number = node.metadata_props.get(_PLACE)
         name = node_name(node)
         original = self.network.original_names.get(name, name) if self.network else name
-        return Place(NodeName(original), node.op_type, int(number) if number else None)
+        called = "" if original else name
+        return Place(NodeName(original), node.op_type, int(number) if number else None, called)
 
 
 def read_unchecked(path: Path) -> Unchecked:
@@ -142,7 +145,19 @@ def read_unchecked(path: Path) -> Unchecked:
             why = f"the graph cannot be read: {_line(error)}"
             return Unchecked(proto, path, None, tuple(nodes), refusal, (why,))
     network = Network(model=model, path=path, sha256="", original_names=names)
-    return Unchecked(proto, path, network, tuple(nodes), refusal, unread, broken)
+    called = _made_up(network)
+    named = ((replace(at, called=called.get(at.number, at.called)), node) for at, node in nodes)
+    return Unchecked(proto, path, network, tuple(named), refusal, unread, broken)
+
+
+def _made_up(network: Network) -> dict[int | None, NodeName]:
+    """Return halfwise's names of nodes without one, by place; of a call that is inlined, none."""
+    found: dict[int | None, list[NodeName]] = {}
+    for node in network.model.graph.all_nodes():
+        number = node.metadata_props.get(_PLACE)
+        if number and network.original_names.get(node_name(node)) == "":
+            found.setdefault(int(number), []).append(node_name(node))
+    return {number: names[0] for number, names in found.items() if len(names) == 1}
 
 
 def _folder(proto: onnx.ModelProto, path: Path) -> Path:

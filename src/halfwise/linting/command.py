@@ -231,7 +231,7 @@ def _lines(alike: Sequence[Finding], hint: str) -> Iterator[str]:
         yield f"  {_where(finding)}{sentence(finding.message)}."
     rest = alike[_MOST_PLACES:]
     if rest:
-        names = [f.node for f in rest if f.node]
+        names = [name for f in rest if (name := f.node or f.called)]
         yield f"  and {len(rest)} more{f': {listed(names)}' if names else hint}"
     for fix in list(dict.fromkeys(f.fix for f in alike))[:_MOST_PLACES]:
         yield f"  → {sentence(fix)}"
@@ -241,5 +241,8 @@ def _lines(alike: Sequence[Finding], hint: str) -> Iterator[str]:
 def _where(finding: Finding) -> str:
     if finding.node is None:
         return ""
+    if finding.called:
+        # The name tells where; beside its number, that of the place would be taken for it.
+        return f"{shorten(finding.called)} ({shorten(finding.op, 24)}, unnamed): "
     place = f", node {finding.place}" if finding.place is not None else ""
     return f"{shorten(finding.node) or 'unnamed'} ({shorten(finding.op, 24)}{place}): "

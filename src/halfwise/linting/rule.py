@@ -12,7 +12,7 @@ from halfwise.formats import FP16
 from halfwise.graph.model import Network, constant_array, graphs_of
 from halfwise.graph.unchecked import Place, Unchecked
 from halfwise.graph.weights import pieces
-from halfwise.records import Finding, Severity, TensorName
+from halfwise.records import Finding, NodeName, Severity, TensorName
 from halfwise.tensorrt.versions import Version
 
 _WIDE = frozenset((ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.BFLOAT16))
@@ -164,6 +164,7 @@ class Rule:
                 node=None if place is None else place.name,
                 place=None if place is None else place.number,
                 op="" if place is None else place.op,
+                called=NodeName("" if place is None else place.called),
                 tensor=None if found.tensor is None else TensorName(found.tensor),
                 message=found.message,
                 fix=found.fix,

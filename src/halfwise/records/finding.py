@@ -16,6 +16,8 @@ class Finding(Record):
         place: Its position in the file, from 1, nodes of bodies after the node that has them; None
             where it is not in the file's graph.
         op: Its operator; "" without a node.
+        called: What halfwise calls it where it has no name of its own, as in the reports of `fix`;
+            "" where it has one, or that cannot be told.
         tensor: The tensor, weight or input that it is about; None where it is about no single one.
         message: What was found, with its numbers: one sentence.
         fix: What to do about it: one sentence.
@@ -27,6 +29,7 @@ class Finding(Record):
     node: NodeName | None = None
     place: int | None = None
     op: str = ""
+    called: NodeName = NodeName("")
     tensor: TensorName | None = None
     message: str
     fix: str

@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import node_name
+from halfwise.graph.model import network_from_proto, node_name, tensor_name
 from halfwise.graph.unchecked import NodePlaces, numbers, read_unchecked
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -78,6 +78,21 @@ def test_names_are_the_users(read):
         node.name = "twice"
     model = read(proto)
     assert [model.place(n).name for n in model.network.nodes()] == ["twice", "twice"]
+
+
+def test_nodes_without_a_name_are_called_as_by_other_commands(read):
+    proto = sketch()
+    del proto.graph.initializer[:]
+    constant = helper.make_node("Constant", [], ["ones"], value_floats=[1.0] * 4)
+    proto.graph.node.insert(0, constant)
+    proto.graph.node.append(helper.make_node("Neg", ["relu_out"], ["node"], name="node"))
+    for node in list(proto.graph.node)[:3]:
+        node.name = ""
+    other = network_from_proto(proto)
+    called = {tensor_name(n.outputs[0]): node_name(n) for n in other.nodes()}
+    # A Constant is no node to the others; `node` is the name of another node.
+    assert called == {"add_out": "node", "relu_out": "node_1", "node": "node_2"}
+    assert [place.called for place, _ in read(proto).nodes] == ["", "node", "node_1", ""]
 
 
 def test_a_node_of_a_function_stands_where_it_is_called(read):

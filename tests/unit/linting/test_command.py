@@ -153,6 +153,14 @@ def test_many_findings_are_counted():
     assert part.lines[4] == "  and 6 more; halfwise lint --json lists them"
 
 
+def test_nodes_without_a_name_are_called_as_elsewhere():
+    numbered = (finding(node="", called=f"node_{i}") for i in range(9))
+    (part,) = linted(lint_report(*numbered)).parts
+    assert isinstance(part, Lines)
+    assert part.lines[1] == "  node_0 (Add, unnamed): it is small."
+    assert part.lines[4] == "  and 6 more: node_{3–8}"
+
+
 def test_nothing_found_and_nothing_read():
     shown = linted(lint_report(skipped=("the graph cannot be read",), ignored=("checker",)))
     assert (shown.title, shown.passed) == ("Nothing found", True)

@@ -60,6 +60,7 @@ class KeyReader:
         self._kinds = kinds
         self._layers, self._producers, self._version = layers, producers, version
         self._names = {layer.name for layer in layers}
+        self._called = {layer.place.called: layer.name for layer in layers if layer.place.called}
         general = [key.types for key in keys if key.name == "*" and not key.fault]
         self._type_of_wildcards = general[-1][:1] if general else ("fp32",)
 
@@ -111,6 +112,11 @@ class KeyReader:
         inside = [n for n in names_in(key.name) if n in self._names and n != key.name]
         if made is not None:
             fix = f"It is a tensor; the node that makes it is {made}."
+        elif key.name in self._called:
+            fix = (
+                f"{key.name} is halfwise's name for a node that has none in this file; trtexec "
+                f"calls it {self._called[key.name]}."
+            )
         elif inside:
             fix = f"It is a layer of the engine, after fusion; its nodes are {', '.join(inside)}."
         else:

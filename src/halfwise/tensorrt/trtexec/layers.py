@@ -195,6 +195,7 @@ def complaint(
         node=place.name if place else None,
         place=place.number if place else None,
         op=place.op if place else "",
+        called=NodeName(place.called if place else ""),
         message=message,
         fix=fix,
         source=source,

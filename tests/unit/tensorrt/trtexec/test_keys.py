@@ -26,6 +26,11 @@ def test_names_of_layers_are_fine(tmp_path):
             "/a/MatMul + /a/Relu:fp32",
             "It is a layer of the engine, after fusion; its nodes are /a/MatMul, /a/Relu.",
         ),
+        (
+            "node:fp32",
+            "node is halfwise's name for a node that has none in this file; trtexec calls it "
+            "node_of_unnamed_out.",
+        ),
         ("zzz*:fp32", "Give names of ONNX nodes."),
     ],
 )
