@@ -197,6 +197,21 @@ def read_run(folder: Path) -> Run:
         ) from error
 
 
+def lost_model(folder: Path, run: Run) -> Path | None:
+    """Return the model that a run of `fix` left beside its record, where it is gone; else None."""
+    model = (folder.parent if folder.suffix == ".json" else folder) / MODEL_FILE
+    return model if run.kind == "fix" and not model.is_file() else None
+
+
+def refuse_run(path: Path) -> None:
+    """Raise UsageError when `path` is a run folder, where a file of it is meant."""
+    if (path / RUN_FILE).is_file():
+        raise UsageError(
+            f"{path} is a run folder, and what is judged is a model, an engine or outputs.",
+            f"Give {path / MODEL_FILE}; or, to repeat the run: verify {path} --target tensorrt.",
+        )
+
+
 def _not_writable(folder: Path, reason: str | None, what: str = "folder") -> UsageError:
     return UsageError(
         f"Cannot make the output {what} {folder}: {reason}.", f"Name another {what} with -o."

@@ -150,7 +150,10 @@ def test_report_of_a_saved_run_exits_as_the_run_did(call, tmp_path, made, passed
     code, out, err = call("report", str(tmp_path))
     assert code == (0 if passed else 10)
     assert out.startswith("PASSED" if passed else "FAILED")
-    assert err == ""
+    gone = f"warning: {tmp_path / 'model.onnx'} is not there any more"
+    assert " ".join(err.split()) == (gone if saved.kind == "fix" else "")
+    (tmp_path / "model.onnx").touch()
+    assert call("report", str(tmp_path))[2] == ""
 
 
 def test_report_as_json_is_the_file(call, tmp_path):
@@ -188,6 +191,7 @@ HEAVY = ("onnx", "onnx_ir", "onnxruntime", "scipy", "torch", "ml_dtypes")
 
 def test_report_loads_nothing_that_runs_models(tmp_path):
     write_run(tmp_path, run())
+    (tmp_path / "model.onnx").touch()
     code = f"""
 import sys
 from halfwise.cli import main

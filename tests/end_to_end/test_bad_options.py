@@ -64,7 +64,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_all_else(
     ],
 )
 def test_rules_that_cannot_be_followed(refused, files, options, expected):
-    message = refused(3, *fixing(*files, *options))
+    message = refused(2, *fixing(*files, *options))
     assert all(part in message for part in expected)
 
 

@@ -12,10 +12,12 @@ import pytest
 from halfwise.errors import RecordMismatch, UsageError
 from halfwise.records import Run
 from halfwise.store import (
+    lost_model,
     new_folder,
     read_run,
     refuse_existing,
     refuse_irregular,
+    refuse_run,
     refuse_unwritable,
     run_json,
     write_observations,
@@ -239,6 +241,22 @@ def test_a_truncated_run(tmp_path):
     (tmp_path / "run.json").write_text(text[: len(text) // 2])
     with pytest.raises(RecordMismatch, match="damaged"):
         read_run(tmp_path)
+
+
+def test_a_model_that_is_gone(tmp_path):
+    assert lost_model(tmp_path, runs.run()) == tmp_path / "model.onnx"
+    assert lost_model(tmp_path, runs.verification()) is None
+    (tmp_path / "model.onnx").touch()
+    assert lost_model(tmp_path / "run.json", runs.run()) is None
+
+
+def test_a_run_folder_is_no_candidate(tmp_path):
+    refuse_run(tmp_path)
+    refuse_run(tmp_path / "absent.onnx")
+    write_run(tmp_path, runs.run())
+    with pytest.raises(UsageError) as raised:
+        refuse_run(tmp_path)
+    assert f"Give {tmp_path / 'model.onnx'};" in raised.value.hint
 
 
 IRREGULAR = {

@@ -194,4 +194,10 @@ def _repeat(
 
 def report(run: RunArgument, as_json: JsonOption = False) -> None:
     """Show the report of a saved run again; exits as that run did."""
-    conclude(api.report(run), as_json=as_json)
+    from halfwise.store import lost_model
+    from halfwise.wording import clean
+
+    found = api.report(run)
+    if lost := lost_model(run, found):
+        typer.echo(clean(f"warning: {lost} is not there any more"), err=True)
+    conclude(found, as_json=as_json)

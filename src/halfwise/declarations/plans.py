@@ -104,7 +104,7 @@ class Acceptance(Thresholds, TaskMetric, total=False):
         float,
         _threshold(
             "How far the metric may fall. Default 0.01 for top1 and mask-iou, 0.1 for epe and "
-            "psnr, 60 for psnr without labels; none for file.py:function.",
+            "psnr, 60 (to 40 dB) for psnr without labels; none for file.py:function.",
             domain=NOT_NEGATIVE,
         ),
     ]

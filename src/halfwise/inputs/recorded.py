@@ -143,8 +143,9 @@ def _fit(array: NDArray[Any], reference: NDArray[Any], where: str) -> NDArray[An
     single = array[0, ...] if array.shape[:1] == (1,) else array
     found = single if single.shape == reference.shape else array
     if found.shape != reference.shape:
+        shape = min(single.shape, array.shape, key=lambda s: abs(len(s) - reference.ndim))
         raise CaseError(
-            f"{where} is {dimensions(array.shape)}, expected {dimensions(reference.shape)}.",
+            f"{where} is {dimensions(shape)}, expected {dimensions(reference.shape)}.",
             "Record the outputs on these very inputs.",
         )
     floats = found.dtype.kind == "f" and reference.dtype.kind == "f"

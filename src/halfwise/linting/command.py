@@ -55,7 +55,7 @@ def lint(
             close = get_close_matches(name, known)
             raise UsageError(
                 f"There is no rule called {name!r}.",
-                f"Did you mean {' or '.join(close)}?" if close else "docs/lint.md lists them.",
+                f"Did you mean {' or '.join(close)}?" if close else f"Rules: {', '.join(known)}.",
             )
     unchecked = read_unchecked(Path(model))
     findings, skipped = lint_model(unchecked, version, ignored)
@@ -172,7 +172,12 @@ def linted(report: LintReport) -> Report:
     about += [sentence(report.producer)] if report.producer else []
     about += [f"for TensorRT {clean(report.tensorrt)}"] if report.tensorrt else []
     about += [f"without {', '.join(report.ignored)}"] if report.ignored else []
-    parts = list(_parts(report.findings, "; halfwise lint --json lists them"))
+    parts = list(
+        _parts(
+            report.findings,
+            f"; halfwise lint {clean(shlex.quote(report.source))} --json lists them",
+        )
+    )
     if report.skipped:
         parts.append(Lines("Not looked at", tuple(map(sentence, report.skipped))))
     return Report(

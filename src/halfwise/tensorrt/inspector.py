@@ -146,7 +146,8 @@ def demand_engine(path: Path) -> Path:
     """Return `path`, a file that may be an engine; TensorRT decides when it reads it.
 
     Raises:
-        CaseError: there is no such file, it is empty, or it has Ultralytics' own header.
+        CaseError: there is no such file, it is empty, is a model by its name and no engine by its
+            first bytes, or has Ultralytics' own header.
     """
     try:
         with open_regular(path) as file:
@@ -157,6 +158,11 @@ def demand_engine(path: Path) -> Path:
         ) from error
     if not head:
         raise CaseError(f"The engine {path} is empty.", "Build it again.")
+    if path.suffix.lower() == ".onnx" and head[:4] != MAGIC:
+        raise CaseError(
+            f"{path} is no engine: it has an ONNX model's name, and does not begin as engines do.",
+            "Give an engine file; `halfwise build` makes one of a model.",
+        )
     if head[4:] == b"{" and head[:4] != MAGIC:
         raise CaseError(
             f"{path} begins with {int.from_bytes(head[:4], 'little')} bytes of Ultralytics' "

@@ -170,7 +170,12 @@ def _source(
 ) -> Source:
     """Return the ONNX file to build from; one that has yet to be written is in `partial`."""
     inside = folder / (MODEL_FILE if typing == "strong" and not nothing_low(run) else FP32_FILE)
-    if typing == "strong" or inside.is_file():
+    if typing == "strong" and not inside.is_file():
+        raise RecordMismatch(
+            f"{folder} lacks {inside.name}, from which its engine is built.",
+            "Bring the file back, or make the run again.",
+        )
+    if inside.is_file():
         return Source(load_network(inside), place.tell(inside), model_files(inside).hashes)
     path = Path(run.provenance.model if model is None else model)
     if not path.is_file():

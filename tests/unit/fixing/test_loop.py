@@ -10,7 +10,7 @@ import pytest
 from halfwise.emulation import bounded
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import TimeBudget
-from halfwise.errors import CaseError
+from halfwise.errors import UsageError
 from halfwise.fixing import loop, planner
 from halfwise.fixing.loop import Fixed, fix
 from halfwise.graph.model import constant_array
@@ -242,7 +242,7 @@ def test_a_lowered_node_is_in_no_plan_not_even_the_classic_one():
 
 def test_rules_are_checked_before_the_work():
     listener = Listener()
-    with pytest.raises(CaseError, match="matches no node"):
+    with pytest.raises(UsageError, match="matches no node"):
         found(models.layer_norm(), listener, keep=["absent"])
     assert listener.notes == []
 

@@ -243,6 +243,15 @@ def test_what_is_not_there(tmp_path):
         demand_engine(tmp_path / "absent.engine")
 
 
+def test_what_is_named_as_a_model_is_no_engine_unless_it_begins_as_one(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"hello")
+    with pytest.raises(CaseError, match="is no engine"):
+        demand_engine(path)
+    path.write_bytes(b"ftrt and more")
+    assert demand_engine(path) == path
+
+
 def test_files_that_hold_more_or_nothing(tmp_path):
     path = tmp_path / "e.engine"
     path.write_bytes(b"ftrt{")

@@ -180,3 +180,9 @@ def test_runs_that_have_no_recipe(tmp_path):
     write_run(tmp_path, verification())
     with pytest.raises(CaseError, match="has no plan"):
         api.export(tmp_path, "json")
+
+
+def test_a_run_that_lost_its_model(fixed, tmp_path):
+    (tmp_path / "run.json").write_bytes((fixed / "run" / "run.json").read_bytes())
+    with pytest.raises(RecordMismatch, match=r"lacks model\.onnx"):
+        api.export(tmp_path, "python", trt_version="10.16")

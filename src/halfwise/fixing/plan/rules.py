@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from halfwise.case import Rules
 from halfwise.emulation.ort import signature
-from halfwise.errors import CaseError, RecordMismatch
+from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.conversion import low_nodes, upcast
@@ -56,8 +56,9 @@ def apply_rules(
     left out of the result. An island that a rule lowers is none.
 
     Raises:
-        CaseError: a rule matches nothing, an invalid regular expression, a node that is both kept
-            and lowered, or a lowered node that must be FP32.
+        UsageError: a rule matches nothing, an invalid regular expression, or a node that is both
+            kept and lowered.
+        CaseError: a lowered node that must be FP32.
     """
     kept: dict[NodeName, str] = {}
     lowered: dict[NodeName, str] = {}
@@ -72,7 +73,7 @@ def apply_rules(
             matches += [n for group in written_out(network, op) for n in group]
         if not matches:
             known = ", ".join(sorted({n.op_type for n in network.nodes()}))
-            raise CaseError(f"--keep-op {op} matches no node.", f"The model has: {known}.")
+            raise UsageError(f"--keep-op {op} matches no node.", f"The model has: {known}.")
         kept |= {n: f"--keep-op {op}" for n in matches if roles[n].free}
     for rule in rules.lower:
         matches = named(rule, network)
@@ -85,7 +86,7 @@ def apply_rules(
                 )
         lowered |= {n: f"--lower {rule}" for n in matches if roles[n].free}
     for name in kept.keys() & lowered.keys():
-        raise CaseError(
+        raise UsageError(
             f"{kept[name]} and {lowered[name]} both match node {name}.",
             "Make the rules disjoint.",
         )
@@ -97,7 +98,7 @@ def named(rule: str, network: Network) -> list[NodeName]:
     """Return the nodes that a rule names, in graph order: one by its name, or all that it matches.
 
     Raises:
-        CaseError: `rule` is neither a node's name nor a regular expression.
+        UsageError: `rule` is neither a node's name nor a regular expression.
     """
     names = _names(network)
     exact = [node for node, known in names.items() if rule in known]
@@ -106,7 +107,7 @@ def named(rule: str, network: Network) -> list[NodeName]:
     try:
         pattern = re.compile(rule)
     except re.error as error:
-        raise CaseError(
+        raise UsageError(
             f"{rule!r} is neither a node's name nor a regular expression: {error}.",
             "Quote special characters with a backslash.",
         ) from error
@@ -137,14 +138,14 @@ def _demand_node(matches: Sequence[NodeName], option: str, rule: str, network: N
     if matches:
         return
     if outer := _around(rule, network):
-        raise CaseError(
+        raise UsageError(
             f"{option} {rule} names a node in a body of {outer}, which decides for it.",
             f"Name {outer}: its bodies are low or kept with it, but for what must be FP32.",
         )
     known = dict.fromkeys(name for names in _names(network).values() for name in names)
     close = get_close_matches(rule, known)
     meant = f" Did you mean {' or '.join(close)}?" if close else ""
-    raise CaseError(
+    raise UsageError(
         f"{option} {rule} matches no node.",
         f"Give a node's full name or a regular expression that matches the full name.{meant}",
     )
@@ -169,7 +170,7 @@ def custom_roles(network: Network, rules: Rules, fmt: Format) -> Mapping[NodeNam
         fmt: The low format.
 
     Raises:
-        CaseError: a rule is neither a node's name nor a regular expression.
+        UsageError: a rule is neither a node's name nor a regular expression.
     """
     wanted = {node for rule in rules.lower for node in named(rule, network)}
     return {

@@ -91,7 +91,7 @@ class Worker:
         """Raise BackendMissing where it has no TensorRT of a known version, or no GPU."""
         if self.info.trouble:
             raise BackendMissing(
-                f"Worker {self.info.name} cannot build engines: {self.info.trouble}",
+                f"Worker {self.info.name} cannot use TensorRT: {self.info.trouble}",
                 "`halfwise doctor` shows every worker; name one with --trt-python or "
                 "--trt-command.",
             )

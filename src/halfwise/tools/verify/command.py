@@ -26,7 +26,7 @@ from halfwise.options.loading import load_asked, load_model, tell
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import EngineFile, Fact, GivenEngine, Note, Run, TensorName, Verdict, Worth
-from halfwise.store import free_folder, new_folder, write_run
+from halfwise.store import free_folder, new_folder, refuse_run, write_run
 from halfwise.tensorrt.fitting import check_names
 from halfwise.tensorrt.inspector import demand_engine, is_engine
 from halfwise.tensorrt.profiles import check_covered
@@ -66,6 +66,8 @@ def verify(
     watcher = watcher or Silent()
     request, target = understand_verify(inputs, options)
     settings, folder = request.settings, free_folder(out)
+    if isinstance(candidate, str | Path):
+        refuse_run(Path(candidate))
     if isinstance(candidate, str | Path) and is_engine(Path(candidate)):
         _refuse_without_emulation(request, runner)
         engine = demand_engine(Path(candidate))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from halfwise.case import Rules
-from halfwise.errors import CaseError, RecordMismatch
+from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.plan.rules import ISLAND, apply_rules, custom_roles, named, starting_plan
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
@@ -49,7 +49,7 @@ def test_an_expression_matches_whole_names():
     assert applied(lower=(".*e",)).lowered.keys() == names(
         *("centre", "square", "variance", "divide")
     )
-    with pytest.raises(CaseError, match="matches no node"):
+    with pytest.raises(UsageError, match="matches no node"):
         applied(keep=("squar",))
 
 
@@ -76,15 +76,15 @@ def test_the_users_name_stands_for_all_nodes_that_bear_it():
 
 @pytest.mark.parametrize("rule", ["", "x*", "()"])
 def test_no_rule_matches_nodes_without_a_name(rule):
-    with pytest.raises(CaseError, match="matches no node"):
+    with pytest.raises(UsageError, match="matches no node"):
         applied(shared(), keep=(rule,))
 
 
 def test_a_rule_that_matches_nothing_is_told_with_names_like_it():
-    with pytest.raises(CaseError) as error:
+    with pytest.raises(UsageError) as error:
         applied(keep=("squares",))
     assert error.value.hint.endswith("Did you mean square?")
-    with pytest.raises(CaseError) as error:
+    with pytest.raises(UsageError) as error:
         applied(lower=("/other/Conv",))
     assert "mean" not in error.value.hint
 
@@ -103,7 +103,7 @@ def test_an_operator_stands_for_its_written_out_form_too():
 
 
 def test_an_operator_that_is_not_there_is_told_with_those_that_are():
-    with pytest.raises(CaseError, match="--keep-op Softmax") as error:
+    with pytest.raises(UsageError, match="--keep-op Softmax") as error:
         applied(keep_op=("Softmax",))
     assert "ReduceMean" in error.value.hint
 
@@ -127,16 +127,16 @@ def test_a_node_called_outputs_is_no_exception():
 
 
 def test_both_kept_and_lowered_is_a_contradiction():
-    with pytest.raises(CaseError, match="square") as error:
+    with pytest.raises(UsageError, match="square") as error:
         applied(keep=("square",), lower=("squ.*",))
     assert "--keep square" in str(error.value)
     assert "--lower squ.*" in str(error.value)
 
 
 def test_contradictions_of_other_rules():
-    with pytest.raises(CaseError, match=r"--keep-op Sqrt and --lower root both match node root\."):
+    with pytest.raises(UsageError, match=r"--keep-op Sqrt and --lower root both match node root\."):
         applied(keep_op=("Sqrt",), lower=("root",))
-    with pytest.raises(CaseError, match="--keep outputs and --lower gamma both match node gamma"):
+    with pytest.raises(UsageError, match="--keep outputs and --lower gamma both match node gamma"):
         applied(keep=("outputs",), lower=("gamma",))
     for rules in ({"keep": ("eye",)}, {"keep_op": ("EyeLike",)}):
         with pytest.raises(CaseError, match="--lower eye matches eye, which must be FP32"):
@@ -144,7 +144,7 @@ def test_contradictions_of_other_rules():
 
 
 def test_an_expression_that_is_none_is_refused():
-    with pytest.raises(CaseError, match="regular expression"):
+    with pytest.raises(UsageError, match="regular expression"):
         applied(lower=("square(",))
 
 
@@ -169,7 +169,7 @@ def test_a_node_in_a_body_is_decided_by_the_node_around_it():
     network = network_from_proto(models.two_bodies().proto)
     choose = next(n for n in network.nodes() if n.op_type == "If")
     inner = next(n for body in bodies(choose) for n in body if n.name)
-    with pytest.raises(CaseError, match=f"in a body of {choose.name}") as error:
+    with pytest.raises(UsageError, match=f"in a body of {choose.name}") as error:
         applied(network, lower=(inner.name,))
     assert f"Name {choose.name}:" in error.value.hint
 

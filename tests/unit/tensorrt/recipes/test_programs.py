@@ -95,6 +95,8 @@ def test_without_tensorrt_it_says_so(tmp_path):
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "No module named 'tensorrt'" in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
 
 
 def test_comments_end_with_their_line(tmp_path):

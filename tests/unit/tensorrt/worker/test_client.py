@@ -277,7 +277,7 @@ def test_without_tensorrt():
     with Worker("here", [sys.executable]) as worker:
         assert worker.info.tensorrt is None
         assert "cannot import tensorrt: No module named 'tensorrt'." in worker.info.trouble
-        with pytest.raises(BackendMissing, match="Worker here cannot build engines: Python"):
+        with pytest.raises(BackendMissing, match="Worker here cannot use TensorRT: Python"):
             worker.demand_usable()
 
 
