@@ -6,12 +6,15 @@ from functools import cached_property
 from math import prod
 from typing import Literal, Protocol
 
+import numpy as np
 import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import ExtremaProbe, observable
 from halfwise.errors import RunFailed
+from halfwise.graph.bodies import Key
+from halfwise.graph.body_runs import seen_in_body, tell_shapes
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import bodies
@@ -197,7 +200,7 @@ def _bytes_of(dtype: ir.DataType | None) -> int:
 def seen_shapes(network: Network, sample: Sample, *, runtime: Runtime = CPU) -> Shapes:
     """Return the shape of every FP32 tensor of the main graph on `sample`, its inputs included.
 
-    Tensors that nothing uses, and those in bodies, are not told.
+    Tensors that nothing uses are not told, nor those in bodies: `seen_in_bodies` has them.
 
     Raises:
         CaseError, BackendMissing, RunFailed: as for `Session`.
@@ -205,6 +208,35 @@ def seen_shapes(network: Network, sample: Sample, *, runtime: Runtime = CPU) -> 
     given = {tensor_name(v): tuple(sample[tensor_name(v)].shape) for v in network.graph.inputs}
     names = [name for name in observable(network.model) if name not in given]
     return given | _shapes(network.model, names, sample, runtime)
+
+
+def seen_in_bodies(
+    network: Network, samples: Sequence[Sample], *, runtime: Runtime = CPU
+) -> tuple[dict[Key, float], Shapes]:
+    """Return how often each body of If, Loop and Scan runs on a sample, on average, and its shapes.
+
+    The shapes are the mean over all runs, those of its FP32 inputs and of what it computes; where
+    it ran on no sample, none.
+
+    Raises:
+        CaseError, BackendMissing, RunFailed: as for `Session`; the first also where the model is
+            too old (opset below 10) or its bodies too unusual to be asked.
+    """
+    copy = network.copy()
+    asked = tell_shapes(copy)
+    if not asked:
+        return {}, {}
+    session = Session(copy, runtime=runtime)
+    names = [name for name, _ in asked.values()]
+    found = [session.run(sample, names) for sample in samples]
+    runs: dict[Key, float] = {}
+    shapes: Shapes = {}
+    for key, (name, tensors) in asked.items():
+        told = np.sum([one[name] for one in found], axis=0)
+        ran, seen = seen_in_body(told, tensors)
+        runs[key] = ran / len(samples)
+        shapes |= seen
+    return runs, shapes
 
 
 def _shapes(

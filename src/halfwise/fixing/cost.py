@@ -16,8 +16,9 @@ from math import prod
 import onnx_ir as ir
 
 from halfwise.emulation.rounding import POINTWISE
+from halfwise.graph.bodies import Key, bodies_of
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
-from halfwise.graph.roles import NodeRole, Role, Roles, is_float
+from halfwise.graph.roles import NodeRole, Part, Role, Roles, is_float
 from halfwise.records import NodeName, TensorName
 
 FLOPS_PER_BYTE_LOW = 200.0
@@ -46,6 +47,7 @@ class _Node:
             it low.
         outputs: Per float output: its name, elements, whether a low node gives it low.
         is_free: Whether it moves nothing.
+        times: How often it runs.
     """
 
     name: NodeName
@@ -54,6 +56,7 @@ class _Node:
     inputs: tuple[tuple[TensorName, int, bool], ...]
     outputs: tuple[tuple[TensorName, int, bool], ...]
     is_free: bool
+    times: float
 
 
 class CostModel:
@@ -66,6 +69,7 @@ class CostModel:
         shapes: Shapes,
         *,
         low_io: frozenset[TensorName] = frozenset(),
+        runs: Mapping[Key, float] | None = None,
     ) -> None:
         """Take the model, the roles of its nodes, and the shapes that its tensors have.
 
@@ -74,28 +78,50 @@ class CostModel:
             roles: Roles of its nodes.
             shapes: Shapes of float tensors; those that are missing cost nothing.
             low_io: Float graph inputs and outputs that have the low type.
+            runs: How often bodies of If, Loop and Scan run; without, they cost nothing.
         """
         self._low_io, self._roles = low_io, roles
-        touching = [n for n in network.nodes() if roles[node_name(n)].role is not Role.BLIND]
-        self._nodes = [_described(n, roles, shapes) for n in touching]
-        self._inner = {tensor_name(v): r for n in touching for v, r in _fused(n)}
-        outputs = frozenset(tensor_name(v) for v in network.graph.outputs if is_float(v))
-        self._outputs = [(name, prod(shapes.get(name, (0,)))) for name in outputs]
+        self._nodes: list[_Node] = []
+        self._parts: dict[NodeName, Part] = {}
+        self._inner: dict[TensorName, tuple[NodeName, NodeName]] = {}
+        self._outputs: list[tuple[TensorName, int]] = []
+        self._times: dict[TensorName, float] = {}
+        self._add(network.graph, shapes, runs or {}, 1.0)
+
+    def _add(
+        self, graph: ir.Graph, shapes: Shapes, runs: Mapping[Key, float], times: float
+    ) -> None:
+        """Take the nodes of a graph that runs so many times, those of bodies before their node."""
+        for node in graph:
+            part, name = self._roles.part(node), node_name(node)
+            if part.role.role is Role.BLIND:
+                continue
+            bodies = [(body, runs.get((name, at))) for at, body in bodies_of(node)]
+            for body, ran in bodies:
+                if ran:
+                    self._add(body, shapes, runs, ran)
+            is_free = is_standard(node, *_VIEWS) or any(ran is not None for _, ran in bodies)
+            described = _described(node, part.role, shapes, is_free=is_free, times=times)
+            self._nodes.append(described)
+            self._parts[name] = part
+            self._inner |= {tensor_name(v): pair for v, pair in _fused(node)}
+            self._times |= {value: times for value, _, _ in described.outputs}
+        values = dict.fromkeys(v for v in graph.outputs if v.name and is_float(v))
+        self._outputs += [(tensor_name(v), _elements(v, shapes)) for v in values]
 
     def cost(self, fp32: frozenset[NodeName]) -> float:
         """Return the cost where the nodes `fp32` are FP32, moved data included, in bytes."""
-        low: dict[TensorName, bool] = dict.fromkeys(self._low_io, True)
+        low_ends = self._low_io.union(self._roles.low_formals(fp32))
+        low: dict[TensorName, bool] = dict.fromkeys(low_ends, True)
         computed: dict[TensorName, bool] = {}
-        cast: set[tuple[TensorName, bool]] = set()
+        casts = _Casts(self._times)
         total = 0.0
         for node in self._nodes:
-            is_low = self._is_low(node.name, fp32)
+            is_low = self._parts[node.name].is_low(fp32)
             moved = node.stored * _size(is_low)
             for name, elements, takes_low in node.inputs:
                 wanted = is_low and takes_low
-                if low.get(name, False) != wanted and (name, wanted) not in cast:
-                    cast.add((name, wanted))
-                    total += elements * (LOW_BYTES + FP32_BYTES)
+                casts.add(name, elements, low.get(name, False), wanted)
                 if name not in computed or not self._stays_inside(name, fp32):
                     moved += elements * _size(wanted)
             for name, elements, gives_low in node.outputs:
@@ -104,31 +130,49 @@ class CostModel:
                     moved += elements * _size(low[name])
             if not node.is_free:
                 per_byte = FLOPS_PER_BYTE_LOW if is_low else FLOPS_PER_BYTE_FP32
-                total += max(node.flops / per_byte, moved)
+                total += node.times * max(node.flops / per_byte, moved)
         for name, elements in self._outputs:
-            wanted = name in self._low_io
-            if computed.get(name, wanted) != wanted and (name, wanted) not in cast:
-                total += elements * (LOW_BYTES + FP32_BYTES)
-        return total
-
-    def _is_low(self, name: NodeName, fp32: frozenset[NodeName]) -> bool:
-        return self._roles[name].free and name not in fp32
+            wanted = name in low_ends
+            casts.add(name, elements, computed.get(name, wanted), wanted)
+        return total + casts.cost
 
     def _stays_inside(self, value: TensorName, fp32: frozenset[NodeName]) -> bool:
         """Return whether one kernel makes and reads a value: one precision, and fused."""
         pair = self._inner.get(value)
-        return pair is not None and len({self._is_low(name, fp32) for name in pair}) == 1
+        return pair is not None and len({self._parts[name].is_low(fp32) for name in pair}) == 1
+
+
+class _Casts:
+    """What conversions cost, of each tensor one into each precision.
+
+    Attributes:
+        cost: Of those so far, in bytes.
+    """
+
+    def __init__(self, times: Mapping[TensorName, float]) -> None:
+        self.cost, self._times = 0.0, times
+        self._done: set[tuple[TensorName, bool]] = set()
+
+    def add(self, name: TensorName, elements: int, is_low: bool, wanted: bool) -> None:
+        """Convert a tensor that has another precision than is wanted."""
+        if is_low != wanted and (name, wanted) not in self._done:
+            self._done.add((name, wanted))
+            self.cost += self._times.get(name, 1.0) * elements * (LOW_BYTES + FP32_BYTES)
+
+
+def _elements(value: ir.Value, shapes: Shapes) -> int:
+    return prod(shapes.get(tensor_name(value), (0,)))
 
 
 def _size(is_low: bool) -> int:
     return LOW_BYTES if is_low else FP32_BYTES
 
 
-def _described(node: ir.Node, roles: Roles, shapes: Shapes) -> _Node:
-    name = node_name(node)
-    role = roles[name]
+def _described(
+    node: ir.Node, role: NodeRole, shapes: Shapes, *, is_free: bool, times: float
+) -> _Node:
     written = [
-        (tensor_name(v), prod(shapes.get(tensor_name(v), (0,))), _at(role.outputs, i))
+        (tensor_name(v), _elements(v, shapes), _at(role.outputs, i))
         for i, v in enumerate(node.outputs)
         if v.name and is_float(v)
     ]
@@ -140,16 +184,10 @@ def _described(node: ir.Node, roles: Roles, shapes: Shapes) -> _Node:
         if value.const_value is not None:
             stored += _read(value.const_value.size, most, role)
             continue
-        elements = _read(prod(shapes.get(tensor_name(value), (0,))), most, role)
+        elements = _read(_elements(value, shapes), most, role)
         read.append((tensor_name(value), elements, _at(role.inputs, slot)))
-    return _Node(
-        name,
-        _flops(node, shapes, most),
-        stored,
-        tuple(read),
-        tuple(written),
-        is_standard(node, *_VIEWS),
-    )
+    flops = _flops(node, shapes, most)
+    return _Node(node_name(node), flops, stored, tuple(read), tuple(written), is_free, times)
 
 
 def _read(elements: int, written: int, role: NodeRole) -> int:

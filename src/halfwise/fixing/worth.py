@@ -4,20 +4,23 @@ from collections.abc import Callable
 from math import isfinite
 
 from halfwise.case import Case, Settings
-from halfwise.emulation.runner import seen_shapes
+from halfwise.emulation.runner import seen_in_bodies, seen_shapes
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.cost import CostModel
 from halfwise.fixing.engines.table import FP32
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.planner import Planner
+from halfwise.graph.bodies import bodies_of
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.movement import carried
-from halfwise.graph.roles import Roles, float_io, roles_of
+from halfwise.graph.roles import Roles, bodies, float_io, roles_of
 from halfwise.metrics import fitting_metric
 from halfwise.records import Engines, NearPlan, NodeName, TensorName, Worth
 
 Assignment = frozenset[NodeName]
+_SEEN = 4
+"""Samples on which runs of bodies are counted, as branches may differ between them."""
 _MEASURED = 3
 """How many plans are measured on all samples; a trial that failed told a lower bound alone."""
 
@@ -30,7 +33,8 @@ def worth_of(
 ) -> Worth | None:
     """Return what the plan that keeps `kept` is worth.
 
-    None where the shapes cannot be seen, and where the model only moves data, which costs nothing.
+    None where the shapes cannot be seen, those in bodies included, and where the model only moves
+    data, which costs nothing.
 
     Args:
         planner: The planner, after its search.
@@ -104,15 +108,16 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
 def _model(
     case: Case, settings: Settings, roles: Roles, low_io: frozenset[TensorName]
 ) -> CostModel | None:
+    graph, calibration = case.network.graph, case.calibration
+    if any(len(bodies_of(node)) != len(bodies(node)) for node in graph.all_nodes()):
+        return None  # a SequenceMap's body, of which no shape is seen
+    few = [calibration[i] for i in range(min(_SEEN, len(calibration)))]
     try:
-        shapes = seen_shapes(
-            case.network,
-            case.calibration[0],
-            runtime=settings.runtime,
-        )
+        shapes = seen_shapes(case.network, few[0], runtime=settings.runtime)
+        runs, inside = seen_in_bodies(case.network, few, runtime=settings.runtime)
     except (CaseError, RunFailed):
         return None
-    model = CostModel(case.network, roles, shapes, low_io=low_io)
+    model = CostModel(case.network, roles, shapes | inside, low_io=low_io, runs=runs)
     return model if model.cost(frozenset()) > 0 else None
 
 

@@ -1,4 +1,4 @@
-"""Bodies of If, Loop and Scan: which run, counted by the model itself, and which are the same."""
+"""Bodies of If, Loop and Scan: which there are, and which are the same."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +11,8 @@ from halfwise.graph.model import constant_array, node_name
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND
 from halfwise.records import NodeName
 
-_RUNS = "halfwise::runs"
-_FLOATS = frozenset((ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16))
-_LOW = _FLOATS - {ir.DataType.FLOAT}
+FLOATS = frozenset((ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16))
+_LOW = FLOATS - {ir.DataType.FLOAT}
 Key = tuple[NodeName, str]
 """A body by the name of its node and the attribute that holds it."""
 Pairs = dict[ir.Value, ir.Value]
@@ -40,7 +39,7 @@ class Body:
 
         What only moves data, tells shapes or is constant loses no precision.
         """
-        types = _LOW if low else _FLOATS
+        types = _LOW if low else FLOATS
         return any(_computes(node, types) for node in self.graph.all_nodes())
 
     @property
@@ -64,82 +63,15 @@ def bodies_in(graph: ir.Graph, around: tuple[Key, ...] = ()) -> dict[Key, Body]:
     """Return the bodies in a graph whose values have types, at any depth, outermost first."""
     found: dict[Key, Body] = {}
     for node in graph:
-        for attribute, body in _bodies(node):
+        for attribute, body in bodies_of(node):
             key = node_name(node), attribute
             found[key] = Body(key, node, body, around)
             found |= bodies_in(body, (*around, key))
     return found
 
 
-def count_runs(model: ir.Model, wanted: Sequence[Key]) -> list[str]:
-    """Give a model an output for each body, in place; return their names.
-
-    Each is int64[], above 0 where the body ran at least once. A body's count leaves the bodies
-    around it as one more output of each; other branches give 0, and of iterations it is the sum.
-
-    Args:
-        model: Any; names of nodes are unique.
-        wanted: Bodies by node and attribute.
-    """
-    found = _counted(model.graph)
-    values = [found[key] for key in wanted]
-    model.graph.outputs.extend(values)
-    return [value.name or "" for value in values]
-
-
-def _counted(graph: ir.Graph) -> dict[Key, ir.Value]:
-    """Return for every body inside a graph a value of the graph that counts its runs."""
-    return {key: value for node in list(graph) for key, value in _handed_out(node, graph).items()}
-
-
-def _handed_out(node: ir.Node, graph: ir.Graph) -> dict[Key, ir.Value]:
-    bodies = _bodies(node)
-    inner: dict[str, dict[Key, ir.Value]] = {}
-    for attribute, body in bodies:
-        own = (node_name(node), attribute)
-        inner[attribute] = {own: _constant(1, body, own, own), **_counted(body)}
-    keys = [key for found in inner.values() for key in found]
-    for attribute, body in bodies:
-        found, own = inner[attribute], (node_name(node), attribute)
-        body.outputs.extend(found.get(key) or _constant(0, body, own, key) for key in keys)
-    first = len(node.outputs)
-    node.resize_outputs(first + len(keys))
-    counts = {
-        key: _called(v, node_name(node), *key)
-        for key, v in zip(keys, node.outputs[first:], strict=True)
-    }
-    if node.op_type == "If":
-        return counts
-    _lengthen(node, len(keys))
-    return {key: _total(value, node, key, graph) for key, value in counts.items()}
-
-
-def _constant(number: int, body: ir.Graph, where: Key, key: Key) -> ir.Value:
-    node = ir.node("Constant", [], {"value": ir.tensor(np.array(number, np.int64))})
-    body.append(node)
-    return _called(node.outputs[0], *where, *key)
-
-
-def _total(value: ir.Value, node: ir.Node, key: Key, graph: ir.Graph) -> ir.Value:
-    total = ir.node("ReduceSum", [value], {"keepdims": 0})
-    graph.insert_after(node, total)
-    return _called(total.outputs[0], node_name(node), *key, "total")
-
-
-def _called(value: ir.Value, *names: str) -> ir.Value:
-    value.name = "::".join((_RUNS, *names))
-    value.type = ir.TensorType(ir.DataType.INT64)
-    return value
-
-
-def _lengthen(node: ir.Node, by: int) -> None:
-    """Give a Scan's lists about its outputs an entry for each of the new ones."""
-    for name in ("scan_output_axes", "scan_output_directions"):
-        if (known := node.attributes.get(name)) is not None:
-            node.attributes[name] = ir.AttrInt64s(name, [*known.as_ints(), *[0] * by])
-
-
-def _bodies(node: ir.Node) -> list[tuple[str, ir.Graph]]:
+def bodies_of(node: ir.Node) -> list[tuple[str, ir.Graph]]:
+    """Return the bodies of an If, Loop or Scan with the attributes that hold them."""
     if node.op_type not in ("If", "Loop", "Scan") or node.domain:
         return []
     graphs = (a for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH)
@@ -147,7 +79,7 @@ def _bodies(node: ir.Node) -> list[tuple[str, ir.Graph]]:
 
 
 def _computes(node: ir.Node, types: frozenset[ir.DataType]) -> bool:
-    if node.op_type in DATA_MOVEMENT | TYPE_BLIND | {"Constant"} or _bodies(node):
+    if node.op_type in DATA_MOVEMENT | TYPE_BLIND | {"Constant"} or bodies_of(node):
         return False
     return any(v is not None and v.dtype in types for v in (*node.inputs, *node.outputs))
 
@@ -161,7 +93,7 @@ def is_fixed(value: ir.Value | None) -> bool:
             continue
         seen.add(one)
         node = one.producer()
-        if node is None or _bodies(node):
+        if node is None or bodies_of(node):
             return False
         sizes = _sizes_read(node)
         if sizes is not None and all(isinstance(size, int) for size in sizes):

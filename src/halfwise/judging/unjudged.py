@@ -6,7 +6,8 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Samples
 from halfwise.emulation.ort import Session
-from halfwise.graph.bodies import Body, alike, bodies_in, count_runs
+from halfwise.graph.bodies import Body, alike, bodies_in
+from halfwise.graph.body_runs import count_runs
 from halfwise.metrics import Outputs, untested_metric, untested_outputs
 from halfwise.records import Unjudged
 

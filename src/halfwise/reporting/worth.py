@@ -17,7 +17,7 @@ def nothing_gained(run: Run) -> str:
     is_predicted = worth.measured is None
     costs = "is predicted to cost" if is_predicted else "takes"
     told = f", but it gains {'little' if worth.saved >= 1e-4 else 'nothing'}: "
-    if worth.is_dearer and worth.ratio > 1:
+    if worth.is_dearer and worth.ratio != 1:  # 1 is everything low, of which the next line tells
         told = f", but it {costs} {ratio(worth.times_fp32)} as much as everything in FP32: "
         time = run.search is not None and run.search.exhausted
         more = ", or give the search more time (--time-budget SECONDS)" if time else ""

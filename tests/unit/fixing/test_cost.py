@@ -1,16 +1,18 @@
 """What a plan costs."""
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halfwise.emulation.runner import seen_shapes
+from halfwise.emulation.runner import seen_in_bodies, seen_shapes
 from halfwise.fixing.cost import FLOPS_PER_BYTE_FP32, CostModel
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import network_from_proto, node_name
 from halfwise.graph.roles import Role, float_io, is_float, roles_of
+from tests.control import BOOL, F32, GO, I64, STEP, graph
 from tests.graphs import Drawn, graphs
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -101,3 +103,62 @@ def test_products_count_their_operations():
     assert flops["back"] == 2 * 6 * 36 * 2 * 9
     assert flops["gemm"] == 2 * 128 * 10
     assert flops["rnn"] == 2 * 5 * 7 * (4 + 7)
+
+
+def product(made):
+    """A product of [4, 512], as a node of a body that gives `made`."""
+    return onnx.helper.make_node("MatMul", [f"{made}_in", "weight"], [made], f"{made}_node")
+
+
+def with_body(kind):
+    """The product in a Loop, or in one branch of an If whose other one gives what it reads."""
+    s = Sketch()
+    x = s.input("x", [None, 512])
+    s.constant(f32(np.ones((512, 512))), "weight")
+    state, rows = (F32, (None, 512)), s.op("Relu", x, name="relu")
+    if kind == "Loop":
+        trips = s.input("trips", [], I64)
+        same = onnx.helper.make_node("Identity", ["go"], ["on"], "same")
+        formals = [("step", STEP), ("go", GO), ("y_in", state)]
+        body = graph("body", [same, product("y")], formals, [("on", GO), ("y", state)])
+        s.nodes.append(onnx.helper.make_node("Loop", [trips, "", rows], ["out"], "node", body=body))
+    else:
+        flag, node = s.input("flag", [], BOOL), product("y")
+        node.input[0] = rows
+        idle = onnx.helper.make_node("Identity", [rows], ["z"], "idle")
+        then, other = (
+            graph(n, [m], (), [(o, state)]) for n, m, o in (("t", node, "y"), ("e", idle, "z"))
+        )
+        branches = {"then_branch": then, "else_branch": other}
+        s.nodes.append(onnx.helper.make_node("If", [flag], ["out"], "node", **branches))
+    return s.network(s.op("Relu", "out", name="last"))
+
+
+def cost_of(network, samples):
+    roles = roles_of(network, low_type(FP16))
+    runs, inside = seen_in_bodies(network, samples)
+    shapes = seen_shapes(network, samples[0]) | inside
+    model = CostModel(network, roles, shapes, runs=runs, low_io=float_io(network))
+    return lambda *kept: model.cost(frozenset(kept))
+
+
+def test_a_loop_costs_what_its_body_does_times_its_runs():
+    network = with_body("Loop")
+
+    def of(trips):
+        return cost_of(network, [{"x": np.ones((4, 512), np.float32), "trips": np.array(trips)}])
+
+    once = 512 * 512 + 2 * 4 * 512
+    assert of(7)() - of(2)() == 5 * 2 * once
+    assert of(7)("node") - of(2)("node") == 5 * 4 * once
+    assert of(7)("relu", "node", "last") == pytest.approx(2 * of(7)(), rel=0.02)
+
+
+def test_a_branch_costs_as_often_as_it_runs():
+    network = with_body("If")
+    x = np.ones((4, 512), np.float32)
+    samples = [{"x": x, "flag": np.array(flag)} for flag in (True, False)]
+    always, half, never = (cost_of(network, s) for s in (samples[:1], samples, samples[1:]))
+    assert always() > 10 * never()
+    assert always() - half() == pytest.approx(half() - never())
+    assert always("node") > 1.8 * always()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from halfwise.case import Rules
 from halfwise.emulation.budget import TimeBudget
+from halfwise.errors import CaseError
 from halfwise.fixing.loop import fix
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.worth import candidate_worth, worth_of
@@ -139,3 +140,11 @@ def test_a_candidate_of_which_all_is_low_costs_one(io):
     assert own is not None
     assert found.cost == 1
     assert found.fp32 == pytest.approx(own.fp32)
+
+
+def test_where_no_shape_in_a_body_is_seen_no_cost_is_told(fixed, monkeypatch):
+    def refuse(*_, **__):
+        raise CaseError("The model is too old.", "Raise its opset.")
+
+    monkeypatch.setattr("halfwise.fixing.worth.seen_in_bodies", refuse)
+    assert worth_of(fixed.planner, frozenset()) is None

@@ -4,9 +4,8 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.emulation.ort import Session
 from halfwise.formats import FP16
-from halfwise.graph.bodies import Key, alike, bodies_in, count_runs
+from halfwise.graph.bodies import Key, alike, bodies_in
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.roles import roles_of
@@ -89,38 +88,6 @@ LOOP, SCAN = key("loop"), key("scan")
 
 
 INNER = key("inner", "then_branch"), key("inner", "else_branch")
-
-
-@pytest.mark.parametrize("opset", [11, 17, 21])
-@pytest.mark.parametrize(
-    ("outside", "trips", "inside", "ran"),
-    [
-        (True, 3, True, {THEN: 1, LOOP: 3, INNER[0]: 3}),
-        (True, 2, False, {THEN: 1, LOOP: 2, INNER[1]: 2}),
-        (True, 0, True, {THEN: 1}),
-        (False, 3, True, {ELSE: 1, SCAN: 2}),
-    ],
-)
-def test_every_body_counts_its_runs_and_changes_nothing(opset, outside, trips, inside, ran):
-    network = nested(opset)
-    bodies = bodies_in(network.graph)
-    assert all(body.computes(low=False) and not body.computes(low=True) for body in bodies.values())
-    assert set(bodies) == {THEN, ELSE, LOOP, SCAN, *INNER}
-    assert bodies[INNER[0]].around == (THEN, LOOP)
-    sample = {
-        "x": np.abs(f32(np.arange(6).reshape(2, 3))),
-        "trips": np.array(trips),
-        "outside": np.array(outside),
-        "inside": np.array(inside),
-    }
-    counting = network.copy()
-    names = count_runs(counting, list(bodies))
-    session = Session(counting)
-    found = session.run(sample)
-    assert {key: found[n] for key, n in zip(bodies, names, strict=True) if found[n]} == ran
-    plain = Session(network.model).run(sample)
-    for name, array in plain.items():
-        assert np.array_equal(found[name], array, equal_nan=True)
 
 
 @pytest.mark.parametrize(("op", "counts"), [("Tanh", True), ("Identity", False), ("Shape", False)])

@@ -69,6 +69,9 @@ def test_a_plan_that_costs_more_than_fp32_says_so_first_and_what_to_do():
         "or give the search more time (--time-budget SECONDS)"
     )
     assert nothing_gained(run(worth=dear)).endswith("in FP32: use the FP32 model")
+    assert "1.2 × as much as everything in FP32" in nothing_gained(
+        run(worth=Worth(cost=0.96, fp32=0.8))
+    )
     timed = Worth(cost=1.2, fp32=2.0, measured=3.0, measured_fp32=2.0)
     assert ", but it takes 1.5 × as much as everything in FP32" in nothing_gained(run(worth=timed))
 
