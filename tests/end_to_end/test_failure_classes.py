@@ -209,7 +209,8 @@ def test_a_single_sample_is_no_heldout_result(fix):
     assert not verdict["unseen"]
     assert any("held-out" in reason for reason in verdict["reasons"])
     assert any("single sample" in warning for warning in ended.record["warnings"])
-    assert "FAILED" in ended.out
+    assert "NOT JUDGED" in ended.out
+    assert not verdict["judged"]
     assert_minimal(ended, ill)
     assert_recorded(ended)
 

@@ -63,7 +63,9 @@ def _mispaired(verdict: Verdict, subject: Subject, cause: str) -> Rung:
 
 
 def _tried(subject: Subject) -> list[Sign]:
-    return [] if subject.tried is None else [Sign(severity="info", text=no_change(subject.tried))]
+    if subject.tried is None or not subject.tried.planned:
+        return []
+    return [Sign(severity="info", text=no_change(subject.tried))]
 
 
 def _located(subject: Subject) -> Comparison:

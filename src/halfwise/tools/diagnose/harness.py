@@ -108,7 +108,10 @@ def _told(subject: Subject) -> Iterator[Sign]:
     severity: Literal["warning", "error"] = "warning" if subject.allow_random else "error"
     if not subject.case.real:
         yield Sign(severity=severity, text=stopped(capital(not_real(subject.case.made_up))))
+    told = () if subject.case.real else subject.case.made_up
     for note in subject.case.notes:
+        if note.made_up is not None and note.made_up in told:
+            continue
         yield Sign(severity=note.severity, text=stopped(capital(clause(note))))
 
 

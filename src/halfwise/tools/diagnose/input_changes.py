@@ -323,7 +323,7 @@ def _advice(named: list[InputComparison]) -> Iterator[str]:
     if coded:
         left = max(each.residual_max for each in coded)
         yield (
-            f"{PIPELINES_CODE} in the run folder turns A into B, {_NAMES}; at most {number(left)} "
-            "of an input's values is left."
+            f"{PIPELINES_CODE} in the run folder turns A into B, {_NAMES}; then "
+            f"{f'no value differs by more than {number(left)}' if left else 'both are equal'}."
         )
     yield "`halfwise inputs compare A B --samples RAW` also tells kernels of a resize apart."

@@ -134,7 +134,11 @@ def skipped(rung: int, name: RungName, why: str, *advice: str) -> Rung:
 
 
 def signs_of(verdict: Verdict, who: str) -> list[Sign]:
-    """Return how far the outputs of `who` are from the reference, one sign for each."""
+    """Return how far the outputs of `who` are from the reference, one sign for each.
+
+    Of an output that is out of tolerance, the reason tells the figures.
+    """
+    reasoned = verdict.metric is None and not verdict.failed_runs
     signs = [Sign(severity="error", text=f"{who}: {reason}.") for reason in verdict.reasons]
     signs += [
         Sign(
@@ -143,6 +147,6 @@ def signs_of(verdict: Verdict, who: str) -> list[Sign]:
             f"{number(o.max_abs)}; worst on {o.worst_sample}.",
         )
         for name, o in verdict.outputs.items()
-        if o.agreement is None
+        if o.agreement is None and (o.passed or o.nonfinite or o.misshapen or not reasoned)
     ]
     return signs

@@ -256,7 +256,7 @@ def normalisation_differences(
     if recognised is not None:
         a, b = recognised.a, recognised.b
         first = recognised.parts[0] if recognised.parts else None
-        has = f": B has {b.name}"  # all parts of it, so once
+        has = f"; B's normalisation: {b.name}"  # all parts of it, so once
         words = {
             "scale": (
                 f"B is {b.name}, A {a.name}",

@@ -84,6 +84,11 @@ def change_signs(trials: InputTrials, samples: int) -> list[Sign]:
 def no_change(trials: InputTrials) -> str:
     """Return that no change of the inputs explains the outputs, and how close the best came."""
     left = trials.planned - trials.tried
+    if not trials.tried:
+        return (
+            f"None of {count(left, 'change')} of the inputs that the framework might have had was "
+            "tried, for want of time."
+        )
     text = f"{count(trials.tried, 'change')} of the inputs ({', '.join(trials.kinds)}) "
     text += f"{verb(trials.tried, 'was', 'were')} tried"
     text += f", {left} more not for want of time" if left else ""
@@ -136,10 +141,14 @@ def _lines(each: InputComparison) -> Iterator[str]:
         most = f"at most {number(each.residual_max)}" if each.residual_max else "nothing"
         yield f"No difference: {most} between the values."
         return
-    left = (
-        f"After the code below, at most {number(each.residual_max)} is left "
-        f"({number(each.residual_rms)} root mean square; one of 255 levels is {number(each.level)})"
-    )
+    left = "After the code below, "
+    if each.residual_max:
+        left += (
+            f"at most {number(each.residual_max)} is left ({number(each.residual_rms)} root mean "
+            f"square; one of 255 levels is {number(each.level)})"
+        )
+    else:
+        left += "nothing is left"
     yield f"{left}: this explains all of it." if each.exact else f"{left}."
 
 

@@ -1,9 +1,12 @@
+import numpy as np
 import pytest
 
+from halfwise.case import Samples
 from halfwise.records import TensorName
 from halfwise.tools.diagnose.export import exported
 from halfwise.tools.diagnose.harness import harness
-from tests.unit.tools.compare.copies import network, side
+from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.tools.compare.copies import DATA, network, side
 
 
 def framework(*names, **altered):
@@ -46,3 +49,14 @@ def test_what_was_tried_on_the_inputs_is_told(subject):
 
 def test_tensors_without_an_output(subject):
     assert exported(subject(expected=framework("a"))).passed is None
+
+
+def test_nothing_is_told_where_no_change_of_the_inputs_is_known(subject):
+    sketch = Sketch()
+    network = sketch.network(sketch.op("Tanh", sketch.input("x", [1, 8]), name="y"))
+    few = Samples(("a", "b"), lambda i: {"x": DATA[i, :1, :8]})
+    made = subject(network, few, expected=[{"y_out": f32(np.ones((1, 8)))}] * 2)
+    assert harness(made).passed
+    rung = exported(made)
+    assert rung.passed is False
+    assert [sign.severity for sign in rung.evidence] == ["error"]

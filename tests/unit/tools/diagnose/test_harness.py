@@ -39,6 +39,15 @@ def test_made_up_inputs(subject, allowed):
         assert ("'x'" in rung.evidence[0].text) is bool(made_up)
 
 
+@pytest.mark.parametrize(("real", "signs"), [(False, 1), (True, 1)])
+def test_made_up_inputs_are_told_once(subject, real, signs):
+    found = MadeUp(input="x", kind="normal", mean=0, deviation=1)
+    note = Note(kind="made-up", severity="warning", made_up=found)
+    given = subject(allow_random=True, real=real, notes=(note,))
+    given.case = replace(given.case, made_up=(found,))
+    assert sum("normal noise" in sign.text for sign in harness(given).evidence) == signs
+
+
 @pytest.mark.parametrize("kind", ["single", "dynamic"])
 def test_other_warnings_are_no_failure(subject, kind):
     rung = harness(subject(notes=(Note(kind=kind, severity="warning"),)))

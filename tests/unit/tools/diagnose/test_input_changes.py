@@ -173,6 +173,9 @@ def test_a_difference_is_measured_named_and_undone(subject, tmp_path):
     text = (tmp_path / "run" / PIPELINES_CODE).read_text()
     assert transformation(text)(DATA[0]) == pytest.approx(2 * DATA[0] + 1, abs=1e-5)
     assert PIPELINES_CODE in advice[1]
+    assert "no value differs by more than" in advice[1]
+    _, advice = pipelines(subject(), others(lambda x: 2 * x))
+    assert advice[1].endswith("; then both are equal.")
 
 
 def test_a_difference_that_nothing_explains(subject):

@@ -28,8 +28,12 @@ def test_signs_of_a_verdict(subject):
     wrong = [{"y_out": r["y_out"] * 2} for r in made.references]
     verdict = judge_outputs(wrong, made.samples, made.references, Criterion(), None).verdict
     signs = signs_of(verdict, "the engine")
-    assert [sign.severity for sign in signs] == ["error", "info"]
-    assert "SNR of 0 dB" in signs[1].text
+    assert [sign.severity for sign in signs] == ["error"]
+    assert "SNR" in signs[0].text
+    right = judge_outputs(made.references, made.samples, made.references, Criterion(), None).verdict
+    (sign,) = signs_of(right, "the engine")
+    assert sign.severity == "info"
+    assert "SNR of inf dB" in sign.text
 
 
 def test_what_is_skipped():

@@ -113,3 +113,14 @@ def test_a_normalisation_of_several_parts_is_named_once():
 )
 def test_unknown_numbers(gain, offset, kinds):
     assert [d.kind for d in normalisation_differences(gain, offset, None)] == kinds
+
+
+def test_a_normalisation_is_named_in_words_that_fit_all():
+    channels, gain, offset, low, high = between(SCALED, IMAGENET)
+    found = recognised((channels, gain, offset, low, high))
+    mean, deviation = normalisation_differences(gain, offset, found)
+    assert mean.sentence == (
+        "The mean that is taken off differs; B's normalisation: scaled by 1/255, ImageNet's mean, "
+        "ImageNet's deviation."
+    )
+    assert deviation.sentence == "What is divided by differs."

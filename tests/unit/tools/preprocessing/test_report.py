@@ -86,7 +86,8 @@ def test_differences_with_evidence_code_and_what_is_left():
         "  → A: 0, 1, 2; B: 2, 1, 0",
         "  → measured",
     )
-    assert shown.parts[0].lines[-1].endswith("this explains all of it.")
+    nothing = "After the code below, nothing is left: this explains all of it."
+    assert shown.parts[0].lines[-1] == nothing
     assert shown.parts[1].lines == ("import numpy", "x = 1")
     assert shown.parts[1].whole
 
@@ -150,5 +151,8 @@ def test_no_change_that_matches():
     assert text.startswith("90 changes of the inputs (channels, scale) were tried; with none")
     assert "an error of 0.1 on one sample (0.2 without, 0.001 allowed): B has the channels" in text
     assert "87 more not for want of time" in no_change(trials(matches=False, best=None))
+    none = no_change(trials(matches=False, best=None, planned=90, tried=0, kinds=()))
+    assert none.startswith("None of 90 changes of the inputs ")
+    assert none.endswith("for want of time.")
     few = no_change(trials(matches=False, numbers=1))
     assert "may be chance: only 1 independent number became right" in few
