@@ -56,6 +56,10 @@ class KernelMissing(CaseError):
     """The backend accepts the model, and cannot run an operator, or its expansion, in its types."""
 
 
+class GraphRefused(CaseError):
+    """The backend finds the graph itself invalid, such as for types that contradict each other."""
+
+
 class BackendMissing(HalfwiseError):
     """A library, execution provider or device that was asked for is not available."""
 

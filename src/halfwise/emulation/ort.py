@@ -19,7 +19,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_schemas
 from halfwise import memory
 from halfwise.case import CPU, Runtime
 from halfwise.emulation import bounded
-from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
+from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissing, RunFailed
 from halfwise.formats import BF16
 from halfwise.graph.model import is_standard
 from halfwise.graph.serialisation import STAND_IN, weightless
@@ -94,7 +94,8 @@ class Session:
             RunFailed: loading takes more memory than there is, or too long (see `bounded`).
             CaseError: ONNX Runtime cannot load the model, such as for a custom operator, or one of
                 its libraries; a `KernelMissing` where it only lacks an operator for some type, or
-                expands one whose types its expansion does not take.
+                expands one whose types its expansion does not take; a `GraphRefused` where it finds
+                the graph invalid.
         """
         device = runtime.device
         provider = _PROVIDERS[device]
@@ -246,7 +247,7 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
         {f"{n.domain}::{n.op_type}" for n in model.graph.all_nodes() if not is_standard(n)}
     )
     missing = isinstance(error, ort_errors.NotImplemented) or _of_expansion(model, error)
-    kind = KernelMissing if missing else CaseError
+    kind = KernelMissing if missing else GraphRefused if _is_refusal(error) else CaseError
     if custom:
         return kind(
             f"ONNX Runtime cannot run the model; it uses custom operators {', '.join(custom)}: "
@@ -284,6 +285,15 @@ def _of_expansion(model: ir.Model, error: Exception) -> bool:
     Where 9, which takes no BF16. Nodes of expansions have no names.
     """
     return " node ()" in _first_line(error) and all(n.name for n in model.graph.all_nodes())
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return whether ONNX Runtime finds the graph invalid.
+
+    Types that contradict each other are no InvalidGraph where it meets them late, and say "Type
+    Error" (onnxruntime, graph.cc).
+    """
+    return isinstance(error, ort_errors.InvalidGraph) or "Type Error: " in str(error)
 
 
 def _first_line(error: Exception) -> str:

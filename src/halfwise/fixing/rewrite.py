@@ -11,7 +11,7 @@ from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import BuildFailed, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16, Format
-from halfwise.graph.casts import Rewritten, low_type
+from halfwise.graph.casts import Rewritten, is_low_custom, low_type
 from halfwise.graph.casts import rewrite as cast
 from halfwise.graph.conversion import BF16_OPSET, gaining, raise_opset
 from halfwise.graph.intake import checkable, checked
@@ -78,7 +78,7 @@ def save_checked(model: ir.Model, path: Path, *, runtime: Runtime = CPU) -> None
         else:
             onnx.checker.check_model(checkable(graph))
         # A rule says that another runtime has them in a low type; a library here need not.
-        with suppress(CaseError if any(map(_is_low_custom, written.graph)) else KernelMissing):
+        with suppress(CaseError if any(map(is_low_custom, written.graph)) else KernelMissing):
             Session(written, runtime=runtime)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, CaseError) as error:
         for file in path.parent.glob(f"{path.name}*"):
@@ -87,12 +87,6 @@ def save_checked(model: ir.Model, path: Path, *, runtime: Runtime = CPU) -> None
             f"The rewritten model is not valid: {error}",
             "This is a fault of halfwise; please report it with the model's operators and opset.",
         ) from error
-
-
-def _is_low_custom(node: ir.Node) -> bool:
-    low = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-    values = (*node.inputs, *node.outputs)
-    return not is_standard(node) and any(v and v.dtype in low for v in values)
 
 
 COMPARED = 4

@@ -94,6 +94,12 @@ def converted(graph: ir.Graph) -> dict[TensorName, TensorName]:
     return {tensor_name(v): names[sources.get(v, v)] for v in (*names, *sources)}
 
 
+def is_low_custom(node: ir.Node) -> bool:
+    """Return whether `node` is of a custom domain, and reads or gives FP16 or BF16."""
+    values = (*node.inputs, *node.outputs)
+    return not is_standard(node) and any(v and v.dtype in LOW_TYPES for v in values)
+
+
 def lower_bodies(graphs: Collection[ir.Graph], roles: Roles, weights: LowWeights) -> None:
     """Give the bodies of a low If, Loop or Scan, and those in them, the low format in place.
 

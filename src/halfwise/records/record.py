@@ -103,6 +103,7 @@ NoteKind = Literal[
     "linted",
     "lint-failed",
     "left-out",
+    "none-low",
     "of-the-run",
     "refused",
 ]

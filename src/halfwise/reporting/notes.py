@@ -176,6 +176,7 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "left-out": lambda facts: (
         f"not judged, since {_WHOSE[facts['whose']]}: {listed(facts['names'])}"
     ),
+    "none-low": "nothing in the candidate is FP16 or BF16",
     "of-the-run": "these are the inputs of the run, so only what it held out is judged",
     "refused": "the model does not take {whose}: {error}",
 }

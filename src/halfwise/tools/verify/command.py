@@ -1,31 +1,28 @@
 """`verify`: judge a candidate against the FP32 model."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-import onnx_ir as ir
-
 from halfwise.case import Case, EngineSettings, Settings
 from halfwise.declarations import Inputs, Options, WorkerOptions
-from halfwise.errors import CaseError, UsageError
+from halfwise.errors import UsageError
 from halfwise.fixing.engines import Measure, with_shapes
 from halfwise.fixing.holding import told_as_file
 from halfwise.fixing.outcome import Result, verify_run, with_unjudged
 from halfwise.fixing.sizes import judge_sizes
 from halfwise.fixing.worth import candidate_worth
-from halfwise.graph.model import Network
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
 from halfwise.metrics import Outputs, criterion_hints, verdict_hints
 from halfwise.options.engines import Target, engine_target, split
-from halfwise.options.loading import load_asked, load_model, tell
+from halfwise.options.loading import load_asked, load_model
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import EngineFile, Fact, GivenEngine, Note, Run, TensorName, Verdict, Worth
+from halfwise.records import EngineFile, GivenEngine, Run, TensorName, Verdict, Worth
 from halfwise.store import free_folder, new_folder, refuse_run, write_run
 from halfwise.tensorrt.fitting import check_names
 from halfwise.tensorrt.inspector import demand_engine, is_engine
@@ -33,6 +30,13 @@ from halfwise.tensorrt.profiles import check_covered
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.described import profiles_of
 from halfwise.tensorrt.working import usable
+from halfwise.tools.verify.candidate import (
+    demand_same_inputs,
+    demand_valid,
+    keep_outputs,
+    shared_outputs,
+    without_low,
+)
 
 
 @bounded
@@ -140,6 +144,8 @@ def _judging(
     case = shared_outputs(case, {str(v.name) for v in other.graph.outputs}, watcher)
     keep_outputs(other.graph, {str(v.name) for v in case.network.graph.outputs})
     check_types(other, runtime=settings.runtime)
+    demand_valid(other, runtime=settings.runtime)
+    case = without_low(case, other.model, watcher)
 
     def emulate(references: Sequence[Outputs], nonfinite: frozenset[TensorName]) -> Verdict:
         judged = judge(
@@ -188,70 +194,6 @@ def _judging_recorded(
         return with_unjudged(verdict, case, request, None, samples, references)
 
     return case, compare
-
-
-def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case:
-    """Return the case on the outputs that a candidate has too; what is left out is warned of.
-
-    A candidate may have more, such as all its inner tensors. It may lack those of the model's
-    outputs that other nodes read: these are inner tensors that somebody marked.
-
-    Args:
-        case: Model and samples.
-        given: Names of the candidate's outputs.
-        watcher: Is told what is left out; so are the notes of the case.
-
-    Raises:
-        CaseError: the candidate lacks another output of the model, or all of them.
-    """
-    outputs = case.network.graph.outputs
-    own = [str(v.name) for v in outputs]
-    inner = {str(v.name) for v in outputs if v.uses()}
-    lacking = [name for name in dict.fromkeys(own) if name not in given]
-    if any(name not in inner for name in lacking) or len(lacking) == len(set(own)):
-        raise CaseError(
-            f"The candidate's outputs are {sorted(given)}, the model's {sorted(set(own))}.",
-            "Give a candidate made from this model, with the same names of outputs; it may have "
-            "more.",
-        )
-    left_out = {
-        "candidate": sorted(set(given) - set(own)),
-        "model": lacking,
-    }
-    for whose, names in left_out.items():
-        if names:
-            facts: dict[str, Fact] = {"whose": whose, "names": tuple(names)}
-            note = Note(kind="left-out", severity="warning", facts=facts)
-            tell(watcher, [note])
-            case = replace(case, notes=(*case.notes, note))
-    if not lacking:
-        return case
-    network = replace(case.network, model=case.network.copy())
-    keep_outputs(network.graph, given)
-    return replace(case, network=network)
-
-
-def keep_outputs(graph: ir.Graph, names: Collection[str]) -> None:
-    """Make only the outputs of these names outputs of a graph, in place."""
-    kept = [value for value in graph.outputs if value.name in names]
-    graph.outputs.clear()
-    graph.outputs.extend(kept)
-
-
-def demand_same_inputs(network: Network, candidate: ir.Model) -> None:
-    """Check that a candidate takes what the model takes.
-
-    Raises:
-        CaseError: it has other inputs.
-    """
-    expected = {v.name for v in network.graph.inputs}
-    found = {v.name for v in candidate.graph.inputs}
-    if expected != found:
-        raise CaseError(
-            f"The candidate's inputs are {sorted(map(str, found))}, the model's "
-            f"{sorted(map(str, expected))}.",
-            "Give a candidate made from this model, with the same names of inputs.",
-        )
 
 
 def understand_verify(inputs: Inputs, options: Mapping[str, Any]) -> tuple[Request, Target]:
