@@ -8,7 +8,7 @@ from halfwise.records import Comparison, NodeComparison, NodeName
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.wording import count, listed, number, ratio, sentence, shorten
 
-_ELSEWHERE = "{} elsewhere beyond the tolerance, amplified: what is read there is within it"
+_AMPLIFIED = "{} amplified: beyond the tolerance, while what is read there is within it"
 _MEANING = {
     "constant": "constant, folded away",
     "fused": "fused away in the engine",
@@ -186,7 +186,8 @@ def _rest(found: Comparison) -> Lines | None:
     counts: Counter[str] = Counter(node.status for node in found.nodes)
     told = {*found.amplified, *found.path}
     amplifiers = sum(n.status == "amplified" and n.node not in told for n in found.nodes)
-    lines = [_ELSEWHERE.format(count(amplifiers, "node"))] if amplifiers else []
+    noun = "more node" if found.amplified else "node"
+    lines = [_AMPLIFIED.format(count(amplifiers, noun))] if amplifiers else []
     lines += [
         f"{count(counts[status], 'node')} {meaning}"
         for status, meaning in _MEANING.items()
