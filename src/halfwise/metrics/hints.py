@@ -242,6 +242,8 @@ def _are_logits(name: str, arrays: Sequence[NDArray[np.float64]]) -> bool:
         return False
     if any(word in name.lower() for word in _CLASSES):
         return True
+    if not all(np.isfinite(array).all() for array in rows):
+        return False
     lengths = np.concatenate([np.linalg.norm(array, axis=-1) for array in rows])
     mean, other = lengths.mean(), {array.tobytes() for array in rows}
     if abs(mean - 1) <= _SUM_SLACK or (len(other) > 1 and np.ptp(lengths) <= _SUM_SLACK * mean):

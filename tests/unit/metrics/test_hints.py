@@ -120,6 +120,13 @@ def test_what_is_called_a_vector_is_no_class_score(name: str) -> None:
     assert hints(**{name: normal(2, 1000)}) == ()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_what_is_not_finite_looks_like_no_scores_and_warns_of_nothing(value):
+    odd = np.where(np.arange(1001) % 2, value, 3.0).astype(np.float32)[None]
+    assert criterion_hints(Criterion(), [{"y": odd}, {"y": 2 * odd}]) == ()
+
+
 @pytest.mark.parametrize("name", ["logits", "class_scores", "pred"])
 def test_what_is_called_a_score_is_one_whatever_its_size(name: str) -> None:
     (hint,) = hints(**{name: normal(2, 512)})
