@@ -6,17 +6,18 @@ would pass. What an output means is guessed from its shape and values, so every 
 saw.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.measures import DEFAULT_REL_MAX, OutputMeasure, Outputs, is_default, totals
+from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs, is_default, totals
 from halfwise.metrics.slices import runs
+from halfwise.metrics.unvarying import unvarying_hint
 from halfwise.records import Criterion
-from halfwise.wording import number, percent
+from halfwise.wording import listed, number, percent, verb
 
 _LOOKED_AT = 8
 """Samples looked at: enough to tell a mask from a feature map, and cheap for large outputs."""
@@ -38,11 +39,20 @@ class _Hint(NamedTuple):
 
     Attributes:
         metric: The built-in metric that fits; None where none does.
-        text: One sentence.
+        what: What it looks like.
+        seen: Its shape, and what else tells it.
+        advice: What to do, a clause; `{it}` stands for the outputs.
+        by_shape: Whether nothing but the shape speaks for it.
     """
 
     metric: str | None
-    text: str
+    what: str
+    seen: str
+    advice: str
+    by_shape: bool = False
+
+
+_BY_CLASS = "if only the predicted class matters, judge {it} with --metric top1"
 
 
 def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
@@ -50,9 +60,11 @@ def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tupl
 
     Looks for, in this order: integers and Booleans (judged by agreement); boxes next to scores, in
     one output or in two (a detection metric); class probabilities and logits (top1); single-channel
-    maps in [0, 1] (mask-iou); two-channel maps (epe). Non-finite values match nothing that is told
-    by its values. Logits are told from embeddings by the output's name; without a telling name,
-    rows of equal length, or of a multiple of 32 numbers, may be either, and nothing is said.
+    maps in [0, 1] (mask-iou); two-channel maps (epe). Outputs of which the same is to be
+    said share a sentence. Non-finite values match nothing that is told by its values; outputs with
+    NaN and constants match nothing. Logits are told from embeddings by the output's name; without a
+    telling name, rows of equal length, or of a multiple of 32 numbers, may be either, and nothing
+    is said.
 
     Args:
         criterion: As the user gave it, before `effective`.
@@ -73,8 +85,7 @@ def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tupl
     detection = _detection_hint(floats)
     if detection:
         return (*found, detection)
-    hints = map(_float_hint, floats, floats.values())
-    return (*found, *(hint.text for hint in hints if hint is not None))
+    return (*found, *_merged(_float_hints(floats)))
 
 
 def verdict_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
@@ -92,8 +103,7 @@ def fitting_metric(criterion: Criterion, references: Sequence[Outputs]) -> str |
     floats = _floats({name: _looked_at(references, name) for name in references[0]})
     if _detection_hint(floats):
         return None
-    hints = map(_float_hint, floats, floats.values())
-    return next((hint.metric for hint in hints if hint and hint.metric), None)
+    return next((hint.metric for hint in _float_hints(floats).values() if hint.metric), None)
 
 
 def _floats(
@@ -181,39 +191,64 @@ def _scale_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[s
     return tuple(found)
 
 
+def _float_hints(floats: Mapping[str, Sequence[NDArray[np.float64]]]) -> dict[str, _Hint]:
+    told = {n: _float_hint(n, arrays) for n, arrays in floats.items() if not _tells_nothing(arrays)}
+    return {name: hint for name, hint in told.items() if hint is not None}
+
+
 def _float_hint(name: str, arrays: Sequence[NDArray[np.float64]]) -> _Hint | None:
     shape = _shape(arrays[0])
     if all(map(_is_probabilities, arrays)):
-        return _Hint(
-            "top1",
-            f"Output {name!r} looks like class probabilities ({shape}, rows sum to 1): if only the "
-            "predicted class matters, judge it with --metric top1.",
-        )
+        return _Hint("top1", "class probabilities", f"{shape}, rows sum to 1", _BY_CLASS)
     if _are_logits(name, arrays):
-        return _Hint(
-            "top1",
-            f"Output {name!r} looks like class scores ({shape}): if only the predicted class "
-            "matters, judge it with --metric top1.",
-        )
+        return _Hint("top1", "class scores", shape, _BY_CLASS)
     if all(map(_is_mask, arrays)):
         return _Hint(
             "mask-iou",
-            f"Output {name!r} looks like a mask ({shape}, one channel within [0, 1]): if only "
-            "inside or outside matters, judge it with --metric mask-iou.",
+            "a mask",
+            f"{shape}, one channel within [0, 1]",
+            "if only inside or outside matters, judge {it} with --metric mask-iou",
         )
     if all(map(_is_flow, arrays)):
         return _Hint(
             "epe",
-            f"Output {name!r} has the shape of optical flow ({shape}, two channels): if it is one, "
-            "judge it in pixels with --metric epe.",
+            "optical flow",
+            f"{shape}, two channels",
+            "if it is one, judge {it} in pixels with --metric epe",
+            by_shape=True,
         )
     if all(map(_is_flow, map(_channels_first, arrays))):
         return _Hint(
             None,
-            f"Output {name!r} has the shape of optical flow in NHWC ({shape}, two channels last): "
-            "if it is one, judge it in pixels with --metric file.py:function; epe takes NCHW.",
+            "optical flow in NHWC",
+            f"{shape}, two channels last",
+            "if it is one, judge {it} in pixels with --metric file.py:function; epe takes NCHW",
+            by_shape=True,
         )
     return None
+
+
+def _tells_nothing(arrays: Sequence[NDArray[np.float64]]) -> bool:
+    """Return whether an output holds NaN, or nothing but infinities and one and the same number."""
+    if any(np.isnan(array).any() for array in arrays):
+        return True
+    finite = np.concatenate([array[np.isfinite(array)] for array in arrays])
+    return finite.size == 0 or (sum(a.size for a in arrays) > 1 and not np.ptp(finite))
+
+
+def _merged(found: Mapping[str, _Hint]) -> Iterator[str]:
+    """Yield a sentence for all outputs of which the same is to be said."""
+    groups: dict[_Hint, list[str]] = {}
+    for name, hint in found.items():
+        groups.setdefault(hint, []).append(repr(name))
+    for hint, names in groups.items():
+        outputs = f"{verb(len(names), 'Output', 'Outputs')} {listed(names)}"
+        looks = verb(len(names), "looks like", "look like")
+        if hint.by_shape:
+            looks = verb(len(names), "has the shape of", "have the shape of")
+        each = ", each" if len(names) > 1 else ""
+        advice = hint.advice.format(it=verb(len(names), "it", "them"))
+        yield f"{outputs} {looks} {hint.what} ({hint.seen}{each}): {advice}."
 
 
 def _shape(array: NDArray[np.float64]) -> str:
@@ -295,48 +330,3 @@ def _are_boxes_and_scores(boxes: NDArray[np.float64], scores: NDArray[np.float64
     per_class = boxes.ndim == scores.ndim == 3 and scores.shape[:-1] == rows
     plausible = _within_unit(scores) or _within_unit(boxes)
     return (one_score or per_class) and plausible
-
-
-def unvarying_hint(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
-    """Return one sentence where outputs that are the same for all samples would pass.
-
-    The constant is the mean of each output over the samples; of integers, Booleans and strings,
-    that of the first sample.
-
-    Args:
-        criterion: What is acceptable.
-        references: FP32 outputs by sample.
-
-    Returns:
-        Nothing with a metric, of fewer than two samples, where shapes differ, and where all outputs
-        are empty.
-    """
-    if criterion.metric is not None or len(references) < 2:
-        return ()
-    first = references[0]
-    if not any(array.size for array in first.values()):
-        return ()
-    sums = {n: np.zeros(a.shape) for n, a in first.items() if not is_discrete(a.dtype)}
-    for outputs in references:
-        if any(outputs[name].shape != array.shape for name, array in first.items()):
-            return ()
-        for name in sums:
-            # Infinities of both signs add up to NaN.
-            with np.errstate(invalid="ignore", over="ignore"):
-                sums[name] += outputs[name]
-    constant = {n: sums[n] / len(references) if n in sums else a for n, a in first.items()}
-    measures = {name: OutputMeasure(total) for name, total in totals(references).items()}
-    for outputs in references:
-        for name, measure in measures.items():
-            measure.update(outputs[name], constant[name], "")
-    errors = {name: measure.result(criterion) for name, measure in measures.items()}
-    if not errors or not all(error.passed for error in errors.values()):
-        return ()
-    most = max(errors.values(), key=lambda error: error.rel_max)
-    tighter = " with a tighter tolerance, such as --snr-db," if is_default(criterion) else ""
-    return (
-        f"The samples' outputs differ by less than is allowed, at most {number(most.rel_max)} of "
-        "the "
-        f"largest value from their mean: a constant would pass, too. Judge{tighter} or with a "
-        "metric.",
-    )

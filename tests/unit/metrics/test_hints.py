@@ -7,11 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from halfwise.metrics import criterion_hints, fitting_metric
-from halfwise.metrics.hints import unvarying_hint
 from halfwise.records import Criterion
 
 RNG = np.random.default_rng(7)
-RNG_UNVARYING = np.random.default_rng(1)
 
 
 def normal(*shape: int) -> NDArray[np.float32]:
@@ -215,44 +213,31 @@ def test_pooled_thresholds_go_by_the_largest_scale(criterion: Criterion, told: s
     )
 
 
-def outputs(swing, count=8):
-    return [{"y": 1 + swing * RNG_UNVARYING.normal(size=5)} for _ in range(count)]
-
-
 @pytest.mark.parametrize(
-    ("swing", "criterion", "told"),
+    "array",
     [
-        (5e-4, Criterion(), True),
-        (0.5, Criterion(), False),
-        (1e-3, Criterion(snr_db=40), True),
-        (1e-3, Criterion(snr_db=80), False),
-        (1e-3, Criterion(max_abs=1e-5), False),
-        (1e-3, Criterion(metric="m"), False),
+        np.full((1, 16), 1.25),
+        np.where(np.arange(16) % 2, np.nan, normal(1, 16)),
+        np.full((1, 16), np.inf),
+        np.array([[np.inf, -np.inf] * 8]),
+        np.zeros((1, 1, 16, 16)),
     ],
 )
-def test_a_constant_that_would_pass_is_told(swing, criterion, told):
-    hints = unvarying_hint(criterion, outputs(swing))
-    assert len(hints) == told
-    assert all("a constant would pass" in hint for hint in hints)
+def test_constants_and_undefined_values_look_like_nothing(array: NDArray[Any]) -> None:
+    assert hints(scores=array) == ()
+    assert fitting_metric(Criterion(), [{"scores": array}]) is None
 
 
-def test_one_output_that_varies_is_enough_to_tell():
-    still, moving = outputs(1e-4), outputs(0.5)
-    both = [{"y": a["y"], "z": b["y"]} for a, b in zip(still, moving, strict=True)]
-    assert unvarying_hint(Criterion(), both) == ()
+def test_scores_with_an_infinite_mask_are_scores_still() -> None:
+    (hint,) = hints(scores=np.where(np.arange(40) > 30, -np.inf, normal(1, 40)))
+    assert "class scores" in hint
 
 
-def test_single_samples_and_ragged_or_integer_outputs_say_nothing():
-    assert unvarying_hint(Criterion(), outputs(0.0, count=1)) == ()
-    assert unvarying_hint(Criterion(), []) == ()
-    assert unvarying_hint(Criterion(), [{"y": np.ones(2)}, {"y": np.ones(3)}]) == ()
-    assert unvarying_hint(Criterion(), [{"y": np.arange(4)}, {"y": np.arange(4)[::-1]}]) == ()
-
-
-def test_empty_and_infinite_outputs_say_nothing():
-    for one, other in (
-        (np.empty((0, 4)), np.empty((0, 4))),
-        (np.full(3, np.inf), -np.full(3, np.inf)),
-    ):
-        references = [{"y": one.astype(np.float32)}, {"y": other.astype(np.float32)}]
-        assert unvarying_hint(Criterion(), references) == ()
+def test_outputs_that_look_alike_share_a_hint() -> None:
+    many = {f"o{i}": normal(1, 20) for i in range(30)}
+    first, second = hints(**many, mask=unit(1, 1, 16, 16))
+    assert first == (
+        "Outputs 'o{0–29}' look like class scores ([1, 20], each): if only the predicted class "
+        "matters, judge them with --metric top1."
+    )
+    assert "'mask'" in second

@@ -1,0 +1,55 @@
+"""Whether outputs that are the same for all samples would pass: then the samples tell little."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from halfwise.metrics.difference import is_discrete
+from halfwise.metrics.measures import OutputMeasure, Outputs, is_default, totals
+from halfwise.records import Criterion
+from halfwise.wording import number
+
+
+def unvarying_hint(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
+    """Return one sentence where outputs that are the same for all samples would pass.
+
+    The constant is the mean of each output over the samples; of integers, Booleans and strings,
+    that of the first sample.
+
+    Args:
+        criterion: What is acceptable.
+        references: FP32 outputs by sample.
+
+    Returns:
+        Nothing with a metric, of fewer than two samples, where shapes differ, and where all outputs
+        are empty.
+    """
+    if criterion.metric is not None or len(references) < 2:
+        return ()
+    first = references[0]
+    if not any(array.size for array in first.values()):
+        return ()
+    sums = {n: np.zeros(a.shape) for n, a in first.items() if not is_discrete(a.dtype)}
+    for outputs in references:
+        if any(outputs[name].shape != array.shape for name, array in first.items()):
+            return ()
+        for name in sums:
+            # Infinities of both signs add up to NaN.
+            with np.errstate(invalid="ignore", over="ignore"):
+                sums[name] += outputs[name]
+    constant = {n: sums[n] / len(references) if n in sums else a for n, a in first.items()}
+    measures = {name: OutputMeasure(total) for name, total in totals(references).items()}
+    for outputs in references:
+        for name, measure in measures.items():
+            measure.update(outputs[name], constant[name], "")
+    errors = {name: measure.result(criterion) for name, measure in measures.items()}
+    if not errors or not all(error.passed for error in errors.values()):
+        return ()
+    most = max(errors.values(), key=lambda error: error.rel_max)
+    tighter = " with a tighter tolerance, such as --snr-db," if is_default(criterion) else ""
+    return (
+        f"The samples' outputs differ by less than is allowed, at most {number(most.rel_max)} of "
+        "the "
+        f"largest value from their mean: a constant would pass, too. Judge{tighter} or with a "
+        "metric.",
+    )
