@@ -148,7 +148,7 @@ def test_a_build_that_crashes(refused, fake_worker):
 @pytest.mark.parametrize(
     ("options", "code", "expected"),
     [
-        (("--to", "fp16", "--keep", "absent"), 3, "--keep absent matches no node."),
+        (("--to", "fp16", "--keep", "absent"), 2, "--keep absent matches no node."),
         (
             ("--to", "fp16", "--layerPrecisions", "squares:fp32"),
             3,

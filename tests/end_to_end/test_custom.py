@@ -79,7 +79,7 @@ def test_the_emulation_rounds_what_goes_in_and_comes_out(saved, call):
 )
 def test_rules_that_contradict_or_match_nothing(saved, refused, rules, message):
     model, inputs = saved(models.microsoft())
-    assert message in refused(3, "fix", model, "--inputs", inputs, "-o", "run", *rules)
+    assert message in refused(2, "fix", model, "--inputs", inputs, "-o", "run", *rules)
 
 
 def test_some_low_some_kept(fix):
