@@ -73,15 +73,24 @@ def number(value: float, digits: int = 3) -> str:
         return "NaN"
     if isinf(value):
         return "inf" if value > 0 else "−inf"
+    value += 0.0  # −0 is 0.
     mantissa, _, exponent = f"{value:.{digits}g}".partition("e")
     if exponent and 1 <= abs(value) < 1e6:
         return f"{value:.0f}".replace("-", "−")
     return (f"{mantissa}e{int(exponent)}" if exponent else mantissa).replace("-", "−")
 
 
+def typed(value: float) -> str:
+    """Return `value` as a command line takes it: 15 digits, and a hyphen where it is below 0."""
+    return str(value) if isinstance(value, int) else number(value, 15).replace("−", "-")
+
+
 def fixed(value: float, digits: int) -> str:
     """Return `value` with `digits` decimals."""
-    return f"{value:.{digits}f}".replace("-", "−") if abs(value) < 1e6 else number(value)
+    if not abs(value) < 1e6:
+        return number(value)
+    # What rounds to −0 is 0.
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
 def ratio(value: float) -> str:

@@ -20,6 +20,7 @@ from halfwise.wording import (
     shorten,
     size_of,
     stopped,
+    typed,
 )
 
 HIDDEN = [
@@ -88,6 +89,7 @@ def test_sentences_keep_their_words_but_not_endless_ones():
     ("value", "shown"),
     [
         (0.0, "0"),
+        (-0.0, "0"),
         (1.0, "1"),
         (0.0015, "0.0015"),
         (4.8123, "4.81"),
@@ -106,9 +108,26 @@ def test_numbers(value, shown):
     assert number(value) == shown
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (-5.0, "-5"),
+        (2.0, "2"),
+        (0.05, "0.05"),
+        (1e-7, "1e-7"),
+        (123456789, "123456789"),
+        (-1, "-1"),
+    ],
+)
+def test_typed_numbers_are_those_of_a_command_line(value, shown):
+    assert typed(value) == shown
+    assert float(shown) == value
+
+
 def test_fixed_numbers_take_any_value():
     assert fixed(61.34, 1) == "61.3"
     assert fixed(-3.21, 1) == "−3.2"
+    assert fixed(-0.004, 2) == "0.00"
     assert fixed(float("inf"), 1) == "inf"
     assert fixed(float("nan"), 6) == "NaN"
     assert fixed(1e300, 1) == "1e300"

@@ -17,9 +17,8 @@ from halfwise.cli.options import (
     accepts,
 )
 from halfwise.cli.outcome import conclude, end, show, watched
-from halfwise.declarations import RepeatOptions
+from halfwise.declarations import RepeatOptions, spelt
 from halfwise.declarations.engines import Building, Target, Waiting, Worker, Workers
-from halfwise.declarations.option import shown
 from halfwise.declarations.plans import (
     Acceptance,
     Arithmetic,
@@ -179,7 +178,7 @@ def _repeat(
     from halfwise.reporting.inspection import repeated
 
     others = options.keys() - RepeatOptions.__annotations__.keys()
-    unfit = {**unfit, **{shown(n): v for n, v in options.items() if n in others}}
+    unfit = {**unfit, **{spelt(n): v for n, v in options.items() if n in others}}
     if wrong := next((name for name, value in unfit.items() if value is not None), None):
         raise UsageError(
             f"{wrong} has no meaning with --target: the plan and what is acceptable are the run's.",

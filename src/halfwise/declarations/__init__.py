@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from halfwise.declarations.engines import Building, Limits, Target, Waiting, Worker, Workers
-from halfwise.declarations.option import check_value, option
+from halfwise.declarations.option import check_value, option, shown
 from halfwise.declarations.plans import (
     Acceptance,
     Arithmetic,
@@ -34,6 +34,7 @@ __all__ = [
     "check",
     "default",
     "given",
+    "spelt",
 ]
 
 
@@ -87,6 +88,12 @@ _documented(WorkerOptions, BuildingOptions, EngineOptions, Options, RepeatOption
 def default(name: str) -> Any:  # noqa: ANN401 - as it is declared
     """Return what holds where the option of that name is not given."""
     return option(Options.__annotations__[name]).default
+
+
+def spelt(name: str) -> str:
+    """Return what the command line calls the option of that name in the library."""
+    hint = Options.__annotations__.get(name)
+    return shown(name, None if hint is None else option(hint))
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """What is declared of an option."""
 
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from halfwise.errors import UsageError
+from halfwise.wording import typed
 
 HELP = "`halfwise COMMAND --help` explains the options."
 
@@ -25,9 +26,9 @@ class Domain:
     high: float = inf
 
 
-NOT_NEGATIVE = Domain("a number ≥ 0")
-COUNT = Domain("a number ≥ 1", 1, 1000)
-SECONDS = Domain("a number of seconds above 0", 1e-3)
+NOT_NEGATIVE = Domain("a finite number ≥ 0")
+COUNT = Domain("a number from 1 to 1000", 1, 1000)
+SECONDS = Domain("a finite number of seconds above 0", 1e-3)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Option:
         """What it means, with its default."""
         if self.default is None:
             return self.about
-        told = self.default if isinstance(self.default, str) else f"{self.default:g}"
+        told = self.default if isinstance(self.default, str) else typed(self.default)
         text = self.about if "{}" in self.about else f"{self.about} Default {{}}."
         return text.replace("{}", told)
 
@@ -85,16 +86,18 @@ def check_value(name: str, hint: Any, value: Any) -> None:  # noqa: ANN401 - as 
     Raises:
         UsageError: a number outside its domain, or a word that is not one of those listed.
     """
-    domain, kind = option(hint).domain, shell_type(hint)
+    declared, kind = option(hint), shell_type(hint)
+    domain = declared.domain
     if value is None:
         return
-    if domain and not (isfinite(value) and domain.low <= value <= domain.high):
-        raise UsageError(f"{shown(name)} is {value}; expected {domain.expected}.", HELP)
+    if domain and not (abs(value) < inf and domain.low <= value <= domain.high):
+        told = f"{shown(name, declared)} is {typed(value)}"
+        raise UsageError(f"{told}; expected {domain.expected}.", HELP)
     if get_origin(kind) is Literal and value not in get_args(kind):
         expected = " or ".join(get_args(kind))
-        raise UsageError(f"{shown(name)} is {value!r}; expected {expected}.", HELP)
+        raise UsageError(f"{shown(name, declared)} is {value!r}; expected {expected}.", HELP)
 
 
-def shown(name: str) -> str:
-    """Return the name of an option as messages tell it."""
-    return "--" + name.replace("_", "-")
+def shown(name: str, declared: Option | None = None) -> str:
+    """Return the name of an option as messages tell it: the flag of the declared one, if any."""
+    return (declared and declared.flag) or "--" + name.replace("_", "-")

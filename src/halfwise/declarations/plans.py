@@ -48,7 +48,7 @@ class Data(Reading, total=False):
     """How inputs are read, and whether random ones count."""
 
     allow_random: Annotated[bool, _data("Judge even on random inputs.")]
-    seed: Annotated[int, _data("Seed of random inputs.", "N", 0)]
+    seed: Annotated[int, _data("Seed of random inputs.", "N", 0, Domain("an integer ≥ 0"))]
 
 
 class TaskMetric(TypedDict, total=False):
@@ -80,7 +80,8 @@ class Thresholds(TypedDict, total=False):
     snr_db: Annotated[
         float | None,
         _threshold(
-            "Smallest signal-to-noise ratio in dB.", domain=Domain("a number of dB", low=-inf)
+            "Smallest signal-to-noise ratio in dB.",
+            domain=Domain("a finite number of dB", low=-inf),
         ),
     ]
     cosine: Annotated[
@@ -175,7 +176,10 @@ class Plan(TypedDict, total=False):
     headroom: Annotated[
         float,
         _plan(
-            "Overflow at X times the observed range counts.", "X", 2.0, Domain("a number ≥ 1", 1)
+            "Overflow at X times the observed range counts.",
+            "X",
+            2.0,
+            Domain("a finite number ≥ 1", 1),
         ),
     ]
     margin: Annotated[
@@ -189,7 +193,7 @@ class Plan(TypedDict, total=False):
     ]
     time_budget: Annotated[
         float,
-        _plan("Seconds for the search.", "S", 300.0, Domain("a number of seconds ≥ 0")),
+        _plan("Seconds for the search.", "S", 300.0, Domain("a finite number of seconds ≥ 0")),
     ]
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from halfwise.declarations import default
 from halfwise.errors import RunFailed, TookTooLong
+from halfwise.wording import number
 
 RUN_SECONDS: float = default("run_timeout")
 """How long one evaluation may take where nobody says it: as long as one inference of an engine."""
@@ -201,7 +202,8 @@ def _bounded(work: Callable[[], Any], stop: Callable[[], None], what: str, limit
         done = runner.wait_until(min(started + _PATIENCE, end), limits.stop)
         if not done and end - started > _PATIENCE and limits.tell:
             limits.tell(
-                f"{what} takes longer than {_PATIENCE:g} s; it is ended at {end - started:g} s"
+                f"{what} takes longer than {number(_PATIENCE)} s; it is ended at "
+                f"{number(end - started)} s"
             )
         done = done or runner.wait_until(end, limits.stop)
     except BaseException:
@@ -218,11 +220,12 @@ def _bounded(work: Callable[[], Any], stop: Callable[[], None], what: str, limit
 
 def _late(what: str, limits: Limits) -> RunFailed | TookTooLong:
     """Return what to raise for a call that reached its limit."""
+    assert limits.seconds is not None
     first = limits.calls.late
     if first is not None and not limits.forgiving:
         return TookTooLong(first.message, first.hint)
     found = RunFailed(
-        f"{what} took longer than {limits.seconds:g} s and was ended.",
+        f"{what} took longer than {number(limits.seconds)} s and was ended.",
         "Give it longer with --run-timeout SECONDS; a Loop in it may never end.",
         late=True,
     )

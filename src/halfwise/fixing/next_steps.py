@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from halfwise.case import Case
+from halfwise.declarations import spelt
 from halfwise.emulation.tf32 import TENSOR_CORE_OPS
 from halfwise.errors import CaseError
 from halfwise.fixing.loop import Fixed
@@ -104,7 +105,7 @@ _DIAGNOSED = (
     *("max_shapes", "workspace", "optimization_level", "tactic_sources", "plugin"),
 )
 """Options of `fix` that mean the same to `diagnose`."""
-_SPELT = {"min_shapes": "minShapes", "opt_shapes": "optShapes", "max_shapes": "maxShapes"}
+_SEVERAL = ("min_shapes", "opt_shapes", "max_shapes", "plugin", "ort_library")
 _GONE: Mapping[RungEnd, str] = {
     "lost": "The worker was lost, which tells nothing of {name} engines: when it answers,",
     "unfetched": "The {name} engine that passed could not be fetched:",
@@ -181,12 +182,11 @@ def lower_next(engines: Engines, case: Case) -> tuple[str, ...]:
 
 
 def _option(name: str, value: str) -> list[str]:
-    option = f"--{_SPELT.get(name, name.replace('_', '-'))}"
+    option = spelt(name)
     if value == "True":
         return [option]
-    several = (*_SPELT, "plugin", "ort_library")
     return [
-        word for v in (value.split(", ") if name in several else [value]) for word in (option, v)
+        word for v in (value.split(", ") if name in _SEVERAL else [value]) for word in (option, v)
     ]
 
 

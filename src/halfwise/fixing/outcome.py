@@ -208,7 +208,7 @@ def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Ver
     reason = (
         "what it is worth is not known, and --require-worth asks for it"
         if worth is None
-        else f"it costs {ratio(worth.ratio)} as much as everything low, {limit:g} × is required"
+        else f"it costs {ratio(worth.ratio)} as much as everything low, {ratio(limit)} is required"
     )
     alone = limit if verdict.passed else None
     reasons = (*verdict.reasons, reason)

@@ -23,7 +23,7 @@ from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import READS_BEYOND, Guard, NodeName, Plan, TensorName
-from halfwise.wording import count, seconds
+from halfwise.wording import count, number, seconds, typed
 
 Assignment = frozenset[NodeName]
 
@@ -272,7 +272,7 @@ class Planner:
         # Stages before the search have had their part, and what must be done is not counted.
         budget = (
             f"at most what the time budget of {seconds(self.settings.time_budget)} leaves "
-            f"({run_seconds * 1e3:.0f} ms a run)"
+            f"({seconds(run_seconds)} a run)"
         )
         certain = frozenset[NodeName]().union(*self.evidence.certain)
         samples = len(self.trials.samples)
@@ -291,7 +291,7 @@ class Planner:
         kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
         kept -= frozenset(self.forced.lowered)
         passed = self.trials.evaluate(kept, confirm=True).passed
-        step = f"--keep-above {limit:g} keeps {count(len(kept), 'node')}; no search"
+        step = f"--keep-above {typed(limit)} keeps {count(len(kept), 'node')}; no search"
         return Found(kept, passed, False, {}, frozenset(), {}, False, (step,))
 
     def _above(self) -> dict[NodeName, str]:
@@ -307,5 +307,5 @@ class Planner:
             settings.fmt,
             settings.headroom,
         )
-        reads = f"{limit:g}: {READS_BEYOND}"
-        return dict.fromkeys(producers, f"{limit:g}") | dict.fromkeys(readers, reads)
+        reads = f"{number(limit)}: {READS_BEYOND}"
+        return dict.fromkeys(producers, number(limit)) | dict.fromkeys(readers, reads)

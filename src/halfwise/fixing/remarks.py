@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, inf, isfinite, log10
 
+from halfwise.declarations import spelt
 from halfwise.fixing.plan.reasons import unsupported
 from halfwise.fixing.plan.search import Found
 from halfwise.fixing.planner import Planner
@@ -11,7 +12,7 @@ from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.roles import Role
 from halfwise.metrics import effective
 from halfwise.records import Criterion, Followed, OutputError, Verdict
-from halfwise.wording import everything_low, number
+from halfwise.wording import everything_low, fixed, number, typed
 
 MODERATE = 10.0
 """Times the tolerance up to which an error may be mere rounding: beyond, look for a fault."""
@@ -40,10 +41,12 @@ def plan_remarks(
     if searched and baseline.passed and planner.islands_fail():
         pinned = sum(1 for _ in unsupported(planner.case.network, planner.roles))
         start = everything_low(settings.fmt.name, len(planner.islands), pinned)
-        headroom = "" if settings.fmt.has_range_of_fp32 else f" and headroom {settings.headroom:g}"
+        headroom = (
+            "" if settings.fmt.has_range_of_fp32 else f" and headroom {number(settings.headroom)}"
+        )
         yield (
             f"With {start}, the held-out samples pass, but calibration samples fail, with the "
-            f"margin {settings.margin:g}{headroom}."
+            f"margin {number(settings.margin)}{headroom}."
         )
     # A fault at one node is a fault although no guard knows it; without time neither is known.
     if followed is not None and not followed.origin and not followed.out_of_time:
@@ -96,10 +99,9 @@ def tolerance_note(
     others = "no others" if kept else "none"
     return (
         f"No single fault was found: with {low} low, {fmt.name.upper()}'s rounding adds up to "
-        f"{number(worst.rel_max_needed)} of the largest reference value{whose} (SNR {snr:.0f} "
-        "dB) on "
-        f"the calibration samples. To keep {others} in FP32, give {' '.join(options)} if the task "
-        "can bear it, or judge the task itself with --metric."
+        f"{number(worst.rel_max_needed)} of the largest reference value{whose} (SNR "
+        f"{fixed(snr, 1)} dB) on the calibration samples. To keep {others} in FP32, "
+        f"give {' '.join(options)} if the task can bear it, or judge the task itself with --metric."
     )
 
 
@@ -114,7 +116,7 @@ def _options(
         needed = max((getattr(o, measure) for o in outputs), default=0.0) / factor
         if limit is not None and needed > limit:
             times = needed / limit if limit > 0 else inf
-            yield f"--{name.replace('_', '-')} {_rounded_up(needed)}", times
+            yield f"{spelt(name)} {_rounded_up(needed)}", times
     if limits.snr_db is not None:
         reached = min((o.snr_db for o in outputs), default=limits.snr_db) + 20 * log10(factor)
         if reached < limits.snr_db:
@@ -124,7 +126,7 @@ def _options(
 def _rounded_up(value: float) -> str:
     """Return a positive number with two significant digits, no smaller than it is."""
     unit = 10.0 ** (floor(log10(value)) - 1)
-    return f"{ceil(value / unit - 1e-9) * unit:.2g}"
+    return typed(ceil(value / unit - 1e-9) * unit)
 
 
 def end_remarks(planner: Planner) -> list[str]:

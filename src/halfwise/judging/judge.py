@@ -38,7 +38,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.wording import count, number, verb
+from halfwise.wording import count, fixed, number, verb
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def _reasons(
                 f"output {name} is out of tolerance: {_slices(error, samples)}max error "
                 f"{number(error.max_abs)}, {number(error.rel_max)} of the largest reference "
                 "value, SNR "
-                f"{error.snr_db:.1f} dB (worst sample {error.worst_sample})"
+                f"{fixed(error.snr_db, 1)} dB (worst sample {error.worst_sample})"
             )
     if score is not None and not score.passed:
         name = score.name

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from halfwise.case import Case, EngineSettings
-from halfwise.declarations import EngineOptions, check
+from halfwise.declarations import EngineOptions, check, spelt
 from halfwise.declarations.engines import Worker
-from halfwise.declarations.option import shown
 from halfwise.errors import UsageError
 from halfwise.store import refuse_irregular
 from halfwise.tensorrt.profiles import profiles_from_options
@@ -52,7 +51,7 @@ def understand_target(given: Mapping[str, Any]) -> Target | None:
     check(given)
     if names := given.keys() & EngineOptions.__annotations__.keys() - {"target", "run_timeout"}:
         raise UsageError(
-            f"{shown(min(names))} has no meaning without --target tensorrt.", "Give both."
+            f"{spelt(min(names))} has no meaning without --target tensorrt.", "Give both."
         )
     return None
 

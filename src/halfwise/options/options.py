@@ -10,8 +10,8 @@ import onnx
 
 from halfwise import declarations
 from halfwise.case import Rules, Runtime, Settings
-from halfwise.declarations import Inputs, Options, check, default
-from halfwise.declarations.option import HELP, shell_type, shown
+from halfwise.declarations import Inputs, Options, check, default, spelt
+from halfwise.declarations.option import HELP, shell_type
 from halfwise.declarations.plans import Thresholds
 from halfwise.emulation.bounded import limited
 from halfwise.errors import UsageError
@@ -20,6 +20,7 @@ from halfwise.metrics import SHARES, default_drop
 from halfwise.options.engines import Target, understand_target
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion
+from halfwise.wording import typed
 
 Model = str | Path | onnx.ModelProto
 """A path or a model in memory."""
@@ -167,7 +168,8 @@ def _check_means_something(given: Mapping[str, Any]) -> None:
     for name, (beyond, limit, sign, why) in zeros.items():
         if name in given and sign * given[name] >= sign * limit:
             raise UsageError(
-                f"{shown(name)} is {given[name]}, and with {beyond} nothing is asked for: {why}.",
+                f"{spelt(name)} is {typed(given[name])}, and with {beyond} nothing is asked for: "
+                f"{why}.",
                 HELP,
             )
 
@@ -176,12 +178,12 @@ def _check_company(given: Mapping[str, Any]) -> None:
     """Check that options stand beside those that they need, and beside no others."""
     asked = given.keys()
     low, io, metric = given.get("to", default("to")), given.get("io"), given.get("metric")
-    unlabelled = [shown(name) for name in _LABELS if name not in given]
+    unlabelled = [spelt(name) for name in _LABELS if name not in given]
     refused = (
         (
             metric in SHARES and given.get("metric_drop", 0) >= 1,
-            f"--metric-drop is {given.get('metric_drop')}, and {metric} is never above 1: it may "
-            "fall to nothing.",
+            f"--metric-drop is {typed(given.get('metric_drop', 0))}, and {metric} is never "
+            "above 1: it may fall to nothing.",
             "Give less than 1; 0.01 is usual.",
         ),
         (

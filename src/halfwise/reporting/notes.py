@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from halfwise.records import CutStage, FrozenSize, MadeUp, Note, NoteKind, Run
-from halfwise.wording import count, dimensions, listed, seconds, verb
+from halfwise.wording import count, dimensions, fixed, listed, seconds, verb
 
 _MOST_NAMES = 4
 """Values that a note names; the rest is counted."""
@@ -57,8 +57,9 @@ def _look(facts: Mapping[str, Any]) -> str:
     if facts["kind"] == "constant":
         return f"input '{facts['input']}' looks made up: all its elements are equal"
     return (
-        f"input '{facts['input']}' looks like {_NOISE[facts['kind']]} (mean {facts['mean']:.2f}, "
-        f"standard deviation {facts['deviation']:.2f}, neighbours do not correlate)"
+        f"input '{facts['input']}' looks like {_NOISE[facts['kind']]} (mean "
+        f"{fixed(facts['mean'], 2)}, standard deviation {fixed(facts['deviation'], 2)}, "
+        "neighbours do not correlate)"
     )
 
 

@@ -62,9 +62,9 @@ def kept_table(run: Run) -> Table | None:
         rows.append((which, why, "–"))
     title = f"Kept in FP32: {len(keep)} of {count(run.plan.candidates, 'compute node')}"
     if run.search is not None and run.search.tolerance_factor != 1:
-        title += f"; the limit is {run.search.tolerance_factor:g} of what is allowed"
+        title += f"; the limit is {number(run.search.tolerance_factor)} of what is allowed"
     if any(guard.kind == "headroom" for guard in run.guards):
-        title += f", at {run.headroom:g} × the ranges that were seen"
+        title += f", at {ratio(run.headroom)} the ranges that were seen"
     columns = (Column("node"), Column("why"), Column("without it", "right"))
     return Table(title, columns, tuple(rows))
 

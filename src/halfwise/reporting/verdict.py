@@ -34,7 +34,9 @@ def allowed(criterion: Criterion) -> str:
         "SNR dB ≥": holds.snr_db,
         "cosine ≥": holds.cosine,
     }
-    return ", ".join(f"{name} {value:g}" for name, value in limits.items() if value is not None)
+    return ", ".join(
+        f"{name} {number(value)}" for name, value in limits.items() if value is not None
+    )
 
 
 WEAK = 0.1
@@ -210,7 +212,7 @@ def scale_lines(verdict: Verdict) -> Lines | None:
 
 def _line(name: str, group: SliceGroup, verdict: Verdict) -> str:
     failed = "" if group.passed else ", too much"
-    room = f", {group.room:g} times the tolerance as they are few" if group.room > 1 else ""
+    room = f", {number(group.room)} times the tolerance as they are few" if group.room > 1 else ""
     return (
         f"{shorten(name, 28)}, {sentence(place(group, verdict.samples))}: "
         f"{extent(group)}, off by {number(group.max_abs)} of {number(group.allowed)} "

@@ -46,11 +46,11 @@ def cheaper(worth: Worth | None, required: float) -> Iterator[str]:
     if worth.nearest is not None:
         yield (
             f"Of the plans that the search evaluated and that are predicted to cost at most "
-            f"{required:g} ×, the nearest {_near(worth.nearest)}."
+            f"{ratio(required)}, the nearest {_near(worth.nearest)}."
         )
     else:
         yield (
-            f"No plan that the search evaluated is known to cost at most {required:g} × with a "
+            f"No plan that the search evaluated is known to cost at most {ratio(required)} with a "
             "finite error."
         )
     if worth.metric is not None:
@@ -59,11 +59,13 @@ def cheaper(worth: Worth | None, required: float) -> Iterator[str]:
 
 def _cost(worth: Worth | None, required: float, low: str) -> str:
     if worth is None:
-        return f"what it costs is not known, at most {required:g} × everything in {low} is required"
+        return (
+            f"what it costs is not known, at most {ratio(required)} everything in {low} is required"
+        )
     does = "is predicted to cost" if worth.measured is None else "takes"
     return (
-        f"it {does} {ratio(worth.ratio)} as much as everything in {low}, at most {required:g} × is "
-        "required"
+        f"it {does} {ratio(worth.ratio)} as much as everything in {low}, at most {ratio(required)} "
+        "is required"
     )
 
 

@@ -18,7 +18,7 @@ from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles, bodies, is_float
 from halfwise.records import EngineResult, NetworkLayer, NodeName, Verdict
 from halfwise.tensorrt.layer_names import foreign_region, names_in
-from halfwise.wording import count, number
+from halfwise.wording import count, fixed, number
 
 Assignment = frozenset[NodeName]
 
@@ -278,8 +278,8 @@ def fp32_remark(result: Verdict, fp32: Verdict) -> str:
         return ""
     worst = min(r.snr_db for r, _ in errors)
     return (
-        f"The engine is as exact as the FP32 engine (SNR {worst:.0f} dB, where one rounding to "
-        "FP16 leaves about 71 dB): whatever of it is in FP16 has no part in the outputs."
+        f"The engine is as exact as the FP32 engine (SNR {fixed(worst, 1)} dB, where one rounding "
+        "to FP16 leaves about 71 dB): whatever of it is in FP16 has no part in the outputs."
     )
 
 

@@ -28,7 +28,7 @@ def test_the_default_tolerance_is_widened_to_what_the_search_needs():
     told = note(None, output_error(rel_max=1e-3, snr_db=70.0), OFF, kept=3)
     assert "--rel-max 0.032 " in told
     assert "all but 3 of the nodes low, FP16's rounding adds up to 0.025 " in told
-    assert "SNR 41 dB" in told
+    assert "SNR 41.3 dB" in told
 
 
 def test_every_threshold_that_is_missed_gets_its_value():

@@ -368,4 +368,4 @@ def test_outputs_without_any_error_prove_nothing():
 def test_an_engine_as_exact_as_the_fp32_one(own, fp32, said):
     text = fp32_remark(result(1e-6, snr_db=own).verdict, result(1e-6, snr_db=fp32).verdict)
     assert bool(text) is said
-    assert not said or f"(SNR {own:.0f} dB" in text
+    assert not said or f"(SNR {own:.1f} dB" in text

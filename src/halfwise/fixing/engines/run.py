@@ -33,6 +33,7 @@ from halfwise.records import (
 )
 from halfwise.tensorrt.constrain import unmatched
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+from halfwise.wording import fixed, number
 
 NOT_PRECISION = "the FP32 engine without TF32 is wrong already, so this is not a precision problem"
 FURTHER = 3
@@ -282,6 +283,6 @@ def _own_criterion(verdict: Verdict) -> str:
     worst = min((o.snr_db for o in verdict.outputs.values()), default=float("inf"))
     return (
         f"The FP32 engine without TF32 was held to its own criterion before all else, "
-        f"SNR ≥ {FP32_SNR_DB:g} dB: it has {worst:.0f} dB. In the table it is held to that of the "
-        "run, as all others."
+        f"SNR ≥ {number(FP32_SNR_DB)} dB: it has {fixed(worst, 1)} dB. In the table it is "
+        "held to that of the run, as all others."
     )

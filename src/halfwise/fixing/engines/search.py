@@ -231,9 +231,9 @@ class EngineSearch:
         if ruled_out:
             self.notes.append(
                 f"emulation, with fusion and without, puts {count(len(ruled_out), 'smaller set')} "
-                f"of kept nodes beyond {HOPELESS:g} times the limit, so they were not built; that "
-                f"{len(predicted)} of {count(len(kept), 'kept node')} are needed is shown by this "
-                "prediction alone"
+                f"of kept nodes beyond {number(HOPELESS)} times the limit, so they were not built; "
+                f"that {len(predicted)} of {count(len(kept), 'kept node')} are needed is "
+                "shown by this prediction alone"
             )
         return minimal, predicted
 

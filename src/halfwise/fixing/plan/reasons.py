@@ -72,7 +72,7 @@ def kept_nodes(
         cause = causes.get(name) if rule is None else None
         share, effect = (contributions or {}).get(name), ""
         scaled = near and any(v and v.name in near for v in (*node.inputs, *node.outputs))
-        low = f"low, at a headroom of {headroom:g}," if scaled else "low,"
+        low = f"low, at a headroom of {number(headroom)}," if scaled else "low,"
         if name in nonfinite_without:
             effect = f"; {low} it gives NaN or infinite outputs"
         elif excess is not None:

@@ -24,7 +24,7 @@ PRECISION = (
         r"(?P<low>\w+) values",
         "Weights hold values so small that {low} stores them with fewer digits "
         "(arrays: {quantity}).",
-        "Mostly harmless: each is wrong by less than 3e-8 in FP16. `halfwise fix` measures whether "
+        "Mostly harmless: each is wrong by less than 3e−8 in FP16. `halfwise fix` measures whether "
         "any of it matters.",
         f"{ISSUES}2709",
     ),
@@ -53,7 +53,7 @@ PRECISION = (
         "warning",
         r"^-? ?Subnormal (?P<low>\w+) values detected",
         "Weights hold values so small that {low} stores them with fewer digits.",
-        "Mostly harmless: each is wrong by less than 3e-8 in FP16. `halfwise fix` measures whether "
+        "Mostly harmless: each is wrong by less than 3e−8 in FP16. `halfwise fix` measures whether "
         "any of it matters.",
         f"{ISSUES}2232",
     ),

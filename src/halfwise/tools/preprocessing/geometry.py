@@ -12,7 +12,7 @@ from halfwise.tools.preprocessing.images import Box, boxes
 from halfwise.tools.preprocessing.registration import Alignment, sharpness
 from halfwise.tools.preprocessing.resizing import Axis, Method, Resizing, differ, fit_resizing
 from halfwise.tools.preprocessing.tone import Tone
-from halfwise.wording import dimensions, number
+from halfwise.wording import dimensions, fixed, number
 
 Array = NDArray[np.float64]
 
@@ -96,7 +96,7 @@ def frame_differences(
             f"{_where(sides_a)} in A.",
             _where(sides_a),
             _where(sides_b),
-            f"up to {moved:.0f} pixels apart",
+            f"up to {fixed(moved, 0)} pixels apart",
         )
     ]
 
@@ -186,7 +186,7 @@ def resampling_differences(
         correlation = min(place.correlation for place in alignment.places)
         sentence, evidence = (
             "A and B do not show the same images.",
-            f"correlation {correlation:.2f}",
+            f"correlation {fixed(correlation, 2)}",
         )
         unlike = difference("values", sentence, "other images", "other images", evidence)
         return [unlike], (None, None)
@@ -249,9 +249,8 @@ def _method(kind: DifferenceKind, a: Method, b: Method, evidence: str) -> InputD
     }
     sentence = sentences[kind]
     if kind == "kernel" and a.kernel == b.kernel:
-        sentence = (
-            f"The {a.kernel} kernel has another parameter: {b.parameter:g}, not {a.parameter:g}."
-        )
+        parameters = f"{number(b.parameter)}, not {number(a.parameter)}"
+        sentence = f"The {a.kernel} kernel has another parameter: {parameters}."
     return difference(kind, sentence, str(a), str(b), evidence)
 
 
@@ -285,8 +284,8 @@ def _apart(
     found = []
     place = alignment.places[0]
     where = (
-        f"pixel (0, 0) of B lies at ({place.start[0]:.2f}, {place.start[1]:.2f}) of A, and a pixel "
-        f"of B is {place.step[0]:.4f}×{place.step[1]:.4f} of A's"
+        f"pixel (0, 0) of B lies at ({fixed(place.start[0], 2)}, {fixed(place.start[1], 2)}) of A, "
+        f"and a pixel of B is {fixed(place.step[0], 4)}×{fixed(place.step[1], 4)} of A's"
     )
     kind = alignment.kind
     if kind == "crop":
@@ -337,6 +336,6 @@ def _kernel(alignment: Alignment, contents: Contents, tone: Tone) -> list[InputD
             f"Resize kernel or antialiasing differs: B is {b}.",
             "reference",
             b,
-            f"B has {ratio:.2f} times A's fine detail; give raw samples to name the kernels",
+            f"B has {fixed(ratio, 2)} times A's fine detail; give raw samples to name the kernels",
         )
     ]

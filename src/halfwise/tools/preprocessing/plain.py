@@ -14,6 +14,7 @@ from halfwise.records.diagnosis import difference
 from halfwise.tools.preprocessing.normalisation import normalisation_differences
 from halfwise.tools.preprocessing.photometry import photometry
 from halfwise.tools.preprocessing.program import Residual, measure
+from halfwise.wording import number
 
 Arrays = Sequence[NDArray[Any]]
 
@@ -100,7 +101,7 @@ def _line(left: Arrays, right: Arrays) -> tuple[float, float, list[InputDifferen
         gain, offset = fit.gain[0], fit.offset[0]
         return gain, offset, normalisation_differences((gain,), (offset,), None)
     sentence = "The values differ, and no gain and offset explain it."
-    evidence = f"misfit {fit.misfit:.2g} of the deviation"
+    evidence = f"misfit {number(fit.misfit, 2)} of the deviation"
     return 1.0, 0.0, [difference("values", sentence, "", "", evidence)]
 
 

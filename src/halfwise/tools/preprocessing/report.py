@@ -11,7 +11,7 @@ from halfwise.records import (
     Sign,
 )
 from halfwise.reporting.parts import Column, Lines, Report, Table
-from halfwise.wording import count, dimensions, number, sentence, shorten, verb
+from halfwise.wording import count, dimensions, fixed, number, sentence, shorten, verb
 
 _WIDEST = 60
 
@@ -181,7 +181,7 @@ def _effect(outputs: Mapping[str, OutputError], mapped: Mapping[str, OutputError
             number(error.max_abs),
             number(error.rel_max),
             number(error.snr_db),
-            f"{error.cosine:.4f}",
+            fixed(error.cosine, 4),
         ]
         if mapped is not None:
             row.append(number(mapped[name].max_abs))
