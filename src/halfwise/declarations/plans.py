@@ -4,14 +4,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, ForwardRef, Literal, TypedDict
 
 from halfwise.declarations.option import NOT_NEGATIVE, SECONDS, Domain, Option
 
 if TYPE_CHECKING:
-    import numpy as np
-
-Inputs = str | Path | Mapping[str, "np.ndarray"] | Sequence[Mapping[str, "np.ndarray"]]
+    from numpy import ndarray
+else:
+    # Whoever asks for the types of a function has loaded NumPy; `halfwise --help` has not.
+    ndarray = ForwardRef("ndarray", module="numpy")
+Inputs = str | Path | Mapping[str, ndarray] | Sequence[Mapping[str, ndarray]]
 """A file, a folder, `file.py:function`, "random", or arrays in memory."""
 
 _data = partial(Option, panel="Data")

@@ -280,7 +280,8 @@ class Planner:
         expected = min(runs * run_seconds, self.settings.time_budget)
         if certain:
             self.watcher.note(
-                f"about {seconds(expected)} expected if the guards are right, {budget}"
+                f"{'about ' + seconds(round(expected)) if expected >= 1 else 'less than 1 s'} "
+                f"expected if the guards are right, {budget}"
             )
         else:
             low = self.settings.fmt.name.upper()

@@ -4,9 +4,8 @@ import platform
 import shlex
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Unpack
+from pathlib import Path
 
-from halfwise.declarations.engines import Worker as WorkerNames
 from halfwise.emulation.ort import devices
 from halfwise.errors import BackendMissing
 from halfwise.fixing.outcome import versions
@@ -20,17 +19,24 @@ ANSWER_SECONDS = 15.0
 """For a worker to come up here; a build waits longer, since containers may have to start."""
 
 
-def doctor(**options: Unpack[WorkerNames]) -> dict[str, str]:
+def doctor(
+    *,
+    trt_python: str | Path | None = None,
+    trt_command: str | None = None,
+    trt_worker: str | None = None,
+) -> dict[str, str]:
     """Return what is here that a run depends on: versions, devices, TensorRT workers.
 
     Args:
-        options: As in `Options`: `trt_python`, `trt_command`, `trt_worker`.
+        trt_python: As in `Options`; the other two likewise.
+        trt_command: Command of a worker.
+        trt_worker: Name of a worker.
 
     Raises:
         UsageError: what names the workers cannot be meant that way. One that cannot be used is
             told, with the reason.
     """
-    workers = resolve(**options)
+    workers = resolve(trt_python=trt_python, trt_command=trt_command, trt_worker=trt_worker)
     found = {**versions(), "platform": platform.platform()}
     for device, available in devices().items():
         found[f"device {device}"] = "available" if available else "not available"

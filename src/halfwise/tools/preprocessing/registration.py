@@ -286,6 +286,12 @@ def pairs(
             continue
         planes = [sampled(plane, y.shape[1:], place) for plane in x]
         inside = planes[0][1]
+        if not inside.any():
+            # They are not alike, and the place that was found for one lies outside of the other.
+            height, width = np.minimum(x.shape[1:], y.shape[1:])
+            left.append(x[:, :height, :width])
+            right.append(y[:, :height, :width])
+            continue
         rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
         cut = np.s_[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
         left.append(np.stack([plane[cut] for plane, _ in planes]))

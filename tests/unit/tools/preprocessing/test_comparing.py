@@ -188,3 +188,10 @@ def test_a_guess_that_nothing_needs_is_not_told(photos, monkeypatch):
     found = compare_arrays(made(photos, pipeline), made(photos, pipeline, channels=(2, 1, 0)))
     assert {d.kind for d in found.differences} == {"channels"}
     assert "nothing brings back" not in found.code
+
+
+@pytest.mark.parametrize("rows", [32, 16])
+def test_noise_that_lies_nowhere_in_the_other_is_no_crash(rows):
+    a = np.random.default_rng(0).random((4, 3, 32, 32)).astype(np.float32) * 255
+    b = np.roll(a, 1, axis=3)[:, :, :rows]
+    assert compare_arrays(list(a), list(b)).differences
