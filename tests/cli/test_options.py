@@ -183,7 +183,7 @@ def test_trust_is_remembered_and_not_passed_on(call, answer, tmp_path, monkeypat
 def test_a_repetition_refuses_time_outs_that_are_none(call, option):
     line = ("verify", "run", "--target", "tensorrt", "--inputs", "x.npz", option, "0")
     code, _, err = call(*line)
-    assert (code, f"{option} is 0.0; expected" in err) == (2, True)
+    assert (code, f"{option} is 0; expected" in err) == (2, True)
 
 
 def help_of(command, name):

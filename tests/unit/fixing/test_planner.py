@@ -1,7 +1,7 @@
 import pytest
 
 from halfwise.emulation.budget import TimeBudget
-from halfwise.errors import CaseError
+from halfwise.errors import UsageError
 from halfwise.fixing.evidence import gather
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.planner import Planner
@@ -65,7 +65,7 @@ def test_samples_that_join_change_the_emulation_where_ranges_grow():
 
 
 def test_rules_are_applied_before_anything_runs():
-    with pytest.raises(CaseError, match="matches no node"):
+    with pytest.raises(UsageError, match="matches no node"):
         planner(models.small(), keep=("nothing",))
 
 
