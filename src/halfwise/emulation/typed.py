@@ -15,6 +15,7 @@ from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import lower_bodies
 from halfwise.graph.conversion import upcast_attribute, upcast_tensor, upcast_type
 from halfwise.graph.model import is_standard, opset_of
+from halfwise.graph.normal_form import values_of
 from halfwise.graph.roles import DATA_MOVEMENT, Roles
 from halfwise.graph.weights import LARGE_MODEL_BYTES, LARGE_TENSOR_BYTES, LowWeights, is_large
 
@@ -84,8 +85,7 @@ class _Widener:
         self.large = large
         self.low_sums_from = low_sums_from
         self.nodes = list(graph)
-        own = [*graph.inputs, *graph.initializers.values()]
-        own += [v for node in graph for v in node.outputs]
+        own = list(values_of(graph))
         formats = {
             v: _FORMATS[v.dtype]
             for v in own
@@ -242,8 +242,7 @@ def _read_rounded(
 def _rename(graphs: Iterable[ir.Graph], suffix: str) -> None:
     """Append `suffix` to every name in bodies: their originals are in the model too."""
     for graph in graphs:
-        own = [*graph.inputs, *graph.initializers.values()]
-        for value in (*own, *(v for node in graph for v in node.outputs)):
+        for value in values_of(graph):
             if value.const_value is not None:
                 # The tensor is shared, and has the name of the value.
                 value.const_value = copy(value.const_value)

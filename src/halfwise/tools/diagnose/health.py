@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.graph.dataflow import reached
 from halfwise.graph.model import node_name
 from halfwise.graph.unchecked import read_unchecked
 from halfwise.judging.reference import inspected_reference
@@ -83,18 +84,14 @@ def _origins(
     nodes: Iterable[ir.Node], output: ir.Value, nonfinite: frozenset[str]
 ) -> tuple[NodeName, ...]:
     """Return the nodes that make NaN or infinities of finite tensors, which reach an output."""
-    found, waiting = set[ir.Node](), [output]
-    seen = {output}
-    while waiting:
-        node = waiting.pop().producer()
-        if node is None:
-            continue
-        before = [v for v in node.inputs if v is not None and v.name in nonfinite]
-        if not before:
-            found.add(node)
-        waiting += [v for v in before if v not in seen]
-        seen.update(before)
-    return tuple(node_name(node) for node in nodes if node in found)
+
+    def bad(node: ir.Node | None) -> list[ir.Value]:
+        inputs = () if node is None else node.inputs
+        return [v for v in inputs if v is not None and v.name in nonfinite]
+
+    seen = reached([output], lambda value: bad(value.producer()))
+    makers = {value.producer() for value in seen}
+    return tuple(node_name(node) for node in nodes if node in makers and not bad(node))
 
 
 def _alike(findings: Sequence[Finding]) -> list[list[Finding]]:

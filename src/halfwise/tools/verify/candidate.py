@@ -10,6 +10,7 @@ from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, GraphRefused, RunFailed
 from halfwise.graph.casts import LOW_TYPES, is_low_custom
 from halfwise.graph.model import Network, graphs_of
+from halfwise.graph.normal_form import values_of
 from halfwise.options.loading import tell
 from halfwise.progress import Watcher
 from halfwise.records import Fact, Note
@@ -102,16 +103,7 @@ def demand_valid(candidate: Network, *, runtime: Runtime = CPU) -> None:
 
 def without_low(case: Case, candidate: ir.Model, watcher: Watcher) -> Case:
     """Return the case with a warning where nothing in the candidate has a low type."""
-    values = (
-        v
-        for graph in graphs_of(candidate)
-        for v in (
-            *graph.inputs,
-            *graph.initializers.values(),
-            *(v for node in graph for v in node.outputs),
-        )
-    )
-    if any(value.dtype in LOW_TYPES for value in values):
+    if any(v.dtype in LOW_TYPES for graph in graphs_of(candidate) for v in values_of(graph)):
         return case
     note = Note(kind="none-low", severity="warning")
     tell(watcher, [note])
