@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.budget import TimeBudget
@@ -12,6 +13,7 @@ from halfwise.fixing.evidence import Evidence, gather, kept_above
 from halfwise.fixing.plan.reasons import kept_nodes, plan_record
 from halfwise.fixing.plan.rules import Start, apply_rules
 from halfwise.fixing.plan.search import Found, Search
+from halfwise.fixing.pricing import Prices, cost_model
 from halfwise.fixing.rewrite import rewrite
 from halfwise.fixing.trial import WORST, Trials
 from halfwise.graph.casts import Rewritten, low_type
@@ -69,6 +71,20 @@ class Planner:
     def explained(self) -> Assignment:
         """Nodes that a guard names, a rule keeps or that are held."""
         return self.evidence.suspected | frozenset(self.forced.kept) | self.held_nodes
+
+    @cached_property
+    def prices(self) -> Prices | None:
+        """What assignments cost; None where the shapes cannot be seen or nothing costs."""
+        model = cost_model(self.case, self.settings, self.roles, self.low_io)
+        least = 0.0 if model is None else model.cost(self.all_low())
+        if model is None or least == 0:
+            return None
+        resolve = partial(self.resolve, low_io=self.low_io)
+        return Prices(model, least, frozenset(self.roles), resolve)
+
+    def price(self, kept: Assignment) -> float | None:
+        """Return the predicted cost of an assignment over that of everything low, else None."""
+        return None if self.prices is None else self.prices.of(kept)
 
     def hold(self, guards: Sequence[Guard]) -> None:
         """Keep the nodes of `guards` in all plans to come, whatever the outputs say."""

@@ -4,23 +4,19 @@ from collections.abc import Callable
 from math import isfinite
 
 from halfwise.case import Case, Settings
-from halfwise.emulation.runner import seen_in_bodies, seen_shapes
-from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.cost import CostModel
+from halfwise.errors import CaseError
 from halfwise.fixing.engines.table import FP32
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.planner import Planner
-from halfwise.graph.bodies import bodies_of
+from halfwise.fixing.pricing import cost_model
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.movement import carried
-from halfwise.graph.roles import Roles, bodies, float_io, roles_of
+from halfwise.graph.roles import float_io, roles_of
 from halfwise.metrics import fitting_metric
-from halfwise.records import Engines, NearPlan, NodeName, TensorName, Worth
+from halfwise.records import Engines, NearPlan, NodeName, Worth
 
 Assignment = frozenset[NodeName]
-_SEEN = 4
-"""Samples on which runs of bodies are counted, as branches may differ between them."""
 _MEASURED = 3
 """How many plans are measured on all samples; a trial that failed told a lower bound alone."""
 
@@ -43,20 +39,11 @@ def worth_of(
         required: The most that it may cost, if anything. Where it costs more, `nearest` is a plan
             that is predicted to cost no more than that.
     """
-    case = planner.case
-    model = _model(case, planner.settings, planner.roles, planner.low_io)
-    if model is None:
+    prices = planner.prices
+    if prices is None:
         return None
-    low = model.cost(planner.all_low())
-    if low == 0:
-        return None
-
-    def cost(kept: Assignment) -> float:
-        return model.cost(planner.resolve(kept, low_io=planner.low_io)) / low
-
-    fp32 = model.cost(frozenset(planner.roles)) / low
     full = engines is not None and engines.full
-    predicted = Worth(cost=fp32 if full else cost(kept), fp32=fp32)
+    predicted = Worth(cost=prices.fp32 if full else prices.of(kept), fp32=prices.fp32)
     found = _compared(_timed(predicted, engines, planner.settings.fmt.name.upper()))
     fits: Callable[[float], bool]
     if required is not None and found.ratio > required:
@@ -69,8 +56,8 @@ def worth_of(
     return found.model_copy(
         update={
             # Engines have refuted what the emulation says of plans where none is delivered.
-            "nearest": None if full else _nearest(planner, fits, cost),
-            "metric": fitting_metric(case.criterion, planner.trials.references),
+            "nearest": None if full else _nearest(planner, fits, prices.of),
+            "metric": fitting_metric(planner.case.criterion, planner.trials.references),
         }
     )
 
@@ -92,7 +79,7 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
         return None
     ends = (*candidate.graph.inputs, *candidate.graph.outputs)
     low_io = frozenset(tensor_name(v) for v in ends if v.dtype == low) & float_io(case.network)
-    model = _model(case, settings, roles, low_io) if kept < free else None
+    model = cost_model(case, settings, roles, low_io) if kept < free else None
     if model is None:
         return None
     none: Assignment = frozenset()
@@ -103,22 +90,6 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
     if least == 0:
         return None
     return _compared(Worth(cost=own / least, fp32=model.cost(frozenset(roles)) / least))
-
-
-def _model(
-    case: Case, settings: Settings, roles: Roles, low_io: frozenset[TensorName]
-) -> CostModel | None:
-    graph, calibration = case.network.graph, case.calibration
-    if any(len(bodies_of(node)) != len(bodies(node)) for node in graph.all_nodes()):
-        return None  # a SequenceMap's body, of which no shape is seen
-    few = [calibration[i] for i in range(min(_SEEN, len(calibration)))]
-    try:
-        shapes = seen_shapes(case.network, few[0], runtime=settings.runtime)
-        runs, inside = seen_in_bodies(case.network, few, runtime=settings.runtime)
-    except (CaseError, RunFailed):
-        return None
-    model = CostModel(case.network, roles, shapes | inside, low_io=low_io, runs=runs)
-    return model if model.cost(frozenset()) > 0 else None
 
 
 def _nearest(

@@ -146,5 +146,8 @@ def test_where_no_shape_in_a_body_is_seen_no_cost_is_told(fixed, monkeypatch):
     def refuse(*_, **__):
         raise CaseError("The model is too old.", "Raise its opset.")
 
-    monkeypatch.setattr("halfwise.fixing.worth.seen_in_bodies", refuse)
-    assert worth_of(fixed.planner, frozenset()) is None
+    monkeypatch.setattr("halfwise.fixing.pricing.seen_in_bodies", refuse)
+    planner = fixed.planner
+    again = Planner(planner.case, planner.settings, planner.roles, Silent())
+    assert worth_of(again, frozenset()) is None
+    assert again.price(frozenset()) is None

@@ -1,0 +1,57 @@
+"""What assignments of one run are predicted to cost, over everything low."""
+
+from collections.abc import Callable
+from functools import cache
+
+from halfwise.case import Case, Settings
+from halfwise.emulation.runner import seen_in_bodies, seen_shapes
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.cost import CostModel
+from halfwise.graph.bodies import bodies_of
+from halfwise.graph.roles import Roles, bodies
+from halfwise.records import NodeName, TensorName
+
+Assignment = frozenset[NodeName]
+
+_SEEN = 4
+"""Samples on which runs of bodies are counted, as branches may differ between them."""
+
+
+def cost_model(
+    case: Case, settings: Settings, roles: Roles, low_io: frozenset[TensorName]
+) -> CostModel | None:
+    """Return what predicts costs, from the shapes that a run on the calibration shows.
+
+    None where the shapes cannot be seen, those in bodies included, and where nothing costs.
+    """
+    graph, calibration = case.network.graph, case.calibration
+    if any(len(bodies_of(node)) != len(bodies(node)) for node in graph.all_nodes()):
+        return None  # a SequenceMap's body, of which no shape is seen
+    few = [calibration[i] for i in range(min(_SEEN, len(calibration)))]
+    try:
+        shapes = seen_shapes(case.network, few[0], runtime=settings.runtime)
+        runs, inside = seen_in_bodies(case.network, few, runtime=settings.runtime)
+    except (CaseError, RunFailed):
+        return None
+    model = CostModel(case.network, roles, shapes | inside, low_io=low_io, runs=runs)
+    return model if model.cost(frozenset()) > 0 else None
+
+
+class Prices:
+    """Costs of assignments over that of everything low.
+
+    Attributes:
+        fp32: That of everything in FP32.
+        of: Returns that of an assignment, given by its kept compute nodes; remembered.
+    """
+
+    def __init__(
+        self,
+        model: CostModel,
+        least: float,
+        everything: Assignment,
+        resolve: Callable[[Assignment], Assignment],
+    ) -> None:
+        """Take what predicts, the cost of everything low (> 0), all nodes, what completes some."""
+        self.fp32 = model.cost(everything) / least
+        self.of = cache(lambda kept: model.cost(resolve(kept)) / least)
