@@ -7,6 +7,7 @@
 - `relative`: the largest error over the largest magnitude, for what should be the same.
 - `task`: built-in task metrics such as top1; `built_in`: outputs and labels that they take, which
   way they move, how far they may fall by default.
+- `kinds`: what outputs look like, and what shows it; `recognised`: the metric of what is shown.
 - `hints`: remarks where the default tolerance asks the wrong question; `untested`: outputs and
   metrics that nothing tests, and what the samples show of all inputs.
 
@@ -15,6 +16,7 @@ All of it is arithmetic on arrays: nothing here reads files or runs a model.
 
 from halfwise.metrics.built_in import (
     BUILT_IN,
+    SHARES,
     DefaultDrop,
     check_labels,
     default_drop,
@@ -33,8 +35,9 @@ from halfwise.metrics.measures import (
     is_default,
     totals,
 )
+from halfwise.metrics.recognised import recognise, task_scores
 from halfwise.metrics.relative import finite_relative_rms, relative_error
-from halfwise.metrics.task import SHARES, Metric, metric_loss, resolve
+from halfwise.metrics.task import Metric, metric_loss, resolve
 from halfwise.metrics.untested import scores, takes_any_sample, untested_metric, untested_outputs
 
 __all__ = [
@@ -56,11 +59,13 @@ __all__ = [
     "fitting_metric",
     "is_default",
     "metric_loss",
+    "recognise",
     "relative_error",
     "resolve",
     "rises",
     "scores",
     "takes_any_sample",
+    "task_scores",
     "totals",
     "untested_metric",
     "untested_outputs",

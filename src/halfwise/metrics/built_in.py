@@ -29,8 +29,6 @@ from halfwise.errors import CaseError
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.measures import Outputs
 
-BUILT_IN = ("top1", "mask-iou", "psnr", "epe")
-"""Names of the built-in metrics."""
 PSNR_CAP_DB = 100.0
 """PSNR of equal images: mathematically infinite, but differences of it must stay finite."""
 _ERRORS = ("epe",)
@@ -64,23 +62,40 @@ class DefaultDrop(NamedTuple):
 
 
 _POINT = DefaultDrop(0.01, "MLPerf's 99 % of FP32")
-
-
 _PIXELS = DefaultDrop(0.1, "a fifth of Middlebury's R0.5")
 
 
-_NEAR_FP32: dict[str, DefaultDrop] = {
-    "top1": _POINT,
-    "mask-iou": _POINT,
-    "psnr": DefaultDrop(PSNR_CAP_DB - 40.0, "40 dB against FP32's own output, taken as invisible"),
-    "epe": _PIXELS,
-}
+class _Convention(NamedTuple):
+    """What holds of a built-in metric by default.
+
+    Attributes:
+        best: Its value of FP32's own outputs where these are the truth.
+        near_fp32: How far it may fall from that.
+        labelled: How far it may fall from FP32's value where labels are the truth.
+        is_share: Whether it is within [0, 1].
+    """
+
+    best: float
+    near_fp32: DefaultDrop
+    labelled: DefaultDrop
+    is_share: bool = False
 
 
-_LABELLED: dict[str, DefaultDrop] = {
-    **_NEAR_FP32,
-    "psnr": DefaultDrop(0.1, "less is no difference in the literature"),
+_CONVENTIONS: dict[str, _Convention] = {
+    "top1": _Convention(1.0, _POINT, _POINT, is_share=True),
+    "mask-iou": _Convention(1.0, _POINT, _POINT, is_share=True),
+    "psnr": _Convention(
+        PSNR_CAP_DB,
+        DefaultDrop(PSNR_CAP_DB - 40.0, "40 dB against FP32's own output, taken as invisible"),
+        DefaultDrop(0.1, "less is no difference in the literature"),
+    ),
+    "epe": _Convention(0.0, _PIXELS, _PIXELS),
 }
+
+BUILT_IN = tuple(_CONVENTIONS)
+"""Names of the built-in metrics."""
+SHARES = tuple(name for name, holds in _CONVENTIONS.items() if holds.is_share)
+"""Those of the built-in ones that are within [0, 1]."""
 
 
 def default_drop(metric: str, *, labelled: bool) -> DefaultDrop | None:
@@ -90,7 +105,14 @@ def default_drop(metric: str, *, labelled: bool) -> DefaultDrop | None:
         metric: Its name.
         labelled: Whether it compares with labels; without, FP32's own outputs are the truth.
     """
-    return (_LABELLED if labelled else _NEAR_FP32).get(metric)
+    holds = _CONVENTIONS.get(metric)
+    return holds and (holds.labelled if labelled else holds.near_fp32)
+
+
+def required(metric: str) -> float:
+    """Return what a built-in metric must be at least where FP32's own outputs are the truth."""
+    holds = _CONVENTIONS[metric]
+    return holds.best - holds.near_fp32.drop
 
 
 def check_labels(metric: str | None, labels: Sequence[Any]) -> None:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.metrics.built_in import (
-    BUILT_IN,
     PSNR_CAP_DB,
     at_least_one,
     class_labels,
@@ -29,8 +28,6 @@ from halfwise.metrics.built_in import (
 from halfwise.metrics.measures import Outputs
 
 Metric = Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[Any] | None], float]
-SHARES = ("top1", "mask-iou")
-"""Those of the built-in ones that are within [0, 1]."""
 
 
 def metric_loss(
@@ -193,7 +190,7 @@ def epe(
     return min(-distance[name] / pixels[name] for name in pixels if pixels[name])
 
 
-_METRICS = dict[str, Metric](zip(BUILT_IN, (top1, mask_iou, psnr, epe), strict=True))
+_METRICS: dict[str, Metric] = {"top1": top1, "mask-iou": mask_iou, "psnr": psnr, "epe": epe}
 
 
 def resolve(name: str) -> Metric | None:

@@ -96,6 +96,7 @@ from halfwise.records.planned import (
     Unsupported,
     Worth,
 )
+from halfwise.records.recognised import Evidence, Kind, Recognised, TaskScore
 from halfwise.records.record import (
     SCHEMA_VERSION,
     SEVERITIES,
@@ -155,6 +156,7 @@ __all__ = [
     "EngineRung",
     "EngineTensor",
     "Engines",
+    "Evidence",
     "Exported",
     "Fact",
     "FailedRun",
@@ -178,6 +180,7 @@ __all__ = [
     "JudgedBatch",
     "KeptBy",
     "KeptNode",
+    "Kind",
     "Latency",
     "LeftAlone",
     "Level",
@@ -209,6 +212,7 @@ __all__ = [
     "Profile",
     "Provenance",
     "Recipe",
+    "Recognised",
     "Record",
     "Repeated",
     "Repetition",
@@ -227,6 +231,7 @@ __all__ = [
     "SideName",
     "Sign",
     "SliceGroup",
+    "TaskScore",
     "TensorName",
     "TensorStatus",
     "TriedInputs",

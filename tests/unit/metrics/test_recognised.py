@@ -1,0 +1,69 @@
+"""Which metric is asked of recognised outputs, and how a candidate does by it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.metrics import BUILT_IN, default_drop, recognise, task_scores
+
+RNG = np.random.default_rng(5)
+SCORES = np.exp(8 * np.eye(6, 10)).astype(np.float32)
+SCORES /= SCORES.sum(axis=1, keepdims=True)
+DISC = (np.hypot(*np.mgrid[-32:32, -32:32]) < 20).astype(np.float32)[None, None]
+SAMPLES = [{"p": SCORES[i : i + 1], "m": np.roll(DISC, i, axis=-1)} for i in range(6)]
+
+
+def test_each_recognised_output_has_its_metric_and_what_it_must_be() -> None:
+    scores, mask = recognise(SAMPLES, {"x": (1, 3, 64, 64)})
+    assert (scores.kind, scores.metric, scores.outputs) == ("class-scores", "top1", ("p",))
+    assert (mask.kind, mask.metric, mask.outputs) == ("mask", "mask-iou", ("m",))
+    assert scores.required == mask.required == 0.99
+    assert mask.evidence == ("one-channel", "two-valued")
+    assert recognise([], {}) == ()
+
+
+def test_the_models_own_outputs_pass_and_others_fail() -> None:
+    recognised = recognise(SAMPLES, {})
+    assert all(score.passed for score in task_scores(recognised, SAMPLES, SAMPLES))
+    scores = task_scores(recognised, SAMPLES, [*SAMPLES[1:], SAMPLES[0]])
+    assert [score.passed for score in scores] == [False, False]
+    assert scores[0].value == 0
+    assert not any(score.untested for score in scores)
+
+
+def test_nan_does_not_pass() -> None:
+    recognised = recognise(SAMPLES, {})
+    worse = [{name: np.full_like(array, np.nan) for name, array in s.items()} for s in SAMPLES]
+    assert not any(score.passed for score in task_scores(recognised, SAMPLES, worse))
+
+
+def test_masks_that_are_empty_on_all_samples_test_nothing() -> None:
+    recognised = recognise(SAMPLES, {})
+    empty = [{"p": s["p"], "m": np.zeros_like(s["m"])} for s in SAMPLES]
+    _, mask = task_scores(recognised, empty, empty)
+    assert (mask.value, mask.untested, mask.passed) == (1, True, False)
+
+
+def test_labels_are_the_truth_of_a_single_recognised_output() -> None:
+    alone = [{"p": s["p"]} for s in SAMPLES]
+    recognised = recognise(alone, {})
+    (right,) = task_scores(recognised, alone, alone, [0, 1, 2, 0, 0, 0])
+    assert right.value == 0.5
+    assert right.required == pytest.approx(0.49)
+    both = task_scores(recognise(SAMPLES, {}), SAMPLES, SAMPLES, [0, 1, 2, 0, 0, 0])
+    assert both[0].value == 1
+
+
+@given(st.permutations(range(6)))
+def test_the_order_of_samples_does_not_matter(order: list[int]) -> None:
+    recognised = recognise(SAMPLES, {})
+    other = [SAMPLES[0], *SAMPLES[:-1]]
+    first = task_scores(recognised, SAMPLES, other)
+    again = task_scores(recognised, [SAMPLES[i] for i in order], [other[i] for i in order])
+    assert first == again
+
+
+@pytest.mark.parametrize("metric", BUILT_IN)
+def test_every_metric_has_a_convention(metric: str) -> None:
+    assert default_drop(metric, labelled=False) is not None
