@@ -31,6 +31,36 @@ def test_images_go_through_the_users_function(call, tmp_path):
     assert ended.record["verdict"]["samples"] == ["3.png", "7.png"]
 
 
+def test_pairs_of_images_from_two_folders(call, tmp_path):
+    sketch = Sketch()
+    left, right = (sketch.input(name, [1, 8, 8]) for name in ("left", "right"))
+    apart = sketch.op("Sub", left, right, name="apart")
+    y = sketch.op("Sqrt", sketch.op("Mul", apart, apart, name="square"), name="root")
+    onnx.save(sketch.proto(y), tmp_path / "model.onnx")
+    ramp = np.add.outer(np.arange(8), np.arange(8))
+    for folder, step in (("a", 9), ("b", 3), ("c", 7), ("d", 2)):
+        (tmp_path / folder).mkdir()
+        for i in range(4):
+            image = Image.fromarray((ramp * (step + i)).astype(np.uint8))
+            image.save(tmp_path / folder / f"{folder}_{i}.png")
+    (tmp_path / "prepare.py").write_text(
+        "import numpy as np\n"
+        "from PIL import Image\n\n\n"
+        "def prepare(path):\n"
+        "    return np.asarray(Image.open(path), np.float32)[None] * 10\n"
+    )
+    prepared = ("--preprocess", "prepare.py:prepare")
+    options = ("--inputs", "left=a,right=b", "--heldout", "right=d,left=c", *prepared)
+    ended = call("fix", "model.onnx", *options, "-o", "run")
+    assert ended.code == 0, ended.err
+    assert ended.kept == {"square", "root"}
+    assert ended.record["verdict"]["samples"] == [f"c_{i}.png" for i in range(4)]
+    assert "held out: files are paired by the last number" in ended.err + ended.out
+    refused = call("observe", "model.onnx", "--inputs", "left=a,right=a", *prepared)
+    assert refused.code == 3
+    assert "both read from a" in refused.err
+
+
 def test_shapes_may_differ_between_samples(call, tmp_path):
     sketch = Sketch()
     x = sketch.input("x", [1, "length", 4])

@@ -216,7 +216,8 @@ def compare_inputs(
         typer.Option(
             metavar="RAW",
             help="Raw samples that functions are called with: a folder of images (they get the "
-            "path), or arrays. Also names the resize kernels behind arrays.",
+            "path), or arrays; NAME=RAW,NAME=RAW for several inputs. Also names the resize kernels "
+            "behind arrays.",
         ),
     ] = None,
     model: Annotated[

@@ -32,8 +32,8 @@ ModelArgument = Annotated[
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that was named with -o.")]
 _inputs = typer.Option(
     metavar="DATA",
-    help="Real inputs: .npz, .npy or Polygraphy .json file, folder, file.py:function, or the "
-    "word random.",
+    help="Real inputs: .npz, .npy or Polygraphy .json file, folder, NAME=FOLDER,NAME=FOLDER for "
+    "several inputs, file.py:function, or the word random.",
     show_default=False,
     rich_help_panel="Data",
 )

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 else:
     # Whoever asks for the types of a function has loaded NumPy; `halfwise --help` has not.
     ndarray = ForwardRef("ndarray", module="numpy")
-Inputs = str | Path | Mapping[str, ndarray] | Sequence[Mapping[str, ndarray]]
-"""A file, a folder, `file.py:function`, "random", or arrays in memory."""
+Inputs = (
+    str | Path | Mapping[str, ndarray] | Mapping[str, str | Path] | Sequence[Mapping[str, ndarray]]
+)
+"""A file, a folder, `name=path,name=path` or {input name: path}, `file.py:function`, "random", or
+arrays in memory."""
 
 _data = partial(Option, panel="Data")
 _acceptance = partial(Option, panel="Acceptance")

@@ -1,14 +1,15 @@
 """Finds out what the user named, and hands it to what reads it (`reading`, `recorded`)."""
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from halfwise.declarations import Inputs
 from halfwise.errors import CaseError, UsageError
 from halfwise.inputs.array_files import ARRAY_SUFFIXES
 from halfwise.inputs.fitting import InputSpec, format_inputs
+from halfwise.inputs.pairs import Paired, demand_sources, pair_files, split_sources
 from halfwise.inputs.reading import (
     load_array_files,
     load_images,
@@ -29,7 +30,7 @@ RANDOM = "random"
 """The inputs that are made up on request."""
 _FORMS = (
     "Give a .npz, .npy or Polygraphy .json file, a folder of them, a folder of images with "
-    "--preprocess, or file.py:function."
+    "--preprocess, file.py:function, or NAME=FOLDER,NAME=FOLDER for several inputs."
 )
 
 
@@ -74,13 +75,15 @@ def load_samples(
             * a `.json` file of Polygraphy's `--save-inputs`, or a folder of them;
             * an image, a folder of images, sorted by name, or sub-folders of images named after
               the inputs, with `preprocess`;
+            * `name=path,name=path`, or {input name: path}: a source of its own for each input,
+              each images or `.npy` files, which are paired as `pair_files` says;
             * `file.py:function`, which takes no arguments and yields one dictionary per sample;
               it has to come to an end, and the samples are kept in memory;
             * a mapping of arrays, understood like a `.npz`, or a sequence of mappings of one
               sample each; they are not copied.
         specs: The model's inputs, at least one.
-        preprocess: `file.py:function` that turns the path of an image, or for sub-folders a
-            dictionary {input name: path}, into a sample.
+        preprocess: `file.py:function` that turns the path of an image into a sample; of paired
+            images a dictionary {input name: path}, or each path into the array of its input.
 
     Returns:
         At least one sample, and what was understood.
@@ -91,6 +94,8 @@ def load_samples(
     """
     if isinstance(source, str | Path):
         return _load_path(str(source), specs, preprocess)
+    if isinstance(source, Mapping) and (paths := _paths(source, specs)):
+        return _load_sources(paths, specs, preprocess)
     _refuse_preprocess(preprocess, "arrays in memory")
     if isinstance(source, Mapping):
         return load_mapping(source, specs, "inputs")
@@ -112,7 +117,17 @@ def data_files(path: Path) -> tuple[str, list[Path]]:
     return _one_kind(_entries(folder), folder)
 
 
+def _paths(given: Mapping[str, Any], specs: Sequence[InputSpec]) -> dict[str, Path]:
+    """Return a mapping of paths; empty for any other. Text is data where an input takes it."""
+    kind = Path if any(spec.dtype.kind == "O" for spec in specs) else (str, Path)
+    if not all(isinstance(value, kind) for value in given.values()):
+        return {}
+    return {name: Path(value) for name, value in given.items()}
+
+
 def _load_path(source: str, specs: Sequence[InputSpec], preprocess: str | None) -> LoadedSamples:
+    if sources := split_sources(source):
+        return _load_sources(sources, specs, preprocess)
     path = Path(source)
     if path.is_dir():
         return _load_folder(path, specs, preprocess)
@@ -166,23 +181,48 @@ def _load_folder(folder: Path, specs: Sequence[InputSpec], preprocess: str | Non
     return replace(loaded, notes=(*loaded.notes, note))
 
 
+def _load_sources(
+    sources: Mapping[str, Path], specs: Sequence[InputSpec], preprocess: str | None
+) -> LoadedSamples:
+    demand_sources(sources, specs)
+    return _load_folders({spec.name: sources[spec.name] for spec in specs}, specs, preprocess)
+
+
 def _load_folders(
     folders: Mapping[str, Path], specs: Sequence[InputSpec], preprocess: str | None
 ) -> LoadedSamples:
-    found = {name: data_files(folder) for name, folder in folders.items()}
-    kinds = {kind for kind, _ in found.values()}
-    if kinds not in ({IMAGES}, {".npy"}):
+    kind, paired, notes = paired_files(folders, (IMAGES, ".npy"))
+    if kind == IMAGES:
+        loaded = load_images(paired, specs, preprocess)
+    else:
+        _refuse_preprocess(preprocess, f"{kind} files")
+        loaded = load_paired_arrays(paired, specs)
+    return replace(loaded, notes=(*loaded.notes, *notes))
+
+
+def paired_files(
+    sources: Mapping[str, Path], kinds: Sequence[str]
+) -> tuple[str, Paired, tuple[Note, ...]]:
+    """Return the kind of the files of several inputs, and them as `pair_files` pairs them.
+
+    Args:
+        sources: Input name → a folder, or a file.
+        kinds: What may be there.
+
+    Raises:
+        CaseError: They hold something else, or different kinds, or do not pair up.
+    """
+    found = {name: data_files(path) for name, path in sources.items()}
+    held = {kind if files else "" for kind, files in found.values()}
+    if len(held) > 1 or not held <= set(kinds):
+        each = ", ".join(f"'{n}' {k if files else 'nothing'}" for n, (k, files) in found.items())
         raise CaseError(
-            f"The sub-folders hold {' and '.join(sorted(kind or 'nothing' for kind in kinds))}, "
-            "expected .npy files in all or images in all.",
-            "A .npz holds all inputs: put such files directly into the folder.",
+            f"The sources of the inputs hold {each}, expected {' in all or '.join(kinds)} in all.",
+            "A .npz holds all inputs: put such files directly into one folder, and name that.",
         )
-    if kinds == {".npy"}:
-        _refuse_preprocess(preprocess, ".npy files")
-    paired = pair_files({name: files for name, (_, files) in found.items()})
-    if kinds == {".npy"}:
-        return load_paired_arrays(paired, specs)
-    return load_images(paired, specs, preprocess)
+    paired, notes = pair_files({name: files for name, (_, files) in found.items()})
+    one_each = all(path.is_file() for path in sources.values())
+    return held.pop(), paired, () if one_each else notes
 
 
 def _folders_by_input(
@@ -242,54 +282,3 @@ def _refuse_preprocess(preprocess: str | None, what: str) -> None:
             f"--preprocess {preprocess} is given, and the inputs are {what}; expected images.",
             "Leave --preprocess out: arrays are given to the model as they are.",
         )
-
-
-def pair_files(folders: Mapping[str, Sequence[Path]]) -> list[tuple[str, dict[str, Path]]]:
-    """Pair files by equal names, or else by the last number in their names.
-
-    `left/0001.png` goes with `right/0001.jpg`, and `left/left_1.png` with `right/right_001.png`.
-    Position alone never pairs files: one file missing would shift all the others.
-
-    Args:
-        folders: Input name → files, at least one each.
-
-    Returns:
-        One entry per sample: the first input's file name and input name → file. In the order of
-        the first input's files.
-
-    Raises:
-        CaseError: Neither names nor numbers pair every file of one input with one of each other.
-    """
-    keys: tuple[Callable[[Path], str | int | None], ...] = (lambda file: file.stem, _last_number)
-    for key in keys:
-        keyed = {name: {key(file): file for file in files} for name, files in folders.items()}
-        first = next(iter(keyed.values()))
-        unique = all(len(keyed[name]) == len(files) for name, files in folders.items())
-        equal = all(each.keys() == first.keys() for each in keyed.values())
-        if unique and equal and None not in first:
-            return [
-                (file.name, {name: each[place] for name, each in keyed.items()})
-                for place, file in first.items()
-            ]
-    raise _unpaired(folders)
-
-
-def _last_number(file: Path) -> int | None:
-    numbers = re.findall(r"\d+", file.stem)
-    return int(numbers[-1]) if numbers else None
-
-
-def _unpaired(folders: Mapping[str, Sequence[Path]]) -> CaseError:
-    counts = ", ".join(f"'{name}' {len(files)}" for name, files in folders.items())
-    (first, files), *others = folders.items()
-    stems = {file.stem for file in files}
-    odd = [(name, stems ^ {file.stem for file in files}) for name, files in others]
-    where = next(
-        (f"'{first}' and '{name}' differ in {min(apart)}" for name, apart in odd if apart),
-        "a name occurs twice",
-    )
-    return CaseError(
-        f"The files of the inputs do not pair up ({counts}; {where}), expected equally named or "
-        "equally numbered files in every sub-folder.",
-        "Name the files of one sample alike, as in left/0001.png and right/0001.png.",
-    )

@@ -17,7 +17,8 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.inputs.array_files import ARRAY_SUFFIXES, peek_arrays, read_arrays
 from halfwise.inputs.fitting import InputSpec, as_arrays
 from halfwise.inputs.functions import load_function
-from halfwise.inputs.loading import IMAGES, data_files, load_samples
+from halfwise.inputs.loading import IMAGES, data_files, load_samples, paired_files
+from halfwise.inputs.pairs import by_input, demand_sources, split_sources
 from halfwise.inputs.samples import MOST_SAMPLES, LoadedSamples, numbered, repeatable
 from halfwise.records import Note
 
@@ -39,15 +40,18 @@ class RawSamples:
 
     Attributes:
         ids: One identifier per sample.
-        argument: What a function is called with for sample i: the path of an image, or an array.
+        argument: What a function is called with for sample i: the path of an image, or an array;
+            by input name where inputs have sources of their own.
         pixels: The same as an array; None where it cannot be decoded here.
         notes: What was understood.
+        sources: Input name → its own raw samples, where inputs have sources of their own.
     """
 
     ids: tuple[str, ...]
     argument: Callable[[int], object] = field(repr=False)
     pixels: Callable[[int], NDArray[Any] | None] = field(repr=False)
     notes: tuple[Note, ...] = ()
+    sources: Mapping[str, "RawSamples"] = field(default_factory=dict)
 
 
 def load_raw(source: str | Path) -> RawSamples:
@@ -56,19 +60,41 @@ def load_raw(source: str | Path) -> RawSamples:
     Args:
         source: An image or a folder of images, whose paths are the samples; a `.npy` or `.npz`
             file, or a folder of them: an array of four axes or more is a sample for each place on
-            its first, any other is one sample, under whatever name.
+            its first, any other is one sample, under whatever name; or `name=path,name=path` for
+            inputs with images or `.npy` files of their own.
 
     Raises:
         CaseError: There is nothing of that kind.
     """
+    if sources := split_sources(str(source)):
+        return _raw_by_input(sources)
     kind, files = data_files(Path(source))
-    if kind == IMAGES and files:
-        return _images(files)
-    if kind in ARRAY_SUFFIXES and files:
-        return _arrays(files)
+    if files and kind in (IMAGES, *ARRAY_SUFFIXES):
+        return _images(files) if kind == IMAGES else _arrays(files)
     raise CaseError(
         f"Found no raw samples at {source}, expected images, {' or '.join(ARRAY_SUFFIXES)} files.",
         "Give a folder of images, or the raw images as arrays [N, H, W, 3] in a .npz.",
+    )
+
+
+def _raw_by_input(sources: Mapping[str, Path]) -> RawSamples:
+    demand_sources(sources)
+    kind, paired, notes = paired_files(sources, (IMAGES, ".npy"))
+    read = _images if kind == IMAGES else _arrays
+    each = {name: read([files[name] for _, files in paired]) for name in sources}
+    first = next(iter(each.values()))
+    if len({len(raw.ids) for raw in each.values()}) > 1:
+        counts = ", ".join(f"'{name}' {len(raw.ids)}" for name, raw in each.items())
+        raise CaseError(
+            f"The inputs have different numbers of raw samples ({counts}), expected the same.",
+            "Give the same samples for every input.",
+        )
+    return RawSamples(
+        first.ids,
+        lambda i: {name: raw.argument(i) for name, raw in each.items()},
+        lambda _: None,
+        (*first.notes, *notes),
+        each,
     )
 
 
@@ -138,7 +164,8 @@ def load_made(source: Source, raw: RawSamples | None) -> LoadedSamples:
     Args:
         source: One of:
 
-            * a `.npz` or `.npy` file, or a folder of them. Arrays of four axes and more have
+            * a `.npz` or `.npy` file, or a folder of them, or `name=path,name=path` for inputs with
+              `.npy` files of their own. Arrays of four axes and more have
               samples on their first one; of three axes those that are no image; of two all;
             * `file.py:function`, or a function: called with each raw sample, it returns a
               dictionary {input name: array} or an array;
@@ -159,19 +186,26 @@ def load_made(source: Source, raw: RawSamples | None) -> LoadedSamples:
     name = str(source)
     if ".py:" in Path(name).name:
         return _called(load_function(name), raw, name)
+    if sources := split_sources(name):
+        demand_sources(sources)
+        firsts = {n: next(iter(_first(path).values())) for n, path in sources.items()}
+        return load_samples(name, _specs(firsts))
     return load_samples(name, _specs(_first(Path(name))))
 
 
-def _called(function: Callable[[Any], Any], raw: RawSamples | None, where: str) -> LoadedSamples:
+def _called(source: Callable[[Any], Any], raw: RawSamples | None, where: str) -> LoadedSamples:
     if raw is None:
         raise UsageError(
             f"{where} is a function and no raw samples are given, expected some to call it with.",
             "Add --samples with a folder of images, or raw arrays in a .npz.",
         )
 
+    first = raw.argument(0)
+    make = by_input(source, first) if isinstance(first, Mapping) else source
+
     def load(index: int) -> Sample:
         place = f"{where} on {raw.ids[index]}"
-        result = function(raw.argument(index))
+        result = make(raw.argument(index))
         if result is None:
             raise CaseError(
                 f"{place}: it returned nothing, expected an array or a dictionary of arrays.",

@@ -1,6 +1,6 @@
 """Reads each form of inputs: files of arrays, images, arrays in memory, what a function yields."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from halfwise.errors import CaseError, UsageError
 from halfwise.inputs.array_files import peek_npz, read_npy, read_npz
 from halfwise.inputs.fitting import InputSpec, as_arrays, format_inputs
-from halfwise.inputs.functions import UserFunction, load_function
+from halfwise.inputs.functions import load_function
+from halfwise.inputs.pairs import by_input
 from halfwise.inputs.samples import Block, LoadedSamples, load_singles, load_stacks, repeatable
 from halfwise.records import Note
 
@@ -77,6 +78,7 @@ def load_images(
 ) -> LoadedSamples:
     """Make one sample of each image, or of each set of paired ones, by the user's function.
 
+    Of paired ones it gets {input name: path}, or each path alone, see `by_input`.
     The function returns a dictionary of inputs, or the array alone where the model has one input;
     arrays have the model's rank, or lack its batch axis. It runs each time a sample is asked for,
     and must return the same each time, see `repeatable`.
@@ -98,9 +100,11 @@ def load_images(
             "the path of an image into the model's input.",
             "Add --preprocess file.py:function with the preprocessing the model was trained with.",
         )
-    function = load_function(preprocess)
+    function, first = load_function(preprocess), named[0][1]
+    make = by_input(function, first) if isinstance(first, Mapping) else function
+    apply = partial(_apply, preprocess, make, specs)
     loaded = load_singles(
-        [Block(name, partial(_apply, function, given, specs, name)) for name, given in named], specs
+        [Block(name, partial(apply, given, name)) for name, given in named], specs
     )
     return replace(
         loaded,
@@ -110,17 +114,19 @@ def load_images(
 
 
 def _apply(
-    function: UserFunction, argument: object, specs: Sequence[InputSpec], where: str
+    spec: str, make: Callable[[Any], Any], specs: Sequence[InputSpec], argument: object, where: str
 ) -> dict[str, NDArray[Any]]:
     try:
-        result = function(argument)
+        result = make(argument)
     except CaseError as error:
-        raise CaseError(f"{where}: {error.message}", error.hint) from error
+        called = " It is called with {input name: path}, and else with each path alone."
+        hint = f"{error.hint or ''}{called if isinstance(argument, Mapping) else ''}"
+        raise CaseError(f"{where}: {error.message}", hint) from error
     if isinstance(result, Mapping):
         return as_arrays(result, where)
     if len(specs) > 1 or result is None:
         raise CaseError(
-            f"{where}: {function.spec} returned a {type(result).__name__}, expected "
+            f"{where}: {spec} returned a {type(result).__name__}, expected "
             f"{'a dictionary of arrays' if len(specs) > 1 else 'an array'}.",
             f"Return a value for: {format_inputs(specs)}.",
         )

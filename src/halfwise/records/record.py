@@ -89,6 +89,7 @@ NoteKind = Literal[
     "layout",
     "first-sample",
     "ignored",
+    "paired",
     "random",
     "dynamic",
     "preprocess",

@@ -111,6 +111,14 @@ def _ignored(facts: Mapping[str, Any]) -> str:
     return f"ignored in {facts['folder']}: {', '.join(names[:5])}{', …' * (len(names) > 5)}"
 
 
+def _paired(facts: Mapping[str, Any]) -> str:
+    how = {
+        "number": "the last number in their names",
+        "order": "order alone, since no two names or numbers are alike",
+    }
+    return f"files are paired by {how[facts['by']]}: {' with '.join(facts['names'])}, and so on"
+
+
 def _random(facts: Mapping[str, Any]) -> str:
     return (
         f"random inputs ({facts['samples']} samples, seed {facts['seed']}: {facts['shapes']}); "
@@ -152,6 +160,7 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "layout": _layout,
     "first-sample": _first,
     "ignored": _ignored,
+    "paired": _paired,
     "random": _random,
     "dynamic": "dynamic axes have length 1",
     "preprocess": "each image goes through {function}",

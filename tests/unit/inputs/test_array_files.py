@@ -12,7 +12,7 @@ from halfwise import memory
 from halfwise.errors import CaseError
 from halfwise.inputs.array_files import peek_npz, read_npy, read_npz
 from halfwise.inputs.fitting import InputSpec
-from halfwise.inputs.loading import pair_files
+from halfwise.inputs.pairs import pair_files
 from halfwise.inputs.reading import load_array_files, load_paired_arrays
 from halfwise.reporting.notes import told
 
@@ -64,7 +64,7 @@ def test_npy_files_in_sub_folders_are_paired(tmp_path):
         (tmp_path / name).mkdir()
         np.save(tmp_path / name / "001.npy", data)
     folders = {name: [tmp_path / name / "001.npy"] for name in ("x", "y")}
-    samples = load_paired_arrays(pair_files(folders), [X, Y]).samples
+    samples = load_paired_arrays(pair_files(folders)[0], [X, Y]).samples
     assert samples.ids == ("001.npy",)
     assert samples[0]["y"] == [5]
 

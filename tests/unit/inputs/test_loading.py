@@ -1,12 +1,9 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 from PIL import Image
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.inputs import InputSpec, load_samples
-from halfwise.inputs.loading import pair_files
 from halfwise.reporting.notes import told
 from tests.polygraphy_files import write_feeds
 
@@ -181,10 +178,10 @@ def test_sub_folders_of_other_or_different_kinds_are_an_error(folder):
     for name in "xy":
         (folder / name).mkdir()
     np.save(folder / "x" / "a.npy", ONE)
-    with pytest.raises(CaseError, match=r"sub-folders hold .npy and nothing"):
+    with pytest.raises(CaseError, match=r"inputs hold 'x' .npy, 'y' nothing"):
         load_samples(folder, [WIDE, Y])
     (folder / "y" / "a.png").touch()
-    with pytest.raises(CaseError, match=r"sub-folders hold .npy and images"):
+    with pytest.raises(CaseError, match=r"inputs hold 'x' .npy, 'y' images"):
         load_samples(folder, [WIDE, Y])
 
 
@@ -197,47 +194,87 @@ def test_preprocess_is_for_folders_of_images_only(folder, prep):
         load_samples(folder, [WIDE])
 
 
-def files(folder, *names):
-    return [Path(folder) / name for name in names]
+def test_sub_folders_of_npz_are_told_where_these_go(folder):
+    for name in "xy":
+        (folder / name).mkdir()
+        np.savez(folder / name / "a.npz", ONE)
+    with pytest.raises(CaseError, match=r"'x' .npz, 'y' .npz, expected images in all or .npy"):
+        load_samples(folder, [WIDE, Y])
 
 
-def test_equal_names_pair_whatever_the_suffix():
-    pairs = pair_files(
-        {"left": files("l", "a.png", "b.png"), "right": files("r", "b.jpg", "a.jpg")}
-    )
-    assert pairs == [
-        ("a.png", {"left": Path("l/a.png"), "right": Path("r/a.jpg")}),
-        ("b.png", {"left": Path("l/b.png"), "right": Path("r/b.jpg")}),
-    ]
+@pytest.fixture
+def sources(folder):
+    """Folders `one` and `two` of equally named arrays, of images, and single files of them."""
+    for i, name in enumerate(("one", "two")):
+        (folder / name).mkdir()
+        (folder / f"{name}_images").mkdir()
+        for k in range(3):
+            np.save(folder / name / f"{k}.npy", ONE * (10 * i + k))
+            (folder / f"{name}_images" / f"{'ab'[i]}{'c' * k}.png").touch()
+        np.save(folder / f"{name}.npy", np.concatenate([ONE * (10 * i + k) for k in range(3)]))
+    return folder
 
 
-def test_equal_last_numbers_pair_whatever_the_padding():
-    left = files("l", "cam0_1.png", "cam0_10.png", "cam0_2.png")
-    right = files("r", "cam1_001.png", "cam1_002.png", "cam1_010.png")
-    pairs = pair_files({"left": left, "right": right})
-    assert [(p["left"].name, p["right"].name) for _, p in pairs] == [
-        ("cam0_1.png", "cam1_001.png"),
-        ("cam0_10.png", "cam1_010.png"),
-        ("cam0_2.png", "cam1_002.png"),
-    ]
+def test_each_input_has_a_source(sources):
+    one, two = sources / "one", sources / "two"
+    for given in (
+        f"x={one},y={two}",
+        f"y={two},x={one}",
+        f"x={one}.npy,y={two}.npy",
+        {"x": str(one), "y": two},
+    ):
+        samples = load_samples(given, [WIDE, Y]).samples
+        assert [s["x"][0, 0] for s in samples] == [0, 1, 2]
+        assert [s["y"][0, 0] for s in samples] == [10, 11, 12]
+    assert len(load_samples(f"x={one}", [WIDE]).samples) == 3
+
+
+def test_images_of_several_sources(sources, prep):
+    given = f"x={sources}/one_images,y={sources}/two_images"
+    for function in ("both", "load"):
+        loaded = load_samples(given, [WIDE, Y], preprocess=f"{prep}:{function}")
+        assert [s["y"][0, 0] for s in loaded.samples] == [5, 6, 7]
+        told_of = [*map(told, loaded.notes)]
+        assert "warning: files are paired by order alone" in told_of[-1]
+        assert "a.png with b.png" in told_of[-1]
+    with pytest.raises(UsageError, match="--preprocess is missing"):
+        load_samples(given, [WIDE, Y])
+
+
+def test_a_function_that_takes_neither_is_told_what_it_is_called_with(sources, tmp_path):
+    (tmp_path / "none.py").write_text("def f(path): raise KeyError('left')")
+    given = f"x={sources}/one_images,y={sources}/two_images"
+    with pytest.raises(CaseError, match="KeyError: 'left'") as caught:
+        load_samples(given, [WIDE, Y], preprocess=f"{tmp_path}/none.py:f")
+    assert "with {input name: path}, and else with each path alone" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
-    ("left", "right"),
+    ("given", "message"),
     [
-        (("1.png", "2.png", "3.png"), ("1.png", "3.png")),
-        (("a.png",), ("b.png",)),
-        (("a1.png", "b1.png"), ("c1.png", "d1.png")),
-        (("a.png", "b.png"), ("a.png", "c.png")),
+        ("x={}/one,z={}/two", "no input 'z' in the model, expected a source for each of: x, y"),
+        ("x={}/one", "No source is named for input 'y'"),
+        ("x={}/one,y={}/absent", "Found no file or folder .*absent for input 'y'"),
+        ("x={}/one,y={}/one", "The inputs 'x' and 'y' are both read from"),
+        ("x={}/one,y={}/one/../one", "The inputs 'x' and 'y' are both read from"),
+        ("x={}/one,x={}/two", "Input 'x' is named twice"),
+        ("x={}/one,y=", "Input 'y' is named without a source"),
+        ("x={}/one,y={}/two_images", "hold 'x' .npy, 'y' images, expected images in all or .npy"),
+        ("x={}/one,y={}/two.npy", "do not pair up .'x' 3, 'y' 1; "),
+        ("x={}/one,y={}/empty", "'y' nothing"),
     ],
 )
-def test_position_alone_pairs_nothing(left, right):
-    with pytest.raises(CaseError, match=r"do not pair up .'l' .*'r'.*differ in") as caught:
-        pair_files({"l": files("l", *left), "r": files("r", *right)})
-    assert "alike" in caught.value.hint
+def test_sources_that_cannot_be_used_are_named(sources, given, message):
+    (sources / "empty").mkdir()
+    with pytest.raises(CaseError, match=message):
+        load_samples(given.replace("{}", str(sources)), [WIDE, Y])
 
 
-def test_a_name_that_occurs_twice_is_an_error():
-    twice = ("a.png", "a.jpg")
-    with pytest.raises(CaseError, match="a name occurs twice"):
-        pair_files({"l": files("l", *twice), "r": files("r", *twice)})
+def test_paths_may_hold_commas_and_equals_signs(folder):
+    odd = folder / "a,b=c"
+    odd.mkdir()
+    np.save(odd / "1.npy", ONE)
+    assert len(load_samples(odd, [WIDE]).samples) == 1
+    plain = folder / "a,b"
+    odd.rename(plain)
+    assert len(load_samples(f"x={plain}", [WIDE]).samples) == 1

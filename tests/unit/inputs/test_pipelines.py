@@ -180,3 +180,27 @@ def test_an_archive_without_arrays_is_told(tmp_path):
         load_made(tmp_path / "d.npz", None)
     with pytest.raises(CaseError, match="no arrays"):
         load_made({}, None)
+
+
+def test_raw_samples_of_several_inputs(tmp_path):
+    for i, name in enumerate(("left", "right")):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"{name}_made").mkdir()
+        for k in range(2):
+            Image.new("RGB", (9, 9), (i, k, 3)).save(tmp_path / name / f"{k}.png")
+            np.save(tmp_path / f"{name}_made" / f"{k}.npy", np.full((1, 3, 9, 9), 10 * i + k))
+    raw: Any = load_raw(f"left={tmp_path}/left,right={tmp_path}/right")
+    assert raw.ids == ("0.png", "1.png")
+    assert raw.argument(1) == {n: tmp_path / n / "1.png" for n in ("left", "right")}
+    assert raw.sources["right"].pixels(1)[0, 0].tolist() == [1, 1, 3]
+    made = load_made(lambda path: np.asarray(Image.open(path)), raw).samples
+    assert made[1]["right"][0, 0].tolist() == [1, 1, 3]
+    stored = load_made(f"left={tmp_path}/left_made,right={tmp_path}/right_made", None).samples
+    assert [s["right"][0, 0, 0, 0] for s in stored] == [10, 11]
+
+
+def test_raw_arrays_of_several_inputs_are_as_many(tmp_path):
+    for name, count in (("a", 2), ("b", 3)):
+        np.save(tmp_path / f"{name}.npy", np.zeros((count, 9, 9, 3)))
+    with pytest.raises(CaseError, match=r"different numbers of raw samples \('x' 2, 'y' 3\)"):
+        load_raw(f"x={tmp_path}/a.npy,y={tmp_path}/b.npy")

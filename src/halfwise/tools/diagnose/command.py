@@ -11,6 +11,7 @@ from halfwise.declarations import Inputs, Options
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.outcome import Result, cost, unsearched_run, with_unjudged
 from halfwise.graph.conversion import upcast
+from halfwise.inputs import split_sources
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
 from halfwise.options.loading import load_case, load_model, tell
@@ -139,6 +140,8 @@ def _is_missing(inputs: Inputs) -> bool:
     """
     if not isinstance(inputs, str | Path):
         return False
+    if sources := split_sources(str(inputs)):
+        return not all(path.exists() for path in sources.values())
     path, file = Path(inputs), str(inputs).rpartition(":")[0]
     return not path.exists() and not (file and Path(file).exists())
 

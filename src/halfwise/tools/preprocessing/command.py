@@ -1,6 +1,7 @@
 """Compare two preprocessing pipelines."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,9 @@ def compare_inputs(
         a: What A made: `.npz` or `.npy` file, folder of them, arrays by input name; or what makes
             it: `file.py:function` or a function, called with one raw sample.
         b: The same of B, on the same samples.
-        samples: Raw samples: an image, a folder of images, whose paths functions get, or arrays.
+        samples: Raw samples: an image, a folder of images, whose paths functions get, or arrays;
+            `name=path,name=path` for inputs with sources of their own, of which functions get
+            {input name: path}, or each path alone.
             With them resize kernels are fitted and named, also where A and B are arrays.
         model: FP32 model to run on both: what the difference does to its outputs.
         code: File for the Python that turns A into B; must not exist.
@@ -71,10 +74,10 @@ def compare_inputs(
     made_a, made_b = loaded_a.samples, loaded_b.samples
     _demand_as_many(made_a, made_b, raw)
     watcher.stage("compare")
-    pixels = _pixels(raw)
+    raws = partial(_pixels, raw)
     compared = [
         compare_arrays(
-            Column(made_a, name), Column(made_b, other), name=name, name_b=other, raws=pixels
+            Column(made_a, name), Column(made_b, other), name=name, name_b=other, raws=raws(name)
         )
         for name, other in _paired(made_a[0], made_b[0])
     ]
@@ -94,13 +97,14 @@ def compare_inputs(
     )
 
 
-def _pixels(raw: RawSamples | None) -> Column | None:
-    """Return the raw images, None where they are unknown or cannot be decoded here."""
-    if raw is None or raw.pixels(0) is None:
+def _pixels(raw: RawSamples | None, name: str) -> Column | None:
+    """Return the raw images of an input, None where they are unknown or cannot be decoded here."""
+    pixels = None if raw is None else raw.sources.get(name, raw).pixels
+    if raw is None or pixels is None or pixels(0) is None:
         return None
 
     def image(index: int) -> Sample:
-        found = raw.pixels(index)
+        found = pixels(index)
         return {"": np.zeros(0) if found is None else found}
 
     return Column(Samples(raw.ids, image), "")
