@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.emulation.typed import emulate_typed
+from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.holding import Holding
 from halfwise.fixing.plan.rules import custom_roles, starting_plan
@@ -23,6 +24,7 @@ from halfwise.judging.reference import check, inspected_reference
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import (
+    Curve,
     Followed,
     Growth,
     Guard,
@@ -60,6 +62,7 @@ class Fixed:
         heldout: What was judged on, and what no search has seen.
         found: What the search found; its kept nodes are those of the plan.
         planner: Makes models and records of other plans, and predicts their errors.
+        curve: The plans to choose from.
         evaluations: Number of assignments tried.
         stage_seconds: Time per stage.
     """
@@ -77,6 +80,7 @@ class Fixed:
     heldout: HeldOut
     found: Found
     planner: Planner
+    curve: Curve
     evaluations: int
     stage_seconds: dict[str, float]
 
@@ -130,6 +134,10 @@ class _Fix:
             baseline = holding.marked(judged, all_low, self.heldout.samples)
             if start is not None:
                 self.planner.start_from(start)
+        self.trade_off = TradeOff(self.planner, self.heldout)
+        if self.trade_off.begins:
+            with self._stage("curve"):
+                self.trade_off.begin()
         return self._rounds(baseline, holding)
 
     def _raise_opset(self) -> None:
@@ -195,12 +203,14 @@ class _Fix:
         baseline: Verdict,
     ) -> Fixed:
         path, followed = self._follow(found)
+        with self._stage("curve"):
+            curve = self.trade_off.curve(found)
         trials = self.planner.trials
         remarks = [*self.notes, *plan_remarks(self.planner, found, followed, baseline)]
         return Fixed(
             rewritten=rewritten,
             observations=self.planner.evidence.observations,
-            guards=self.planner.guards,
+            guards=(*self.planner.evidence.guards, *self.planner.held),
             growth=path,
             followed=followed,
             plan=self.planner.record(found, placed, rewritten.casts, remarks),
@@ -218,6 +228,7 @@ class _Fix:
             heldout=self.heldout,
             found=found,
             planner=self.planner,
+            curve=curve,
             evaluations=trials.evaluations,
             stage_seconds=self.seconds,
         )

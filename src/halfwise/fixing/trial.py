@@ -51,6 +51,7 @@ class Trials:
         evaluations: Number of assignments run so far.
         runs: Number of samples run so far.
         tried: What every assignment came to that was evaluated, on the samples of then.
+        since: How many evaluations had been made when it had been tried for the first time.
     """
 
     runner: SwitchedRunner
@@ -63,6 +64,7 @@ class Trials:
     evaluations: int = 0
     runs: int = 0
     tried: dict[Assignment, Outcome] = field(default_factory=dict)
+    since: dict[Assignment, int] = field(default_factory=dict)
     _order: list[int] = field(default_factory=list)
     _watched: int = WORST
     _known: dict[tuple[Assignment, bool], Outcome] = field(default_factory=dict)
@@ -88,15 +90,14 @@ class Trials:
 
     def on(self, runner: SwitchedRunner) -> "Trials":
         """Return trials of the same samples on another emulation, in the samples' own order."""
-        return replace(
-            self,
-            runner=runner,
-            evaluations=0,
-            runs=0,
-            tried={},
-            _known={},
-            _excesses={},
-        )
+        return replace(self._untried(), runner=runner)
+
+    def of(self, samples: Samples, references: Sequence[Outputs]) -> "Trials":
+        """Return trials of other samples on the same emulation, in their own order."""
+        return replace(self._untried(), samples=samples, references=list(references))
+
+    def _untried(self) -> "Trials":
+        return replace(self, evaluations=0, runs=0, tried={}, since={}, _known={}, _excesses={})
 
     def contribution(self, kept: Assignment) -> float:
         """Return the error of `kept` on the worst sample over what is allowed.
@@ -118,12 +119,22 @@ class Trials:
 
     def excess(self, kept: Assignment) -> float:
         """Return the error of `kept` over what a trial may use, on all samples."""
-        if kept not in self._excesses:
-            self.evaluations += 1
-            assignment = self.resolve(kept)
-            results = [self._emulate(assignment, i) for i in range(len(self.samples))]
-            self._excesses[kept] = self.excess_of(results)
+        if (known := self.exact(kept)) is not None:
+            return known
+        self.evaluations += 1
+        self.since.setdefault(kept, self.evaluations)
+        self._excesses[kept] = self.excess_of(self.results(kept))
         return self._excesses[kept]
+
+    def exact(self, kept: Assignment) -> float | None:
+        """Return what `excess` does where that is known without running anything, else None."""
+        full = self._known.get((kept, True))
+        return full.excess if full is not None and full.passed else self._excesses.get(kept)
+
+    def results(self, kept: Assignment) -> list[Computed]:
+        """Return the outputs of all samples with `kept` in FP32, or why one cannot be run."""
+        assignment = self.resolve(kept)
+        return [self._emulate(assignment, i) for i in range(len(self.samples))]
 
     def excess_of(self, results: Sequence[Computed]) -> float:
         """Return the error of anyone's outputs of all samples over what a trial may use."""
@@ -179,6 +190,7 @@ class Trials:
         outcome = judge(self.resolve(kept), list(indices))
         self.evaluations += 1
         self._known[kept, confirm] = self.tried[kept] = outcome
+        self.since.setdefault(kept, self.evaluations)
         if outcome.sample is not None:
             self._look_first_at(outcome.sample)
         elif confirm and not outcome.passed and self._known.get((kept, False), outcome).passed:

@@ -24,6 +24,7 @@ from halfwise.records.coverage import (
     Unjudged,
     UnjudgedKind,
 )
+from halfwise.records.curve import Curve, Point
 from halfwise.records.diagnosis import (
     DifferenceKind,
     InputComparison,
@@ -85,7 +86,6 @@ from halfwise.records.judged import (
 from halfwise.records.planned import (
     LEAST_SAVED,
     AdjustedConstant,
-    Because,
     CutStage,
     Followed,
     KeptBy,
@@ -114,6 +114,7 @@ from halfwise.records.record import (
 )
 from halfwise.records.run import Cost, Provenance, Run, RunKind
 from halfwise.records.tensors import (
+    READS_BEYOND,
     Comparison,
     Detail,
     Growth,
@@ -131,10 +132,10 @@ from halfwise.records.written import Exported, LeftAlone, Modernized, ParityChec
 __all__ = [
     "FULL_RUNGS",
     "LEAST_SAVED",
+    "READS_BEYOND",
     "SCHEMA_VERSION",
     "SEVERITIES",
     "AdjustedConstant",
-    "Because",
     "BuildConfig",
     "BuildOutcome",
     "Cause",
@@ -144,6 +145,7 @@ __all__ = [
     "ConstraintReport",
     "Cost",
     "Criterion",
+    "Curve",
     "CutStage",
     "Detail",
     "DifferenceKind",
@@ -205,6 +207,7 @@ __all__ = [
     "OutputError",
     "ParityCheck",
     "Plan",
+    "Point",
     "Precision",
     "PrecisionProof",
     "Prefer",

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from halfwise.records.built import Profile
+from halfwise.records.curve import Curve
 from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines
 from halfwise.records.inspection import GivenEngine
@@ -80,6 +81,8 @@ class Run(Record):
         profiles: The optimization profile that holds all samples; none where no shape varies, and
             in runs of `fix` with engines, which tell their own.
         worth: What the plan, or the mixed candidate, is worth; None where it is not known.
+        curve: The plans that the search evaluated, to choose from; None without a search, and in
+            records before this field.
         next_step: What to do now, one line each.
         cost: Time and memory.
         provenance: Versions and hashes.
@@ -105,6 +108,7 @@ class Run(Record):
     given_engine: GivenEngine | None = None
     profiles: tuple[Profile, ...] = ()
     worth: Worth | None = None
+    curve: Curve | None = None
     next_step: tuple[str, ...]
     cost: Cost
     provenance: Provenance

@@ -231,6 +231,7 @@ _LEFT_OUT: dict[CutStage, str] = {
     "growth": "where the error comes from that no guard explains was not followed",
     "notes": "what the margin or another tolerance would change was not measured",
     "worth": "not all cheaper plans were measured",
+    "curve": "not all plans to choose from were measured",
 }
 
 

@@ -325,3 +325,26 @@ def test_no_metric_is_asked_about_it():
     trials = prepare(models.detector()).trials(Criterion(metric="m"), lambda *_: 1.0)
     assert trials.evaluate(NONE) == Outcome(False, inf, 0)
     assert trials.excess(NONE) == inf
+
+
+def test_what_was_seen_on_all_samples_is_known_exactly():
+    trials = prepare(rounded_once()).trials()
+    assert trials.exact(NONE) is None
+    quick = trials.evaluate(NONE)
+    assert quick.passed
+    assert trials.exact(NONE) is None
+    trials.evaluate(NONE, confirm=True)
+    before = trials.evaluations
+    assert trials.exact(NONE) == trials.excess(NONE)
+    assert trials.evaluations == before
+    assert trials.since == {NONE: 1}
+
+
+def test_trials_of_other_samples_know_nothing_yet():
+    prepared = prepare(rounded_once())
+    trials = prepared.trials()
+    trials.evaluate(NONE, confirm=True)
+    others = trials.of(prepared.samples.select([2, 3]), prepared.references[2:4])
+    assert (others.evaluations, others.tried, others.since) == (0, {}, {})
+    assert len(others.results(NONE)) == 2
+    assert 0 < others.excess(NONE) <= trials.excess(NONE)

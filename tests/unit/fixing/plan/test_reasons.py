@@ -8,7 +8,6 @@ from halfwise.formats import FP16
 from halfwise.graph.model import network_from_proto, node_name
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
-from halfwise.reporting.guards import explained
 from tests import control, models
 from tests.unit.casing import names
 from tests.unit.graph.sketch import Sketch
@@ -18,9 +17,9 @@ NORM = network_from_proto(models.layer_norm().proto)
 FIX = "Export as one node."
 
 
-def recorded(*nodes, guards=(), forced=None, without=None, headroom=1.0, metric=None, **more):
+def recorded(*nodes, guards=(), forced=None, without=None, **more):
     found = kept_nodes(NORM, names(*nodes), guards, forced or {}, without or {}, **more)
-    return {k.node: k for k in explained(found, guards, headroom, metric)}
+    return {k.node: k for k in found}
 
 
 def test_nodes_are_in_graph_order_with_their_operators():
@@ -191,8 +190,7 @@ def branching():
 
 
 def test_control_flow_that_no_guard_explains_is_said_to_hide_its_numbers():
-    kept = kept_nodes(branching(), names("choose"), (), {}, {NodeName("choose"): 3.0})
-    [found] = explained(kept, (), 1.0, None)
+    [found] = kept_nodes(branching(), names("choose"), (), {}, {NodeName("choose"): 3.0})
     assert found.op == "If"
     assert found.reason == (
         "Cause unknown: no single number stands out around it, and those inside its bodies are not "

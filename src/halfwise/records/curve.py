@@ -1,0 +1,104 @@
+"""The trade-off of a run: what each plan that was evaluated costs, and what it gives for that."""
+
+from collections.abc import Iterable, Iterator
+
+from halfwise.records.recognised import Recognised, TaskScore
+from halfwise.records.record import NodeName, Record
+
+
+class Point(Record):
+    """A plan that was evaluated.
+
+    Attributes:
+        kept: The compute nodes in FP32, as places in `Curve.nodes`: runs of them, "0-3 7".
+        count: Their number.
+        evaluation: How many evaluations the run had made when this plan had been tried.
+        cost: Predicted cost over that of everything low; None where shapes cannot be seen.
+        error: Error on the calibration samples over what is allowed: 1 just passes. With a metric,
+            1 plus what it falls beyond its allowance. inf with new NaN or infinities.
+        is_bound: Whether `error` is a lower bound alone: not all of today's samples were looked at.
+        casts: Cast nodes in the mixed model; None where that was not made.
+        heldout: As `error`, on held-out samples; None where it was not measured there.
+        rel_max: The smallest `rel_max` that the outputs would pass there; None likewise.
+        nonfinite: Whether there are NaN or infinities there that the reference does not have.
+        scores: Task metrics on held-out samples; none where nothing fits the outputs.
+    """
+
+    kept: str
+    count: int
+    evaluation: int
+    cost: float | None
+    error: float
+    is_bound: bool
+    casts: int | None = None
+    heldout: float | None = None
+    rel_max: float | None = None
+    nonfinite: bool = False
+    scores: tuple[TaskScore, ...] = ()
+
+    @property
+    def serves(self) -> bool:
+        """Whether every task metric passes on held-out samples, without new NaN or infinities."""
+        passed = [score.passed for score in self.scores]
+        return bool(passed) and all(passed) and not self.nonfinite
+
+    @property
+    def price(self) -> float:
+        """The cost, or where none is known the number of kept nodes, which orders plans too."""
+        return float(self.count) if self.cost is None else self.cost
+
+
+class Curve(Record):
+    """Every plan that a run evaluated, and which of them to choose from.
+
+    Attributes:
+        nodes: The compute nodes, in graph order.
+        points: The plans, in the order in which they were first tried.
+        front: Places in `points` of those that are shown, cheapest first: of the plans that no
+            other one beats in both cost and error, a few that are far apart.
+        plan: Place of the plan that the search found; None where that is none of the points.
+        recognised: What the outputs are taken for; empty where a metric was given, and where
+            nothing is known.
+        reference: What FP32's own outputs score; none where no plan was scored.
+        recommended: Place of the cheapest plan whose task metrics pass on held-out samples; None
+            where none does, or none fits the outputs.
+    """
+
+    nodes: tuple[NodeName, ...]
+    points: tuple[Point, ...]
+    front: tuple[int, ...] = ()
+    plan: int | None = None
+    recognised: tuple[Recognised, ...] = ()
+    reference: tuple[TaskScore, ...] = ()
+    recommended: int | None = None
+
+    def kept(self, point: Point) -> frozenset[NodeName]:
+        """Return the compute nodes that a point keeps."""
+        return frozenset(self.nodes[place] for place in places(point.kept))
+
+    @property
+    def cheaper(self) -> Point | None:
+        """The recommended point, where it costs less than the plan; else None."""
+        if self.recommended is None or self.recommended == self.plan:
+            return None
+        point = self.points[self.recommended]
+        beside = None if self.plan is None else self.points[self.plan]
+        return point if beside is None or point.price < beside.price else None
+
+
+def runs(places: Iterable[int]) -> str:
+    """Return places, ascending and ≥ 0, as text: "0-3 7"; empty for none."""
+    found: list[list[int]] = []
+    for place in places:
+        if found and place == found[-1][1] + 1:
+            found[-1][1] = place
+        else:
+            found.append([place, place])
+    return " ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in found)
+
+
+def places(text: str) -> Iterator[int]:
+    """Yield the places that `runs` wrote."""
+    for run in text.split():
+        first, _, last = run.partition("-")
+        yield from range(int(first), int(last or first) + 1)

@@ -1,0 +1,164 @@
+"""The trade-off of small models."""
+
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.fixing.curve import SHOWN, front, spread
+from halfwise.fixing.loop import Fixed, fix
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
+from halfwise.progress import Silent
+from halfwise.records import Curve
+from tests import models
+from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.records.curves import point
+
+errors = st.one_of(st.floats(0, 1e9), st.just(inf))
+drawn = st.lists(st.tuples(st.floats(1, 3), errors), min_size=1, max_size=40)
+
+
+def classifier(count: int = 12) -> models.Ill:
+    """Class probabilities, which no plan gives exactly but the original."""
+    sketch, random = Sketch(), np.random.default_rng(1)
+    x = sketch.input("x", [1, 16])
+    scores = sketch.op("MatMul", x, f32(random.normal(size=(16, 10))), name="dense")
+    bent = sketch.op("Tanh", sketch.op("Mul", scores, f32(0.5), name="scale"), name="bend")
+    y = sketch.op("Softmax", bent, axis=-1, name="probs")
+    return models.Ill(sketch.proto(y), {"x": models.signals(1, 16, seed=2, count=count)})
+
+
+def fixed(ill, **options) -> Fixed:
+    request = understand(dict(ill.inputs), options)
+    case = load_case(ill.proto, request.data, request.criterion)
+    return fix(case, request.settings, Silent())
+
+
+@pytest.fixture(scope="module")
+def normal():
+    return fixed(models.layer_norm())
+
+
+def curve_of(found) -> Curve:
+    curve: Curve = found.curve
+    return curve
+
+
+@given(drawn)
+def test_nothing_beats_the_front_and_it_beats_the_rest(pairs):
+    points = [point("", cost, error) for cost, error in pairs]
+    best = [points[place] for place in front(points)]
+    for one in points:
+        beaten = [b for b in best if b.price <= one.price and b.error <= one.error]
+        assert beaten
+        if one in best:
+            assert all((b.price, b.error) == (one.price, one.error) for b in beaten)
+
+
+@given(drawn, st.integers(2, 8))
+def test_few_are_shown_ends_and_what_is_wanted_among_them(pairs, most):
+    points = [point("", cost, error) for cost, error in pairs]
+    shown = spread(points, [0], most)
+    whole = front(points)
+    assert {whole[0], whole[-1], 0} <= set(shown)
+    assert len(shown) == len(set(shown)) <= max(most, 3)
+    assert [points[i].price for i in shown] == sorted(points[i].price for i in shown)
+
+
+def test_no_points_have_no_front():
+    assert front([]) == []
+    assert spread([]) == []
+
+
+def test_the_curve_holds_every_plan_that_was_tried(normal):
+    curve, trials = curve_of(normal), normal.planner.trials
+    kept = {curve.kept(point) for point in curve.points}
+    assert kept >= trials.tried.keys()
+    assert [p.evaluation for p in curve.points] == sorted(p.evaluation for p in curve.points)
+    assert curve.plan is not None
+    assert curve.kept(curve.points[curve.plan]) == normal.found.kept
+
+
+def test_the_front_goes_from_nothing_kept_to_fp32(normal):
+    curve = curve_of(normal)
+    shown = [curve.points[place] for place in curve.front]
+    assert len(shown) <= SHOWN
+    assert (shown[0].count, shown[0].cost) == (0, 1)
+    assert (len(curve.nodes), 0) in [(each.count, each.error) for each in shown]
+    assert curve.plan in curve.front
+    assert shown[0].error > 1 >= curve.points[curve.plan].error
+
+
+def test_what_is_shown_was_measured_on_all_samples_and_on_held_out_ones(normal):
+    curve, planner = curve_of(normal), normal.planner
+    for place in curve.front:
+        shown = curve.points[place]
+        kept = curve.kept(shown)
+        assert not shown.is_bound
+        assert shown.error == pytest.approx(planner.trials.excess(kept) * planner.trials.factor)
+        assert shown.casts == planner.rewrite(kept)[0].casts
+        assert shown.heldout is not None
+
+
+def test_the_error_on_held_out_samples_is_that_of_the_verdict(normal):
+    curve = curve_of(normal)
+    plan = next(p for p in curve.points if curve.kept(p) == normal.found.kept)
+    needed = max(o.rel_max_needed for o in normal.verdict.outputs.values())
+    assert plan.rel_max == pytest.approx(needed, rel=1e-4)
+    assert plan.heldout == pytest.approx(needed / 0.01, rel=1e-4)
+    assert not plan.nonfinite
+
+
+def test_where_nothing_need_be_kept_nothing_more_is_measured():
+    found = fixed(models.small())
+    curve = curve_of(found)
+    assert found.found.kept == frozenset()
+    assert [curve.points[place].count for place in curve.front] == [0, len(curve.nodes)]
+    assert curve.plan == 0
+    assert curve.recommended is None
+
+
+def test_without_time_what_was_tried_is_on_record():
+    found = fixed(models.layer_norm(), time_budget=0)
+    curve = curve_of(found)
+    assert curve.points[0].count == 0
+    assert found.planner.budget.cut.count("curve") == 1
+
+
+def test_where_a_task_is_recognised_the_cheapest_plan_that_serves_is_known_early():
+    found = fixed(classifier(), rel_max=1e-5)
+    curve = curve_of(found)
+    assert [one.metric for one in curve.recognised] == ["top1"]
+    assert [one.value for one in curve.reference] == [1.0]
+    assert len(found.found.kept) > 0
+    assert curve.cheaper is not None
+    assert (curve.cheaper.count, curve.cheaper.cost) == (0, 1)
+    assert curve.cheaper.evaluation <= 3
+    assert [score.value for score in curve.cheaper.scores] == [1.0]
+
+
+def test_a_given_metric_is_the_task():
+    curve = curve_of(fixed(classifier(), metric="psnr", metric_drop=0))
+    assert curve.recognised == ()
+    low, best = curve.points[0], curve.points[curve.front[-1]]
+    assert [score.metric for score in low.scores] == ["psnr"]
+    assert not low.serves
+    assert best.serves
+    assert curve.recommended is not None
+
+
+def test_a_plan_that_breaks_the_users_rules_is_not_recommended():
+    found = fixed(classifier(), rel_max=1e-5, keep=["bend"])
+    curve = curve_of(found)
+    assert curve.recommended is not None
+    assert "bend" in curve.kept(curve.points[curve.recommended])
+    assert curve.points[curve.front[0]].count == 0
+
+
+def test_without_held_out_samples_nothing_is_recommended():
+    curve = curve_of(fixed(classifier(1), rel_max=1e-5))
+    assert curve.recommended is None
+    assert all(point.heldout is None for point in curve.points)

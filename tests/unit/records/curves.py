@@ -1,0 +1,20 @@
+"""Curves of three nodes, made by hand."""
+
+from halfwise.records import Curve, NodeName, Point, TaskScore
+from halfwise.records.curve import places
+
+
+def point(kept: str, cost: float | None, error: float, **more) -> Point:
+    count = len(list(places(kept)))
+    made = {"kept": kept, "count": count, "evaluation": 1, "is_bound": False}
+    return Point(**{**made, "cost": cost, "error": error, **more})
+
+
+def score(*, passed: bool, value: float = 0.5) -> TaskScore:
+    return TaskScore(metric="top1", outputs=("y",), value=value, required=0.99, passed=passed)
+
+
+def curve(*points: Point, **more) -> Curve:
+    nodes = tuple(map(NodeName, "abc"))
+    shown = {"front": tuple(range(len(points)))}
+    return Curve(nodes=nodes, points=points, **{**shown, **more})

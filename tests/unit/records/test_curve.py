@@ -1,0 +1,63 @@
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.records import Curve, Point
+from halfwise.records.curve import places, runs
+from tests.unit.records.curves import curve, point, score
+
+
+@given(st.sets(st.integers(0, 400)))
+def test_places_are_read_back_as_written(some):
+    assert list(places(runs(sorted(some)))) == sorted(some)
+
+
+def test_runs_of_places_are_short():
+    assert runs([]) == ""
+    assert runs([0, 1, 2, 3, 7, 9, 10]) == "0-3 7 9-10"
+    assert len(runs(range(5000))) < 10
+
+
+def test_the_nodes_of_a_point_are_those_of_the_curve():
+    made = curve(point("0 2", 1.1, 0.5))
+    assert made.kept(made.points[0]) == {"a", "c"}
+
+
+def test_what_is_not_finite_comes_back():
+    made = curve(point("", 1.0, inf))
+    assert Curve.model_validate_json(made.model_dump_json()) == made
+    assert "Infinity" in made.model_dump_json()
+
+
+def test_without_a_known_cost_fewer_nodes_are_cheaper():
+    assert point("0-1", None, 1.0).price == 2
+
+
+@pytest.mark.parametrize(
+    ("scores", "nonfinite", "serves"),
+    [
+        ((), False, False),
+        ((score(passed=True),), False, True),
+        ((score(passed=True),), True, False),
+        ((score(passed=True), score(passed=False)), False, False),
+    ],
+)
+def test_a_plan_serves_where_every_task_metric_passes(scores, nonfinite, serves):
+    found = point("", 1.0, 3.0, scores=scores, nonfinite=nonfinite)
+    assert found.serves == serves
+
+
+def test_the_recommended_plan_is_told_where_it_is_cheaper():
+    low, high = point("", 1.0, 3.0), point("0-2", 2.0, 0.5)
+    assert curve(low, high, plan=1, recommended=0).cheaper == low
+    assert curve(low, high, plan=0, recommended=0).cheaper is None
+    assert curve(low, high, plan=0, recommended=1).cheaper is None
+    assert curve(low, high, recommended=1).cheaper == high
+    assert curve(low, high, plan=1).cheaper is None
+
+
+def test_points_of_old_records_are_read():
+    old = {"kept": "", "count": 0, "evaluation": 1, "cost": 1.0, "error": 2.0, "is_bound": False}
+    assert Point.model_validate(old).heldout is None
