@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -45,9 +46,6 @@ _SOURCE = re.compile(r"^/\S+:\d+ [^)]*\) ")
 
 _NOT_ALLOCATED = re.compile(r"Failed to allocate memory for requested buffer of size (\d+)")
 """How ONNX Runtime says what it could not get (onnxruntime, bfc_arena.cc)."""
-
-PATTERN_NODES = 5000
-"""Up to so many nodes, ONNX Runtime may learn where tensors lie best."""
 
 OrtFailure = (
     ort_errors.Fail,
@@ -107,7 +105,7 @@ class Session:
         if device == "cuda":
             memory.uncap()
             ort.preload_dlls()
-        options = _options(optimise=optimise, nodes=len(model.graph))
+        options = _options(optimise=optimise)
         _register(options, runtime.libraries)
         proto, arrays = weightless(model)
         # ONNX Runtime may read them as long as the session lives.
@@ -128,9 +126,19 @@ class Session:
         self.output_types = {o.name: o.type for o in self._session.get_outputs()}
 
     def run(
-        self, sample: Mapping[str, NDArray[np.generic]], outputs: Sequence[str] | None = None
+        self,
+        sample: Mapping[str, NDArray[np.generic]],
+        outputs: Sequence[str] | None = None,
+        *,
+        lent: bool = False,
     ) -> dict[str, NDArray[np.generic]]:
         """Return the outputs by name (all, or those asked for).
+
+        Args:
+            sample: The inputs by name.
+            outputs: Names of outputs.
+            lent: Leave them where ONNX Runtime computed them. One that lives on holds all memory
+                that the session ever took, even when the session is gone.
 
         Raises:
             RunFailed: ONNX Runtime failed on this sample, or took too long (see `bounded`).
@@ -156,7 +164,12 @@ class Session:
                 node=node,
                 why=_SOURCE.sub("", " ".join(why.split()))[:500],
             ) from error
-        return dict(zip(names, results, strict=True))
+        return dict(zip(names, results if lent else map(_own, results), strict=True))
+
+
+def _own(result: Any) -> Any:  # noqa: ANN401 - a tensor, or what else a model may give
+    """Return a tensor in memory of its own."""
+    return result.copy() if isinstance(result, np.ndarray) and not result.flags.owndata else result
 
 
 def runtime_version() -> str:
@@ -180,16 +193,16 @@ def _loaded(
     )
 
 
-def _options(*, optimise: bool, nodes: int) -> ort.SessionOptions:
+def _options(*, optimise: bool) -> ort.SessionOptions:
     options = ort.SessionOptions()
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
     options.log_severity_level = 4
     # On CUDA, sums otherwise differ from run to run (bench/cuda.py).
     options.use_deterministic_compute = True
-    # To learn where tensors may lie, the first run takes n² steps where n are alive at a time: of
-    # 3.2 s of a processor for 12,000 switched nodes, 0.15 s compute. Later runs gain up to 10 %.
-    options.enable_mem_pattern = nodes <= PATTERN_NODES
+    # What the first run learns of where tensors may lie, later ones allocate in one piece, beside
+    # what the first took: up to twice the memory, for no time that shows (see bench/peak.py).
+    options.enable_mem_pattern = False
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
     # Threads that spin while they wait take the cores from those that work: up to ten times
     # slower on a busy machine, and no faster on an idle one (see bench/overhead.py).

@@ -226,7 +226,9 @@ class ElementProbe:
             names = tuple(dict.fromkeys(t for view in chunk for t in view.tensors))
             fetched = tuple(t for t in names if t not in self._inputs)
             for index, sample in enumerate(samples):
-                results = self._session("elements", fetched).run(sample, fetched) if fetched else {}
+                results: dict[str, NDArray[Any]] = {}
+                if fetched:
+                    results = self._session("elements", fetched).run(sample, fetched, lent=True)
                 arrays = {t: results[t] if t in results else np.asarray(sample[t]) for t in names}
                 for view in chunk:
                     view.visit(index, *(arrays[t] for t in view.tensors))

@@ -252,8 +252,8 @@ def test_elements_come_in_chunks_of_bounded_size(monkeypatch):
     fetched: list[int] = []
     run = Session.run
 
-    def counting(self, sample, outputs=None):
-        results = run(self, sample, outputs)
+    def counting(self, sample, outputs=None, **how):
+        results = run(self, sample, outputs, **how)
         fetched.append(sum(a.nbytes for a in results.values() if a.dtype == np.float32))
         return results
 
