@@ -238,7 +238,7 @@ def _delivered(fixed: Fixed, proven: Proven, seconds: dict[str, float]) -> Fixed
             plan = plan.model_copy(update={"notes": (*plan.notes, note)})
         return replace(fixed, plan=plan.model_copy(update={"minimal": proven.minimal}))
     rewritten, plan = _other_plan(fixed, proven, keep)
-    return replace(fixed, rewritten=rewritten, plan=plan)
+    return replace(fixed, rewritten=rewritten, plan=plan, guards=fixed.planner.guards)
 
 
 def _other_plan(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> tuple[Rewritten, Plan]:
@@ -257,17 +257,8 @@ def _other_plan(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> tupl
             f"{count(len(added), 'node')} beyond those of the emulation: see the engine's rounds."
         )
     plan = fixed.planner.record(found, placed, rewritten.casts, remarks)
-    reason = "the engine needs it, or is faster with it, although the emulation does not"
     kept = tuple(
-        k.model_copy(
-            update={
-                "reason": reason,
-                "why": reason,
-                "guard": None,
-                "error_without": None,
-                "kept_by": "engine",
-            }
-        )
+        k.model_copy(update={"guard": None, "error_without": None, "kept_by": "engine"})
         if k.node in added and k.kept_by == "search" and k.guard is None
         else k
         for k in plan.keep

@@ -21,7 +21,7 @@ from halfwise.judging.file_run import flips, run_as_file
 from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.records import FileRun, Flip, Guard, NodeName, Verdict
-from halfwise.wording import count, ratio
+from halfwise.wording import count
 
 FEW = 4
 """Samples on which decisions are compared, and repairs tried: those that are farthest off."""
@@ -139,9 +139,8 @@ class Decisions:
                 kind="decision",
                 node=flip.node,
                 tensor=None if source is None else tensor_name(source),
-                message=f"{flip.node} ({flip.op}) decides {flip.elements} of {flip.of} values "
-                "otherwise where what leads to it is not rounded value by value, as ONNX Runtime "
-                f"runs the file: {ratio(excess)} what is allowed, although the emulation passes",
+                names={"op": flip.op},
+                numbers={"elements": flip.elements, "size": flip.of, "value": excess},
                 fix="Compute what is decided on in integers, or look it up in a table.",
                 nodes=tuple(own),
                 severity=graded(Band.INEXACT, excess),

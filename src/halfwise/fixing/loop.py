@@ -210,7 +210,7 @@ class _Fix:
         return Fixed(
             rewritten=rewritten,
             observations=self.planner.evidence.observations,
-            guards=(*self.planner.evidence.guards, *self.planner.held),
+            guards=self.planner.guards,
             growth=path,
             followed=followed,
             plan=self.planner.record(found, placed, rewritten.casts, remarks),

@@ -32,6 +32,7 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
+from halfwise.reporting.guards import in_words
 from halfwise.reporting.notes import clause, not_real, told
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
 from halfwise.wording import count, number, ratio, size_of
@@ -101,7 +102,7 @@ def fix_run(
     worth = worth_of(fixed.planner, kept, engines, request.require_worth)
     verdict = worth_enough(verdict, worth, request)
     profiles = sample_profiles(case) if engines is None else ()
-    return Run(
+    run = Run(
         kind="fix",
         criterion=case.criterion,
         accumulate=request.settings.accumulate,
@@ -124,6 +125,7 @@ def fix_run(
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),
     )
+    return in_words(run)
 
 
 def verify_run(

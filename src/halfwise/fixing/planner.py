@@ -24,8 +24,8 @@ from halfwise.graph.roles import Role, Roles, float_io, is_float
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
-from halfwise.records import READS_BEYOND, Guard, NodeName, Plan, TensorName
-from halfwise.wording import count, number, seconds, typed
+from halfwise.records import Guard, NodeName, Plan, TensorName
+from halfwise.wording import count, seconds, typed
 
 Assignment = frozenset[NodeName]
 
@@ -61,6 +61,11 @@ class Planner:
     def holdable(self, guard: Guard) -> Assignment:
         """Return the nodes of a guard that no rule lowers."""
         return frozenset(guard.nodes) - frozenset(self.forced.lowered)
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """All suspicions, as a run records them: those of the evidence, and what is held."""
+        return (*self.evidence.guards, *self.held)
 
     @property
     def held_nodes(self) -> Assignment:
@@ -242,20 +247,20 @@ class Planner:
         remarks: Sequence[str],
     ) -> Plan:
         """Return the record of a plan."""
-        rules = {n: f"--keep-above {rule}" for n, rule in self._above().items()}
+        producers, readers = self._above()
+        rule = f"--keep-above {typed(self.settings.keep_above or 0)}"
         keep = kept_nodes(
             self.case.network,
             found.kept,
             self.evidence.guards,
-            rules | dict(self.forced.kept),
+            dict.fromkeys(producers | readers, rule) | dict(self.forced.kept),
             found.excess_without,
             nonfinite_without=found.nonfinite_without,
             contributions=found.contributions,
             near=self.evidence.limits,
-            headroom=self.settings.headroom,
-            metric=self.case.criterion.metric,
             held=self.held,
             hopeless=None if found.passed else dict.fromkeys(self.forced.lowered.values()),
+            reading=readers - frozenset(self.forced.kept),
         )
         return plan_record(
             self.case.network,
@@ -304,19 +309,19 @@ class Planner:
             self.watcher.note(f"no guard is certain: quick if {low} is fine as it is, {budget}")
 
     def _by_range(self, limit: float) -> Found:
-        kept = frozenset(self._above())
+        kept = frozenset[NodeName]().union(*self._above())
         kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
         kept -= frozenset(self.forced.lowered)
         passed = self.trials.evaluate(kept, confirm=True).passed
         step = f"--keep-above {typed(limit)} keeps {count(len(kept), 'node')}; no search"
         return Found(kept, passed, False, {}, frozenset(), {}, False, (step,))
 
-    def _above(self) -> dict[NodeName, str]:
-        """Return the nodes that `--keep-above` keeps, each with the rule as a reason tells it."""
+    def _above(self) -> tuple[Assignment, Assignment]:
+        """Return the nodes that `--keep-above` keeps, and those kept because they read them."""
         limit, settings = self.settings.keep_above, self.settings
         if limit is None:
-            return {}
-        producers, readers = kept_above(
+            return frozenset(), frozenset()
+        return kept_above(
             limit,
             self.case.network,
             self.roles,
@@ -324,5 +329,3 @@ class Planner:
             settings.fmt,
             settings.headroom,
         )
-        reads = f"{number(limit)}: {READS_BEYOND}"
-        return dict.fromkeys(producers, number(limit)) | dict.fromkeys(readers, reads)

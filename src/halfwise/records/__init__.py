@@ -86,6 +86,7 @@ from halfwise.records.judged import (
 from halfwise.records.planned import (
     LEAST_SAVED,
     AdjustedConstant,
+    Because,
     CutStage,
     Followed,
     KeptBy,
@@ -114,7 +115,6 @@ from halfwise.records.record import (
 )
 from halfwise.records.run import Cost, Provenance, Run, RunKind
 from halfwise.records.tensors import (
-    READS_BEYOND,
     Comparison,
     Detail,
     Growth,
@@ -132,10 +132,10 @@ from halfwise.records.written import Exported, LeftAlone, Modernized, ParityChec
 __all__ = [
     "FULL_RUNGS",
     "LEAST_SAVED",
-    "READS_BEYOND",
     "SCHEMA_VERSION",
     "SEVERITIES",
     "AdjustedConstant",
+    "Because",
     "BuildConfig",
     "BuildOutcome",
     "Cause",

@@ -33,6 +33,28 @@ error comes from that no guard explains; "notes": what the margin or another tol
 """
 
 
+class Because(Record):
+    """Facts on why a node stays in FP32, beside who decided it and what lowering it does.
+
+    Attributes:
+        guard: Position in `Run.guards` of the guard that names the cause.
+        rule: The rule of the user, as written on the command line; "" for none.
+        reads_beyond: Whether that rule is one about ranges, and met by a tensor that it reads.
+        nonfinite: Whether new NaN or infinities appear when it alone returns to the low format.
+        at_headroom: Whether a tensor at it was emulated with a smaller range, for the headroom.
+        contribution: What it or its group adds to the error alone, over what the search allows.
+        opposed: Rules that lower other nodes, where all that is free in FP32 fails; else None.
+    """
+
+    guard: int | None = None
+    rule: str = ""
+    reads_beyond: bool = False
+    nonfinite: bool = False
+    at_headroom: bool = False
+    contribution: float | None = None
+    opposed: tuple[str, ...] | None = None
+
+
 class KeptNode(Record):
     """A node that stays in FP32.
 
@@ -40,7 +62,8 @@ class KeptNode(Record):
         node: Name of the node.
         op: Operator type.
         precision: Always "fp32".
-        reason: One sentence with numbers, and the usual repair.
+        reason: One sentence with numbers, and the usual repair, for readers of the record: the
+            report makes both of `because`. "" before a run is put on record.
         why: The sentence alone; empty in records before this field.
         kept_by: Who decided it; "search" in records before this field.
         guard: Kind of the guard that names the cause, None where no guard does.
@@ -50,17 +73,19 @@ class KeptNode(Record):
             it was not measured.
         unknown: Whether nothing is known of it: no guard, no rule, and not lowered before the
             search ended. False in records before this field.
+        because: Why, as facts; None in records before this field.
     """
 
     node: NodeName
     op: str
     precision: Literal["fp32"] = "fp32"
-    reason: str
+    reason: str = ""
     why: str = ""
     kept_by: KeptBy = "search"
     guard: GuardKind | None = None
     error_without: float | None = None
     unknown: bool = False
+    because: Because | None = None
 
 
 class Origin(Record):

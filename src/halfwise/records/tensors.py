@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from halfwise.records.planned import AdjustedConstant
 from halfwise.records.record import GuardKind, NodeName, Record, TensorName
 
@@ -105,10 +107,6 @@ _OF_A_TENSOR: frozenset[GuardKind] = frozenset(("overflow", "square", "headroom"
 """Guards on the range of a tensor: all nodes of one but its producer read the tensor."""
 
 
-READS_BEYOND = "it reads what may overflow"
-"""Why a node is kept that reads a tensor beyond the range, or close to its end."""
-
-
 class Guard(Record):
     """A suspicion with numbers: something in the low format that may go wrong. The output decides.
 
@@ -116,7 +114,18 @@ class Guard(Record):
         kind: Class of the suspicion.
         node: The node where it arises.
         tensor: The tensor or constant concerned, None where it lies inside an op.
-        message: One sentence with the numbers.
+        message: One sentence with the numbers, for readers of the record: the report makes it of
+            the facts. "" before a run is put on record.
+        names: Names that it tells: "low" format; "sample" with the largest number; "op" and what
+            is "inside" a body; the tensor that is "squared"; the "reader" that it is about; what
+            values that are too small "becomes" (zero, subnormal). None in records before this
+            field.
+        numbers: Its numbers, by what they are: the "value" that was seen and the "limit" of the low
+            format that it passes or is close to; "share" of all elements, of a constant's non-zero
+            ones or of a stream; how many "elements" or additions it concerns, of "size"; how many
+            "samples" statistics are of, where not of all; the "error" of what is stored or summed
+            up, and of what is "read"; the share of a constant that is "zeroed"; the "smallest" sum
+            that rests on an eps, and what one that vanishes is "stored" as.
         fix: The usual repair, empty where none is known.
         nodes: Every node that would have to stay in FP32 if the suspicion is true: the producer
             and the consumers of the tensor.
@@ -126,7 +135,9 @@ class Guard(Record):
     kind: GuardKind
     node: NodeName
     tensor: TensorName | None
-    message: str
+    message: str = ""
+    names: dict[str, str] = Field(default_factory=dict)
+    numbers: dict[str, int | float] = Field(default_factory=dict)
     fix: str
     nodes: tuple[NodeName, ...]
     severity: float
@@ -135,13 +146,6 @@ class Guard(Record):
         """Return whether it is about the range of a tensor that `node` reads and did not make."""
         about = self.kind in _OF_A_TENSOR and self.tensor is not None
         return about and node != self.node and node in self.nodes
-
-    def told_of(self, node: NodeName) -> str:
-        """Return its message as the reason why `node` is kept."""
-        if node == self.node:
-            return self.message
-        why = READS_BEYOND if self.is_read_by(node) else f"needed by {self.node}"
-        return f"{why}: {self.message}"
 
 
 class Growth(Record):

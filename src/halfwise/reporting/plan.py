@@ -14,6 +14,7 @@ from halfwise.records import (
     Plan,
     Run,
 )
+from halfwise.reporting.guards import told_of
 from halfwise.reporting.parts import MOST_ROWS, Column, Table
 from halfwise.wording import (
     count,
@@ -113,7 +114,7 @@ def _why(group: Sequence[KeptNode], guards: Sequence[Guard]) -> str:
     if found is None:
         return sentence(group[0].reason)
     names = [kept.node for kept in group]
-    return sentence(found.told_of(found.node if found.node in names else names[0]))
+    return sentence(told_of(found, found.node if found.node in names else names[0]))
 
 
 def _guard_of(group: Sequence[KeptNode], guards: Sequence[Guard]) -> Guard | None:

@@ -14,6 +14,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.engines import engine_parts
+from halfwise.reporting.guards import in_words
 from halfwise.reporting.inspection import given_parts
 from halfwise.reporting.notes import cut_lines
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
@@ -72,6 +73,7 @@ CAUSES: dict[GuardKind, str] = {
 
 def report(run: Run) -> Report:
     """Return the report on a run, whichever command made it."""
+    run = in_words(run)
     parts = [_trouble(run), kept_table(run), _errors(run), scale_lines(run.verdict), _metric(run)]
     parts += [_figures(run), inside(run.verdict), bound_part(run), _remarks(run)]
     parts += engine_parts(run.engines) if run.engines is not None else ()

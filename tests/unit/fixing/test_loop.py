@@ -75,7 +75,10 @@ def test_the_model_is_that_of_the_plan(normal):
 
 def test_every_kept_node_was_seen_to_be_needed(normal):
     assert all(k.error_without is not None and k.error_without > 1 for k in normal.plan.keep)
-    assert all(k.guard and k.reason for k in normal.plan.keep)
+    for k in normal.plan.keep:
+        assert k.because is not None
+        assert k.because.guard is not None
+        assert k.guard == normal.guards[k.because.guard].kind
 
 
 def test_the_work_is_counted(normal):
@@ -217,7 +220,9 @@ def test_the_classic_rule_searches_nothing():
     assert kept(fixed) == above | {"root"}
     assert not fixed.plan.minimal
     assert "no search" in fixed.search.steps[0]
-    assert all("--keep-above" in k.reason for k in fixed.plan.keep)
+    because = {k.node: k.because for k in fixed.plan.keep if k.because is not None}
+    assert {found.rule for found in because.values()} == {"--keep-above 4000"}
+    assert [node for node, found in because.items() if found.reads_beyond] == ["root"]
 
 
 def _below(limit):
@@ -230,8 +235,8 @@ def _below(limit):
 def test_rules_hold_in_plan_and_model():
     fixed = found(models.layer_norm(), keep=["divide"], lower=["gamma"])
     assert kept(fixed) == models.layer_norm().kept | {"divide"}
-    reasons = {str(k.node): k.reason for k in fixed.plan.keep}
-    assert "--keep divide" in reasons["divide"]
+    rules = {str(k.node): k.because.rule for k in fixed.plan.keep if k.because is not None}
+    assert rules["divide"] == "--keep divide"
     assert fixed.plan.minimal
 
 

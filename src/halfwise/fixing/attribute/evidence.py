@@ -24,7 +24,6 @@ from halfwise.records import (
     Observations,
     TensorName,
 )
-from halfwise.wording import count, number
 
 SIGNIFICANT = 1e-2
 """Relative error (for angles: radians) from which a loss is named.
@@ -129,16 +128,6 @@ class Evidence:
             for name in group
         }
 
-    @property
-    def format_name(self) -> str:
-        """The low format's name in capitals, as sentences use it."""
-        return self.fmt.name.upper()
-
-    @property
-    def edge(self) -> str:
-        """The end of the low format's range in words, such as "FP16's 65504"."""
-        return f"{self.format_name}'s {number(self.fmt.max, 6)}"
-
     def observed(self, value: ir.Value | None) -> Observation | None:
         """Return what `value` looked like; None where it was not observed."""
         if value is None or value.name is None:
@@ -184,15 +173,22 @@ class Evidence:
             if seen.kind == kind and seen.node in self.nodes:
                 yield self.nodes[seen.node], seen
 
-    def where(self, index: int) -> str:
-        """Return " (sample ID)" for an index into the observed samples, "" for none."""
+    def sample(self, index: int) -> str:
+        """Return the identifier for an index into the observed samples, "" for none."""
         samples = self.observations.samples
-        return f" (sample {samples[index]})" if 0 <= index < len(samples) else ""
+        return samples[index] if 0 <= index < len(samples) else ""
 
-    def among(self, detail: Detail) -> str:
-        """Return what the shares of a tensor's elements are of, such as "all its elements"."""
-        fewer = detail.samples < len(self.observations.samples)
-        return f"the elements of {count(detail.samples, 'sample')}" if fewer else "all its elements"
+    def fewer(self, detail: Detail) -> int | None:
+        """Return how many samples statistics are of, None where they are of all."""
+        return detail.samples if detail.samples < len(self.observations.samples) else None
+
+    def inner(self, seen: InnerObservation) -> dict[str, str | float | None]:
+        """Return the facts of a guard on the inside of an op: which, how much, and in what sample.
+
+        The op may be in a body, so that the guard names another node.
+        """
+        sample = self.sample(seen.worst_sample)
+        return {"inside": seen.node, "op": seen.op, "value": seen.value, "sample": sample}
 
     def norm_fix(self, node: ir.Node, otherwise: str) -> str:
         """Return the repair for the written-out norm that `node` is part of, else `otherwise`."""
@@ -205,25 +201,28 @@ class Evidence:
         node: ir.Node,
         tensor: ir.Value | None,
         *,
-        message: str,
+        facts: Mapping[str, str | float | None],
         fix: str,
         nodes: Iterable[ir.Node],
         severity: float,
     ) -> list[Guard]:
         """Return one guard on the compute nodes among `nodes`, or none where there are none.
 
+        Of `facts`, see `Guard.names` and `Guard.numbers`, those that are "" or None are left out.
         Nodes that only move data are left out: keeping what they lie between carries them. For a
         node in a body stands the node of the main graph that decides.
         """
         free = {self.roles.part(n).decider for n in nodes if self._computes(n)}
         if not free:
             return []
+        facts = {"low": self.fmt.name, **facts}
         return [
             Guard(
                 kind=kind,
                 node=self.roles.part(node).decider,
                 tensor=None if tensor is None else tensor_name(tensor),
-                message=message,
+                names={k: v for k, v in facts.items() if isinstance(v, str) and v},
+                numbers={k: v for k, v in facts.items() if isinstance(v, int | float)},
                 fix=fix,
                 nodes=tuple(sorted(free, key=self.order.__getitem__)),
                 severity=severity,

@@ -11,7 +11,6 @@ from halfwise.graph.dataflow import moves, operands, producers, upstream
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import is_float
 from halfwise.records import Guard, NodeName, TensorName
-from halfwise.wording import count, number
 
 
 @dataclass(frozen=True)
@@ -79,14 +78,17 @@ def _beyond(evidence: Evidence, tensor: TensorName, infinity: Infinity) -> list[
     if value is None or node is None:
         return []
     seen = evidence.tensors[tensor]
-    hands_on = f", and {readers[0].name} ({readers[0].op_type}) reads that" if readers else ""
+    reader = {"reader": node_name(readers[0]), "op": readers[0].op_type} if readers else {}
     return evidence.guard(
         "infinite",
         node,
         value,
-        message=f"{tensor} reaches {number(seen.absmax)}, beyond {evidence.edge}: "
-        f"{count(infinity.elements, 'value')} would be infinite inside{hands_on}, although the "
-        "outputs pass",
+        facts={
+            "value": seen.absmax,
+            "limit": evidence.fmt.max,
+            "elements": infinity.elements,
+            **reader,
+        },
         fix=evidence.norm_fix(node, rescaling(evidence, value, up=False)),
         nodes=[*producers(value, evidence.roles), *readers],
         severity=graded(Band.OVERFLOW, seen.absmax / evidence.fmt.overflow_threshold),
@@ -111,8 +113,7 @@ def _born(
             "infinite",
             node,
             value,
-            message=f"{value.name} is not finite in {count(infinity.elements, 'value')} inside "
-            "where it is in FP32, although the outputs pass",
+            facts={"elements": infinity.elements},
             fix="",
             nodes=nodes,
             severity=graded(Band.ZEROED, 1.0),

@@ -9,7 +9,6 @@ from halfwise.fixing.attribute.evidence import SIGNIFICANT, Band, Evidence, grad
 from halfwise.graph.dataflow import low_consumers, producers, upstream
 from halfwise.graph.model import constant_array
 from halfwise.records import Guard
-from halfwise.wording import number
 
 _INTEGER_VALUED = frozenset(("Range", "Floor", "Ceil", "Round"))
 """Operators whose float outputs hold integers."""
@@ -56,8 +55,7 @@ def _integers(evidence: Evidence, node: ir.Node) -> list[Guard]:
     seen = evidence.observed(value)
     if seen is None or seen.absmax <= evidence.fmt.largest_exact_integer:
         return []
-    where = evidence.where(seen.worst_sample)
-    return _counted(evidence, node, value, seen.absmax, where)
+    return _counted(evidence, node, value, seen.absmax, evidence.sample(seen.worst_sample))
 
 
 def _integer_constant(evidence: Evidence, value: ir.Value) -> list[Guard]:
@@ -75,16 +73,14 @@ def _integer_constant(evidence: Evidence, value: ir.Value) -> list[Guard]:
 
 
 def _counted(
-    evidence: Evidence, node: ir.Node, value: ir.Value, largest: float, where: str
+    evidence: Evidence, node: ir.Node, value: ir.Value, largest: float, sample: str
 ) -> list[Guard]:
     limit = evidence.fmt.largest_exact_integer
     return evidence.guard(
         "integer",
         node,
         value,
-        message=f"{value.name} counts up to {number(largest, 6)}{where}, and "
-        f"{evidence.format_name} holds "
-        f"every integer only up to {limit}",
+        facts={"value": largest, "sample": sample, "limit": limit},
         fix="Compute positions and indices in FP32 (or as integers) and cast the result.",
         nodes=[node, *low_consumers(value, evidence.roles)],
         severity=graded(Band.INEXACT, largest / limit),
@@ -98,7 +94,7 @@ def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
     seen = evidence.observed(value)
     if value is None or error <= SIGNIFICANT:
         return []
-    where = evidence.where(seen.worst_sample) if seen else ""
+    sample = evidence.sample(seen.worst_sample) if seen else ""
 
     def large(source: ir.Node) -> list[ir.Value | None]:
         sizes = [(v, evidence.absmax(v)) for v in source.inputs]
@@ -108,9 +104,7 @@ def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
         "angle",
         node,
         value,
-        message=f"{node.name} ({node.op_type}) reads angles up to {number(largest)} rad{where}, "
-        "which "
-        f"{evidence.format_name} stores with an error of up to {number(error)} rad",
+        facts={"op": node.op_type, "value": largest, "sample": sample, "error": error},
         fix="Compute phases and their sines and cosines in FP32 and cast the result, or "
         "store them as a table where positions are fixed.",
         nodes=[node, *upstream(value, evidence.roles, large)],
@@ -141,8 +135,7 @@ def _grid(evidence: Evidence, node: ir.Node) -> list[Guard]:
         "integer",
         node,
         grid,
-        message=f"the grid of {node.name} (GridSample) addresses {max(sides)} pixels, and "
-        f"{evidence.format_name} stores its coordinates to within {number(pixels)} pixels",
+        facts={"value": max(sides), "error": pixels},
         fix="Keep the grid and the arithmetic that makes it in FP32.",
         nodes=[node, *upstream(grid, evidence.roles, _arithmetic)],
         severity=graded(Band.INEXACT, max(sides) / limit),
@@ -166,17 +159,11 @@ def selection_guards(evidence: Evidence) -> Iterator[Guard]:
         scores = node.inputs[1 if node.op_type == "NonMaxSuppression" else 0]
         if seen.value >= 1.0:
             continue
-        gap = (
-            "nothing at all"
-            if seen.value == 0.0
-            else f"{number(seen.value)} of {evidence.format_name}'s spacing there"
-        )
         yield from evidence.guard(
             "margin",
             node,
             scores,
-            message=f"{seen.node} ({seen.op}) decides between scores that differ by {gap}"
-            f"{evidence.where(seen.worst_sample)}",
+            facts=evidence.inner(seen) | {"value": seen.value or None},
             fix="Judge the task's metric rather than equal indices, or keep the scores in FP32.",
             nodes=[node, *producers(scores, evidence.roles)],
             severity=_SEVERITY_OF_TIE if seen.value == 0.0 else 1.0 - seen.value / 2,

@@ -15,13 +15,12 @@ from halfwise.fixing.attribute.evidence import (
 from halfwise.fixing.attribute.repairs import folding, rescaling, weight_scaling
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.dataflow import consumers, low_consumers, moves, reads_low
-from halfwise.graph.model import constant_array
+from halfwise.graph.model import constant_array, node_name
 from halfwise.graph.patterns.reading import square_of
 from halfwise.graph.saturating import MASK_SHARE
 from halfwise.graph.sensitivity import selects_constants
 from halfwise.graph.weights import pieces
 from halfwise.records import AdjustedConstant, Guard, Observation
-from halfwise.wording import count, number, percent, verb
 
 _SQUARED = {
     "LpNormalization": "Divide by the largest magnitude first.",
@@ -71,13 +70,19 @@ def _tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
     if not overflows and selects_constants(value, evidence.roles, evidence.tensors, reach):
         return []
     square = square_of(value) if producer is not None else None
-    subject = f"the square of {square.value.name}" if square else str(value.name)
     node = producer or readers[0]
     return evidence.guard(
         ("square" if square else "overflow") if overflows else "headroom",
         node,
         value,
-        message=_message(evidence, subject, seen),
+        facts={
+            "squared": square.value.name if square else "",
+            "value": seen.absmax,
+            "limit": evidence.fmt.max,
+            "sample": evidence.sample(seen.worst_sample),
+            "share": (seen.detail.overflow or None) if seen.detail else None,
+            "samples": evidence.fewer(seen.detail) if seen.detail else None,
+        },
         fix=evidence.norm_fix(node, rescaling(evidence, value, up=False)),
         nodes=[node, *readers],
         severity=graded(Band.OVERFLOW, seen.absmax / limit)
@@ -93,19 +98,6 @@ def _is_copy(evidence: Evidence, producer: ir.Node, limit: float) -> bool:
     )
 
 
-def _message(evidence: Evidence, subject: str, seen: Observation) -> str:
-    where = evidence.where(seen.worst_sample)
-    if seen.absmax < evidence.fmt.overflow_threshold:
-        times = number(evidence.fmt.max / seen.absmax)
-        return (
-            f"{subject} reaches {number(seen.absmax)}{where}; {evidence.edge} is {times} times that"
-        )
-    told = f"{subject} reaches {number(seen.absmax)}, beyond {evidence.edge}{where}"
-    if seen.detail is None or not seen.detail.overflow:
-        return told
-    return f"{told}, in {percent(seen.detail.overflow)} of {evidence.among(seen.detail)}"
-
-
 def _inner_squares(evidence: Evidence) -> Iterator[Guard]:
     limit = evidence.fmt.overflow_threshold
     for node, seen in evidence.inside("square"):
@@ -117,8 +109,7 @@ def _inner_squares(evidence: Evidence) -> Iterator[Guard]:
             "square",
             node,
             None,
-            message=f"inside {seen.node} ({seen.op}) the squares reach {number(seen.value)}, "
-            f"beyond {evidence.edge}{evidence.where(seen.worst_sample)}",
+            facts=evidence.inner(seen) | {"limit": evidence.fmt.max},
             fix=_SQUARED.get(seen.op, ""),
             nodes=[node],
             severity=graded(Band.OVERFLOW, seen.value / limit)
@@ -175,8 +166,12 @@ def _beyond(evidence: Evidence, value: ir.Value, found: AdjustedConstant) -> lis
         "constant-range",
         nodes[0],
         value,
-        message=f"{found.elements} of the {size} values of constant {found.name} "
-        f"{verb(found.elements, 'is', 'are')} beyond {evidence.edge}, up to {number(largest)}",
+        facts={
+            "elements": found.elements,
+            "size": size,
+            "limit": evidence.fmt.max,
+            "value": largest,
+        },
         fix=folding(nodes[0]) if variance else weight_scaling(nodes, value),
         nodes=nodes,
         severity=graded(Band.OVERFLOW, largest / evidence.fmt.max),
@@ -208,9 +203,7 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
         "constant-subnormal",
         nodes[0],
         value,
-        message=f"{percent(share)} of the non-zero values of constant {value.name} are below "
-        f"{evidence.format_name}'s smallest normal number {number(fmt.smallest_normal)}, and "
-        f"{percent(zeroed / nonzero)} become zero",
+        facts={"share": share, "limit": fmt.smallest_normal, "zeroed": zeroed / nonzero},
         fix=weight_scaling(nodes, value),
         nodes=nodes,
         severity=graded(Band.INEXACT, fmt.smallest_normal / largest),
@@ -232,8 +225,7 @@ def _variance(evidence: Evidence, node: ir.Node) -> list[Guard]:
         "constant-subnormal",
         node,
         value,
-        message=f"storing the variance {value.name} in {evidence.format_name} changes the scale of "
-        f"{count(int((lost > SIGNIFICANT).sum()), 'channel')} by up to {percent(lost.max())}",
+        facts={"elements": int((lost > SIGNIFICANT).sum()), "share": float(lost.max())},
         fix=folding(node),
         nodes=[node],
         severity=graded(Band.INEXACT, float(lost.max()) / SIGNIFICANT),
@@ -270,19 +262,16 @@ def _mask(evidence: Evidence, value: ir.Value, lowest: float) -> list[Guard]:
         return []
     added = next((n for n in path if n.op_type in ("Add", "Sub", "Sum")), None)
     end = path[-1]
-    message = (
-        f"mask constant {value.name} = {number(lowest)} plus a score goes beyond "
-        f"{evidence.format_name}'s {number(-evidence.fmt.max, 6)} to -inf before {end.name} "
-        f"({end.op_type}), and a row masked as a whole becomes NaN"
-        if added is not None
-        else f"mask constant {value.name} = {number(lowest)} is selected before {end.name} "
-        f"({end.op_type}), at or beyond the edge of {evidence.format_name}'s range"
-    )
     return evidence.guard(
         "mask",
         added or end,
         value,
-        message=message,
+        facts={
+            "value": lowest,
+            "limit": None if added is None else -evidence.fmt.max,
+            "reader": node_name(end),
+            "op": end.op_type,
+        },
         fix="Mask with -1e4 instead: its exponential is zero as well beside scores within ±4000. "
         "Rows masked as a whole come out differently.",
         nodes=path,

@@ -20,7 +20,7 @@ from halfwise.graph.model import constant_array, node_name, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.graph.sensitivity import SUMS, amplifiers, hands_on
 from halfwise.records import Detail, Guard, NodeName, Observation, TensorName
-from halfwise.wording import number, percent
+from halfwise.wording import number
 
 _ADDERS = ("Add", "Sub", "Sum", "Max", "Clip")
 """Operators that put an eps on a value."""
@@ -120,20 +120,13 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
     vanishes = eps <= fmt.flush_threshold
     root = constant_behind(constant, evidence.roles)
     single = vanishes and root is not None and fmt.vanishes(constant_array(root))
-    becomes = "zero" if vanishes else "subnormal"
-    stored = (
-        f" by plain conversion ({number(fmt.smallest_subnormal)} as stored here)" if single else ""
-    )
     lost = 0.0 if smallest is None else evidence.relative_error(smallest)
     if smallest is not None and lost > SIGNIFICANT:
         severity = _severity(evidence, lost, demands)
-        extent = f"and values as small as {number(smallest)} rest on it"
     elif vanishes:
-        severity = _SEVERITY_OF_VANISHED_EPS
-        extent = "which matters once a value is near zero"
+        severity, smallest = _SEVERITY_OF_VANISHED_EPS, None
     elif smallest is None:
         severity = _SEVERITY_OF_UNSEEN_EPS
-        extent = "which matters once a value is near zero"
     else:
         return []
     others = [v for v in node.inputs if v is not constant]
@@ -141,11 +134,17 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
         "eps",
         node,
         constant,
-        message=f"the eps {number(eps)} before {demands[0].name} ({demands[0].op_type}) becomes "
-        f"{becomes} in {evidence.format_name}{stored}, {extent}",
+        facts={
+            "value": eps,
+            "reader": node_name(demands[0]),
+            "op": demands[0].op_type,
+            "becomes": "zero" if vanishes else "subnormal",
+            "stored": fmt.smallest_subnormal if single else None,
+            "smallest": smallest,
+        },
         fix=evidence.norm_fix(
             node,
-            f"An eps of {evidence.format_name}'s smallest normal number "
+            f"An eps of {fmt.name.upper()}'s smallest normal number "
             f"{number(fmt.smallest_normal)} "
             "or more survives, and changes the results of values as small as that.",
         ),
@@ -185,15 +184,17 @@ def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorNa
         return []
     after = _demands(evidence, node.outputs[0]) if _is_root(evidence, node) else []
     share = seen.detail.flush if lost == 1.0 else seen.detail.subnormal
-    becomes = "zero" if lost == 1.0 else "subnormal"
     return evidence.guard(
         "underflow",
         node,
         value,
-        message=f"{value.name}, which {node.name} ({node.op_type}) reads, falls to "
-        f"{number(smallest)}: "
-        f"{percent(share)} of {evidence.among(seen.detail)} become {becomes} in "
-        f"{evidence.format_name}",
+        facts={
+            "op": node.op_type,
+            "value": smallest,
+            "share": share,
+            "samples": evidence.fewer(seen.detail),
+            "becomes": "zero" if lost == 1.0 else "subnormal",
+        },
         fix=evidence.norm_fix(node, scaled_operand(node)),
         nodes=[node, *after, *_small_source(evidence, value)],
         severity=_severity(evidence, lost, [node, *after]),
@@ -212,16 +213,17 @@ def _whole_tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
         return []
     if not 0.0 < seen.absmax < fmt.smallest_normal:
         return []
-    vanishes = seen.absmax <= fmt.flush_threshold
     lost = evidence.relative_error(seen.absmax) > SIGNIFICANT
     return evidence.guard(
         "underflow",
         node,
         value,
-        message=f"{value.name} reaches only "
-        f"{number(seen.absmax)}{evidence.where(seen.worst_sample)}: "
-        f"all of it becomes {'zero' if vanishes else 'subnormal'} in {evidence.format_name}, whose "
-        f"smallest normal number is {number(fmt.smallest_normal)}",
+        facts={
+            "value": seen.absmax,
+            "sample": evidence.sample(seen.worst_sample),
+            "becomes": "zero" if seen.absmax <= fmt.flush_threshold else "subnormal",
+            "limit": fmt.smallest_normal,
+        },
         fix=evidence.norm_fix(node, rescaling(evidence, value, up=True)),
         nodes=[node, *_small_source(evidence, value), *low_consumers(value, evidence.roles)],
         severity=graded(Band.INEXACT, fmt.smallest_normal / seen.absmax)
@@ -290,19 +292,17 @@ def _floor(
     errors: dict[NodeName, float],
     read: float,
 ) -> list[Guard]:
-    results = (
-        "its smallest results are nothing but rounding error"
-        if errors[node_name(origin)] >= 1
-        else f"results are off by up to {percent(errors[node_name(origin)])}"
-    )
-    off = f"{number(read)} times themselves" if read >= 1 else percent(read)
     return evidence.guard(
         "floor",
         origin,
         origin.outputs[0],
-        message=f"{origin.name} ({origin.op_type}) adds up terms that cancel, so that in "
-        f"{evidence.format_name} {results}; {reader.name} ({reader.op_type}) needs small values to "
-        f"their own scale and reads some that are off by {off}",
+        facts={
+            "op": origin.op_type,
+            "error": errors[node_name(origin)] if errors[node_name(origin)] < 1 else None,
+            "reader": node_name(reader),
+            "reader_op": reader.op_type,
+            "read": read,
+        },
         fix="Keep the way from the signal to the logarithm or divisor in FP32: an eps above the "
         "rounding error changes small results.",
         nodes=[reader, *behind],

@@ -19,14 +19,12 @@ from halfwise.fixing.attribute.repairs import subtracting
 from halfwise.graph.dataflow import constant_behind, producers, upstream
 from halfwise.graph.model import node_name
 from halfwise.graph.patterns.reading import axes_of, square_of
-from halfwise.records import Guard, InnerObservation, NodeName
-from halfwise.wording import count, number, percent
+from halfwise.records import Guard, NodeName
 
 _SEVERITY_OF_SUM = 0.9
 """Σ|x| bounds the running sum but is reached only if no terms cancel."""
 _SEVERITY_OF_LENGTH = 0.7
 """The bound on the error is reached where all terms have one sign and the sum stops growing."""
-_FIX = "Accumulate in FP32."
 
 
 def sum_guards(evidence: Evidence) -> Iterator[Guard]:
@@ -46,31 +44,21 @@ def sum_guards(evidence: Evidence) -> Iterator[Guard]:
         additions = ceil((_terms(node) or 1) / BLOCK) - 1
         lost = additions * 2.0**-evidence.fmt.precision
         if seen.value >= evidence.fmt.overflow_threshold:
-            message = (
-                f"can reach {number(seen.value)}, beyond {number(evidence.fmt.max, 6)}"
-                f"{evidence.where(seen.worst_sample)}"
-            )
-            yield from _sum(evidence, node, seen, message, _SEVERITY_OF_SUM)
+            facts, severity = {"limit": evidence.fmt.max}, _SEVERITY_OF_SUM
         elif lost > SIGNIFICANT:
-            message = (
-                f"is rounded {additions + 1} times and may lose up to {percent(min(lost, 1.0))}"
-            )
+            facts = {"elements": additions + 1, "share": min(lost, 1.0)}
             severity = _SEVERITY_OF_LENGTH * min(lost, 1.0)
-            yield from _sum(evidence, node, seen, message, severity)
-
-
-def _sum(
-    evidence: Evidence, node: ir.Node, seen: InnerObservation, message: str, severity: float
-) -> list[Guard]:
-    return evidence.guard(
-        "sum",
-        node,
-        None,
-        message=f"a running {evidence.format_name} sum inside {seen.node} ({seen.op}) {message}",
-        fix=_FIX,
-        nodes=[node],
-        severity=severity,
-    )
+        else:
+            continue
+        yield from evidence.guard(
+            "sum",
+            node,
+            None,
+            facts=evidence.inner(seen) | facts,
+            fix="Accumulate in FP32.",
+            nodes=[node],
+            severity=severity,
+        )
 
 
 def _terms(node: ir.Node) -> int | None:
@@ -131,18 +119,11 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
         if error <= SIGNIFICANT:
             continue
         zeros = math.isinf(seen.value)
-        ratio = (
-            f"mostly cancel to zero in {seen.node} ({seen.op})"
-            if zeros
-            else f"cancel in {seen.node} ({seen.op}): they are {number(seen.value)} times the "
-            f"result, which keeps an error of about {percent(min(error, 1.0))}"
-        )
         yield from evidence.guard(
             "cancellation",
             node,
             node.outputs[0],
-            message=f"operands rounded to {evidence.format_name} {ratio}"
-            f"{evidence.where(seen.worst_sample)}",
+            facts=evidence.inner(seen) | {"share": None if zeros else min(error, 1.0)},
             fix=evidence.norm_fix(node, subtracting(node)),
             nodes=[node, *_origins(evidence, node)],
             severity=_SEVERITY_OF_ZEROS if zeros else graded(Band.INEXACT, error / SIGNIFICANT),
@@ -228,9 +209,11 @@ def _swallowed(evidence: Evidence, stream: _Stream) -> list[Guard]:
         "residual",
         first,
         first.outputs[0],
-        message=f"from {first.name} (Add) on, {count(len(stream.losses), 'sum')} on the stream "
-        f"add branches down to 1/{number(1 / min(stream.losses))} of it, less than "
-        f"{evidence.format_name}'s spacing there: up to {percent(min(loss, 1.0))} of it is lost",
+        facts={
+            "elements": len(stream.losses),
+            "value": 1 / min(stream.losses),
+            "share": min(loss, 1.0),
+        },
         fix="Keep the stream in FP32 and cast what the branches read.",
         nodes=stream.nodes,
         severity=graded(Band.POSSIBLE, loss / SIGNIFICANT),

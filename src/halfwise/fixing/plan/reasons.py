@@ -1,36 +1,29 @@
-"""Put a plan on record: each kept node with its reason, in one sentence with numbers."""
+"""Put a plan on record: each kept node with its reason."""
 
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from math import floor
-
-import onnx_ir as ir
 
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import Role, Roles, bodies
+from halfwise.graph.roles import Role, Roles
 from halfwise.records import (
+    Because,
     Guard,
     GuardKind,
-    KeptBy,
     KeptNode,
     NodeName,
     Plan,
     TensorName,
     Unsupported,
 )
-from halfwise.wording import capital, number, ratio
-
-_ISLAND = "Kept by the model itself: its file computes this node in FP32 among lower ones."
 
 LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
     ("overflow", "square", "sum", "mask", "underflow", "eps", "constant-range", "headroom")
 )
 """Suspicions that may make something infinite; subnormal weights, say, do not."""
 _LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul"))
-_SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
-"""Guards on what was seen inside a plan that passes; the outputs say nothing of them."""
 
 
 def kept_nodes(
@@ -43,10 +36,9 @@ def kept_nodes(
     nonfinite_without: frozenset[NodeName] = frozenset(),
     contributions: Mapping[NodeName, float] | None = None,
     near: Mapping[TensorName, float] | None = None,
-    headroom: float = 1.0,
-    metric: str | None = None,
     held: Sequence[Guard] = (),
     hopeless: Collection[str] | None = None,
+    reading: Container[NodeName] = (),
 ) -> tuple[KeptNode, ...]:
     """Return a record for each kept node, in graph order.
 
@@ -59,37 +51,38 @@ def kept_nodes(
         nonfinite_without: Nodes that give new NaN or infinities when lowered.
         contributions: What a node or its group adds to the error alone, over what is allowed.
         near: Tensors that were emulated with a smaller range, for the headroom.
-        headroom: Factor on observed ranges within which overflow counts.
-        metric: Name of the task metric, where one decides.
+        held: What keeps nodes although the outputs pass; it explains those without excess. On
+            record these guards follow the others.
         hopeless: Rules that lower the rest, where all that is free in FP32 fails; else None.
-        held: What keeps nodes although the outputs pass; it explains those without excess.
+        reading: Nodes that a rule about ranges keeps for what they read.
     """
     own = _causes(guards, held, excess_without)
-    causes, records = _explained(network, own, guards, kept, nonfinite_without), []
+    causes = _explained(network, own, guards, kept, nonfinite_without)
+    places = {id(guard): place for place, guard in enumerate((*guards, *held))}
+    records = []
     for node in (n for n in network.nodes() if node_name(n) in kept):
         name = node_name(node)
         rule, excess = forced.get(name), excess_without.get(name)
         cause = causes.get(name) if rule is None else None
-        share, effect = (contributions or {}).get(name), ""
-        scaled = near and any(v and v.name in near for v in (*node.inputs, *node.outputs))
-        low = f"low, at a headroom of {number(headroom)}," if scaled else "low,"
-        if name in nonfinite_without:
-            effect = f"; {low} it gives NaN or infinite outputs"
-        elif excess is not None:
-            effect = f"; {low} it {_effect(excess, metric)}"
-        elif share is not None:
-            effect = f"; it or its group alone contributes {ratio(share)} what the search allows"
-        why = _reason(node, cause, rule, effect, hopeless)
+        because = Because(
+            guard=None if cause is None else places[id(cause)],
+            rule=rule or "",
+            reads_beyond=name in reading,
+            nonfinite=name in nonfinite_without,
+            at_headroom=any(v and v.name in (near or ()) for v in (*node.inputs, *node.outputs)),
+            contribution=(contributions or {}).get(name),
+            opposed=None if hopeless is None else tuple(hopeless),
+        )
+        seen = because.nonfinite or (excess, because.contribution) != (None, None)
         records.append(
             KeptNode(
                 node=name,
                 op=node.op_type,
-                reason=f"{why}{_repair(cause)}",
-                why=why,
-                kept_by=_kept_by(rule),
+                kept_by="search" if rule is None else "model" if rule == ISLAND else "rule",
                 guard=cause.kind if cause is not None else None,
                 error_without=excess,
-                unknown=not effect and rule is None and cause is None,
+                unknown=not seen and rule is None and cause is None,
+                because=because,
             )
         )
     return tuple(records)
@@ -157,50 +150,6 @@ def _explained(
         elif small and name in nonfinite and node.op_type in _LINEAR:
             del found[name]
     return found
-
-
-def _kept_by(rule: str | None) -> KeptBy:
-    return "search" if rule is None else "model" if rule == ISLAND else "rule"
-
-
-def _reason(
-    node: ir.Node,
-    guard: Guard | None,
-    rule: str | None,
-    effect: str,
-    hopeless: Collection[str] | None,
-) -> str:
-    if rule == ISLAND:
-        return _ISLAND
-    if rule is not None:
-        return f"Kept by the rule {rule}."
-    if guard is None:
-        if not effect and hopeless is not None:
-            way = " and ".join(hopeless) or "low inputs and outputs"
-            return f"Not lowered: with all that is free in FP32 it fails; in the way: {way}."
-        if not effect:
-            return "Not lowered before the search ended; nothing is known of it."
-        beyond = " around it, and those inside its bodies are not observed" if bodies(node) else ""
-        return f"Cause unknown: no single number stands out{beyond or ' here'}{effect}."
-    doubt = "suspected: " if guard.severity < 1 else ""
-    if not effect and guard.kind not in _SEEN_INSIDE:
-        doubt = "suspected, not tried alone: "
-    names = () if doubt else (guard.node, *guard.nodes, guard.tensor or guard.node)
-    return f"{capital(f'{doubt}{guard.told_of(node_name(node))}', names)}{effect}."
-
-
-def _repair(guard: Guard | None) -> str:
-    return f" Usual fix: {guard.fix}" if guard is not None and guard.fix else ""
-
-
-def _effect(excess: float, metric: str | None) -> str:
-    if excess == float("inf"):
-        if metric is not None:
-            return f"leaves {metric} without a value"
-        return "changes an output's shape or a value that has to be exact, or ends the run"
-    if metric is not None:
-        return f"lowers {metric} by {number(excess - 1)} more than is allowed"
-    return f"brings the error to at least {ratio(excess)} what the search allows"
 
 
 def plan_record(

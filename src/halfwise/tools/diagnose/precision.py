@@ -11,6 +11,7 @@ from halfwise.formats import BF16
 from halfwise.inputs import split_heldout
 from halfwise.judging.judge import judge
 from halfwise.records import KeptNode, NodeName, Rung, Sign
+from halfwise.reporting.guards import explained, worded
 from halfwise.tools.compare.sides import all_low
 from halfwise.tools.diagnose.subject import Subject, signs_of
 from halfwise.wording import count, listed
@@ -51,16 +52,17 @@ def precision(subject: Subject) -> Rung:
     fixed = fix(
         replace(case, calibration=samples, heldout=heldout), subject.settings, subject.watcher
     )
-    kept = fixed.plan.keep
-    nodes = tuple(k.node for k in kept)
-    guards = [g for g in fixed.guards if set(nodes).intersection(g.nodes)]
+    nodes = tuple(k.node for k in fixed.plan.keep)
+    told = worded(fixed.guards)
+    guards = [g for g in told if set(nodes).intersection(g.nodes)]
     fixes = tuple(dict.fromkeys(guard.fix for guard in guards if guard.fix))
-    signs += _reasons(kept)
+    headroom, metric = subject.settings.headroom, case.criterion.metric
+    signs += _reasons(explained(fixed.plan.keep, told, headroom, metric))
     signs += [
         Sign(severity="warning", text=guard.message, nodes=guard.nodes) for guard in guards[:_MOST]
     ]
-    if len(guards) < len(fixed.guards):
-        harmless = count(len(fixed.guards) - len(guards), "other suspicion")
+    if len(guards) < len(told):
+        harmless = count(len(told) - len(guards), "other suspicion")
         signs.append(Sign(severity="info", text=f"{harmless} turned out to be harmless."))
     return Rung(
         rung=6,

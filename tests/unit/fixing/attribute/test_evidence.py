@@ -43,7 +43,7 @@ def test_a_guard_names_free_compute_nodes_in_graph_order_or_is_none() -> None:
     moved = s.op("Reshape", first, [2, 2], name="moved")
     facts = evidence(s, s.op("Exp", moved, name="last"))
     nodes = list(facts.nodes.values())
-    words: dict[str, Any] = {"message": "", "fix": "", "severity": 1.0}
+    words: dict[str, Any] = {"facts": {"value": 3.0, "sample": ""}, "fix": "", "severity": 1.0}
     (guard,) = facts.guard("overflow", nodes[1], None, nodes=reversed(nodes), **words)
     assert (guard.node, guard.nodes) == ("moved", ("first", "last"))
     assert facts.guard("overflow", nodes[1], None, nodes=nodes[1:2], **words) == []

@@ -3,6 +3,7 @@ from halfwise.formats import FP16
 from halfwise.graph.roles import roles_of
 from halfwise.observing import observe
 from halfwise.records import Guard, NodeName, TensorName
+from halfwise.reporting.guards import message
 from tests import models
 from tests.models import Ill
 from tests.unit.casing import prepare
@@ -47,7 +48,7 @@ def test_producer_and_harmful_readers_of_what_is_beyond_the_range() -> None:
     (guard,) = found(inside)
     assert (guard.kind, guard.node, guard.tensor) == ("infinite", "square", "square_out")
     assert guard.nodes == ("square", "root")
-    assert guard.message == (
+    assert message(guard) == (
         "square_out reaches 1e6, beyond FP16's 65504: 3 values would be infinite inside, and "
         "root (Sqrt) reads that, although the outputs pass"
     )
@@ -56,7 +57,7 @@ def test_producer_and_harmful_readers_of_what_is_beyond_the_range() -> None:
 def test_what_only_inherits_is_looked_at_where_nothing_is_beyond_the_range() -> None:
     (guard,) = found({ROOT: infinity("sine")})
     assert guard.nodes == ("square", "root")
-    assert "not finite in 3 values" in guard.message
+    assert "not finite in 3 values" in message(guard)
 
 
 def test_guards_on_the_producer_say_more_than_its_neighbours() -> None:

@@ -3,6 +3,7 @@ import pytest
 
 from halfwise.formats import BF16, FP16
 from halfwise.records import InnerObservation
+from halfwise.reporting.guards import message
 from tests.unit.fixing.attribute.observing import guards, inner, only
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -24,7 +25,7 @@ def test_integers_beyond_the_significand(fmt, limit) -> None:
     guard = only(guards(*positions(), counting(limit + 1), fmt=fmt), "integer")
     assert (guard.node, guard.nodes) == ("cast", ("reader",))
     assert 1.0 <= guard.severity < 2.0
-    assert f"counts up to {limit + 1}" in guard.message
+    assert f"counts up to {limit + 1}" in message(guard)
 
 
 def test_a_rounded_tensor_holds_integers_too() -> None:
@@ -53,8 +54,8 @@ def rotary(last: float) -> tuple[Sketch, str]:
 def test_large_angles_and_what_makes_them() -> None:
     guard = only(guards(*rotary(500.0), counting(500)), "angle")
     assert (guard.node, guard.nodes) == ("cos", ("phase", "cos"))
-    assert "angles up to 500 rad" in guard.message
-    assert "error of up to 0.125 rad" in guard.message
+    assert "angles up to 500 rad" in message(guard)
+    assert "error of up to 0.125 rad" in message(guard)
     assert 1.0 < guard.severity < 2.0
 
 
@@ -116,7 +117,7 @@ def test_a_close_choice_names_the_scores_too() -> None:
     guard = only(guards(*choice(), X, inside=margin(0.25)), "margin")
     assert (guard.node, guard.nodes) == ("choice", ("scores", "choice"))
     assert 0.5 <= guard.severity < 1.0
-    assert "differ by 0.25 of FP16's spacing there" in guard.message
+    assert "differ by 0.25 of FP16's spacing there" in message(guard)
 
 
 @pytest.mark.parametrize("value", [1.0, 50.0])

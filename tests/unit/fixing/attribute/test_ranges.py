@@ -3,6 +3,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from halfwise.formats import BF16
+from halfwise.reporting.guards import message
 from tests import control
 from tests.unit.fixing.attribute.observing import guards, inner, only
 from tests.unit.graph.sketch import Sketch, f32
@@ -26,7 +27,7 @@ def test_overflow_names_producer_and_consumers_through_data_movement() -> None:
     assert (guard.node, guard.tensor) == ("product", "product_out")
     assert guard.nodes == ("product", "reader")
     assert 3.0 <= guard.severity < 4.0
-    assert guard.message == (
+    assert message(guard) == (
         "product_out reaches 100000, beyond FP16's 65504 (sample inputs.npz[3]), in 100 % "
         "of all its elements"
     )
@@ -35,7 +36,7 @@ def test_overflow_names_producer_and_consumers_through_data_movement() -> None:
 def test_a_share_counted_on_some_samples_says_on_how_many_and_names_none_of_them() -> None:
     s, y = scaled(100.0)
     found = guards(s, y, {"x": full(1000.0, 2, 3)}, samples=("in.npz[0]", "in.npz[1]"))
-    assert only(found, "overflow").message == (
+    assert message(only(found, "overflow")) == (
         "product_out reaches 100000, beyond FP16's 65504 (sample in.npz[0]), in 100 % of the "
         "elements of 1 sample"
     )
@@ -59,7 +60,7 @@ def test_headroom_is_a_factor_on_what_was_seen_and_never_certain() -> None:
     assert guards(s, y, x) == ()
     guard = only(guards(s, y, x, headroom=4.0), "headroom")
     assert guard.severity < 0.5
-    assert "FP16's 65504 is 3.28 times that" in guard.message
+    assert "FP16's 65504 is 3.28 times that" in message(guard)
 
 
 @pytest.mark.parametrize("peak", [1e6, 3.4e38])
@@ -107,7 +108,7 @@ def test_a_written_out_layer_norm_is_named_as_a_square_with_its_repair() -> None
         ("overflow", "eps"),
     }
     square = only(found, "square")
-    assert square.message.startswith("the square of sub_out reaches 1.6e7, beyond FP16's 65504")
+    assert message(square).startswith("the square of sub_out reaches 1.6e7, beyond FP16's 65504")
     assert "opset 17" in square.fix
     assert found[0] == square
     assert {n for g in found for n in g.nodes} == {"pow", "mean", "eps", "sqrt"}
@@ -153,7 +154,7 @@ def test_weights_out_of_range() -> None:
     weight[0, 0], weight[1, 1] = -1e6, np.inf
     guard = only(guards(*weighted(weight), X), "constant-range")
     assert (guard.tensor, guard.nodes) == ("weight", ("reader",))
-    assert guard.message == (
+    assert message(guard) == (
         "1 of the 16 values of constant weight is beyond FP16's 65504, up to 1e6"
     )
     assert 3.0 < guard.severity < 4.0
@@ -166,7 +167,7 @@ def test_constants_in_a_body_are_the_concern_of_its_node() -> None:
     s.nodes.append(helper.make_node("If", [flag], ["chosen"], "choose", **branches))
     y = s.op("Neg", "chosen", name="neg")
     guard = only(guards(s, y, {**X, "flag": np.array(True)}), "constant-range")
-    assert guard.message.startswith("4 of the 4 values of constant b_then_own are beyond")
+    assert message(guard).startswith("4 of the 4 values of constant b_then_own are beyond")
     assert (guard.tensor, guard.node, guard.nodes) == ("b_then_own", "choose", ("choose",))
 
 
@@ -179,8 +180,8 @@ def test_weights_that_are_mostly_subnormal() -> None:
     weight[0] = 1e-5
     weight[1] = 0.0
     guard = only(guards(*weighted(weight), X), "constant-subnormal")
-    assert "100 % of the non-zero values of constant weight" in guard.message
-    assert "67 % become zero" in guard.message
+    assert "100 % of the non-zero values of constant weight" in message(guard)
+    assert "67 % become zero" in message(guard)
     assert 1.0 < guard.severity < 2.0
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from halfwise.formats import BF16
+from halfwise.reporting.guards import message
 from tests.unit.fixing.attribute.observing import guards, inner, only
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -35,8 +36,8 @@ def test_an_eps_that_values_rest_on_is_a_certain_zero_division(bound, end, after
     assert eps.node == "eps"
     assert 2.0 < eps.severity < 3.0
     assert set(eps.nodes) == {"square", "mean", "eps", *after}
-    assert "becomes zero in FP16 by plain conversion (5.96e−8 as stored here), and" in eps.message
-    assert "values as small as 4" in eps.message
+    assert "becomes zero in FP16 by plain conversion (5.96e−8 as stored here), and" in message(eps)
+    assert "values as small as 4" in message(eps)
     assert "opset 23" in eps.fix
     assert found[0] == eps
 
@@ -51,7 +52,7 @@ def test_a_subnormal_eps_matters_where_values_rest_on_it() -> None:
     assert guards(s, y, {"x": rows(1.0, 2.0)}) == ()
     guard = only(guards(s, y, {"x": rows(0.0, 2.0)}), "eps")
     assert 1.0 <= guard.severity < 2.0
-    assert "becomes subnormal" in guard.message
+    assert "becomes subnormal" in message(guard)
     unknown = only(guards(s, y, {"x": rows(0.0, 2.0)}, details=False), "eps")
     assert unknown.severity < 0.5
 
@@ -87,7 +88,7 @@ def test_values_that_vanish_before_a_demanding_operator(op) -> None:
     guard = only(guards(s, y, {"x": rows(1e-5, 1.0)}), "underflow")
     assert (guard.node, guard.tensor, guard.nodes) == ("reader", "power_out", ("power", "reader"))
     assert 2.0 < guard.severity < 3.0
-    assert "50 % of all its elements become zero in FP16" in guard.message
+    assert "50 % of all its elements become zero in FP16" in message(guard)
 
 
 def test_what_share_vanishes_says_on_how_many_samples_it_was_counted() -> None:
@@ -95,7 +96,7 @@ def test_what_share_vanishes_says_on_how_many_samples_it_was_counted() -> None:
     x = s.input("x", [2, 4])
     y = s.op("Log", s.op("Mul", x, x, name="power"), name="reader")
     guard = only(guards(s, y, {"x": rows(1e-5, 1.0)}, samples=("a", "b", "c")), "underflow")
-    assert "50 % of the elements of 1 sample become zero in FP16" in guard.message
+    assert "50 % of the elements of 1 sample become zero in FP16" in message(guard)
 
 
 def test_a_root_alone_makes_small_errors_of_small_values() -> None:
@@ -116,7 +117,7 @@ def test_a_tensor_wholly_below_the_normal_range() -> None:
     guard = only(guards(s, y, {"x": rows(1e-4, 1e-3)}), "underflow")
     assert (guard.tensor, guard.nodes) == ("tiny_out", ("tiny", "reader"))
     assert 1.0 < guard.severity < 2.0
-    assert "all of it becomes subnormal" in guard.message
+    assert "all of it becomes subnormal" in message(guard)
 
 
 def test_a_tensor_of_subnormals_that_keep_their_accuracy_is_only_possible() -> None:
@@ -153,8 +154,8 @@ def test_the_cancelling_sum_and_all_that_leads_to_the_logarithm_are_named() -> N
     assert guard.node == "sum"
     assert guard.nodes == ("scale", "sum", "power", "bank", "clip", "read")
     assert 0 < guard.severity < 1
-    assert "read (Log)" in guard.message
-    assert "off by 20 %" in guard.message
+    assert "read (Log)" in message(guard)
+    assert "off by 20 %" in message(guard)
 
 
 @pytest.mark.parametrize(("read", "named"), [(0.009, False), (0.011, True)])
@@ -174,8 +175,8 @@ def test_errors_that_are_inherited_are_no_cancellation() -> None:
 
 def test_results_of_rounding_alone_are_said_to_be_that() -> None:
     guard = only(found(ERRORS | {"sum": 700.0, "clip": 3.0}), "floor")
-    assert "nothing but rounding error" in guard.message
-    assert "3 times themselves" in guard.message
+    assert "nothing but rounding error" in message(guard)
+    assert "3 times themselves" in message(guard)
 
 
 def test_a_difference_that_mostly_cancels_is_named_once() -> None:

@@ -8,6 +8,7 @@ from halfwise.formats import FP16
 from halfwise.graph.model import network_from_proto, node_name
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
+from halfwise.reporting.guards import explained
 from tests import control, models
 from tests.unit.casing import names
 from tests.unit.graph.sketch import Sketch
@@ -17,9 +18,9 @@ NORM = network_from_proto(models.layer_norm().proto)
 FIX = "Export as one node."
 
 
-def recorded(*nodes, guards=(), forced=None, without=None, **more):
+def recorded(*nodes, guards=(), forced=None, without=None, headroom=1.0, metric=None, **more):
     found = kept_nodes(NORM, names(*nodes), guards, forced or {}, without or {}, **more)
-    return {k.node: k for k in found}
+    return {k.node: k for k in explained(found, guards, headroom, metric)}
 
 
 def test_nodes_are_in_graph_order_with_their_operators():
@@ -190,7 +191,8 @@ def branching():
 
 
 def test_control_flow_that_no_guard_explains_is_said_to_hide_its_numbers():
-    [found] = kept_nodes(branching(), names("choose"), (), {}, {NodeName("choose"): 3.0})
+    kept = kept_nodes(branching(), names("choose"), (), {}, {NodeName("choose"): 3.0})
+    [found] = explained(kept, (), 1.0, None)
     assert found.op == "If"
     assert found.reason == (
         "Cause unknown: no single number stands out around it, and those inside its bodies are not "

@@ -1,0 +1,198 @@
+"""Words on suspicions (guards), and on why nodes stay in FP32."""
+
+import re
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from halfwise.records import Because, Guard, GuardKind, KeptBy, KeptNode, NodeName, Run
+from halfwise.wording import capital, count, number, percent, ratio, verb
+
+_SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
+"""Guards on what was seen inside a plan that passes; the outputs say nothing of them."""
+_BODIES = ("If", "Loop", "Scan", "SequenceMap")
+_BY_OTHERS: Mapping[KeptBy, str] = {
+    "model": "Kept by the model itself: its file computes this node in FP32 among lower ones.",
+    "engine": "the engine needs it, or is faster with it, although the emulation does not",
+}
+_READS_BEYOND = "it reads what may overflow"
+
+_BEYOND = (
+    "{value}, beyond {low}'s {limit:6}[ (sample {sample})]"
+    "[, in {share:%} of the elements of {samples:sample}|, in {share:%} of all its elements]"
+)
+_WORDS: Mapping[GuardKind, str] = {
+    "overflow": f"{{tensor}} reaches {_BEYOND}",
+    "square": "[inside {inside} ({op}) the squares reach|the square of {squared} reaches] "
+    f"{_BEYOND}",
+    "headroom": "[the square of {squared}|{tensor}] reaches {value}[ (sample {sample})]; {low}'s "
+    "{limit:6} is {times} times that",
+    "sum": "a running {low} sum inside {inside} ({op}) [can reach {value}, beyond {limit:6}"
+    " (sample {sample})|can reach {value}, beyond {limit:6}|is rounded {elements:d} times and may "
+    "lose up to {share:%}]",
+    "underflow": "[{tensor}, which {node} ({op}) reads, falls to {value}: |{tensor} reaches only "
+    "{value} (sample {sample}): |{tensor} reaches only {value}: ][{share:%} of the elements of "
+    "{samples:sample} become {becomes} in {low}|{share:%} of all its elements become {becomes} in "
+    "{low}|all of it becomes {becomes} in {low}, whose smallest normal number is {limit}]",
+    "eps": "the eps {value} before {reader} ({op}) becomes {becomes} in {low}"
+    "[ by plain conversion ({stored} as stored here)], "
+    "[and values as small as {smallest} rest on it|which matters once a value is near zero]",
+    "cancellation": "operands rounded to {low} [cancel in {inside} ({op}): they are {value} times "
+    "the result, which keeps an error of about {share:%}|mostly cancel to zero in {inside} ({op})]"
+    "[ (sample {sample})]",
+    "floor": "{node} ({op}) adds up terms that cancel, so that in {low} [results are off by up to "
+    "{error:%}|its smallest results are nothing but rounding error]; {reader} ({reader_op}) needs "
+    "small values to their own scale and reads some that are off by {read:itself}",
+    "constant-range": "{elements:d} of the {size:d} values of constant {tensor} {elements:are} "
+    "beyond {low}'s {limit:6}, up to {value}",
+    "constant-subnormal": "[storing the variance {tensor} in {low} changes the scale of "
+    "{elements:channel} by up to {share:%}|{share:%} of the non-zero values of constant {tensor} "
+    "are below {low}'s smallest normal number {limit}, and {zeroed:%} become zero]",
+    "integer": "[the grid of {node} (GridSample) addresses {value:d} pixels, and {low} stores its "
+    "coordinates to within {error} pixels|{tensor} counts up to {value:6} (sample {sample}), and "
+    "{low} holds every integer only up to {limit:d}|{tensor} counts up to {value:6}, and {low} "
+    "holds every integer only up to {limit:d}]",
+    "angle": "{node} ({op}) reads angles up to {value} rad[ (sample {sample})], which {low} stores "
+    "with an error of up to {error} rad",
+    "residual": "from {node} (Add) on, {elements:sum} on the stream add branches down to 1/{value} "
+    "of it, less than {low}'s spacing there: up to {share:%} of it is lost",
+    "mask": "mask constant {tensor} = {value} [plus a score goes beyond {low}'s {limit:6} to -inf "
+    "before {reader} ({op}), and a row masked as a whole becomes NaN|is selected before {reader} "
+    "({op}), at or beyond the edge of {low}'s range]",
+    "margin": "{inside} ({op}) decides between scores that differ by [{value} of {low}'s spacing "
+    "there|nothing at all][ (sample {sample})]",
+    "infinite": "{tensor} [reaches {value}, beyond {low}'s {limit:6}: {elements:value} would be "
+    "infinite inside|is not finite in {elements:value} inside where it is in FP32]"
+    "[, and {reader} ({op}) reads that], although the outputs pass",
+    "decision": "{node} ({op}) decides {elements:d} of {size:d} values otherwise where what leads "
+    "to it is not rounded value by value, as ONNX Runtime runs the file: {value} × what is "
+    "allowed, although the emulation passes",
+}
+"""Of `[a|b]` the first part whose facts are all known is told; none where there is none."""
+
+
+class _Figure(float):
+    """A number in a template, with what it is told as after a colon."""
+
+    def __format__(self, told: str) -> str:
+        match told:
+            case "" | "6":
+                return number(self, int(told or 3))
+            case "%":
+                return percent(self)
+            case "itself":
+                return f"{number(self)} times themselves" if self >= 1 else percent(self)
+            case "d":
+                return str(int(self))
+            case "are":
+                return verb(int(self), "is", "are")
+        return count(int(self), told)
+
+
+def message(guard: Guard) -> str:
+    """Return a suspicion as a clause with its numbers; the stored one of a record without facts."""
+    if not guard.names:
+        return guard.message
+    facts: dict[str, str | float] = {
+        "node": guard.node,
+        "tensor": guard.tensor or "",
+        **guard.names,
+    }
+    facts |= {name: _Figure(value) for name, value in guard.numbers.items()}
+    facts["low"] = guard.names.get("low", "").upper()
+    if guard.kind == "headroom":
+        facts["times"] = _Figure(guard.numbers["limit"] / guard.numbers["value"])
+
+    def known(found: re.Match[str]) -> str:
+        parts = found[1].split("|")
+        return next((p for p in parts if facts.keys() >= set(re.findall(r"{(\w+)", p))), "")
+
+    return re.sub(r"\[(.+?)\]", known, _WORDS[guard.kind]).format_map(facts)
+
+
+def told_of(guard: Guard, node: NodeName) -> str:
+    """Return the message of a guard in words as the reason why `node` is kept."""
+    if node == guard.node:
+        return guard.message
+    why = _READS_BEYOND if guard.is_read_by(node) else f"needed by {guard.node}"
+    return f"{why}: {guard.message}"
+
+
+def worded(guards: Sequence[Guard]) -> tuple[Guard, ...]:
+    """Return guards with their messages."""
+    return tuple(guard.model_copy(update={"message": message(guard)}) for guard in guards)
+
+
+def explained(
+    keep: Sequence[KeptNode], guards: Sequence[Guard], headroom: float, metric: str | None
+) -> tuple[KeptNode, ...]:
+    """Return kept nodes with their reasons; those of records without facts as they are.
+
+    Args:
+        keep: The nodes.
+        guards: All guards of the run, with their messages.
+        headroom: Factor on observed ranges within which overflow counts.
+        metric: Name of the task metric, where one decides.
+    """
+
+    def told(kept: KeptNode) -> KeptNode:
+        if (facts := kept.because) is None:
+            return kept
+        guard = None if facts.guard is None else guards[facts.guard]
+        why = _why(kept, facts, guard, headroom, metric)
+        fix = f" Usual fix: {guard.fix}" if guard is not None and guard.fix else ""
+        return kept.model_copy(update={"why": why, "reason": f"{why}{fix}"})
+
+    return tuple(map(told, keep))
+
+
+def in_words(run: Run) -> Run:
+    """Return the record of a run with the sentences that its guards and kept nodes stand for."""
+    guards, plan = worded(run.guards), run.plan
+    if plan is not None:
+        keep = explained(plan.keep, guards, run.headroom, run.criterion.metric)
+        plan = plan.model_copy(update={"keep": keep})
+    return run.model_copy(update={"guards": guards, "plan": plan})
+
+
+def _why(
+    kept: KeptNode, facts: Because, guard: Guard | None, headroom: float, metric: str | None
+) -> str:
+    if kept.kept_by == "rule":
+        reads = f": {_READS_BEYOND}" if facts.reads_beyond else ""
+        return f"Kept by the rule {facts.rule}{reads}."
+    if kept.kept_by != "search":
+        return _BY_OTHERS[kept.kept_by]
+    effect = _effect(kept, facts, headroom, metric)
+    if guard is None:
+        if not effect and facts.opposed is not None:
+            way = " and ".join(facts.opposed) or "low inputs and outputs"
+            return f"Not lowered: with all that is free in FP32 it fails; in the way: {way}."
+        if not effect:
+            return "Not lowered before the search ended; nothing is known of it."
+        inside = kept.op in _BODIES
+        beyond = " around it, and those inside its bodies are not observed" if inside else " here"
+        return f"Cause unknown: no single number stands out{beyond}{effect}."
+    doubt = "suspected: " if guard.severity < 1 else ""
+    if not effect and guard.kind not in _SEEN_INSIDE:
+        doubt = "suspected, not tried alone: "
+    names = () if doubt else (guard.node, *guard.nodes, guard.tensor or guard.node)
+    return f"{capital(f'{doubt}{told_of(guard, kept.node)}', names)}{effect}."
+
+
+def _effect(kept: KeptNode, facts: Because, headroom: float, metric: str | None) -> str:
+    """Return what happens where the node is low, as the end of a sentence; "" where unknown."""
+    excess = kept.error_without
+    low = f"; low, at a headroom of {number(headroom)}," if facts.at_headroom else "; low,"
+    if facts.nonfinite:
+        return f"{low} it gives NaN or infinite outputs"
+    if excess is None:
+        contribution = ratio(facts.contribution or 0.0)
+        told = f"; it or its group alone contributes {contribution} what the search allows"
+        return told if facts.contribution is not None else ""
+    if metric is not None:
+        lost = f"lowers {metric} by {number(excess - 1)} more than is allowed"
+        return f"{low} it {f'leaves {metric} without a value' if excess == inf else lost}"
+    if excess == inf:
+        how = "changes an output's shape or a value that has to be exact, or ends the run"
+        return f"{low} it {how}"
+    return f"{low} it brings the error to at least {ratio(excess)} what the search allows"
