@@ -25,6 +25,7 @@ from halfwise.metrics.built_in import (
     flow_outputs,
     target_of,
 )
+from halfwise.metrics.difference import dot
 from halfwise.metrics.measures import Outputs
 
 Metric = Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[Any] | None], float]
@@ -258,7 +259,7 @@ def _squared_error(
     if found.shape != known.shape:
         return float("inf")
     error = found.astype(np.float64)[known] - target
-    return float(error @ error) if np.isfinite(error).all() else float("inf")
+    return dot(error, error) if np.isfinite(error).all() else float("inf")
 
 
 def _distance(target: NDArray[np.float64], found: NDArray[Any], known: NDArray[np.bool_]) -> float:

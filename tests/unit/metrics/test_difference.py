@@ -1,6 +1,9 @@
 """Pairs of elements: widening, exact integers, non-finite rules, chunks."""
 
 import math
+import os
+import subprocess
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -121,3 +124,21 @@ def test_spread_looks_at_finite_elements_only() -> None:
     spread.add(f32([]))
     assert (spread.count, spread.absmax, spread.energy, spread.mean) == (1, 2.0, 4.0, -2.0)
     assert Spread().absmax == Spread().deviation == 0.0
+
+
+_SUMS = """
+import numpy as np
+from halfwise.metrics.difference import Spread, compare
+x = np.random.default_rng(0).standard_normal(60_000)
+found, spread = compare(x, x * 1.001, cosine=True), Spread()
+spread.add(x)
+print(found.noise.hex(), found.product.hex(), spread.energy.hex(), spread.scatter.hex())
+"""
+
+
+def test_sums_are_the_same_however_many_threads_blas_has() -> None:
+    def sums(threads: int) -> bytes:
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": str(threads)}
+        return subprocess.check_output([sys.executable, "-c", _SUMS], env=environment)
+
+    assert sums(1) == sums(2)
