@@ -167,7 +167,8 @@ class Settings:
         headroom: Overflow at this many times the observed range counts as overflow.
         margin: Fraction of the tolerance that the search may use; a minimal plan uses all it may,
             and 26 of 56 plans at the full tolerance failed on unseen samples (see the docs).
-        time_budget: Seconds for the search.
+        budget: Work for the search, in inferences over the calibration samples.
+        time_budget: Seconds for the search, whatever work is left.
         runtime: Where models run.
         large_from: Bytes of float weights in files above which they are rounded on disk.
     """
@@ -179,6 +180,7 @@ class Settings:
     accumulate: Literal["fp32", "fp16"] = default("accumulate")
     headroom: float = default("headroom")
     margin: float = default("margin")
+    budget: float = default("budget")
     time_budget: float = default("time_budget")
     runtime: Runtime = CPU
     large_from: int = LARGE_MODEL_BYTES

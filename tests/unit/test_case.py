@@ -82,7 +82,8 @@ def test_a_selection_of_a_sum_of_selections():
 def test_defaults_are_those_of_the_documentation():
     settings = Settings()
     assert settings.rules == Rules((), (), ())
-    assert (settings.headroom, settings.margin, settings.time_budget) == (2, 0.8, 300)
+    assert (settings.headroom, settings.margin) == (2, 0.8)
+    assert (settings.budget, settings.time_budget) == (1500, 1800)
     assert (settings.fmt.name, settings.io, settings.accumulate) == ("fp16", "fp32", "fp32")
     assert settings.keep_above is None
 

@@ -59,7 +59,18 @@ def fix(
 
 
 @accepts(
-    *(Labels, Data, Acceptance, Unjudged, Low, "time_budget", Arithmetic, Running, Waiting),
+    *(
+        Labels,
+        Data,
+        Acceptance,
+        Unjudged,
+        Low,
+        "budget",
+        "time_budget",
+        Arithmetic,
+        Running,
+        Waiting,
+    ),
     *(Target, Worker, Building),
 )
 def diagnose(

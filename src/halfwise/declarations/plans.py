@@ -196,9 +196,18 @@ class Plan(TypedDict, total=False):
             Domain("a number above 0, at most 1", 1e-9, 1),
         ),
     ]
+    budget: Annotated[
+        float,
+        _plan("Work for the search, in inferences over the inputs.", "N", 1500.0, NOT_NEGATIVE),
+    ]
     time_budget: Annotated[
         float,
-        _plan("Seconds for the search.", "S", 300.0, Domain("a finite number of seconds ≥ 0")),
+        _plan(
+            "Seconds for the search, whatever work is left.",
+            "S",
+            1800.0,
+            Domain("a finite number of seconds ≥ 0"),
+        ),
     ]
 
 

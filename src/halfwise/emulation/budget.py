@@ -1,12 +1,27 @@
-"""The time that a run may spend on what it can do without: it counts while that works."""
+"""What a run may spend on what it can do without: work, counted, and seconds as a limit beside.
+
+Work is told in inferences of one sample, with a fixed weight for each kind (`WEIGHTS`), so that a
+run does the same whatever else the machine does. Where seconds end something, another run may find
+something else; `ended_by` tells.
+"""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from math import inf
+from typing import Literal, TypeVar
 
 from halfwise.emulation.bounded import OutOfTime, ending
-from halfwise.records import CutStage
+from halfwise.records import BudgetEnd, CutStage
+
+Work = Literal["trial", "pass", "judge", "growth"]
+"""Kinds of work on one sample: a run of the switched emulation; one that looks at what is inside;
+all that a verdict takes, as emulated and as ONNX Runtime runs the file; one part of the graph
+followed in two models."""
+
+WEIGHTS: Mapping[Work, float] = {"trial": 3.0, "pass": 3.0, "judge": 8.0, "growth": 4.0}
+"""Of each, in inferences of one sample: what they take on the models of bench/overhead.py, rounded.
+They need not be right, only fixed: they set how much is done, and no time is computed of them."""
 
 _LONGEST = 1e9
 """Seconds (30 years) in the place of infinitely many, with which nothing could be computed."""
@@ -15,32 +30,67 @@ _Found = TypeVar("_Found")
 _Other = TypeVar("_Other")
 
 
-class TimeBudget:
-    """Seconds for all optional work of one run; what must be done is not ended.
+class Budget:
+    """Work and seconds for all that one run can do without; what must be done is not ended.
+
+    All work counts. Seconds count in blocks alone, so those that must pass do not.
 
     Attributes:
         seconds: How many; 0 or less leaves none.
+        work: How much, in inferences of one sample; 0 or less leaves none.
+        spent: Work so far.
         cut: The stages that it ended or left out, in that order, each once.
+        ended_by: What ended them, in that order, each once.
+        outer: The one that this is beside.
+        payer: The one beside this that pays for what is done now.
     """
 
     def __init__(
-        self, seconds: float = _LONGEST, clock: Callable[[], float] = time.monotonic
+        self,
+        seconds: float = _LONGEST,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        work: float = inf,
     ) -> None:
-        """Take the seconds and what tells the time."""
-        self.seconds, self.cut = seconds, list[CutStage]()
+        """Take the limits, and what tells the time."""
+        self.seconds, self.work, self.spent = seconds, work, 0.0
+        self.cut, self.ended_by = list[CutStage](), list[BudgetEnd]()
         self._clock, self._left, self._reserved = clock, min(seconds, _LONGEST), 0.0
         self._since: float | None = None
+        self._until = work
+        self.outer: Budget | None = None
+        self.payer: Budget | None = None
+
+    def beside(self, *, seconds: float, work: float) -> "Budget":
+        """Return a budget for more: what is done in its blocks counts there, and not here."""
+        other = Budget(seconds, self._clock, work=work)
+        other.outer = self
+        return other
 
     @property
     def is_spent(self) -> bool:
         """Whether nothing is left, but for what the block around may not take."""
+        return self._end() is not None
+
+    def _end(self) -> BudgetEnd | None:
         running = 0.0 if self._since is None else self._clock() - self._since
-        return self._left - running <= self._reserved
+        # Where both are spent, the work is what every run ends by.
+        if self.spent >= self._until:
+            return "work"
+        return "seconds" if self._left - running <= self._reserved else None
 
     def check(self) -> None:
-        """Raise `OutOfTime` within a block whose time is spent."""
+        """Raise `OutOfTime` within a block whose budget is spent."""
         if self._since is not None and self.is_spent:
             raise OutOfTime
+
+    def spend(self, work: Work, times: int = 1) -> None:
+        """Count work that begins now; within a block whose budget is spent, raise `OutOfTime`."""
+        if self.payer is not None:
+            self.payer.spend(work, times)
+            return
+        self.check()
+        self.spent += WEIGHTS[work] * times
 
     @contextmanager
     def bounding(self, part: float = 1.0) -> Iterator[None]:
@@ -51,30 +101,37 @@ class TimeBudget:
                 other counts.
 
         Raises:
-            OutOfTime: the time is spent, before the block or in it.
+            OutOfTime: work or time are spent, before the block or in it.
         """
         if self._since is not None:
             yield
             return
         before, ended = self._left, False
         self._reserved = before * (1 - part)
+        self._until = self.spent + max(0.0, self.work - self.spent) * part
         self._since = self._clock()
+        if self.outer is not None:
+            self.outer.payer = self
         try:
             self.check()
             with ending(time.monotonic() + self._left - self._reserved):
                 yield
         except OutOfTime:
-            ended = True
+            by = self._end() or "seconds"
+            ended = by == "seconds"
+            self._tell(by)
             raise
         finally:
             self._left = before - (self._clock() - self._since)
             if ended:  # what ended it once is over, whatever the clock says by now
                 self._left = min(self._left, self._reserved)
-            self._since, self._reserved = None, 0.0
+            self._since, self._reserved, self._until = None, 0.0, self.work
+            if self.outer is not None:
+                self.outer.payer = None
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the block, which must be done and is not ended."""
+        """Count the seconds of a block, which must be done and is not ended."""
         before, started = self._left, self._clock()
         try:
             yield
@@ -84,7 +141,7 @@ class TimeBudget:
     def within(
         self, stage: CutStage, work: Callable[[], _Found], otherwise: _Other, part: float = 1.0
     ) -> _Found | _Other:
-        """Return what `work` does, or `otherwise` where the time ends it; `cut` tells then.
+        """Return what `work` does, or `otherwise` where the budget ends it; `cut` tells then.
 
         Within a block, `OutOfTime` goes on to who began it. The other arguments are those of
         `bounding`.
@@ -99,6 +156,18 @@ class TimeBudget:
             return otherwise
 
     def leave_out(self, stage: CutStage) -> None:
-        """Remember that a stage was cut."""
+        """Remember that a stage was cut, and by what."""
         if stage not in self.cut:
             self.cut.append(stage)
+        if (by := self._end()) is not None:
+            self._tell(by)
+
+    def took_in(self, other: "Budget") -> None:
+        """Remember what another budget, beside this one, ended."""
+        self.cut += [stage for stage in other.cut if stage not in self.cut]
+        for by in other.ended_by:
+            self._tell(by)
+
+    def _tell(self, by: BudgetEnd) -> None:
+        if by not in self.ended_by:
+            self.ended_by.append(by)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from math import inf, isfinite, log10
 
-from halfwise.emulation.budget import TimeBudget
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.search import Found
@@ -25,7 +24,7 @@ SHOWN = 8
 MEASURED = 12
 """Plans that are evaluated on all samples for it at most: a trial that fails tells a bound."""
 SHARE = 0.1
-"""Of the search's time budget, which this may take on top of it."""
+"""Of the search's budget, which this may take on top of it."""
 _FAINT, _LOUD = 1e-3, 1e6
 """Errors beyond which all are alike where plans are to be far apart."""
 
@@ -46,7 +45,8 @@ class TradeOff:
     def __init__(self, planner: Planner, heldout: HeldOut) -> None:
         """Take what tries plans, and the samples that no search has seen."""
         self._planner, self._heldout = planner, heldout
-        self._budget = TimeBudget(SHARE * planner.settings.time_budget)
+        whole = planner.budget
+        self._budget = whole.beside(seconds=SHARE * whole.seconds, work=SHARE * whole.work)
         self._given: dict[tuple[Assignment, tuple[str, ...]], _Given] = {}
         self._casts: dict[Assignment, int] = {}
         roles, named = planner.roles, map(node_name, planner.case.network.nodes())
@@ -81,8 +81,7 @@ class TradeOff:
         """
         if found.kept or not found.passed:
             self._budget.within("curve", lambda: self._complete(found.kept), None)
-            if "curve" in self._budget.cut:
-                self._planner.budget.leave_out("curve")
+            self._planner.budget.took_in(self._budget)
         kept = self._known()
         points = [self._point(each) for each in kept]
         shown = self._shown(kept, points, found.kept)

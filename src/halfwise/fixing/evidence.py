@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from halfwise.case import Samples, Settings
-from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.budget import Budget
 from halfwise.fixing.attribute import attribute
 from halfwise.formats import Format
 from halfwise.graph.dataflow import low_consumers
@@ -104,7 +104,7 @@ def gather(
     samples: Samples,
     settings: Settings,
     progress: Callable[[int, int], None],
-    budget: TimeBudget | None = None,
+    budget: Budget | None = None,
 ) -> Evidence:
     """Return the evidence that `samples` give, less where the budget ends: see `observe`."""
     observations, references = observe(

@@ -39,7 +39,7 @@ from halfwise.records import (
 Assignment = frozenset[NodeName]
 
 LATE = 8
-"""Plans looked for after the time budget is spent, because one fails; the last is all of FP32."""
+"""Plans looked for after the budget is spent, because one fails; the last is all of FP32."""
 BASELINE_INSPECTED = 4
 """Samples of the all-low model that are searched for non-finite values inside."""
 
@@ -219,6 +219,7 @@ class _Fix:
                 calibration=trials.samples.ids,
                 joined=tuple(self.heldout.joined),
                 seconds_budget=self.settings.time_budget,
+                budget=self.settings.budget,
                 exhausted=found.exhausted,
                 steps=found.steps,
             ),
@@ -252,6 +253,7 @@ class _Fix:
         Samples that are given are judged as if they were unseen.
         """
         samples, references = on or (self.heldout.samples, self.heldout.references)
+        self.planner.budget.spend("judge", len(samples))
         return judge(
             rewritten.model,
             self._counted(samples),
@@ -268,7 +270,7 @@ class _Fix:
     def _may_go_on(self, judged: Judged, found: Found) -> bool:
         """Return whether a failed verdict may improve: samples and plans are left.
 
-        Without time there are still the larger plans that the search passed on its way.
+        Without budget there are still the larger plans that the search passed on its way.
         """
         searched = found.passed and self.settings.keep_above is None and self.late < LATE
         return searched and self.heldout.may_join(judged)
@@ -292,13 +294,17 @@ class _Fix:
                 self.roles,
                 trials.samples[errors.index(max(errors))],
                 runtime=self.settings.runtime,
-                progress=planner.step,
+                progress=self._growth_step,
             )
         with self._stage("origin"):
             found = follow(network, self.roles, trials, explained, errors, path, planner.step)
         if found.out_of_time:
             planner.budget.leave_out("origin")
         return path, found
+
+    def _growth_step(self, done: int, total: int) -> None:
+        self.planner.budget.spend("growth")
+        self.watcher.step(done, total)
 
     def _counted(self, samples: Samples) -> Samples:
         """Return the samples, each telling the watcher when it is loaded."""

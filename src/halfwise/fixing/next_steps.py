@@ -13,6 +13,7 @@ from halfwise.graph.model import node_name
 from halfwise.graph.roles import bodies
 from halfwise.options.options import Request
 from halfwise.records import CauseKind, Engines, Plan, Profile, RungEnd, Verdict, Worth
+from halfwise.reporting.ending import allow_more
 from halfwise.reporting.worth import cheaper
 from halfwise.store import MODEL_FILE
 from halfwise.tensorrt.profiles import profiles_from_data
@@ -229,7 +230,7 @@ def _after_failure(
 ) -> tuple[str, ...]:
     lines = list(_rules_in_the_way(verdict, fixed))
     if fixed.search.exhausted:
-        lines.append("Give the search more time: --time-budget SECONDS.")
+        lines.append(f"Give the search {allow_more(fixed.search)}.")
     if not verdict.unseen:
         lines.append("Give more samples, or a second set with --heldout DATA.")
     lines += after_untested(verdict)
@@ -264,7 +265,10 @@ def _after_cost(
     if engines is None or not engines.full:
         yield from cheaper(worth, required)
     if fixed.search.exhausted and required >= 1 and fixed.plan.keep:
-        yield "The search was not finished; --time-budget SECONDS may find a plan that keeps less."
+        yield (
+            "The search was not finished; a plan that keeps less may be found with "
+            f"{allow_more(fixed.search)}."
+        )
 
 
 def _rules_in_the_way(verdict: Verdict, fixed: Fixed) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import platform
 import resource
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +29,7 @@ from halfwise.records import (
     Provenance,
     Run,
     RunKind,
+    Search,
     Verdict,
     Worth,
 )
@@ -101,6 +102,7 @@ def fix_run(
     kept = frozenset(k.node for k in fixed.plan.keep)
     worth = worth_of(fixed.planner, kept, engines, request.require_worth)
     verdict = worth_enough(verdict, worth, request)
+    fixed = replace(fixed, search=_with_ends(fixed))
     profiles = sample_profiles(case) if engines is None else ()
     run = Run(
         kind="fix",
@@ -113,7 +115,7 @@ def fix_run(
         growth=fixed.growth,
         followed=fixed.followed,
         plan=fixed.plan,
-        search=fixed.search.model_copy(update={"cut": tuple(fixed.planner.budget.cut)}),
+        search=fixed.search,
         verdict=verdict,
         original_names=dict(case.network.original_names),
         warnings=warnings(case),
@@ -126,6 +128,17 @@ def fix_run(
         provenance=provenance(case, request),
     )
     return in_words(run)
+
+
+def _with_ends(fixed: Fixed) -> Search:
+    """Return the record of the search with what the budget ended, all stages being over."""
+    budget = fixed.planner.budget
+    ends = {
+        "cut": tuple(budget.cut),
+        "ended_by": tuple(budget.ended_by),
+        "spent": budget.spent / fixed.planner.unit,
+    }
+    return fixed.search.model_copy(update=ends)
 
 
 def verify_run(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 
 from halfwise.case import Case, Samples, Settings
-from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.budget import WEIGHTS, Budget
 from halfwise.emulation.rounding import fused_tensors
 from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.evidence import Evidence, gather, kept_above
@@ -35,6 +35,7 @@ class Planner:
 
     Attributes:
         budget: Bounds all that the run can do without.
+        unit: Work of one inference over the data, that of the calibration samples of now.
     """
 
     def __init__(self, case: Case, settings: Settings, roles: Roles, watcher: Watcher) -> None:
@@ -56,7 +57,8 @@ class Planner:
         self.passing: list[Assignment] = [frozenset()]
         self.start = Start(frozenset(), "")
         self.held: list[Guard] = []
-        self.budget = TimeBudget(settings.time_budget)
+        self.unit = len(case.calibration)
+        self.budget = Budget(settings.time_budget, work=settings.budget * self.unit)
 
     def holdable(self, guard: Guard) -> Assignment:
         """Return the nodes of a guard that no rule lowers."""
@@ -112,6 +114,7 @@ class Planner:
             factor=1.0 if self.case.metric else self.settings.margin,
             metric=self.case.metric,
             resolve=self.resolve,
+            spend=lambda: self.budget.spend("trial"),
         )
         started = time.monotonic()
         if self.budget.within("emulate", lambda: self.trials.survey(self.islands), None):
@@ -180,10 +183,13 @@ class Planner:
 
     def _with_held(self, found: Found) -> Found:
         """Add what the outputs say of the held nodes, each lowered alone, while there is time."""
+        held = found.kept & self.held_nodes - frozenset(self.forced.kept)
+        if not held:
+            return found
         without, nonfinite = dict(found.excess_without), set(found.nonfinite_without)
 
         def alone() -> None:
-            for node in found.kept & self.held_nodes - frozenset(self.forced.kept):
+            for node in held:
                 self.budget.check()
                 trial = self.trials.evaluate(found.kept - {node}, confirm=True)
                 if not trial.passed:
@@ -290,23 +296,27 @@ class Planner:
 
     def _announce(self, run_seconds: float) -> None:
         """Tell how long the search will take, from one run's time and what is suspected."""
-        # Stages before the search have had their part, and what must be done is not counted.
-        budget = (
-            f"at most what the time budget of {seconds(self.settings.time_budget)} leaves "
-            f"({seconds(run_seconds)} a run)"
-        )
+        budget, limit = self.budget, self.settings.time_budget
+        whole = round((budget.work - budget.spent) / WEIGHTS["trial"] * run_seconds)
+        most = f"at most about {seconds(whole)}"
+        if whole > limit:
+            most = (
+                f"at most what the time budget of {seconds(limit)} leaves, while all of --budget "
+                f"{typed(self.settings.budget)} may take {seconds(whole)}"
+            )
+        most += f" ({seconds(run_seconds)} a run)"
         certain = frozenset[NodeName]().union(*self.evidence.certain)
         samples = len(self.trials.samples)
         runs = len(certain) + 10 * min(WORST, samples) + 3 * samples
-        expected = min(runs * run_seconds, self.settings.time_budget)
+        expected = min(runs * run_seconds, whole, limit)
         if certain:
             self.watcher.note(
                 f"{'about ' + seconds(round(expected)) if expected >= 1 else 'less than 1 s'} "
-                f"expected if the guards are right, {budget}"
+                f"expected if the guards are right, {most}"
             )
         else:
             low = self.settings.fmt.name.upper()
-            self.watcher.note(f"no guard is certain: quick if {low} is fine as it is, {budget}")
+            self.watcher.note(f"no guard is certain: quick if {low} is fine as it is, {most}")
 
     def _by_range(self, limit: float) -> Found:
         kept = frozenset[NodeName]().union(*self._above())

@@ -48,6 +48,7 @@ class Trials:
         factor: Fraction of the tolerance that a trial may use (a metric is held to in full).
         metric: Task metric; decides alone where given.
         resolve: Completes kept compute nodes to a full assignment (data movement included).
+        spend: Is told of each run of a sample before it begins; what it raises ends the trial.
         evaluations: Number of assignments run so far.
         runs: Number of samples run so far.
         tried: What every assignment came to that was evaluated, on the samples of then.
@@ -61,6 +62,7 @@ class Trials:
     factor: float
     metric: Metric | None
     resolve: Callable[[Assignment], Assignment]
+    spend: Callable[[], None] = lambda: None
     evaluations: int = 0
     runs: int = 0
     tried: dict[Assignment, Outcome] = field(default_factory=dict)
@@ -262,6 +264,7 @@ class Trials:
         return self._emulate(self.resolve(kept), index)
 
     def _emulate(self, assignment: Assignment, index: int) -> Computed:
+        self.spend()
         self.runs += 1
         try:
             return self.runner.run(self.samples[index], assignment)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
-from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.budget import Budget, Work
 from halfwise.emulation.probe import ElementProbe, ExtremaProbe, View, observable
 from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import Format
@@ -31,7 +31,7 @@ ROUNDOFF_SAMPLES = 4
 """Samples on which rounding errors are measured: they follow from the model more than from data."""
 
 PART_OF_BUDGET = 0.5
-"""How much of the time budget all but the extrema may take; the rest is for the search."""
+"""How much of the budget all but the extrema may take; the rest is for the search."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ def observe(
     runtime: Runtime = CPU,
     detail_samples: int = 32,
     progress: Callable[[int, int], None] | None = None,
-    budget: TimeBudget | None = None,
+    budget: Budget | None = None,
 ) -> tuple[Observations, list[dict[str, NDArray[Any]]]]:
     """Return what the FP32 model looks like on `samples`, and its outputs on each.
 
@@ -83,10 +83,10 @@ def observe(
     """
     if not len(samples):
         raise CaseError("There are no samples to observe.", "Give at least one input.")
-    budget = budget or TimeBudget()
+    budget = budget or Budget()
     observer = _Observer(network, samples, fmt, roles, runtime)
     observer.steps = len(samples) + 2 * min(detail_samples, len(samples))
-    observer.progress, observer.check = progress, budget.check
+    observer.progress, observer.check, observer.spend = progress, budget.check, budget.spend
     outputs = observer.extrema()
     observer.squares()
     details: dict[TensorName, Detail] = {}
@@ -136,6 +136,7 @@ class _Observer:
         self.steps = self._done = 0
         self.progress: Callable[[int, int], None] | None = None
         self.check: Callable[[], None] = lambda: None
+        self.spend: Callable[[Work], None] = lambda _: None
 
     def extrema(self) -> list[dict[str, NDArray[Any]]]:
         """Find the extrema over all samples; return the outputs per sample."""
@@ -260,7 +261,7 @@ class _Observer:
         )
 
     def _tick(self) -> None:
-        self.check()
+        self.spend("pass")
         self._done += 1
         if self.progress:
             self.progress(self._done, self.steps)

@@ -55,6 +55,10 @@ class Because(Record):
     opposed: tuple[str, ...] | None = None
 
 
+BudgetEnd = Literal["work", "seconds"]
+"""What ended a stage: the work was spent, which is so in every run, or the seconds."""
+
+
 class KeptNode(Record):
     """A node that stays in FP32.
 
@@ -198,10 +202,14 @@ class Search(Record):
         tolerance_factor: Fraction of the tolerance that the search had to stay within.
         calibration: Identifiers of the samples the search used, joined ones last.
         joined: Held-out samples that failed and joined the calibration.
-        seconds_budget: The time budget.
+        seconds_budget: The most seconds that all optional work could take.
         exhausted: Whether the budget ended the search.
         steps: What the search did, one line each.
         cut: The stages that the budget ended or left out; none in records before this field.
+        budget: The most work that was allowed, in inferences over the calibration samples that the
+            run began with; None in records before this field.
+        spent: The work done, likewise; that which must be done counts too.
+        ended_by: What ended stages; where seconds did, another run may give another plan.
     """
 
     tolerance_factor: float
@@ -211,6 +219,9 @@ class Search(Record):
     exhausted: bool
     steps: tuple[str, ...]
     cut: tuple[CutStage, ...] = ()
+    budget: float | None = None
+    spent: float | None = None
+    ended_by: tuple[BudgetEnd, ...] = ()
 
 
 LEAST_SAVED = 0.25

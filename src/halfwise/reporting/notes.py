@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from halfwise.records import CutStage, FrozenSize, MadeUp, Note, NoteKind, Run
-from halfwise.wording import count, dimensions, fixed, listed, seconds, verb
+from halfwise.reporting.ending import spent
+from halfwise.wording import capital, count, dimensions, fixed, listed, verb
 
 _MOST_NAMES = 4
 """Values that a note names; the rest is counted."""
@@ -236,12 +237,10 @@ _LEFT_OUT: dict[CutStage, str] = {
 
 
 def cut_lines(run: Run) -> tuple[str, ...]:
-    """Return a sentence on what the time budget ended; none where it ended nothing."""
+    """Return a sentence on what the budget ended; none where it ended nothing."""
     if run.search is None:
         return ()
     told = [_LEFT_OUT[stage] for stage in run.search.cut if stage in _LEFT_OUT]
     if not told:
         return ()
-    return (
-        f"The time budget of {seconds(run.search.seconds_budget)} was spent: {'; '.join(told)}.",
-    )
+    return (f"{capital(spent(run.search))}: {'; '.join(told)}.",)

@@ -14,6 +14,7 @@ from halfwise.records import (
     Plan,
     Run,
 )
+from halfwise.reporting.ending import spent
 from halfwise.reporting.guards import told_of
 from halfwise.reporting.parts import MOST_ROWS, Column, Table
 from halfwise.wording import (
@@ -22,7 +23,6 @@ from halfwise.wording import (
     listed,
     number,
     ratio,
-    seconds,
     sentence,
     shorten,
     verb,
@@ -170,7 +170,7 @@ def _origin(found: Followed, run: Run) -> str:
         path = (f"{number(run.growth[i].error)} at {shorten(run.growth[i].node)}" for i in places)
         return f"it accumulates with depth (relative RMS: {', '.join(path)})"
     tried = count(len(found.tried), "node")
-    ended = " before the time budget was spent" if found.out_of_time else ""
+    ended = " before the budget was spent" if found.out_of_time else ""
     undone = " on all samples that fail, and lets the others pass" if found.samples > 1 else ""
     return (
         f"where it is born is unknown; {tried} tried in FP32{ended}, each with what it reads and "
@@ -255,7 +255,6 @@ def _not_minimal(run: Run) -> str:
     if search is None:
         return "Not shown to be minimal."
     if search.exhausted:
-        budget = seconds(search.seconds_budget)
-        return f"Not shown to be minimal: the time budget of {budget} was spent."
+        return f"Not shown to be minimal: {spent(search)}."
     why = f": {search.steps[-1]}" if search.steps else ""
     return sentence(f"Not shown to be minimal{why}.")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from halfwise.records import NearPlan, Run, Worth
+from halfwise.reporting.ending import allow_more
 from halfwise.wording import count, percent, ratio
 
 
@@ -19,8 +20,8 @@ def nothing_gained(run: Run) -> str:
     told = f", but it gains {'little' if worth.saved >= 1e-4 else 'nothing'}: "
     if worth.is_dearer and worth.ratio != 1:  # 1 is everything low, of which the next line tells
         told = f", but it {costs} {ratio(worth.times_fp32)} as much as everything in FP32: "
-        time = run.search is not None and run.search.exhausted
-        more = ", or give the search more time (--time-budget SECONDS)" if time else ""
+        ended = run.search is not None and run.search.exhausted
+        more = f", or give the search {allow_more(run.search)}" if run.search and ended else ""
         return f"{told}use the FP32 model{more}{_instead(worth)}"
     if worth.fp32_ratio <= 1:
         return f"{told}FP32 {costs} {ratio(worth.fp32_ratio)} as much as everything in {low}"

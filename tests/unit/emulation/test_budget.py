@@ -1,9 +1,10 @@
 import time
+from contextlib import suppress
 
 import pytest
 
-from halfwise.emulation.bounded import call
-from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.bounded import OutOfTime, call
+from halfwise.emulation.budget import Budget
 
 
 class Clock:
@@ -36,7 +37,7 @@ def ends(budget, clock, seconds):
 
 
 def test_only_what_is_bounded_or_counted_is_counted(clock):
-    budget = TimeBudget(10, clock)
+    budget = Budget(10, clock)
     took(clock, 100)
     with budget.bounding():
         took(clock, 4)
@@ -49,7 +50,7 @@ def test_only_what_is_bounded_or_counted_is_counted(clock):
 
 
 def test_what_must_be_done_is_not_ended(clock):
-    budget = TimeBudget(0, clock)
+    budget = Budget(0, clock)
     with budget.counted():
         took(clock, 5)
         budget.check()
@@ -59,14 +60,14 @@ def test_what_must_be_done_is_not_ended(clock):
 
 @pytest.mark.parametrize("seconds", [0, -1])
 def test_without_time_nothing_begins(clock, seconds):
-    budget = TimeBudget(seconds, clock)
+    budget = Budget(seconds, clock)
     assert budget.within("growth", lambda: pytest.fail("it ran"), 7) == 7
     assert budget.within("growth", lambda: pytest.fail("it ran"), 8) == 8
     assert budget.cut == ["growth"]
 
 
 def test_what_is_left_of_a_part_is_for_the_next(clock):
-    budget = TimeBudget(10, clock)
+    budget = Budget(10, clock)
 
     def work():
         took(clock, 6)
@@ -81,7 +82,7 @@ def test_what_is_left_of_a_part_is_for_the_next(clock):
 
 
 def test_within_a_block_the_outer_one_ends(clock):
-    budget = TimeBudget(10, clock)
+    budget = Budget(10, clock)
 
     def inner():
         took(clock, 20)
@@ -92,7 +93,7 @@ def test_within_a_block_the_outer_one_ends(clock):
 
 
 def test_time_that_is_counted_around_a_block_is_counted_once(clock):
-    budget = TimeBudget(10, clock)
+    budget = Budget(10, clock)
     with budget.counted():
         took(clock, 2)
         with budget.bounding():
@@ -103,7 +104,7 @@ def test_time_that_is_counted_around_a_block_is_counted_once(clock):
 
 
 def test_a_running_evaluation_is_ended_and_the_time_stays_spent(clock):
-    budget = TimeBudget(0.05, clock)
+    budget = Budget(0.05, clock)
     stopped: list[int] = []
 
     def evaluate():
@@ -116,7 +117,7 @@ def test_a_running_evaluation_is_ended_and_the_time_stays_spent(clock):
 
 
 def test_errors_go_through_and_are_counted(clock):
-    budget = TimeBudget(10, clock)
+    budget = Budget(10, clock)
 
     def fails():
         took(clock, 20)
@@ -129,6 +130,96 @@ def test_errors_go_through_and_are_counted(clock):
 
 
 def test_without_seconds_there_is_no_end(clock):
-    budget = TimeBudget(float("inf"), clock)
+    budget = Budget(float("inf"), clock)
     took(clock, 1e7)
     assert budget.within("observe", lambda: 3, None, 0.5) == 3
+
+
+def spending(budget, work, times):
+    """Return how often work can be spent in a block, of so many times."""
+    done = 0
+
+    def spend():
+        nonlocal done
+        for _ in range(times):
+            budget.spend(work)
+            done += 1
+
+    budget.within("search", spend, None)
+    return done
+
+
+def test_work_ends_a_block_whatever_the_time(clock):
+    budget = Budget(clock=clock, work=10)
+    assert spending(budget, "trial", 9) == 4  # what begins before the end is done
+    assert budget.is_spent
+    assert spending(budget, "trial", 9) == 0
+    assert (budget.spent, budget.cut, budget.ended_by) == (12, ["search"], ["work"])
+
+
+def test_work_counts_everywhere_and_ends_nothing_that_must_be_done(clock):
+    budget = Budget(clock=clock, work=10)
+    budget.spend("judge", 4)
+    budget.check()
+    assert budget.is_spent
+    assert spending(budget, "pass", 1) == 0
+
+
+def test_a_part_of_the_work_leaves_the_rest(clock):
+    budget = Budget(clock=clock, work=40)
+    budget.spend("growth")
+
+    def work():
+        for _ in range(20):
+            budget.spend("trial")
+
+    assert budget.within("observe", work, "cut", 0.5) == "cut"
+    assert budget.spent == 4 + 6 * 3
+    assert not budget.is_spent
+    assert spending(budget, "trial", 20) == 6
+
+
+def test_what_ended_stages_is_told_in_order_and_once(clock):
+    budget = Budget(10, clock, work=30)
+    assert ends(budget, clock, 5) is False
+    assert budget.ended_by == []
+    assert ends(budget, clock, 5)
+    budget.spend("trial", 10)
+    budget.within("growth", lambda: None, None)
+    budget.leave_out("origin")
+    assert budget.ended_by == ["seconds", "work"]
+
+
+def test_what_is_done_beside_a_budget_is_paid_for_there(clock):
+    budget = Budget(clock=clock, work=10)
+    other = budget.beside(seconds=5, work=7)
+
+    def work():
+        for _ in range(2):
+            budget.spend("trial")
+        return "whole"
+
+    assert [other.within("curve", work, "cut") for _ in range(2)] == ["whole", "cut"]
+    assert (other.spent, budget.spent) == (9, 0)
+    assert spending(budget, "trial", 9) == 4
+    assert budget.cut == ["search"]
+    budget.took_in(other)
+    assert (budget.cut, budget.ended_by) == (["search", "curve"], ["work"])
+
+
+def test_a_budget_beside_ends_within_a_block_of_the_other(clock):
+    budget = Budget(clock=clock, work=100)
+    other = budget.beside(seconds=5, work=0)
+    with budget.bounding():
+        assert other.within("curve", lambda: budget.spend("trial"), "cut") == "cut"
+        budget.spend("trial")
+    assert budget.spent == 3
+
+
+def test_a_block_that_swallows_its_end_is_told_of_when_it_is_left_out(clock):
+    budget = Budget(clock=clock, work=5)
+    with budget.bounding(), suppress(OutOfTime):
+        for _ in range(9):
+            budget.spend("trial")
+    budget.leave_out("origin")
+    assert (budget.cut, budget.ended_by) == (["origin"], ["work"])

@@ -9,7 +9,7 @@ import pytest
 
 from halfwise.emulation import bounded
 from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.budget import Budget
 from halfwise.errors import UsageError
 from halfwise.fixing import loop, planner
 from halfwise.fixing.loop import Fixed, fix
@@ -174,8 +174,8 @@ class Clock(Listener):
     def __init__(self, monkeypatch, words: str) -> None:
         super().__init__()
         self._words, self._time, self._step = words, 0.0, 0.0
-        made = partial(TimeBudget, clock=self._passing)
-        monkeypatch.setattr(planner, "TimeBudget", made)
+        made = partial(Budget, clock=self._passing)
+        monkeypatch.setattr(planner, "Budget", made)
 
     def _passing(self) -> float:
         self._time += self._step
@@ -273,11 +273,47 @@ def test_the_error_is_followed_where_guards_do_not_explain():
     assert fixed.followed.accumulates
 
 
+class Load:
+    """A clock of a machine that is so many times slower than another."""
+
+    def __init__(self, monkeypatch, times: float) -> None:
+        self._now, self._times = 0.0, times
+        monkeypatch.setattr(planner, "Budget", partial(Budget, clock=self._clock))
+
+    def _clock(self) -> float:
+        self._now += self._times
+        return self._now
+
+
+def test_a_busy_machine_ends_the_search_at_the_same_work(monkeypatch):
+    """Work ends it; what is tried, found and told is then the same at any speed."""
+    results = []
+    for times in (1e-6, 1e-2):
+        Load(monkeypatch, times)
+        fixed = found(models.deep(), rel_max=5e-4, budget=30)
+        results.append((fixed.plan, fixed.search, fixed.planner.trials.tried, fixed.evaluations))
+    quiet, busy = results
+    assert quiet == busy
+    assert fixed.search.exhausted
+    assert fixed.planner.budget.ended_by == ["work"]
+
+
+def test_the_work_of_a_run_is_in_inferences_over_the_data():
+    """Twice as many samples are twice as much work, and as much of the budget."""
+    signals = models.signals(*models.deep().inputs["x"].shape[1:], count=4, seed=1)
+    spent = []
+    for times in (1, 2):
+        ill = models.Ill(models.deep().proto, {"x": np.concatenate([signals] * times)}, set())
+        fixed = found(ill, heldout={"x": signals}, budget=1e3)
+        spent.append(fixed.planner.budget.spent / fixed.planner.unit)
+    assert spent[1] == pytest.approx(spent[0], rel=0.2)
+
+
 def test_without_time_the_error_is_not_followed(monkeypatch):
     fixed = found(models.deep(), Clock(monkeypatch, "growth"), rel_max=5e-4)
     assert not fixed.search.exhausted
     assert (fixed.growth, fixed.followed) == ((), None)
-    assert fixed.planner.budget.cut == ["growth"]
+    assert fixed.planner.budget.cut == ["growth", "curve"]
     assert not any("No single fault" in n for n in fixed.plan.notes)
 
 
@@ -287,7 +323,7 @@ def test_without_time_no_origin_is_sought(monkeypatch):
     assert fixed.followed is not None
     assert fixed.followed.out_of_time
     assert (fixed.followed.tried, fixed.followed.origin) == ((), None)
-    assert fixed.planner.budget.cut == ["origin"]
+    assert fixed.planner.budget.cut == ["origin", "curve"]
     assert not any("No single fault" in n for n in fixed.plan.notes)
 
 

@@ -111,8 +111,11 @@ def test_a_failure_says_what_to_do_instead(fixed, tmp_path):
     assert any("--metric" in line for line in from_failure)
     spent = _with(found, search=found.search.model_copy(update={"exhausted": True}))
     spent = _with(spent, verdict=failed)
-    lines = fix_run(case, request, spent, 1.0, (), tmp_path / "run").next_step
-    assert any("--time-budget" in line for line in lines)
+    ended = fix_run(case, request, spent, 1.0, (), tmp_path / "run")
+    assert any("--budget" in line for line in ended.next_step)
+    assert ended.search is not None
+    assert ended.search.budget == request.settings.budget
+    assert ended.search.spent == found.planner.budget.spent / len(case.calibration)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.budget import Budget
 from halfwise.errors import UsageError
 from halfwise.fixing.evidence import gather
 from halfwise.fixing.plan.rules import Start
@@ -33,9 +33,12 @@ def planner(ill, **options):
 def test_the_expected_time_is_told_before_the_search():
     made = planner(models.layer_norm())
     assert "expected" in made.watcher.notes[0]
-    healthy = planner(models.small(), time_budget=7)
+    healthy = planner(models.small(), budget=1e6, time_budget=7)
     assert "no guard is certain" in healthy.watcher.notes[0]
     assert "at most what the time budget of 7 s leaves" in healthy.watcher.notes[0]
+    assert "while all of --budget 1000000 may take" in healthy.watcher.notes[0]
+    (told,) = planner(models.small(), time_budget=1e9).watcher.notes
+    assert "fine as it is, at most about" in told
 
 
 def test_the_model_is_that_of_the_assignment():
@@ -97,11 +100,11 @@ def test_held_nodes_are_tried_alone_only_while_there_is_time():
     found = made.find(frozenset())
     assert not found.exhausted
     assert found.kept
-    tried, made.budget = made.trials.runs, TimeBudget(0)
+    tried, made.budget = made.trials.runs, Budget(0)
     made.trials._known.clear()
     assert made._with_held(found) == found
     assert made.trials.runs == tried
     assert made.budget.cut == ["certify"]
-    made.budget = TimeBudget()
+    made.budget = Budget()
     made._with_held(found)
     assert made.trials.runs > tried

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from halfwise.case import Rules
-from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.budget import Budget
 from halfwise.errors import CaseError
 from halfwise.fixing.loop import fix
 from halfwise.fixing.planner import Planner
@@ -46,7 +46,7 @@ def test_everything_in_fp32_gains_nothing_and_the_nearest_plan_is_told(fixed):
 
 def test_without_time_no_cheaper_plan_is_measured(fixed, monkeypatch):
     planner = fixed.planner
-    monkeypatch.setattr(planner, "budget", TimeBudget(0))
+    monkeypatch.setattr(planner, "budget", Budget(0))
     worth = worth_of(planner, fixed.found.kept, required=1.0)
     assert worth is not None
     assert worth.cost > 1

@@ -8,7 +8,7 @@ import pytest
 from onnx import parser
 
 from halfwise.case import Samples
-from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session
 from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import FP16
@@ -122,7 +122,7 @@ def test_no_details_on_request():
 
 
 def test_without_time_there_are_extrema_and_outputs_alone():
-    net, budget = layered(), TimeBudget(0)
+    net, budget = layered(), Budget(0)
     roles, samples = roles_of(net), samples_of(arrays(2))
     found, outputs = observe(net, samples, FP16, roles=roles, budget=budget)
     plain, expected = observe(net, samples, FP16, roles=roles, detail_samples=0)
@@ -136,7 +136,7 @@ def test_without_time_there_are_extrema_and_outputs_alone():
 def test_half_of_the_time_is_left_for_the_search(readings):
     """The clock moves with each reading; extrema of two samples are not counted."""
     net, time = layered(), count()
-    budget = TimeBudget(2 * readings, lambda: float(next(time)))
+    budget = Budget(2 * readings, lambda: float(next(time)))
     found, outputs = observe(net, samples_of(arrays(2)), FP16, roles=roles_of(net), budget=budget)
     assert budget.cut == ["observe"]
     assert len(outputs) == 2

@@ -162,7 +162,7 @@ def test_an_unknown_origin_says_what_was_tried():
         "halves the error on all samples that fail, and lets the others pass."
     )
     assert followed(samples=1).endswith("and none halves the error.")
-    assert "tried in FP32 before the time budget was spent, each" in followed(out_of_time=True)
+    assert "tried in FP32 before the budget was spent, each" in followed(out_of_time=True)
 
 
 @pytest.mark.parametrize(

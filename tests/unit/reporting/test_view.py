@@ -350,7 +350,15 @@ def test_figures_of_everything_else_in_a_plan():
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (search(exhausted=True), "the time budget of 300 s was spent"),
+        (search(exhausted=True), "the time budget of 300 s was spent."),
+        (
+            search(exhausted=True, budget=1500.0, ended_by=("work",)),
+            "the budget of 1500 inferences over the data was spent.",
+        ),
+        (
+            search(exhausted=True, budget=1500.0, ended_by=("seconds",)),
+            "the time budget of 300 s was spent, so another run may give another plan.",
+        ),
         (search(steps=("--keep-above 10000 keeps 9 nodes; no search",)), "--keep-above 10000"),
     ],
 )

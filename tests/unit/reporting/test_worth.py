@@ -63,11 +63,14 @@ def test_where_the_low_format_saves_nothing_that_is_what_is_told():
 
 def test_a_plan_that_costs_more_than_fp32_says_so_first_and_what_to_do():
     dear = Worth(cost=18.57, fp32=1.91)
-    told = nothing_gained(run(worth=dear, search=search(exhausted=True)))
-    assert told == (
+    ended = search(exhausted=True, budget=1500.0, ended_by=("work", "seconds"))
+    assert nothing_gained(run(worth=dear, search=ended)) == (
         ", but it is predicted to cost 9.72 × as much as everything in FP32: use the FP32 model, "
         "or give the search more time (--time-budget SECONDS)"
     )
+    ended = search(exhausted=True, budget=1500.0, ended_by=("work",))
+    told = nothing_gained(run(worth=dear, search=ended))
+    assert told.endswith("or give the search more work (--budget N)")
     assert nothing_gained(run(worth=dear)).endswith("in FP32: use the FP32 model")
     assert "1.2 × as much as everything in FP32" in nothing_gained(
         run(worth=Worth(cost=0.96, fp32=0.8))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.budget import TimeBudget
 from halfwise.emulation.rounding import fp32_nodes
 from halfwise.fixing.engines.attempts import Assignment
 from halfwise.fixing.planner import Planner
@@ -13,8 +12,11 @@ from halfwise.fixing.trial import Trials
 from halfwise.graph.roles import Role, Roles
 from halfwise.records import BuildOutcome, PrecisionProof
 
-SECONDS = 60.0
-"""Time that predictions may take in all: what a few builds do. Then nothing is foretold."""
+WORK = 300.0
+"""What predictions may take in all, in inferences over the data: a fifth of what the search may.
+Then nothing is foretold."""
+SECONDS = 300.0
+"""Likewise, whatever work is left: what a few builds take."""
 
 _Found = TypeVar("_Found")
 _Other = TypeVar("_Other")
@@ -27,19 +29,23 @@ class Prediction:
     Attributes:
         planner: Has the emulation without fusion.
         inspect: Returns what an engine computes in; None where it cannot be told.
-        seconds: Time for predictions.
+        work: Work for predictions, in inferences over the data.
+        seconds: Time for them.
         fp32: Compute nodes that the engine with nothing kept computes in FP32 by itself.
     """
 
     planner: Planner
     inspect: Callable[[BuildOutcome, Roles], PrecisionProof | None]
+    work: float = WORK
     seconds: float = SECONDS
     fp32: Assignment = frozenset()
     _fused: Trials | None = None
 
     def __post_init__(self) -> None:
-        """Begin with all of the time."""
-        self._budget = TimeBudget(self.seconds)
+        """Begin with all of the budget."""
+        self._budget = self.planner.budget.beside(
+            seconds=self.seconds, work=self.work * self.planner.unit
+        )
 
     def learn(self, plain: BuildOutcome) -> None:
         """Take from the engine with nothing kept what it computes in FP32 by itself."""
@@ -52,13 +58,13 @@ class Prediction:
         self.fp32 = found - frozenset(self.planner.forced.lowered)
 
     def enough(self, keep: Assignment) -> bool | None:
-        """Return whether a plan passes by the emulation with fusion; None when time is up."""
+        """Return whether a plan passes by the emulation with fusion; None when it is spent."""
         return self._in_time(
             lambda: self._trials().evaluate(keep | self.fp32, confirm=True).passed, None
         )
 
     def beyond(self, keep: Assignment, limit: float) -> bool:
-        """Return whether both predict an error beyond `limit` (≥ 1); false when time is up."""
+        """Return whether both predict an error beyond `limit` (≥ 1); false when it is spent."""
         found = self._in_time(
             lambda: [t.evaluate(kept, confirm=True) for t, kept in self._both(keep)], ()
         )
@@ -68,7 +74,7 @@ class Prediction:
         return all(outcome.excess > limit for outcome in found) or self.error(keep) > limit
 
     def error(self, keep: Assignment) -> float:
-        """Return the smaller error that both predict, on all samples; 0 when time is up."""
+        """Return the smaller error that both predict, on all samples; 0 when it is spent."""
         return self._in_time(
             lambda: min(trials.excess(kept) for trials, kept in self._both(keep)), 0.0
         )

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Protocol
 
 from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.budget import Budget
 from halfwise.fixing.plan.contribution import lowerable, rankings
 from halfwise.records import NodeName
 
@@ -61,7 +61,7 @@ class Found:
         excess_without: Per kept node, the excess when it alone is lowered.
         nonfinite_without: Those of them that give new NaN or infinities when lowered.
         contributions: Per node, what it or its group contributes alone, where that was measured.
-        exhausted: Whether the time budget ended the search.
+        exhausted: Whether the budget ended the search.
         steps: What happened, one line each.
     """
 
@@ -93,7 +93,7 @@ class Search:
         safe: Whether everything in FP32 is sure to pass, being the original.
         progress: Called with a line for each step.
         passing: Sets that passed, on the worst samples at least, or that are worth a trial anyway;
-            when the time ends, the smallest that passes on all is the result. Shared by searches
+            when the budget ends, the smallest that passes on all is the result. Shared by searches
             before and after samples joined.
     """
 
@@ -105,7 +105,7 @@ class Search:
     evaluate: Evaluate
     contribution: Callable[[Nodes], float]
     harmless: float | None
-    budget: TimeBudget
+    budget: Budget
     start: Nodes = frozenset()
     safe: bool = False
     progress: Callable[[str], None] = lambda _: None
@@ -143,7 +143,7 @@ class Search:
                     kept = self._certified(kept)
         except OutOfTime:
             if not {"certify", "search"}.intersection(self.budget.cut):
-                self._note("the time budget is spent; this is the best passing plan so far")
+                self._note("the budget is spent; this is the best passing plan so far")
             self.budget.leave_out("certify" if certify else "search")
             return self._out_of_time()
         self._best = kept | self.forced

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import Column, Sample, Samples
 from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.budget import Budget
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
 from halfwise.metrics import Outputs
@@ -183,11 +183,13 @@ def _rms(arrays: list[NDArray[Any]]) -> float:
 
 def _tried(subject: Subject, told: _Expected, planned: list[Hypothesis]) -> Iterator[_Try]:
     """Yield the changes that still fit the time, up to one that nothing can surpass."""
-    budget = TimeBudget(subject.settings.time_budget)
+    settings, unit = subject.settings, len(subject.samples)
+    budget = Budget(settings.time_budget, work=settings.budget * unit)
     order = sorted(range(len(subject.samples)), key=lambda index: -told.before[index])
     for hypothesis in planned:
         try:
             with budget.bounding():
+                budget.spend("trial", unit)
                 found = _try(subject, told, order, hypothesis)
         except OutOfTime:
             return

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.emulation.budget import TimeBudget
+from halfwise.emulation.budget import Budget
 from halfwise.fixing.plan.search import LAST, Nodes, Search
 from halfwise.records import NodeName
 
@@ -47,7 +47,7 @@ def search(count, oracle, suspects=(), *, certain=None, classes=None, forced=fro
         evaluate=oracle,
         contribution=lambda kept: oracle(kept).excess,
         harmless=0.5,
-        budget=TimeBudget(more.pop("seconds", 1e18), more.pop("clock", lambda: 0.0)),
+        budget=Budget(more.pop("seconds", 1e18), more.pop("clock", lambda: 0.0)),
         **more,
     )
 

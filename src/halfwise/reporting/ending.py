@@ -1,0 +1,19 @@
+"""Words on what ended a search before its time."""
+
+from halfwise.records import Search
+from halfwise.wording import number, seconds
+
+
+def spent(search: Search) -> str:
+    """Return what was spent where the budget ended a stage, as a clause."""
+    if search.budget is not None and "seconds" not in search.ended_by:
+        return f"the budget of {number(search.budget)} inferences over the data was spent"
+    by_clock = search.ended_by and search.seconds_budget > 0
+    again = ", so another run may give another plan" if by_clock else ""
+    return f"the time budget of {seconds(search.seconds_budget)} was spent{again}"
+
+
+def allow_more(search: Search) -> str:
+    """Return the option that lets an ended search go on, as the end of a sentence."""
+    by_work = search.budget is not None and "seconds" not in search.ended_by
+    return "more work (--budget N)" if by_work else "more time (--time-budget SECONDS)"
