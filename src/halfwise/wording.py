@@ -6,7 +6,7 @@ line breaks could fake lines of a report, and names of thousands of characters c
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isinf, isnan
 
 WIDEST_NAME = 60
@@ -14,6 +14,8 @@ WIDEST_NAME = 60
 
 _REPLACED = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _NUMBER = re.compile(r"(?<![0-9])(0|[1-9][0-9]{0,8})(?![0-9])")
+_FACT = re.compile(r"{(\w+)")
+_CHOICE = re.compile(r"\[(.+?)\]")
 _MOST_PIECES = 6
 _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
@@ -151,6 +153,42 @@ def dimensions(sizes: Sequence[int | str | None] | None) -> str:
 def verb(quantity: int, one: str, more: str) -> str:
     """Return the form of a verb that goes with so many, such as `was` or `were`."""
     return one if quantity == 1 else more
+
+
+class _Figure(float):
+    """A number in a template; after its colon stands what it is told as, see `filled`."""
+
+    def __format__(self, told: str) -> str:
+        if told.isdigit() or not told:
+            return number(self, int(told or 3))
+        forms: dict[str, Callable[[], str]] = {
+            "d": lambda: str(int(self)),
+            "%": lambda: percent(self),
+            "dB": lambda: f"{fixed(self, 1)} dB",
+            "itself": lambda: f"{number(self)} times themselves" if self >= 1 else percent(self),
+            "are": lambda: verb(int(self), "is", "are"),
+        }
+        return forms[told]() if told in forms else count(int(self), told)
+
+
+def filled(template: str, facts: Mapping[str, str | float]) -> str:
+    """Return a template with names and numbers in their places.
+
+    Of `[a|b]` the first part is told whose facts are all known; none where there is none. A number
+    has three digits, else what its colon asks for: `{x:6}` digits, `{x:d}` an integer, `{x:%}` a
+    share, `{x:dB}`, `{x:itself}` an error relative to what has it, `{x:are}` the verb that goes
+    with so many, `{x:node}` so many nodes.
+
+    Raises:
+        KeyError: a fact is not known that stands outside of brackets.
+    """
+
+    def known(found: re.Match[str]) -> str:
+        parts = found[1].split("|")
+        return next((p for p in parts if facts.keys() >= set(_FACT.findall(p))), "")
+
+    shown = {k: v if isinstance(v, str) else _Figure(v) for k, v in facts.items()}
+    return _CHOICE.sub(known, template).format_map(shown)
 
 
 def everything_low(fmt: str, own: int, pinned: int, explained: int = 0) -> str:

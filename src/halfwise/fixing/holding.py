@@ -20,7 +20,8 @@ from halfwise.graph.sensitivity import decisions, first_of, leading_to
 from halfwise.judging.file_run import flips, run_as_file
 from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.metrics import Outputs
-from halfwise.records import FileRun, Flip, Guard, NodeName, Verdict
+from halfwise.records import Failure, FileRun, Flip, Guard, NodeName, Verdict
+from halfwise.reporting.reasons import under, with_failures
 from halfwise.wording import count
 
 FEW = 4
@@ -187,12 +188,12 @@ def told_as_file(
     few = samples.select(own.failing[:FEW])
     found = _flips(candidate, decisions(case.network), few, settings)
     update = {
-        "passed": False,
-        "reasons": tuple(_reasons(own.verdict.reasons, found)),
         "as_file": run.model_copy(update={"flips": found}),
         "failure_bound": own.verdict.failure_bound,
     }
-    return replace(judged, verdict=verdict.model_copy(update=update), failing=own.failing)
+    told = (*under("file", "", own.verdict.failures), *map(_told, found[:MOST_TOLD]))
+    verdict = with_failures(verdict.model_copy(update=update), told)
+    return replace(judged, verdict=verdict, failing=own.failing)
 
 
 def _flips(
@@ -227,14 +228,9 @@ def _fewer(
             yield few
 
 
-def _reasons(reasons: Sequence[str], found: Sequence[Flip]) -> Iterator[str]:
-    for reason in reasons:
-        yield f"as ONNX Runtime runs the file, {reason}"
-    for flip in found[:MOST_TOLD]:
-        yield (
-            f"{flip.node} ({flip.op}) decides {flip.elements} of {flip.of} values otherwise there "
-            "than where each value is rounded"
-        )
+def _told(flip: Flip) -> Failure:
+    names, numbers = {"node": flip.node, "op": flip.op}, {"elements": flip.elements}
+    return Failure(kind="flip", names=names, numbers=numbers | {"size": flip.of})
 
 
 class Holding:

@@ -31,7 +31,8 @@ from halfwise.graph.saturating import (
 )
 from halfwise.judging.inside import inspect, lacking_in
 from halfwise.judging.judge import Judged
-from halfwise.records import Guard, NodeName, Observations, TensorName, Verdict
+from halfwise.records import Failure, Guard, NodeName, Observations, TensorName, Verdict
+from halfwise.reporting.reasons import with_failures
 
 SATURATED = 2.0**-10
 """The reference is at its limit where it is this close: FP16's spacing at 1 (IEEE 754-2019)."""
@@ -219,13 +220,12 @@ class Infinities:
             return replace(judged, verdict=verdict)
         self._met = True
         failing = dict.fromkeys(i for t in new for i in harmful[t].samples)
-        reasons = tuple(
-            f"{tensor} is infinite inside on {samples.ids[harmful[tensor].samples[0]]}, and what "
-            "reads it has no finite limit there"
-            for tensor in new[:MOST_TOLD]
+        first = {tensor: samples.ids[harmful[tensor].samples[0]] for tensor in new[:MOST_TOLD]}
+        failures = (
+            Failure(kind="infinite", names={"tensor": tensor, "sample": sample})
+            for tensor, sample in first.items()
         )
-        verdict = verdict.model_copy(update={"passed": False, "reasons": reasons})
-        return replace(judged, verdict=verdict, failing=tuple(failing))
+        return replace(judged, verdict=with_failures(verdict, failures), failing=tuple(failing))
 
     def marked(self, judged: Judged, rewritten: Rewritten, samples: Samples) -> Verdict:
         """Return the verdict with the harmless infinities marked."""

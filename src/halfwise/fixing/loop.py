@@ -35,6 +35,7 @@ from halfwise.records import (
     Search,
     Verdict,
 )
+from halfwise.reporting.reasons import under, with_failures
 
 Assignment = frozenset[NodeName]
 
@@ -191,8 +192,7 @@ class _Fix:
             seen = self._judge(rewritten, on=(trials.samples, trials.references), inspected=0)
         if seen.verdict.passed:
             return verdict
-        told = (f"on samples that the search saw, {reason}" for reason in seen.verdict.reasons)
-        return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, *told)})
+        return with_failures(verdict, under("seen", "", seen.verdict.failures))
 
     def _fixed(
         self,

@@ -25,6 +25,7 @@ from halfwise.options.options import Request
 from halfwise.records import (
     Cost,
     Engines,
+    Failure,
     GivenEngine,
     Provenance,
     Run,
@@ -35,8 +36,9 @@ from halfwise.records import (
 )
 from halfwise.reporting.guards import in_words
 from halfwise.reporting.notes import clause, not_real, told
+from halfwise.reporting.reasons import with_failures
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
-from halfwise.wording import count, number, ratio, size_of
+from halfwise.wording import count, number, size_of
 
 
 @dataclass(frozen=True)
@@ -211,9 +213,8 @@ def final_verdict(
     verdict = verdict.model_copy(update={"hints": (*verdict.hints, *hints, *_weak_pass(verdict))})
     if case.real or request.data.allow_random:
         return verdict
-    reasons = (*verdict.reasons, not_real(case.made_up))
-    failed = {"passed": False, "on_real_data": False, "reasons": reasons}
-    return verdict.model_copy(update=failed)
+    verdict = with_failures(verdict, (Failure(kind="not-real", text=not_real(case.made_up)),))
+    return verdict.model_copy(update={"on_real_data": False})
 
 
 def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Verdict:
@@ -221,14 +222,10 @@ def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Ver
     limit = request.require_worth
     if limit is None or (worth is not None and worth.ratio <= limit):
         return verdict
-    reason = (
-        "what it is worth is not known, and --require-worth asks for it"
-        if worth is None
-        else f"it costs {ratio(worth.ratio)} as much as everything low, {ratio(limit)} is required"
-    )
+    known = {} if worth is None else {"cost": worth.ratio}
+    failure = Failure(kind="worth", numbers={"allowed": limit, **known})
     alone = limit if verdict.passed else None
-    reasons = (*verdict.reasons, reason)
-    return verdict.model_copy(update={"passed": False, "reasons": reasons, "required_worth": alone})
+    return with_failures(verdict, (failure,)).model_copy(update={"required_worth": alone})
 
 
 def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
@@ -324,15 +321,12 @@ def with_unjudged(
     found = find_unjudged(case, candidate, samples, references, runtime=settings.runtime)
     if takes_any_sample(case.criterion, case.metric, references, samples.labels):
         verdict = verdict.model_copy(update={"hints": (*verdict.hints, ANY_SAMPLE)})
-    only_seen = not verdict.unseen and len(verdict.reasons) == 1
+    failures = {failure.kind for failure in verdict.failures}
+    only_seen = not verdict.unseen and failures <= {"seen", "no-sample"}
     if request.data.allow_unjudged or not found:
         return verdict.model_copy(update={"unjudged": found, "judged": not only_seen})
-    reasons = (*verdict.reasons, *map(not_judged, found))
-    return verdict.model_copy(
-        update={
-            "passed": False,
-            "judged": not (verdict.passed or only_seen),
-            "unjudged": found,
-            "reasons": reasons,
-        }
+    judged = not (verdict.passed or only_seen)
+    verdict = with_failures(
+        verdict, (Failure(kind="unjudged", text=not_judged(each)) for each in found)
     )
+    return verdict.model_copy(update={"judged": judged, "unjudged": found})

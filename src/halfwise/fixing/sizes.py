@@ -16,6 +16,7 @@ from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Excess, Outputs, totals
 from halfwise.records import (
     DynamicAxis,
+    Failure,
     JudgedBatch,
     NotBatched,
     Profile,
@@ -23,6 +24,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
+from halfwise.reporting.reasons import under, with_failures
 
 _JUDGED = 4
 """Samples that are put together, two by two: what breaks at another size breaks for most."""
@@ -81,8 +83,7 @@ def judge_sizes(
     )
     if tried.batch is None or tried.batch.passed:
         return verdict
-    reasons = [f"in batches of {tried.batch.size}, {reason}" for reason in tried.batch.reasons]
-    return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, *reasons)})
+    return with_failures(verdict, under("batch", tried.batch.size, tried.batch.failures))
 
 
 def _alike(shapes: Sequence[_Shapes], limit: int) -> list[int]:
@@ -134,8 +135,8 @@ def _in_batches(
     try:
         results: list[Outputs] = [session.run(batch) for batch in batches.samples]
     except RunFailed as error:
-        told = (f"it cannot be run: {error.message}",)
-        return replace(tried, batch=record.model_copy(update={"reasons": told}))
+        told = (Failure(kind="batch", names={"why": error.message}),)
+        return replace(tried, batch=with_failures(record, told))
     if not whole:
         wanted, results = batches.take_apart(wanted), batches.take_apart(results)
     verdict = judge_outputs(results, judged, wanted, case.criterion, case.metric).verdict
@@ -147,9 +148,9 @@ def _in_batches(
     update = {
         "passed": passed,
         "rel_max": {name: error.rel_max for name, error in verdict.outputs.items()},
-        "reasons": () if passed else verdict.reasons,
     }
-    return replace(tried, batch=record.model_copy(update=update))
+    record = record.model_copy(update=update)
+    return replace(tried, batch=record if passed else with_failures(record, verdict.failures))
 
 
 def _by_twos(batching: Batching, samples: Samples) -> tuple[Batches, int]:

@@ -1,6 +1,6 @@
 """Judge a candidate model on samples against the reference. Never looks at a plan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, isnan
 
@@ -24,11 +24,12 @@ from halfwise.metrics import (
     totals,
     usual,
 )
-from halfwise.metrics.slices import extent, place
+from halfwise.metrics.slices import place
 from halfwise.metrics.untested import failure_bound
 from halfwise.records import (
     Criterion,
     FailedRun,
+    Failure,
     FailureBound,
     IntermediateNonfinite,
     Level,
@@ -38,7 +39,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.wording import count, fixed, number, verb
+from halfwise.reporting.reasons import reasons
 
 
 @dataclass(frozen=True)
@@ -140,9 +141,9 @@ def judge_outputs(
     errors = {name: measure.result(criterion) for name, measure in measures.items()}
     score = _score(criterion, metric, samples, references, results)
     failed = _failed_runs(samples, results)
-    reasons = _reasons(errors, score, failed, samples.ids, unseen=unseen)
+    failures = tuple(_failures(errors, score, failed, samples.ids, unseen=unseen))
     verdict = Verdict(
-        passed=not reasons,
+        passed=not failures,
         level=level,
         runner=runner,
         samples=samples.ids,
@@ -152,7 +153,8 @@ def judge_outputs(
         intermediate_nonfinite=intermediate,
         metric=score,
         failed_runs=failed,
-        reasons=reasons,
+        reasons=reasons(failures),
+        failures=failures,
         failure_bound=_bound(measures, criterion, len(samples)) if unseen else None,
     )
     failing = (
@@ -232,76 +234,62 @@ def _score(
     )
 
 
-def _reasons(
+def _failures(
     errors: dict[str, OutputError],
     score: MetricResult | None,
     failed: Sequence[FailedRun],
     samples: Sequence[str],
     *,
     unseen: bool,
-) -> tuple[str, ...]:
-    reasons: list[str] = []
+) -> Iterator[Failure]:
     if not samples:
-        reasons.append("there was no sample to judge on that the search had not seen")
+        yield Failure(kind="no-sample")
     elif not unseen:
-        reasons.append("the search had seen every sample, so this is no held-out result")
+        yield Failure(kind="seen")
     if failed:
-        first, more = failed[0], f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-        reasons.append(
-            f"it cannot be run on sample {first.sample}{more}, unlike the reference: "
-            f"{f'node {first.node} fails' if first.node else 'it fails'} ({first.why})"
+        first, more = failed[0], {"more": len(failed) - 1} if len(failed) > 1 else {}
+        node = {"node": first.node} if first.node else {}
+        yield Failure(
+            kind="run", names={"sample": first.sample, "why": first.why, **node}, numbers=more
         )
     for name, error in errors.items():
         if error.nonfinite:
-            reasons.append(
-                f"output {name} has {error.nonfinite} non-finite "
-                f"{verb(error.nonfinite, 'value', 'values')} that the reference lacks"
-            )
+            numbers: dict[str, int | float] = {"elements": error.nonfinite}
+            yield Failure(kind="non-finite", names={"output": name}, numbers=numbers)
         elif score is not None or failed or error.passed:
             continue
         elif error.misshapen:
-            reasons.append(
-                f"output {name} has another shape than the reference's on {error.misshapen} of "
-                f"{count(len(samples), 'sample')}"
-            )
-        elif error.agreement is not None:
-            few = error.rare_agreement
-            rare = (
-                "" if few is None else f", and {number(few, 4)} of those that are not what most are"
-            )
-            reasons.append(
-                f"output {name} is out of tolerance: {number(error.agreement, 4)} of its "
-                "elements agree"
-                f"{rare} (worst sample {error.worst_sample})"
-            )
+            numbers = {"elements": error.misshapen, "size": len(samples)}
+            yield Failure(kind="shape", names={"output": name}, numbers=numbers)
         else:
-            reasons.append(
-                f"output {name} is out of tolerance: {_slices(error, samples)}max error "
-                f"{number(error.max_abs)}, {number(error.rel_max)} of the largest reference "
-                "value, SNR "
-                f"{fixed(error.snr_db, 1)} dB (worst sample {error.worst_sample})"
-            )
+            yield _off(name, error, samples)
     if score is not None and not score.passed:
         name = score.name
-        before, after = usual(name, score.reference), usual(name, score.candidate)
+        numbers = {
+            "before": usual(name, score.reference),
+            "after": usual(name, score.candidate),
+            "allowed": score.allowed_drop,
+        }
         moved, way = ("rose", "rise") if rises(name) else ("fell", "drop")
-        reasons.append(
-            f"{name} {moved} from {number(before, 6)} to {number(after, 6)}; a {way} of "
-            f"{number(score.allowed_drop)} is allowed"
-        )
-    return tuple(reasons)
+        names = {"metric": name, "moved": moved, "way": way}
+        yield Failure(kind="metric", names=names, numbers=numbers)
 
 
-def _slices(error: OutputError, samples: Sequence[str]) -> str:
-    """Return a clause on the worst slices that are out of the tolerance of their own scale."""
-    failed = [group for group in error.groups if not group.passed]
-    if not failed:
-        return ""
-    worst = max(failed, key=lambda group: group.max_abs / group.allowed if group.allowed else inf)
-    return (
-        f"{place(worst, samples)}, with values {extent(worst)}, off by {number(worst.max_abs)} "
-        f"(sample {worst.worst_sample}) where {number(worst.allowed)} is allowed; in all "
-    )
+def _off(name: str, error: OutputError, samples: Sequence[str]) -> Failure:
+    names = {"output": name, "sample": error.worst_sample}
+    if error.agreement is not None:
+        few = {} if error.rare_agreement is None else {"rare": error.rare_agreement}
+        agreement = {"agreement": error.agreement, **few}
+        return Failure(kind="agreement", names=names, numbers=agreement)
+    numbers = {"max_abs": error.max_abs, "rel_max": error.rel_max, "snr": error.snr_db}
+    # Slices that are out of the tolerance of their own scale.
+    groups = [group for group in error.groups if not group.passed]
+    if groups:
+        worst = max(groups, key=lambda g: g.max_abs / g.allowed if g.allowed else inf)
+        names |= {"slices": place(worst, samples), "of": worst.worst_sample}
+        numbers |= {"off": worst.max_abs, "allowed": worst.allowed, "scale": worst.scale}
+        numbers |= {} if worst.span is None else {"span": worst.span}
+    return Failure(kind="tolerance", names=names, numbers=numbers)
 
 
 def _worst_sample(errors: dict[str, OutputError]) -> str | None:

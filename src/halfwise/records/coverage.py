@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from halfwise.records.record import NodeName, Record, TensorName
+from halfwise.records.record import Failure, NodeName, Record, TensorName
 
 
 class JudgedBatch(Record):
@@ -18,6 +18,7 @@ class JudgedBatch(Record):
         rel_max: Largest error over largest reference value, by output name; inf for new non-finite
             values. Empty where it could not be run.
         reasons: Why it failed, a clause each.
+        failures: The same as facts; none in records before this field.
     """
 
     size: int
@@ -27,6 +28,7 @@ class JudgedBatch(Record):
     passed: bool
     rel_max: dict[str, float]
     reasons: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
 
 NotBatched = Literal["sizes", "fails", "metric", "recorded"]

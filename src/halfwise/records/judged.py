@@ -4,7 +4,7 @@ from typing import Literal
 
 from halfwise.declarations import default
 from halfwise.records.coverage import DynamicAxis, JudgedBatch, Unjudged
-from halfwise.records.record import Level, NodeName, Record, TensorName
+from halfwise.records.record import Failure, Level, NodeName, Record, TensorName
 
 
 class Criterion(Record):
@@ -251,6 +251,7 @@ class Verdict(Record):
         metric: The task metric, where one was given.
         failed_runs: Samples that the candidate could not be run on.
         reasons: Why it failed, one sentence each; empty where it passed.
+        failures: The same as facts; none in records before this field.
         required_worth: The cost over that of everything low that --require-worth allows, where that
             alone made it fail: all else passed.
         hints: Remarks about the criterion or the data.
@@ -276,6 +277,7 @@ class Verdict(Record):
     metric: MetricResult | None = None
     failed_runs: tuple[FailedRun, ...] = ()
     reasons: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
     required_worth: float | None = None
     hints: tuple[str, ...] = ()
     as_file: FileRun | None = None

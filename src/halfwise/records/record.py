@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Literal, NewType
 
 from pydantic import BaseModel, ConfigDict
@@ -130,6 +131,53 @@ class Note(Record):
     of: Literal["", "held out", "A", "B"] = ""
     facts: dict[str, Fact] = {}
     made_up: MadeUp | None = None
+
+
+FailureKind = Literal[
+    "no-sample",
+    "seen",
+    "run",
+    "batch",
+    "non-finite",
+    "shape",
+    "agreement",
+    "tolerance",
+    "metric",
+    "flip",
+    "infinite",
+    "worth",
+    "not-real",
+    "unjudged",
+    "no-engine",
+    "fp32-lost",
+    "fp32-wrong",
+    "not-run",
+    "unfetched",
+    "cause",
+    "rung",
+]
+"""Why a verdict fails; `reporting.reasons` has the words."""
+
+
+class Failure(Record):
+    """One reason why a verdict fails.
+
+    Attributes:
+        kind: What it is.
+        names: What it is about, such as the "output", and the "sample" that shows it.
+        numbers: Its numbers, such as "rel_max" or, of a metric, the values "before" and "after".
+        under: Where it shows if that is not what the verdict judges, outermost first: "seen"
+            samples, the "file" as ONNX Runtime runs it, a "batch" of so many, "shapes" of such an
+            end of the profile, "checked" by the worker before it was lost.
+        text: Its words where the facts are on record elsewhere: what is not judged, causes, notes,
+            rungs of a diagnosis. "" for the others.
+    """
+
+    kind: FailureKind
+    names: Mapping[str, str] = {}
+    numbers: Mapping[str, int | float] = {}
+    under: Mapping[str, str | int] = {}
+    text: str = ""
 
 
 def _readable(value: object) -> object:

@@ -1,5 +1,6 @@
 """What tensors of the FP32 reference look like, and how those of two computations differ."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -136,8 +137,8 @@ class Guard(Record):
     node: NodeName
     tensor: TensorName | None
     message: str = ""
-    names: dict[str, str] = Field(default_factory=dict)
-    numbers: dict[str, int | float] = Field(default_factory=dict)
+    names: Mapping[str, str] = Field(default_factory=dict)
+    numbers: Mapping[str, int | float] = Field(default_factory=dict)
     fix: str
     nodes: tuple[NodeName, ...]
     severity: float

@@ -1,11 +1,10 @@
 """Words on suspicions (guards), and on why nodes stay in FP32."""
 
-import re
 from collections.abc import Mapping, Sequence
 from math import inf
 
 from halfwise.records import Because, Guard, GuardKind, KeptBy, KeptNode, NodeName, Run
-from halfwise.wording import capital, count, number, percent, ratio, verb
+from halfwise.wording import capital, filled, number, ratio
 
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 """Guards on what was seen inside a plan that passes; the outputs say nothing of them."""
@@ -67,46 +66,18 @@ _WORDS: Mapping[GuardKind, str] = {
     "to it is not rounded value by value, as ONNX Runtime runs the file: {value} × what is "
     "allowed, although the emulation passes",
 }
-"""Of `[a|b]` the first part whose facts are all known is told; none where there is none."""
-
-
-class _Figure(float):
-    """A number in a template, with what it is told as after a colon."""
-
-    def __format__(self, told: str) -> str:
-        match told:
-            case "" | "6":
-                return number(self, int(told or 3))
-            case "%":
-                return percent(self)
-            case "itself":
-                return f"{number(self)} times themselves" if self >= 1 else percent(self)
-            case "d":
-                return str(int(self))
-            case "are":
-                return verb(int(self), "is", "are")
-        return count(int(self), told)
+"""Templates, see `wording.filled`."""
 
 
 def message(guard: Guard) -> str:
     """Return a suspicion as a clause with its numbers; the stored one of a record without facts."""
     if not guard.names:
         return guard.message
-    facts: dict[str, str | float] = {
-        "node": guard.node,
-        "tensor": guard.tensor or "",
-        **guard.names,
-    }
-    facts |= {name: _Figure(value) for name, value in guard.numbers.items()}
+    facts = {"node": guard.node, "tensor": guard.tensor or "", **guard.names, **guard.numbers}
     facts["low"] = guard.names.get("low", "").upper()
     if guard.kind == "headroom":
-        facts["times"] = _Figure(guard.numbers["limit"] / guard.numbers["value"])
-
-    def known(found: re.Match[str]) -> str:
-        parts = found[1].split("|")
-        return next((p for p in parts if facts.keys() >= set(re.findall(r"{(\w+)", p))), "")
-
-    return re.sub(r"\[(.+?)\]", known, _WORDS[guard.kind]).format_map(facts)
+        facts["times"] = guard.numbers["limit"] / guard.numbers["value"]
+    return filled(_WORDS[guard.kind], facts)
 
 
 def told_of(guard: Guard, node: NodeName) -> str:

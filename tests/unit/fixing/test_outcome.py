@@ -23,7 +23,7 @@ from halfwise.graph import weights
 from halfwise.options.loading import load_case
 from halfwise.options.options import Request, understand
 from halfwise.progress import Silent
-from halfwise.records import SCHEMA_VERSION, Cause, RungTried
+from halfwise.records import SCHEMA_VERSION, Cause, Failure, RungTried
 from halfwise.reporting.verdict import ANY_SAMPLE
 from tests import models
 from tests.unit.reporting import runs
@@ -72,7 +72,9 @@ def test_a_fix_on_record(fixed, tmp_path):
     case, request, found = fixed
     run = fix_run(case, request, found, 12.5, ("a hint",), tmp_path / "run")
     assert (run.kind, run.schema_version) == ("fix", SCHEMA_VERSION)
-    assert run.plan == found.plan
+    assert run.plan is not None
+    assert [k.because for k in run.plan.keep] == [k.because for k in found.plan.keep]
+    assert all(k.reason and k.why for k in run.plan.keep)
     assert run.verdict.outputs == found.verdict.outputs
     assert run.verdict.hints[-1] == "a hint"
     assert run.cost.seconds == 12.5
@@ -268,10 +270,9 @@ def test_a_metric_that_takes_any_sample_is_told():
     assert found.hints[-1] == ANY_SAMPLE
 
 
-@pytest.mark.parametrize(
-    ("reasons", "judged"), [(("seen",), False), (("seen", "out of tolerance"), True)]
-)
+@pytest.mark.parametrize(("kinds", "judged"), [(("seen",), False), (("seen", "fp32-wrong"), True)])
 @pytest.mark.parametrize("scale", [1.0, 0.0])
-def test_what_only_the_search_saw_is_not_judged(scale, reasons, judged):
-    found = marked(verdict(passed=False, unseen=False, reasons=reasons), scale)
+def test_what_only_the_search_saw_is_not_judged(scale, kinds, judged):
+    failures = tuple(Failure(kind=kind) for kind in kinds)
+    found = marked(verdict(passed=False, unseen=False, failures=failures), scale)
     assert (found.passed, found.judged) == (False, judged)

@@ -22,11 +22,13 @@ from halfwise.records import (
     EngineRound,
     EngineRung,
     Engines,
+    Failure,
     Prefer,
     RungEnd,
     RungTried,
     Verdict,
 )
+from halfwise.reporting.reasons import under, with_failures
 from halfwise.reporting.rungs import cause_line
 from halfwise.tensorrt.constrain import alike
 
@@ -134,30 +136,22 @@ class Ended:
         """
         if self.delivered is not None and self.delivered.verdict is not None:
             return self.delivered.verdict
-        verdict, reasons, last = emulated, [], self.last
+        failures, last = [], self.last
         if not any(o.known for o in self.offers):
-            reasons.append(
-                f"no engine of {builds} builds is shown to be within the tolerance on the "
-                "calibration samples"
-            )
-        reasons += [
-            f"the FP32 engine was right at first, and does not run to the end: {o.row.failure}"
+            failures.append(Failure(kind="no-engine", numbers={"elements": builds}))
+        failures += [
+            Failure(kind="fp32-lost", names={"why": o.row.failure})
             for o in self.offers
             if o.rung == "fp32" and o.row.failure
         ]
-        reasons += [
-            f"the FP32 engine, which was judged before the worker was lost, fails: {reason}"
-            for o in self.offers
-            if o.checked and o.verdict is not None
-            for reason in o.verdict.reasons
-        ]
-        reasons += map(cause_line, causes_)
-        if last is not None and last.verdict is not None:
-            verdict = last.verdict
-        elif last is not None:
-            reasons.append(f"the engine does not run on the held-out samples: {last.row.failure}")
-        reasons += verdict.reasons
-        return verdict.model_copy(update={"passed": False, "reasons": tuple(reasons)})
+        for o in self.offers:
+            if o.checked and o.verdict is not None:
+                failures += under("checked", "", o.verdict.failures)
+        failures += [Failure(kind="cause", text=cause_line(cause)) for cause in causes_]
+        if last is not None and last.verdict is None:
+            failures.append(Failure(kind="not-run", names={"why": last.row.failure}))
+        verdict = last.verdict if last is not None and last.verdict is not None else emulated
+        return with_failures(verdict, failures, ahead=True)
 
     @property
     def _low(self) -> list[Offer]:

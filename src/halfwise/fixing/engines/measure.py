@@ -26,6 +26,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
+from halfwise.reporting.reasons import under, with_failures
 from halfwise.tensorrt.fitting import fit_inputs, fit_outputs, model_ports
 from halfwise.tensorrt.inspector import engine_layers
 from halfwise.tensorrt.profiles import profile_of
@@ -285,8 +286,7 @@ def is_lost(failed: HalfwiseError) -> bool:
 
 def with_shapes(verdict: Verdict, shapes: Iterable[ShapeVerdict]) -> Verdict:
     """Return a verdict that fails too where one at other shapes does."""
-    failed = [(s.at, s.verdict) for s in shapes if s.verdict is not None and not s.verdict.passed]
-    if not failed:
-        return verdict
-    reasons = [f"at {at} shapes: {reason}" for at, one in failed for reason in one.reasons]
-    return verdict.model_copy(update={"passed": False, "reasons": (*verdict.reasons, *reasons)})
+    for shape in shapes:
+        if shape.verdict is not None and not shape.verdict.passed:
+            verdict = with_failures(verdict, under("shapes", shape.at, shape.verdict.failures))
+    return verdict

@@ -28,14 +28,15 @@ from halfwise.records import (
     Criterion,
     EngineResult,
     Engines,
+    Failure,
     PrecisionProof,
     Verdict,
 )
+from halfwise.reporting.reasons import with_failures
 from halfwise.tensorrt.constrain import unmatched
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 from halfwise.wording import fixed, number
 
-NOT_PRECISION = "the FP32 engine without TF32 is wrong already, so this is not a precision problem"
 FURTHER = 3
 """Plans beside the one that the search chose that are judged on held-out data: a faster engine may
 have been built on the way, or the chosen one may fail there."""
@@ -87,9 +88,8 @@ class EngineRun(Workbench):
         """Return the result where the FP32 engine is wrong."""
         verdict = self._fp32.verdict
         assert verdict is not None
-        reasons = (NOT_PRECISION, *verdict.reasons)
-        engines = self._record((self._fp32,))
-        return Proven(engines, verdict.model_copy(update={"passed": False, "reasons": reasons}))
+        wrong = Failure(kind="fp32-wrong")
+        return Proven(self._record((self._fp32,)), with_failures(verdict, (wrong,), ahead=True))
 
     def prove(self, fixed: Fixed) -> Proven:
         """Search from the plan of `fixed`, judge what is found on held-out samples, compare.
@@ -171,7 +171,7 @@ class EngineRun(Workbench):
             EngineFailed: the worker was lost before it judged any engine by the run's criterion,
                 and has the FP32 engine with it.
         """
-        reason, other = "", proven
+        lost, other = None, proven
         while (engine := other.engines.delivered) is not None:
             try:
                 here = self.fetched.deliver(engine, path)
@@ -184,23 +184,21 @@ class EngineRun(Workbench):
             assert ended.delivered is not None
             if ended.delivered.checked:
                 raise nothing_judged(why)
-            gone = f"cannot be fetched from {engine.path} on the worker's side: {why}"
-            reason = reason or gone
+            lost = lost or Failure(kind="unfetched", names={"path": engine.path, "why": why})
             number = ended.delivered.row.build.number
             self.notes.append(
-                f"the engine of build {number} passed, was to be delivered, and {gone}"
+                f"the engine of build {number} passed, was to be delivered, and cannot be fetched "
+                f"from {engine.path} on the worker's side: {why}"
             )
             other = self._conclude(ended.unfetched(self.engine_settings.prefer))
-        if not reason:
+        if lost is None:
             return proven
-        reasons = (*proven.verdict.reasons, f"the engine passed, and {reason}")
-        update = {"passed": False, "reasons": reasons}
         left = other.engines
         without = {"delivered": None, "rungs": left.rungs, "notes": left.notes}
         return replace(
             proven,
             engines=proven.engines.model_copy(update=without),
-            verdict=proven.verdict.model_copy(update=update),
+            verdict=with_failures(proven.verdict, (lost,)),
         )
 
     def _search(self, fixed: Fixed) -> tuple[EngineSearch, Attempts, Proposals]:

@@ -17,7 +17,8 @@ from halfwise.metrics import Outputs
 from halfwise.options.loading import load_case, load_model, tell
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Run, Rung, RungName, Sign, Verdict
+from halfwise.records import Failure, Run, Rung, RungName, Sign, Verdict
+from halfwise.reporting.reasons import with_failures
 from halfwise.scratch import scratch
 from halfwise.store import free_folder, new_folder, write_run
 from halfwise.tools.compare.engine_maker import engine_maker
@@ -177,19 +178,18 @@ def _verdict(
     case: Case, request: Request, rungs: Sequence[Rung], references: Sequence[Outputs]
 ) -> Verdict:
     """Return whether no rung fails, and the samples test what they looked at."""
-    failed = _failed(rungs)
+    wrong = _failed(rungs)
     engines = any(rung.rung >= 4 and rung.how == "measured" for rung in rungs)
     verdict = Verdict(
-        passed=failed is None,
+        passed=True,
         level="engine" if engines else "emulated",
         samples=case.calibration.ids,
         unseen=True,
         outputs={},
         worst_sample=None,
-        reasons=() if failed is None else (failed.cause,),
     )
-    if failed is not None:
-        return verdict
+    if wrong is not None:
+        return with_failures(verdict, (Failure(kind="rung", text=wrong.cause),))
     # Engines have every body, and so has the emulation with everything low.
     return with_unjudged(verdict, case, request, None, case.calibration, references)
 

@@ -1,0 +1,74 @@
+"""Words on why a verdict failed."""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from halfwise.records import Failure, FailureKind, JudgedBatch, Verdict
+from halfwise.wording import filled
+
+_OFF = "off by {off} (sample {of}) where {allowed} is allowed; in all "
+_WORDS: Mapping[FailureKind, str] = {
+    "no-sample": "there was no sample to judge on that the search had not seen",
+    "seen": "the search had seen every sample, so this is no held-out result",
+    "run": "it cannot be run on sample {sample}[ and {more:d} more], unlike the reference: "
+    "[node {node} fails|it fails] ({why})",
+    "batch": "it cannot be run: {why}",
+    "non-finite": "output {output} has {elements:non-finite value} that the reference lacks",
+    "shape": "output {output} has another shape than the reference's on {elements:d} of "
+    "{size:sample}",
+    "agreement": "output {output} is out of tolerance: {agreement:4} of its elements agree"
+    "[, and {rare:4} of those that are not what most are] (worst sample {sample})",
+    "tolerance": "output {output} is out of tolerance: "
+    f"[{{slices}}, with values spanning {{span}} on an offset, {_OFF}"
+    f"|{{slices}}, with values up to {{scale}}, {_OFF}]max error "
+    "{max_abs}, {rel_max} of the largest reference value, SNR {snr:dB} (worst sample {sample})",
+    "metric": "{metric} {moved} from {before:6} to {after:6}; a {way} of {allowed} is allowed",
+    "flip": "{node} ({op}) decides {elements:d} of {size:d} values otherwise there than where each "
+    "value is rounded",
+    "infinite": "{tensor} is infinite inside on {sample}, and what reads it has no finite limit "
+    "there",
+    "worth": "[it costs {cost} × as much as everything low, {allowed} × is required|what it is "
+    "worth is not known, and --require-worth asks for it]",
+    "no-engine": "no engine of {elements:d} builds is shown to be within the tolerance on the "
+    "calibration samples",
+    "fp32-lost": "the FP32 engine was right at first, and does not run to the end: {why}",
+    "fp32-wrong": "the FP32 engine without TF32 is wrong already, so this is not a precision "
+    "problem",
+    "not-run": "the engine does not run on the held-out samples: {why}",
+    "unfetched": "the engine passed, and cannot be fetched from {path} on the worker's side: {why}",
+}
+"""Templates, see `wording.filled`; the other kinds bring their words."""
+_UNDER: Mapping[str, str] = {
+    "seen": "on samples that the search saw, ",
+    "file": "as ONNX Runtime runs the file, ",
+    "batch": "in batches of {}, ",
+    "shapes": "at {} shapes: ",
+    "checked": "the FP32 engine, which was judged before the worker was lost, fails: ",
+}
+
+
+Judged = TypeVar("Judged", Verdict, JudgedBatch)
+
+
+def reasons(failures: Iterable[Failure]) -> tuple[str, ...]:
+    """Return a clause for each failure."""
+    return tuple(map(_told, failures))
+
+
+def _told(failure: Failure) -> str:
+    where = "".join(_UNDER[at].format(which) for at, which in failure.under.items())
+    told = failure.text or filled(_WORDS[failure.kind], {**failure.names, **failure.numbers})
+    return f"{where}{told}"
+
+
+def with_failures(judged: Judged, failures: Iterable[Failure], *, ahead: bool = False) -> Judged:
+    """Return what was judged, which fails for these too; `ahead` of what it fails for already."""
+    new: tuple[Failure, ...] = tuple(failures)
+    kinds = (*new, *judged.failures) if ahead else (*judged.failures, *new)
+    words = (*reasons(new), *judged.reasons) if ahead else (*judged.reasons, *reasons(new))
+    return judged.model_copy(update={"passed": False, "failures": kinds, "reasons": words})
+
+
+def under(at: str, which: str | int, failures: Iterable[Failure]) -> tuple[Failure, ...]:
+    """Return failures as those of something that was judged, too: see `Failure.under`."""
+    return tuple(f.model_copy(update={"under": {at: which, **f.under}}) for f in failures)
