@@ -121,6 +121,11 @@ class Case:
     made_up: tuple[MadeUp, ...] = ()
     stored: Stored = field(default_factory=Stored)
 
+    @property
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every input, on the first sample."""
+        return {name: array.shape for name, array in self.calibration[0].items()}
+
 
 @dataclass(frozen=True)
 class Rules:

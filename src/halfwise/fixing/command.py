@@ -83,7 +83,7 @@ def fix(
     judged_on = fixed.heldout.samples, fixed.heldout.references
     verdict = judge_sizes(fixed.verdict, case, mixed, *judged_on, settings)
     fixed = replace(fixed, verdict=verdict)
-    hints = verdict_hints(case.criterion, fixed.references)
+    hints = verdict_hints(case.criterion, fixed.references, case.input_shapes)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:
         with new_folder(folder) as partial:
@@ -150,7 +150,7 @@ def fix_in_engines(
             if partial is not None:
                 proven = engines.brought(proven, partial / ENGINE_FILE)
             fixed = _delivered(fixed, proven, engines.seconds)
-            hints = verdict_hints(case.criterion, fixed.references)
+            hints = verdict_hints(case.criterion, fixed.references, case.input_shapes)
             found = proven.engines
             run = fix_run(case, request, fixed, time.monotonic() - started, hints, out, found)
             if partial is not None:

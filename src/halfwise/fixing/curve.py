@@ -108,8 +108,7 @@ class TradeOff:
         case = self._planner.case
         if case.metric is not None:
             return ()
-        shapes = {name: array.shape for name, array in case.calibration[0].items()}
-        return recognise(self._planner.trials.references, shapes)
+        return recognise(self._planner.trials.references, case.input_shapes)
 
     @property
     def _reference(self) -> tuple[TaskScore, ...]:

@@ -57,7 +57,9 @@ def worth_of(
         update={
             # Engines have refuted what the emulation says of plans where none is delivered.
             "nearest": None if full else _nearest(planner, fits, prices.of),
-            "metric": fitting_metric(planner.case.criterion, planner.trials.references),
+            "metric": fitting_metric(
+                planner.case.criterion, planner.trials.references, planner.case.input_shapes
+            ),
         }
     )
 

@@ -31,7 +31,7 @@ from halfwise.metrics.measures import Outputs
 
 PSNR_CAP_DB = 100.0
 """PSNR of equal images: mathematically infinite, but differences of it must stay finite."""
-_ERRORS = ("epe",)
+_ERRORS = ("epe", "rel-max")
 _CLASS_OUTPUTS = ("logits", "prob", "score", "output")
 _OWN_METRIC = "Write a metric of your own and give it as --metric file.py:function."
 
@@ -84,6 +84,8 @@ class _Convention(NamedTuple):
 _CONVENTIONS: dict[str, _Convention] = {
     "top1": _Convention(1.0, _POINT, _POINT, is_share=True),
     "mask-iou": _Convention(1.0, _POINT, _POINT, is_share=True),
+    "detection-f1": _Convention(1.0, _POINT, _POINT, is_share=True),
+    "map": _Convention(1.0, _POINT, _POINT, is_share=True),
     "psnr": _Convention(
         PSNR_CAP_DB,
         DefaultDrop(PSNR_CAP_DB - 40.0, "40 dB against FP32's own output, taken as invisible"),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.kinds import METRIC_OF, Look, first_of, looks
+from halfwise.metrics.kinds import METRIC_OF, Inputs, Look, first_of, looks
 from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs, is_default, totals
 from halfwise.metrics.slices import runs
 from halfwise.metrics.unvarying import unvarying_hint
@@ -54,10 +54,17 @@ _SEEN: dict[Evidence, str] = {
     "pair-of-images": "from two images",
     "known-count": "as many as ImageNet has",
     "by-name": "by its name",
+    "joined-with-scores": "joined with scores",
+    "beside-scores": "beside scores",
+    "row-per-cell": "as many rows as a YOLO has cells",
+    "corners-in-order": "corners in order",
+    "whole-classes": "classes are whole numbers",
 }
 
 
-def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
+def criterion_hints(
+    criterion: Criterion, references: Sequence[Outputs], inputs: Inputs | None = None
+) -> tuple[str, ...]:
     """Return one sentence for every output, or set of outputs, that the default may misjudge.
 
     Integers and Booleans come first (judged by agreement), then what the float outputs look like
@@ -66,6 +73,7 @@ def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tupl
     Args:
         criterion: As the user gave it, before `effective`.
         references: FP32 outputs by sample; the first eight are looked at. May be empty.
+        inputs: Shapes of the inputs, on the first sample.
 
     Returns:
         Sentences in the order of the outputs. With a metric there are none; with thresholds but
@@ -77,26 +85,31 @@ def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tupl
         return _scale_hints(criterion, references)
     integers = (n for n, array in references[0].items() if is_discrete(array.dtype))
     found = [_integer_hint(name, criterion.agreement) for name in integers]
-    seen = looks(references)
-    if seen and seen[0].kind == "boxes":
-        return (*found, _boxes_hint(seen[0], references))
-    return (*found, *_merged(seen))
+    seen = looks(references, inputs)
+    boxes = [look for look in seen if look.kind == "boxes"]
+    found += [_boxes_hint(look, references) for look in boxes]
+    return (*found, *_merged([look for look in seen if look.kind != "boxes"]))
 
 
-def verdict_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
+def verdict_hints(
+    criterion: Criterion, references: Sequence[Outputs], inputs: Inputs | None = None
+) -> tuple[str, ...]:
     """Return `unvarying_hint` and `criterion_hints`."""
-    return (*unvarying_hint(criterion, references), *criterion_hints(criterion, references))
+    hints = criterion_hints(criterion, references, inputs)
+    return (*unvarying_hint(criterion, references), *hints)
 
 
-def fitting_metric(criterion: Criterion, references: Sequence[Outputs]) -> str | None:
+def fitting_metric(
+    criterion: Criterion, references: Sequence[Outputs], inputs: Inputs | None = None
+) -> str | None:
     """Return the built-in metric that an output looks made for, shown or not.
 
     None where the user gave a metric, and where nothing built in fits.
     """
     if criterion.metric is not None:
         return None
-    found = (METRIC_OF[look.kind] for look in looks(references) if look.fits)
-    return next(filter(None, found), None)
+    found = (METRIC_OF[look.kind] for look in looks(references, inputs) if look.fits)
+    return next(found, None)
 
 
 def _integer_hint(name: str, agreement: float) -> str:
@@ -108,12 +121,12 @@ def _integer_hint(name: str, agreement: float) -> str:
 
 
 def _boxes_hint(look: Look, references: Sequence[Outputs]) -> str:
-    advice = (
-        "whose order and near-ties may change without harm: judge them by a detection metric of "
-        "yours with --metric file.py:function."
-    )
+    metric = "with --metric detection-f1"
+    if not look.shown:
+        metric = "by a detection metric of yours with --metric file.py:function"
+    advice = f"whose order and near-ties may change without harm: judge them {metric}."
     if len(look.outputs) > 1:
-        names = " and ".join(map(repr, look.outputs))
+        names = " and ".join(map(repr, look.outputs[:2]))
         return f"Outputs {names} look like boxes and scores, {advice}"
     (name,) = look.outputs
     total = totals([{name: outputs[name]} for outputs in first_of(references)])[name]
@@ -124,8 +137,8 @@ def _boxes_hint(look: Look, references: Sequence[Outputs]) -> str:
         return (
             f"{boxes}: the default tolerance, {share} of an output's largest value, goes by the "
             f"boxes (up to {largest}), so every score may be off by about "
-            f"{number(DEFAULT_REL_MAX * total.absmax)}. Judge them by a detection metric of yours "
-            "with --metric file.py:function, or set what both may be off with --max-abs."
+            f"{number(DEFAULT_REL_MAX * total.absmax)}. Judge them {metric}, "
+            "or set what both may be off with --max-abs."
         )
     return (
         f"{boxes}: the default tolerance, {share} of the largest value, goes by the scores (up to "

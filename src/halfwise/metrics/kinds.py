@@ -6,27 +6,28 @@ no more. One sample that does not look like it is enough against.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.metrics.box_layouts import boxes_in
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.measures import Outputs
-from halfwise.records import Evidence, Kind
+from halfwise.records import Boxes, Evidence, Kind
 
 Inputs = Mapping[str, tuple[int, ...]]
 """Shape of every input of the model, on the first sample."""
 Arrays = Sequence[NDArray[np.float64]]
 """One output of several samples."""
 
-METRIC_OF: dict[Kind, str | None] = {
-    "boxes": None,
+METRIC_OF: dict[Kind, str] = {
+    "boxes": "detection-f1",
     "class-scores": "top1",
     "flow": "epe",
     "mask": "mask-iou",
 }
-"""The built-in metric of each kind; None where there is none."""
+"""The built-in metric of each kind."""
 _LOOKED_AT = 8
 """Samples looked at: enough to tell a mask from a feature map, and cheap for large outputs."""
 _CLASSES = ("logit", "prob", "score", "class", "cls", "softmax", "pred")
@@ -58,6 +59,7 @@ class Look(NamedTuple):
         shape: Of the first of them, on the first sample.
         evidence: What was seen besides the shape.
         shown: Whether the evidence leaves little else that they could be.
+        boxes: How boxes are read, where that is shown.
     """
 
     kind: Kind
@@ -65,15 +67,16 @@ class Look(NamedTuple):
     shape: tuple[int, ...]
     evidence: tuple[Evidence, ...]
     shown: bool
+    boxes: Boxes | None = None
 
     @property
     def fits(self) -> bool:
         """Whether the metric of the kind takes them as they are."""
-        return "channels-last" not in self.evidence
+        return "channels-last" not in self.evidence and (self.kind != "boxes" or self.shown)
 
 
 def looks(references: Sequence[Outputs], inputs: Inputs | None = None) -> tuple[Look, ...]:
-    """Return what the float outputs look like, in their order; boxes alone where there are any.
+    """Return what the float outputs look like, boxes first.
 
     Outputs that hold NaN, and constants, look like nothing; so do weights of attention.
 
@@ -83,11 +86,16 @@ def looks(references: Sequence[Outputs], inputs: Inputs | None = None) -> tuple[
     """
     if not len(references):
         return ()
-    floats = _floats(references)
-    boxes = next(_boxes(floats), None)
+    floats, discrete = _seen(references)
+    boxes = boxes_in(floats, discrete, inputs or {})
+    found: list[Look | None] = []
     if boxes is not None:
-        return (boxes,)
-    found = (_look(n, arrays, inputs or {}) for n, arrays in floats.items() if _tells(arrays))
+        shape = floats[boxes.outputs[0]][0].shape
+        shown = boxes.how is not None
+        found = [Look("boxes", boxes.outputs, shape, boxes.evidence, shown, boxes.how)]
+    taken = () if boxes is None else boxes.outputs
+    others = {name: a for name, a in floats.items() if name not in taken and _tells(a)}
+    found += [_look(name, arrays, inputs or {}) for name, arrays in others.items()]
     return tuple(look for look in found if look is not None)
 
 
@@ -96,17 +104,26 @@ def first_of(references: Sequence[Outputs]) -> list[Outputs]:
     return [references[index] for index in range(min(_LOOKED_AT, len(references)))]
 
 
-def _floats(references: Sequence[Outputs]) -> dict[str, list[NDArray[np.float64]]]:
-    """Return the float outputs that have elements, widened; but for weights of attention."""
+def _seen(
+    references: Sequence[Outputs],
+) -> tuple[dict[str, list[NDArray[np.float64]]], dict[str, list[NDArray[Any]]]]:
+    """Return the float outputs that have elements, widened, and the integer ones.
+
+    Weights of attention are not among them.
+    """
     first = first_of(references)
-    seen = {name: [outputs[name] for outputs in first] for name in first[0]}
-    return {
-        name: [array.astype(np.float64) for array in arrays if array.size]
-        for name, arrays in seen.items()
-        if not is_discrete(arrays[0].dtype)
-        and any(array.size for array in arrays)
-        and not _named(name, _WEIGHTS)
-    }
+    floats: dict[str, list[NDArray[np.float64]]] = {}
+    discrete: dict[str, list[NDArray[Any]]] = {}
+    for name in first[0]:
+        arrays = [outputs[name] for outputs in first if outputs[name].size]
+        if not arrays:
+            continue
+        if not is_discrete(arrays[0].dtype):
+            if not _named(name, _WEIGHTS):
+                floats[name] = [array.astype(np.float64) for array in arrays]
+        elif arrays[0].dtype.kind in "iu":
+            discrete[name] = arrays
+    return floats, discrete
 
 
 def _named(name: str, words: Sequence[str]) -> bool:
@@ -225,37 +242,3 @@ def _is_two_maps(array: NDArray[np.float64]) -> bool:
 def _are_pair(inputs: Inputs) -> bool:
     images = [shape for shape in inputs.values() if len(shape) == 4 and 3 in (shape[1], shape[3])]
     return len(images) == 2 and images[0] == images[1]
-
-
-def _boxes(floats: Mapping[str, Arrays]) -> Iterator[Look]:
-    for name, arrays in floats.items():
-        if all(map(_is_boxes_with_scores, arrays)):
-            yield Look("boxes", (name,), arrays[0].shape, ("joined-with-scores",), shown=False)
-        for other, scores in floats.items():
-            if other != name and all(map(_are_boxes_and_scores, arrays, scores)):
-                both = (name, other)
-                yield Look("boxes", both, arrays[0].shape, ("beside-scores",), shown=False)
-
-
-def _is_boxes_with_scores(array: NDArray[np.float64]) -> bool:
-    """Tell [B, N, 5 + C] and [B, 4 + C, N] of the YOLO family: pixels first, then a score."""
-    if array.ndim != 3:
-        return False
-    if array.shape[-1] > array.shape[-2]:
-        array = array.swapaxes(-1, -2)
-    if array.shape[-1] < 5:
-        return False
-    # Of x, y, w, h as of x, y, x, y the last two are never negative: feature vectors rarely agree.
-    in_pixels = bool(np.all(array[..., 2:4] >= 0)) and float(array[..., :4].min(axis=-1).max()) > 2
-    return in_pixels and _within_unit(array[..., 4])
-
-
-def _are_boxes_and_scores(boxes: NDArray[np.float64], scores: NDArray[np.float64]) -> bool:
-    """Tell [*, N, 4] next to [*, N] or [B, N, C]: scores in [0, 1], or logits and boxes in it."""
-    if boxes.ndim < 2 or boxes.shape[-1] != 4:
-        return False
-    rows = boxes.shape[:-1]
-    one_score = scores.shape == rows
-    per_class = boxes.ndim == scores.ndim == 3 and scores.shape[:-1] == rows
-    plausible = _within_unit(scores) or _within_unit(boxes)
-    return (one_score or per_class) and plausible

@@ -2,23 +2,35 @@
 
 An output that only its shape speaks for is not recognised: a metric that fits it by chance would
 accept what is wrong. What is required is that of FP32 itself less the metric's default drop.
+Outputs that nothing recognises must hold the default tolerance beside those that are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import isfinite
 from typing import Any
 
 from halfwise.errors import CaseError
 from halfwise.metrics.built_in import default_drop, required
+from halfwise.metrics.detection import f1, finds_nothing, mean_ap
+from halfwise.metrics.excess import Excess
 from halfwise.metrics.kinds import METRIC_OF, Inputs, looks
-from halfwise.metrics.measures import Outputs
-from halfwise.metrics.task import resolve
+from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs, totals
+from halfwise.metrics.task import Metric, resolve
 from halfwise.metrics.untested import untested_metric
-from halfwise.records import Criterion, Recognised, TaskScore
+from halfwise.records import Boxes, Criterion, Recognised, TaskScore, Unjudged
+
+REL_MAX = "rel-max"
+"""What outputs that nothing recognises are held to: the default tolerance."""
+_OF_BOXES: dict[
+    str, Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[str], Boxes], float]
+] = {"detection-f1": f1, "map": mean_ap}
+BY_LAYOUT = tuple(_OF_BOXES)
+"""Built-in metrics that have to know how outputs are to be read."""
 
 
 def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, ...]:
-    """Return the outputs whose kind the evidence shows, in their order; empty where none is.
+    """Return the outputs whose kind the evidence shows, boxes first; empty where none is.
 
     Args:
         references: FP32 outputs by sample; the first eight are looked at. May be empty.
@@ -27,15 +39,65 @@ def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised
     return tuple(
         Recognised(
             kind=look.kind,
-            metric=metric,
+            metric=METRIC_OF[look.kind],
             outputs=look.outputs,
-            required=required(metric),
+            required=required(METRIC_OF[look.kind]),
             shape=look.shape,
             evidence=look.evidence,
+            boxes=look.boxes,
         )
         for look in looks(references, inputs)
-        if look.shown and (metric := METRIC_OF[look.kind])
+        if look.shown
     )
+
+
+def metric_of(one: Recognised) -> Metric:
+    """Return the metric of recognised outputs, which looks at these alone.
+
+    A detection metric takes no labels, and raises CaseError where there are any.
+    """
+    if one.boxes is not None:
+        return partial(_of_boxes, one, one.boxes)
+    metric = resolve(one.metric)
+    assert metric is not None
+
+    def restricted(
+        reference: Sequence[Outputs], candidate: Sequence[Outputs], labels: Sequence[Any] | None
+    ) -> float:
+        return metric(_only(one.outputs, reference), _only(one.outputs, candidate), labels)
+
+    return restricted
+
+
+def _of_boxes(
+    one: Recognised,
+    how: Boxes,
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    if labels is not None:
+        raise CaseError(
+            f"The metric {one.metric} takes no labels: what FP32 detects is the truth.",
+            "Leave the labels out, or give a metric of your own: --metric file.py:function.",
+        )
+    return _OF_BOXES[one.metric](reference, candidate, one.outputs, how)
+
+
+def untested_part(
+    one: Recognised, references: Sequence[Outputs], labels: Sequence[Any] | None
+) -> tuple[Unjudged, ...]:
+    """Return what of recognised outputs no sample tests: the metric, or outputs that it leaves out.
+
+    Boxes are not tested where FP32 detects none on any sample; for others see `untested_metric`.
+    """
+    if one.boxes is not None:
+        absent = finds_nothing(references, one.outputs, one.boxes)
+        return (Unjudged(kind="absent", name=one.metric),) if absent else ()
+    usual = default_drop(one.metric, labelled=labels is not None)
+    assert usual is not None
+    criterion = Criterion(metric=one.metric, metric_drop=usual.drop)
+    return untested_metric(criterion, resolve(one.metric), _only(one.outputs, references), labels)
 
 
 def task_scores(
@@ -54,11 +116,17 @@ def task_scores(
             and where labels do not fit, FP32's own outputs are the truth.
 
     Returns:
-        In the order of `recognised`. With labels, what is required is FP32's own value less the
-        default drop.
+        In the order of `recognised`; none where that is empty. With labels, what is required is
+        FP32's own value less the default drop. The last is that of the other outputs, if there are
+        any: "rel-max", minus the largest error as `Criterion` has it by default.
     """
     of_one = labels if len(recognised) == 1 else None
-    return tuple(_score(one, references, candidates, of_one) for one in recognised)
+    found = [_score(one, references, candidates, of_one) for one in recognised]
+    taken = {name for one in recognised for name in one.outputs}
+    others = tuple(name for name in references[0] if name not in taken)
+    if found and others:
+        found.append(_tolerance(others, references, candidates))
+    return tuple(found)
 
 
 def _score(
@@ -67,18 +135,16 @@ def _score(
     candidates: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> TaskScore:
-    metric, usual = resolve(one.metric), default_drop(one.metric, labelled=labels is not None)
-    assert metric is not None
+    usual = default_drop(one.metric, labelled=labels is not None)
     assert usual is not None
-    wanted, found = (_only(one.outputs, of) for of in (references, candidates))
+    metric = metric_of(one)
     try:
-        own, value = metric(wanted, wanted, labels), metric(wanted, found, labels)
+        own, value = (metric(references, of, labels) for of in (references, candidates))
     except CaseError:
         if labels is None:
             raise
         return _score(one, references, candidates, None)
-    criterion = Criterion(metric=one.metric, metric_drop=usual.drop)
-    untested = bool(untested_metric(criterion, metric, wanted, labels))
+    untested = bool(untested_part(one, references, labels))
     return TaskScore(
         metric=one.metric,
         outputs=one.outputs,
@@ -86,6 +152,23 @@ def _score(
         required=own - usual.drop,
         passed=isfinite(value) and value >= own - usual.drop and not untested,
         untested=untested,
+    )
+
+
+def _tolerance(
+    names: tuple[str, ...], references: Sequence[Outputs], candidates: Sequence[Outputs]
+) -> TaskScore:
+    wanted, found = _only(names, references), _only(names, candidates)
+    excess = Excess(Criterion(), totals(wanted))
+    for expected, given in zip(wanted, found, strict=True):
+        excess.update(expected, given)
+    share = excess.final()
+    return TaskScore(
+        metric=REL_MAX,
+        outputs=names,
+        value=-share * DEFAULT_REL_MAX,
+        required=-DEFAULT_REL_MAX,
+        passed=share <= 1,
     )
 
 

@@ -17,6 +17,7 @@ from halfwise.records.built import (
     WorkerInfo,
 )
 from halfwise.records.coverage import (
+    OF_METRIC,
     DynamicAxis,
     FrozenSize,
     JudgedBatch,
@@ -99,7 +100,7 @@ from halfwise.records.planned import (
     Unsupported,
     Worth,
 )
-from halfwise.records.recognised import Evidence, Kind, Recognised, TaskScore
+from halfwise.records.recognised import Boxes, Evidence, Kind, Recognised, TaskScore
 from halfwise.records.record import (
     SCHEMA_VERSION,
     SEVERITIES,
@@ -135,10 +136,13 @@ from halfwise.records.written import Exported, LeftAlone, Modernized, ParityChec
 __all__ = [
     "FULL_RUNGS",
     "LEAST_SAVED",
+    "OF_METRIC",
+    "READS_BEYOND",
     "SCHEMA_VERSION",
     "SEVERITIES",
     "AdjustedConstant",
     "Because",
+    "Boxes",
     "BudgetEnd",
     "BuildConfig",
     "BuildOutcome",

@@ -56,7 +56,15 @@ class DynamicAxis(Record):
 
 
 UnjudgedKind = Literal[
-    "non-finite", "empty", "zeros", "flat", "constant", "never-ran", "metric", "guessing"
+    "non-finite",
+    "empty",
+    "zeros",
+    "flat",
+    "constant",
+    "never-ran",
+    "metric",
+    "guessing",
+    "absent",
 ]
 """Why nothing is known:
 
@@ -67,8 +75,13 @@ UnjudgedKind = Literal[
 - "constant": psnr has no peak, since the target is constant;
 - "never-ran": a body of an If, Loop or Scan ran on no sample;
 - "metric": the metric would accept zeros in the place of all outputs;
-- "guessing": with the given labels FP32 itself is no better than guessing.
+- "guessing": with the given labels FP32 itself is no better than guessing;
+- "absent": the metric compares what FP32 detects, and that is nothing, on any sample.
 """
+
+
+OF_METRIC: tuple[UnjudgedKind, ...] = ("metric", "guessing", "absent")
+"""Kinds that are of a metric, not of an output or a body."""
 
 
 class Unjudged(Record):

@@ -9,7 +9,8 @@ Kind = Literal["boxes", "class-scores", "flow", "mask"]
 
 Evidence = Literal[
     "by-name", "known-count", "log-sum", "rows-sum", "one-channel", "two-valued", "two-channels",
-    "channels-last", "pair-of-images", "beside-scores", "joined-with-scores",
+    "channels-last", "pair-of-images", "beside-scores", "joined-with-scores", "row-per-cell",
+    "corners-in-order", "whole-classes",
 ]  # fmt: skip
 """What was seen of an output besides its shape:
 
@@ -19,8 +20,40 @@ Evidence = Literal[
 - "one-channel": one channel within [0, 1]; "two-valued": hardly anything between 0 and 1;
 - "two-channels", "channels-last": of [N, 2, height, width] and [N, height, width, 2];
 - "pair-of-images": two inputs of one shape that is that of images;
-- "beside-scores", "joined-with-scores": boxes, with scores in another output or the same.
+- "beside-scores", "joined-with-scores": boxes, with scores in another output or the same;
+- "row-per-cell": as many rows as a YOLO has cells for the input, or three times as many;
+- "corners-in-order": no box has a negative side; "whole-classes": classes are whole numbers.
 """
+
+
+class Boxes(Record):
+    """How boxes are read from outputs.
+
+    Attributes:
+        layout: What an image's rows are:
+
+            - "raw": [N, 5 + C] of one output, YOLOX's: offsets of the centre from its cell and
+              logarithms of the size, in strides of 8, 16 and 32, then objectness and C classes;
+            - "joined": [N, 5 + C] of one output: box, objectness, C classes;
+            - "transposed": [4 + C, N] of one output: box, C classes;
+            - "final": [N, M] of one output, one class each: see `columns`;
+            - "listed": [N, 4] beside scores [N] and maybe classes [N];
+            - "per-class": [N, 4] beside scores [N, C].
+        corners: Whether a box is two opposite corners; else it is centre, width and height.
+        columns: Of "final", the box's first column, that of the score and that of the class.
+        activation: What makes probabilities of the scores.
+        background: The class of the scores that is none; -1 for the last, None where all are.
+        suppress: Whether the model leaves overlapping boxes of one object to be suppressed.
+        image: Height and width of the input, of "raw".
+    """
+
+    layout: Literal["raw", "joined", "transposed", "final", "listed", "per-class"]
+    corners: bool = False
+    columns: tuple[int, int, int] | None = None
+    activation: Literal["none", "sigmoid", "softmax"] = "none"
+    background: Literal[0, -1] | None = None
+    suppress: bool = True
+    image: tuple[int, int] | None = None
 
 
 class Recognised(Record):
@@ -34,6 +67,7 @@ class Recognised(Record):
             better: of an error it is minus the largest that is allowed.
         shape: Shape of the first of the outputs, on the first sample.
         evidence: What was seen.
+        boxes: How they are read; None of other kinds.
     """
 
     kind: Kind
@@ -42,6 +76,7 @@ class Recognised(Record):
     required: float
     shape: tuple[int, ...]
     evidence: tuple[Evidence, ...]
+    boxes: Boxes | None = None
 
 
 class TaskScore(Record):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from halfwise.metrics import effective, is_default, rises, usual
 from halfwise.metrics.slices import extent, place
 from halfwise.records import (
+    OF_METRIC,
     Criterion,
     DynamicAxis,
     FailureBound,
@@ -74,8 +75,8 @@ def doubt(verdict: Verdict) -> str:
 def _untested(unjudged: Sequence[Unjudged]) -> list[str]:
     """Return in one clause what no sample tests; nothing where that is nothing."""
     bodies = [f"{u.body} of node {shorten(u.name)}" for u in unjudged if u.kind == "never-ran"]
-    metrics = [shorten(u.name) for u in unjudged if u.kind in ("metric", "guessing")]
-    others = [u.name for u in unjudged if u.kind not in ("never-ran", "metric", "guessing")]
+    metrics = [shorten(u.name) for u in unjudged if u.kind in OF_METRIC]
+    others = [u.name for u in unjudged if u.kind not in ("never-ran", *OF_METRIC)]
     what = [f"{verb(len(others), 'output', 'outputs')} {listed(others, 2)}"] if others else []
     what += [listed(names, 2) for names in (bodies, metrics) if names]
     return [f"no sample tests {', '.join(what)}"] if what else []
@@ -117,7 +118,7 @@ def not_judged(found: Unjudged) -> str:
         return (
             f"not judged: {found.op} node {found.name}: {found.body} never ran, on any sample{by}"
         )
-    if found.kind in ("metric", "guessing"):
+    if found.kind in OF_METRIC:
         return f"not judged: {_metric(found)}"
     largest = f", whose largest is {number(found.reference)}" if found.reference else ""
     why = {
@@ -132,6 +133,8 @@ def not_judged(found: Unjudged) -> str:
 
 
 def _metric(found: Unjudged) -> str:
+    if found.kind == "absent":
+        return f"{found.name}: FP32 itself detects nothing, on any sample"
     own, other = (usual(found.name, value) for value in (found.reference, found.other))
     doubt = ". Do the labels fit? Classes count from 0" if found.labelled else ""
     if found.kind == "guessing":

@@ -93,7 +93,7 @@ def verify(
             case.network, case.calibration, runtime=settings.runtime
         )
     watcher.stage("judge")
-    hints = verdict_hints(case.criterion, references)
+    hints = verdict_hints(case.criterion, references, case.input_shapes)
     seconds = time.monotonic() - started
     worth = _worth(candidate, case, request)
     run = verify_run(case, request, judged(references, nonfinite), seconds, hints, worth=worth)
@@ -244,7 +244,7 @@ def verify_engine(
         request,
         verdict,
         time.monotonic() - started,
-        criterion_hints(case.criterion, references),
+        criterion_hints(case.criterion, references, case.input_shapes),
         given.model_copy(update={"engine": here}),
     )
 

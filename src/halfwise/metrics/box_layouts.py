@@ -1,0 +1,289 @@
+"""How boxes lie in outputs: told from shapes, values, and what the input's size makes of a YOLO.
+
+A layout is shown where values fit no other reading: as many rows as a YOLO has cells for this very
+input, classes that are whole numbers, or corners in order on all rows. Heads that need anchors or
+priors to be decoded are not: their widths are negative, or their boxes no boxes at all.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.metrics.boxes import STRIDES, cells
+from halfwise.records import Boxes, Evidence
+
+Arrays = Sequence[NDArray[np.float64]]
+Inputs = Mapping[str, tuple[int, ...]]
+_ANCHORS = 3
+"""Boxes of a cell in YOLOv3 to v7; later ones have one."""
+_FOUR_MAPS = (*STRIDES, 64)
+"""Strides of models for images of 1280 pixels."""
+_FEWEST_CELLS = 84
+"""Cells of an image of 64 pixels; of smaller ones, as many rows may be anything."""
+_ALONG = 0.9
+"""Correlation of the rows' centres with the places of their cells, at least."""
+_BOTH_WAYS = (20, 80)
+"""Classes of VOC and COCO: with four columns before them they are more likely than one less with
+five."""
+_RAW_LARGEST = 16.0
+"""Strides that an offset or the logarithm of a size may have: e^16 pixels is no size."""
+_FEWEST_ROWS = 8
+"""Rows in all samples whose corners are in order: of 8 rows with even values, 2^-16 have all."""
+_QUERIES = 1000
+"""Rows of a set prediction, which needs no suppression, at most: DETR has 100, DINO 900. Of what
+has a box per cell there are more."""
+_SUM_SLACK = 1e-2
+"""How far probabilities of a row may be from 1."""
+_VISIBLE = 0.05
+"""Score of rows whose corners count: others may be padding."""
+
+
+class BoxLook(NamedTuple):
+    """Outputs that look like boxes.
+
+    Attributes:
+        outputs: Those with boxes, scores and classes, as `how` reads them.
+        evidence: What was seen.
+        how: How to read them; None where that is not shown.
+    """
+
+    outputs: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
+    how: Boxes | None
+
+
+def boxes_in(
+    floats: Mapping[str, Arrays], discrete: Mapping[str, Sequence[NDArray[Any]]], inputs: Inputs
+) -> BoxLook | None:
+    """Return the first outputs that look like boxes, those that are shown before others.
+
+    Args:
+        floats: Float outputs of several samples, f64.
+        discrete: Integer ones.
+        inputs: Shapes of the inputs; without them no layout is shown that goes by the image's size.
+    """
+    found = [*_in_one(floats, inputs), *_in_several(floats, discrete)]
+    return min(found, key=lambda look: look.how is None, default=None)
+
+
+def _in_one(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[BoxLook]:
+    for name, arrays in floats.items():
+        if how := _final(arrays):
+            yield BoxLook((name,), ("joined-with-scores", "whole-classes"), how)
+        elif how := _cellwise(arrays, inputs):
+            yield BoxLook((name,), ("joined-with-scores", "row-per-cell"), how)
+        elif all(map(_is_boxes_with_scores, arrays)):
+            yield BoxLook((name,), ("joined-with-scores",), None)
+
+
+def _in_several(
+    floats: Mapping[str, Arrays], discrete: Mapping[str, Sequence[NDArray[Any]]]
+) -> Iterator[BoxLook]:
+    for name, boxes in floats.items():
+        for other, scores in floats.items():
+            if other == name or len(scores) != len(boxes):
+                continue
+            if not all(map(_are_boxes_and_scores, boxes, scores)):
+                continue
+            if boxes[0].ndim > scores[0].ndim:
+                yield _listed(name, other, floats, discrete)
+            else:
+                how = _per_class(boxes, scores, named="box" in name.lower())
+                yield BoxLook((name, other), ("beside-scores",), how)
+
+
+def _cellwise(arrays: Arrays, inputs: Inputs) -> Boxes | None:
+    """Return how the rows of a YOLO are read, one or three for each cell of its maps."""
+    if any(array.ndim != 3 or array.shape[1:] != arrays[0].shape[1:] for array in arrays):
+        return None
+    length, width = arrays[0].shape[1:]
+    for image in _images(inputs):
+        for strides in (STRIDES, _FOUR_MAPS):
+            count = sum((image[0] // stride) * (image[1] // stride) for stride in strides)
+            if count < _FEWEST_CELLS:
+                continue
+            if length in (count, _ANCHORS * count) and width > 5 and all(map(_scored, arrays)):
+                if _follows_cells([array[..., :4] for array in arrays], image, strides):
+                    return None if width - 4 in _BOTH_WAYS else Boxes(layout="joined")
+                raw = (length, strides) == (count, STRIDES) and all(map(_is_raw, arrays))
+                return Boxes(layout="raw", image=image) if raw else None
+            if width == count and length > 4 and all(map(_scored_across, arrays)):
+                places = [array[:, :4].swapaxes(1, 2) for array in arrays]
+                fits = _follows_cells(places, image, strides)
+                return Boxes(layout="transposed") if fits else None
+    return None
+
+
+def _images(inputs: Inputs) -> Iterator[tuple[int, int]]:
+    """Yield the height and width of the inputs that are images of one or three channels."""
+    for shape in inputs.values():
+        if len(shape) == 4 and shape[1] in (1, 3):
+            yield shape[2], shape[3]
+        elif len(shape) == 4 and shape[3] in (1, 3):
+            yield shape[1], shape[2]
+
+
+def _scored(array: NDArray[np.float64]) -> bool:
+    return _within_unit(array[..., 4:])
+
+
+def _scored_across(array: NDArray[np.float64]) -> bool:
+    return _within_unit(array[:, 4:])
+
+
+def _follows_cells(boxes: Arrays, image: tuple[int, int], strides: Sequence[int]) -> bool:
+    """Tell centres and sizes: no size is negative, and centres lie where the cells of the rows do.
+
+    The anchors of a cell are one after the other, or maps of one anchor are.
+    """
+    if any((box[..., 2:] < 0).any() for box in boxes):
+        return False
+    one = np.concatenate([cells(image, [s])[0] * s for s in strides])
+    by_cell = np.repeat(one, _ANCHORS, axis=0)
+    by_map = np.concatenate([np.tile(cells(image, [s])[0] * s, (_ANCHORS, 1)) for s in strides])
+    orders = [places for places in (one, by_cell, by_map) if len(places) == boxes[0].shape[1]]
+    found = np.concatenate(boxes)[..., :2].mean(axis=0)
+    return any(_correlation(found, places) >= _ALONG for places in orders)
+
+
+def _correlation(found: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
+    """Return the smaller one of both axes' correlations, of [rows, 2] with [rows, 2]."""
+    if not (np.isfinite(found).all() and np.ptp(found, axis=0).all()):
+        return 0.0
+    return min(float(np.corrcoef(found[:, axis], expected[:, axis])[0, 1]) for axis in (0, 1))
+
+
+def _is_raw(array: NDArray[np.float64]) -> bool:
+    place = array[..., :4]
+    return bool((place[..., 2:] < 0).any()) and float(np.abs(place).max()) <= _RAW_LARGEST
+
+
+_ORDERS = {6: ((0, 4, 5),), 7: ((1, 6, 5), (3, 2, 1))}
+"""First column of the box, column of the score and of the class, by the number of columns."""
+
+
+def _final(arrays: Arrays) -> Boxes | None:
+    """Return how rows of corners, score and class are read, in one of three orders.
+
+    Six columns as of YOLOv10 and RT-DETR, seven after the image's number as of YOLOv7, seven of
+    SSD's DetectionOutput.
+    """
+    width = arrays[0].shape[-1] if arrays[0].ndim else 0
+    if any(array.ndim < 2 or array.shape[-1] != width for array in arrays):
+        return None
+    rows = np.concatenate([array.reshape(-1, array.shape[-1]) for array in arrays])
+    for box, score, kind in _ORDERS.get(width, ()):
+        seen = rows[rows[:, score] >= _VISIBLE]
+        whole = bool(np.all(rows[:, kind] == np.rint(rows[:, kind])))
+        if not (len(seen) and whole and _within_unit(rows[:, score])):
+            continue
+        fractions = bool(np.any(seen[:, score] != np.rint(seen[:, score])))
+        if fractions and _in_order(seen[:, box : box + 4]) and seen[:, kind].min() >= 0:
+            return Boxes(layout="final", corners=True, columns=(box, score, kind), suppress=False)
+    return None
+
+
+def _in_order(boxes: NDArray[np.float64]) -> bool:
+    return bool(np.all(boxes[:, 2:] >= boxes[:, :2])) and bool(np.any(boxes[:, 2:] > boxes[:, :2]))
+
+
+def _listed(
+    name: str,
+    other: str,
+    floats: Mapping[str, Arrays],
+    discrete: Mapping[str, Sequence[NDArray[Any]]],
+) -> BoxLook:
+    """Return boxes with one score each, and the output with their classes, if one is."""
+    boxes, scores = floats[name], floats[other]
+    seen = np.concatenate([b[s >= _VISIBLE] for b, s in zip(boxes, scores, strict=True)])
+    corners = len(seen) > 0 and _in_order(seen)
+    enough = len(seen) >= _FEWEST_ROWS or "box" in name.lower()
+    if not (corners and enough and all(map(_within_unit, scores)) and not _whole_numbers(scores)):
+        return BoxLook((name, other), ("beside-scores",), None)
+    shapes = [array.shape for array in scores]
+    classes = [
+        n
+        for n, arrays in (*discrete.items(), *floats.items())
+        if n not in (name, other)
+        and [array.shape for array in arrays] == shapes
+        and _whole_numbers(arrays)
+    ]
+    how = Boxes(layout="listed", corners=True, suppress=False)
+    if not classes:
+        return BoxLook((name, other), ("beside-scores", "corners-in-order"), how)
+    evidence: tuple[Evidence, ...] = ("beside-scores", "corners-in-order", "whole-classes")
+    return BoxLook((name, other, classes[0]), evidence, how)
+
+
+def _whole_numbers(arrays: Sequence[NDArray[Any]]) -> bool:
+    return all(bool(np.all(array == np.rint(array))) for array in arrays)
+
+
+def _per_class(boxes: Arrays, scores: Arrays, *, named: bool) -> Boxes | None:
+    """Return how boxes with a score for each class are read.
+
+    Four shares that are no corners may be anything unless they are named: probabilities, too.
+    """
+    rows = np.concatenate([array.reshape(-1, 4) for array in boxes])
+    corners, sums = _in_order(rows), rows.sum(axis=1)
+    fits = corners or (named and bool(np.all(rows[:, 2:] >= 0)))
+    if len(rows) < _FEWEST_ROWS or not fits or np.all(np.abs(sums - 1) <= _SUM_SLACK):
+        return None
+    each = np.concatenate([array.reshape(-1, array.shape[-1]) for array in scores])
+    # Logits stand beside boxes in DETR's family, whose boxes are shares.
+    how = _of_scores(each, shares=not corners and bool(np.all(np.abs(rows - 0.5) <= 1)))
+    suppress = boxes[0].shape[-2] > _QUERIES
+    return how and how.model_copy(update={"corners": corners, "suppress": suppress})
+
+
+def _of_scores(scores: NDArray[np.float64], *, shares: bool) -> Boxes | None:
+    """Return what makes probabilities of scores [rows, classes]; None where that is not told."""
+    if _within_unit(scores):
+        if scores.shape[1] < 2 or not np.all(np.abs(scores.sum(axis=1) - 1) <= _SUM_SLACK):
+            return Boxes(layout="per-class")
+        background = _mostly(scores)
+        return None if background is None else Boxes(layout="per-class", background=background)
+    if not shares:
+        return None
+    if scores.shape[1] > 1 and _mostly(scores) == -1:
+        return Boxes(layout="per-class", activation="softmax", background=-1)
+    quiet = float((scores.max(axis=1) < 0).mean()) >= 0.5
+    return Boxes(layout="per-class", activation="sigmoid") if quiet else None
+
+
+def _mostly(scores: NDArray[np.float64]) -> Literal[0, -1] | None:
+    """Return which class most rows have, 0 or -1 (the last): that is none; None for any other."""
+    best = scores.argmax(axis=1)
+    if float((best == scores.shape[1] - 1).mean()) > 0.5:
+        return -1
+    return 0 if float((best == 0).mean()) > 0.5 else None
+
+
+def _within_unit(array: NDArray[np.float64]) -> bool:
+    return bool(np.all((array >= 0) & (array <= 1)))
+
+
+def _is_boxes_with_scores(array: NDArray[np.float64]) -> bool:
+    """Tell [B, N, 5 + C] and [B, 4 + C, N] of the YOLO family: pixels first, then a score."""
+    if array.ndim != 3:
+        return False
+    if array.shape[-1] > array.shape[-2]:
+        array = array.swapaxes(-1, -2)
+    if array.shape[-1] < 5:
+        return False
+    # Of x, y, w, h as of x, y, x, y the last two are never negative: feature vectors rarely agree.
+    in_pixels = bool(np.all(array[..., 2:4] >= 0)) and float(array[..., :4].min(axis=-1).max()) > 2
+    return in_pixels and _within_unit(array[..., 4])
+
+
+def _are_boxes_and_scores(boxes: NDArray[np.float64], scores: NDArray[np.float64]) -> bool:
+    """Tell [*, N, 4] next to [*, N] or [B, N, C]: scores in [0, 1], or logits and boxes in it."""
+    if boxes.ndim < 2 or boxes.shape[-1] != 4:
+        return False
+    rows = boxes.shape[:-1]
+    one_score = scores.shape == rows
+    per_class = boxes.ndim == scores.ndim == 3 and scores.shape[:-1] == rows
+    plausible = _within_unit(scores) or _within_unit(boxes)
+    return (one_score or per_class) and plausible

@@ -1,0 +1,228 @@
+"""Boxes read from outputs: decoded, filtered by score, and suppressed where the model does not.
+
+- Score: 0.3 at least, as in YOLOX's own demonstration; others take 0.25 (YOLOv5) to 0.5 (DETR's is
+  0.7). Lower ones are guesses that no application shows, and most of them are noise.
+- Suppression: of two boxes of one class with an IoU above 0.45 the lower one goes, as in YOLOX's
+  and YOLOv5's demonstrations.
+- At most 300 boxes of an image, those with the highest scores (YOLOv5's `max_det`), of the 1000
+  best before suppression (torchvision's `topk_candidates`): a model whose every box has a score
+  costs no more than that.
+
+What is not finite detects nothing. IoU does not depend on the unit of an axis, so pixels and shares
+of the image are alike, and so are x before y and y before x.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.metrics.measures import Outputs
+from halfwise.records import Boxes
+
+SCORE = 0.3
+"""Smallest score of a detection."""
+STRIDES = (8, 16, 32)
+"""Pixels from cell to cell of the three maps of a YOLO."""
+_SUPPRESS = 0.45
+_MOST = 300
+_CANDIDATES = 1000
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Detections:
+    """What an image shows, highest score first.
+
+    Attributes:
+        boxes: f64[n, 4], two opposite corners.
+        scores: f64[n].
+        classes: i64[n].
+    """
+
+    boxes: Floats
+    scores: Floats
+    classes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Return their number."""
+        return len(self.scores)
+
+    def select(self, chosen: NDArray[Any] | slice) -> "Detections":
+        """Return some of them, by what indexes an axis."""
+        return Detections(self.boxes[chosen], self.scores[chosen], self.classes[chosen])
+
+
+def detect(
+    outputs: Outputs, names: Sequence[str], how: Boxes, least: float = SCORE
+) -> Iterator[Detections]:
+    """Yield what each image of a sample shows.
+
+    Args:
+        outputs: The sample's outputs; of another shape than `how` reads, an image shows nothing.
+        names: The output with boxes, that with scores and that with classes, as far as `how` needs
+            them.
+        how: How to read them.
+        least: Smallest score of a detection, > 0.
+    """
+    ranks = (2, 1, 1) if how.layout == "listed" else (2, 2)
+    arrays = (_by_image(outputs[name], rank) for name, rank in zip(names, ranks, strict=False))
+    for parts in zip(*arrays, strict=False):
+        # A comparison with NaN is false, so a box that went wrong detects nothing.
+        with np.errstate(invalid="ignore", over="ignore"):
+            found = _ordered(_READ[how.layout](parts, how, least), least)
+        yield _suppressed(found) if how.suppress else found.select(slice(_MOST))
+
+
+def overlaps(boxes: Floats, others: Floats) -> Floats:
+    """Return the IoU f64[n, m] of each of f64[n, 4] with each of f64[m, 4]; 0 without an area."""
+    corner = np.maximum(boxes[:, None, :2], others[None, :, :2])
+    opposite = np.minimum(boxes[:, None, 2:], others[None, :, 2:])
+    common = np.clip(opposite - corner, 0, None).prod(axis=2)
+    union = _areas(boxes)[:, None] + _areas(others)[None] - common
+    shares: Floats = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    return shares
+
+
+def cells(image: tuple[int, int], all_strides: Sequence[int] = STRIDES) -> tuple[Floats, Floats]:
+    """Return the cells of YOLO's maps: column and row f64[cells, 2], and stride f64[cells, 1].
+
+    Args:
+        image: Height and width in pixels.
+        all_strides: Pixels from cell to cell of each map.
+    """
+    places, strides = [], []
+    for stride in all_strides:
+        height, width = image[0] // stride, image[1] // stride
+        row, column = np.divmod(np.arange(height * width), max(width, 1))
+        places.append(np.stack([column, row], axis=1))
+        strides.append(np.full((height * width, 1), stride))
+    return np.concatenate(places).astype(np.float64), np.concatenate(strides).astype(np.float64)
+
+
+def corners_of(boxes: Floats) -> Floats:
+    """Return the corners of boxes f64[..., 4] that are centre, width and height."""
+    half = boxes[..., 2:] / 2
+    return np.concatenate([boxes[..., :2] - half, boxes[..., :2] + half], axis=-1)
+
+
+def _areas(boxes: Floats) -> Floats:
+    return np.asarray(np.clip(boxes[:, 2:] - boxes[:, :2], 0, None).prod(axis=1))
+
+
+def _by_image(array: NDArray[Any], rank: int) -> Floats:
+    """Return [images, *part], a part having `rank` axes; no image of an array that has fewer."""
+    cut = array.ndim - rank
+    if cut < 0:
+        return np.zeros((0,) * (rank + 1))
+    return array.reshape(math.prod(array.shape[:cut]), *array.shape[cut:]).astype(np.float64)
+
+
+Parts = tuple[Floats, ...]
+_NOTHING = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
+
+
+def _raw(parts: Parts, how: Boxes, least: float) -> Detections:
+    (rows,) = parts
+    assert how.image is not None
+    places, strides = cells(how.image)
+    if len(rows) != len(places) or rows.shape[1] < 6:
+        return _NOTHING
+    some = rows[:, 4] >= least
+    rows, places, strides = rows[some], places[some], strides[some]
+    boxes = [(rows[:, :2] + places) * strides, np.exp(rows[:, 2:4]) * strides]
+    return _best(corners_of(np.concatenate(boxes, axis=1)), rows[:, 4:5] * rows[:, 5:])
+
+
+def _joined(parts: Parts, how: Boxes, least: float) -> Detections:
+    (rows,) = parts
+    if rows.shape[1] < 6:
+        return _NOTHING
+    rows = rows[rows[:, 4] >= least]
+    return _best(_corners(rows[:, :4], how), rows[:, 4:5] * rows[:, 5:])
+
+
+def _transposed(parts: Parts, how: Boxes, least: float) -> Detections:
+    del least
+    (rows,) = parts
+    return _best(_corners(rows[:4].T, how), rows[4:].T) if len(rows) > 4 else _NOTHING
+
+
+def _final(parts: Parts, how: Boxes, least: float) -> Detections:
+    del least
+    (rows,) = parts
+    assert how.columns is not None
+    box, score, kind = how.columns
+    if rows.shape[1] <= max(box + 3, score, kind):
+        return _NOTHING
+    return Detections(_corners(rows[:, box : box + 4], how), rows[:, score], _whole(rows[:, kind]))
+
+
+def _listed(parts: Parts, how: Boxes, least: float) -> Detections:
+    del least
+    boxes, scores, *classes = parts
+    if boxes.shape != (len(scores), 4) or any(len(part) != len(scores) for part in classes):
+        return _NOTHING
+    kinds = _whole(classes[0]) if classes else np.zeros(len(scores), np.int64)
+    return Detections(_corners(boxes, how), scores, kinds)
+
+
+def _per_class(parts: Parts, how: Boxes, least: float) -> Detections:
+    del least
+    boxes, scores = parts
+    if boxes.shape != (len(scores), 4):
+        return _NOTHING
+    if how.activation == "sigmoid":
+        scores = 1 / (1 + np.exp(-scores))
+    elif how.activation == "softmax":
+        powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+        scores = powers / powers.sum(axis=1, keepdims=True)
+    if how.background is not None:
+        scores = scores[:, 1:] if how.background == 0 else scores[:, :-1]
+    return _best(_corners(boxes, how), scores)
+
+
+_READ = {
+    "raw": _raw,
+    "joined": _joined,
+    "transposed": _transposed,
+    "final": _final,
+    "listed": _listed,
+    "per-class": _per_class,
+}
+
+
+def _corners(boxes: Floats, how: Boxes) -> Floats:
+    return boxes if how.corners else corners_of(boxes)
+
+
+def _best(boxes: Floats, probabilities: Floats) -> Detections:
+    """Return each box with its most probable class; a NaN among them is its score."""
+    classes = probabilities.argmax(axis=1)
+    return Detections(boxes, probabilities.max(axis=1), classes.astype(np.int64))
+
+
+def _whole(classes: Floats) -> NDArray[np.int64]:
+    # A class number of a candidate that is no number is of no class.
+    known = np.abs(classes) < 2**31
+    return np.where(known, np.rint(np.where(known, classes, 0)), -1).astype(np.int64)
+
+
+def _ordered(found: Detections, least: float) -> Detections:
+    """Return those with a score and finite corners by score; among equals by class and place."""
+    found = found.select((found.scores >= least) & np.isfinite(found.boxes).all(axis=1))
+    return found.select(np.lexsort((*found.boxes.T, found.classes, -found.scores)))
+
+
+def _suppressed(found: Detections) -> Detections:
+    kept: list[int] = []
+    rest = np.arange(min(len(found), _CANDIDATES))
+    while rest.size and len(kept) < _MOST:
+        best, rest = rest[0], rest[1:]
+        kept.append(int(best))
+        shares = overlaps(found.boxes[best : best + 1], found.boxes[rest])[0]
+        rest = rest[(shares <= _SUPPRESS) | (found.classes[rest] != found.classes[best])]
+    return found.select(np.array(kept, np.int64))

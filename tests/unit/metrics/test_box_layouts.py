@@ -1,0 +1,99 @@
+"""Which outputs are read as boxes, and which only look like them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from halfwise.metrics.kinds import Inputs, looks
+from halfwise.records import Boxes
+from tests.unit.metrics import scenes
+from tests.unit.metrics.test_boxes import LAYOUTS
+
+RNG = np.random.default_rng(2)
+
+
+def read(
+    outputs: dict[str, NDArray[Any]], inputs: Inputs = scenes.INPUTS
+) -> tuple[tuple[str, ...], Boxes | None] | None:
+    found = [look for look in looks([outputs, outputs], inputs) if look.kind == "boxes"]
+    return (found[0].outputs, found[0].boxes) if found else None
+
+
+@pytest.mark.parametrize(("how", "arrays"), LAYOUTS[:4])
+def test_rows_of_a_yolo_are_told_by_the_size_of_the_image(
+    how: Boxes, arrays: list[NDArray[Any]]
+) -> None:
+    assert read({"y": arrays[0]}) == (("y",), how)
+    assert (read({"y": arrays[0]}, {"image": (1, 3, 64, 96)}) or (0, None))[1] is None
+    assert (read({"y": arrays[0]}, {}) or (0, None))[1] is None
+    channels_last = {"image": (1, scenes.HEIGHT, scenes.WIDTH, 3)}
+    assert read({"y": arrays[0]}, channels_last) == (("y",), how)
+
+
+@pytest.mark.parametrize(("how", "arrays"), LAYOUTS[4:7])
+def test_rows_with_one_class_each_are_told_by_whole_numbers(
+    how: Boxes, arrays: list[NDArray[Any]]
+) -> None:
+    assert read({"y": arrays[0]}) == (("y",), how)
+    broken = arrays[0].copy()
+    broken[..., how.columns[2] if how.columns else 0] += 0.5
+    assert (read({"y": broken}) or (0, None))[1] is None
+
+
+@pytest.mark.parametrize(("how", "arrays"), LAYOUTS[7:9])
+def test_boxes_with_one_score_each_find_their_classes(
+    how: Boxes, arrays: list[NDArray[Any]]
+) -> None:
+    names = ("boxes", "scores", "labels")
+    given = dict(zip(names, arrays, strict=True))
+    assert read(dict(reversed(given.items()))) == (names, how)
+    del given["labels"]
+    assert read(given) == (names[:2], how)
+
+
+def many(layout: int) -> list[NDArray[Any]]:
+    """Return a layout of per-class scores with rows of background, as set predictions have."""
+    boxes, scores = (array.reshape(-1, array.shape[-1]) for array in LAYOUTS[layout][1])
+    none = {9: [0.01] * 3, 10: [-6.0] * 3, 11: [-6.0, -6, -6, 2], 12: [0.97, 0.01, 0.01, 0.01]}
+    centres = np.tile([0.5, 0.5, 0.2, 0.1], (20, 1))
+    boxes = np.concatenate([boxes / 128, centres])
+    return [boxes[None], np.concatenate([scores, np.tile(none[layout], (20, 1))])[None]]
+
+
+@pytest.mark.parametrize("layout", [9, 10, 11, 12])
+def test_scores_of_each_class_tell_what_makes_probabilities_of_them(layout: int) -> None:
+    boxes, scores = many(layout)
+    scores = scores.clip(0) / scores.clip(0).sum(-1, keepdims=True) if layout == 12 else scores
+    how = LAYOUTS[layout][0].model_copy(update={"suppress": False})
+    assert read({"pred_boxes": boxes, "logits": scores}) == (("pred_boxes", "logits"), how)
+    assert (read({"y": boxes, "logits": scores}) or (0, None))[1] is None
+
+
+NOT_SHOWN: list[dict[str, NDArray[Any]]] = [
+    {"loc": RNG.standard_normal((1, 168, 4)), "conf": RNG.random((1, 168, 2))},  # needs priors
+    {"y": RNG.standard_normal((1, 3, 8, 16, 85))},  # needs anchors
+    {"y": RNG.random((1, 168, 9))},  # as many rows as cells, but no place goes with its cell
+    {"rotation": RNG.standard_normal((1, 20, 4)), "p": RNG.random((1, 20))},
+    {"kind": np.tile([0.1, 0.2, 0.3, 0.4], (1, 20, 1)), "other": RNG.random((1, 20, 7))},
+    {"y": np.concatenate([scenes.joined()[..., :5], RNG.standard_normal((1, 168, 40))], -1)},
+    {"y": np.where(np.arange(7) < 6, RNG.random((1, 30, 7)), 3)},
+    {"boxes": np.zeros((0, 4)), "scores": np.zeros(0)},
+    {"boxes": np.full((9, 4), np.nan), "scores": np.full(9, np.nan)},
+]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("outputs", NOT_SHOWN)
+def test_what_cannot_be_decoded_without_a_guess_is_not_read(
+    outputs: dict[str, NDArray[Any]],
+) -> None:
+    found = read(outputs)
+    assert found is None or found[1] is None
+
+
+def test_four_and_eighty_columns_may_be_read_two_ways() -> None:
+    rows = np.concatenate([scenes.joined()[..., :4], 0.01 * RNG.random((1, 168, 80))], axis=-1)
+    assert (read({"y": rows}) or (0, None))[1] is None
+    assert (read({"y": rows.swapaxes(1, 2)}) or (0, None))[1] == Boxes(layout="transposed")
