@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from halfwise.declarations import Options, RepeatOptions
+    from halfwise.declarations import ChooseOptions, Options, RepeatOptions
+    from halfwise.fixing.choose import choose
     from halfwise.fixing.command import fix
     from halfwise.fixing.outcome import Result
     from halfwise.linting.command import check_constraints, lint
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
     from halfwise.tools.verify.repeating import verify_run
 
 __all__ = [
+    "ChooseOptions",
     "Exported",
     "Options",
     "RepeatOptions",
     "Result",
     "build",
     "check_constraints",
+    "choose",
     "compare",
     "compare_inputs",
     "diagnose",
@@ -51,12 +54,14 @@ __all__ = [
 ]
 
 _MODULES = {
+    "ChooseOptions": "declarations",
     "Exported": "tools.export",
     "Options": "declarations",
     "RepeatOptions": "declarations",
     "Result": "fixing.outcome",
     "build": "tools.build",
     "check_constraints": "linting.command",
+    "choose": "fixing.choose",
     "compare": "tools.compare.command",
     "compare_inputs": "tools.preprocessing.command",
     "diagnose": "tools.diagnose.command",

@@ -14,7 +14,7 @@ from halfwise.graph.conversion import Stored
 from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_MODEL_BYTES
 from halfwise.metrics import Metric
-from halfwise.records import Criterion, MadeUp, Note, Prefer, Profile, Typing
+from halfwise.records import Criterion, MadeUp, NodeName, Note, Prefer, Profile, Typing
 
 Sample = Mapping[str, NDArray[Any]]
 """One set of model inputs: input name → array of the model's own rank and dtype."""
@@ -159,11 +159,25 @@ CPU = Runtime()
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """A plan that the user chose.
+
+    Attributes:
+        kept: The compute nodes in FP32.
+        rule: What the user asked for, as reasons tell it.
+    """
+
+    kept: frozenset[NodeName]
+    rule: str
+
+
+@dataclass(frozen=True)
 class Settings:
     """How to look for a plan.
 
     Attributes:
         rules: User rules.
+        chosen: The plan, instead of searching for one.
         keep_above: Keep every producer of a tensor beyond this magnitude instead of searching.
         fmt: The low format.
         io: Type of float graph inputs and outputs: FP32, or the low format; with "fp32", those that
@@ -179,6 +193,7 @@ class Settings:
     """
 
     rules: Rules = Rules()
+    chosen: Chosen | None = None
     keep_above: float | None = None
     fmt: Format = FP16
     io: Literal["fp32", "fp16", "bf16"] = default("io")
@@ -189,6 +204,11 @@ class Settings:
     time_budget: float = default("time_budget")
     runtime: Runtime = CPU
     large_from: int = LARGE_MODEL_BYTES
+
+    @property
+    def searches(self) -> bool:
+        """Whether the plan is searched for: neither chosen nor what a rule about ranges makes."""
+        return self.chosen is None and self.keep_above is None
 
 
 @dataclass(frozen=True)

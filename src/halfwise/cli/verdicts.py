@@ -11,6 +11,7 @@ from halfwise import api
 from halfwise.cli.options import (
     InputsOption,
     JsonOption,
+    MaybeInputsOption,
     ModelArgument,
     RunArgument,
     RunnerOption,
@@ -22,12 +23,15 @@ from halfwise.declarations.engines import Building, Target, Waiting, Worker, Wor
 from halfwise.declarations.plans import (
     Acceptance,
     Arithmetic,
+    Choice,
     Data,
     Heldout,
     Labels,
     Low,
     Plan,
+    RunLimit,
     Running,
+    TaskMetric,
     Unjudged,
     Worth,
 )
@@ -200,6 +204,31 @@ def _repeat(
     if not found.usable:
         raise typer.Exit(BackendMissing.exit_code)
     end(passed=found.passed)
+
+
+@accepts(Choice, Heldout, Labels, Data, TaskMetric, Unjudged, Running, RunLimit)
+def choose(
+    run: RunArgument,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="OUT", help="Folder to make for the results."),
+    ] = None,
+    *,
+    inputs: MaybeInputsOption = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The run's model, where it lies elsewhere now."),
+    ] = None,
+    as_json: JsonOption = False,
+    **options: Any,
+) -> None:
+    """Take another plan of a run without a new search, judge it on held-out data, write it."""
+    found = watched(
+        lambda watcher: api.choose(
+            run, out=out, inputs=inputs, model=model, watcher=watcher, **options
+        )
+    )
+    conclude(found.run, as_json=as_json)
 
 
 def report(run: RunArgument, as_json: JsonOption = False) -> None:

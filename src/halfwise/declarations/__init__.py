@@ -12,12 +12,14 @@ from halfwise.declarations.option import check_value, option, shown
 from halfwise.declarations.plans import (
     Acceptance,
     Arithmetic,
+    Choice,
     Data,
     Heldout,
     Inputs,
     Labels,
     Low,
     Plan,
+    RunLimit,
     Running,
     TaskMetric,
     Unjudged,
@@ -26,6 +28,7 @@ from halfwise.declarations.plans import (
 
 __all__ = [
     "BuildingOptions",
+    "ChooseOptions",
     "EngineOptions",
     "Inputs",
     "Options",
@@ -74,6 +77,15 @@ class RepeatOptions(Workers, Limits, TaskMetric, Labels, Data, Unjudged, Running
     """
 
 
+class ChooseOptions(
+    Choice, Heldout, Labels, Data, TaskMetric, Unjudged, Running, RunLimit, total=False
+):
+    """Options of `choose`; what is not given is as in the run.
+
+    Code that the run named is named again: a metric, `preprocess`, and libraries.
+    """
+
+
 def _documented(*kinds: type) -> None:
     """Write under the docstring of each kind what its options mean."""
     for kind in kinds:
@@ -82,7 +94,7 @@ def _documented(*kinds: type) -> None:
         kind.__doc__ = "\n".join([f"{kind.__doc__}", "", "    Attributes:", *told])
 
 
-_documented(WorkerOptions, BuildingOptions, EngineOptions, Options, RepeatOptions)
+_documented(WorkerOptions, BuildingOptions, EngineOptions, Options, RepeatOptions, ChooseOptions)
 
 
 def default(name: str) -> Any:  # noqa: ANN401 - as it is declared

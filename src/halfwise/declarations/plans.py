@@ -140,6 +140,33 @@ class Worth(TypedDict, total=False):
     ]
 
 
+class Choice(TypedDict, total=False):
+    """Which plan of a run to take; without any of these, the recommended one."""
+
+    worth: Annotated[
+        float | None,
+        _threshold(
+            "The smallest error at a cost of at most X times everything low.", domain=NOT_NEGATIVE
+        ),
+    ]
+    kept: Annotated[
+        int | None,
+        _acceptance(
+            "The smallest error with at most N kept nodes.",
+            "N",
+            domain=Domain("an integer ≥ 0"),
+        ),
+    ]
+    rel_max: Annotated[
+        float | None,
+        _threshold("The cheapest plan whose rel max is at most X.", domain=NOT_NEGATIVE),
+    ]
+    metric_drop: Annotated[
+        float | None,
+        _threshold("The cheapest plan whose task metric falls by at most X.", domain=NOT_NEGATIVE),
+    ]
+
+
 class Low(TypedDict, total=False):
     """The low format."""
 

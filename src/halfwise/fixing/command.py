@@ -79,6 +79,21 @@ def fix(
         if request.target is not None:
             return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
         fixed = run_fix(case, request.settings, watcher, start_from=start)
+    return concluded(case, request, fixed, folder, started)
+
+
+def concluded(
+    case: Case, request: Request, fixed: Fixed, folder: Path | None, started: float
+) -> Result:
+    """Return the run of what was found without engines, and write it into `folder`, if any.
+
+    Args:
+        case: The case.
+        request: The options.
+        fixed: What was found.
+        folder: Run folder to make.
+        started: `time.monotonic()` when the run began.
+    """
     mixed, settings = fixed.rewritten.model, request.settings
     judged_on = fixed.heldout.samples, fixed.heldout.references
     verdict = judge_sizes(fixed.verdict, case, mixed, *judged_on, settings)

@@ -79,7 +79,8 @@ class TradeOff:
         Where it found that nothing need be kept there is nothing to choose from, and nothing more
         is measured.
         """
-        if found.kept or not found.passed:
+        chosen = self._planner.settings.chosen is not None
+        if (found.kept or not found.passed) and not chosen:
             self._budget.within("curve", lambda: self._complete(found.kept), None)
             self._planner.budget.took_in(self._budget)
         kept = self._known()
@@ -101,7 +102,7 @@ class TradeOff:
         """Whether a task metric tells which plan serves, so that it is known before the search."""
         planner = self._planner
         asked = planner.case.metric is not None or bool(self._recognised)
-        return asked and self._heldout.unseen and planner.settings.keep_above is None
+        return asked and self._heldout.unseen and planner.settings.searches
 
     @cached_property
     def _recognised(self) -> tuple[Recognised, ...]:

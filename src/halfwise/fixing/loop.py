@@ -272,13 +272,13 @@ class _Fix:
 
         Without budget there are still the larger plans that the search passed on its way.
         """
-        searched = found.passed and self.settings.keep_above is None and self.late < LATE
+        searched = found.passed and self.settings.searches and self.late < LATE
         return searched and self.heldout.may_join(judged)
 
     def _follow(self, found: Found) -> tuple[tuple[Growth, ...], Followed | None]:
         """Follow the error where guards do not explain it, with what they explain kept."""
         explained = found.kept & self.planner.explained
-        if found.kept == explained or self.settings.keep_above is not None:
+        if found.kept == explained or not self.settings.searches:
             return (), None
         return self.planner.budget.within("growth", lambda: self._followed(explained), ((), None))
 

@@ -13,6 +13,7 @@ from halfwise.graph.model import node_name
 from halfwise.graph.roles import bodies
 from halfwise.options.options import Request
 from halfwise.records import CauseKind, Engines, Plan, Profile, RungEnd, Verdict, Worth
+from halfwise.reporting.curve import choosing
 from halfwise.reporting.ending import allow_more
 from halfwise.reporting.worth import cheaper
 from halfwise.store import MODEL_FILE
@@ -212,13 +213,15 @@ def next_steps(
         worth: What the plan is worth, where that is known.
     """
     lower = () if engines is None else lower_next(engines, case)
+    other = tuple(choosing(fixed.curve, out, passed=verdict.passed))
     if verdict.required_worth is not None:
-        return (*lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
+        return (*other, *lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
     if not verdict.passed:
-        return (*lower, *_after_failure(verdict, case, fixed, engines))
+        return (*other, *lower, *_after_failure(verdict, case, fixed, engines))
     if verdict.level == "engine":
-        return (*delivered_next(out), *lower)
+        return (*delivered_next(out), *other, *lower)
     return (
+        *other,
         *building_commands(case, fixed.plan, profiles, out),
         "This verdict is emulated; only the engine itself, run on held-out data, proves it: "
         "--target tensorrt.",

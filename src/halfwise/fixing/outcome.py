@@ -279,6 +279,7 @@ def provenance(case: Case, request: Request) -> Provenance:
         device=request.settings.runtime.device,
         model=str(case.network.path or "in memory"),
         model_sha256=case.network.sha256,
+        data=str(given) if isinstance(given := request.data.inputs, str | Path) else None,
         inputs=tuple(map(told, case.notes)),
         notes=case.notes,
         inputs_sha256=case.data_sha256,

@@ -154,8 +154,14 @@ class Planner:
 
     def find(self, previous: Assignment, *, certify: bool = True) -> Found:
         """Return the smallest set of kept nodes found, going on from `previous`."""
-        if self.settings.keep_above is not None:
-            return self._by_range(self.settings.keep_above)
+        if (chosen := self.settings.chosen) is not None:
+            return self._given(chosen.kept, f"it was chosen ({chosen.rule}), not searched for")
+        if (limit := self.settings.keep_above) is not None:
+            kept = frozenset[NodeName]().union(*self._above())
+            kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
+            kept -= frozenset(self.forced.lowered)
+            kept_nodes = count(len(kept), "node")
+            return self._given(kept, f"--keep-above {typed(limit)} keeps {kept_nodes}; no search")
         nodes = [
             name
             for name in (node_name(n) for n in self.case.network.nodes())
@@ -259,7 +265,7 @@ class Planner:
             self.case.network,
             found.kept,
             self.evidence.guards,
-            dict.fromkeys(producers | readers, rule) | dict(self.forced.kept),
+            dict.fromkeys(producers | readers, rule) | self._chosen() | dict(self.forced.kept),
             found.excess_without,
             nonfinite_without=found.nonfinite_without,
             contributions=found.contributions,
@@ -318,13 +324,16 @@ class Planner:
             low = self.settings.fmt.name.upper()
             self.watcher.note(f"no guard is certain: quick if {low} is fine as it is, {most}")
 
-    def _by_range(self, limit: float) -> Found:
-        kept = frozenset[NodeName]().union(*self._above())
-        kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
-        kept -= frozenset(self.forced.lowered)
+    def _given(self, kept: Assignment, step: str) -> Found:
         passed = self.trials.evaluate(kept, confirm=True).passed
-        step = f"--keep-above {typed(limit)} keeps {count(len(kept), 'node')}; no search"
         return Found(kept, passed, False, {}, frozenset(), {}, False, (step,))
+
+    def _chosen(self) -> dict[NodeName, str]:
+        """Return the nodes of a chosen plan that nothing but the choice explains."""
+        chosen = self.settings.chosen
+        if chosen is None:
+            return {}
+        return dict.fromkeys(chosen.kept - self.evidence.suspected, chosen.rule)
 
     def _above(self) -> tuple[Assignment, Assignment]:
         """Return the nodes that `--keep-above` keeps, and those kept because they read them."""

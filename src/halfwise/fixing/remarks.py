@@ -37,7 +37,7 @@ def plan_remarks(
     if told := planner.start.note:
         yield f"{told[0].upper()}{told[1:]}; this plan keeps {len(found.kept)}."
     kept = found.kept - frozenset(planner.forced.kept) - planner.held_nodes
-    searched = kept and settings.keep_above is None
+    searched = kept and settings.searches
     if searched and baseline.passed and planner.islands_fail():
         pinned = sum(1 for _ in unsupported(planner.case.network, planner.roles))
         start = everything_low(settings.fmt.name, len(planner.islands), pinned)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from halfwise.records.planned import LEAST_DEARER
 from halfwise.records.recognised import Recognised, TaskScore
 from halfwise.records.record import NodeName, Record
 
@@ -76,14 +77,14 @@ class Curve(Record):
         """Return the compute nodes that a point keeps."""
         return frozenset(self.nodes[place] for place in places(point.kept))
 
-    @property
-    def cheaper(self) -> Point | None:
-        """The recommended point, where it costs less than the plan; else None."""
-        if self.recommended is None or self.recommended == self.plan:
+    def offered(self, *, passed: bool) -> Point | None:
+        """Return the recommended point, where the plan failed or costs at least 1 % more."""
+        if self.recommended is None:
             return None
         point = self.points[self.recommended]
-        beside = None if self.plan is None else self.points[self.plan]
-        return point if beside is None or point.price < beside.price else None
+        plan = None if self.plan is None else self.points[self.plan]
+        dearer = plan is None or plan.price >= LEAST_DEARER * point.price
+        return point if dearer or not passed else None
 
 
 def runs(places: Iterable[int]) -> str:

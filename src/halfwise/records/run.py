@@ -33,6 +33,7 @@ class Provenance(Record):
         device: Execution provider that ran the model.
         model: Path of the model as given.
         model_sha256: Hash of the model file and its external data.
+        data: What was given as inputs; None where they were in memory, and in records before.
         inputs: What was understood of model and inputs, in words.
         notes: The same as facts; none in records before this field.
         inputs_sha256: Hash of all samples.
@@ -46,6 +47,7 @@ class Provenance(Record):
     device: str
     model: str
     model_sha256: str
+    data: str | None = None
     inputs: tuple[str, ...]
     notes: tuple[Note, ...] = ()
     inputs_sha256: str

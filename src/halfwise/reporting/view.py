@@ -13,6 +13,7 @@ from halfwise.records import (
     Run,
     Verdict,
 )
+from halfwise.reporting.curve import curve_table, offer
 from halfwise.reporting.engines import engine_parts
 from halfwise.reporting.guards import in_words
 from halfwise.reporting.inspection import given_parts
@@ -74,7 +75,14 @@ CAUSES: dict[GuardKind, str] = {
 def report(run: Run) -> Report:
     """Return the report on a run, whichever command made it."""
     run = in_words(run)
-    parts = [_trouble(run), kept_table(run), _errors(run), scale_lines(run.verdict), _metric(run)]
+    parts = [
+        _trouble(run),
+        curve_table(run),
+        kept_table(run),
+        _errors(run),
+        scale_lines(run.verdict),
+        _metric(run),
+    ]
     parts += [_figures(run), inside(run.verdict), bound_part(run), _remarks(run)]
     parts += engine_parts(run.engines) if run.engines is not None else ()
     parts += given_parts(run.given_engine) if run.given_engine is not None else ()
@@ -87,7 +95,7 @@ def report(run: Run) -> Report:
         passed=run.verdict.passed,
         about=_about(run),
         parts=present(*parts),
-        caution=rung_caution(run.engines) or _caution(run),
+        caution=" ".join(filter(None, (rung_caution(run.engines) or _caution(run), offer(run)))),
     )
 
 

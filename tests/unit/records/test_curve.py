@@ -51,11 +51,17 @@ def test_a_plan_serves_where_every_task_metric_passes(scores, nonfinite, serves)
 
 def test_the_recommended_plan_is_told_where_it_is_cheaper():
     low, high = point("", 1.0, 3.0), point("0-2", 2.0, 0.5)
-    assert curve(low, high, plan=1, recommended=0).cheaper == low
-    assert curve(low, high, plan=0, recommended=0).cheaper is None
-    assert curve(low, high, plan=0, recommended=1).cheaper is None
-    assert curve(low, high, recommended=1).cheaper == high
-    assert curve(low, high, plan=1).cheaper is None
+    assert curve(low, high, plan=1, recommended=0).offered(passed=True) == low
+    assert curve(low, high, plan=0, recommended=0).offered(passed=True) is None
+    assert curve(low, high, plan=0, recommended=1).offered(passed=True) is None
+    assert curve(low, high, recommended=1).offered(passed=True) == high
+    assert curve(low, high, plan=1).offered(passed=False) is None
+
+
+def test_where_the_plan_failed_the_recommended_plan_is_told_whatever_it_costs():
+    low, high = point("", 1.0, 3.0), point("0-2", 2.0, 0.5)
+    assert curve(low, high, plan=0, recommended=1).offered(passed=False) == high
+    assert curve(low, high, plan=0, recommended=0).offered(passed=False) == low
 
 
 def test_points_of_old_records_are_read():

@@ -1,0 +1,200 @@
+"""`choose`: take another plan of a run's curve, judge it on held-out samples and write it."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+from halfwise.case import Case, Chosen
+from halfwise.declarations import ChooseOptions, Inputs, Options, check, given, spelt
+from halfwise.declarations.option import check_value, shell_type
+from halfwise.declarations.plans import Arithmetic, Data, Heldout, Labels, Low, Plan, Running
+from halfwise.declarations.plans import Unjudged as Accepted
+from halfwise.emulation.bounded import forgiving
+from halfwise.errors import RecordMismatch, UsageError
+from halfwise.fixing.command import concluded
+from halfwise.fixing.loop import fix as run_fix
+from halfwise.fixing.outcome import Result
+from halfwise.fixing.pick import Wish, implied, pick
+from halfwise.judging.reference import frozen_named
+from halfwise.options.loading import load_asked
+from halfwise.options.options import Request, bounded, understand
+from halfwise.progress import Silent, Watcher
+from halfwise.records import Curve, Note, Run
+from halfwise.reporting.curve import chosen_line
+from halfwise.store import free_folder, read_run
+
+_WISHES = tuple(Wish.__dataclass_fields__)
+_OF_THE_RUN = frozenset[str]().union(
+    *(k.__annotations__ for k in (Heldout, Labels, Data, Accepted, Low, Plan, Arithmetic, Running))
+) - {"start_from", "keep_above"}
+"""Options of `fix` that mean the same here."""
+_CODE = ("preprocess", "ort_library")
+"""Those of them that run code: what only a run folder names is not run."""
+_OF_THE_DATA = ("heldout", "labels", "heldout_labels", "preprocess", "allow_random")
+
+
+@bounded
+@forgiving()
+def choose(
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    inputs: Inputs | None = None,
+    model: str | Path | None = None,
+    watcher: Watcher | None = None,
+    **options: Unpack[ChooseOptions],
+) -> Result:
+    """Take the point of a run's curve that answers an option, judge it and write it.
+
+    Nothing is searched. The case is that of the run; a held-out sample that joined its search does
+    not judge. Without an option that chooses, it is the recommended plan. What is acceptable is
+    what the choice implies: see `halfwise.fixing.pick.implied`.
+
+    Args:
+        run: Run folder of a `fix`, or of a `choose`.
+        out: Run folder to make; must not exist. None writes nothing.
+        inputs: Samples, as for `fix`; those of the run where none are given.
+        model: The run's model, where it lies elsewhere now.
+        watcher: Is told about progress.
+        options: See `ChooseOptions`.
+
+    Raises:
+        UsageError: options contradict each other, or the run named code that nobody else names.
+        CaseError: no plan fits, or the model or the inputs cannot be used.
+        RecordMismatch: no run folder, one without a curve, or model or inputs are others now.
+    """
+    started, watcher = time.monotonic(), watcher or Silent()
+    folder, asked = free_folder(out), given(**options)
+    wish = Wish(**{name: asked.pop(name) for name in _WISHES if name in asked})
+    for name, value in wish.given.items():
+        check_value(name, ChooseOptions.__annotations__[name], value)
+    record = read_run(Path(run))
+    curve = _curve(record, Path(run))
+    point = pick(curve, record.criterion, wish)
+    request = _request(record, curve, wish, inputs, asked)
+    watcher.note(chosen_line(curve, point, request.criterion))
+    path = Path(record.provenance.model if model is None else model)
+    case = _case(record, path, request, watcher, others=inputs is not None)
+    chosen = Chosen(curve.kept(point), wish.told)
+    with frozen_named(case, request.settings):
+        fixed = run_fix(case, replace(request.settings, chosen=chosen), watcher)
+    plan = curve.points.index(point)
+    fixed = replace(fixed, curve=curve.model_copy(update={"plan": plan}))
+    return concluded(case, request, fixed, folder, started)
+
+
+def _curve(run: Run, folder: Path) -> Curve:
+    if run.curve is None:
+        made = f"`halfwise {run.kind}` makes none" if run.kind != "fix" else "it is from before"
+        raise RecordMismatch(
+            f"The run {folder} has no plans to choose from: {made}.",
+            "Give a run of `halfwise fix`, or make it again.",
+        )
+    return run.curve
+
+
+def _request(
+    run: Run, curve: Curve, wish: Wish, inputs: Inputs | None, asked: Mapping[str, Any]
+) -> Request:
+    """Return the options of the run with those that are given now, and what the choice implies."""
+    check(asked)
+    data = run.provenance.data if inputs is None else inputs
+    if data is None:
+        raise RecordMismatch(
+            "The run does not tell where its inputs are: they were in memory, or it is from "
+            "before.",
+            "Give them: --inputs DATA.",
+        )
+    left_out = () if inputs is None else _OF_THE_DATA
+    recorded = {
+        name: text
+        for name, text in run.provenance.options.items()
+        if name in _OF_THE_RUN and name not in asked and name not in left_out
+    }
+    _refuse_code(recorded, run.provenance.data if inputs is None else None)
+    accepted = _acceptance(run, curve, wish, asked.get("metric"))
+    options = {name: _typed(name, text) for name, text in recorded.items()}
+    options |= {name: value for name, value in asked.items() if name != "metric"}
+    return understand(data, options | accepted)
+
+
+def _refuse_code(recorded: Mapping[str, str], inputs: str | None) -> None:
+    """Raise UsageError where a recorded option names code, for a folder may come from anybody."""
+    named = {name: text for name, text in recorded.items() if name in _CODE or _is_code(text)}
+    named |= {"inputs": inputs} if inputs is not None and _is_code(inputs) else {}
+    for name, text in named.items():
+        raise UsageError(
+            f"The run was made with {spelt(name)} {text}, and code that only a run folder names is "
+            "not run.",
+            f"Name it yourself, where you trust it: {spelt(name)} {text}.",
+        )
+
+
+def _is_code(text: str) -> bool:
+    return text.rpartition(":")[0].endswith(".py")
+
+
+def _acceptance(run: Run, curve: Curve, wish: Wish, named: str | None) -> dict[str, Any]:
+    accepted = implied(curve, run.criterion, wish)
+    metric = accepted.get("metric")
+    if metric is not None and ":" in metric:
+        if named is None:
+            _refuse_code({"metric": metric}, None)
+        if Path(str(named)).name != Path(metric).name:
+            raise UsageError(
+                f"--metric is {named}, and the run was judged by {metric}.",
+                "Name the same function; its file may lie elsewhere.",
+            )
+        return {**accepted, "metric": named}
+    if named is not None and named != metric:
+        raise UsageError(
+            f"--metric is {named}, and what is chosen is judged "
+            f"{f'by {metric}' if metric else 'without a metric'}.",
+            "Leave it out: what is acceptable follows from the choice.",
+        )
+    return accepted
+
+
+def _typed(name: str, text: str) -> Any:  # noqa: ANN401 - as declared
+    """Return the value of a recorded option, which is told as text."""
+    kind = shell_type(Options.__annotations__[name])
+    if kind in (int, float):
+        return kind(text)
+    if kind is bool:
+        return text == "True"
+    return text.split(", ") if name in ("keep", "keep_op", "lower") else text
+
+
+def _case(run: Run, model: Path, request: Request, watcher: Watcher, *, others: bool) -> Case:
+    """Return the case of the run; held-out samples that joined its search are searched ones."""
+    if not model.exists():
+        raise RecordMismatch(
+            f"The model of the run, {model}, is not here.",
+            "Run it where the path holds, or name the model: --model FILE.",
+        )
+    case = load_asked(model, request, watcher)
+    if case.network.sha256 != run.provenance.model_sha256:
+        raise RecordMismatch(
+            f"{model} is not the model that the run was made from: its hash differs.",
+            "Give that model: --model FILE.",
+        )
+    if case.data_sha256 != run.provenance.inputs_sha256:
+        if not others:
+            raise RecordMismatch(
+                f"{run.provenance.data} does not hold the inputs of the run any more: their hash "
+                "differs.",
+                "Bring them back, or judge on others: --inputs DATA.",
+            )
+        return case
+    joined = run.search.joined if run.search else ()
+    names = case.heldout.ids
+    seen = [i for i, name in enumerate(names) if name in joined]
+    unseen = [i for i, name in enumerate(names) if name not in joined]
+    return replace(
+        case,
+        calibration=case.calibration + case.heldout.select(seen),
+        heldout=case.heldout.select(unseen),
+        notes=(*case.notes, Note(kind="of-the-run")),
+    )

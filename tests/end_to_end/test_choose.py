@@ -1,0 +1,45 @@
+"""The trade-off on the first screen, and another plan taken from it."""
+
+import onnx
+
+from tests.tasks import classifier
+
+
+def said(ended):
+    return " ".join(ended.out.split())
+
+
+def test_a_plan_that_serves_is_recommended_chosen_and_exported(fix, call):
+    ended = fix(classifier(), "--rel-max", "1e-5")
+    assert ended.code == 0
+    told = said(ended)
+    assert "By its task a cheaper plan will do: it keeps 0 of 4 compute nodes" in told
+    assert "with top1 1 (0.99 is required) on held-out samples" in told
+    assert "What precision buys" in told
+    assert "Take the recommended plan: halfwise choose run -o run.chosen" in ended.out
+    ended = call("choose", "run", "-o", "run.chosen", folder="run.chosen")
+    assert ended.code == 0
+    assert "judged by top1" in " ".join(ended.err.split())
+    assert ended.kept == set()
+    assert ended.record["criterion"]["metric"] == "top1"
+    onnx.checker.check_model(onnx.load(ended.model))
+    assert call("export", "run.chosen", "--as", "trtexec").code == 0
+    assert "this plan, recommended" in said(call("report", "run.chosen"))
+
+
+def test_another_point_is_judged_by_what_is_asked_for(fix, call):
+    fix(classifier(), "--rel-max", "1e-5")
+    ended = call("choose", "run", "--worth", "1", "-o", "low", folder="low")
+    assert (ended.code, ended.kept) == (0, set())
+    ended = call("choose", "run", "--rel-max", "0.01", "-o", "near", folder="near")
+    assert ended.code == 0
+    assert ended.record["criterion"]["rel_max"] == 0.01
+
+
+def test_choices_that_cannot_be_made_are_told(fix, call, refused):
+    fix(classifier(), "--rel-max", "1e-5")
+    assert "are both given" in refused(2, "choose", "run", "--worth", "1", "--kept", "1")
+    assert "the nearest costs" in refused(3, "choose", "run", "--worth", "0.1")
+    call("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz", "-o", "verified")
+    assert "no plans to choose from" in refused(7, "choose", "verified")
+    assert "no run folder" in refused(7, "choose", "nowhere")

@@ -1,0 +1,16 @@
+"""Models whose outputs have a task that is recognised."""
+
+import numpy as np
+
+from tests import models
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def classifier(count: int = 12, seed: int = 1) -> models.Ill:
+    """Class probabilities, which no plan gives exactly but the original."""
+    sketch, random = Sketch(), np.random.default_rng(seed)
+    x = sketch.input("x", [1, 16])
+    scores = sketch.op("MatMul", x, f32(random.normal(size=(16, 10))), name="dense")
+    bent = sketch.op("Tanh", sketch.op("Mul", scores, f32(0.5), name="scale"), name="bend")
+    y = sketch.op("Softmax", bent, axis=-1, name="probs")
+    return models.Ill(sketch.proto(y), {"x": models.signals(1, 16, seed=2, count=count)})

@@ -1,0 +1,182 @@
+"""Another plan of a run, without a new search."""
+
+import json
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from halfwise import choose, fix
+from halfwise.errors import CaseError, RecordMismatch, UsageError
+from halfwise.store import read_run, write_run
+from tests.tasks import classifier
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in which next to all is kept, although keeping nothing serves."""
+    folder, ill = tmp_path_factory.mktemp("made"), classifier()
+    onnx.save(ill.proto, folder / "m.onnx")
+    np.savez(folder / "x.npz", x=ill.inputs["x"])
+    found = fix(folder / "m.onnx", folder / "x.npz", out=folder / "run", rel_max=1e-5)
+    assert found.run.plan is not None
+    assert len(found.run.plan.keep) > 1
+    return folder / "run"
+
+
+@pytest.fixture
+def moved(made, tmp_path) -> Path:
+    copytree(made.parent, tmp_path / "there")
+    return Path(tmp_path / "there" / "run")
+
+
+def recorded(folder: Path) -> Any:
+    return read_run(folder)
+
+
+def chosen(folder: Path, **options: Any) -> Any:
+    return choose(folder, **options).run
+
+
+def changed(folder: Path, **update) -> Path:
+    run = read_run(folder)
+    write_run(folder, run.model_copy(update=update))
+    return folder
+
+
+def of(run: Any, **update):
+    return run.provenance.model_copy(update=update)
+
+
+def kept(run: Any) -> int:
+    return len(run.plan.keep)
+
+
+def test_the_recommended_plan_is_judged_by_its_task_and_written(made, tmp_path):
+    found, before = choose(made, out=tmp_path / "chosen"), recorded(made)
+    assert found.run.verdict.passed
+    assert found.run.verdict.unseen
+    assert found.run.verdict.samples == before.verdict.samples
+    assert (found.run.criterion.metric, kept(found.run)) == ("top1", 0)
+    assert (tmp_path / "chosen" / "model.onnx").is_file()
+    assert read_run(tmp_path / "chosen") == found.run
+    assert found.run.curve is not None
+    assert found.run.curve.plan == found.run.curve.recommended
+    assert found.run.curve.points == before.curve.points
+
+
+def test_another_plan_can_be_chosen_of_what_was_chosen(made, tmp_path):
+    choose(made, out=tmp_path / "chosen")
+    again = chosen(tmp_path / "chosen", kept=1)
+    assert kept(again) <= 1
+    assert "chosen (choose --kept 1)" in again.search.steps[0]
+
+
+def test_an_error_that_is_asked_for_decides(made):
+    run = chosen(made, rel_max=1e-3)
+    assert run.criterion.rel_max == 1e-3
+    assert run.criterion.metric is None
+    assert run.verdict.passed
+    assert kept(run) < kept(read_run(made))
+
+
+def test_what_fails_by_what_is_asked_for_fails(made):
+    run = chosen(made, metric_drop=0)
+    assert run.verdict.passed
+    worse = recorded(made).curve.points[0]
+    assert worse.count == 0
+    # The samples of the verdict have the last word, whatever the curve says of others.
+    others = classifier(40).inputs
+    run = chosen(made, inputs={"x": others["x"] + 3}, rel_max=2e-3)
+    assert run.verdict.passed == all(o.rel_max <= 2e-3 for o in run.verdict.outputs.values())
+
+
+def test_held_out_samples_that_joined_the_search_do_not_judge(moved):
+    run = recorded(moved)
+    joined = run.verdict.samples[:1]
+    search = run.search.model_copy(update={"joined": joined})
+    found = chosen(changed(moved, search=search))
+    assert found.verdict.samples == run.verdict.samples[1:]
+    assert joined[0] in found.search.calibration
+
+
+def test_rules_of_the_run_hold(made, tmp_path):
+    folder = made.parent
+    options: Any = {"keep": ["bend"], "to": "bf16", "io": "bf16", "rel_max": 1e-5}
+    fix(folder / "m.onnx", folder / "x.npz", out=tmp_path / "ruled", **options)
+    run = chosen(tmp_path / "ruled")
+    assert {k.node for k in run.plan.keep} == {"bend"}
+    assert (run.plan.low, run.io) == ("bf16", "bf16")
+
+
+def test_a_run_without_a_curve_is_refused(moved):
+    with pytest.raises(RecordMismatch, match="no plans to choose from: it is from before"):
+        choose(changed(moved, curve=None))
+    text = json.loads((moved / "run.json").read_text())
+    with pytest.raises(RecordMismatch, match="`halfwise verify` makes none"):
+        choose(changed(moved, curve=None, kind="verify"))
+    assert text["curve"] is None
+
+
+def test_model_and_inputs_have_to_be_those_of_the_run(moved):
+    run, there = read_run(moved), moved.parent
+    changed(moved, provenance=of(run, model=str(there / "m.onnx"), data=str(there / "x.npz")))
+    assert chosen(moved).verdict.passed
+    np.savez(there / "x.npz", x=classifier(20).inputs["x"])
+    with pytest.raises(RecordMismatch, match="does not hold the inputs of the run any more"):
+        choose(moved)
+    assert chosen(moved, inputs=there / "x.npz").verdict.passed
+    onnx.save(classifier(4, seed=9).proto, there / "m.onnx")
+    with pytest.raises(RecordMismatch, match="not the model that the run was made from"):
+        choose(moved)
+    (there / "m.onnx").unlink()
+    with pytest.raises(RecordMismatch, match="is not here"):
+        choose(moved)
+
+
+def test_inputs_that_were_in_memory_are_given_again(moved):
+    run = recorded(moved)
+    changed(moved, provenance=of(run, data=None))
+    with pytest.raises(RecordMismatch, match="does not tell where its inputs are"):
+        choose(moved)
+    assert chosen(moved, inputs=dict(classifier().inputs)).verdict.passed
+
+
+def test_code_that_only_a_run_folder_names_is_not_run(moved):
+    run = recorded(moved)
+    for name, update in (
+        ("--inputs", {"data": "theirs.py:samples"}),
+        ("--preprocess", {"options": {"preprocess": "theirs.py:read"}}),
+        ("--ort-library", {"options": {"ort_library": "theirs.so"}}),
+        ("--heldout", {"options": {"heldout": "theirs.py:samples"}}),
+    ):
+        folder = changed(moved, provenance=of(run, **update))
+        with pytest.raises(UsageError, match=f"made with {name} theirs") as refused:
+            choose(folder)
+        assert "Name it yourself" in (refused.value.hint or "")
+    criterion = run.criterion.model_copy(update={"metric": "theirs.py:score", "metric_drop": 1.0})
+    curve = run.curve.model_copy(update={"recognised": ()})
+    changed(moved, provenance=run.provenance, criterion=criterion, curve=curve)
+    with pytest.raises(UsageError, match="made with --metric theirs"):
+        choose(moved, kept=0)
+    with pytest.raises(UsageError, match="was judged by theirs"):
+        choose(moved, kept=0, metric="other.py:score")
+
+
+def test_a_metric_that_does_not_decide_is_not_named(made):
+    with pytest.raises(UsageError, match="what is chosen is judged by top1"):
+        choose(made, metric="psnr")
+    with pytest.raises(UsageError, match="without a metric"):
+        choose(made, rel_max=0.1, metric="psnr")
+
+
+def test_wishes_outside_their_domain_are_refused(made):
+    with pytest.raises(UsageError, match="--kept is -1"):
+        choose(made, kept=-1)
+    with pytest.raises(UsageError, match="--worth and --kept"):
+        choose(made, kept=1, worth=1.0)
+    with pytest.raises(CaseError, match="costs at most"):
+        choose(made, worth=0.5)

@@ -1,0 +1,108 @@
+"""Which point of a curve answers a wish, by curves made by hand."""
+
+from math import inf
+
+import pytest
+
+from halfwise.errors import CaseError, UsageError
+from halfwise.fixing.pick import Wish, implied, pick
+from halfwise.records import Criterion, Recognised
+from tests.unit.records.curves import curve, point, score
+
+LOW = point("", 1.0, 9.0, heldout=8.0, rel_max=0.08, scores=(score(passed=False, value=0.9),))
+ONE = point("0", 1.2, 3.0, heldout=3.5, rel_max=0.035, scores=(score(passed=True, value=0.995),))
+SIDE = point("1", 1.3, 0.1, is_bound=True)
+FULL = point("0-2", 2.0, 0.0, heldout=0.0, rel_max=0.0, scores=(score(passed=True, value=1.0),))
+OWN = (score(passed=True, value=1.0),)
+MASK = Recognised(
+    kind="mask", metric="mask-iou", outputs=("y",), required=0.99, shape=(1, 1, 8, 8), evidence=()
+)
+MADE = curve(LOW, ONE, SIDE, FULL, recommended=1, reference=OWN)
+
+
+@pytest.mark.parametrize(
+    ("wish", "found"),
+    [
+        (Wish(), ONE),
+        (Wish(worth=1.0), LOW),
+        # What is known on all samples goes before what is not.
+        (Wish(worth=1.5), ONE),
+        (Wish(worth=9), FULL),
+        (Wish(kept=0), LOW),
+        (Wish(kept=2), ONE),
+        (Wish(rel_max=0.1), LOW),
+        # On held-out samples 0.035.
+        (Wish(rel_max=0.032), FULL),
+        (Wish(rel_max=0.04), ONE),
+        (Wish(metric_drop=0.2), LOW),
+        (Wish(metric_drop=0.006), ONE),
+        (Wish(metric_drop=0), FULL),
+    ],
+)
+def test_the_point_that_answers(wish, found):
+    assert pick(MADE, Criterion(), wish) == found
+
+
+def test_an_error_counts_on_the_samples_of_the_search_too():
+    lucky = LOW.model_copy(update={"rel_max": 0.001})
+    made = curve(lucky, FULL, reference=OWN)
+    assert pick(made, Criterion(), Wish(rel_max=0.05)) == FULL
+    assert pick(made, Criterion(rel_max=0.1), Wish(rel_max=0.5)) == FULL
+    # The error of another criterion says nothing of it.
+    assert pick(made, Criterion(snr_db=40), Wish(rel_max=0.05)) == lucky
+
+
+def test_a_plan_with_new_infinities_has_no_error_that_could_be_borne():
+    broken = LOW.model_copy(update={"nonfinite": True, "error": inf})
+    made = curve(broken, FULL, reference=OWN)
+    assert pick(made, Criterion(), Wish(rel_max=0.5)) == FULL
+    assert pick(made, Criterion(), Wish(metric_drop=0.5)) == FULL
+
+
+@pytest.mark.parametrize(
+    ("made", "wish", "told"),
+    [
+        (MADE, Wish(worth=0.5), "costs at most 0.5 ×; the nearest costs 1 ×"),
+        (curve(ONE), Wish(kept=0), "keeps at most 0 nodes; the nearest keeps 1 node"),
+        (curve(LOW, ONE), Wish(rel_max=0.01), "the nearest has a rel max of 0.035 and keeps 1"),
+        (curve(LOW, reference=OWN), Wish(metric_drop=0.01), "the nearest loses top1 by 0.1"),
+        (curve(SIDE), Wish(rel_max=0.01), "measured no plan on held-out samples"),
+        (curve(LOW, reference=OWN), Wish(), "none passes top1 on held-out samples"),
+        (curve(SIDE), Wish(), "no task metric is known"),
+        (curve(point("0", None, 1.0)), Wish(worth=2), "could predict no costs"),
+    ],
+)
+def test_where_none_answers_the_nearest_is_told(made, wish, told):
+    with pytest.raises(CaseError, match=told):
+        pick(made, Criterion(), wish)
+
+
+def test_two_wishes_contradict_each_other():
+    with pytest.raises(UsageError, match="--worth and --rel-max are both given"):
+        pick(MADE, Criterion(), Wish(worth=1, rel_max=1))
+
+
+def test_a_drop_needs_one_metric():
+    with pytest.raises(UsageError, match="knows no task metric"):
+        pick(curve(SIDE), Criterion(), Wish(metric_drop=0.01))
+    other = score(passed=True).model_copy(update={"metric": "psnr"})
+    with pytest.raises(UsageError, match="several metrics, psnr and top1"):
+        pick(curve(LOW, reference=(*OWN, other)), Criterion(), Wish(metric_drop=0.01))
+
+
+def test_what_decides_follows_from_the_wish():
+    known = MADE.model_copy(update={"recognised": (MASK,)})
+    own = Criterion(max_abs=0.5)
+    assert implied(known, own, Wish(rel_max=0.1)) == {"rel_max": 0.1}
+    assert implied(known, own, Wish(metric_drop=0.1)) == {"metric": "top1", "metric_drop": 0.1}
+    for wish in (Wish(), Wish(worth=2), Wish(kept=1)):
+        assert implied(known, own, wish) == {"metric": "mask-iou"}
+        assert implied(MADE, own, wish) == {"max_abs": 0.5}
+    given = Criterion(metric="psnr", metric_drop=0, drop_source="theirs")
+    assert implied(MADE, given, Wish(kept=1)) == {"metric": "psnr", "metric_drop": 0}
+
+
+def test_a_wish_is_told_as_it_is_typed():
+    assert Wish().told == "choose"
+    assert Wish(worth=1.05).told == "choose --worth 1.05"
+    assert Wish(kept=0).told == "choose --kept 0"

@@ -1,0 +1,76 @@
+from pathlib import Path
+
+from halfwise.records import Criterion, TaskScore
+from halfwise.reporting.curve import choosing, chosen_line, curve_table, offer
+from halfwise.reporting.view import report
+from tests.unit.records.curves import curve, point, score
+from tests.unit.reporting.runs import run, verdict
+
+OWN = (score(passed=True, value=1.0),)
+LOW = point("", 1.0, 9.0, casts=2, scores=(score(passed=False, value=0.9),))
+ONE = point("0", 1.2, 3.04, casts=4, scores=(score(passed=True, value=0.995),))
+PLAN = point("0-1", 2.0, 0.5, is_bound=True, casts=3, scores=(score(passed=True, value=1.0),))
+MADE = curve(LOW, ONE, PLAN, plan=2, recommended=1, reference=OWN)
+
+
+def test_the_front_is_a_small_table():
+    table = curve_table(run(curve=MADE))
+    assert table is not None
+    assert [column.title for column in table.columns] == [
+        *("kept", "Casts", "cost", "error / allowed", "top1", ""),
+    ]
+    assert table.rows == (
+        ("0", "2", "1 ×", "9", "0.9 ✗", ""),
+        ("1", "4", "1.2 ×", "3.04", "0.995", "recommended"),
+        ("2", "3", "2 ×", "≥ 0.5", "1", "this plan"),
+    )
+
+
+def test_of_several_outputs_the_worst_score_is_shown():
+    two = (score(passed=False, value=0.7), score(passed=True, value=1.0))
+    table = curve_table(run(curve=curve(point("", 1.0, 2.0, scores=two), reference=(*OWN, *OWN))))
+    assert table is not None
+    assert table.rows[0][3] == "0.7 ✗"
+
+
+def test_without_scores_there_is_no_table():
+    assert curve_table(run()) is None
+    assert curve_table(run(curve=curve(point("", 1.0, 0.5)))) is None
+
+
+def test_what_the_recommended_plan_offers_is_told_before_all_else():
+    shown = report(run(curve=MADE, verdict=verdict(passed=False)))
+    assert shown.caution == (
+        "By its task a cheaper plan will do: it keeps 1 of 3 compute nodes at 1.2 × the cost of "
+        "everything low (this one: 2 at 2 × the cost of everything low), with top1 0.995 (0.99 is "
+        "required) on held-out samples."
+    )
+    assert [part.title for part in shown.parts if part.title.startswith("What precision buys")]
+
+
+def test_a_plan_that_fails_by_its_error_alone_will_do_by_its_task():
+    failed = run(curve=MADE.model_copy(update={"plan": 1}), verdict=verdict(passed=False))
+    assert offer(failed).startswith("By its task this plan will do: top1 0.995")
+    assert offer(run(curve=MADE.model_copy(update={"plan": 1}))) == ""
+    assert offer(run()) == ""
+
+
+def test_errors_are_told_as_their_field_writes_them():
+    flow = TaskScore(metric="epe", outputs=("y",), value=-0.02, required=-0.1, passed=True)
+    made = curve(point("", 1.0, 2.0, scores=(flow,)), PLAN, plan=1, recommended=0)
+    assert "with epe 0.02 (0.1 is required)" in offer(run(curve=made))
+
+
+def test_the_command_runs_as_printed():
+    (line,) = choosing(MADE, Path("my run"), passed=True)
+    assert line.endswith("halfwise choose 'my run' -o 'my run.chosen'")
+    assert list(choosing(MADE.model_copy(update={"recommended": 2}), None, passed=True)) == []
+    assert list(choosing(None, None, passed=True)) == []
+
+
+def test_what_is_chosen_is_told_with_what_decides():
+    line = chosen_line(MADE, ONE, Criterion(metric="top1", metric_drop=0.01))
+    assert line.startswith("chosen: 1 of 3 compute nodes kept at 1.2 ×")
+    assert "judged by top1 (top1 may fall by 0.01)" in line
+    unknown = chosen_line(MADE, point("0", None, 1.0), Criterion(rel_max=0.1))
+    assert unknown == "chosen: 1 of 3 compute nodes kept; judged by its error (rel max ≤ 0.1)"
