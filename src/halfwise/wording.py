@@ -178,6 +178,7 @@ def filled(template: str, facts: Mapping[str, str | float]) -> str:
     has three digits, else what its colon asks for: `{x:6}` digits, `{x:d}` an integer, `{x:%}` a
     share, `{x:dB}`, `{x:itself}` an error relative to what has it, `{x:are}` the verb that goes
     with so many, `{x:node}` so many nodes.
+    The low format is told in capitals.
 
     Raises:
         KeyError: a fact is not known that stands outside of brackets.
@@ -188,6 +189,7 @@ def filled(template: str, facts: Mapping[str, str | float]) -> str:
         return next((p for p in parts if facts.keys() >= set(_FACT.findall(p))), "")
 
     shown = {k: v if isinstance(v, str) else _Figure(v) for k, v in facts.items()}
+    shown["low"] = str(facts.get("low", "")).upper()
     return _CHOICE.sub(known, template).format_map(shown)
 
 

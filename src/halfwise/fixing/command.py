@@ -29,7 +29,7 @@ from halfwise.metrics import verdict_hints
 from halfwise.options.loading import load_asked, load_start, tell
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import EngineFile, NodeName, Plan, Run, WorkerInfo
+from halfwise.records import EngineFile, NodeName, Plan, Remark, Run, WorkerInfo
 from halfwise.scratch import scratch
 from halfwise.store import (
     MODEL_FILE,
@@ -41,7 +41,6 @@ from halfwise.store import (
 )
 from halfwise.tensorrt.worker.journal import Journal
 from halfwise.tensorrt.working import usable
-from halfwise.wording import count
 
 
 @bounded
@@ -241,16 +240,16 @@ def _delivered(fixed: Fixed, proven: Proven, seconds: dict[str, float]) -> Fixed
     )
     keep = proven.keep
     if proven.engines.full:
-        note = "The delivered engine is not of this plan: it computes nothing in the low format."
-        plan = fixed.plan.model_copy(update={"notes": (note, *fixed.plan.notes)})
+        remarks = (Remark(kind="other-engine"), *fixed.plan.remarks)
+        plan = fixed.plan.model_copy(update={"remarks": remarks})
         return replace(fixed, plan=plan)
     if keep is None:
         return fixed
     if keep == fixed.found.kept:
         plan = fixed.plan
         if plan.minimal and not proven.minimal:
-            note = "By the emulation none of the kept nodes could be lowered alone."
-            plan = plan.model_copy(update={"notes": (*plan.notes, note)})
+            remarks = (*plan.remarks, Remark(kind="emulated"))
+            plan = plan.model_copy(update={"remarks": remarks})
         return replace(fixed, plan=plan.model_copy(update={"minimal": proven.minimal}))
     rewritten, plan = _other_plan(fixed, proven, keep)
     return replace(fixed, rewritten=rewritten, plan=plan, guards=fixed.planner.guards)
@@ -261,16 +260,12 @@ def _other_plan(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> tupl
     added, dropped = keep - fixed.found.kept, fixed.found.kept - keep
     rewritten, placed = fixed.planner.rewrite(keep)
     found = replace(fixed.found, kept=keep, minimal=proven.minimal)
-    remarks = list(fixed.plan.notes)
+    remarks = list(fixed.plan.remarks)
     if dropped:
-        remarks.append(
-            f"The engine does not need {count(len(dropped), 'node')} of the "
-            f"{len(fixed.found.kept)} that the emulation keeps."
-        )
+        numbers = {"elements": len(dropped), "size": len(fixed.found.kept)}
+        remarks.append(Remark(kind="spared", numbers=numbers))
     if added:
-        remarks.append(
-            f"{count(len(added), 'node')} beyond those of the emulation: see the engine's rounds."
-        )
+        remarks.append(Remark(kind="added", numbers={"elements": len(added)}))
     plan = fixed.planner.record(found, placed, rewritten.casts, remarks)
     kept = tuple(
         k.model_copy(update={"guard": None, "error_without": None, "kept_by": "engine"})

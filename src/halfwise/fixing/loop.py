@@ -31,10 +31,12 @@ from halfwise.records import (
     NodeName,
     Observations,
     Plan,
+    Remark,
     Run,
     Search,
     Verdict,
 )
+from halfwise.reporting.plan import remark
 from halfwise.reporting.reasons import under, with_failures
 
 Assignment = frozenset[NodeName]
@@ -104,7 +106,7 @@ class _Fix:
     watcher: Watcher
     start_from: Network | Run | None
     seconds: dict[str, float] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Remark] = field(default_factory=list)
     late: int = 0
 
     def run(self) -> Fixed:
@@ -150,7 +152,7 @@ class _Fix:
         )
         self.case = replace(self.case, network=network)
         if note is not None:
-            self.watcher.note(note)
+            self.watcher.note(remark(note))
             self.notes.append(note)
 
     def _rounds(self, baseline: Verdict, holding: Holding) -> Fixed:

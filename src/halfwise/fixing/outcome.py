@@ -34,8 +34,8 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
-from halfwise.reporting.guards import in_words
 from halfwise.reporting.notes import clause, not_real, told
+from halfwise.reporting.plan import in_words
 from halfwise.reporting.reasons import with_failures
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
 from halfwise.wording import count, number, size_of

@@ -24,7 +24,8 @@ from halfwise.graph.roles import Role, Roles, float_io, is_float
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
-from halfwise.records import Guard, NodeName, Plan, TensorName
+from halfwise.records import Guard, NodeName, Plan, Remark, TensorName
+from halfwise.reporting.plan import remark
 from halfwise.wording import count, seconds, typed
 
 Assignment = frozenset[NodeName]
@@ -55,7 +56,7 @@ class Planner:
         self.steps: list[str] = []
         # Nothing kept is tried even where no time is left to search.
         self.passing: list[Assignment] = [frozenset()]
-        self.start = Start(frozenset(), "")
+        self.start = Start(frozenset())
         self.held: list[Guard] = []
         self.unit = len(case.calibration)
         self.budget = Budget(settings.time_budget, work=settings.budget * self.unit)
@@ -139,10 +140,13 @@ class Planner:
         kept = start.kept - frozenset(self.forced.lowered)
         ruled = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
         passed = self.trials.evaluate(kept | ruled, confirm=True).passed
-        told = f"the starting plan keeps {len(kept)} nodes and {'passes' if passed else 'fails'}"
-        self.start = Start(kept, f"{start.note}; {told}")
-        self.watcher.note(self.start.note)
-        self.steps.append(self.start.note)
+        assert start.note is not None
+        names = {**start.note.names, "ends": "passes" if passed else "fails"}
+        numbers = {**start.note.numbers, "kept": len(kept)}
+        note = start.note.model_copy(update={"names": names, "numbers": numbers})
+        self.start = Start(kept, note)
+        self.watcher.note(remark(note))
+        self.steps.append(remark(note))
 
     def join(self, samples: Samples, references: Sequence[Outputs], evidence: Evidence) -> None:
         """Add samples to the calibration; `evidence` is that of all of them."""
@@ -256,7 +260,7 @@ class Planner:
         found: Found,
         placed: Assignment,
         casts: int,
-        remarks: Sequence[str],
+        remarks: Sequence[Remark],
     ) -> Plan:
         """Return the record of a plan."""
         producers, readers = self._above()

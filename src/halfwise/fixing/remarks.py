@@ -11,8 +11,8 @@ from halfwise.formats import Format
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.roles import Role
 from halfwise.metrics import effective
-from halfwise.records import Criterion, Followed, OutputError, Verdict
-from halfwise.wording import everything_low, fixed, number, typed
+from halfwise.records import Criterion, Followed, OutputError, Remark, Verdict
+from halfwise.wording import typed
 
 MODERATE = 10.0
 """Times the tolerance up to which an error may be mere rounding: beyond, look for a fault."""
@@ -23,7 +23,7 @@ NOTABLE = 0.1
 
 def plan_remarks(
     planner: Planner, found: Found, followed: Followed | None, baseline: Verdict
-) -> Iterator[str]:
+) -> Iterator[Remark]:
     """Yield what to know of a plan and its model.
 
     Args:
@@ -32,28 +32,24 @@ def plan_remarks(
         followed: Where the error comes from; None where that was not needed or the time is spent.
         baseline: Verdict on everything low.
     """
-    settings = planner.settings
+    settings, fmt = planner.settings, planner.settings.fmt
     yield from end_remarks(planner)
-    if told := planner.start.note:
-        yield f"{told[0].upper()}{told[1:]}; this plan keeps {len(found.kept)}."
+    if note := planner.start.note:
+        numbers = {**note.numbers, "plan": len(found.kept)}
+        yield note.model_copy(update={"numbers": numbers})
     kept = found.kept - frozenset(planner.forced.kept) - planner.held_nodes
     searched = kept and settings.searches
     if searched and baseline.passed and planner.islands_fail():
         pinned = sum(1 for _ in unsupported(planner.case.network, planner.roles))
-        start = everything_low(settings.fmt.name, len(planner.islands), pinned)
-        headroom = (
-            "" if settings.fmt.has_range_of_fp32 else f" and headroom {number(settings.headroom)}"
-        )
-        yield (
-            f"With {start}, the held-out samples pass, but calibration samples fail, with the "
-            f"margin {number(settings.margin)}{headroom}."
-        )
+        headroom = {} if fmt.has_range_of_fp32 else {"headroom": settings.headroom}
+        numbers = {"own": len(planner.islands), "pinned": pinned, "margin": settings.margin}
+        yield Remark(kind="seen-only", names={"low": fmt.name}, numbers=numbers | headroom)
     # A fault at one node is a fault although no guard knows it; without time neither is known.
     if followed is not None and not followed.origin and not followed.out_of_time:
         yield from _wider(planner, found)
 
 
-def _wider(planner: Planner, found: Found) -> Iterator[str]:
+def _wider(planner: Planner, found: Found) -> Iterator[Remark]:
     """Yield which tolerance the explained nodes alone would meet, where most are not."""
     named, case = planner.explained, planner.case
     computing = sum(role.role is Role.COMPUTE for role in planner.roles.values())
@@ -69,8 +65,8 @@ def _wider(planner: Planner, found: Found) -> Iterator[str]:
 
 def tolerance_note(
     errors: Mapping[str, OutputError], criterion: Criterion, factor: float, fmt: Format, kept: int
-) -> str | None:
-    """Return what rounding amounts to and the option that accepts it, in two sentences.
+) -> Remark | None:
+    """Return what rounding amounts to, and the options that accept it.
 
     None where the errors pass, where they exceed the tolerance more than `MODERATE` times, and
     where a metric, a cosine or an integer output stands in the way.
@@ -93,15 +89,12 @@ def tolerance_note(
     if not options or max(options.values()) > MODERATE:
         return None
     worst = max(floats, key=lambda e: e.rel_max_needed)
-    whose = " of some slices" if worst.rel_max_needed > worst.rel_max else ""
-    snr = min(e.snr_db for e in floats)
-    low = f"all but {kept} of the nodes" if kept else "every node"
-    others = "no others" if kept else "none"
-    return (
-        f"No single fault was found: with {low} low, {fmt.name.upper()}'s rounding adds up to "
-        f"{number(worst.rel_max_needed)} of the largest reference value{whose} (SNR "
-        f"{fixed(snr, 1)} dB) on the calibration samples. To keep {others} in FP32, "
-        f"give {' '.join(options)} if the task can bear it, or judge the task itself with --metric."
+    whose = {"slices": "slices"} if worst.rel_max_needed > worst.rel_max else {}
+    numbers = {"error": worst.rel_max_needed, "snr": min(e.snr_db for e in floats)}
+    return Remark(
+        kind="tolerance",
+        names={"low": fmt.name, "options": " ".join(options), **whose},
+        numbers=numbers | {"kept": kept} if kept else numbers,
     )
 
 
@@ -129,30 +122,22 @@ def _rounded_up(value: float) -> str:
     return typed(ceil(value / unit - 1e-9) * unit)
 
 
-def end_remarks(planner: Planner) -> list[str]:
-    """Return what to know of the inputs and outputs of the mixed model."""
-    found, name = [], planner.settings.fmt.name.upper()
+def end_remarks(planner: Planner) -> Iterator[Remark]:
+    """Yield what to know of the inputs and outputs of the mixed model."""
+    low = {"low": planner.settings.fmt.name}
     if other := sorted(planner.case.stored.io.keys() - planner.low_io):
-        found.append(
-            "Low in the model's file, but FP32 in the mixed model, whose low format is "
-            f"{name}: {', '.join(other)}."
-        )
-    found += [
-        f"Output {c.name} is a constant that {name} cannot hold ({number(c.minimum)} to "
-        f"{number(c.maximum)}), so it is stored at other values, whatever is kept."
-        for c in adjusted_constants(
-            planner.case.network,
-            planner.roles,
-            frozenset(planner.roles),
-            planner.settings.fmt,
-            planner.low_io,
-        )
-    ]
+        yield Remark(kind="low-io", names={"tensors": ", ".join(other), **low})
+    for c in adjusted_constants(
+        planner.case.network,
+        planner.roles,
+        frozenset(planner.roles),
+        planner.settings.fmt,
+        planner.low_io,
+    ):
+        numbers = {"minimum": c.minimum, "maximum": c.maximum}
+        yield Remark(kind="constant", names={"tensor": c.name, **low}, numbers=numbers)
     limit = planner.settings.fmt.overflow_threshold
-    found += [
-        f"Input {o.tensor} reaches {number(o.absmax)} and is {name} in the mixed model, so it "
-        "becomes infinite before any node computes."
-        for o in planner.evidence.observations.tensors
-        if o.producer is None and o.tensor in planner.low_io and o.absmax >= limit
-    ]
-    return found
+    for o in planner.evidence.observations.tensors:
+        if o.producer is None and o.tensor in planner.low_io and o.absmax >= limit:
+            names = {"tensor": o.tensor, **low}
+            yield Remark(kind="input", names=names, numbers={"value": o.absmax})

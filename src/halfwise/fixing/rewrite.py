@@ -21,7 +21,7 @@ from halfwise.graph.roles import Roles
 from halfwise.graph.serialisation import skeleton
 from halfwise.graph.weights import LowWeights, is_large, map_files, weight_bytes
 from halfwise.metrics import Outputs
-from halfwise.records import NodeName, TensorName
+from halfwise.records import NodeName, Remark, TensorName
 
 EXTERNAL_DATA_BYTES = 1 << 30
 """Above this the weights go into a file of their own: protobuf ends at 2 GB.
@@ -101,11 +101,11 @@ def with_opset_for(
     samples: Samples,
     *,
     runtime: Runtime = CPU,
-) -> tuple[Network, str | None]:
-    """Return `network` at an opset whose operators take `fmt`, and a sentence on what was done.
+) -> tuple[Network, Remark | None]:
+    """Return `network` at an opset whose operators take `fmt`, and a remark on what was done.
 
-    The network is given back as it is, without a sentence, where nothing is gained: for FP16, and
-    where all operators take BF16. With a sentence, where ONNX cannot raise the opset, or where the
+    The network is given back as it is, without a remark, where nothing is gained: for FP16, and
+    where all operators take BF16. With a remark, where ONNX cannot raise the opset, or where the
     outputs of both models on up to 4 samples differ by more than 1e-6 of an output's largest
     magnitude: then operators stay in FP32 that could be low otherwise.
 
@@ -118,20 +118,16 @@ def with_opset_for(
     gained = gaining(network, low_type(fmt)) if fmt == BF16 else ()
     if not gained:
         return network, None
-    operators = ", ".join(gained)
+    names = {"low": fmt.name, "operators": ", ".join(gained)}
     first = samples.select(range(min(COMPARED, len(samples))))
     try:
         raised = raise_opset(network)
         _demand_same(network, raised, first, runtime)
     except (CaseError, RunFailed) as error:
-        return network, (
-            f"The opset stays at {network.opset}, where these take no {fmt.name.upper()}: "
-            f"{operators}. {error.message}"
-        )
-    return raised, (
-        f"The opset was raised from {network.opset} to {BF16_OPSET}, because only there these take "
-        f"{fmt.name.upper()}: {operators}; outputs were the same on {len(first)} samples."
-    )
+        names |= {"why": error.message}
+        return network, Remark(kind="opset-stays", names=names, numbers={"opset": network.opset})
+    numbers = {"opset": network.opset, "raised": BF16_OPSET, "samples": len(first)}
+    return raised, Remark(kind="opset-raised", names=names, numbers=numbers)
 
 
 def _demand_same(network: Network, raised: Network, samples: Samples, runtime: Runtime) -> None:

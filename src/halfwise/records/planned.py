@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from halfwise.records.record import GuardKind, NodeName, Record, TensorName
+from halfwise.records.record import Facts, GuardKind, NodeName, Record, Severity, TensorName
 
 LowFormat = Literal["fp16", "bf16"]
 """Names of `formats.LOW_FORMATS`."""
@@ -160,6 +160,35 @@ class Unsupported(Record):
     reason: str
 
 
+class Remark(Facts):
+    """One thing to know of a plan as a whole, or of its model.
+
+    Attributes:
+        kind: What it is: "opset-raised" or "opset-stays", for the low format; "start", what the
+            search started from; "seen-only", calibration samples alone need the plan; "tolerance",
+            what would accept everything that no guard explains; "low-io", "constant" and "input",
+            ends of the model; "other-engine", "emulated", "spared" and "added", how the delivered
+            engine is beside the emulation.
+        severity: "warning" where it may be a mistake.
+    """
+
+    kind: Literal[
+        "opset-raised",
+        "opset-stays",
+        "start",
+        "seen-only",
+        "tolerance",
+        "low-io",
+        "constant",
+        "input",
+        "other-engine",
+        "emulated",
+        "spared",
+        "added",
+    ]
+    severity: Severity = "info"
+
+
 class Plan(Record):
     """Which nodes stay in FP32, and why.
 
@@ -175,7 +204,9 @@ class Plan(Record):
         candidates: Number of compute nodes that could be low.
         casts: Number of Cast nodes that the rewriter inserts.
         lowered: Nodes that user rules lowered, whatever the search would have found → the rule.
-        notes: Sentences about the plan as a whole.
+        notes: Sentences about the plan as a whole, for readers of the record; empty before a run is
+            put on record.
+        remarks: The same as facts; none in records before this field.
     """
 
     low: LowFormat
@@ -188,6 +219,7 @@ class Plan(Record):
     casts: int
     lowered: dict[NodeName, str] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
     @property
     def own(self) -> tuple[KeptNode, ...]:

@@ -133,6 +133,23 @@ class Note(Record):
     made_up: MadeUp | None = None
 
 
+class Facts(Record):
+    """What a sentence tells of: the report has a template for each kind of record.
+
+    Attributes:
+        names: Its names; which, goes by the kind.
+        numbers: Its numbers, likewise.
+    """
+
+    names: Mapping[str, str] = {}
+    numbers: Mapping[str, int | float] = {}
+
+    @property
+    def facts(self) -> dict[str, str | float]:
+        """Names and numbers together."""
+        return {**self.names, **self.numbers}
+
+
 FailureKind = Literal[
     "no-sample",
     "seen",
@@ -159,7 +176,7 @@ FailureKind = Literal[
 """Why a verdict fails; `reporting.reasons` has the words."""
 
 
-class Failure(Record):
+class Failure(Facts):
     """One reason why a verdict fails.
 
     Attributes:
@@ -174,8 +191,6 @@ class Failure(Record):
     """
 
     kind: FailureKind
-    names: Mapping[str, str] = {}
-    numbers: Mapping[str, int | float] = {}
     under: Mapping[str, str | int] = {}
     text: str = ""
 

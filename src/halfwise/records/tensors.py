@@ -1,12 +1,9 @@
 """What tensors of the FP32 reference look like, and how those of two computations differ."""
 
-from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field
-
 from halfwise.records.planned import AdjustedConstant
-from halfwise.records.record import GuardKind, NodeName, Record, TensorName
+from halfwise.records.record import Facts, GuardKind, NodeName, Record, TensorName
 
 
 class Histogram(Record):
@@ -108,7 +105,7 @@ _OF_A_TENSOR: frozenset[GuardKind] = frozenset(("overflow", "square", "headroom"
 """Guards on the range of a tensor: all nodes of one but its producer read the tensor."""
 
 
-class Guard(Record):
+class Guard(Facts):
     """A suspicion with numbers: something in the low format that may go wrong. The output decides.
 
     Attributes:
@@ -137,8 +134,6 @@ class Guard(Record):
     node: NodeName
     tensor: TensorName | None
     message: str = ""
-    names: Mapping[str, str] = Field(default_factory=dict)
-    numbers: Mapping[str, int | float] = Field(default_factory=dict)
     fix: str
     nodes: tuple[NodeName, ...]
     severity: float

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from halfwise.records import Because, Guard, GuardKind, KeptBy, KeptNode, NodeName, Run
+from halfwise.records import Because, Guard, GuardKind, KeptBy, KeptNode, NodeName
 from halfwise.wording import capital, filled, number, ratio
 
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
@@ -73,8 +73,7 @@ def message(guard: Guard) -> str:
     """Return a suspicion as a clause with its numbers; the stored one of a record without facts."""
     if not guard.names:
         return guard.message
-    facts = {"node": guard.node, "tensor": guard.tensor or "", **guard.names, **guard.numbers}
-    facts["low"] = guard.names.get("low", "").upper()
+    facts = {"node": guard.node, "tensor": guard.tensor or "", **guard.facts}
     if guard.kind == "headroom":
         facts["times"] = guard.numbers["limit"] / guard.numbers["value"]
     return filled(_WORDS[guard.kind], facts)
@@ -114,15 +113,6 @@ def explained(
         return kept.model_copy(update={"why": why, "reason": f"{why}{fix}"})
 
     return tuple(map(told, keep))
-
-
-def in_words(run: Run) -> Run:
-    """Return the record of a run with the sentences that its guards and kept nodes stand for."""
-    guards, plan = worded(run.guards), run.plan
-    if plan is not None:
-        keep = explained(plan.keep, guards, run.headroom, run.criterion.metric)
-        plan = plan.model_copy(update={"keep": keep})
-    return run.model_copy(update={"guards": guards, "plan": plan})
 
 
 def _why(

@@ -12,14 +12,17 @@ from halfwise.records import (
     KeptNode,
     NodeName,
     Plan,
+    Remark,
     Run,
 )
 from halfwise.reporting.ending import spent
-from halfwise.reporting.guards import told_of
+from halfwise.reporting.guards import explained, told_of, worded
 from halfwise.reporting.parts import MOST_ROWS, Column, Table
 from halfwise.wording import (
+    capital,
     count,
     everything_low,
+    filled,
     listed,
     number,
     ratio,
@@ -258,3 +261,54 @@ def _not_minimal(run: Run) -> str:
         return f"Not shown to be minimal: {spent(search)}."
     why = f": {search.steps[-1]}" if search.steps else ""
     return sentence(f"Not shown to be minimal{why}.")
+
+
+_REMARKS: Mapping[str, str] = {
+    "opset-raised": "The opset was raised from {opset:d} to {raised:d}, because only there these "
+    "take {low}: {operators}; outputs were the same on {samples:d} samples.",
+    "opset-stays": "The opset stays at {opset:d}, where these take no {low}: {operators}. {why}",
+    "start": "[{found:d} of {size:d} compute nodes are found in {path}|warning: the plan comes "
+    "from the run of {date}, made from another file; this one has {shared} too|the plan comes from "
+    "the run of {date}][; the starting plan keeps {kept:d} nodes and {ends}]"
+    "[; this plan keeps {plan:d}.]",
+    "seen-only": "With {start}, the held-out samples pass, but calibration samples fail, with the "
+    "margin {margin}[ and headroom {headroom}].",
+    "tolerance": "No single fault was found: with [all but {kept:d} of the nodes|every node] low, "
+    "{low}'s rounding adds up to {error} of the largest reference value[ of some {slices}] (SNR "
+    "{snr:dB}) on the calibration samples. To keep [no more than {kept:node}|none] in FP32, give "
+    "{options} if the task can bear it, or judge the task itself with --metric.",
+    "low-io": "Low in the model's file, but FP32 in the mixed model, whose low format is {low}: "
+    "{tensors}.",
+    "constant": "Output {tensor} is a constant that {low} cannot hold ({minimum} to {maximum}), so "
+    "it is stored at other values, whatever is kept.",
+    "input": "Input {tensor} reaches {value} and is {low} in the mixed model, so it becomes "
+    "infinite before any node computes.",
+    "other-engine": "The delivered engine is not of this plan: it computes nothing in the low "
+    "format.",
+    "emulated": "By the emulation none of the kept nodes could be lowered alone.",
+    "spared": "The engine does not need {elements:node} of the {size:d} that the emulation keeps.",
+    "added": "{elements:node} beyond those of the emulation: see the engine's rounds.",
+}
+"""Templates, see `wording.filled`."""
+
+
+def remark(found: Remark) -> str:
+    """Return what to know of a plan, as a sentence; a clause of a starting plan not yet tried."""
+    facts = found.facts
+    if found.kind == "seen-only":
+        own, pinned = (int(found.numbers[name]) for name in ("own", "pinned"))
+        facts["start"] = everything_low(found.names["low"], own, pinned)
+    return filled(_REMARKS[found.kind], facts)
+
+
+def in_words(run: Run) -> Run:
+    """Return the record of a run with the sentences that its facts stand for.
+
+    Those of records before there were facts stay as they are.
+    """
+    guards, plan = worded(run.guards), run.plan
+    if plan is not None:
+        keep = explained(plan.keep, guards, run.headroom, run.criterion.metric)
+        notes = tuple(capital(remark(found)) for found in plan.remarks) or plan.notes
+        plan = plan.model_copy(update={"keep": keep, "notes": notes})
+    return run.model_copy(update={"guards": guards, "plan": plan})

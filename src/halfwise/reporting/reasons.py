@@ -57,7 +57,7 @@ def reasons(failures: Iterable[Failure]) -> tuple[str, ...]:
 
 def _told(failure: Failure) -> str:
     where = "".join(_UNDER[at].format(which) for at, which in failure.under.items())
-    told = failure.text or filled(_WORDS[failure.kind], {**failure.names, **failure.numbers})
+    told = failure.text or filled(_WORDS[failure.kind], failure.facts)
     return f"{where}{told}"
 
 

@@ -15,12 +15,12 @@ from halfwise.records import (
 )
 from halfwise.reporting.curve import curve_table, offer
 from halfwise.reporting.engines import engine_parts
-from halfwise.reporting.guards import in_words
 from halfwise.reporting.inspection import given_parts
 from halfwise.reporting.notes import cut_lines
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.reporting.plan import (
     followed_lines,
+    in_words,
     kept_table,
     minimality,
     plan_lines,

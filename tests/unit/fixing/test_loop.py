@@ -314,7 +314,7 @@ def test_without_time_the_error_is_not_followed(monkeypatch):
     assert not fixed.search.exhausted
     assert (fixed.growth, fixed.followed) == ((), None)
     assert fixed.planner.budget.cut == ["growth", "curve"]
-    assert not any("No single fault" in n for n in fixed.plan.notes)
+    assert all(r.kind != "tolerance" for r in fixed.plan.remarks)
 
 
 def test_without_time_no_origin_is_sought(monkeypatch):
@@ -324,7 +324,7 @@ def test_without_time_no_origin_is_sought(monkeypatch):
     assert fixed.followed.out_of_time
     assert (fixed.followed.tried, fixed.followed.origin) == ((), None)
     assert fixed.planner.budget.cut == ["origin", "curve"]
-    assert not any("No single fault" in n for n in fixed.plan.notes)
+    assert all(r.kind != "tolerance" for r in fixed.plan.remarks)
 
 
 def test_an_unfinished_certificate_is_not_called_minimal(monkeypatch):
@@ -454,17 +454,17 @@ def test_following_the_error_tells_how_far_it_is():
 def test_the_tolerance_that_rounding_needs_is_told_and_is_enough():
     """Nothing in the deep model is at fault: the tolerance asks for more than FP16 has."""
     fixed = found(models.deep(), rel_max=5e-4)
-    [note] = [n for n in fixed.plan.notes if n.startswith("No single fault")]
-    told = float(note.split("--rel-max ")[1].split()[0])
+    [remark] = [r for r in fixed.plan.remarks if r.kind == "tolerance"]
+    told = float(remark.names["options"].removeprefix("--rel-max ").split()[0])
     assert told > 5e-4
     again = found(models.deep(), rel_max=told)
     assert again.verdict.passed
     assert kept(again) == set()
-    assert not any(n.startswith("No single fault") for n in again.plan.notes)
+    assert all(r.kind != "tolerance" for r in again.plan.remarks)
 
 
 def test_a_fault_is_not_taken_for_rounding(normal):
-    assert not any("No single fault" in note for note in normal.plan.notes)
+    assert all(r.kind != "tolerance" for r in normal.plan.remarks)
 
 
 def test_the_same_case_gives_the_same_result(normal):

@@ -9,6 +9,8 @@ from halfwise.graph.roles import roles_of
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
+from halfwise.records import Remark
+from halfwise.reporting.plan import remark
 from tests import models
 from tests.unit.casing import names
 
@@ -75,13 +77,14 @@ def test_rules_are_applied_before_anything_runs():
 def test_a_starting_plan_is_tried_and_told():
     made = planner(models.layer_norm(), lower=("gamma",))
     kept = names("gamma", *models.layer_norm().kept)
-    made.start_from(Start(kept, "found somewhere"))
-    assert made.start.note == "found somewhere; the starting plan keeps 4 nodes and passes"
-    assert made.watcher.notes[-1] == made.start.note
+    found = Remark(kind="start", names={"date": "1 May"})
+    made.start_from(Start(kept, found))
+    told = "the plan comes from the run of 1 May; the starting plan keeps 4 nodes and passes"
+    assert remark(made.start.note) == made.watcher.notes[-1] == told
     assert made.find(frozenset()).kept == models.layer_norm().kept
     made = planner(models.layer_norm())
-    made.start_from(Start(frozenset(), "found somewhere"))
-    assert made.start.note.endswith("keeps 0 nodes and fails")
+    made.start_from(Start(frozenset(), found))
+    assert remark(made.start.note).endswith("keeps 0 nodes and fails")
 
 
 def test_trials_with_fusion_have_no_headroom_and_the_same_samples():

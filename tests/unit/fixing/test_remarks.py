@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from halfwise.fixing.remarks import end_remarks, tolerance_note
 from halfwise.formats import BF16, FP16
 from halfwise.records import Criterion, SliceGroup
+from halfwise.reporting.plan import remark
 from tests import models
 from tests.unit.fixing.test_planner import planner
 from tests.unit.graph.sketch import Sketch
@@ -17,7 +18,8 @@ from tests.unit.reporting.runs import output_error
 
 def note(criterion=None, *outputs, factor=0.8, kept=0, fmt=FP16):
     errors = {f"y{i}": output for i, output in enumerate(outputs)}
-    return tolerance_note(errors, criterion or Criterion(), factor, fmt, kept)
+    found = tolerance_note(errors, criterion or Criterion(), factor, fmt, kept)
+    return None if found is None else remark(found)
 
 
 OFF = output_error(rel_max=0.025, max_abs=0.5, snr_db=41.3)
@@ -98,11 +100,11 @@ def test_islands_and_types_of_inputs_and_outputs_are_those_of_the_file():
     made = planner(exported(TensorProto.FLOAT16))
     assert made.islands == made.forced.kept.keys() == {"island"}
     assert made.low_io == {"x", "relu_out"}
-    (remark,) = end_remarks(made)
-    assert remark.startswith("Input x reaches 200000 and is FP16")
+    (found,) = end_remarks(made)
+    assert remark(found).startswith("Input x reaches 200000 and is FP16")
     made = planner(exported(TensorProto.BFLOAT16))
     assert made.low_io == frozenset()
-    assert end_remarks(made) == [
+    assert list(map(remark, end_remarks(made))) == [
         "Low in the model's file, but FP32 in the mixed model, whose low format is FP16: "
         "relu_out, x."
     ]
@@ -115,6 +117,6 @@ def test_a_low_output_that_is_a_constant_beyond_the_range_is_told(io):
     proto.graph.initializer.append(numpy_helper.from_array(np.array([1e6, 2], np.float32), "scale"))
     proto.graph.output.append(helper.make_tensor_value_info("scale", TensorProto.FLOAT, [2]))
     remarks = end_remarks(planner(models.Ill(proto, models.small().inputs), io=io))
-    assert [r.split(" (")[0] for r in remarks] == (
+    assert [remark(r).split(" (")[0] for r in remarks] == (
         ["Output scale is a constant that FP16 cannot hold"] if io == "fp16" else []
     )

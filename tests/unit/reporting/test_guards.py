@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from halfwise.records import Because, Guard, GuardKind, KeptNode, NodeName
-from halfwise.reporting.guards import _WORDS, explained, in_words, message, told_of, worded
+from halfwise.reporting.guards import _WORDS, explained, message, told_of, worded
 from halfwise.store import read_run, write_run
 from tests.unit.casing import names
 from tests.unit.reporting.runs import guard, run
@@ -46,19 +46,6 @@ def test_facts_survive_the_file(tmp_path) -> None:
     assert message(read) == (
         "operands rounded to FP16 mostly cancel to zero in n (Sub) (sample NaN)"
     )
-
-
-def test_the_record_of_a_run_is_put_in_words_once() -> None:
-    sick = facts("mask", {"reader": "s", "op": "Softmax"}, value=-1e9)
-    kept = KeptNode(node=NodeName("n"), op="Add", guard="mask", because=Because(guard=0))
-    made = run()
-    assert made.plan is not None
-    plan = made.plan.model_copy(update={"keep": (kept,)})
-    told = in_words(made.model_copy(update={"guards": (sick,), "plan": plan}))
-    assert "is selected before s (Softmax)" in told.guards[0].message
-    assert told.plan is not None
-    assert told.guards[0].message[1:] in told.plan.keep[0].reason
-    assert in_words(told) == told
 
 
 def test_a_node_that_is_needed_by_another_says_by_which() -> None:

@@ -1,11 +1,10 @@
+from typing import get_args
+
 import pytest
 
-from halfwise.records import Criterion, Followed
+from halfwise.records import Because, Criterion, Followed, KeptNode, NodeName, Remark
 from halfwise.reporting.parts import MOST_ROWS
-from halfwise.reporting.plan import (
-    followed_lines,
-    kept_table,
-)
+from halfwise.reporting.plan import _REMARKS, followed_lines, in_words, kept_table
 from tests.unit.reporting.runs import guard, kept, plan, run, verification
 
 INF = float("inf")
@@ -188,3 +187,22 @@ def test_a_metric_falls_instead(metric, excesses, told):
 def test_without_kept_nodes_there_is_no_table():
     assert kept_table(run(plan=plan(()))) is None
     assert kept_table(verification()) is None
+
+
+def test_the_record_of_a_run_is_put_in_words_once() -> None:
+    names = {"low": "fp16", "reader": "s", "op": "Softmax"}
+    told = {"message": "", "names": names, "numbers": {"value": -1e9}}
+    sick = guard("n").model_copy(update={"kind": "mask", **told})
+    node = KeptNode(node=NodeName("n"), op="Add", guard="mask", because=Because(guard=0))
+    spared = Remark(kind="spared", numbers={"elements": 1, "size": 4})
+    said = in_words(run(guards=(sick,), plan=plan((node,), remarks=(spared,))))
+    assert "is selected before s (Softmax)" in said.guards[0].message
+    assert said.plan is not None
+    assert said.guards[0].message[1:] in said.plan.keep[0].reason
+    (note,) = said.plan.notes
+    assert note == "The engine does not need 1 node of the 4 that the emulation keeps."
+    assert in_words(said) == said
+
+
+def test_every_kind_of_remark_has_words() -> None:
+    assert _REMARKS.keys() == set(get_args(Remark.model_fields["kind"].annotation))

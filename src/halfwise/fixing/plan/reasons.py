@@ -15,6 +15,7 @@ from halfwise.records import (
     KeptNode,
     NodeName,
     Plan,
+    Remark,
     TensorName,
     Unsupported,
 )
@@ -162,7 +163,7 @@ def plan_record(
     keep: tuple[KeptNode, ...],
     minimal: bool,
     lowered: Mapping[NodeName, str] | None = None,
-    remarks: Sequence[str] = (),
+    remarks: Sequence[Remark] = (),
     low_io: frozenset[TensorName] = frozenset(),
 ) -> Plan:
     """Return the record of a plan.
@@ -176,7 +177,7 @@ def plan_record(
         keep: The kept compute nodes.
         minimal: Whether lowering any of them was seen to fail.
         lowered: Node that a rule lowered → the rule.
-        remarks: Sentences about the plan as a whole.
+        remarks: What to know of the plan as a whole.
         low_io: Float graph inputs and outputs that have the low type.
     """
     nodes = {node_name(n): n for n in network.nodes()}
@@ -190,7 +191,7 @@ def plan_record(
         candidates=sum(r.role is Role.COMPUTE for r in roles.values()),
         casts=casts,
         lowered=dict(lowered or {}),
-        notes=tuple(remarks),
+        remarks=tuple(remarks),
     )
 
 

@@ -24,7 +24,7 @@ from halfwise.graph.conversion import low_nodes, upcast
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.patterns import PATTERNS, written_out
 from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
-from halfwise.records import NodeName, Run
+from halfwise.records import NodeName, Remark, Run
 
 ISLAND = ""
 """What stands for a rule where the model's file itself computes a node in FP32 among lower ones."""
@@ -224,11 +224,11 @@ class Start:
 
     Attributes:
         kept: The compute nodes that it keeps.
-        note: How it was read, in one sentence without a full stop.
+        note: How it was read, and how it did; None where nothing was read.
     """
 
     kept: frozenset[NodeName]
-    note: str
+    note: Remark | None = None
 
 
 def starting_plan(network: Network, roles: Roles, source: Network | Run) -> Start:
@@ -261,7 +261,8 @@ def _from_model(network: Network, computing: frozenset[NodeName], mixed: Network
         )
     low = low_nodes(mixed)
     kept = frozenset(n for n in known if matched[n] not in low)
-    return Start(kept, f"{len(known)} of {len(computing)} compute nodes are found in {mixed.path}")
+    numbers = {"found": len(known), "size": len(computing)}
+    return Start(kept, Remark(kind="start", names={"path": str(mixed.path)}, numbers=numbers))
 
 
 def _matches(network: Network, mixed: Network) -> Mapping[NodeName, NodeName]:
@@ -294,7 +295,7 @@ def _from_run(network: Network, computing: frozenset[NodeName], run: Run) -> Sta
             f"The run to start from has no plan: it is one of `halfwise {run.kind}`.",
             "Give a run of `halfwise fix`.",
         )
-    plan, note = run.plan, f"the plan comes from the run of {run.provenance.date}"
+    plan, note = run.plan, Remark(kind="start", names={"date": run.provenance.date})
     ops = {node_name(n): n.op_type for n in network.nodes()}
     for kept in plan.keep:
         if ops.get(kept.node) != kept.op:
@@ -305,7 +306,8 @@ def _from_run(network: Network, computing: frozenset[NodeName], run: Run) -> Sta
             counts = f"{len(computing)} compute nodes where that has {plan.candidates}"
             raise _of_another_model(run, f"has {counts}")
         shared = "the nodes that it keeps" if plan.keep else "as many compute nodes"
-        note = f"warning: {note}, made from another file; this one has {shared} too"
+        names = {**note.names, "shared": shared}
+        note = Remark(kind="start", severity="warning", names=names)
     return Start(computing & {k.node for k in plan.keep}, note)
 
 

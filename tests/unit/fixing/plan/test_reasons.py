@@ -7,7 +7,7 @@ from halfwise.fixing.plan.rules import ISLAND
 from halfwise.formats import FP16
 from halfwise.graph.model import network_from_proto, node_name
 from halfwise.graph.roles import roles_of
-from halfwise.records import NodeName
+from halfwise.records import NodeName, Remark
 from halfwise.reporting.guards import explained
 from tests import control, models
 from tests.unit.casing import names
@@ -147,7 +147,7 @@ def record(network, placed, keep=(), **more):
 def test_a_plan_counts_what_could_be_low():
     plan = record(NORM, names("square"), recorded("square").values())
     assert (plan.low, plan.candidates, plan.casts, plan.minimal) == ("fp16", 8, 7, True)
-    assert plan.notes == ()
+    assert plan.remarks == plan.notes == ()
     assert plan.data_movement == plan.constants == plan.unsupported == ()
 
 
@@ -178,7 +178,8 @@ def test_what_rules_lowered_comes_along():
 
 
 def test_remarks_come_along():
-    assert record(NORM, frozenset(), remarks=["a remark"]).notes == ("a remark",)
+    remark = Remark(kind="emulated")
+    assert record(NORM, frozenset(), remarks=[remark]).remarks == (remark,)
 
 
 def branching():

@@ -16,6 +16,7 @@ from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.roles import Role, bodies, float_io, roles_of
 from halfwise.judging.reference import check
 from halfwise.records import KeptNode, NodeName
+from halfwise.reporting.plan import remark
 from tests import graphs, models
 from tests.models import microsoft
 from tests.unit.casing import names
@@ -278,7 +279,7 @@ def recorded(*kept: tuple[str, str], model: str = "other", candidates: int = 1):
 def test_a_mixed_model_gives_what_it_keeps():
     found = start(network_from_proto(lowered(NORM, NEEDED)))
     assert found.kept == NEEDED
-    assert "8 of 8 compute nodes" in found.note
+    assert "8 of 8 compute nodes" in remark(found.note)
 
 
 def test_nodes_of_other_names_are_known_by_their_outputs():
@@ -322,13 +323,14 @@ def test_another_model_is_refused():
 def test_a_run_gives_what_its_plan_keeps():
     found = start(recorded(("square", "Pow"), ("root", "Sqrt"), model=NORM.sha256))
     assert found.kept == names("square", "root")
-    assert "warning" not in found.note
+    assert found.note.severity == "info"
 
 
 def test_a_run_of_another_file_with_the_same_nodes_is_taken_with_a_warning():
     found = start(recorded(("square", "Pow")))
     assert found.kept == names("square")
-    assert found.note.startswith("warning: ")
+    assert found.note.severity == "warning"
+    assert remark(found.note).startswith("warning: ")
 
 
 @pytest.mark.parametrize("stranger", [("squares", "Pow"), ("square", "Mul")])
@@ -339,7 +341,7 @@ def test_a_run_of_another_model_is_refused(stranger, sha256):
 
 
 def test_a_run_of_another_file_that_keeps_nothing_is_told_by_its_compute_nodes():
-    assert "as many compute nodes" in start(recorded(candidates=8)).note
+    assert "as many compute nodes" in remark(start(recorded(candidates=8)).note)
     with pytest.raises(RecordMismatch, match="8 compute nodes where that has 7"):
         start(recorded(candidates=7))
     # The same file has other ones where the low format or the rules differ.
