@@ -19,7 +19,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_schemas
 
 from halfwise import memory
 from halfwise.case import CPU, Runtime
-from halfwise.emulation import bounded
+from halfwise.emulation import arena, bounded
 from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissing, RunFailed
 from halfwise.formats import BF16
 from halfwise.graph.model import is_standard
@@ -102,10 +102,13 @@ class Session:
                 f"ONNX Runtime here has no {provider}.",
                 "Install onnxruntime-gpu (`pip install 'halfwise[cuda]'`), or use --device cpu.",
             )
+        options = _options(optimise=optimise)
         if device == "cuda":
             memory.uncap()
             ort.preload_dlls()
-        options = _options(optimise=optimise)
+        else:
+            arena.give_back()
+            arena.share(options)
         _register(options, runtime.libraries)
         proto, arrays = weightless(model)
         # ONNX Runtime may read them as long as the session lives.
@@ -137,8 +140,7 @@ class Session:
         Args:
             sample: The inputs by name.
             outputs: Names of outputs.
-            lent: Leave them where ONNX Runtime computed them. One that lives on holds all memory
-                that the session ever took, even when the session is gone.
+            lent: Leave them where ONNX Runtime computed them, for who looks at them and lets go.
 
         Raises:
             RunFailed: ONNX Runtime failed on this sample, or took too long (see `bounded`).
@@ -200,8 +202,7 @@ def _options(*, optimise: bool) -> ort.SessionOptions:
     options.log_severity_level = 4
     # On CUDA, sums otherwise differ from run to run (bench/cuda.py).
     options.use_deterministic_compute = True
-    # What the first run learns of where tensors may lie, later ones allocate in one piece, beside
-    # what the first took: up to twice the memory, for no time that shows (see bench/peak.py).
+    # It would be allocated beside what the first run took, and saves no time (bench/overhead.py).
     options.enable_mem_pattern = False
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
     # Threads that spin while they wait take the cores from those that work: up to ten times

@@ -21,8 +21,11 @@ from halfwise.graph.model import is_standard, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.records import TensorName
 
-LIVE_BYTES = 256 << 20
-"""How many bytes of fetched tensors `ElementProbe` keeps alive at a time."""
+LIVE_BYTES = 64 << 20, 256 << 20
+"""How many bytes of fetched tensors `ElementProbe` keeps alive at a time, at least and at most.
+
+Between them as many as the model needs anyway: its weights, or two of its largest tensors.
+"""
 
 _REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceSum")
 _PERMUTATIONS = frozenset(
@@ -175,14 +178,15 @@ class ElementProbe:
         model: ir.Model,
         *,
         runtime: Runtime = CPU,
-        live_bytes: int = LIVE_BYTES,
+        live_bytes: int | None = None,
     ) -> None:
         """Remember the model; sessions are made when they are needed.
 
         Args:
             model: Any model; not changed.
             runtime: Where it runs.
-            live_bytes: Bytes of fetched tensors alive at a time; one view may exceed it alone.
+            live_bytes: Bytes of fetched tensors alive at a time, by default `LIVE_BYTES`; one view
+                may exceed it alone.
         """
         self._model = model
         self._runtime = runtime
@@ -222,7 +226,7 @@ class ElementProbe:
         Raises:
             CaseError, BackendMissing, RunFailed: as for `Session`.
         """
-        for chunk in _chunks(views, sizes, self._live_bytes):
+        for chunk in _chunks(views, sizes, self._live_bytes or self._affordable(sizes)):
             names = tuple(dict.fromkeys(t for view in chunk for t in view.tensors))
             fetched = tuple(t for t in names if t not in self._inputs)
             for index, sample in enumerate(samples):
@@ -234,6 +238,12 @@ class ElementProbe:
                     view.visit(index, *(arrays[t] for t in view.tensors))
                 # Otherwise these would stay alive while the next ones are computed.
                 del results, arrays
+
+    def _affordable(self, sizes: Mapping[TensorName, int]) -> int:
+        weights = (v.const_value for v in self._model.graph.initializers.values())
+        held = sum(weight.nbytes for weight in weights if weight is not None)
+        least, most = LIVE_BYTES
+        return min(most, max(least, held, 2 * 4 * max(sizes.values(), default=0)))
 
     def _session(
         self, purpose: Literal["sizes", "elements"], tensors: tuple[TensorName, ...]

@@ -273,6 +273,25 @@ def test_elements_come_in_chunks_of_bounded_size(monkeypatch):
     assert len(fetched) > 1 + 3
 
 
+def test_as_much_is_fetched_at_a_time_as_the_model_takes_anyway(monkeypatch):
+    monkeypatch.setattr(probe, "LIVE_BYTES", (1 << 10, 1 << 14))
+    runs: list[int] = []
+    run = Session.run
+
+    def counting(self, sample, outputs=None, **how):
+        runs.append(len(outputs))
+        return run(self, sample, outputs, **how)
+
+    monkeypatch.setattr(Session, "run", counting)
+    for width, wanted in ((16, [10]), (256, [2] * 5), (1 << 14, [1] * 10)):
+        net = chain(10, width)
+        views = [view((f"t{i + 1}",), lambda *_: None) for i in range(10)]
+        runs.clear()
+        sample = {"t0": np.zeros((1, width), np.float32)}
+        ElementProbe(net.model).run([sample], views, dict.fromkeys(observable(net.model), width))
+        assert runs == wanted
+
+
 def test_one_view_larger_than_the_bound_is_still_visited():
     net = chain(2, 64)
     seen = []

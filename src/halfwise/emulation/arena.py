@@ -1,0 +1,67 @@
+"""The memory that all sessions on the CPU share: one arena, which gives back what none uses.
+
+With an arena of its own, as is ONNX Runtime's default, a session keeps what its largest run took
+for as long as it lives; and those of a run take turns.
+"""
+
+import ctypes
+import functools
+from contextlib import suppress
+
+import numpy as np
+import onnxruntime as ort
+from onnx import TensorProto, helper
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
+
+_SPARE = 1 << 20
+"""Bytes that a piece may be larger than what it is taken for, when it is less than twice as large;
+ONNX Runtime's default of 128 MiB lets a tensor of 65 MiB take 128 (bfc_arena.h)."""
+
+_SHARED = "session.use_env_allocators"
+_GIVE_BACK = "memory.enable_memory_arena_shrinkage"
+"""Of a run: at its end, the arenas of these devices give back what is free in them."""
+
+
+def share(options: ort.SessionOptions) -> None:
+    """Let a session with `options` take its memory from the arena."""
+    _register()
+    options.add_session_config_entry(_SHARED, "1")
+
+
+def give_back() -> None:
+    """Give what is free in the arena, and on the heap, back to the system.
+
+    Sessions that run later take it again, as a new arena would.
+    """
+    options = ort.RunOptions()
+    options.add_run_config_entry(_GIVE_BACK, "cpu:0")
+    _smallest().run(None, {"x": np.zeros(1, np.float32)}, options)
+    with suppress(OSError, AttributeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+@functools.cache
+def _register() -> None:
+    where = ort.OrtMemoryInfo(
+        "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+    )
+    # A program that calls halfwise may have an arena for its own sessions already.
+    with suppress(InvalidArgument, RuntimeError):
+        ort.create_and_register_allocator(
+            where, ort.OrtArenaCfg({"max_dead_bytes_per_chunk": _SPARE})
+        )
+
+
+@functools.cache
+def _smallest() -> ort.InferenceSession:
+    """Return a session whose run does nothing: only a run gives back."""
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
+    opset = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=8)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    share(options)
+    return ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
