@@ -62,7 +62,8 @@ class TaskMetric(TypedDict, total=False):
     metric: Annotated[
         str | None,
         _acceptance(
-            "Task metric that decides instead: a built-in name such as top1, or file.py:function.",
+            "Task metric that decides instead: a built-in name such as top1 or detection-f1, "
+            "file.py:function, or auto: what the outputs are recognised as.",
             "M",
         ),
     ]
@@ -109,8 +110,9 @@ class Acceptance(Thresholds, TaskMetric, total=False):
     metric_drop: Annotated[
         float,
         _threshold(
-            "How far the metric may fall. Default 0.01 for top1 and mask-iou, 0.1 for epe and "
-            "psnr, 60 (to 40 dB) for psnr without labels; none for file.py:function.",
+            "How far the metric may fall. Default 0.01 for shares such as top1 and detection-f1, "
+            "0.1 for epe and psnr, 60 (to 40 dB) for psnr without labels; none for "
+            "file.py:function.",
             domain=NOT_NEGATIVE,
         ),
     ]

@@ -12,6 +12,7 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.judging.inside import inspect, lacking_in, told_inside
 from halfwise.metrics import (
+    AUTO,
     Computed,
     Excess,
     Metric,
@@ -21,6 +22,7 @@ from halfwise.metrics import (
     metric_loss,
     rises,
     scores,
+    task_scores,
     totals,
     usual,
 )
@@ -231,6 +233,9 @@ def _score(
         allowed_drop=criterion.metric_drop,
         passed=isfinite(candidate) and candidate >= reference - criterion.metric_drop,
         labelled=labels is not None,
+        parts=task_scores(criterion.recognised, references, computed, labels)
+        if name == AUTO
+        else (),
     )
 
 
@@ -264,6 +269,18 @@ def _failures(
         else:
             yield _off(name, error, samples)
     if score is not None and not score.passed:
+        yield from _of_metric(score)
+
+
+def _of_metric(score: MetricResult) -> Iterator[Failure]:
+    """Yield that the metric failed; of several, each that did."""
+    for part in score.parts:
+        if not part.value >= part.required:
+            kinds = {"metric": part.metric, "outputs": ", ".join(part.outputs)}
+            kinds["least"] = "most" if rises(part.metric) else "least"
+            limits = {n: usual(part.metric, getattr(part, n)) for n in ("value", "required")}
+            yield Failure(kind="part", names=kinds, numbers=limits)
+    if not score.parts:
         name = score.name
         numbers = {
             "before": usual(name, score.reference),

@@ -8,7 +8,7 @@ from halfwise.case import CPU, Case, Runtime, Samples
 from halfwise.emulation.ort import Session
 from halfwise.graph.bodies import Body, alike, bodies_in
 from halfwise.graph.body_runs import count_runs
-from halfwise.metrics import Outputs, untested_metric, untested_outputs
+from halfwise.metrics import Outputs, untested_outputs, untested_task
 from halfwise.records import Unjudged
 
 
@@ -34,7 +34,7 @@ def find_unjudged(
     labels = None if samples.labels is None else list(samples.labels)
     found = (
         *untested_outputs(case.criterion, references),
-        *untested_metric(case.criterion, case.metric, references, labels),
+        *untested_task(case.criterion, case.metric, references, labels),
     )
     wanted = _to_be_tested(case, candidate)
     idle = _never_run(case, wanted, runtime) if wanted else ()

@@ -7,13 +7,16 @@
 - `relative`: the largest error over the largest magnitude, for what should be the same.
 - `task`: built-in task metrics such as top1; `built_in`: outputs and labels that they take, which
   way they move, how far they may fall by default.
-- `kinds`: what outputs look like, and what shows it; `recognised`: the metric of what is shown.
+- `boxes`, `box_layouts`, `detection`: boxes in outputs, how they lie there, how well they agree.
+- `kinds`: what outputs look like, and what shows it; `recognised`: the metric of what is shown;
+  `automatic`: all of them together, as `--metric auto` asks.
 - `hints`: remarks where the default tolerance asks the wrong question; `untested`: outputs and
   metrics that nothing tests, and what the samples show of all inputs.
 
 All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
 
+from halfwise.metrics.automatic import AUTO, has_to_see, settle, settled_metric, untested_task
 from halfwise.metrics.built_in import (
     BUILT_IN,
     SHARES,
@@ -38,9 +41,10 @@ from halfwise.metrics.measures import (
 from halfwise.metrics.recognised import recognise, task_scores
 from halfwise.metrics.relative import finite_relative_rms, relative_error
 from halfwise.metrics.task import Metric, metric_loss, resolve
-from halfwise.metrics.untested import scores, takes_any_sample, untested_metric, untested_outputs
+from halfwise.metrics.untested import scores, takes_any_sample, untested_outputs
 
 __all__ = [
+    "AUTO",
     "BUILT_IN",
     "DEFAULT_REL_MAX",
     "SHARES",
@@ -57,6 +61,7 @@ __all__ = [
     "effective",
     "finite_relative_rms",
     "fitting_metric",
+    "has_to_see",
     "is_default",
     "metric_loss",
     "recognise",
@@ -64,11 +69,13 @@ __all__ = [
     "resolve",
     "rises",
     "scores",
+    "settle",
+    "settled_metric",
     "takes_any_sample",
     "task_scores",
     "totals",
-    "untested_metric",
     "untested_outputs",
+    "untested_task",
     "usual",
     "verdict_hints",
 ]

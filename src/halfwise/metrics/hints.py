@@ -7,7 +7,6 @@ saw.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.kinds import METRIC_OF, Inputs, Look, first_of, looks
@@ -17,34 +16,20 @@ from halfwise.metrics.unvarying import unvarying_hint
 from halfwise.records import Criterion, Evidence, Kind
 from halfwise.wording import listed, number, percent, verb
 
-
-class _Words(NamedTuple):
-    """How a kind is told.
-
-    Attributes:
-        what: What outputs look like.
-        advice: What to do, a clause; `{it}` stands for the outputs.
-    """
-
-    what: str
-    advice: str
-
-
-_WORDS: dict[Kind, _Words] = {
-    "class-scores": _Words(
-        "class scores", "if only the predicted class matters, judge {it} with --metric top1"
-    ),
-    "mask": _Words(
-        "a mask", "if only inside or outside matters, judge {it} with --metric mask-iou"
-    ),
-    "flow": _Words("optical flow", "if it is one, judge {it} in pixels with --metric epe"),
+KINDS: dict[Kind, str] = {
+    "boxes": "boxes",
+    "class-scores": "class scores",
+    "flow": "optical flow",
+    "mask": "a mask",
 }
-_PROBABILITIES = _WORDS["class-scores"]._replace(what="class probabilities")
-_FLOW_LAST = _Words(
-    "optical flow in NHWC",
-    "if it is one, judge {it} in pixels with --metric file.py:function; epe takes NCHW",
-)
-_SEEN: dict[Evidence, str] = {
+"""What each kind is called."""
+_ADVICE: dict[Kind, str] = {
+    "class-scores": "if only the predicted class matters, judge {it} with --metric top1",
+    "flow": "if it is one, judge {it} in pixels with --metric epe",
+    "mask": "if only inside or outside matters, judge {it} with --metric mask-iou",
+}
+_FLOW_LAST = "if it is one, judge {it} in pixels with --metric file.py:function; epe takes NCHW"
+SEEN: dict[Evidence, str] = {
     "rows-sum": "rows sum to 1",
     "log-sum": "exponentials of rows sum to 1",
     "one-channel": "one channel within [0, 1]",
@@ -60,6 +45,7 @@ _SEEN: dict[Evidence, str] = {
     "corners-in-order": "corners in order",
     "whole-classes": "classes are whole numbers",
 }
+"""What evidence says, in words."""
 
 
 def criterion_hints(
@@ -176,18 +162,19 @@ def _merged(found: Sequence[Look]) -> Iterator[str]:
     for look in found:
         groups.setdefault(look._replace(outputs=()), []).extend(map(repr, look.outputs))
     for look, names in groups.items():
-        words = _words(look)
         outputs = f"{verb(len(names), 'Output', 'Outputs')} {listed(names)}"
         looks_like = verb(len(names), "looks like", "look like")
         if look.kind == "flow" and not look.shown:
             looks_like = verb(len(names), "has the shape of", "have the shape of")
         each = ", each" if len(names) > 1 else ""
-        seen = ", ".join((str(list(look.shape)), *(_SEEN[one] for one in look.evidence)))
-        advice = words.advice.format(it=verb(len(names), "it", "them"))
-        yield f"{outputs} {looks_like} {words.what} ({seen}{each}): {advice}."
+        seen = ", ".join((str(list(look.shape)), *(SEEN[one] for one in look.evidence)))
+        advice = (_ADVICE[look.kind] if look.fits else _FLOW_LAST).format(
+            it=verb(len(names), "it", "them")
+        )
+        yield f"{outputs} {looks_like} {_called(look)} ({seen}{each}): {advice}."
 
 
-def _words(look: Look) -> _Words:
+def _called(look: Look) -> str:
     if "channels-last" in look.evidence:
-        return _FLOW_LAST
-    return _PROBABILITIES if "rows-sum" in look.evidence else _WORDS[look.kind]
+        return f"{KINDS[look.kind]} in NHWC"
+    return "class probabilities" if "rows-sum" in look.evidence else KINDS[look.kind]

@@ -28,7 +28,7 @@ METRIC_OF: dict[Kind, str] = {
     "mask": "mask-iou",
 }
 """The built-in metric of each kind."""
-_LOOKED_AT = 8
+LOOKED_AT = 8
 """Samples looked at: enough to tell a mask from a feature map, and cheap for large outputs."""
 _CLASSES = ("logit", "prob", "score", "class", "cls", "softmax", "pred")
 """Words in the names of outputs that are one number per class."""
@@ -101,7 +101,7 @@ def looks(references: Sequence[Outputs], inputs: Inputs | None = None) -> tuple[
 
 def first_of(references: Sequence[Outputs]) -> list[Outputs]:
     """Return the outputs of the samples that are looked at."""
-    return [references[index] for index in range(min(_LOOKED_AT, len(references)))]
+    return [references[index] for index in range(min(LOOKED_AT, len(references)))]
 
 
 def _seen(

@@ -7,7 +7,7 @@ Outputs that nothing recognises must hold the default tolerance beside those tha
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import isfinite
+from math import inf, isfinite, isnan
 from typing import Any
 
 from halfwise.errors import CaseError
@@ -81,22 +81,37 @@ def _of_boxes(
             f"The metric {one.metric} takes no labels: what FP32 detects is the truth.",
             "Leave the labels out, or give a metric of your own: --metric file.py:function.",
         )
-    return _OF_BOXES[one.metric](reference, candidate, one.outputs, how)
+    wanted, found = _only(one.outputs, reference), _only(one.outputs, candidate)
+    return _OF_BOXES[one.metric](wanted, found, one.outputs, how)
+
+
+def others_of(recognised: Sequence[Recognised], outputs: Outputs) -> tuple[str, ...]:
+    """Return the names of the outputs that are not recognised."""
+    taken = {name for one in recognised for name in one.outputs}
+    return tuple(name for name in outputs if name not in taken)
 
 
 def untested_part(
-    one: Recognised, references: Sequence[Outputs], labels: Sequence[Any] | None
+    one: Recognised,
+    references: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+    drop: float | None = None,
 ) -> tuple[Unjudged, ...]:
     """Return what of recognised outputs no sample tests: the metric, or outputs that it leaves out.
 
     Boxes are not tested where FP32 detects none on any sample; for others see `untested_metric`.
+
+    Args:
+        one: The outputs.
+        references: FP32 outputs by sample, at least one.
+        labels: One label per sample, or None.
+        drop: How far the metric may fall; None for its default.
     """
     if one.boxes is not None:
         absent = finds_nothing(references, one.outputs, one.boxes)
         return (Unjudged(kind="absent", name=one.metric),) if absent else ()
-    usual = default_drop(one.metric, labelled=labels is not None)
-    assert usual is not None
-    criterion = Criterion(metric=one.metric, metric_drop=usual.drop)
+    allowed = _drop(one, labels) if drop is None else drop
+    criterion = Criterion(metric=one.metric, metric_drop=allowed)
     return untested_metric(criterion, resolve(one.metric), _only(one.outputs, references), labels)
 
 
@@ -120,13 +135,48 @@ def task_scores(
         FP32's own value less the default drop. The last is that of the other outputs, if there are
         any: "rel-max", minus the largest error as `Criterion` has it by default.
     """
-    of_one = labels if len(recognised) == 1 else None
-    found = [_score(one, references, candidates, of_one) for one in recognised]
-    taken = {name for one in recognised for name in one.outputs}
-    others = tuple(name for name in references[0] if name not in taken)
-    if found and others:
-        found.append(_tolerance(others, references, candidates))
-    return tuple(found)
+    found = []
+    for one in recognised:
+        truth = labels if len(recognised) == 1 else None
+        try:
+            score = _score(one, references, candidates, truth)
+        except CaseError:
+            truth = None
+            score = _score(one, references, candidates, truth)
+        if untested_part(one, references, truth):
+            score = score.model_copy(update={"passed": False, "untested": True})
+        found.append(score)
+    others = others_of(recognised, references[0]) if found else ()
+    return (*found, *([_tolerance(others, references, candidates)] if others else ()))
+
+
+def shortfall(
+    recognised: Sequence[Recognised],
+    references: Sequence[Outputs],
+    candidates: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return the largest part of its allowance that any of the outputs uses up; inf beyond all.
+
+    Arguments as of `task_scores`; what is not recognised is held to the default tolerance. 1 just
+    passes; 0 is as good as the reference.
+
+    Raises:
+        CaseError: labels do not fit.
+    """
+    used = []
+    for one in recognised:
+        score = _score(one, references, candidates, labels)
+        used.append(1 + (score.required - score.value) / _drop(one, labels))
+    if others := others_of(recognised, references[0]):
+        used.append(-_tolerance(others, references, candidates).value / DEFAULT_REL_MAX)
+    return max(inf if isnan(part) else part for part in used)
+
+
+def _drop(one: Recognised, labels: Sequence[Any] | None) -> float:
+    usual = default_drop(one.metric, labelled=labels is not None)
+    assert usual is not None
+    return usual.drop
 
 
 def _score(
@@ -135,23 +185,12 @@ def _score(
     candidates: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> TaskScore:
-    usual = default_drop(one.metric, labelled=labels is not None)
-    assert usual is not None
     metric = metric_of(one)
-    try:
-        own, value = (metric(references, of, labels) for of in (references, candidates))
-    except CaseError:
-        if labels is None:
-            raise
-        return _score(one, references, candidates, None)
-    untested = bool(untested_part(one, references, labels))
+    own, value = (metric(references, of, labels) for of in (references, candidates))
+    least = own - _drop(one, labels)
+    passed = isfinite(value) and value >= least
     return TaskScore(
-        metric=one.metric,
-        outputs=one.outputs,
-        value=value,
-        required=own - usual.drop,
-        passed=isfinite(value) and value >= own - usual.drop and not untested,
-        untested=untested,
+        metric=one.metric, outputs=one.outputs, value=value, required=least, passed=passed
     )
 
 
@@ -173,4 +212,9 @@ def _tolerance(
 
 
 def _only(names: Sequence[str], outputs: Sequence[Outputs]) -> list[Outputs]:
+    if lacking := [name for name in names if any(name not in of for of in outputs)]:
+        raise CaseError(
+            f"The metric is of output {lacking[0]!r}, which is not there.",
+            "Give all outputs that the metric was chosen for, or name a metric of the others.",
+        )
     return [{name: of[name] for name in names} for of in outputs]

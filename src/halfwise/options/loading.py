@@ -1,16 +1,14 @@
 """Load what the user named into a case."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-from math import inf
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-from halfwise.case import Case, Samples
+from halfwise.case import CPU, Case, Runtime, Samples
 from halfwise.emulation.bounded import expect_repeating
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.conversion import Stored, upcast
@@ -19,26 +17,32 @@ from halfwise.graph.sizes import declared_axes
 from halfwise.inputs import (
     InputSpec,
     hash_together,
-    load_function,
     load_inputs,
     load_labels,
     sketch_each,
     split_heldout,
     unseen,
 )
-from halfwise.metrics import BUILT_IN, Metric, Outputs, check_labels, resolve
+from halfwise.metrics import check_labels
+from halfwise.options.metric import named_metric, with_settled_metric
 from halfwise.options.options import Data, Model, Request
 from halfwise.progress import Watcher
 from halfwise.records import Criterion, Fact, Note, Run
 from halfwise.reporting.notes import told
 from halfwise.store import read_run
-from halfwise.user_code import RAISED, described
 
 _REPEATING = ("Loop", "Scan", "SequenceMap")
 """Operators that run a body as often as the model says; scans in one another too."""
 
 
-def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = True) -> Case:
+def load_case(
+    model: Model,
+    data: Data,
+    criterion: Criterion,
+    *,
+    split: bool = True,
+    runtime: Runtime = CPU,
+) -> Case:
     """Return the case: network, samples, criterion and metric.
 
     Args:
@@ -46,6 +50,7 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
         data: Samples.
         criterion: What is acceptable.
         split: Hold samples out; otherwise all are for calibration.
+        runtime: Where the model runs, if the metric goes by its outputs.
 
     Raises:
         CaseError, UsageError: something of it cannot be used.
@@ -57,7 +62,7 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
         )
     network, stored = upcast(load_model(model))
     specs = input_specs(network)
-    metric = _metric(criterion)
+    metric = named_metric(criterion)
     read = partial(load_inputs, specs=specs, preprocess=data.preprocess, seed=data.seed)
     loaded = read(data.inputs)
     samples = _labelled(loaded.samples, data.labels, criterion.metric)
@@ -81,7 +86,7 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
     if len(chosen) < len(heldout):
         left_out: dict[str, Fact] = {"copies": len(heldout) - len(chosen), "heldout": len(heldout)}
         notes.append(Note(kind="copies", severity="warning", facts=left_out))
-    return Case(
+    case = Case(
         network=network,
         calibration=samples,
         heldout=heldout.select(chosen),
@@ -93,12 +98,14 @@ def load_case(model: Model, data: Data, criterion: Criterion, *, split: bool = T
         made_up=made_up,
         stored=stored,
     )
+    return with_settled_metric(case, runtime)
 
 
 def load_asked(model: Model, request: Request, watcher: Watcher, *, split: bool = True) -> Case:
     """Return the case that was asked for, and tell what there is to know of it; see `load_case`."""
     watcher.stage("load")
-    case = load_case(model, request.data, request.criterion, split=split)
+    runtime = request.settings.runtime
+    case = load_case(model, request.data, request.criterion, split=split, runtime=runtime)
     tell(watcher, case.notes)
     return case
 
@@ -154,64 +161,6 @@ def _labelled(samples: Samples, labels: Path | None, metric: str | None) -> Samp
     loaded = load_labels(labels, len(samples))
     check_labels(metric, loaded)
     return Samples(samples.ids, samples.load, loaded)
-
-
-def _metric(criterion: Criterion) -> Metric | None:
-    if criterion.metric is None:
-        return None
-    if built_in := resolve(criterion.metric):
-        return built_in
-    if ":" not in criterion.metric:
-        raise UsageError(
-            f"There is no metric called {criterion.metric!r}.",
-            f"Give one of {', '.join(BUILT_IN)}, or file.py:function.",
-        )
-    function = load_function(criterion.metric)
-
-    def checked(
-        reference: Sequence[Outputs], candidate: Sequence[Outputs], labels: Sequence[Any] | None
-    ) -> float:
-        try:
-            value = function(_read_only(reference), _read_only(candidate), labels)
-        except CaseError:
-            if _looks(candidate) == _looks(reference):
-                raise
-            # Not every function is made for outputs of other shapes, or for NaN: they are as bad
-            # as none.
-            return -inf
-        try:
-            if isinstance(value, str | bytes):
-                raise TypeError("text is no number")
-            return float(value)
-        except RAISED as error:
-            raise CaseError(
-                f"The metric {criterion.metric} returned {type(value).__name__}, not one number "
-                f"({described(error)}).",
-                "It is called as function(reference, candidate, labels); return a float, higher "
-                "is better.",
-            ) from error
-
-    return checked
-
-
-def _read_only(results: Sequence[Outputs]) -> list[Outputs]:
-    """Return the outputs such that a function that writes into them fails, and changes nothing."""
-    shown: list[Outputs] = []
-    for outputs in results:
-        views = {name: array.view() for name, array in outputs.items()}
-        for view in views.values():
-            view.flags.writeable = False
-        shown.append(views)
-    return shown
-
-
-def _looks(results: Sequence[Outputs]) -> list[tuple[str, tuple[int, ...], bool]]:
-    """Return name and shape of every output, and whether it is finite."""
-    return [
-        (name, array.shape, array.dtype.kind != "f" or bool(np.isfinite(array).all()))
-        for outputs in results
-        for name, array in outputs.items()
-    ]
 
 
 def input_specs(network: Network) -> list[InputSpec]:

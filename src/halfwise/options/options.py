@@ -16,7 +16,7 @@ from halfwise.declarations.plans import Thresholds
 from halfwise.emulation.bounded import limited
 from halfwise.errors import UsageError
 from halfwise.formats import LOW_FORMATS
-from halfwise.metrics import SHARES, default_drop
+from halfwise.metrics import AUTO, SHARES, default_drop
 from halfwise.options.engines import Target, understand_target
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion
@@ -206,6 +206,11 @@ def _check_company(given: Mapping[str, Any]) -> None:
             {"keep_above", "start_from"} <= asked,
             "--keep-above searches nothing, so --start-from has no meaning beside it.",
             "Give one of the two.",
+        ),
+        (
+            "metric_drop" in asked and metric == AUTO,
+            "--metric-drop has no meaning beside --metric auto: each metric has its own.",
+            "Leave it out, or name a metric.",
         ),
         (
             "metric_drop" in asked and "metric" not in asked,

@@ -4,6 +4,7 @@ from typing import Literal
 
 from halfwise.declarations import default
 from halfwise.records.coverage import DynamicAxis, JudgedBatch, Unjudged
+from halfwise.records.recognised import Recognised, TaskScore
 from halfwise.records.record import Failure, Level, NodeName, Record, TensorName
 
 
@@ -20,6 +21,9 @@ class Criterion(Record):
         metric: Built-in name or `file.py:function`; when set it decides alone.
         metric_drop: How far the metric may fall below the reference's own value.
         drop_source: Whose convention `metric_drop` is, in words; empty where the user gave it.
+        recognised: What the metric is of, where it had to be told from the outputs. With the metric
+            "auto" all of it, each by its own metric, beside the default tolerance for all other
+            outputs; `metric_drop` is then 1, of what is left of the allowance that is used up most.
     """
 
     max_abs: float | None = None
@@ -30,6 +34,7 @@ class Criterion(Record):
     metric: str | None = None
     metric_drop: float = 0.0
     drop_source: str = ""
+    recognised: tuple[Recognised, ...] = ()
 
 
 class Side(Record):
@@ -132,6 +137,8 @@ class MetricResult(Record):
         allowed_drop: How far the latter may be below.
         passed: Whether it is not.
         labelled: Whether there were labels; None where that was not recorded.
+        parts: With the metric "auto", the metric of each recognised output, and what the others
+            are held to.
     """
 
     name: str
@@ -140,6 +147,7 @@ class MetricResult(Record):
     allowed_drop: float
     passed: bool
     labelled: bool | None = None
+    parts: tuple[TaskScore, ...] = ()
 
 
 class IntermediateNonfinite(Record):

@@ -108,6 +108,7 @@ NoteKind = Literal[
     "none-low",
     "of-the-run",
     "refused",
+    "recognised",
 ]
 """What a note says; `reporting.notes` has the words."""
 
@@ -160,6 +161,7 @@ FailureKind = Literal[
     "agreement",
     "tolerance",
     "metric",
+    "part",
     "flip",
     "infinite",
     "worth",

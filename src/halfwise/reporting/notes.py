@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from halfwise.metrics.hints import KINDS, SEEN
 from halfwise.records import CutStage, FrozenSize, MadeUp, Note, NoteKind, Run
 from halfwise.reporting.ending import spent
 from halfwise.wording import capital, count, dimensions, fixed, listed, verb
@@ -155,6 +156,12 @@ def _linted(facts: Mapping[str, Any]) -> str:
     )
 
 
+def _recognised(facts: Mapping[str, Any]) -> str:
+    seen = ", ".join(SEEN[one] for one in facts["evidence"])
+    names = f"{verb(len(facts['outputs']), 'output', 'outputs')} {listed(facts['outputs'])}"
+    return f"{names}: taken for {KINDS[facts['kind']]} ({seen}) and judged by {facts['metric']}"
+
+
 _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "samples": _samples,
     "array": "array '{array}' of {where} is taken for input '{input}'",
@@ -189,6 +196,7 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     ),
     "none-low": "nothing in the candidate is FP16 or BF16",
     "of-the-run": "these are the inputs of the run, so only what it held out is judged",
+    "recognised": _recognised,
     "refused": "the model does not take {whose}: {error}",
 }
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from halfwise.metrics import effective, is_default, rises, usual
+from halfwise.metrics import AUTO, effective, is_default, rises, usual
 from halfwise.metrics.slices import extent, place
 from halfwise.records import (
     OF_METRIC,
@@ -19,12 +19,15 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.parts import MOST_ROWS, Lines
+from halfwise.reporting.tasks import allowed_together
 from halfwise.wording import count, listed, number, percent, sentence, shorten, verb
 
 
 def allowed(criterion: Criterion) -> str:
     """Return what makes a result acceptable, in one clause."""
     holds = effective(criterion)
+    if holds.metric == AUTO:
+        return allowed_together(holds)
     if holds.metric is not None:
         whose = f" by default ({holds.drop_source})" if holds.drop_source else ""
         may = "may rise by" if rises(holds.metric) else "may fall by"

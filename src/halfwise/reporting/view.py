@@ -7,6 +7,7 @@ from halfwise.metrics import BUILT_IN, rises, usual
 from halfwise.records import (
     Guard,
     GuardKind,
+    MetricResult,
     NodeName,
     OutputError,
     Plan,
@@ -26,6 +27,7 @@ from halfwise.reporting.plan import (
     plan_lines,
 )
 from halfwise.reporting.rungs import judged_name, rung_caution
+from halfwise.reporting.tasks import part_lines, wrong_parts
 from halfwise.reporting.verdict import (
     allowed,
     bound_part,
@@ -160,7 +162,9 @@ def _wrong(verdict: Verdict) -> Iterator[str]:
     broken = [name for name, error in verdict.outputs.items() if error.nonfinite]
     if broken:
         yield f"{len(broken)} of {total} with NaN or infinite values: {listed(broken)}."
-    if verdict.metric is not None and not verdict.metric.passed:
+    if verdict.metric is not None and verdict.metric.parts:
+        yield from wrong_parts(verdict.metric)
+    elif verdict.metric is not None and not verdict.metric.passed:
         name, score = verdict.metric.name, verdict.metric
         before, after = usual(name, score.reference), usual(name, score.candidate)
         changes = "rises" if rises(name) else "falls"
@@ -245,12 +249,14 @@ def _metric(run: Run) -> Lines | None:
     if result is None:
         return None
     name = result.name
-    figures = [f"{number(usual(name, result.reference), 6)} in FP32"]
+    models: dict[str, MetricResult] = {}
     if run.plan is not None and run.baseline is not None and run.baseline.metric is not None:
-        baseline = usual(name, run.baseline.metric.candidate)
-        figures.append(f"{number(baseline, 6)} {_baseline(run.plan)}")
-    whose = "candidate" if run.plan is None else judged_name(run.engines)
-    figures.append(f"{number(usual(name, result.candidate), 6)} {whose}")
+        models[_baseline(run.plan)] = run.baseline.metric
+    models["candidate" if run.plan is None else judged_name(run.engines)] = result
+    if result.parts:
+        return Lines("Task metrics", tuple(part_lines(models)))
+    values = {"in FP32": result.reference} | {n: one.candidate for n, one in models.items()}
+    figures = [f"{number(usual(name, value), 6)} {model}" for model, value in values.items()]
     drop = f"a {'rise' if rises(name) else 'drop'} of {number(result.allowed_drop)} is allowed"
     own = result.labelled is False and name in BUILT_IN
     against = " against FP32's own outputs, as there are no labels" if own else ""

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from halfwise.metrics import resolve, takes_any_sample, untested_metric, untested_outputs
-from halfwise.metrics.untested import CONFIDENCE, failure_bound, upper_bound
+from halfwise.metrics import resolve, takes_any_sample, untested_outputs
+from halfwise.metrics.untested import CONFIDENCE, failure_bound, untested_metric, upper_bound
 from halfwise.records import Criterion, Unjudged
 
 DRAWN = np.random.default_rng(3)

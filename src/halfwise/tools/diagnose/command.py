@@ -125,7 +125,9 @@ def _case(model: Model, request: Request) -> tuple[Case, CaseError | None]:
     """Return the case; where the inputs do not fit, one without samples, and why."""
     network, stored = upcast(load_model(model))
     try:
-        return load_case(model, request.data, request.criterion, split=False), None
+        return load_case(
+            model, request.data, request.criterion, split=False, runtime=request.settings.runtime
+        ), None
     except CaseError as refused:
         if _is_missing(request.data.inputs):
             raise

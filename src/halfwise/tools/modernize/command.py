@@ -82,7 +82,9 @@ def modernize(
         version = known_version(trt_version, oldest=OLDEST_PARSER)
         target = f"TensorRT {trt_version}"
     watcher.stage("load")
-    case = load_case(model, request.data, request.criterion, split=False)
+    case = load_case(
+        model, request.data, request.criterion, split=False, runtime=request.settings.runtime
+    )
     if case.stored.formats:
         raise CaseError(
             f"The model stores {' and '.join(case.stored.formats)}, and weights that were rounded "

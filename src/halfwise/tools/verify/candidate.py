@@ -12,6 +12,7 @@ from halfwise.graph.casts import LOW_TYPES, is_low_custom
 from halfwise.graph.model import Network, graphs_of
 from halfwise.graph.normal_form import values_of
 from halfwise.options.loading import tell
+from halfwise.options.metric import without_outputs
 from halfwise.progress import Watcher
 from halfwise.records import Fact, Note
 
@@ -54,7 +55,7 @@ def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case
         return case
     network = replace(case.network, model=case.network.copy())
     keep_outputs(network.graph, given)
-    return replace(case, network=network)
+    return without_outputs(replace(case, network=network), lacking)
 
 
 def keep_outputs(graph: ir.Graph, names: Collection[str]) -> None:

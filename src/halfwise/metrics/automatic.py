@@ -1,0 +1,160 @@
+"""`--metric auto`: what the outputs are recognised as decides, each by its own metric.
+
+Where one thing is recognised and there is no other output, auto becomes its metric, as if that had
+been named. Else all hold together: every metric within its default drop, and outputs that nothing
+recognises within the default tolerance.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from halfwise.errors import UsageError
+from halfwise.metrics.built_in import default_drop, required
+from halfwise.metrics.kinds import Inputs
+from halfwise.metrics.measures import Outputs
+from halfwise.metrics.recognised import (
+    BY_LAYOUT,
+    metric_of,
+    others_of,
+    recognise,
+    shortfall,
+    untested_part,
+)
+from halfwise.metrics.task import Metric
+from halfwise.metrics.untested import untested_metric, untested_outputs
+from halfwise.records import Criterion, Recognised, Unjudged
+from halfwise.wording import listed
+
+AUTO = "auto"
+"""The metric that what is recognised decides."""
+
+
+def has_to_see(criterion: Criterion) -> bool:
+    """Return whether its metric is known only once FP32's outputs are, and they are not yet."""
+    return criterion.metric in (AUTO, *BY_LAYOUT) and not criterion.recognised
+
+
+def settle(
+    criterion: Criterion, references: Sequence[Outputs], inputs: Inputs, *, labelled: bool
+) -> Criterion:
+    """Return the criterion with what its metric is of, and what "auto" becomes.
+
+    Args:
+        criterion: Its metric is "auto", or one that has to know how boxes are read.
+        references: FP32 outputs by sample; the first eight are looked at.
+        inputs: Shape of every input, on the first sample.
+        labelled: Whether there are labels.
+
+    Raises:
+        UsageError: nothing is recognised, or no boxes; there are labels for boxes, or for several
+            outputs at once.
+    """
+    found = recognise(references, inputs)
+    if criterion.metric != AUTO:
+        name = str(criterion.metric)
+        boxes = [one for one in found if one.boxes is not None]
+        if not boxes:
+            raise UsageError(
+                f"The metric {name} finds no boxes that it could read without a guess in the "
+                f"outputs: {_seen(references[0])}.",
+                "Give a metric of your own: --metric file.py:function.",
+            )
+        one = boxes[0].model_copy(update={"metric": name, "required": required(name)})
+        _demand_unlabelled([one], labelled=labelled)
+        return criterion.model_copy(update={"recognised": (one,)})
+    if not found:
+        raise UsageError(
+            "--metric auto recognises none of the outputs, and unknown ones have no metric: "
+            f"{_seen(references[0])}.",
+            "Name a metric, write one and give it as --metric file.py:function, or leave --metric "
+            "out for the default tolerance.",
+        )
+    _demand_unlabelled(found, labelled=labelled)
+    update: dict[str, Any] = {
+        "recognised": found,
+        "metric_drop": 1.0,
+        "drop_source": "each by its own default",
+    }
+    if len(found) == 1 and not others_of(found, references[0]):
+        usual = default_drop(found[0].metric, labelled=labelled)
+        assert usual is not None
+        update |= {"metric": found[0].metric, "metric_drop": usual.drop}
+        update |= {"drop_source": usual.source}
+    return criterion.model_copy(update=update)
+
+
+def settled_metric(criterion: Criterion) -> Metric | None:
+    """Return the metric of recognised outputs; None where the criterion tells of none.
+
+    That of several is 1 less the largest part of its allowance that any of them uses up, so that
+    0 just passes; -inf where a candidate is not finite.
+    """
+    if not criterion.recognised:
+        return None
+    if criterion.metric == AUTO:
+        return partial(_together, criterion.recognised)
+    return metric_of(criterion.recognised[0])
+
+
+def untested_task(
+    criterion: Criterion,
+    metric: Metric | None,
+    references: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> tuple[Unjudged, ...]:
+    """Return what no sample tests of a metric, as `untested_metric`, and of all that "auto" joins.
+
+    Args:
+        criterion: What is acceptable.
+        metric: The metric; None for none.
+        references: FP32 outputs by sample; may be empty.
+        labels: One label per sample, or None.
+    """
+    if not criterion.recognised or not references:
+        return untested_metric(criterion, metric, references, labels)
+    drop = None if criterion.metric == AUTO else criterion.metric_drop
+    found = [
+        one
+        for part in criterion.recognised
+        for one in untested_part(part, references, labels, drop)
+    ]
+    rest = others_of(criterion.recognised, references[0])
+    only = [{name: outputs[name] for name in rest} for outputs in references]
+    beside = criterion.metric == AUTO and rest
+    return (*found, *(untested_outputs(Criterion(), only) if beside else ()))
+
+
+def _together(
+    recognised: Sequence[Recognised],
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    return 1.0 - shortfall(recognised, reference, candidate, labels)
+
+
+def _demand_unlabelled(found: Sequence[Recognised], *, labelled: bool) -> None:
+    """Raise UsageError where there are labels, and they are of no use or may be of any output."""
+    if not labelled:
+        return
+    if len(found) > 1:
+        raise UsageError(
+            f"--metric auto recognises several outputs ({_told(found)}), and labels are of one.",
+            "Name the metric that the labels are for, or leave them out.",
+        )
+    if found[0].boxes is not None:
+        raise UsageError(
+            f"The metric {found[0].metric} takes no labels: what FP32 detects is the truth.",
+            "Leave the labels out, or give a metric of your own: --metric file.py:function.",
+        )
+
+
+def _told(found: Sequence[Recognised]) -> str:
+    return ", ".join(f"{one.kind} in {listed(one.outputs)}" for one in found)
+
+
+def _seen(outputs: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name} ({array.dtype} {list(array.shape)})" for name, array in outputs.items()
+    )

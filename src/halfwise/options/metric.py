@@ -1,0 +1,163 @@
+"""The metric that the user named: built in, a function, or what the model's outputs decide."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from halfwise.case import Case, Runtime
+from halfwise.emulation.ort import Session
+from halfwise.errors import CaseError, RunFailed, UsageError
+from halfwise.inputs import load_function
+from halfwise.metrics import (
+    AUTO,
+    BUILT_IN,
+    Metric,
+    Outputs,
+    check_labels,
+    has_to_see,
+    resolve,
+    settle,
+    settled_metric,
+)
+from halfwise.metrics.kinds import LOOKED_AT
+from halfwise.records import Criterion, Fact, Note, Recognised
+from halfwise.user_code import RAISED, described
+from halfwise.wording import listed
+
+
+def named_metric(criterion: Criterion) -> Metric | None:
+    """Return the metric of a criterion; one that has to see the outputs first is of no use yet.
+
+    Raises:
+        UsageError: there is no metric of that name.
+        CaseError: the function cannot be loaded.
+    """
+    if criterion.metric is None:
+        return None
+    if has_to_see(criterion):
+        return _unsettled
+    if metric := settled_metric(criterion) or resolve(criterion.metric):
+        return metric
+    if ":" not in criterion.metric:
+        raise UsageError(
+            f"There is no metric called {criterion.metric!r}.",
+            f"Give one of {', '.join((AUTO, *BUILT_IN))}, or file.py:function.",
+        )
+    return _checked(criterion.metric)
+
+
+def with_settled_metric(case: Case, runtime: Runtime) -> Case:
+    """Return the case with the metric that FP32's outputs decide, and what they look like told.
+
+    The FP32 model runs on the samples that are looked at. Where it does not run, the case stays
+    as it is: whoever needs the reference says why.
+
+    Raises:
+        UsageError: see `settle`.
+        CaseError: the labels do not fit.
+    """
+    if not has_to_see(case.criterion):
+        return case
+    samples, labels = case.calibration, case.calibration.labels
+    try:
+        session = Session(case.network.model, runtime=runtime)
+        references = [session.run(samples[i]) for i in range(min(LOOKED_AT, len(samples)))]
+    except (CaseError, RunFailed):
+        return case
+    criterion = settle(case.criterion, references, case.input_shapes, labelled=labels is not None)
+    for one in criterion.recognised:
+        check_labels(one.metric, labels or ())
+    notes = (*case.notes, *map(_note, criterion.recognised))
+    return replace(case, criterion=criterion, metric=named_metric(criterion), notes=notes)
+
+
+def without_outputs(case: Case, lacking: Collection[str]) -> Case:
+    """Return the case with a metric of the outputs that are left.
+
+    Raises:
+        CaseError: the metric was of none of these.
+    """
+    recognised = case.criterion.recognised
+    left = tuple(one for one in recognised if not any(name in lacking for name in one.outputs))
+    if len(left) == len(recognised):
+        return case
+    if not left:
+        raise CaseError(
+            f"The metric is of output {listed(recognised[0].outputs)}, which the candidate lacks.",
+            "Give a candidate that has it, or name a metric of the outputs that it has.",
+        )
+    criterion = case.criterion.model_copy(update={"recognised": left})
+    return replace(case, criterion=criterion, metric=named_metric(criterion))
+
+
+def _note(one: Recognised) -> Note:
+    facts: dict[str, Fact] = {
+        "kind": one.kind,
+        "outputs": one.outputs,
+        "metric": one.metric,
+        "evidence": one.evidence,
+    }
+    return Note(kind="recognised", facts=facts)
+
+
+def _unsettled(
+    reference: Sequence[Outputs], candidate: Sequence[Outputs], labels: Sequence[Any] | None
+) -> float:
+    del reference, candidate, labels
+    raise CaseError(
+        "The metric goes by the outputs of the FP32 model, and that did not run on the samples.",
+        "Name a metric that needs no look at them.",
+    )
+
+
+def _checked(name: str) -> Metric:
+    """Return a function of the user's, such that what it gives is a number."""
+    function = load_function(name)
+
+    def checked(
+        reference: Sequence[Outputs], candidate: Sequence[Outputs], labels: Sequence[Any] | None
+    ) -> float:
+        try:
+            value = function(_read_only(reference), _read_only(candidate), labels)
+        except CaseError:
+            if _looks(candidate) == _looks(reference):
+                raise
+            # Not every function is made for outputs of other shapes, or for NaN: they are as bad
+            # as none.
+            return -inf
+        try:
+            if isinstance(value, str | bytes):
+                raise TypeError("text is no number")
+            return float(value)
+        except RAISED as error:
+            raise CaseError(
+                f"The metric {name} returned {type(value).__name__}, not one number "
+                f"({described(error)}).",
+                "It is called as function(reference, candidate, labels); return a float, higher "
+                "is better.",
+            ) from error
+
+    return checked
+
+
+def _read_only(results: Sequence[Outputs]) -> list[Outputs]:
+    """Return the outputs such that a function that writes into them fails, and changes nothing."""
+    shown: list[Outputs] = []
+    for outputs in results:
+        views = {name: array.view() for name, array in outputs.items()}
+        for view in views.values():
+            view.flags.writeable = False
+        shown.append(views)
+    return shown
+
+
+def _looks(results: Sequence[Outputs]) -> list[tuple[str, tuple[int, ...], bool]]:
+    """Return name and shape of every output, and whether it is finite."""
+    return [
+        (name, array.shape, array.dtype.kind != "f" or bool(np.isfinite(array).all()))
+        for outputs in results
+        for name, array in outputs.items()
+    ]

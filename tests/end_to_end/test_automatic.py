@@ -1,0 +1,47 @@
+"""`--metric auto`: what is recognised decides, the record tells it; unknown outputs are refused."""
+
+import pytest
+
+from tests import models
+from tests.unit.graph.sketch import Sketch
+
+
+@pytest.fixture
+def classifier():
+    """Class probabilities beside hidden values whose square overflows in FP16."""
+    s = Sketch()
+    x = s.input("x", [1, 16])
+    p = s.op(
+        "Softmax", s.op("MatMul", x, models.weights(16, 6, seed=1, scale=0.3), name="m"), name="p"
+    )
+    h = s.op("Sqrt", s.op("Mul", *2 * [s.op("Mul", x, 1e3, name="up")], name="square"), name="h")
+    return models.Ill(s.proto(p, h), {"x": models.signals(1, 16, seed=3)})
+
+
+def test_all_that_is_recognised_holds_beside_the_tolerance_of_the_rest(fix, classifier, call):
+    ended = fix(classifier, "--metric", "auto")
+    assert ended.code == 0, ended.out
+    assert "taken for class scores (rows sum to 1) and judged by top1" in " ".join(
+        ended.err.split()
+    )
+    criterion, verdict = ended.record["criterion"], ended.record["verdict"]
+    assert (criterion["metric"], criterion["recognised"][0]["metric"]) == ("auto", "top1")
+    parts = verdict["metric"]["parts"]
+    assert [part["metric"] for part in parts] == ["top1", "rel-max"]
+    assert all(part["passed"] for part in parts)
+    assert "square" in ended.kept
+    assert "other outputs by the default tolerance" in " ".join(ended.out.split())
+    verified = call(
+        "verify", "model.onnx", ended.model, "--inputs", "model.npz", "--metric", "auto"
+    )
+    assert verified.code == 0, verified.out
+
+
+def test_what_is_unknown_has_no_metric(fix):
+    ended = fix(models.small(), "--metric", "auto")
+    assert ended.code == 2
+    assert "recognises none of the outputs" in " ".join(ended.err.split())
+    assert "[1, 8]" in ended.err
+    dropped = fix(models.small(), "--metric", "auto", "--metric-drop", "0.1")
+    assert dropped.code == 2
+    assert "no meaning beside --metric auto" in " ".join(dropped.err.split())

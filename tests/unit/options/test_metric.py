@@ -1,0 +1,88 @@
+"""Which metric a name stands for, and when it is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from halfwise.case import CPU
+from halfwise.errors import CaseError, UsageError
+from halfwise.metrics import resolve
+from halfwise.options.loading import load_case
+from halfwise.options.metric import named_metric, with_settled_metric, without_outputs
+from halfwise.options.options import Data
+from halfwise.records import Criterion
+from halfwise.reporting.notes import told
+from tests import models
+from tests.unit.graph.sketch import Sketch
+
+
+@pytest.fixture(scope="module")
+def two():
+    """A classifier with a second output that is anything."""
+    s = Sketch()
+    x = s.input("x", [1, 16])
+    p = s.op(
+        "Softmax", s.op("MatMul", x, models.weights(16, 6, seed=1, scale=0.3), name="m"), name="p"
+    )
+    h = s.op("MatMul", x, models.weights(16, 7, seed=2, scale=0.3), name="h")
+    return s.proto(p, h), {"x": models.signals(1, 16, seed=3)}
+
+
+def test_a_name_is_a_metric_of_its_own_or_none():
+    assert named_metric(Criterion()) is None
+    assert named_metric(Criterion(metric="top1")) is resolve("top1")
+    with pytest.raises(UsageError, match="no metric called 'top2'") as refused:
+        named_metric(Criterion(metric="top2"))
+    assert "auto" in refused.value.hint
+
+
+def test_a_metric_that_has_to_see_the_outputs_knows_nothing_before():
+    metric = named_metric(Criterion(metric="auto"))
+    assert metric is not None
+    with pytest.raises(CaseError, match="goes by the outputs"):
+        metric([], [], None)
+
+
+def test_what_auto_becomes_is_told_and_kept(two):
+    proto, inputs = two
+    case = load_case(proto, Data(inputs), Criterion(metric="auto"))
+    assert case.criterion.metric == "auto"
+    (one,) = case.criterion.recognised
+    assert one.metric == "top1"
+    assert any("class scores (rows sum to 1) and judged by top1" in told(n) for n in case.notes)
+    again = load_case(proto, Data(inputs), case.criterion)
+    assert again.criterion == case.criterion
+    assert not any(note.kind == "recognised" for note in again.notes)
+    assert with_settled_metric(again, CPU) is again
+
+
+def test_labels_are_checked_once_it_is_known_what_they_are_of(two, tmp_path):
+    proto, inputs = two
+    (tmp_path / "labels.json").write_text(str([-1] * len(inputs["x"])))
+    data = Data(inputs, labels=tmp_path / "labels.json")
+    with pytest.raises(CaseError, match="classes, counted from 0"):
+        load_case(proto, data, Criterion(metric="auto"))
+
+
+def test_outputs_that_a_candidate_lacks_leave_the_metric_of_the_others(two):
+    proto, inputs = two
+    case = load_case(proto, Data(inputs), Criterion(metric="auto"))
+    (name,) = case.criterion.recognised[0].outputs
+    assert without_outputs(case, ["other"]) is case
+    with pytest.raises(CaseError, match="which the candidate lacks"):
+        without_outputs(case, [name])
+    both = case.criterion.recognised[0].model_copy(update={"outputs": ("other",)})
+    wider = case.criterion.model_copy(update={"recognised": (*case.criterion.recognised, both)})
+    left = without_outputs(replace(case, criterion=wider), ["other"])
+    assert left.criterion == case.criterion
+
+
+def test_where_the_model_does_not_run_nothing_is_settled():
+    s = Sketch()
+    x = s.input("x", [1, None])
+    fixed = np.array([1, 16], np.int64)
+    y = s.op("Softmax", s.op("Reshape", x, fixed, name="r"), name="p")
+    inputs = {"x": np.ones((1, 7), np.float32)}
+    case = load_case(s.proto(y), Data(inputs), Criterion(metric="auto"), split=False)
+    assert not case.criterion.recognised
