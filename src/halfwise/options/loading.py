@@ -76,11 +76,7 @@ def load_case(
         notes += [note.model_copy(update={"of": "held out"}) for note in separate.notes]
     elif split:
         samples, heldout = split_heldout(samples)
-        if heldout:
-            parts: dict[str, Fact] = {"searched": len(samples), "heldout": len(heldout)}
-            notes.append(Note(kind="split", facts=parts))
-        else:
-            notes.append(Note(kind="single", severity="warning"))
+        notes.append(_split_note(len(samples), len(heldout)))
     searched, judged = sketch_each(samples), sketch_each(heldout)
     chosen = unseen(samples, searched, heldout, judged)
     if len(chosen) < len(heldout):
@@ -153,6 +149,12 @@ def _file_notes(network: Network, stored: Stored) -> list[Note]:
     if stored.formats:
         notes.append(Note(kind="stored", facts={"formats": tuple(stored.formats)}))
     return notes
+
+
+def _split_note(searched: int, heldout: int) -> Note:
+    if not heldout:
+        return Note(kind="single", severity="warning")
+    return Note(kind="split", facts={"searched": searched, "heldout": heldout})
 
 
 def _labelled(samples: Samples, labels: Path | None, metric: str | None) -> Samples:

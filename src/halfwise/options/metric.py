@@ -69,7 +69,7 @@ def with_settled_metric(case: Case, runtime: Runtime) -> Case:
         return case
     criterion = settle(case.criterion, references, case.input_shapes, labelled=labels is not None)
     for one in criterion.recognised:
-        check_labels(one.metric, labels or ())
+        check_labels(one.metric, (*(labels or ()), *(case.heldout.labels or ())))
     notes = (*case.notes, *map(_note, criterion.recognised))
     return replace(case, criterion=criterion, metric=named_metric(criterion), notes=notes)
 
