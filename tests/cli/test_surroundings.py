@@ -11,6 +11,8 @@ import pytest
 
 from halfwise.cli.surroundings import demand_folder, surroundings, told
 from halfwise.errors import UsageError
+from halfwise.interruption import interruption
+from halfwise.user_code import guarded
 
 
 class Failing(io.StringIO):
@@ -124,3 +126,47 @@ def test_errors_of_the_system_are_one_sentence(number, name, words):
 
 def test_an_error_about_no_file_may_be_a_fault_of_halfwise():
     assert told(OSError(errno.EBADF, "Bad file descriptor")) is None
+
+
+@pytest.fixture
+def default_ctrl_c():
+    """Let Ctrl-C raise, even where a shell runs the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("default_ctrl_c")
+def test_the_first_ctrl_c_keeps_what_there_is_and_the_second_ends(capfd):
+    with surroundings() as ended:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        interruption().ready = True
+        signal.raise_signal(signal.SIGINT)
+        assert interruption().asked
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert ended.exit_code == 130
+    assert "the best plan so far is judged and kept" in capfd.readouterr().err
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+
+
+@pytest.mark.usefixtures("default_ctrl_c")
+def test_what_else_ends_a_process_keeps_nothing():
+    with surroundings() as ended:
+        interruption().ready = True
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        assert not interruption().asked
+        assert ended.exit_code == 128 + signal.SIGTERM
+
+
+@pytest.mark.usefixtures("default_ctrl_c")
+def test_ctrl_c_in_code_of_the_user_is_not_lost():
+    with surroundings():
+        interruption().ready = True
+        with guarded("f.py:load"):
+            signal.raise_signal(signal.SIGINT)
+        assert interruption().asked
+        with pytest.raises(KeyboardInterrupt), guarded("f.py:load"):
+            signal.raise_signal(signal.SIGINT)

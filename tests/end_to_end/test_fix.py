@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 
 import halfwise
+from halfwise.reporting.terminal import TerminalWatcher
 from tests import models
 from tests.end_to_end.soundness import assert_minimal, assert_valid, spared
 from tests.processes import end
@@ -77,7 +78,7 @@ def test_ctrl_c_leaves_nothing(saved, tmp_path, environment):
     assert process.stderr is not None
     try:
         for line in process.stderr:
-            if line.strip() == "search":
+            if line.strip() == "observe":  # no plan is known yet
                 break
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
@@ -88,6 +89,49 @@ def test_ctrl_c_leaves_nothing(saved, tmp_path, environment):
     assert "Traceback" not in err
     assert out == ""
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.fixture
+def pressed(monkeypatch):
+    """Press Ctrl-C where a plan is told: once, or again where that is told as well."""
+
+    def press(times: int) -> None:
+        told = TerminalWatcher.note
+
+        def note(self, line: str) -> None:
+            nonlocal times
+            told(self, line)
+            while times and line.startswith("best plan so far"):
+                times -= 1
+                signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(TerminalWatcher, "note", note)
+
+    return press
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_keeps_the_best_plan(fix, pressed):
+    pressed(1)
+    ended = fix(models.deep(), "--rel-max", "0.0005")
+    assert ended.code == 0, ended.err
+    search = ended.record["search"]
+    assert search["ended_by"] == ["interrupt"]
+    assert search["exhausted"]
+    assert 0 < len(ended.kept) <= 10
+    assert "The run was interrupted: where the error comes from" in " ".join(ended.out.split())
+    assert "Not shown to be minimal: the run was interrupted." in ended.out
+    assert_valid(ended, models.deep())
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_again_ends_at_once(fix, pressed, tmp_path):
+    pressed(2)
+    ended = fix(models.deep(), "--rel-max", "0.0005")
+    assert ended.code == 130
+    assert ended.err.strip().endswith("interrupted")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.npz", "model.onnx"]
 
 
 def test_the_library_does_what_the_command_does(fix):

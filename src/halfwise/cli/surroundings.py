@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from halfwise.errors import UsageError
+from halfwise.interruption import Interruption, offered
 
 _FILES = 1024
 """How many files may be open, where that can be had: what Linux gives by default."""
@@ -24,6 +25,10 @@ _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
 _OURS = (None, errno.EBADF, errno.EFAULT, errno.EINVAL, errno.ENOTSOCK)
 """What the system says where a program calls it wrongly."""
+_KEPT = (
+    b"\ninterrupted: the search ends, and the best plan so far is judged and kept; "
+    b"Ctrl-C again ends at once\n"
+)
 _ELSEWHERE = "Check it, or name another."
 
 
@@ -56,7 +61,7 @@ def surroundings() -> Iterator[Ended]:
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr, whatever=True)
     try:
-        with _interrupting() as ended:
+        with _interrupting() as ended, offered() as interruption, _keeping(interruption, ended):
             yield ended
     finally:
         sys.stdout, sys.stderr = before
@@ -182,6 +187,7 @@ def _interrupting() -> Iterator[Ended]:
     if threading.current_thread() is not threading.main_thread():
         yield ended
         return
+
     # Some start a command so that these do not end it: nohup.
     own = [s for s in _ENDING if signal.getsignal(s) == signal.SIG_DFL]
     # Shells start so what a script puts into the background: Ctrl-C does not end that.
@@ -195,3 +201,27 @@ def _interrupting() -> Iterator[Ended]:
             signal.signal(number, signal.SIG_DFL)
         if ignored:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _keeping(interruption: Interruption, ended: Ended) -> Iterator[None]:
+    """Let the first Ctrl-C be `interruption`'s where that takes it; nothing is raised then."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if ended.by == signal.SIGINT and interruption.take():
+            # Not through Python's streams: the main thread may be writing there at this moment.
+            with suppress(OSError):
+                os.write(2, _KEPT)
+        else:
+            signal.default_int_handler(number, frame)
+
+    # In another thread there are no signals, and what is ignored stays so.
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) != signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -28,6 +28,8 @@ REPEATING_SECONDS = 40.0
 """Likewise of a model that repeats a body, which may never end: its command ends in a minute."""
 _PATIENCE = 10.0
 """Seconds after which a call that is not done is told of."""
+_LOOK = 0.5
+"""Seconds between two looks whether a call has to end."""
 _GRACE = 2.0
 """Seconds that a call has to stop when it is told to."""
 _AGAIN = 2.0
@@ -103,6 +105,7 @@ class Limits:
     Attributes:
         seconds: Of one call; None for what is usual.
         until: Value of `time.monotonic()` at which all work has to end; None for never.
+        over: Whether it has to end now, whatever the time.
         tell: Is told of a call that takes long.
         stop: Ends them.
         forgiving: Whether any number may reach its limit.
@@ -111,6 +114,7 @@ class Limits:
 
     seconds: float | None = None
     until: float | None = None
+    over: Callable[[], bool] = lambda: False
     tell: Callable[[str], None] | None = None
     stop: Stop = field(default_factory=Stop)
     forgiving: bool = False
@@ -155,12 +159,14 @@ def stopped_by(stop: Stop) -> AbstractContextManager[None]:
     return _changed(stop=stop)
 
 
-def ending(until: float | None) -> AbstractContextManager[None]:
+def ending(
+    until: float | None, over: Callable[[], bool] = lambda: False
+) -> AbstractContextManager[None]:
     """End what runs within the block at `until` of `time.monotonic()`; None takes an end away.
 
-    Calls that begin or run after it raise `OutOfTime`.
+    Calls that begin or run after it raise `OutOfTime`, and those that do when `over` says so.
     """
-    return _changed(until=until)
+    return _changed(until=until, over=over)
 
 
 def expect_repeating() -> None:
@@ -193,25 +199,25 @@ def _bounded(work: Callable[[], Any], stop: Callable[[], None], what: str, limit
     started = time.monotonic()
     end = started + limits.seconds
     if limits.until is not None:
-        if started >= limits.until:
+        if started >= limits.until or limits.over():
             raise OutOfTime
         end = min(end, limits.until)
     runner = _idle.pop() if _idle else _Runner()
     runner.tasks.put(work)
     try:
-        done = runner.wait_until(min(started + _PATIENCE, end), limits.stop)
-        if not done and end - started > _PATIENCE and limits.tell:
+        done = runner.wait_until(min(started + _PATIENCE, end), limits)
+        if not done and end - started > _PATIENCE and limits.tell and not limits.over():
             limits.tell(
                 f"{what} takes longer than {number(_PATIENCE)} s; it is ended at "
                 f"{number(end - started)} s"
             )
-        done = done or runner.wait_until(end, limits.stop)
+        done = done or runner.wait_until(end, limits)
     except BaseException:
         _end(runner, stop)
         raise
     if not done:
         _end(runner, stop)
-        if end == limits.until:
+        if end == limits.until or limits.over():
             raise OutOfTime
         raise _late(what, limits)
     limits.calls.longest = max(limits.calls.longest, time.monotonic() - started)
@@ -253,9 +259,9 @@ class _Runner:
             # Or the last results would live until the next task.
             del task, answer
 
-    def wait_until(self, end: float, stop: Stop) -> bool:
-        while not (done := self.wait(min(_GRACE, end - time.monotonic()))):
-            if stop.asked or time.monotonic() >= end:
+    def wait_until(self, end: float, limits: Limits) -> bool:
+        while not (done := self.wait(min(_LOOK, end - time.monotonic()))):
+            if limits.stop.asked or limits.over() or time.monotonic() >= end:
                 break
         return done
 

@@ -1,5 +1,7 @@
 """What a run may spend on what it can do without: work, counted, and seconds as a limit beside.
 
+Ctrl-C spends all of it, where the command line offers that (`halfwise.interruption`).
+
 Work is told in inferences of one sample, with a fixed weight for each kind (`WEIGHTS`), so that a
 run does the same whatever else the machine does. Where seconds end something, another run may find
 something else; `ended_by` tells.
@@ -12,6 +14,7 @@ from math import inf
 from typing import Literal, TypeVar
 
 from halfwise.emulation.bounded import OutOfTime, ending
+from halfwise.interruption import interruption
 from halfwise.records import BudgetEnd, CutStage
 
 Work = Literal["trial", "pass", "judge", "growth"]
@@ -58,6 +61,7 @@ class Budget:
         self._clock, self._left, self._reserved = clock, min(seconds, _LONGEST), 0.0
         self._since: float | None = None
         self._until = work
+        self._interruption = interruption()
         self.outer: Budget | None = None
         self.payer: Budget | None = None
 
@@ -73,6 +77,8 @@ class Budget:
         return self._end() is not None
 
     def _end(self) -> BudgetEnd | None:
+        if self._interruption.asked:
+            return "interrupt"
         running = 0.0 if self._since is None else self._clock() - self._since
         # Where both are spent, the work is what every run ends by.
         if self.spent >= self._until:
@@ -114,12 +120,13 @@ class Budget:
             self.outer.payer = self
         try:
             self.check()
-            with ending(time.monotonic() + self._left - self._reserved):
+            until = time.monotonic() + self._left - self._reserved
+            with ending(until, lambda: self._interruption.asked):
                 yield
         except OutOfTime:
             by = self._end() or "seconds"
             ended = by == "seconds"
-            self._tell(by)
+            self.tell(by)
             raise
         finally:
             self._left = before - (self._clock() - self._since)
@@ -160,14 +167,15 @@ class Budget:
         if stage not in self.cut:
             self.cut.append(stage)
         if (by := self._end()) is not None:
-            self._tell(by)
+            self.tell(by)
 
     def took_in(self, other: "Budget") -> None:
         """Remember what another budget, beside this one, ended."""
         self.cut += [stage for stage in other.cut if stage not in self.cut]
         for by in other.ended_by:
-            self._tell(by)
+            self.tell(by)
 
-    def _tell(self, by: BudgetEnd) -> None:
+    def tell(self, by: BudgetEnd) -> None:
+        """Remember what ended something."""
         if by not in self.ended_by:
             self.ended_by.append(by)

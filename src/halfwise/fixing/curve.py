@@ -68,7 +68,8 @@ class TradeOff:
                 if planner.trials.evaluate(kept, confirm=True).passed:
                     return
                 self._budget.within("curve", partial(self._measure, kept), None)
-                if self._point(kept).serves:
+                if (point := self._point(kept)).serves:
+                    planner.best.serves(kept, point.scores)
                     return
 
         planner.budget.within("curve", look, None)

@@ -22,7 +22,7 @@ from halfwise.tensorrt.recipes.commands import shape_options
 from halfwise.tensorrt.recipes.recipe import planned_nodes
 from halfwise.tensorrt.trtexec.notation import unsayable
 from halfwise.tensorrt.versions import FIRST_WITH, WEAK_ONLY, since, text_of
-from halfwise.wording import count
+from halfwise.wording import capital, count
 
 _OLDER = f"TensorRT {WEAK_ONLY[0]}.x"
 
@@ -233,7 +233,7 @@ def _after_failure(
 ) -> tuple[str, ...]:
     lines = list(_rules_in_the_way(verdict, fixed))
     if fixed.search.exhausted:
-        lines.append(f"Give the search {allow_more(fixed.search)}.")
+        lines.append(f"{capital(allow_more(fixed.search))}.")
     if not verdict.unseen:
         lines.append("Give more samples, or a second set with --heldout DATA.")
     lines += after_untested(verdict)
@@ -269,7 +269,7 @@ def _after_cost(
         yield from cheaper(worth, required)
     if fixed.search.exhausted and required >= 1 and fixed.plan.keep:
         yield (
-            "The search was not finished; a plan that keeps less may be found with "
+            "The search was not finished; to find a plan that keeps less, "
             f"{allow_more(fixed.search)}."
         )
 

@@ -9,6 +9,7 @@ from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.budget import WEIGHTS, Budget
 from halfwise.emulation.rounding import fused_tensors
 from halfwise.emulation.switched import SwitchedRunner, emulate_switched
+from halfwise.fixing.best import Best
 from halfwise.fixing.evidence import Evidence, gather, kept_above
 from halfwise.fixing.plan.reasons import kept_nodes, plan_record
 from halfwise.fixing.plan.rules import Start, apply_rules
@@ -36,6 +37,7 @@ class Planner:
 
     Attributes:
         budget: Bounds all that the run can do without.
+        best: Tells of the plans that pass.
         unit: Work of one inference over the data, that of the calibration samples of now.
     """
 
@@ -58,6 +60,7 @@ class Planner:
         self.passing: list[Assignment] = [frozenset()]
         self.start = Start(frozenset())
         self.held: list[Guard] = []
+        self.best = Best(watcher, len(computing), self.price)
         self.unit = len(case.calibration)
         self.budget = Budget(settings.time_budget, work=settings.budget * self.unit)
 
@@ -116,10 +119,14 @@ class Planner:
             metric=self.case.metric,
             resolve=self.resolve,
             spend=lambda: self.budget.spend("trial"),
+            passed=self._passed,
         )
         started = time.monotonic()
         if self.budget.within("emulate", lambda: self.trials.survey(self.islands), None):
             self._announce((time.monotonic() - started) / len(self.trials.samples))
+
+    def _passed(self, kept: Assignment, excess: float) -> None:
+        self.best.passed(kept, None if self.case.metric else excess * self.trials.factor)
 
     def gather(self, samples: Samples, step: Callable[[int, int], None]) -> Evidence:
         """Return the evidence that `samples` give, less where the budget ends."""

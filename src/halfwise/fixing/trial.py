@@ -49,6 +49,7 @@ class Trials:
         metric: Task metric; decides alone where given.
         resolve: Completes kept compute nodes to a full assignment (data movement included).
         spend: Is told of each run of a sample before it begins; what it raises ends the trial.
+        passed: Is told of each assignment that passes on all samples, with its excess.
         evaluations: Number of assignments run so far.
         runs: Number of samples run so far.
         tried: What every assignment came to that was evaluated, on the samples of then.
@@ -63,6 +64,7 @@ class Trials:
     metric: Metric | None
     resolve: Callable[[Assignment], Assignment]
     spend: Callable[[], None] = lambda: None
+    passed: Callable[[Assignment, float], None] = lambda _kept, _excess: None
     evaluations: int = 0
     runs: int = 0
     tried: dict[Assignment, Outcome] = field(default_factory=dict)
@@ -99,7 +101,10 @@ class Trials:
         return replace(self._untried(), samples=samples, references=list(references))
 
     def _untried(self) -> "Trials":
-        return replace(self, evaluations=0, runs=0, tried={}, since={}, _known={}, _excesses={})
+        none = Trials.passed
+        return replace(
+            self, evaluations=0, runs=0, tried={}, since={}, passed=none, _known={}, _excesses={}
+        )
 
     def contribution(self, kept: Assignment) -> float:
         """Return the error of `kept` on the worst sample over what is allowed.
@@ -193,6 +198,8 @@ class Trials:
         self.evaluations += 1
         self._known[kept, confirm] = self.tried[kept] = outcome
         self.since.setdefault(kept, self.evaluations)
+        if outcome.passed and len(indices) == len(self.samples):
+            self.passed(kept, outcome.excess)
         if outcome.sample is not None:
             self._look_first_at(outcome.sample)
         elif confirm and not outcome.passed and self._known.get((kept, False), outcome).passed:

@@ -55,8 +55,8 @@ class Because(Record):
     opposed: tuple[str, ...] | None = None
 
 
-BudgetEnd = Literal["work", "seconds"]
-"""What ended a stage: the work was spent, which is so in every run, or the seconds."""
+BudgetEnd = Literal["work", "seconds", "interrupt"]
+"""What ended a stage: the work was spent, which is so in every run, the seconds, or Ctrl-C."""
 
 
 class KeptNode(Record):
@@ -241,7 +241,7 @@ class Search(Record):
         budget: The most work that was allowed, in inferences over the calibration samples that the
             run began with; None in records before this field.
         spent: The work done, likewise; that which must be done counts too.
-        ended_by: What ended stages; where seconds did, another run may give another plan.
+        ended_by: What ended stages; where more than work did, another run may give another plan.
     """
 
     tolerance_factor: float

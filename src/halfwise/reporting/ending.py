@@ -6,6 +6,8 @@ from halfwise.wording import number, seconds
 
 def spent(search: Search) -> str:
     """Return what was spent where the budget ended a stage, as a clause."""
+    if "interrupt" in search.ended_by:
+        return "the run was interrupted"
     if search.budget is not None and "seconds" not in search.ended_by:
         return f"the budget of {number(search.budget)} inferences over the data was spent"
     by_clock = search.ended_by and search.seconds_budget > 0
@@ -14,6 +16,9 @@ def spent(search: Search) -> str:
 
 
 def allow_more(search: Search) -> str:
-    """Return the option that lets an ended search go on, as the end of a sentence."""
+    """Return what lets an ended search go on, as a clause."""
+    if "interrupt" in search.ended_by:
+        return "let the search, which was interrupted, come to its end"
     by_work = search.budget is not None and "seconds" not in search.ended_by
-    return "more work (--budget N)" if by_work else "more time (--time-budget SECONDS)"
+    more = "more work (--budget N)" if by_work else "more time (--time-budget SECONDS)"
+    return f"give the search {more}"

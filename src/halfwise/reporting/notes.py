@@ -249,6 +249,6 @@ def cut_lines(run: Run) -> tuple[str, ...]:
     if run.search is None:
         return ()
     told = [_LEFT_OUT[stage] for stage in run.search.cut if stage in _LEFT_OUT]
-    if not told:
+    if not told and "interrupt" not in run.search.ended_by:
         return ()
-    return (f"{capital(spent(run.search))}: {'; '.join(told)}.",)
+    return (f"{': '.join(filter(None, (capital(spent(run.search)), '; '.join(told))))}.",)

@@ -253,6 +253,8 @@ def _as_predicted(run: Run) -> str:
 
 def _not_minimal(run: Run) -> str:
     search = run.search
+    if search is not None and "interrupt" in search.ended_by:
+        return f"Not shown to be minimal: {spent(search)}."
     if run.engines is not None and run.engines.keep:
         return "Not shown to be minimal in the engine: the builds (--max-builds) were used up."
     if search is None:

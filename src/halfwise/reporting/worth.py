@@ -21,7 +21,7 @@ def nothing_gained(run: Run) -> str:
     if worth.is_dearer and worth.ratio != 1:  # 1 is everything low, of which the next line tells
         told = f", but it {costs} {ratio(worth.times_fp32)} as much as everything in FP32: "
         ended = run.search is not None and run.search.exhausted
-        more = f", or give the search {allow_more(run.search)}" if run.search and ended else ""
+        more = f", or {allow_more(run.search)}" if run.search and ended else ""
         return f"{told}use the FP32 model{more}{_instead(worth)}"
     if worth.fp32_ratio <= 1:
         return f"{told}FP32 {costs} {ratio(worth.fp32_ratio)} as much as everything in {low}"

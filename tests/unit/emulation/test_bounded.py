@@ -135,3 +135,20 @@ def test_a_model_that_repeats_a_body_has_less_time_and_after_a_late_call_least(
         expect_repeating()
         with pytest.raises(RunFailed, match=r"0\.03"):
             too_long()
+
+
+def test_what_is_over_stops_a_call_and_refuses_further_ones() -> None:
+    stopped = threading.Event()
+    with ending(time.monotonic() + 1e6, lambda: True), pytest.raises(OutOfTime):
+        call(lambda: pytest.fail("it ran"), stopped.set, "It")
+    began = threading.Event()
+
+    def evaluate() -> None:
+        began.set()
+        assert stopped.wait(60)
+
+    told: list[str] = []
+    until = time.monotonic() + 1e6
+    with limited(1e6, tell=told.append), ending(until, began.is_set), pytest.raises(OutOfTime):
+        call(evaluate, stopped.set, "It")
+    assert told == []

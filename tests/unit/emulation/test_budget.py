@@ -5,6 +5,7 @@ import pytest
 
 from halfwise.emulation.bounded import OutOfTime, call
 from halfwise.emulation.budget import Budget
+from halfwise.interruption import offered
 
 
 class Clock:
@@ -223,3 +224,17 @@ def test_a_block_that_swallows_its_end_is_told_of_when_it_is_left_out(clock):
             budget.spend("trial")
     budget.leave_out("origin")
     assert (budget.cut, budget.ended_by) == (["origin"], ["work"])
+
+
+def test_ctrl_c_spends_everything_beside_it_too(clock):
+    with offered() as made:
+        budget = Budget(10, clock, work=100)
+        other = budget.beside(seconds=5, work=7)
+        made.ready = True
+        assert spending(budget, "trial", 2) == 2
+        assert made.take()
+        assert spending(budget, "trial", 2) == 0
+        assert other.within("curve", lambda: "whole", "cut") == "cut"
+        assert budget.ended_by == other.ended_by == ["interrupt"]
+    budget.spend("judge")
+    budget.check()

@@ -359,9 +359,9 @@ ENDED = [
     (18, ["emulate", "search", "growth", "curve"]),
     (24, ["search", "growth", "curve"]),
     (58, ["certify", "growth", "curve"]),
-    (70, ["growth", "curve"]),
-    (78, ["origin", "curve"]),
-    (79, ["curve", "notes"]),
+    (75, ["growth", "curve"]),
+    (80, ["origin", "curve"]),
+    (81, ["curve", "notes"]),
 ]
 
 

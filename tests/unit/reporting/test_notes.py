@@ -100,6 +100,12 @@ def test_one_sentence_tells_all_that_was_cut():
     assert line.endswith("that no guard explains was not followed.")
 
 
+def test_an_interrupted_run_says_so():
+    ended = {"budget": 1500.0, "ended_by": ("work", "interrupt")}
+    assert lines("certify", **ended) == ("The run was interrupted.",)
+    assert lines("growth", **ended)[0].startswith("The run was interrupted: where the error")
+
+
 @pytest.mark.parametrize("stage", get_args(CutStage))
 def test_every_stage_is_told_here_or_where_plans_and_origins_are(stage):
     assert bool(lines(stage)) != (stage in {"search", "certify", "origin"})

@@ -356,6 +356,10 @@ def test_figures_of_everything_else_in_a_plan():
             "the budget of 1500 inferences over the data was spent.",
         ),
         (
+            search(exhausted=True, budget=1500.0, ended_by=("seconds", "interrupt")),
+            "the run was interrupted.",
+        ),
+        (
             search(exhausted=True, budget=1500.0, ended_by=("seconds",)),
             "the time budget of 300 s was spent, so another run may give another plan.",
         ),

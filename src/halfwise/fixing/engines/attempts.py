@@ -13,6 +13,7 @@ from halfwise.fixing.engines.measure import again_if_lost, is_lost
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.planner import Planner
 from halfwise.graph.roles import Role
+from halfwise.interruption import Interruption, interruption
 from halfwise.records import BuildOutcome, Latency, NodeName, Precision, PrecisionProof, TensorName
 from halfwise.tensorrt.constrain import alike, constraints
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
@@ -128,13 +129,28 @@ def is_steady(builds: Sequence[Candidate]) -> bool:
 
 @dataclass
 class Budget:
-    """Builds that may still be spent on new plans."""
+    """Builds that may still be spent on new plans; after Ctrl-C none.
 
-    left: int
+    Attributes:
+        builds: How many are left but for that.
+    """
+
+    builds: int
+    interruption: Interruption = field(default_factory=interruption)
+
+    @property
+    def left(self) -> int:
+        """How many may be spent."""
+        return 0 if self.interruption.asked else self.builds
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether some are left, and Ctrl-C is why they may not be spent."""
+        return self.interruption.asked and self.builds > 0
 
     def take(self) -> None:
         """Spend one."""
-        self.left -= 1
+        self.builds -= 1
 
 
 @dataclass

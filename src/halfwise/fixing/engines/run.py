@@ -106,6 +106,8 @@ class EngineRun(Workbench):
             chosen = search.run(fixed.found.kept)
             while chosen.best is not None and self._joins(chosen.best, heldout):
                 chosen = search.again(chosen.best.keep, attempts.again)
+            if search.budget.interrupted:
+                fixed.planner.budget.tell("interrupt")
             build = self.builds.build(self.fp32, TF32, tf32=True)
             tf32 = attempts.measured(Candidate(frozenset(), TF32, build, tf32=True), TF32)
         with self._stage("verdict"):

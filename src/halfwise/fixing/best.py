@@ -1,0 +1,58 @@
+"""The best plan so far: told while the search goes on, and what Ctrl-C keeps."""
+
+from collections.abc import Callable
+
+from halfwise.interruption import interruption
+from halfwise.progress import Watcher
+from halfwise.records import NodeName, TaskScore
+from halfwise.wording import number, ratio
+
+Assignment = frozenset[NodeName]
+
+CLEARLY = 0.5
+"""A better plan is told where no more than this part of what the last one cost is left, beyond what
+everything low costs: so few lines tell a long search."""
+
+
+class Best:
+    """Tells of plans that pass, or that serve by the metric of their task, as they get better."""
+
+    def __init__(
+        self, watcher: Watcher, candidates: int, price: Callable[[Assignment], float | None]
+    ) -> None:
+        """Take who is told, how many nodes could be kept, and what a plan costs over all low."""
+        self._watcher, self._candidates, self._price = watcher, candidates, price
+        self._interruption = interruption()
+        self._told: float | None = None
+
+    def passed(self, kept: Assignment, error: float | None) -> None:
+        """Tell of a plan that passes on all calibration samples, where it is clearly better.
+
+        Args:
+            kept: Its compute nodes in FP32.
+            error: Over what is allowed; None where a metric decides.
+        """
+        if len(kept) >= self._candidates:
+            return
+        self._interruption.ready = True
+        price = self._price(kept)
+        extra = float(len(kept)) if price is None else price - 1
+        # That nothing need be kept ends the search, which says so itself.
+        if not kept or (self._told is not None and extra > CLEARLY * self._told):
+            return
+        self._told = extra
+        error_told = "" if error is None else f", error {ratio(error)} what is allowed"
+        self._watcher.note(f"best plan so far: {self._described(kept, price)}{error_told}")
+
+    def serves(self, kept: Assignment, scores: tuple[TaskScore, ...]) -> None:
+        """Tell of a plan whose task metrics pass on held-out samples, before the search."""
+        self._interruption.ready = True
+        told = ", ".join(f"{score.metric} {number(score.value)}" for score in scores)
+        self._watcher.note(
+            f"serves the task: {self._described(kept, self._price(kept))}, {told} on held-out "
+            "samples"
+        )
+
+    def _described(self, kept: Assignment, price: float | None) -> str:
+        cost = "" if price is None else f", {ratio(price)} the cost of everything low"
+        return f"{len(kept)} of {self._candidates} nodes in FP32{cost}"

@@ -1,0 +1,70 @@
+"""What is told of the best plan while the search goes on."""
+
+import pytest
+
+from halfwise.fixing.best import Best
+from halfwise.interruption import offered
+from halfwise.progress import Silent
+from halfwise.records import NodeName, TaskScore
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def nodes(count):
+    return frozenset(NodeName(f"n{i}") for i in range(count))
+
+
+def told(*counts, price=lambda kept: 1 + len(kept) / 8):
+    notes = Notes()
+    best = Best(notes, 100, price)
+    for count in counts:
+        best.passed(nodes(count), 0.5)
+    return notes.lines
+
+
+def test_a_plan_is_told_with_what_it_costs_and_its_error():
+    (line,) = told(12)
+    assert line == (
+        "best plan so far: 12 of 100 nodes in FP32, 2.5 × the cost of everything low, "
+        "error 0.5 × what is allowed"
+    )
+
+
+@pytest.mark.parametrize("price", [lambda kept: 1 + len(kept) / 8, lambda _: None])
+def test_few_lines_tell_a_long_search(price):
+    lines = told(*range(99, 0, -1), price=price)
+    assert [int(line.split()[4]) for line in lines] == [99, 49, 24, 12, 6, 3, 1]
+
+
+def test_what_needs_nothing_and_what_keeps_everything_is_told_elsewhere():
+    assert told(100, 0) == []
+    assert told(40, 60) == told(40)
+
+
+def test_there_is_something_to_keep_once_a_plan_passes():
+    with offered() as made:
+        best = Best(Notes(), 3, lambda _: None)
+        best.passed(nodes(3), 0.0)
+        assert not made.ready
+        best.passed(nodes(0), None)
+        assert made.ready
+
+
+def test_a_plan_that_serves_the_task_is_told_and_kept():
+    notes, score = (
+        Notes(),
+        TaskScore(metric="f1", outputs=(), value=0.9961, required=0.99, passed=True),
+    )
+    with offered() as made:
+        Best(notes, 300, lambda _: 1.0).serves(nodes(0), (score,))
+        assert made.ready
+    assert notes.lines == [
+        "serves the task: 0 of 300 nodes in FP32, 1 × the cost of everything low, f1 0.996 on "
+        "held-out samples"
+    ]
