@@ -6,10 +6,11 @@ from dataclasses import replace
 from functools import cached_property, partial
 
 from halfwise.case import Case, Samples, Settings
-from halfwise.emulation.budget import WEIGHTS, Budget
+from halfwise.emulation.budget import Budget
 from halfwise.emulation.rounding import fused_tensors
 from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.best import Best
+from halfwise.fixing.duration import expected
 from halfwise.fixing.evidence import Evidence, gather, kept_above
 from halfwise.fixing.plan.reasons import kept_nodes, plan_record
 from halfwise.fixing.plan.rules import Start, apply_rules
@@ -27,7 +28,7 @@ from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import Guard, NodeName, Plan, Remark, TensorName
 from halfwise.reporting.plan import remark
-from halfwise.wording import count, seconds, typed
+from halfwise.wording import count, typed
 
 Assignment = frozenset[NodeName]
 
@@ -123,7 +124,10 @@ class Planner:
         )
         started = time.monotonic()
         if self.budget.within("emulate", lambda: self.trials.survey(self.islands), None):
-            self._announce((time.monotonic() - started) / len(self.trials.samples))
+            run, samples = time.monotonic() - started, len(self.trials.samples)
+            certain = len(frozenset[NodeName]().union(*evidence.certain))
+            told = expected(self.budget, self.settings, run / samples, samples, WORST, certain)
+            self.watcher.note(told)
 
     def _passed(self, kept: Assignment, excess: float) -> None:
         self.best.passed(kept, None if self.case.metric else excess * self.trials.factor)
@@ -310,30 +314,6 @@ class Planner:
             fused=fused or frozenset(),
         )
         return SwitchedRunner(switched, runtime=self.settings.runtime)
-
-    def _announce(self, run_seconds: float) -> None:
-        """Tell how long the search will take, from one run's time and what is suspected."""
-        budget, limit = self.budget, self.settings.time_budget
-        whole = round((budget.work - budget.spent) / WEIGHTS["trial"] * run_seconds)
-        most = f"at most about {seconds(whole)}"
-        if whole > limit:
-            most = (
-                f"at most what the time budget of {seconds(limit)} leaves, while all of --budget "
-                f"{typed(self.settings.budget)} may take {seconds(whole)}"
-            )
-        most += f" ({seconds(run_seconds)} a run)"
-        certain = frozenset[NodeName]().union(*self.evidence.certain)
-        samples = len(self.trials.samples)
-        runs = len(certain) + 10 * min(WORST, samples) + 3 * samples
-        expected = min(runs * run_seconds, whole, limit)
-        if certain:
-            self.watcher.note(
-                f"{'about ' + seconds(round(expected)) if expected >= 1 else 'less than 1 s'} "
-                f"expected if the guards are right, {most}"
-            )
-        else:
-            low = self.settings.fmt.name.upper()
-            self.watcher.note(f"no guard is certain: quick if {low} is fine as it is, {most}")
 
     def _given(self, kept: Assignment, step: str) -> Found:
         passed = self.trials.evaluate(kept, confirm=True).passed

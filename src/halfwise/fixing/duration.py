@@ -1,0 +1,40 @@
+"""How long a search may take, told before it begins."""
+
+from halfwise.case import Settings
+from halfwise.emulation.budget import WEIGHTS, Budget
+from halfwise.wording import seconds, typed
+
+EACH = 10
+"""Trials on the worst samples that a search takes beside one for each node, where guards are right;
+with three on all samples."""
+CONFIRMED = 3
+
+
+def expected(
+    budget: Budget, settings: Settings, run: float, samples: int, worst: int, certain: int
+) -> str:
+    """Return how long the search will take, as a note.
+
+    Args:
+        budget: What it may still spend.
+        settings: Its limits, and the low format.
+        run: Seconds of one sample in the emulation.
+        samples: How many there are.
+        worst: How many of them a quick trial looks at.
+        certain: Nodes that guards are certain about.
+    """
+    limit = settings.time_budget
+    whole = round((budget.work - budget.spent) / WEIGHTS["trial"] * run)
+    most = f"at most about {seconds(whole)}"
+    if whole > limit:
+        most = (
+            f"at most what the time budget of {seconds(limit)} leaves, while all of --budget "
+            f"{typed(settings.budget)} may take {seconds(whole)}"
+        )
+    most += f" ({seconds(run)} a run)"
+    if not certain:
+        return f"no guard is certain: quick if {settings.fmt.name.upper()} is fine as it is, {most}"
+    runs = certain + EACH * min(worst, samples) + CONFIRMED * samples
+    likely = min(runs * run, whole, limit)
+    about = f"about {seconds(round(likely))}" if likely >= 1 else "less than 1 s"
+    return f"{about} expected if the guards are right, {most}"
