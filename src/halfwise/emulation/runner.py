@@ -266,12 +266,22 @@ class Nonfinite:
     """NaN and infinities of one tensor.
 
     Attributes:
-        elements: Their number over all samples, at least 1.
-        samples: Indices of the samples that have some.
+        counts: How many there are in each sample that has some.
+        samples: Indices of these samples, at least one, in ascending order.
     """
 
-    elements: int
+    counts: tuple[int, ...]
     samples: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Their number over all samples."""
+        return sum(self.counts)
+
+    def first(self, samples: int) -> "Nonfinite | None":
+        """Return those of the first so many samples; None where these have none."""
+        there = sum(index < samples for index in self.samples)
+        return Nonfinite(self.counts[:there], self.samples[:there]) if there else None
 
 
 def inspect_samples(
@@ -307,7 +317,7 @@ def inspect_samples(
         outputs.append(results)
         for name, extremum in extrema.items():
             if extremum.nonfinite:
-                before = nonfinite.get(name, Nonfinite(0, ()))
-                elements = before.elements + extremum.nonfinite
-                nonfinite[name] = Nonfinite(elements, (*before.samples, index))
+                before = nonfinite.get(name, Nonfinite((), ()))
+                counts = (*before.counts, extremum.nonfinite)
+                nonfinite[name] = Nonfinite(counts, (*before.samples, index))
     return outputs, nonfinite

@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from halfwise.case import Case, Sample, Samples, Settings
+from halfwise.case import Case, Settings
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.holding import Holding
 from halfwise.fixing.plan.rules import custom_roles, starting_plan
 from halfwise.fixing.plan.search import Found
+from halfwise.fixing.plan_judge import PlanJudge, telling
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.propagation import errors_of, follow, growth
 from halfwise.fixing.remarks import plan_remarks
@@ -19,7 +20,7 @@ from halfwise.fixing.rewrite import with_opset_for
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
-from halfwise.judging.judge import Judged, judge
+from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, inspected_reference
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
@@ -43,8 +44,6 @@ Assignment = frozenset[NodeName]
 
 LATE = 8
 """Plans looked for after the budget is spent, because one fails; the last is all of FP32."""
-BASELINE_INSPECTED = 4
-"""Samples of the all-low model that are searched for non-finite values inside."""
 
 
 @dataclass(frozen=True)
@@ -121,22 +120,21 @@ class _Fix:
             source = self.start_from
             start = None if source is None else starting_plan(network, self.roles, source)
             unseen = self.case.heldout
-            references, self.nonfinite = inspected_reference(
-                network, self._counted(unseen), runtime=settings.runtime
+            references, nonfinite = inspected_reference(
+                network, telling(unseen, self.watcher), runtime=settings.runtime
             )
             self.heldout = HeldOut(self.planner, unseen, references, self.watcher)
+            self.judge = PlanJudge(self.planner, self.heldout, nonfinite, self.watcher)
         with self._stage("observe"):
             evidence = self.planner.gather(self.case.calibration, self.watcher.step)
             self.planner.evidence = evidence
-        with self._stage("baseline"):
-            all_low, _ = self.planner.rewrite(self.planner.islands)
-            judged = self._judge(all_low, inspected=BASELINE_INSPECTED)
         with self._stage("emulate"):
             self.planner.begin(evidence)
             holding = Holding(self.planner)
-            baseline = holding.marked(judged, all_low, self.heldout.samples)
             if start is not None:
                 self.planner.start_from(start)
+        with self._stage("baseline"):
+            baseline = self.judge.baseline(holding)
         self.trade_off = TradeOff(self.planner, self.heldout)
         if self.trade_off.begins:
             with self._stage("curve"):
@@ -160,9 +158,9 @@ class _Fix:
         found, certify = self._search(frozenset(), certify=False), False
         while True:
             with self._stage("judge"), self.planner.budget.counted():
-                rewritten, placed = self.planner.rewrite(found.kept)
+                rewritten, placed = self.judge.write(found.kept)
                 if held := self.late >= LATE or holding.holds(found, rewritten):
-                    judged = self._judge(rewritten)
+                    judged = self.judge.judge(rewritten)
                     seen = self.heldout.samples, self.heldout.references
                     judged = holding.told(judged, rewritten, *seen)
             if not held:
@@ -187,11 +185,10 @@ class _Fix:
 
         Those that joined would otherwise be judged by nobody.
         """
-        trials = self.planner.trials
         if not verdict.passed:
             return verdict
         with self._stage("judge"):
-            seen = self._judge(rewritten, on=(trials.samples, trials.references), inspected=0)
+            seen = self.judge.judge_searched(rewritten)
         if seen.verdict.passed:
             return verdict
         return with_failures(verdict, under("seen", "", seen.verdict.failures))
@@ -243,32 +240,6 @@ class _Fix:
         with self._stage("certify" if certify else "search"):
             return self.planner.find(previous, certify=certify)
 
-    def _judge(
-        self,
-        rewritten: Rewritten,
-        *,
-        on: tuple[Samples, Sequence[Outputs]] | None = None,
-        inspected: int | None = None,
-    ) -> Judged:
-        """Judge on held-out samples; without any, on the calibration, which cannot pass.
-
-        Samples that are given are judged as if they were unseen.
-        """
-        samples, references = on or (self.heldout.samples, self.heldout.references)
-        self.planner.budget.spend("judge", len(samples))
-        return judge(
-            rewritten.model,
-            self._counted(samples),
-            references,
-            self.case.criterion,
-            self.case.metric,
-            reference_nonfinite=self.nonfinite | self.planner.evidence.nonfinite,
-            accumulate=self.settings.accumulate,
-            unseen=on is not None or self.heldout.unseen,
-            inspected=inspected,
-            runtime=self.settings.runtime,
-        )
-
     def _may_go_on(self, judged: Judged, found: Found) -> bool:
         """Return whether a failed verdict may improve: samples and plans are left.
 
@@ -307,15 +278,6 @@ class _Fix:
     def _growth_step(self, done: int, total: int) -> None:
         self.planner.budget.spend("growth")
         self.watcher.step(done, total)
-
-    def _counted(self, samples: Samples) -> Samples:
-        """Return the samples, each telling the watcher when it is loaded."""
-
-        def load(index: int) -> Sample:
-            self.watcher.step(index + 1, len(samples))
-            return samples.load(index)
-
-        return Samples(samples.ids, load, samples.labels)
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:

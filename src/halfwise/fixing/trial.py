@@ -82,7 +82,8 @@ class Trials:
     def survey(self, kept: Assignment) -> list[float]:
         """Run every sample and return the excess of each; orders later trials, worst first.
 
-        A metric knows no single samples; for it the default tolerance sets the order.
+        A metric knows no single samples; for it the default tolerance sets the order. Without one,
+        a plan that passes need not be run again to be confirmed.
         """
         excess = Excess(Criterion() if self.metric else self.criterion, self._totals)
         each = [
@@ -90,6 +91,9 @@ class Trials:
         ]
         self.evaluations += 1
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
+        if self.metric is None and (final := excess.final()) <= self.factor:
+            self._take(kept, Outcome(True, final / self.factor), confirm=True)
+            self.passed(kept, final / self.factor)
         return each
 
     def on(self, runner: SwitchedRunner) -> "Trials":
@@ -196,8 +200,7 @@ class Trials:
         judge = self._judge_metric if self.metric is not None else self._judge_errors
         outcome = judge(self.resolve(kept), list(indices))
         self.evaluations += 1
-        self._known[kept, confirm] = self.tried[kept] = outcome
-        self.since.setdefault(kept, self.evaluations)
+        self._take(kept, outcome, confirm=confirm)
         if outcome.passed and len(indices) == len(self.samples):
             self.passed(kept, outcome.excess)
         if outcome.sample is not None:
@@ -205,6 +208,10 @@ class Trials:
         elif confirm and not outcome.passed and self._known.get((kept, False), outcome).passed:
             self._watch(2 * self._watched)
         return outcome
+
+    def _take(self, kept: Assignment, outcome: Outcome, *, confirm: bool) -> None:
+        self._known[kept, confirm] = self.tried[kept] = outcome
+        self.since.setdefault(kept, self.evaluations)
 
     def _remembered(self, kept: Assignment, *, confirm: bool) -> Outcome | None:
         if full := self._known.get((kept, True)):

@@ -1,6 +1,7 @@
 """What is not finite inside a candidate and not in the reference, under the names of the user's."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -28,6 +29,54 @@ def inspect(
     emulation = emulate_typed(candidate, accumulate=accumulate)
     tensors = [tensor_name(v) for n in candidate.graph for v in n.outputs if _is_observed(v)]
     return inspect_samples(emulation, tensors, samples, runtime=runtime)
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """What the typed emulation of a candidate gives on samples.
+
+    Attributes:
+        results: Outputs of each sample, or why it could not be run.
+        nonfinite: What is not finite inside, by tensor of the candidate, in the first `inspected`.
+        inspected: How many samples were searched for that.
+    """
+
+    results: list[Computed]
+    nonfinite: Mapping[TensorName, Nonfinite]
+    inspected: int
+
+    def first(self, inspected: int) -> "Emulated":
+        """Return the same with only so many of the samples searched."""
+        some = {name: found.first(inspected) for name, found in self.nonfinite.items()}
+        nonfinite = {name: found for name, found in some.items() if found is not None}
+        return Emulated(self.results, nonfinite, min(self.inspected, inspected))
+
+
+def emulate(
+    candidate: ir.Model,
+    samples: Samples,
+    *,
+    accumulate: str = "fp32",
+    inspected: int | None = None,
+    runtime: Runtime = CPU,
+) -> Emulated:
+    """Run the typed emulation of `candidate` on every sample.
+
+    Args:
+        candidate: A typed model.
+        samples: What to run it on.
+        accumulate: Format of running sums inside low ops.
+        inspected: How many of the samples are searched for non-finite values inside the model;
+            None for all.
+        runtime: Where to run.
+    """
+    watched = samples.select(range(len(samples))[:inspected])
+    unwatched = samples.select(range(len(samples))[len(watched) :])
+    results, nonfinite = inspect(candidate, watched, accumulate=accumulate, runtime=runtime)
+    if unwatched:
+        emulation = emulate_typed(candidate, accumulate=accumulate)
+        results += inspect_samples(emulation, (), unwatched, runtime=runtime)[0]
+    return Emulated(results, nonfinite, len(watched))
 
 
 def lacking_in(

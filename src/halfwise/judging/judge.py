@@ -7,10 +7,9 @@ from math import inf, isfinite, isnan
 import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Samples
-from halfwise.emulation.runner import Nonfinite, inspect_samples
-from halfwise.emulation.typed import emulate_typed
+from halfwise.emulation.runner import Nonfinite
 from halfwise.errors import CaseError, RunFailed
-from halfwise.judging.inside import inspect, lacking_in, told_inside
+from halfwise.judging.inside import Emulated, emulate, lacking_in, told_inside
 from halfwise.metrics import (
     AUTO,
     Computed,
@@ -89,15 +88,33 @@ def judge(
             which costs up to three times a plain run; None for all.
         runtime: Where to run.
     """
-    watched = samples.select(range(len(samples))[:inspected])
-    unwatched = samples.select(range(len(samples))[len(watched) :])
-    results, nonfinite = inspect(candidate, watched, accumulate=accumulate, runtime=runtime)
-    if unwatched:
-        emulation = emulate_typed(candidate, accumulate=accumulate)
-        results += inspect_samples(emulation, (), unwatched, runtime=runtime)[0]
-    new = lacking_in(reference_nonfinite, candidate, nonfinite)
+    return judge_emulated(
+        candidate,
+        emulate(candidate, samples, accumulate=accumulate, inspected=inspected, runtime=runtime),
+        samples,
+        references,
+        criterion,
+        metric,
+        reference_nonfinite=reference_nonfinite,
+        unseen=unseen,
+    )
+
+
+def judge_emulated(
+    candidate: ir.Model,
+    emulated: Emulated,
+    samples: Samples,
+    references: Sequence[Outputs],
+    criterion: Criterion,
+    metric: Metric | None,
+    *,
+    reference_nonfinite: frozenset[TensorName] = frozenset(),
+    unseen: bool = True,
+) -> Judged:
+    """Return the verdict on what the emulation of `candidate` gave; arguments as for `judge`."""
+    new = lacking_in(reference_nonfinite, candidate, emulated.nonfinite)
     judged = judge_outputs(
-        results,
+        emulated.results,
         samples,
         references,
         criterion,

@@ -11,11 +11,11 @@ from halfwise.emulation import bounded
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
 from halfwise.errors import UsageError
-from halfwise.fixing import loop, planner
-from halfwise.fixing.loop import Fixed, fix
+from halfwise.fixing import plan_judge, planner
+from halfwise.fixing.loop import LATE, Fixed, fix
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
-from halfwise.judging.judge import judge
+from halfwise.judging.judge import judge_emulated
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
@@ -84,7 +84,7 @@ def test_every_kept_node_was_seen_to_be_needed(normal):
 def test_the_work_is_counted(normal):
     assert 0 < normal.evaluations < 30
     assert list(normal.stage_seconds) == [
-        *("reference", "observe", "baseline", "emulate", "search", "judge", "certify"),
+        *("reference", "observe", "emulate", "baseline", "search", "judge", "certify"),
         "curve",
     ]
     assert len(normal.references) == 6
@@ -415,17 +415,17 @@ def test_late_plans_that_fail_on_heldout_samples_end_with_fp32(monkeypatch):
     looked = []
 
     def failing(*args, **kwargs):
-        judged = judge(*args, **kwargs)
+        judged = judge_emulated(*args, **kwargs)
         looked.append(judged)
         verdict = judged.verdict.model_copy(update={"passed": False})
         return replace(judged, verdict=verdict, failing=(0,))
 
-    monkeypatch.setattr(loop, "judge", failing)
+    monkeypatch.setattr(plan_judge, "judge_emulated", failing)
     heldout = models.signals(1, 2, 16, seed=4, peak=50, count=30)
     fixed = found(growing(), heldout={"x": heldout}, time_budget=0)
     assert not fixed.verdict.passed
-    assert len(looked) == loop.LATE + 1
-    assert len(fixed.search.joined) == loop.LATE - 1
+    assert len(looked) == LATE + 1
+    assert len(fixed.search.joined) == LATE - 1
 
 
 class Steps(Silent):

@@ -1,0 +1,138 @@
+"""Judges the mixed models of one run in emulation, each once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from halfwise.case import Sample, Samples
+from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.holding import Holding
+from halfwise.fixing.planner import Planner
+from halfwise.graph.casts import Rewritten
+from halfwise.judging.inside import Emulated, emulate
+from halfwise.judging.judge import Judged, judge_emulated
+from halfwise.metrics import Outputs
+from halfwise.progress import Watcher
+from halfwise.records import NodeName, TensorName, Verdict
+
+BASELINE_INSPECTED = 4
+"""Samples of the all-low model that are searched for non-finite values inside."""
+
+Assignment = frozenset[NodeName]
+Written = tuple[Rewritten, Assignment]
+"""A mixed model, and all its FP32 nodes."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A plan, its model, and what that gave on the samples with these identifiers."""
+
+    kept: Assignment
+    samples: tuple[str, ...]
+    written: Written
+    emulated: Emulated
+
+
+class PlanJudge:
+    """Judges on held-out samples; without any, on the calibration, which cannot pass."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        heldout: HeldOut,
+        nonfinite: frozenset[TensorName],
+        watcher: Watcher,
+    ) -> None:
+        """Take what writes models, what judges them, and what is not finite in FP32 either."""
+        self._planner, self._heldout, self._watcher = planner, heldout, watcher
+        self._nonfinite = nonfinite
+        self._known: _Known | None = None
+
+    def baseline(self, holding: Holding) -> Verdict:
+        """Judge the model with everything low.
+
+        Where that passes the search it is likely the plan, so all that its verdict asks is found
+        out at once, and kept for that.
+        """
+        planner, samples = self._planner, self._heldout.samples
+        written = planner.rewrite(planner.islands)
+        excess = planner.trials.exact(planner.islands)
+        passes = excess is not None and excess <= 1
+        emulated = self._emulate(written[0], samples, None if passes else BASELINE_INSPECTED)
+        if passes:
+            self._known = _Known(planner.islands, samples.ids, written, emulated)
+        judged = self._judge(
+            written[0],
+            emulated.first(BASELINE_INSPECTED),
+            samples,
+            self._heldout.references,
+            unseen=self._heldout.unseen,
+        )
+        return holding.marked(judged, written[0], samples)
+
+    def write(self, kept: Assignment) -> Written:
+        """Return the model of a plan."""
+        if self._known is not None and self._known.kept == kept:
+            return self._known.written
+        # It would hold a model and outputs for nothing: a search does not come back to it.
+        self._known = None
+        return self._planner.rewrite(kept)
+
+    def judge(self, rewritten: Rewritten) -> Judged:
+        """Judge a model that `write` made last."""
+        samples, known = self._heldout.samples, self._known
+        if known is not None and known.samples == samples.ids:
+            emulated = known.emulated
+        else:
+            emulated = self._emulate(rewritten, samples)
+        unseen = self._heldout.unseen
+        return self._judge(rewritten, emulated, samples, self._heldout.references, unseen=unseen)
+
+    def judge_searched(self, rewritten: Rewritten) -> Judged:
+        """Judge a model on the samples that the search saw, as if they were unseen."""
+        trials = self._planner.trials
+        emulated = self._emulate(rewritten, trials.samples, inspected=0)
+        return self._judge(rewritten, emulated, trials.samples, trials.references, unseen=True)
+
+    def _emulate(
+        self, rewritten: Rewritten, samples: Samples, inspected: int | None = None
+    ) -> Emulated:
+        settings = self._planner.settings
+        self._planner.budget.spend("judge", len(samples))
+        return emulate(
+            rewritten.model,
+            telling(samples, self._watcher),
+            accumulate=settings.accumulate,
+            inspected=inspected,
+            runtime=settings.runtime,
+        )
+
+    def _judge(
+        self,
+        rewritten: Rewritten,
+        emulated: Emulated,
+        samples: Samples,
+        references: Sequence[Outputs],
+        *,
+        unseen: bool,
+    ) -> Judged:
+        case = self._planner.case
+        return judge_emulated(
+            rewritten.model,
+            emulated,
+            samples,
+            references,
+            case.criterion,
+            case.metric,
+            reference_nonfinite=self._nonfinite | self._planner.evidence.nonfinite,
+            unseen=unseen,
+        )
+
+
+def telling(samples: Samples, watcher: Watcher) -> Samples:
+    """Return the samples, each telling the watcher when it is loaded."""
+
+    def load(index: int) -> Sample:
+        watcher.step(index + 1, len(samples))
+        return samples.load(index)
+
+    return Samples(samples.ids, load, samples.labels)
