@@ -132,8 +132,8 @@ def _refuse_code(recorded: Mapping[str, str], inputs: str | None) -> None:
         )
 
 
-def _is_code(text: str) -> bool:
-    return text.rpartition(":")[0].endswith(".py")
+def _is_code(option: str) -> bool:
+    return option.rpartition(":")[0].endswith(".py")
 
 
 def _acceptance(run: Run, curve: Curve, wish: Wish, named: str | None) -> dict[str, Any]:

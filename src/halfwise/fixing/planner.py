@@ -28,7 +28,7 @@ from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import Guard, NodeName, Plan, Remark, TensorName
 from halfwise.reporting.plan import remark
-from halfwise.wording import count, typed
+from halfwise.wording import typed
 
 Assignment = frozenset[NodeName]
 
@@ -56,7 +56,7 @@ class Planner:
         self.low_io = float_io(case.network)
         if settings.io == "fp32":
             self.low_io &= frozenset(same)
-        self.steps: list[str] = []
+        self.steps: list[Remark] = []
         # Nothing kept is tried even where no time is left to search.
         self.passing: list[Assignment] = [frozenset()]
         self.start = Start(frozenset())
@@ -157,7 +157,7 @@ class Planner:
         note = start.note.model_copy(update={"names": names, "numbers": numbers})
         self.start = Start(kept, note)
         self.watcher.note(remark(note))
-        self.steps.append(remark(note))
+        self.steps.append(note)
 
     def join(self, samples: Samples, references: Sequence[Outputs], evidence: Evidence) -> None:
         """Add samples to the calibration; `evidence` is that of all of them."""
@@ -170,13 +170,14 @@ class Planner:
     def find(self, previous: Assignment, *, certify: bool = True) -> Found:
         """Return the smallest set of kept nodes found, going on from `previous`."""
         if (chosen := self.settings.chosen) is not None:
-            return self._given(chosen.kept, f"it was chosen ({chosen.rule}), not searched for")
+            step = Remark(kind="chosen", names={"rule": chosen.rule})
+            return self._given(chosen.kept, step)
         if (limit := self.settings.keep_above) is not None:
             kept = frozenset[NodeName]().union(*self._above())
             kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
             kept -= frozenset(self.forced.lowered)
-            kept_nodes = count(len(kept), "node")
-            return self._given(kept, f"--keep-above {typed(limit)} keeps {kept_nodes}; no search")
+            numbers = {"limit": limit, "kept": len(kept)}
+            return self._given(kept, Remark(kind="by-range", numbers=numbers))
         nodes = [
             name
             for name in (node_name(n) for n in self.case.network.nodes())
@@ -315,7 +316,7 @@ class Planner:
         )
         return SwitchedRunner(switched, runtime=self.settings.runtime)
 
-    def _given(self, kept: Assignment, step: str) -> Found:
+    def _given(self, kept: Assignment, step: Remark) -> Found:
         passed = self.trials.evaluate(kept, confirm=True).passed
         return Found(kept, passed, False, {}, frozenset(), {}, False, (step,))
 

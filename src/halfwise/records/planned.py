@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from halfwise.records.record import Facts, GuardKind, NodeName, Record, Severity, TensorName
+from halfwise.records.record import GuardKind, NodeName, Record, Remark, TensorName
 
 LowFormat = Literal["fp16", "bf16"]
 """Names of `formats.LOW_FORMATS`."""
@@ -160,35 +160,6 @@ class Unsupported(Record):
     reason: str
 
 
-class Remark(Facts):
-    """One thing to know of a plan as a whole, or of its model.
-
-    Attributes:
-        kind: What it is: "opset-raised" or "opset-stays", for the low format; "start", what the
-            search started from; "seen-only", calibration samples alone need the plan; "tolerance",
-            what would accept everything that no guard explains; "low-io", "constant" and "input",
-            ends of the model; "other-engine", "emulated", "spared" and "added", how the delivered
-            engine is beside the emulation.
-        severity: "warning" where it may be a mistake.
-    """
-
-    kind: Literal[
-        "opset-raised",
-        "opset-stays",
-        "start",
-        "seen-only",
-        "tolerance",
-        "low-io",
-        "constant",
-        "input",
-        "other-engine",
-        "emulated",
-        "spared",
-        "added",
-    ]
-    severity: Severity = "info"
-
-
 class Plan(Record):
     """Which nodes stay in FP32, and why.
 
@@ -236,7 +207,8 @@ class Search(Record):
         joined: Held-out samples that failed and joined the calibration.
         seconds_budget: The most seconds that all optional work could take.
         exhausted: Whether the budget ended the search.
-        steps: What the search did, one line each.
+        steps: What the search did, one line each, for readers of the record.
+        remarks: The same as facts; none in records before this field.
         cut: The stages that the budget ended or left out; none in records before this field.
         budget: The most work that was allowed, in inferences over the calibration samples that the
             run began with; None in records before this field.
@@ -251,6 +223,7 @@ class Search(Record):
     exhausted: bool
     steps: tuple[str, ...]
     cut: tuple[CutStage, ...] = ()
+    remarks: tuple[Remark, ...] = ()
     budget: float | None = None
     spent: float | None = None
     ended_by: tuple[BudgetEnd, ...] = ()

@@ -197,6 +197,51 @@ class Failure(Facts):
     text: str = ""
 
 
+RemarkKind = Literal[
+    "opset-raised",
+    "opset-stays",
+    "start",
+    "seen-only",
+    "tolerance",
+    "low-io",
+    "constant",
+    "input",
+    "other-engine",
+    "emulated",
+    "spared",
+    "added",
+    "hopeless",
+    "spent",
+    "another-sample",
+    "passes",
+    "larger",
+    "measuring",
+    "ranked",
+    "grouped",
+    "by-range",
+    "chosen",
+]
+"""What a remark says; `reporting.plan` has the words.
+
+"opset-raised", "opset-stays": for the low format; "start": what the search started from;
+"seen-only": calibration samples alone need the plan; "tolerance": what would accept everything that
+no guard explains; "low-io", "constant", "input": ends of the model; "other-engine", "emulated",
+"spared", "added": how the delivered engine is beside the emulation; the others: steps of a search.
+"""
+
+
+class Remark(Facts):
+    """One thing to know of a plan as a whole, of its model, or of how it was found.
+
+    Attributes:
+        kind: What it is.
+        severity: "warning" where it may be a mistake.
+    """
+
+    kind: RemarkKind
+    severity: Severity = "info"
+
+
 def _readable(value: object) -> object:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -13,6 +13,7 @@ from halfwise.records import (
     NodeName,
     Plan,
     Remark,
+    RemarkKind,
     Run,
 )
 from halfwise.reporting.ending import spent
@@ -265,7 +266,7 @@ def _not_minimal(run: Run) -> str:
     return sentence(f"Not shown to be minimal{why}.")
 
 
-_REMARKS: Mapping[str, str] = {
+_REMARKS: Mapping[RemarkKind, str] = {
     "opset-raised": "The opset was raised from {opset:d} to {raised:d}, because only there these "
     "take {low}: {operators}; outputs were the same on {samples:d} samples.",
     "opset-stays": "The opset stays at {opset:d}, where these take no {low}: {operators}. {why}",
@@ -290,6 +291,16 @@ _REMARKS: Mapping[str, str] = {
     "emulated": "By the emulation none of the kept nodes could be lowered alone.",
     "spared": "The engine does not need {elements:node} of the {size:d} that the emulation keeps.",
     "added": "{elements:node} beyond those of the emulation: see the engine's rounds.",
+    "hopeless": "even with every free node in FP32 the outputs are out of tolerance",
+    "spent": "the budget is spent; this is the best passing plan so far",
+    "another-sample": "another calibration sample fails (kept nodes: {kept:d}); going on",
+    "passes": "{guess} in FP32 ({kept:d}) passes",
+    "larger": "a larger plan that passed before, of {kept:d} nodes, still does",
+    "measuring": "all suspected nodes in FP32 ({kept:d}) fail; measuring contributions",
+    "ranked": "nodes left after ranking {groups:d} groups: {kept:d}",
+    "grouped": "nodes left after lowering groups: {kept:d}",
+    "chosen": "it was chosen ({rule}), not searched for",
+    "by-range": "--keep-above {limit:15} keeps {kept:node}; no search",
 }
 """Templates, see `wording.filled`."""
 
@@ -313,4 +324,8 @@ def in_words(run: Run) -> Run:
         keep = explained(plan.keep, guards, run.headroom, run.criterion.metric)
         notes = tuple(capital(remark(found)) for found in plan.remarks) or plan.notes
         plan = plan.model_copy(update={"keep": keep, "notes": notes})
-    return run.model_copy(update={"guards": guards, "plan": plan})
+    search = run.search
+    if search is not None and search.remarks:
+        steps = tuple(map(remark, search.remarks))
+        search = search.model_copy(update={"steps": steps})
+    return run.model_copy(update={"guards": guards, "plan": plan, "search": search})

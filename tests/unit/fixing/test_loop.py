@@ -219,7 +219,8 @@ def test_the_classic_rule_searches_nothing():
     # An edge is FP32 between kept nodes only: the root reads what overflows.
     assert kept(fixed) == above | {"root"}
     assert not fixed.plan.minimal
-    assert "no search" in fixed.search.steps[0]
+    (step,) = fixed.search.remarks
+    assert (step.kind, step.numbers) == ("by-range", {"limit": 4000.0, "kept": 4})
     because = {k.node: k.because for k in fixed.plan.keep if k.because is not None}
     assert {found.rule for found in because.values()} == {"--keep-above 4000"}
     assert [node for node, found in because.items() if found.reads_beyond] == ["root"]

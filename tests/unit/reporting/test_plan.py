@@ -2,7 +2,7 @@ from typing import get_args
 
 import pytest
 
-from halfwise.records import Because, Criterion, Followed, KeptNode, NodeName, Remark
+from halfwise.records import Because, Criterion, Followed, KeptNode, NodeName, Remark, RemarkKind
 from halfwise.reporting.parts import MOST_ROWS
 from halfwise.reporting.plan import _REMARKS, followed_lines, in_words, kept_table
 from tests.unit.reporting.runs import guard, kept, plan, run, verification
@@ -205,4 +205,4 @@ def test_the_record_of_a_run_is_put_in_words_once() -> None:
 
 
 def test_every_kind_of_remark_has_words() -> None:
-    assert _REMARKS.keys() == set(get_args(Remark.model_fields["kind"].annotation))
+    assert _REMARKS.keys() == set(get_args(RemarkKind))

@@ -15,7 +15,8 @@ from typing import Protocol
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.plan.contribution import lowerable, rankings
-from halfwise.records import NodeName
+from halfwise.records import NodeName, Remark, RemarkKind
+from halfwise.reporting.plan import remark
 
 Nodes = frozenset[NodeName]
 
@@ -62,7 +63,7 @@ class Found:
         nonfinite_without: Those of them that give new NaN or infinities when lowered.
         contributions: Per node, what it or its group contributes alone, where that was measured.
         exhausted: Whether the budget ended the search.
-        steps: What happened, one line each.
+        steps: What happened.
     """
 
     kept: Nodes
@@ -72,7 +73,7 @@ class Found:
     nonfinite_without: Nodes
     contributions: Mapping[NodeName, float]
     exhausted: bool
-    steps: tuple[str, ...]
+    steps: tuple[Remark, ...]
 
 
 @dataclass
@@ -109,7 +110,7 @@ class Search:
     start: Nodes = frozenset()
     safe: bool = False
     progress: Callable[[str], None] = lambda _: None
-    steps: list[str] = field(default_factory=list)
+    steps: list[Remark] = field(default_factory=list)
     passing: list[Nodes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -132,7 +133,7 @@ class Search:
         """
         self._best = frozenset(self.nodes)
         if not self.safe and not self.evaluate(self._best | self.forced, confirm=True).passed:
-            self._note("even with every free node in FP32 the outputs are out of tolerance")
+            self._note("hopeless")
             return self._found(passed=False, minimal=False, exhausted=False)
         if self.start and self.evaluate(self.start | self.forced, confirm=True).passed:
             self._best = self.start | self.forced
@@ -143,7 +144,7 @@ class Search:
                     kept = self._certified(kept)
         except OutOfTime:
             if not {"certify", "search"}.intersection(self.budget.cut):
-                self._note("the budget is spent; this is the best passing plan so far")
+                self._note("spent")
             self.budget.leave_out("certify" if certify else "search")
             return self._out_of_time()
         self._best = kept | self.forced
@@ -156,7 +157,7 @@ class Search:
             return previous
         kept = self._shrunk(self._start(previous))
         while not self._passes(kept, confirm=True):
-            self._note(f"another calibration sample fails (kept nodes: {len(kept)}); going on")
+            self._note("another-sample", kept=len(kept))
             kept = self._shrunk(self._start(kept))
         return kept
 
@@ -205,13 +206,13 @@ class Search:
         }
         for name, guess in guesses.items():
             if self._passes(guess, confirm=True):
-                self._note(f"{name} in FP32 ({len(guess | self.forced)}) passes")
+                self._note("passes", guess=name, kept=len(guess | self.forced))
                 return guess
         if (kept := self._passed_before()) != frozenset(self.nodes):
-            self._note(f"a larger plan that passed before, of {len(kept)} nodes, still does")
+            self._note("larger", kept=len(kept))
             self._best = min(self._best, kept, key=len)
             return kept
-        self._note(f"all suspected nodes in FP32 ({len(suspected)}) fail; measuring contributions")
+        self._note("measuring", kept=len(suspected))
         outside = [n for n in self.nodes if n not in suspected | previous]
         return self._lowered_by_contribution(outside)
 
@@ -232,7 +233,7 @@ class Search:
             low = lowerable(ranking, lambda nodes: self._passes(everything - nodes))
             kept = min(kept, everything - low, key=len)
             self._contributions = {n: found for group, found in ranking for n in group}
-            self._note(f"nodes left after ranking {len(ranking)} groups: {len(kept)}")
+            self._note("ranked", groups=len(ranking), kept=len(kept))
         return kept
 
     def _groups(self, nodes: Sequence[NodeName]) -> list[list[NodeName]]:
@@ -275,7 +276,7 @@ class Search:
         for group in (*self._neighbourhoods(), *self._places(kept)):
             if len(group) > 1:
                 kept = self._lower(kept, [group], split=False)
-        self._note(f"nodes left after lowering groups: {len(kept | self.forced)}")
+        self._note("grouped", kept=len(kept | self.forced))
         return kept
 
     def _suspicions(self) -> list[Nodes]:
@@ -338,9 +339,10 @@ class Search:
         self.budget.check()
         return self.evaluate(kept | self.forced, confirm=confirm)
 
-    def _note(self, line: str) -> None:
-        self.steps.append(line)
-        self.progress(line)
+    def _note(self, kind: RemarkKind, guess: str = "", **numbers: int) -> None:
+        step = Remark(kind=kind, names={"guess": guess} if guess else {}, numbers=numbers)
+        self.steps.append(step)
+        self.progress(remark(step))
 
 
 def _union(groups: Sequence[Nodes]) -> Nodes:
