@@ -170,6 +170,10 @@ class Chosen:
     kept: frozenset[NodeName]
     rule: str
 
+    def beside(self, explained: frozenset[NodeName]) -> dict[NodeName, str]:
+        """Return the nodes that nothing but the choice explains, with the rule."""
+        return dict.fromkeys(self.kept - explained, self.rule)
+
 
 @dataclass(frozen=True)
 class Settings:

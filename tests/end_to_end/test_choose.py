@@ -19,7 +19,7 @@ def test_a_plan_that_serves_is_recommended_chosen_and_exported(fix, call):
     assert "Take the recommended plan: halfwise choose run -o run.chosen" in ended.out
     ended = call("choose", "run", "-o", "run.chosen", folder="run.chosen")
     assert ended.code == 0
-    assert "judged by top1" in " ".join(ended.err.split())
+    assert "judged by: top1" in " ".join(ended.err.split())
     assert ended.kept == set()
     assert ended.record["criterion"]["metric"] == "top1"
     onnx.checker.check_model(onnx.load(ended.model))

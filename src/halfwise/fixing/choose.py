@@ -74,9 +74,9 @@ def choose(
     curve = _curve(record, Path(run))
     point = pick(curve, record.criterion, wish)
     request = _request(record, curve, wish, inputs, asked)
-    watcher.note(chosen_line(curve, point, request.criterion))
     path = Path(record.provenance.model if model is None else model)
     case = _case(record, path, request, watcher, others=inputs is not None)
+    watcher.note(chosen_line(curve, point, case.criterion))
     chosen = Chosen(curve.kept(point), wish.told)
     with frozen_named(case, request.settings):
         fixed = run_fix(case, replace(request.settings, chosen=chosen), watcher)
@@ -148,7 +148,7 @@ def _acceptance(run: Run, curve: Curve, wish: Wish, named: str | None) -> dict[s
                 "Name the same function; its file may lie elsewhere.",
             )
         return {**accepted, "metric": named}
-    if named is not None and named != metric:
+    if named is not None and named not in (metric, *(one.metric for one in curve.recognised)):
         raise UsageError(
             f"--metric is {named}, and what is chosen is judged "
             f"{f'by {metric}' if metric else 'without a metric'}.",

@@ -8,13 +8,14 @@ from math import inf, isfinite, log10
 
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.parts import Part, parts
 from halfwise.fixing.plan.search import Found
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import has_new_nonfinite
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role
-from halfwise.metrics import Computed, Excess, Outputs, recognise, scores, task_scores, totals
-from halfwise.records import Criterion, Curve, NodeName, Point, Recognised, TaskScore
+from halfwise.metrics import AUTO, Computed, Excess, Outputs, recognise, scores, task_scores, totals
+from halfwise.records import Criterion, Curve, NodeName, Point, Recognised, Row, TaskScore
 from halfwise.records.curve import runs
 
 Assignment = frozenset[NodeName]
@@ -93,6 +94,7 @@ class TradeOff:
             points=tuple(points),
             front=tuple(shown),
             plan=kept.index(found.kept) if found.kept in kept else None,
+            rows=tuple(self._rows(kept, found.kept)) if found.kept and not chosen else (),
             recognised=self._recognised,
             reference=self._reference,
             recommended=recommended,
@@ -109,7 +111,7 @@ class TradeOff:
     def _recognised(self) -> tuple[Recognised, ...]:
         case = self._planner.case
         if case.metric is not None:
-            return ()
+            return case.criterion.recognised if case.criterion.metric == AUTO else ()
         return recognise(self._planner.trials.references, case.input_shapes)
 
     @property
@@ -148,7 +150,7 @@ class TradeOff:
         bound = tried.excess if tried is not None else 0.0
         given = self._given.get((kept, self._heldout.left.ids))
         point = Point(
-            kept=runs(sorted(self._places[name] for name in kept)),
+            kept=self._written(kept),
             count=len(kept),
             evaluation=trials.since.get(kept, trials.evaluations),
             cost=planner.price(kept),
@@ -174,6 +176,30 @@ class TradeOff:
         for place in shown:
             self._budget.check()
             self._measure(kept[place])
+        for part in parts(self._planner, plan):
+            for each in self._beside(part, plan):
+                self._budget.check()
+                trials.evaluate(each, confirm=True)
+
+    def _beside(self, part: Part, plan: Assignment) -> tuple[Assignment, Assignment]:
+        """Return the plan that keeps a part alone, and the one without it; rules hold in both."""
+        return part.nodes & self._all | self._ruled, plan - part.nodes | self._ruled
+
+    def _rows(self, kept: Sequence[Assignment], plan: Assignment) -> Iterator[Row]:
+        measured = {each: place for place, each in enumerate(kept)}
+        for part in parts(self._planner, plan):
+            alone, without = self._beside(part, plan)
+            yield Row(
+                kind=part.kind,
+                name=part.name,
+                kept=self._written(part.nodes & self._all),
+                count=len(part.nodes & self._all),
+                alone=measured.get(alone),
+                without=None if without == plan else measured.get(without),
+            )
+
+    def _written(self, kept: Assignment) -> str:
+        return runs(sorted(self._places[name] for name in kept))
 
     def _shown(
         self, kept: Sequence[Assignment], points: Sequence[Point], plan: Assignment
@@ -225,7 +251,7 @@ class TradeOff:
         case, labels = self._planner.case, self._heldout.left.labels
         name, drop = case.criterion.metric, case.criterion.metric_drop
         with suppress(CaseError):  # a few samples may be too few for a metric
-            if case.metric is None or name is None:
+            if case.metric is None or name in (None, AUTO):
                 return task_scores(self._recognised, references, computed, labels)
             before, after = scores(name, case.metric, references, computed, labels)
             passed = isfinite(after) and after >= before - drop

@@ -1,13 +1,14 @@
 """Which point of a curve answers a question, and what it is to be judged by then."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any
 
 from halfwise.declarations import spelt
 from halfwise.errors import CaseError, UsageError
-from halfwise.metrics import effective
+from halfwise.metrics import AUTO, effective
+from halfwise.metrics.recognised import REL_MAX
 from halfwise.records import Criterion, Curve, Point
 from halfwise.wording import count, number, ratio, typed
 
@@ -86,10 +87,9 @@ def implied(curve: Curve, criterion: Criterion, wish: Wish) -> dict[str, Any]:
         return {"rel_max": wish.rel_max}
     if wish.metric_drop is not None:
         return {"metric": _metric(curve), "metric_drop": wish.metric_drop}
-    metrics = {one.metric for one in curve.recognised}
-    if len(metrics) == 1:
-        return {"metric": metrics.pop()}
-    own = criterion.model_dump(exclude_defaults=True, exclude={"drop_source"})
+    if curve.recognised:
+        return {"metric": AUTO}
+    own = criterion.model_dump(exclude_defaults=True, exclude={"drop_source", "recognised"})
     return own if criterion.metric is None else {**own, "metric_drop": criterion.metric_drop}
 
 
@@ -170,8 +170,8 @@ def _is_alone(limits: Criterion) -> bool:
 
 
 def _metric(curve: Curve) -> str:
-    """Return the task metric of the points."""
-    metrics = sorted({score.metric for score in curve.reference})
+    """Return the task metric of the points; of outputs without a task nothing may fall."""
+    metrics = sorted({score.metric for score in curve.reference} - {REL_MAX})
     if len(metrics) == 1:
         return metrics[0]
     if not metrics:
@@ -186,16 +186,13 @@ def _metric(curve: Curve) -> str:
 
 
 def _fall(curve: Curve) -> Callable[[Point], float | None]:
-    _metric(curve)
-    own = [score.value for score in curve.reference]
+    metric = _metric(curve)
+    own = [score.value for score in curve.reference if score.metric == metric]
 
     def known(point: Point) -> float | None:
-        if point.nonfinite or len(point.scores) != len(own):
+        found = [score.value for score in point.scores if score.metric == metric]
+        if point.nonfinite or len(found) != len(own):
             return None
-        return max(0.0, *_falls(own, [score.value for score in point.scores]))
+        return max(0.0, *(before - after for before, after in zip(own, found, strict=True)))
 
     return known
-
-
-def _falls(own: Sequence[float], found: Sequence[float]) -> list[float]:
-    return [before - after for before, after in zip(own, found, strict=True)]

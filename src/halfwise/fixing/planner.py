@@ -275,13 +275,16 @@ class Planner:
         remarks: Sequence[Remark],
     ) -> Plan:
         """Return the record of a plan."""
+        chosen = {}
+        if self.settings.chosen is not None:
+            chosen = self.settings.chosen.beside(self.evidence.suspected)
         producers, readers = self._above()
         rule = f"--keep-above {typed(self.settings.keep_above or 0)}"
         keep = kept_nodes(
             self.case.network,
             found.kept,
             self.evidence.guards,
-            dict.fromkeys(producers | readers, rule) | self._chosen() | dict(self.forced.kept),
+            dict.fromkeys(producers | readers, rule) | chosen | dict(self.forced.kept),
             found.excess_without,
             nonfinite_without=found.nonfinite_without,
             contributions=found.contributions,
@@ -319,13 +322,6 @@ class Planner:
     def _given(self, kept: Assignment, step: Remark) -> Found:
         passed = self.trials.evaluate(kept, confirm=True).passed
         return Found(kept, passed, False, {}, frozenset(), {}, False, (step,))
-
-    def _chosen(self) -> dict[NodeName, str]:
-        """Return the nodes of a chosen plan that nothing but the choice explains."""
-        chosen = self.settings.chosen
-        if chosen is None:
-            return {}
-        return dict.fromkeys(chosen.kept - self.evidence.suspected, chosen.rule)
 
     def _above(self) -> tuple[Assignment, Assignment]:
         """Return the nodes that `--keep-above` keeps, and those kept because they read them."""

@@ -25,7 +25,7 @@ from halfwise.records.coverage import (
     Unjudged,
     UnjudgedKind,
 )
-from halfwise.records.curve import Curve, Point
+from halfwise.records.curve import Curve, Point, Row, RowKind
 from halfwise.records.diagnosis import (
     DifferenceKind,
     InputComparison,
@@ -236,6 +236,8 @@ __all__ = [
     "Repeated",
     "Repetition",
     "Rewriting",
+    "Row",
+    "RowKind",
     "Run",
     "RunKind",
     "Rung",

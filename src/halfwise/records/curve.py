@@ -1,6 +1,7 @@
 """The trade-off of a run: what each plan that was evaluated costs, and what it gives for that."""
 
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from halfwise.records.planned import LEAST_DEARER
 from halfwise.records.recognised import Recognised, TaskScore
@@ -49,6 +50,32 @@ class Point(Record):
         return float(self.count) if self.cost is None else self.cost
 
 
+RowKind = Literal["rule", "guard", "operator"]
+"""What a row's nodes have in common: an option of the user, a kind of suspicion, their operator."""
+
+
+class Row(Record):
+    """What some of the kept nodes buy, alone and on top of the rest.
+
+    Attributes:
+        kind: What they have in common.
+        name: The rule, the kind of guard, or the operator.
+        kept: The nodes, as in `Point`.
+        count: Their number.
+        alone: Place in `Curve.points` of the plan that keeps them, and what rules demand, alone;
+            None where it was not measured.
+        without: Of the plan that was found without them; None likewise, and where nothing is left
+            out, since rules demand them.
+    """
+
+    kind: RowKind
+    name: str
+    kept: str
+    count: int
+    alone: int | None = None
+    without: int | None = None
+
+
 class Curve(Record):
     """Every plan that a run evaluated, and which of them to choose from.
 
@@ -58,6 +85,7 @@ class Curve(Record):
         front: Places in `points` of those that are shown, cheapest first: of the plans that no
             other one beats in both cost and error, a few that are far apart.
         plan: Place of the plan that the search found; None where that is none of the points.
+        rows: What parts of the plan buy.
         recognised: What the outputs are taken for; empty where a metric was given, and where
             nothing is known.
         reference: What FP32's own outputs score; none where no plan was scored.
@@ -69,6 +97,7 @@ class Curve(Record):
     points: tuple[Point, ...]
     front: tuple[int, ...] = ()
     plan: int | None = None
+    rows: tuple[Row, ...] = ()
     recognised: tuple[Recognised, ...] = ()
     reference: tuple[TaskScore, ...] = ()
     recommended: int | None = None

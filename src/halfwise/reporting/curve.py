@@ -3,12 +3,14 @@
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from halfwise.metrics import usual
-from halfwise.records import Criterion, Curve, Point, Run, TaskScore
+from halfwise.records import Criterion, Curve, GuardKind, Point, Row, Run, TaskScore
+from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.parts import Column, Table
 from halfwise.reporting.verdict import allowed
-from halfwise.wording import count, number, ratio
+from halfwise.wording import count, number, ratio, shorten
 
 
 def curve_table(run: Run) -> Table | None:
@@ -25,6 +27,54 @@ def curve_table(run: Run) -> Table | None:
         columns,
         tuple(rows),
     ).without_empty_columns()
+
+
+_PARTS = 8
+"""Parts of a plan that are shown; all are on record."""
+
+
+def part_table(run: Run) -> Table | None:
+    """Return what parts of the plan buy; None where none was measured."""
+    curve = run.curve
+    if curve is None or all((row.alone, row.without) == (None, None) for row in curve.rows):
+        return None
+    least, plan = _place(curve, curve.front[0] if curve.front else None), _place(curve, curve.plan)
+    rows = [
+        (
+            shorten(f"{_kind(row)}", 40),
+            str(row.count),
+            *_change(_place(curve, row.alone), least),
+            *_change(_place(curve, row.without), plan),
+        )
+        for row in curve.rows[:_PARTS]
+    ]
+    columns = (Column("part"), *(Column(c, "right") for c in ("nodes", "alone", "error")))
+    return Table(
+        "What parts of the plan buy: alone, and the plan without them; errors over what is allowed",
+        (*columns, Column("without", "right"), Column("error", "right")),
+        tuple(rows),
+    )
+
+
+def _kind(row: Row) -> str:
+    if row.kind == "guard":
+        return CAUSES[cast("GuardKind", row.name)]
+    return row.name if row.kind == "rule" else f"operator {row.name}"
+
+
+def _place(curve: Curve, place: int | None) -> Point | None:
+    return None if place is None else curve.points[place]
+
+
+def _change(point: Point | None, beside: Point | None) -> tuple[str, str]:
+    """Return what a plan costs more or less than another, and its error; "–" for not measured."""
+    if point is None:
+        return "–", "–"
+    error = f"{'≥ ' if point.is_bound else ''}{number(point.error)}"
+    if point.cost is None or beside is None or beside.cost is None:
+        return "", error
+    change = point.cost - beside.cost
+    return f"{'+' if change > 0 else ''}{number(change)} ×", error
 
 
 def _row(curve: Curve, place: int, names: list[str]) -> tuple[str, ...]:
@@ -77,8 +127,7 @@ def choosing(curve: Curve | None, out: Path | None, *, passed: bool) -> Iterator
 
 def chosen_line(curve: Curve, point: Point, criterion: Criterion) -> str:
     """Return what a plan is that was chosen, and what it is judged by."""
-    by = criterion.metric or "its error"
-    return f"chosen: {_size(curve, point)} kept{_at(point)}; judged by {by} ({allowed(criterion)})"
+    return f"chosen: {_size(curve, point)} kept{_at(point)}; judged by: {allowed(criterion)}"
 
 
 def _size(curve: Curve, point: Point) -> str:

@@ -9,6 +9,26 @@ from halfwise.wording import capital, filled, number, ratio
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 """Guards on what was seen inside a plan that passes; the outputs say nothing of them."""
 _BODIES = ("If", "Loop", "Scan", "SequenceMap")
+CAUSES: dict[GuardKind, str] = {
+    "overflow": "values beyond the range",
+    "headroom": "values near the end of the range",
+    "square": "squares that overflow inside the op",
+    "sum": "sums that overflow inside the op",
+    "underflow": "values that vanish to zero",
+    "eps": "an epsilon that vanishes",
+    "cancellation": "differences of nearly equal values",
+    "floor": "small values lost in rounding noise",
+    "constant-range": "constants beyond the range",
+    "constant-subnormal": "constants that lose digits near zero",
+    "integer": "integers too large to be exact",
+    "angle": "large angles",
+    "residual": "small branches lost in sums",
+    "mask": "mask values beyond the range",
+    "margin": "choices between nearly equal scores",
+    "infinite": "values that would be infinite inside, although the outputs pass",
+    "decision": "decisions that depend on where values are rounded",
+}
+
 _BY_OTHERS: Mapping[KeptBy, str] = {
     "model": "Kept by the model itself: its file computes this node in FP32 among lower ones.",
     "engine": "the engine needs it, or is faster with it, although the emulation does not",

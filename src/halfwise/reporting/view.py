@@ -14,8 +14,9 @@ from halfwise.records import (
     Run,
     Verdict,
 )
-from halfwise.reporting.curve import curve_table, offer
+from halfwise.reporting.curve import curve_table, offer, part_table
 from halfwise.reporting.engines import engine_parts
+from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.inspection import given_parts
 from halfwise.reporting.notes import cut_lines
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
@@ -53,26 +54,6 @@ from halfwise.wording import (
     size_of,
 )
 
-CAUSES: dict[GuardKind, str] = {
-    "overflow": "values beyond the range",
-    "headroom": "values near the end of the range",
-    "square": "squares that overflow inside the op",
-    "sum": "sums that overflow inside the op",
-    "underflow": "values that vanish to zero",
-    "eps": "an epsilon that vanishes",
-    "cancellation": "differences of nearly equal values",
-    "floor": "small values lost in rounding noise",
-    "constant-range": "constants beyond the range",
-    "constant-subnormal": "constants that lose digits near zero",
-    "integer": "integers too large to be exact",
-    "angle": "large angles",
-    "residual": "small branches lost in sums",
-    "mask": "mask values beyond the range",
-    "margin": "choices between nearly equal scores",
-    "infinite": "values that would be infinite inside, although the outputs pass",
-    "decision": "decisions that depend on where values are rounded",
-}
-
 
 def report(run: Run) -> Report:
     """Return the report on a run, whichever command made it."""
@@ -80,6 +61,7 @@ def report(run: Run) -> Report:
     parts = [
         _trouble(run),
         curve_table(run),
+        part_table(run),
         kept_table(run),
         _errors(run),
         scale_lines(run.verdict),

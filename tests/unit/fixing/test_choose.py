@@ -167,7 +167,7 @@ def test_code_that_only_a_run_folder_names_is_not_run(moved):
 
 
 def test_a_metric_that_does_not_decide_is_not_named(made):
-    with pytest.raises(UsageError, match="what is chosen is judged by top1"):
+    with pytest.raises(UsageError, match="what is chosen is judged by auto"):
         choose(made, metric="psnr")
     with pytest.raises(UsageError, match="without a metric"):
         choose(made, rel_max=0.1, metric="psnr")

@@ -90,13 +90,22 @@ def test_a_drop_needs_one_metric():
         pick(curve(LOW, reference=(*OWN, other)), Criterion(), Wish(metric_drop=0.01))
 
 
+def test_outputs_without_a_task_are_no_metric_that_falls():
+    rest = score(passed=True, value=-0.001).model_copy(update={"metric": "rel-max"})
+    own = rest.model_copy(update={"value": 0.0})
+    both = ONE.model_copy(update={"scores": (*ONE.scores, rest)})
+    made = curve(both, FULL, reference=(*OWN, own))
+    assert pick(made, Criterion(), Wish(metric_drop=0.006)) == both
+    assert implied(made, Criterion(), Wish(metric_drop=0.1))["metric"] == "top1"
+
+
 def test_what_decides_follows_from_the_wish():
     known = MADE.model_copy(update={"recognised": (MASK,)})
     own = Criterion(max_abs=0.5)
     assert implied(known, own, Wish(rel_max=0.1)) == {"rel_max": 0.1}
     assert implied(known, own, Wish(metric_drop=0.1)) == {"metric": "top1", "metric_drop": 0.1}
     for wish in (Wish(), Wish(worth=2), Wish(kept=1)):
-        assert implied(known, own, wish) == {"metric": "mask-iou"}
+        assert implied(known, own, wish) == {"metric": "auto"}
         assert implied(MADE, own, wish) == {"max_abs": 0.5}
     given = Criterion(metric="psnr", metric_drop=0, drop_source="theirs")
     assert implied(MADE, given, Wish(kept=1)) == {"metric": "psnr", "metric_drop": 0}

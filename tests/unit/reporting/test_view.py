@@ -13,8 +13,9 @@ from halfwise.records import (
     Unjudged,
     Unsupported,
 )
+from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.parts import Lines, Table
-from halfwise.reporting.view import CAUSES, report
+from halfwise.reporting.view import report
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import (
     BROKEN,
