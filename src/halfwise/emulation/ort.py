@@ -84,8 +84,7 @@ class Session:
             runtime: Where it runs.
             optimise: Switch all graph optimisations on (for timing plain inference).
             large_from: Bytes of float weights in files above which the session reads them where
-                they are (on the CPU, without optimisation). Otherwise it holds copies, packed as
-                its kernels like them.
+                they are (on the CPU, without optimisation). Otherwise it holds copies.
 
         Raises:
             BackendMissing: `runtime.device` is not available.
@@ -204,6 +203,9 @@ def _options(*, optimise: bool) -> ort.SessionOptions:
     options.use_deterministic_compute = True
     # It would be allocated beside what the first run took, and saves no time (bench/overhead.py).
     options.enable_mem_pattern = False
+    if not optimise:
+        # Packed weights are copies, and summed in another order; in inner branches none are packed.
+        options.add_session_config_entry("session.disable_prepacking", "1")
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
     # Threads that spin while they wait take the cores from those that work: up to ten times
     # slower on a busy machine, and no faster on an idle one (see bench/overhead.py).
@@ -236,7 +238,6 @@ def _lent(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> It
     """
     for name, value in values.items():
         options.add_initializer(name, value)
-    options.add_session_config_entry("session.disable_prepacking", "1")
     with scratch() as folder:
         (folder / STAND_IN).touch()
         options.add_session_config_entry(

@@ -195,10 +195,12 @@ def _unnamed_before(node: ir.Node, owner: Mapping[NodeName, EngineLayer]) -> lis
 
 
 _GROUP = 128
+_SPLIT_BY_INPUT = 13
+"""The first opset whose Split takes sizes as an input."""
 
 
 class Elements:
-    """Hands out the elements of a new graph input, bool[count], one after the other.
+    """Hands out the elements of a new graph input, bool[count].
 
     Each is taken out of a group, not out of the input: what reads inputs alone could run at once,
     and ONNX Runtime loads a model with many such nodes in n² steps (see `small_constant`).
@@ -207,19 +209,32 @@ class Elements:
     def __init__(self, graph: ir.Graph, name: str, count: int) -> None:
         """Make the input, which is not among those of `graph` before it is put there."""
         self.input = ir.val(name, ir.DataType.BOOL, ir.Shape([count]))
-        self._graph, self._count, self._taken = graph, count, 0
-        self._group = self.input
+        self._graph, self._count = graph, count
+        self._groups: dict[int, ir.Value] = {}
 
-    def take(self, name: str) -> list[ir.Node]:
-        """Return nodes to be put before the reader; the last gives the next element, bool[]."""
-        start, place = self._taken, self._taken % _GROUP
-        nodes = []
-        if place == 0:
+    def at(self, place: int, name: str) -> list[ir.Node]:
+        """Return nodes to be put before the reader; the last gives element `place`, bool[].
+
+        Of the elements of a group, the first that is asked for has to be read first.
+        """
+        start, nodes = place - place % _GROUP, []
+        if start not in self._groups:
             group = np.arange(start, min(start + _GROUP, self._count))
             nodes = [self._gather(self.input, group, f"{self.input.name}::{start}")]
-            self._group = nodes[0].outputs[0]
-        self._taken += 1
-        return [*nodes, self._gather(self._group, np.array(place), name)]
+            self._groups[start] = nodes[0].outputs[0]
+        return [*nodes, self._gather(self._groups[start], np.array(place - start), name)]
+
+    def within(self, places: range, names: Sequence[str]) -> list[ir.Node]:
+        """Return nodes for the branch of an If; the last gives the elements, bool[1] each."""
+        group = self._gather(self.input, np.array(places), f"{names[0]}::among")
+        outputs = [ir.val(name, ir.DataType.BOOL) for name in names]
+        inputs, attributes, sizes = [group.outputs[0]], [ir.AttrInt64("axis", 0)], [1] * len(names)
+        if self._graph.opset_imports.get("", 0) < _SPLIT_BY_INPUT:
+            attributes.append(ir.AttrInt64s("split", sizes))
+        else:
+            inputs.append(add_constant(self._graph, f"{names[0]}::sizes", np.array(sizes)))
+        split = ir.Node("", "Split", inputs, attributes, outputs=outputs, name=f"{names[0]}::split")
+        return [group, split]
 
     def _gather(self, source: ir.Value, indices: np.ndarray, name: str) -> ir.Node:
         at = add_constant(self._graph, f"{name}::index", indices)

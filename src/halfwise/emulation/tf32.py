@@ -56,10 +56,10 @@ def emulate_tf32(
     if switched and products:
         switch = Elements(graph, SWITCH_INPUT, len(products))
         graph.inputs.append(switch.input)
-    for node in products:
+    for i, node in enumerate(products):
         when = None
         if switch is not None:
-            chosen = switch.take(f"{node.name}::tf32")
+            chosen = switch.at(i, f"{node.name}::tf32")
             graph.insert_before(node, chosen)
             when = chosen[-1].outputs[0]
         for slot, value in enumerate(node.inputs[:2]):

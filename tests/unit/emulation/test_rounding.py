@@ -327,7 +327,7 @@ def test_each_element_is_handed_out_once_in_order(count):
     elements = Elements(graph, "which", count)
     graph.inputs.append(elements.input)
     for i in range(count):
-        graph.extend(taken := elements.take(f"is_{i}"))
+        graph.extend(taken := elements.at(i, f"is_{i}"))
         graph.outputs.append(taken[-1].outputs[0])
     which = np.random.default_rng(count).random(count) < 0.5
     found = Session(ir.Model(graph, ir_version=8)).run({"which": which})

@@ -1,0 +1,291 @@
+"""The forms of nodes in a switched emulation: low, kept, or as their own switches say."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from halfwise.emulation.accumulate import sums_in_low
+from halfwise.emulation.rounding import Rounded, cast, limit_value, new_node, round_value
+from halfwise.emulation.typed import emulate_bodies
+from halfwise.formats import Format
+from halfwise.graph.casts import low_type
+from halfwise.graph.model import is_standard, node_name
+from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
+from halfwise.graph.weights import LowWeights
+from halfwise.records import TensorName
+
+
+class Form(Enum):
+    """How the free nodes of a branch compute."""
+
+    LOW = "low"
+    KEPT = "kept"
+    OWN = "each as its own switch says"
+
+
+class Seen(NamedTuple):
+    """The versions of a value.
+
+    Attributes:
+        wide: What FP32 consumers see.
+        low: What low consumers see, in FP32; None where there are none.
+    """
+
+    wide: ir.Value
+    low: ir.Value | None
+
+
+Scope = Mapping[ir.Value, Seen]
+"""The versions of what the nodes around compute, by the network's own values."""
+
+
+@dataclass
+class Forms:
+    """Makes the branches that switches choose from.
+
+    Attributes:
+        roles: Roles of the network's nodes.
+        fmt: The low format.
+        opset: The network's opset.
+        accumulate: "fp32" or "fp16", for the sums of low nodes.
+        limits: Tensors whose range is smaller than the format's.
+        weights: The network's weights in the low format.
+        fused: Values that low nodes hand on unrounded.
+        rounded: What low consumers see of values outside of every branch, by name.
+        switches: Returns nodes that read the switches of some nodes in a branch; the last gives
+            these, bool[1] each.
+    """
+
+    roles: Roles
+    fmt: Format
+    opset: int
+    accumulate: str
+    limits: Mapping[TensorName, float]
+    weights: LowWeights
+    fused: frozenset[TensorName]
+    rounded: dict[str, ir.Value]
+    switches: Callable[[Sequence[ir.Node]], list[ir.Node]]
+
+    def has_low_reader(self, value: ir.Value, beyond: Sequence[ir.Node] = ()) -> bool:
+        """Return whether any node that may be low, but none of `beyond`, reads `value` low."""
+        return any(self._reads_low(node, slot) for node, slot in value.uses() if node not in beyond)
+
+    def _reads_low(self, node: ir.Node, slot: int) -> bool:
+        return self.roles.part(node).reads_low(slot)
+
+    def choose(
+        self,
+        node: ir.Node,
+        condition: ir.Value,
+        scope: Scope,
+        path: str = "",
+    ) -> tuple[ir.Node, dict[ir.Value, Seen]]:
+        """Return the If of one node, low or kept, and the versions of what it gives."""
+        given = [v for v in node.outputs if v.name]
+        then = self.branch([node], Form.LOW, given, scope, f"{path}::op")
+        other = self.branch([node], Form.KEPT, given, scope, f"{path}::kept")
+        return self.join(f"{node.name}{path}", condition, then, other, [node], given, path)
+
+    def join(
+        self,
+        name: str,
+        condition: ir.Value,
+        then: ir.Graph,
+        other: ir.Graph,
+        nodes: Sequence[ir.Node],
+        given: Sequence[ir.Value],
+        path: str,
+    ) -> tuple[ir.Node, dict[ir.Value, Seen]]:
+        """Return the If of two branches that stand for `nodes`, and the versions of `given`.
+
+        Its outputs have the names of the values, followed by `path`.
+        """
+        outputs: list[ir.Value] = []
+        seen: dict[ir.Value, Seen] = {}
+        for value in given:
+            wide = ir.val(f"{value.name}{path}", value.dtype or ir.DataType.FLOAT, value.shape)
+            wide.type, low = value.type, None
+            outputs.append(wide)
+            if self._leaves_low(value, nodes):
+                low = ir.val(f"{value.name}{path}::low", ir.DataType.FLOAT)
+                outputs.append(low)
+            seen[value] = Seen(wide, low)
+        branches = [ir.AttrGraph("then_branch", then), ir.AttrGraph("else_branch", other)]
+        node = ir.Node("", "If", [condition], branches, outputs=outputs, name=f"{name}::if")
+        return node, seen
+
+    def _leaves_low(self, value: ir.Value, nodes: Sequence[ir.Node]) -> bool:
+        return is_float(value) and self.has_low_reader(value, nodes)
+
+    def branch(
+        self,
+        nodes: Sequence[ir.Node],
+        form: Form,
+        given: Sequence[ir.Value],
+        scope: Scope,
+        path: str,
+    ) -> ir.Graph:
+        """Return a branch that computes `nodes` and gives all versions of `given` that are read.
+
+        Args:
+            nodes: Nodes of the network's copy, in order; not changed.
+            form: How the free ones among them compute.
+            given: Those of their outputs that others read.
+            scope: What the branches around it compute.
+            path: Goes onto each new name.
+        """
+        seen = dict(scope)
+        free = [n for n in nodes if self.roles[node_name(n)].free] if form is Form.OWN else []
+        made = self.switches(free) if free else []
+        switch = dict(zip(free, made[-1].outputs, strict=True)) if free else {}
+        for node in nodes:
+            role = self.roles[node_name(node)]
+            if node in switch:
+                chosen, found = self.choose(node, switch[node], seen, path)
+                made.append(chosen)
+            elif role.free and form is Form.LOW:
+                steps, found = self._low(node, role, nodes, seen, path)
+                made += steps
+            else:
+                steps, found = self._plain(node, form, nodes, seen, path)
+                made += steps
+            seen |= found
+        outputs = []
+        for value in given:
+            wide, low = seen[value]
+            outputs.append(wide)
+            if self._leaves_low(value, nodes):
+                assert low is not None
+                if low is wide:  # No two outputs are one value.
+                    made.append(new_node("Identity", [wide], f"{value.name}{path}::again"))
+                    low = made[-1].outputs[0]
+                outputs.append(low)
+        return ir.Graph([], outputs, nodes=made, name=f"{nodes[0].name}{path}")
+
+    def _plain(
+        self, node: ir.Node, form: Form, nodes: Sequence[ir.Node], scope: Scope, path: str
+    ) -> tuple[list[ir.Node], dict[ir.Value, Seen]]:
+        """Return a node in FP32; in a kept branch nobody but those behind it reads low."""
+        inputs = [v if v is None or v not in scope else scope[v].wide for v in node.inputs]
+        made = [_instance(node, inputs, path)]
+        seen = {}
+        for old, new in zip(node.outputs, made[0].outputs, strict=True):
+            low = None
+            if is_float(old) and self.has_low_reader(old, nodes if form is Form.KEPT else ()):
+                rounded = self.rounding(new, f"{old.name}{path}", old)
+                made += rounded.nodes
+                low = rounded.wide
+            seen[old] = Seen(new, low)
+        return made, seen
+
+    def _low(
+        self, node: ir.Node, role: NodeRole, nodes: Sequence[ir.Node], scope: Scope, path: str
+    ) -> tuple[list[ir.Node], dict[ir.Value, Seen]]:
+        inputs = [
+            self._input(v, scope, low=low) for v, low in zip(node.inputs, role.inputs, strict=True)
+        ]
+        made = self._widen_weights(node, inputs, path)
+        steps, results = self._compute_low(node, inputs, path)
+        made += steps
+        exact = role.role is Role.MOVEMENT and any(role.inputs) and not _is_mixed(node, role)
+        exact = exact and "value" not in node.attributes  # Pad has its constant there before 11
+        seen = {}
+        for old, new, low in zip(node.outputs, results, role.outputs, strict=True):
+            if old.name:
+                steps, seen[old] = self._versions(old, new, nodes, path, low=low, exact=exact)
+                made += steps
+        return made, seen
+
+    def _input(self, value: ir.Value | None, scope: Scope, *, low: bool) -> ir.Value | None:
+        if value is None:
+            return None
+        if value not in scope:
+            return self.rounded[value.name or ""] if low else value
+        return scope[value].low if low else scope[value].wide
+
+    def _widen_weights(
+        self, node: ir.Node, inputs: list[ir.Value | None], path: str
+    ) -> list[ir.Node]:
+        """Put a Cast before each of `inputs` that is stored low; return the Casts."""
+        casts = list[ir.Node]()
+        for i, value in enumerate(inputs):
+            if value is not None and value.dtype == low_type(self.fmt):
+                casts.append(cast(value, ir.DataType.FLOAT, f"{node.name}{path}::weight{i}"))
+                inputs[i] = casts[-1].outputs[0]
+        return casts
+
+    def _versions(
+        self,
+        old: ir.Value,
+        new: ir.Value,
+        nodes: Sequence[ir.Node],
+        path: str,
+        *,
+        low: bool,
+        exact: bool,
+    ) -> tuple[list[ir.Node], Seen]:
+        """Return an output of a low node as FP32 consumers and as low consumers see it."""
+        if low and exact:
+            return [], Seen(new, new)
+        if not low and not (is_float(old) and self.has_low_reader(old)):
+            return [], Seen(new, None)
+        is_fused = low and old.name in self.fused
+        if is_fused and self._is_inner(old, nodes):
+            return [], Seen(new, new)
+        rounded = self.rounding(new, f"{old.name}{path}", old)
+        wide = rounded.wide if low else new
+        return list(rounded.nodes), Seen(wide, new if is_fused else rounded.wide)
+
+    def _is_inner(self, value: ir.Value, nodes: Sequence[ir.Node]) -> bool:
+        """Return whether nothing but low nodes of the branch itself reads `value`."""
+        inside = all(n in nodes and self._reads_low(n, slot) for n, slot in value.uses())
+        return inside and not value.is_graph_output()
+
+    def rounding(self, value: ir.Value, prefix: str, tensor: ir.Value) -> Rounded:
+        """Return what rounds `value`, an instance of the network's `tensor`."""
+        limit = self.limits.get(TensorName(tensor.name or ""))
+        if limit is None:
+            return round_value(value, self.fmt, prefix)
+        before, value = limit_value(value, limit, prefix)
+        rounded = round_value(value, self.fmt, prefix)
+        return replace(rounded, nodes=(*before, *rounded.nodes))
+
+    def _compute_low(
+        self, node: ir.Node, inputs: list[ir.Value | None], path: str
+    ) -> tuple[list[ir.Node], list[ir.Value]]:
+        if self.accumulate == "fp16":
+            expansion = sums_in_low(node, inputs, self.fmt, f"{node.name}{path}::sum", self.opset)
+            if expansion is not None:
+                return list(expansion.nodes), [expansion.output]
+        low = _instance(node, inputs, path)
+        if bodies(node):
+            sums = self.opset if self.accumulate == "fp16" else None
+            emulate_bodies(low, self.roles, self.weights, self.rounded, low_sums_from=sums)
+        if is_standard(node, "ConstantOfShape") and "value" in node.attributes:
+            fill = np.asarray(node.attributes["value"].as_tensor().numpy(), np.float32)
+            low.attributes["value"] = ir.AttrTensor("value", ir.tensor(self.fmt.saturate(fill)))
+        return [low], list(low.outputs)
+
+
+def _is_mixed(node: ir.Node, role: NodeRole) -> bool:
+    return any(is_float(v) != low for v, low in zip(node.inputs, role.inputs, strict=True))
+
+
+def _instance(node: ir.Node, inputs: list[ir.Value | None], suffix: str) -> ir.Node:
+    """Return a copy of `node` on other inputs, with `suffix` on its name and outputs' names."""
+    outputs = [
+        ir.val(f"{v.name}{suffix}" if v.name else "", type=v.type, shape=v.shape)
+        for v in node.outputs
+    ]
+    return ir.Node(
+        node.domain,
+        node.op_type,
+        inputs,
+        node.attributes.values(),
+        outputs=outputs,
+        name=f"{node.name}{suffix}",
+    )

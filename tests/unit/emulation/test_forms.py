@@ -1,0 +1,53 @@
+"""The forms that nodes have in common, against each node's own."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.graph.model import Network, network_from_proto
+from tests.graphs import Drawn, free_nodes, graphs, plans
+from tests.unit.emulation.test_switched import Runs, assert_same, names, network, node
+
+
+def chain(count: int) -> Network:
+    values = ["x", *(f"v{i}" for i in range(1, count)), "y"]
+    return network([node("Relu", values[i], values[i + 1], f"n{i}") for i in range(count)])
+
+
+def in_common(run: Runs) -> list[list[str]]:
+    """Return the operators of the only stretch: all low, and all kept."""
+    (stretch,) = (n for n in run.switched.model.graph if n.op_type == "If")
+    (alike,) = stretch.attributes["else_branch"].as_graph()
+    branches = (alike.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
+    return [[n.op_type for n in branch] for branch in branches]
+
+
+@given(graphs(), st.data())
+def test_forms_in_common_change_no_bit(drawn: Drawn, data: st.DataObject):
+    net = network_from_proto(drawn.proto)
+    alone, together = Runs(net, size=1), Runs(net)
+    assert not alone.switched.stretches
+    for fp32 in (frozenset(), free_nodes(net), data.draw(plans(net))):
+        assert_same(together(fp32, drawn.sample), alone(fp32, drawn.sample))
+
+
+def test_weights_are_summed_alike_in_every_form():
+    # ONNX Runtime packs weights, and sums in another order then, where it finds that it may.
+    rng = np.random.default_rng(0)
+    constants = {f"w{i}": rng.standard_normal((64, 64)).astype(np.float32) for i in range(3)}
+    ends = [("x", "a"), ("a", "b"), ("b", "y")]
+    nodes = [node("MatMul", f"{a} w{i}", b, f"n{i}") for i, (a, b) in enumerate(ends)]
+    net = network(nodes, "y", constants, shape=(1, 64))
+    sample = {"x": rng.standard_normal((1, 64)).astype(np.float32)}
+    assert_same(Runs(net)(free_nodes(net), sample), Runs(net, size=1)(free_nodes(net), sample))
+
+
+def test_they_have_no_switches_and_no_versions_that_nobody_reads():
+    low, kept = in_common(Runs(chain(6)))
+    assert kept == ["Relu"] * 6
+    assert low == ["Relu", "Cast", "Cast"] * 6
+
+
+def test_what_is_fused_in_a_low_form_is_not_even_rounded():
+    low, _ = in_common(Runs(chain(3), fused=names("v1", "v2")))
+    assert low == ["Relu", "Relu", "Relu", "Cast", "Cast"]
