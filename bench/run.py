@@ -45,6 +45,7 @@ from bench import (
     scale,
     scales,
     search_cost,
+    steady,
     vit_b,
     worth,
 )
@@ -63,6 +64,7 @@ BENCHES: Mapping[str, Measure] = {
     "overhead": overhead.measure,
     "search_cost": search_cost.measure,
     "quick": quick.measure,
+    "steady": steady.measure,
     "agreement": agreement.measure,
     "vit_b": vit_b.measure,
     "large": large.measure,

@@ -68,3 +68,5 @@ def test_a_loop_that_never_ends_in_fp16_alone_is_kept(tmp_path):
     assert run.plan is not None
     assert run.baseline.failed_runs
     assert len(run.plan.keep) == 1
+    assert run.search is not None
+    assert run.search.late > 0

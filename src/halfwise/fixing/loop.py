@@ -219,6 +219,7 @@ class _Fix:
                 joined=tuple(self.heldout.joined),
                 seconds_budget=self.settings.time_budget,
                 budget=self.settings.budget,
+                late=trials.late,
                 exhausted=found.exhausted,
                 steps=(),
                 remarks=found.steps,

@@ -211,7 +211,7 @@ class Planner:
         without, nonfinite = dict(found.excess_without), set(found.nonfinite_without)
 
         def alone() -> None:
-            for node in held:
+            for node in sorted(held):
                 self.budget.check()
                 trial = self.trials.evaluate(found.kept - {node}, confirm=True)
                 if not trial.passed:

@@ -52,6 +52,7 @@ class Trials:
         passed: Is told of each assignment that passes on all samples, with its excess.
         evaluations: Number of assignments run so far.
         runs: Number of samples run so far.
+        late: How many of them reached the limit of time that one may take.
         tried: What every assignment came to that was evaluated, on the samples of then.
         since: How many evaluations had been made when it had been tried for the first time.
     """
@@ -67,6 +68,7 @@ class Trials:
     passed: Callable[[Assignment, float], None] = lambda _kept, _excess: None
     evaluations: int = 0
     runs: int = 0
+    late: int = 0
     tried: dict[Assignment, Outcome] = field(default_factory=dict)
     since: dict[Assignment, int] = field(default_factory=dict)
     _order: list[int] = field(default_factory=list)
@@ -105,10 +107,8 @@ class Trials:
         return replace(self._untried(), samples=samples, references=list(references))
 
     def _untried(self) -> "Trials":
-        none = Trials.passed
-        return replace(
-            self, evaluations=0, runs=0, tried={}, since={}, passed=none, _known={}, _excesses={}
-        )
+        new = replace(self, evaluations=0, runs=0, late=0, passed=Trials.passed)
+        return replace(new, tried={}, since={}, _known={}, _excesses={})
 
     def contribution(self, kept: Assignment) -> float:
         """Return the error of `kept` on the worst sample over what is allowed.
@@ -284,6 +284,7 @@ class Trials:
             return self.runner.run(self.samples[index], assignment)
         except RunFailed as failure:
             # The reference runs on this sample, so it is the assignment that fails.
+            self.late += failure.late
             return failure
 
 

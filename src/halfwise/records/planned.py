@@ -213,6 +213,8 @@ class Search(Record):
         budget: The most work that was allowed, in inferences over the calibration samples that the
             run began with; None in records before this field.
         spent: The work done, likewise; that which must be done counts too.
+        late: Runs of a sample that the search took for failed, because they took longer than one
+            may (--run-timeout); then another run may give another plan.
         ended_by: What ended stages; where more than work did, another run may give another plan.
     """
 
@@ -227,6 +229,7 @@ class Search(Record):
     budget: float | None = None
     spent: float | None = None
     ended_by: tuple[BudgetEnd, ...] = ()
+    late: int = 0
 
 
 LEAST_SAVED = 0.25

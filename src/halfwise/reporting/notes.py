@@ -245,10 +245,18 @@ _LEFT_OUT: dict[CutStage, str] = {
 
 
 def cut_lines(run: Run) -> tuple[str, ...]:
-    """Return a sentence on what the budget ended; none where it ended nothing."""
-    if run.search is None:
+    """Return a sentence each on what the budget ended and on runs that took too long, if any."""
+    search = run.search
+    if search is None:
         return ()
-    told = [_LEFT_OUT[stage] for stage in run.search.cut if stage in _LEFT_OUT]
-    if not told and "interrupt" not in run.search.ended_by:
-        return ()
-    return (f"{': '.join(filter(None, (capital(spent(run.search)), '; '.join(told))))}.",)
+    lines = []
+    told = [_LEFT_OUT[stage] for stage in search.cut if stage in _LEFT_OUT]
+    if told or "interrupt" in search.ended_by:
+        lines.append(f"{': '.join(filter(None, (capital(spent(search)), '; '.join(told))))}.")
+    if search.late:
+        lines.append(
+            f"{count(search.late, 'run')} of a sample took longer than one may and "
+            f"{verb(search.late, 'counts', 'count')} as failed, so another run may give another "
+            "plan; --run-timeout SECONDS allows more."
+        )
+    return tuple(lines)

@@ -1,12 +1,14 @@
+from dataclasses import replace
 from math import inf
 
 import numpy as np
 import pytest
 
 from halfwise.case import Samples
+from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
-from halfwise.errors import CaseError
+from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.trial import WORST, Outcome, has_new_nonfinite
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
@@ -351,3 +353,46 @@ def test_trials_of_other_samples_know_nothing_yet():
     assert (others.evaluations, others.tried, others.since) == (0, {}, {})
     assert len(others.results(NONE)) == 2
     assert 0 < others.excess(NONE) <= trials.excess(NONE)
+
+
+def test_runs_that_take_too_long_fail_and_are_counted(monkeypatch):
+    def slow(*_):
+        raise RunFailed("too long", late=True)
+
+    trials = prepare(models.small()).trials()
+    monkeypatch.setattr(trials.runner, "run", slow)
+    assert not trials.evaluate(NONE, confirm=True).passed
+    assert trials.late == 1
+    assert trials.on(trials.runner).late == 0
+
+
+def test_each_run_is_paid_for_before_it_begins():
+    def spend():
+        paid.append(trials.runs)
+        if len(paid) == 3:
+            raise OutOfTime
+
+    paid: list[int] = []
+    trials = replace(prepare(rounded_once()).trials(), spend=spend)
+    with pytest.raises(OutOfTime):
+        trials.survey(NONE)
+    assert paid == [0, 1, 2]
+    assert trials.runs == 2
+
+
+def test_what_passes_on_all_samples_is_told():
+    told: list[tuple[frozenset[str], float]] = []
+    trials = replace(prepare(models.small()).trials(), passed=lambda *which: told.append(which))
+    # There are no more samples than a quick trial looks at.
+    assert trials.evaluate(ALL).passed
+    assert told == [(ALL, 0.0)]
+    prepared = prepare(rounded_once())
+    many = replace(prepared.trials(Criterion(rel_max=1)), passed=lambda *which: told.append(which))
+    told.clear()
+    assert len(prepared.samples) > WORST
+    assert many.evaluate(NONE).passed
+    assert told == []
+    assert many.evaluate(NONE, confirm=True).passed
+    assert len(told) == 1
+    many.of(prepared.samples, prepared.references).evaluate(NONE, confirm=True)
+    assert len(told) == 1

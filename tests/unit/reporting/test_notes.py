@@ -100,6 +100,15 @@ def test_one_sentence_tells_all_that_was_cut():
     assert line.endswith("that no guard explains was not followed.")
 
 
+def test_runs_that_took_too_long_are_told():
+    (line,) = lines(late=1)
+    assert line == (
+        "1 run of a sample took longer than one may and counts as failed, so another run may give "
+        "another plan; --run-timeout SECONDS allows more."
+    )
+    assert lines("growth", late=2)[1].startswith("2 runs of a sample took longer than one may and ")
+
+
 def test_an_interrupted_run_says_so():
     ended = {"budget": 1500.0, "ended_by": ("work", "interrupt")}
     assert lines("certify", **ended) == ("The run was interrupted.",)
