@@ -163,6 +163,7 @@ class TradeOff:
     def _complete(self, plan: Assignment) -> None:
         """Measure what is shown, until all of it is known on all samples, and score it."""
         trials = self._planner.trials
+        self._measure(plan)
         trials.excess(self._planner.islands)
         for _ in range(MEASURED):
             self._budget.check()

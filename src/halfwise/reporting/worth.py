@@ -22,20 +22,21 @@ def nothing_gained(run: Run) -> str:
         told = f", but it {costs} {ratio(worth.times_fp32)} as much as everything in FP32: "
         ended = run.search is not None and run.search.exhausted
         more = f", or {allow_more(run.search)}" if run.search and ended else ""
-        return f"{told}use the FP32 model{more}{_instead(worth)}"
+        return f"{told}use the FP32 model{more}{_instead(worth, run)}"
     if worth.fp32_ratio <= 1:
         return f"{told}FP32 {costs} {ratio(worth.fp32_ratio)} as much as everything in {low}"
     saves = "is predicted to save" if is_predicted else "saves"
     told += f"it {saves} {percent(worth.saved)} of what everything in {low} would"
-    return f"{told}{_instead(worth)}"
+    return f"{told}{_instead(worth, run)}"
 
 
-def _instead(worth: Worth) -> str:
-    """Return what would gain more, as the rest of a sentence."""
+def _instead(worth: Worth, run: Run) -> str:
+    """Return what would gain more, as the rest of a sentence; no metric beside what it offers."""
     told = ""
     if worth.nearest is not None:
         told += f"; the nearest plan worth having {_near(worth.nearest)}"
-    if worth.metric is not None:
+    offered = run.curve is not None and run.curve.offered(passed=run.verdict.passed) is not None
+    if worth.metric is not None and not offered:
         told += f"; if its task is what counts, --metric {worth.metric} fits the output"
     return told
 

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from halfwise.records import Criterion, Row, TaskScore
+from halfwise.records import Criterion, Row, TaskScore, Worth
 from halfwise.reporting.curve import choosing, chosen_line, curve_table, offer, part_table
 from halfwise.reporting.view import report
 from tests.unit.records.curves import curve, point, score
@@ -92,3 +92,11 @@ def test_what_parts_of_the_plan_buy_is_told_as_far_as_it_was_measured():
     assert part_table(run(curve=MADE)) is None
     assert part_table(run(curve=MADE.model_copy(update={"rows": rows[2:]}))) is None
     assert part_table(run()) is None
+
+
+def test_no_metric_is_proposed_where_the_plan_that_it_leads_to_is():
+    worth = Worth(cost=2.0, fp32=2.05, metric="top1")
+    assert "--metric top1" in report(run(worth=worth)).title
+    shown = report(run(worth=worth, curve=MADE))
+    assert "--metric top1" not in shown.title
+    assert "By its task a cheaper plan will do" in shown.caution
