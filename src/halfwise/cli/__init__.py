@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from halfwise import memory
+from halfwise import deferred, memory
 from halfwise.cli import engines, models, verdicts
 from halfwise.cli.surroundings import Ended, demand_folder, surroundings, told
 from halfwise.errors import CaseError, HalfwiseError
@@ -73,6 +73,7 @@ app.add_typer(constraints, name="constraints")
 def main() -> None:
     """Run the command line; always ends with `SystemExit` or a traceback."""
     gc.set_threshold(OBJECTS_PER_COLLECTION, *COLLECTIONS)
+    deferred.defer_unused()
     memory.cap()
     with surroundings() as ended:
         _run(ended)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from halfwise.case import Case, Settings
+from halfwise.emulation.arena import give_back
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.heldout import HeldOut
@@ -288,5 +289,7 @@ class _Fix:
         try:
             yield
         finally:
+            # Or what comes between takes its memory beside that of the last run.
+            give_back()
             spent = time.monotonic() - started
             self.seconds[name] = self.seconds.get(name, 0.0) + spent

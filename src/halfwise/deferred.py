@@ -1,0 +1,33 @@
+"""Modules that a dependency imports and halfwise has no use for: loaded when they are first used.
+
+`onnx_ir` takes SymPy for arithmetic on symbolic sizes: 33 MiB, and two thirds of the time of its
+own import.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
+from types import ModuleType
+
+# The second is the only module of its package that uses the first while it is imported.
+_UNUSED = ("sympy", "onnx_ir._symbolic_shapes")
+
+
+class _Later(MetaPathFinder):
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name in _UNUSED else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+def defer_unused() -> None:
+    """Let the first import of these modules in this process load nothing yet.
+
+    A later one does, as does a look at what they hold.
+    """
+    sys.meta_path.insert(0, _Later())

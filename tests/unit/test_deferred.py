@@ -1,0 +1,20 @@
+import subprocess
+import sys
+
+CODE = """
+import sys
+from halfwise import deferred
+deferred.defer_unused()
+import halfwise.fixing.command
+import onnx_ir
+print("sympy.core" in sys.modules)
+print(onnx_ir.SymbolicDim("n") + 1, "sympy.core" in sys.modules)
+import sympy
+print(sympy.Symbol("m") + 2)
+"""
+
+
+def test_sympy_is_loaded_when_it_is_used():
+    """Should onnx_ir use it while it is imported, every command waits for it and holds it."""
+    done = subprocess.run([sys.executable, "-c", CODE], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["False", "n + 1 True", "m + 2"]
