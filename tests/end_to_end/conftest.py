@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shlex
+import signal
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import onnx
 import pytest
 
 from halfwise.cli import main
+from halfwise.reporting.terminal import TerminalWatcher
 from tests import models
 from tests.models import Ill
 
@@ -142,3 +144,30 @@ def engines(call, saved, fake_worker):
         return call(*fixing(model, inputs, *where, *few, *options))
 
     return engines
+
+
+@pytest.fixture
+def interruptible():
+    """Lets what is started be interrupted, even where a shell runs the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def pressed(monkeypatch, interruptible):  # noqa: ARG001
+    """Press Ctrl-C where a plan is told: once, or again where that is told as well."""
+
+    def press(times: int) -> None:
+        told = TerminalWatcher.note
+
+        def note(self, line: str) -> None:
+            nonlocal times
+            told(self, line)
+            while times and line.startswith("best plan so far"):
+                times -= 1
+                signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(TerminalWatcher, "note", note)
+
+    return press

@@ -76,6 +76,21 @@ def test_engines_that_are_not_delivered_are_forgotten(engines, tmp_path):
     assert built & there == {found["delivered"]["sha256"]}
 
 
+def test_ctrl_c_delivers_what_is_proven_by_then(engines, pressed):
+    """The plan of the emulation is known, so no other is built; it and those beside it are."""
+    pressed(1)
+    ended = engines(models.layer_norm(), "--max-builds", 9)
+    assert ended.code == 0, ended.err
+    assert "the best plan so far is judged and kept" not in ended.out
+    assert ended.record["search"]["ended_by"] == ["interrupt"]
+    found = ended.record["engines"]
+    assert found["delivered"]["side"] == "here"
+    assert [build["purpose"] for build in found["builds"]] == [
+        *("FP32, TF32 off", "the plan of the emulation", "plain low precision", "FP32, TF32 on")
+    ]
+    assert "Not shown to be minimal: the run was interrupted." in told(ended)
+
+
 def test_without_tensorrt_the_command_says_what_is_missing(refused, saved):
     model, inputs = saved(models.layer_norm())
     said = refused(

@@ -12,7 +12,6 @@ import onnxruntime
 import pytest
 
 import halfwise
-from halfwise.reporting.terminal import TerminalWatcher
 from tests import models
 from tests.end_to_end.soundness import assert_minimal, assert_valid, spared
 from tests.processes import end
@@ -53,14 +52,6 @@ def test_json_prints_the_record_alone(saved, tmp_path, environment):
     assert ended.stdout == (tmp_path / "run" / "run.json").read_bytes()
 
 
-@pytest.fixture
-def interruptible():
-    """Lets what is started be interrupted, even where a shell runs the tests in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_leaves_nothing(saved, tmp_path, environment):
     # 300 layers and a tolerance that many roundings exceed together: seconds of search.
@@ -91,26 +82,6 @@ def test_ctrl_c_leaves_nothing(saved, tmp_path, environment):
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.fixture
-def pressed(monkeypatch):
-    """Press Ctrl-C where a plan is told: once, or again where that is told as well."""
-
-    def press(times: int) -> None:
-        told = TerminalWatcher.note
-
-        def note(self, line: str) -> None:
-            nonlocal times
-            told(self, line)
-            while times and line.startswith("best plan so far"):
-                times -= 1
-                signal.raise_signal(signal.SIGINT)
-
-        monkeypatch.setattr(TerminalWatcher, "note", note)
-
-    return press
-
-
-@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_keeps_the_best_plan(fix, pressed):
     pressed(1)
     ended = fix(models.deep(), "--rel-max", "0.0005")
@@ -125,7 +96,6 @@ def test_ctrl_c_keeps_the_best_plan(fix, pressed):
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_again_ends_at_once(fix, pressed, tmp_path):
     pressed(2)
     ended = fix(models.deep(), "--rel-max", "0.0005")

@@ -9,6 +9,7 @@ from halfwise.fixing.loop import Fixed, fix
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
 from halfwise.inputs import split_heldout
+from halfwise.interruption import offered
 from halfwise.judging.judge import judge
 from halfwise.records import KeptNode, NodeName, Rung, Sign
 from halfwise.reporting.guards import explained, worded
@@ -49,9 +50,9 @@ def precision(subject: Subject) -> Rung:
             evidence=tuple(signs),
         )
     samples, heldout = split_heldout(case.calibration)
-    fixed = fix(
-        replace(case, calibration=samples, heldout=heldout), subject.settings, subject.watcher
-    )
+    case_of_search = replace(case, calibration=samples, heldout=heldout)
+    with offered():  # nobody takes it: Ctrl-C ends a diagnosis
+        fixed = fix(case_of_search, subject.settings, subject.watcher)
     nodes = tuple(k.node for k in fixed.plan.keep)
     told = worded(fixed.guards)
     guards = [g for g in told if set(nodes).intersection(g.nodes)]

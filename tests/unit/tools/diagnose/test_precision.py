@@ -1,5 +1,6 @@
 from halfwise.case import Samples
 from halfwise.graph.model import network_from_proto
+from halfwise.interruption import offered
 from halfwise.tools.diagnose.precision import precision
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
@@ -15,7 +16,9 @@ def test_what_fix_attributes(subject):
     ill = models.layer_norm()
     count = len(next(iter(ill.inputs.values())))
     samples = Samples(tuple(f"s{i}" for i in range(count)), ill.sample)
-    rung = precision(subject(model=network_from_proto(ill.proto), samples=samples))
+    with offered() as interruption:
+        rung = precision(subject(model=network_from_proto(ill.proto), samples=samples))
+    assert not interruption.ready  # Ctrl-C ends a diagnosis, and keeps nothing
     assert rung.passed is False
     assert "square" in rung.nodes
     assert rung.cause.startswith("FP16 breaks ")
