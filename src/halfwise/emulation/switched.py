@@ -12,6 +12,7 @@ own switch says.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import onnx_ir as ir
@@ -107,6 +108,7 @@ class SwitchedRunner:
     def __init__(self, switched: Switched, *, runtime: Runtime = CPU) -> None:
         """Load it; raises as `Session` does."""
         self.switched, self._session = switched, Session(switched.model, runtime=runtime)
+        self._switch = lru_cache(maxsize=4)(switched.switch)
 
     def run(self, sample: Sample, fp32: frozenset[NodeName]) -> Outputs:
         """Return the outputs with the nodes `fp32` in FP32, all others low.
@@ -114,7 +116,7 @@ class SwitchedRunner:
         Raises:
             RunFailed: as `Session.run`.
         """
-        return self._session.run({**sample, SWITCH_INPUT: self.switched.switch(fp32)})
+        return self._session.run({**sample, SWITCH_INPUT: self._switch(fp32)})
 
 
 class _Builder:

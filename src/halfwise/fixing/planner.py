@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.budget import Budget
@@ -20,7 +20,7 @@ from halfwise.fixing.rewrite import rewrite
 from halfwise.fixing.trial import WORST, Trials
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import node_name, tensor_name
-from halfwise.graph.movement import carried
+from halfwise.graph.movement import Carrying
 from halfwise.graph.repetition import repeated
 from halfwise.graph.roles import Role, Roles, float_io, is_float
 from halfwise.graph.weights import LowWeights
@@ -56,6 +56,7 @@ class Planner:
         self.low_io = float_io(case.network)
         if settings.io == "fp32":
             self.low_io &= frozenset(same)
+        self._carrying = cache(partial(Carrying, case.network, roles))
         self.steps: list[Remark] = []
         # Nothing kept is tried even where no time is left to search.
         self.passing: list[Assignment] = [frozenset()]
@@ -246,12 +247,12 @@ class Planner:
         them no value depends.
         """
         moves = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.MOVEMENT)
-        full = kept | moves | carried(self.case.network, self.roles, kept, low_io=low_io)
+        full = kept | moves | self._carrying(low_io)(kept)
         return full - frozenset(self.forced.lowered)
 
     def all_low(self) -> Assignment:
         """Return all FP32 nodes of the model where neither rule nor search keeps any."""
-        moves = carried(self.case.network, self.roles, frozenset(), low_io=self.low_io)
+        moves = self._carrying(self.low_io)(frozenset())
         return moves - frozenset(self.forced.lowered)
 
     def rewrite(self, kept: Assignment) -> tuple[Rewritten, Assignment]:

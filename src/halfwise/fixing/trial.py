@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import inf, isnan, nan
 
 import numpy as np
@@ -78,6 +79,7 @@ class Trials:
 
     def __post_init__(self) -> None:
         """Start with the samples in their own order."""
+        self._full = lru_cache(maxsize=4)(self.resolve)
         self._order = list(range(len(self.samples)))
         self._totals = totals(self.references)
 
@@ -144,7 +146,7 @@ class Trials:
 
     def results(self, kept: Assignment) -> list[Computed]:
         """Return the outputs of all samples with `kept` in FP32, or why one cannot be run."""
-        assignment = self.resolve(kept)
+        assignment = self._full(kept)
         return [self._emulate(assignment, i) for i in range(len(self.samples))]
 
     def excess_of(self, results: Sequence[Computed]) -> float:
@@ -198,7 +200,7 @@ class Trials:
             return known
         indices = self._order if confirm else self._order[: self._watched]
         judge = self._judge_metric if self.metric is not None else self._judge_errors
-        outcome = judge(self.resolve(kept), list(indices))
+        outcome = judge(self._full(kept), list(indices))
         self.evaluations += 1
         self._take(kept, outcome, confirm=confirm)
         if outcome.passed and len(indices) == len(self.samples):
@@ -275,7 +277,7 @@ class Trials:
             return nan
 
     def _run(self, kept: Assignment, index: int) -> Computed:
-        return self._emulate(self.resolve(kept), index)
+        return self._emulate(self._full(kept), index)
 
     def _emulate(self, assignment: Assignment, index: int) -> Computed:
         self.spend()

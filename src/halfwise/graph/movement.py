@@ -6,6 +6,7 @@ value at all: there it is free, and is chosen to save Casts.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -37,40 +38,69 @@ def carried(
         input, a constant) and an FP32 consumer downstream (a kept or pinned node, an FP32 graph
         output), both reached through moving nodes only.
     """
-    nodes = list(network.nodes())
-    moving = [n for n in nodes if roles[node_name(n)].role is Role.MOVEMENT]
-    fp32 = {node_name(n) for n in nodes if roles[node_name(n)].role is Role.PINNED} | kept
-    fed: set[NodeName] = set()
-    for node in moving:
-        floats = [v for v in node.inputs if v is not None and is_float(v)]
-        if not floats or any(_is_fp32_source(v, fp32, fed, low_io) for v in floats):
-            fed.add(node_name(node))
-    needed: set[NodeName] = set()
-    for node in reversed(moving):
-        if any(_has_fp32_consumer(v, roles, fp32 | needed, low_io) for v in node.outputs):
-            needed.add(node_name(node))
-    return frozenset(fed & needed) - kept
+    return Carrying(network, roles, low_io)(kept)
 
 
-def _is_fp32_source(
-    value: ir.Value, fp32: set[NodeName], fed: set[NodeName], low_io: frozenset[TensorName]
-) -> bool:
-    producer = value.producer()
-    if producer is None:
-        return not value.is_graph_input() or tensor_name(value) not in low_io
-    return node_name(producer) in fp32 or node_name(producer) in fed
+class _Moving(NamedTuple):
+    """What decides on a moving node.
+
+    Attributes:
+        name: Its name.
+        is_fed: Whether it always has an FP32 source.
+        sources: The nodes that make what it reads.
+        is_needed: Whether it always has an FP32 consumer.
+        consumers: The nodes of the main graph that read what it gives, low where they are low.
+    """
+
+    name: NodeName
+    is_fed: bool
+    sources: tuple[NodeName, ...]
+    is_needed: bool
+    consumers: tuple[NodeName, ...]
 
 
-def _has_fp32_consumer(
-    value: ir.Value, roles: Roles, fp32: set[NodeName], low_io: frozenset[TensorName]
-) -> bool:
-    if value.is_graph_output() and tensor_name(value) not in low_io:
-        return True
-    for use in value.uses():
-        part = roles.part(use.node)
-        if part.role.role is not Role.BLIND and not part.reads_low(use.idx, fp32):
-            return True
-    return False
+class Carrying:
+    """`carried` of one network for many sets of kept nodes: the graph is read once."""
+
+    def __init__(
+        self, network: Network, roles: Roles, low_io: frozenset[TensorName] = frozenset()
+    ) -> None:
+        """Read the graph; the arguments are those of `carried`."""
+        nodes = list(network.nodes())
+        self._pinned = {node_name(n) for n in nodes if roles[node_name(n)].role is Role.PINNED}
+        moving = (n for n in nodes if roles[node_name(n)].role is Role.MOVEMENT)
+        self._moving = [_moving(node, roles, low_io) for node in moving]
+
+    def __call__(self, kept: frozenset[NodeName]) -> frozenset[NodeName]:
+        """Return the moving nodes that must be FP32 with the compute nodes `kept`."""
+        fp32 = self._pinned | kept
+        fed: set[NodeName] = set()
+        for node in self._moving:
+            if node.is_fed or any(n in fp32 or n in fed for n in node.sources):
+                fed.add(node.name)
+        needed: set[NodeName] = set()
+        for node in reversed(self._moving):
+            if node.is_needed or any(n in fp32 or n in needed for n in node.consumers):
+                needed.add(node.name)
+        return frozenset(fed & needed) - kept
+
+
+def _moving(node: ir.Node, roles: Roles, low_io: frozenset[TensorName]) -> _Moving:
+    floats = [v for v in node.inputs if v is not None and is_float(v)]
+    producers = [v.producer() for v in floats]
+    # Constants are FP32, and so are graph inputs that are not low.
+    own = (v for v in floats if v.producer() is None)
+    outside = any(not v.is_graph_input() or tensor_name(v) not in low_io for v in own)
+    given_out = any(v.is_graph_output() and tensor_name(v) not in low_io for v in node.outputs)
+    uses = [(roles.part(use.node), use.idx) for v in node.outputs for use in v.uses()]
+    readers = [(part, slot) for part, slot in uses if part.role.role is not Role.BLIND]
+    return _Moving(
+        node_name(node),
+        not floats or outside,
+        tuple(node_name(p) for p in producers if p is not None),
+        given_out or any(not part.reads_low(slot) for part, slot in readers),
+        tuple(part.decider for part, _ in readers),
+    )
 
 
 def fewest_casts(
