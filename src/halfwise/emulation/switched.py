@@ -52,8 +52,11 @@ class Switched:
     def switch(self, fp32: frozenset[NodeName]) -> np.ndarray:
         """Return the value of `SWITCH_INPUT` for an assignment, given by its FP32 nodes."""
         low = np.array([name not in fp32 for name in self.nodes], bool)
-        together = [(low[a:b].any() != low[a:b].all(), low[a]) for a, b in self.stretches]
-        return np.concatenate([low, np.array(together, bool).ravel()])
+        before = np.concatenate([[0], np.cumsum(low)])  # How many are low up to each.
+        first, end = np.array(self.stretches, int).reshape(-1, 2).T
+        count = before[end] - before[first]
+        together = np.stack([(count > 0) & (count < end - first), count > 0], axis=1)
+        return np.concatenate([low, together.ravel()])
 
 
 def emulate_switched(
