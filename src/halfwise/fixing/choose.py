@@ -80,9 +80,7 @@ def choose(
     chosen = Chosen(curve.kept(point), wish.told)
     with frozen_named(case, request.settings):
         fixed = run_fix(case, replace(request.settings, chosen=chosen), watcher)
-    plan = curve.points.index(point)
-    fixed = replace(fixed, curve=curve.model_copy(update={"plan": plan}))
-    return concluded(case, request, fixed, folder, started)
+    return concluded(case, request, replace(fixed, curve=curve), folder, started)
 
 
 def _curve(run: Run, folder: Path) -> Curve:

@@ -124,7 +124,7 @@ def fix_run(
         engines=engines,
         profiles=profiles,
         worth=worth,
-        curve=fixed.curve,
+        curve=fixed.curve.of_plan(None if engines is not None and engines.full else kept),
         next_step=next_steps(verdict, case, fixed, profiles, out, engines, worth),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),

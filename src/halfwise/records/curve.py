@@ -84,7 +84,8 @@ class Curve(Record):
         points: The plans, in the order in which they were first tried.
         front: Places in `points` of those that are shown, cheapest first: of the plans that no
             other one beats in both cost and error, a few that are far apart.
-        plan: Place of the plan that the search found; None where that is none of the points.
+        plan: Place of the run's plan, or what engines made of it; None where that is none of them,
+            and where an engine was delivered that computes nothing low.
         rows: What parts of the plan buy.
         recognised: What the outputs are taken for; empty where a metric was given, and where
             nothing is known.
@@ -105,6 +106,14 @@ class Curve(Record):
     def kept(self, point: Point) -> frozenset[NodeName]:
         """Return the compute nodes that a point keeps."""
         return frozenset(self.nodes[place] for place in places(point.kept))
+
+    def of_plan(self, kept: frozenset[NodeName] | None) -> "Curve":
+        """Return it with another plan, where that is one of the points; with none for None."""
+        own = None
+        if kept is not None:
+            written = runs(place for place, name in enumerate(self.nodes) if name in kept)
+            own = next((i for i, point in enumerate(self.points) if point.kept == written), None)
+        return self.model_copy(update={"plan": own})
 
     def offered(self, *, passed: bool) -> Point | None:
         """Return the recommended point, where the plan failed or costs at least 1 % more."""

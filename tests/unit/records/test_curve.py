@@ -64,6 +64,14 @@ def test_where_the_plan_failed_the_recommended_plan_is_told_whatever_it_costs():
     assert curve(low, high, plan=0, recommended=0).offered(passed=False) == low
 
 
+def test_the_plan_of_a_run_is_one_of_the_points_or_none():
+    made = curve(point("", 1.0, 3.0), point("0 2", 2.0, 0.5), plan=0)
+    assert made.of_plan(frozenset((made.nodes[0], made.nodes[2]))).plan == 1
+    assert made.of_plan(frozenset()).plan == 0
+    assert made.of_plan(frozenset(made.nodes)).plan is None
+    assert made.of_plan(None).plan is None
+
+
 def test_points_of_old_records_are_read():
     old = {"kept": "", "count": 0, "evaluation": 1, "cost": 1.0, "error": 2.0, "is_bound": False}
     assert Point.model_validate(old).heldout is None
