@@ -40,7 +40,8 @@ from halfwise.metrics.measures import (
 )
 from halfwise.metrics.recognised import recognise, task_scores
 from halfwise.metrics.relative import finite_relative_rms, relative_error
-from halfwise.metrics.task import Metric, metric_loss, resolve
+from halfwise.metrics.targets import Metric
+from halfwise.metrics.task import metric_loss, resolve
 from halfwise.metrics.untested import scores, takes_any_sample, untested_outputs
 
 __all__ = [

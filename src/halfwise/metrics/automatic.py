@@ -11,7 +11,7 @@ from typing import Any
 
 from halfwise.errors import UsageError
 from halfwise.metrics.built_in import default_drop, required
-from halfwise.metrics.kinds import Inputs
+from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.recognised import (
     BY_LAYOUT,
@@ -21,7 +21,7 @@ from halfwise.metrics.recognised import (
     shortfall,
     untested_part,
 )
-from halfwise.metrics.task import Metric
+from halfwise.metrics.targets import Metric
 from halfwise.metrics.untested import untested_metric, untested_outputs
 from halfwise.records import Criterion, Recognised, Unjudged
 from halfwise.wording import listed

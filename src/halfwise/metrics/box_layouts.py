@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.boxes import STRIDES, cells
+from halfwise.metrics.evidence import SUM_SLACK, Arrays, Inputs, image_sizes, within_unit
 from halfwise.records import Boxes, Evidence
 
-Arrays = Sequence[NDArray[np.float64]]
-Inputs = Mapping[str, tuple[int, ...]]
 _ANCHORS = 3
 """Boxes of a cell in YOLOv3 to v7; later ones have one."""
 _FOUR_MAPS = (*STRIDES, 64)
@@ -34,8 +33,6 @@ _FEWEST_ROWS = 8
 _QUERIES = 1000
 """Rows of a set prediction, which needs no suppression, at most: DETR has 100, DINO 900. Of what
 has a box per cell there are more."""
-_SUM_SLACK = 1e-2
-"""How far probabilities of a row may be from 1."""
 _VISIBLE = 0.05
 """Score of rows whose corners count: others may be padding."""
 
@@ -99,7 +96,7 @@ def _cellwise(arrays: Arrays, inputs: Inputs) -> Boxes | None:
     if any(array.ndim != 3 or array.shape[1:] != arrays[0].shape[1:] for array in arrays):
         return None
     length, width = arrays[0].shape[1:]
-    for image in _images(inputs):
+    for image in image_sizes(inputs):
         for strides in (STRIDES, _FOUR_MAPS):
             count = sum((image[0] // stride) * (image[1] // stride) for stride in strides)
             if count < _FEWEST_CELLS:
@@ -116,21 +113,12 @@ def _cellwise(arrays: Arrays, inputs: Inputs) -> Boxes | None:
     return None
 
 
-def _images(inputs: Inputs) -> Iterator[tuple[int, int]]:
-    """Yield the height and width of the inputs that are images of one or three channels."""
-    for shape in inputs.values():
-        if len(shape) == 4 and shape[1] in (1, 3):
-            yield shape[2], shape[3]
-        elif len(shape) == 4 and shape[3] in (1, 3):
-            yield shape[1], shape[2]
-
-
 def _scored(array: NDArray[np.float64]) -> bool:
-    return _within_unit(array[..., 4:])
+    return within_unit(array[..., 4:])
 
 
 def _scored_across(array: NDArray[np.float64]) -> bool:
-    return _within_unit(array[:, 4:])
+    return within_unit(array[:, 4:])
 
 
 def _follows_cells(boxes: Arrays, image: tuple[int, int], strides: Sequence[int]) -> bool:
@@ -177,7 +165,7 @@ def _final(arrays: Arrays) -> Boxes | None:
     for box, score, kind in _ORDERS.get(width, ()):
         seen = rows[rows[:, score] >= _VISIBLE]
         whole = bool(np.all(rows[:, kind] == np.rint(rows[:, kind])))
-        if not (len(seen) and whole and _within_unit(rows[:, score])):
+        if not (len(seen) and whole and within_unit(rows[:, score])):
             continue
         fractions = bool(np.any(seen[:, score] != np.rint(seen[:, score])))
         if fractions and _in_order(seen[:, box : box + 4]) and seen[:, kind].min() >= 0:
@@ -200,7 +188,7 @@ def _listed(
     seen = np.concatenate([b[s >= _VISIBLE] for b, s in zip(boxes, scores, strict=True)])
     corners = len(seen) > 0 and _in_order(seen)
     enough = len(seen) >= _FEWEST_ROWS or "box" in name.lower()
-    if not (corners and enough and all(map(_within_unit, scores)) and not _whole_numbers(scores)):
+    if not (corners and enough and all(map(within_unit, scores)) and not _whole_numbers(scores)):
         return BoxLook((name, other), ("beside-scores",), None)
     shapes = [array.shape for array in scores]
     classes = [
@@ -229,7 +217,7 @@ def _per_class(boxes: Arrays, scores: Arrays, *, named: bool) -> Boxes | None:
     rows = np.concatenate([array.reshape(-1, 4) for array in boxes])
     corners, sums = _in_order(rows), rows.sum(axis=1)
     fits = corners or (named and bool(np.all(rows[:, 2:] >= 0)))
-    if len(rows) < _FEWEST_ROWS or not fits or np.all(np.abs(sums - 1) <= _SUM_SLACK):
+    if len(rows) < _FEWEST_ROWS or not fits or np.all(np.abs(sums - 1) <= SUM_SLACK):
         return None
     each = np.concatenate([array.reshape(-1, array.shape[-1]) for array in scores])
     # Logits stand beside boxes in DETR's family, whose boxes are shares.
@@ -240,8 +228,8 @@ def _per_class(boxes: Arrays, scores: Arrays, *, named: bool) -> Boxes | None:
 
 def _of_scores(scores: NDArray[np.float64], *, shares: bool) -> Boxes | None:
     """Return what makes probabilities of scores [rows, classes]; None where that is not told."""
-    if _within_unit(scores):
-        if scores.shape[1] < 2 or not np.all(np.abs(scores.sum(axis=1) - 1) <= _SUM_SLACK):
+    if within_unit(scores):
+        if scores.shape[1] < 2 or not np.all(np.abs(scores.sum(axis=1) - 1) <= SUM_SLACK):
             return Boxes(layout="per-class")
         background = _mostly(scores)
         return None if background is None else Boxes(layout="per-class", background=background)
@@ -261,10 +249,6 @@ def _mostly(scores: NDArray[np.float64]) -> Literal[0, -1] | None:
     return 0 if float((best == 0).mean()) > 0.5 else None
 
 
-def _within_unit(array: NDArray[np.float64]) -> bool:
-    return bool(np.all((array >= 0) & (array <= 1)))
-
-
 def _is_boxes_with_scores(array: NDArray[np.float64]) -> bool:
     """Tell [B, N, 5 + C] and [B, 4 + C, N] of the YOLO family: pixels first, then a score."""
     if array.ndim != 3:
@@ -275,7 +259,7 @@ def _is_boxes_with_scores(array: NDArray[np.float64]) -> bool:
         return False
     # Of x, y, w, h as of x, y, x, y the last two are never negative: feature vectors rarely agree.
     in_pixels = bool(np.all(array[..., 2:4] >= 0)) and float(array[..., :4].min(axis=-1).max()) > 2
-    return in_pixels and _within_unit(array[..., 4])
+    return in_pixels and within_unit(array[..., 4])
 
 
 def _are_boxes_and_scores(boxes: NDArray[np.float64], scores: NDArray[np.float64]) -> bool:
@@ -285,5 +269,5 @@ def _are_boxes_and_scores(boxes: NDArray[np.float64], scores: NDArray[np.float64
     rows = boxes.shape[:-1]
     one_score = scores.shape == rows
     per_class = boxes.ndim == scores.ndim == 3 and scores.shape[:-1] == rows
-    plausible = _within_unit(scores) or _within_unit(boxes)
+    plausible = within_unit(scores) or within_unit(boxes)
     return (one_score or per_class) and plausible

@@ -5,10 +5,19 @@ Every metric of halfwise is such that higher is better, so one that is an error 
 Default drops: a metric that moves continuously falls with any rounding, so a drop of 0 would ask
 for the FP32 model itself. No default can be derived; each is a convention of its field:
 
-- `top1`, `mask-iou`: 0.01. MLPerf Inference demands 99 % of the FP32 model's accuracy, of DICE for
-  segmentation (its rules, "Benchmarks"); Wu et al., "Integer Quantization for Deep Learning
-  Inference" (2020), call a model quantised well within 1 % of FP32. One point of a value up to 1
-  is just that where FP32's own value is 1, as it is without labels.
+- `top1`, `token-agreement`, `mask-iou`, `mean-iou`, `detection-f1`, `map`: 0.01. MLPerf Inference
+  demands 99 % of the FP32 model's accuracy: of classes, of DICE for segmentation, of COCO's mAP for
+  detection, of what a language model writes (its rules, "Benchmarks"); Wu et al., "Integer
+  Quantization for Deep Learning Inference" (2020), call a model quantised well within 1 % of FP32.
+  One point of a value up to 1 is just that where FP32's own value is 1, as it is without labels.
+- `cosine`: 0.001, of the worst embedding. Published FP16 exports of embedding models are accepted
+  at that (upshift/siglip2-base-patch16-512-text-onnx: a smallest cosine of 0.999 against PyTorch).
+  It is an angle of 2.6 degrees.
+- `si-sdr` without labels: 70 dB below the cap of 100, so 30 dB against FP32's own signal. Added to
+  a model that is at 14 dB of the truth, independent noise of that level costs 0.1 dB, the smallest
+  difference that papers claim (Le Roux et al., "SDR - half-baked or well done?", 2019, complain of
+  it); at 20 dB it costs 0.4 dB.
+- `si-sdr` with labels: 0.1 dB, for the same reason.
 - `psnr` without labels: 60 dB below the cap of 100, so 40 dB against FP32's own image. Coded images
   of 8 bits have 30 to 50 dB, and 40 is where differences are commonly taken to be invisible.
 - `psnr` with labels: 0.1 dB. Super-resolution networks are ranked by tenths of a dB; less is no
@@ -31,6 +40,8 @@ from halfwise.metrics.measures import Outputs
 
 PSNR_CAP_DB = 100.0
 """PSNR of equal images: mathematically infinite, but differences of it must stay finite."""
+SI_SDR_CAP_DB = 100.0
+"""SI-SDR of equal signals, as `PSNR_CAP_DB`."""
 _ERRORS = ("epe", "rel-max")
 _CLASS_OUTPUTS = ("logits", "prob", "score", "output")
 _OWN_METRIC = "Write a metric of your own and give it as --metric file.py:function."
@@ -81,15 +92,26 @@ class _Convention(NamedTuple):
     is_share: bool = False
 
 
+_SHARE = _Convention(1.0, _POINT, _POINT, is_share=True)
+_TENTH = DefaultDrop(0.1, "less is no difference in the literature")
+_TURN = DefaultDrop(0.001, "what FP16 exports of embedding models are held to")
 _CONVENTIONS: dict[str, _Convention] = {
-    "top1": _Convention(1.0, _POINT, _POINT, is_share=True),
-    "mask-iou": _Convention(1.0, _POINT, _POINT, is_share=True),
-    "detection-f1": _Convention(1.0, _POINT, _POINT, is_share=True),
-    "map": _Convention(1.0, _POINT, _POINT, is_share=True),
+    "top1": _SHARE,
+    "token-agreement": _SHARE,
+    "mask-iou": _SHARE,
+    "mean-iou": _SHARE,
+    "detection-f1": _SHARE,
+    "map": _SHARE,
+    "cosine": _Convention(1.0, _TURN, _TURN),
+    "si-sdr": _Convention(
+        SI_SDR_CAP_DB,
+        DefaultDrop(SI_SDR_CAP_DB - 30.0, "30 dB against FP32's own signal, 0.1 dB of the truth"),
+        _TENTH,
+    ),
     "psnr": _Convention(
         PSNR_CAP_DB,
         DefaultDrop(PSNR_CAP_DB - 40.0, "40 dB against FP32's own output, taken as invisible"),
-        DefaultDrop(0.1, "less is no difference in the literature"),
+        _TENTH,
     ),
     "epe": _Convention(0.0, _PIXELS, _PIXELS),
 }

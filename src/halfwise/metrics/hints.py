@@ -9,7 +9,8 @@ saw.
 from collections.abc import Iterator, Sequence
 
 from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.kinds import METRIC_OF, Inputs, Look, first_of, looks
+from halfwise.metrics.evidence import Inputs
+from halfwise.metrics.kinds import METRIC_OF, Look, first_of, looks
 from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs, is_default, totals
 from halfwise.metrics.slices import runs
 from halfwise.metrics.unvarying import unvarying_hint
@@ -19,16 +20,26 @@ from halfwise.wording import listed, number, percent, verb
 KINDS: dict[Kind, str] = {
     "boxes": "boxes",
     "class-scores": "class scores",
+    "embedding": "embeddings",
     "flow": "optical flow",
+    "heat-map": "heat maps",
+    "image": "an image",
     "mask": "a mask",
+    "segmentation": "a segmentation",
+    "spectrum": "a spectrum",
+    "tokens": "tokens",
+    "waveform": "a waveform",
 }
 """What each kind is called."""
 _ADVICE: dict[Kind, str] = {
-    "class-scores": "if only the predicted class matters, judge {it} with --metric top1",
-    "flow": "if it is one, judge {it} in pixels with --metric epe",
-    "mask": "if only inside or outside matters, judge {it} with --metric mask-iou",
+    "class-scores": "if only the predicted class matters, judge {it}",
+    "embedding": "if only directions matter, judge {it}",
+    "flow": "if it is one, judge {it} in pixels",
+    "mask": "if only inside or outside matters, judge {it}",
+    "segmentation": "if only the class of each pixel matters, judge {it}",
+    "tokens": "if only the chosen tokens matter, judge {it}",
 }
-_FLOW_LAST = "if it is one, judge {it} in pixels with --metric file.py:function; epe takes NCHW"
+_FLOW_LAST = "file.py:function; epe takes NCHW"
 SEEN: dict[Evidence, str] = {
     "rows-sum": "rows sum to 1",
     "log-sum": "exponentials of rows sum to 1",
@@ -44,6 +55,17 @@ SEEN: dict[Evidence, str] = {
     "row-per-cell": "as many rows as a YOLO has cells",
     "corners-in-order": "corners in order",
     "whole-classes": "classes are whole numbers",
+    "unit-length": "rows of length 1",
+    "channels-sum": "channels sum to 1",
+    "in-regions": "neighbours have one class",
+    "one-ahead": "one class far ahead",
+    "size-of-input": "of the image's size",
+    "times-input": "of the image's size or a multiple",
+    "range-of-images": "values of images",
+    "smooth": "neighbours are alike",
+    "bins": "bins of a spectrum, as the input",
+    "around-zero": "around zero",
+    "length-of-input": "as long as an input",
 }
 """What evidence says, in words."""
 
@@ -74,7 +96,12 @@ def criterion_hints(
     seen = looks(references, inputs)
     boxes = [look for look in seen if look.kind == "boxes"]
     found += [_boxes_hint(look, references) for look in boxes]
-    return (*found, *_merged([look for look in seen if look.kind != "boxes"]))
+    told = [look for look in seen if look.kind != "boxes" and not _is_integer(look, references[0])]
+    return (*found, *_merged(told))
+
+
+def _is_integer(look: Look, outputs: Outputs) -> bool:
+    return is_discrete(outputs[look.outputs[0]].dtype)
 
 
 def verdict_hints(
@@ -168,9 +195,8 @@ def _merged(found: Sequence[Look]) -> Iterator[str]:
             looks_like = verb(len(names), "has the shape of", "have the shape of")
         each = ", each" if len(names) > 1 else ""
         seen = ", ".join((str(list(look.shape)), *(SEEN[one] for one in look.evidence)))
-        advice = (_ADVICE[look.kind] if look.fits else _FLOW_LAST).format(
-            it=verb(len(names), "it", "them")
-        )
+        advice = _ADVICE.get(look.kind, "judge {it}").format(it=verb(len(names), "it", "them"))
+        advice += f" with --metric {METRIC_OF[look.kind] if look.fits else _FLOW_LAST}"
         yield f"{outputs} {looks_like} {_called(look)} ({seen}{each}): {advice}."
 
 

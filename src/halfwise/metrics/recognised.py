@@ -13,10 +13,13 @@ from typing import Any
 from halfwise.errors import CaseError
 from halfwise.metrics.built_in import default_drop, required
 from halfwise.metrics.detection import f1, finds_nothing, mean_ap
+from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.excess import Excess
-from halfwise.metrics.kinds import METRIC_OF, Inputs, looks
+from halfwise.metrics.kinds import METRIC_OF, looks
+from halfwise.metrics.labelling import classes_in
 from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs, totals
-from halfwise.metrics.task import Metric, resolve
+from halfwise.metrics.targets import Metric
+from halfwise.metrics.task import resolve
 from halfwise.metrics.untested import untested_metric
 from halfwise.records import Boxes, Criterion, Recognised, TaskScore, Unjudged
 
@@ -99,7 +102,8 @@ def untested_part(
 ) -> tuple[Unjudged, ...]:
     """Return what of recognised outputs no sample tests: the metric, or outputs that it leaves out.
 
-    Boxes are not tested where FP32 detects none on any sample; for others see `untested_metric`.
+    Boxes are not tested where FP32 detects none on any sample, nor is a segmentation where it has a
+    single class; for others see `untested_metric`.
 
     Args:
         one: The outputs.
@@ -107,12 +111,20 @@ def untested_part(
         labels: One label per sample, or None.
         drop: How far the metric may fall; None for its default.
     """
+    if _is_absent(one, references):
+        return (Unjudged(kind="absent", name=one.metric),)
     if one.boxes is not None:
-        absent = finds_nothing(references, one.outputs, one.boxes)
-        return (Unjudged(kind="absent", name=one.metric),) if absent else ()
+        return ()
     allowed = _drop(one, labels) if drop is None else drop
     criterion = Criterion(metric=one.metric, metric_drop=allowed)
     return untested_metric(criterion, resolve(one.metric), _only(one.outputs, references), labels)
+
+
+def _is_absent(one: Recognised, references: Sequence[Outputs]) -> bool:
+    """Return whether FP32 detects no box, or has one class for all pixels of all samples."""
+    if one.boxes is not None:
+        return finds_nothing(references, one.outputs, one.boxes)
+    return one.kind == "segmentation" and classes_in(_only(one.outputs, references)) < 2
 
 
 def task_scores(

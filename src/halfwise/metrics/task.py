@@ -8,13 +8,12 @@ A candidate that went wrong (NaN, infinite, another shape) lowers the value and 
 or labels that a metric cannot be meant for raise `CaseError`. Arithmetic is float64.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.errors import CaseError
 from halfwise.metrics.built_in import (
     PSNR_CAP_DB,
     at_least_one,
@@ -23,12 +22,12 @@ from halfwise.metrics.built_in import (
     class_rows,
     float_outputs,
     flow_outputs,
-    target_of,
 )
 from halfwise.metrics.difference import dot
+from halfwise.metrics.labelling import mean_iou, token_agreement
 from halfwise.metrics.measures import Outputs
-
-Metric = Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[Any] | None], float]
+from halfwise.metrics.similarity import cosine, si_sdr
+from halfwise.metrics.targets import Metric, by_sample, by_target
 
 
 def metric_loss(
@@ -65,7 +64,7 @@ def top1(
             at all, or labels do not match the rows.
     """
     right = rows = 0
-    for expected, found, label in _samples(reference, candidate, labels):
+    for expected, found, label in by_sample(reference, candidate, labels):
         name = class_output(expected)
         scores = class_rows(name, expected[name])
         truth = np.argmax(scores, axis=-1) if label is None else class_labels(label, scores, name)
@@ -98,7 +97,7 @@ def mask_iou(
         CaseError: There is no float output, or a label is missing or of another shape.
     """
     intersection = union = 0
-    for _, target, found in _targets(reference, candidate, labels, float_outputs):
+    for _, target, found in by_target(reference, candidate, labels, float_outputs):
         truth, guess = target > 0.5, found > 0.5
         if guess.shape != truth.shape:
             union += int(truth.sum()) + int(guess.sum())
@@ -135,7 +134,7 @@ def psnr(
     noise: dict[str, float] = {}
     count: dict[str, int] = {}
     peaks = target_peaks(reference, labels)
-    for name, target, found in _targets(reference, candidate, labels, float_outputs):
+    for name, target, found in by_target(reference, candidate, labels, float_outputs):
         known = np.isfinite(target)
         values = target[known]
         if not values.size:
@@ -153,7 +152,7 @@ def target_peaks(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> 
     """
     lowest: dict[str, float] = {}
     highest: dict[str, float] = {}
-    for name, target, _ in _targets(reference, reference, labels, float_outputs):
+    for name, target, _ in by_target(reference, reference, labels, float_outputs):
         values = target[np.isfinite(target)]
         if values.size:
             lowest[name] = min(lowest.get(name, np.inf), float(values.min()))
@@ -183,7 +182,7 @@ def epe(
     """
     distance: dict[str, float] = {}
     pixels: dict[str, int] = {}
-    for name, target, found in _targets(reference, candidate, labels, flow_outputs):
+    for name, target, found in by_target(reference, candidate, labels, flow_outputs):
         known = np.asarray(np.isfinite(target).all(axis=-3))
         pixels[name] = pixels.get(name, 0) + int(known.sum())
         distance[name] = distance.get(name, 0.0) + _distance(target, found, known)
@@ -191,7 +190,16 @@ def epe(
     return min(-distance[name] / pixels[name] for name in pixels if pixels[name])
 
 
-_METRICS: dict[str, Metric] = {"top1": top1, "mask-iou": mask_iou, "psnr": psnr, "epe": epe}
+_METRICS: dict[str, Metric] = {
+    "top1": top1,
+    "token-agreement": token_agreement,
+    "mask-iou": mask_iou,
+    "mean-iou": mean_iou,
+    "cosine": cosine,
+    "si-sdr": si_sdr,
+    "psnr": psnr,
+    "epe": epe,
+}
 
 
 def resolve(name: str) -> Metric | None:
@@ -223,33 +231,6 @@ def guessing(name: str | None, references: Sequence[Outputs]) -> Guessing | None
     output = class_output(references[0])
     rows = [class_rows(output, outputs[output]) for outputs in references]
     return Guessing(1 / rows[0].shape[1], sum(map(len, rows)))
-
-
-def _samples(
-    reference: Sequence[Outputs],
-    candidate: Sequence[Outputs],
-    labels: Sequence[Any] | None,
-) -> Iterator[tuple[Outputs, Outputs, Any]]:
-    if labels is not None and len(labels) != len(reference):
-        raise CaseError(
-            f"There are {len(labels)} labels for {len(reference)} samples.",
-            "Give one label per sample, in the order of the samples.",
-        )
-    known = [None] * len(reference) if labels is None else labels
-    return zip(reference, candidate, known, strict=True)
-
-
-def _targets(
-    reference: Sequence[Outputs],
-    candidate: Sequence[Outputs],
-    labels: Sequence[Any] | None,
-    outputs: Callable[[Outputs], Sequence[str]],
-) -> Iterator[tuple[str, NDArray[np.float64], NDArray[Any]]]:
-    """Yield the name, the target and the candidate's array of every output of every sample."""
-    for expected, found, label in _samples(reference, candidate, labels):
-        names = outputs(expected)
-        for name in names:
-            yield name, target_of(expected[name], label, name, names), found[name]
 
 
 def _squared_error(

@@ -16,7 +16,8 @@ from halfwise.metrics.difference import Spread, is_discrete
 from halfwise.metrics.excess import Excess
 from halfwise.metrics.measures import Outputs, OutputTotals, totals
 from halfwise.metrics.slices import FEWEST
-from halfwise.metrics.task import Metric, guessing, target_peaks
+from halfwise.metrics.targets import Metric
+from halfwise.metrics.task import guessing, target_peaks
 from halfwise.records import Criterion, FailureBound, Unjudged
 from halfwise.wording import number
 

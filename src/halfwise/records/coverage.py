@@ -76,7 +76,8 @@ UnjudgedKind = Literal[
 - "never-ran": a body of an If, Loop or Scan ran on no sample;
 - "metric": the metric would accept zeros in the place of all outputs;
 - "guessing": with the given labels FP32 itself is no better than guessing;
-- "absent": the metric compares what FP32 detects, and that is nothing, on any sample.
+- "absent": the metric compares what FP32 detects, and that is nothing, on any sample, or a single
+  class everywhere.
 """
 
 

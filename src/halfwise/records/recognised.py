@@ -4,13 +4,18 @@ from typing import Literal
 
 from halfwise.records.record import Record
 
-Kind = Literal["boxes", "class-scores", "flow", "mask"]
+Kind = Literal[
+    "boxes", "class-scores", "embedding", "flow", "heat-map", "image", "mask", "segmentation",
+    "spectrum", "tokens", "waveform",
+]  # fmt: skip
 """What an output, or a set of outputs, is."""
 
 Evidence = Literal[
     "by-name", "known-count", "log-sum", "rows-sum", "one-channel", "two-valued", "two-channels",
     "channels-last", "pair-of-images", "beside-scores", "joined-with-scores", "row-per-cell",
-    "corners-in-order", "whole-classes",
+    "corners-in-order", "whole-classes", "unit-length", "channels-sum", "in-regions", "one-ahead",
+    "size-of-input", "times-input", "range-of-images", "smooth", "bins", "around-zero",
+    "length-of-input",
 ]  # fmt: skip
 """What was seen of an output besides its shape:
 
@@ -22,7 +27,14 @@ Evidence = Literal[
 - "pair-of-images": two inputs of one shape that is that of images;
 - "beside-scores", "joined-with-scores": boxes, with scores in another output or the same;
 - "row-per-cell": as many rows as a YOLO has cells for the input, or three times as many;
-- "corners-in-order": no box has a negative side; "whole-classes": classes are whole numbers.
+- "corners-in-order": no box has a negative side; "whole-classes": classes are whole numbers;
+- "unit-length": rows of length 1;
+- "channels-sum": channels within [0, 1] that add up to 1; "in-regions": neighbouring pixels have
+  one class; "one-ahead": one class is far ahead of the next; "size-of-input": as an input image;
+- "times-input": the size of an input image, or a multiple; "range-of-images": values as images
+  have; "smooth": neighbouring pixels are alike;
+- "bins": 2^k + 1 of them along an axis, in an input of the same shape, too; "around-zero": a mean
+  near 0; "length-of-input": an axis of an input is as long.
 """
 
 

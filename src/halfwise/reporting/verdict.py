@@ -137,7 +137,7 @@ def not_judged(found: Unjudged) -> str:
 
 def _metric(found: Unjudged) -> str:
     if found.kind == "absent":
-        return f"{found.name}: FP32 itself detects nothing, on any sample"
+        return f"{found.name}: FP32 itself finds nothing to tell apart, on any sample"
     own, other = (usual(found.name, value) for value in (found.reference, found.other))
     doubt = ". Do the labels fit? Classes count from 0" if found.labelled else ""
     if found.kind == "guessing":

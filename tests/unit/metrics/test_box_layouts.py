@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from halfwise.metrics.kinds import Inputs, looks
+from halfwise.metrics.evidence import Inputs
+from halfwise.metrics.kinds import looks
 from halfwise.records import Boxes
 from tests.unit.metrics import scenes
 from tests.unit.metrics.test_boxes import LAYOUTS

@@ -1,0 +1,93 @@
+"""What the rules for the kinds of outputs go by: an output, and what is seen of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.records import Evidence, Kind
+
+Inputs = Mapping[str, tuple[int, ...]]
+"""Shape of every input of the model, on the first sample."""
+Arrays = Sequence[NDArray[np.float64]]
+"""One output of several samples."""
+SUM_SLACK = 1e-2
+"""How far a row of probabilities may be from 1: FP16 and BF16 outputs round every class."""
+_STATES = ("cache", "state", "memory", "past", "present", "hn", "cn", "h0", "c0")
+"""Words in the names of outputs that are an input of the next call."""
+
+
+class Seen(NamedTuple):
+    """One output of the samples that are looked at.
+
+    Attributes:
+        name: Its name.
+        arrays: Its values, f64; none of them empty or NaN, and not all alike.
+        discrete: Whether it holds integers.
+        inputs: Shapes of the inputs.
+        beside: Shapes of the other outputs, by name, on the first sample.
+    """
+
+    name: str
+    arrays: Arrays
+    discrete: bool
+    inputs: Inputs
+    beside: Mapping[str, tuple[int, ...]]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape on the first sample."""
+        return self.arrays[0].shape
+
+    def called(self, *words: str) -> bool:
+        """Return whether one of some words is in its name."""
+        return any(word in self.name.lower() for word in words)
+
+    @property
+    def is_state(self) -> bool:
+        """Whether it looks like what is given to the next call: named so, and of an input's shape.
+
+        Of such an output every number counts, and its scale.
+        """
+        return self.shape in self.inputs.values() and self.called(*_STATES)
+
+    def rows(self) -> list[NDArray[np.float64]]:
+        """Return the arrays without trailing axes of length 1 beyond two, as `top1` reads them."""
+        return [without_trailing_ones(array) for array in self.arrays]
+
+
+class Found(NamedTuple):
+    """What a rule says of an output; fields as of `kinds.Look`."""
+
+    kind: Kind
+    evidence: tuple[Evidence, ...]
+    shown: bool
+
+
+def within_unit(array: NDArray[np.float64]) -> bool:
+    """Return whether all is within [0, 1]; NaN is not."""
+    return bool(np.all((array >= 0) & (array <= 1)))
+
+
+def sums_to_one(array: NDArray[np.float64], axis: int) -> bool:
+    """Return whether all is within [0, 1] and adds up to 1 along an axis."""
+    return within_unit(array) and bool(np.all(np.abs(array.sum(axis=axis) - 1) <= SUM_SLACK))
+
+
+def without_trailing_ones(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return an array without trailing axes of length 1 beyond two."""
+    while array.ndim > 2 and array.shape[-1] == 1:
+        array = array[..., 0]
+    return array
+
+
+def image_sizes(inputs: Inputs) -> list[tuple[int, int]]:
+    """Return height and width of the inputs that are images of one or three channels."""
+    found = []
+    for shape in inputs.values():
+        if len(shape) == 4 and shape[1] in (1, 3):
+            found.append((shape[2], shape[3]))
+        elif len(shape) == 4 and shape[3] in (1, 3):
+            found.append((shape[1], shape[2]))
+    return found

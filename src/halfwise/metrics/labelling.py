@@ -1,0 +1,158 @@
+"""Metrics of outputs that are one class for each of many places: tokens of a text, pixels."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.metrics.built_in import at_least_one, class_output
+from halfwise.metrics.difference import is_discrete
+from halfwise.metrics.measures import Outputs
+from halfwise.metrics.targets import by_sample
+
+Classes = NDArray[np.int64]
+_NONE = -1
+"""What a place is that has no class, because it is not finite or not there."""
+
+
+def token_agreement(
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return the fraction of tokens that are the right ones, in [0, 1].
+
+    Tokens are the elements of every integer output, or else the largest along the last axis of the
+    class output (see `top1`), the first of equal ones. Of sequences that differ in length, places
+    that only one of them has are wrong; so is a place with NaN.
+
+    Args:
+        reference: Integer outputs [*, tokens] or scores [*, tokens, vocabulary].
+        candidate: The same outputs, of any number of tokens.
+        labels: Per sample the right tokens, of the shape of the reference's; places with a label
+            below 0 are left out. Or None.
+
+    Raises:
+        CaseError: No output holds tokens, there are none at all, or a label has another shape.
+    """
+    right = count = 0
+    for expected, found, label in by_sample(reference, candidate, labels):
+        names = [n for n, a in expected.items() if a.dtype.kind in "iu"] or [class_output(expected)]
+        for name in names:
+            truth, guess = _tokens(expected[name]), _tokens(found[name])
+            if label is not None:
+                truth = _labels("token-agreement", label, truth.shape, name)
+            if guess.ndim != truth.ndim:
+                guess = np.full(truth.shape, _NONE)
+            truth, guess = _of_one_length(truth, guess)
+            known = truth >= 0 if label is not None else np.ones(truth.shape, bool)
+            right += int(((truth == guess) & known & (truth != _NONE)).sum())
+            count += int(known.sum())
+    return right / at_least_one("token-agreement", count)
+
+
+def mean_iou(
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return the intersection over union of pixels, averaged over classes, in [0, 1].
+
+    The class of a pixel is the largest along axis 1 of the class output [N, classes, height, width]
+    (see `top1` for which output that is), or the element of an integer output. Pixels of all
+    samples are pooled; the average runs over the classes that the target has. A pixel with NaN is
+    of no class, and so are all of a candidate of another shape.
+
+    Args:
+        reference: One output as above; the target where there are no labels.
+        candidate: The same output.
+        labels: Per sample the class of each pixel, [N, height, width] up to axes of length 1; those
+            outside 0 to classes - 1 are left out. Or None.
+
+    Raises:
+        CaseError: No output is such, or a label is missing or of another shape.
+    """
+    wanted: set[int] = set()
+    both: dict[int, int] = {}
+    either: dict[int, int] = {}
+    for expected, found, label in by_sample(reference, candidate, labels):
+        name = _pixel_output(expected)
+        truth, guess = _pixels(expected[name]), _pixels(found[name])
+        if guess.shape != truth.shape:
+            guess = np.full(truth.shape, _NONE)
+        if label is not None:
+            most = expected[name].shape[1] if not is_discrete(expected[name].dtype) else np.inf
+            truth = _labels("mean-iou", label, truth.shape, name)
+            known = (truth >= 0) & (truth < most)
+            truth, guess = truth[known], guess[known]
+        wanted.update(np.unique(truth).tolist())
+        for kind in {*np.unique(truth).tolist(), *np.unique(guess).tolist()}:
+            ours, theirs = truth == kind, guess == kind
+            both[kind] = both.get(kind, 0) + int((ours & theirs).sum())
+            either[kind] = either.get(kind, 0) + int((ours | theirs).sum())
+    wanted.discard(_NONE)
+    at_least_one("mean-iou", len(wanted))
+    return float(np.mean([both[kind] / either[kind] for kind in wanted]))
+
+
+def classes_in(references: Sequence[Outputs]) -> int:
+    """Return how many classes pixels have, as `mean_iou` reads them."""
+    found: set[int] = set()
+    for outputs in references:
+        found.update(np.unique(_pixels(outputs[_pixel_output(outputs)])).tolist())
+    return len(found - {_NONE})
+
+
+def _tokens(array: NDArray[Any]) -> Classes:
+    return _largest(array, -1) if not is_discrete(array.dtype) else array.astype(np.int64)
+
+
+def _pixels(array: NDArray[Any]) -> Classes:
+    if is_discrete(array.dtype):
+        return array.astype(np.int64)
+    return _largest(array, 1) if array.ndim == 4 else np.full(array.shape, _NONE)
+
+
+def _largest(scores: NDArray[Any], axis: int) -> Classes:
+    if not scores.ndim or not scores.shape[axis]:
+        return np.full(scores.shape[:-1], _NONE)
+    # The largest of values with a NaN is NaN, which is no class.
+    bad = np.isnan(scores.max(axis=axis))
+    return np.asarray(np.where(bad, _NONE, scores.argmax(axis=axis)), np.int64)
+
+
+def _pixel_output(outputs: Outputs) -> str:
+    maps = [n for n, a in outputs.items() if a.dtype.kind in "iu" and a.ndim >= 3]
+    if len(maps) == 1:
+        return maps[0]
+    name = class_output(outputs)
+    if outputs[name].ndim != 4 or outputs[name].shape[1] < 2:
+        raise CaseError(
+            f"The metric mean-iou needs scores [N, classes, height, width] with at least two "
+            f"classes, but output {name!r} has shape {list(outputs[name].shape)}.",
+            "Write a metric of your own and give it as --metric file.py:function.",
+        )
+    return name
+
+
+def _of_one_length(truth: Classes, guess: Classes) -> tuple[Classes, Classes]:
+    """Return both with the larger size along each axis; places that are added have no class."""
+    shape = np.maximum(truth.shape, guess.shape).astype(int)
+    padded = [np.full(shape, _NONE) for _ in range(2)]
+    for whole, part in zip(padded, (truth, guess), strict=True):
+        whole[tuple(slice(length) for length in part.shape)] = part
+    return padded[0], padded[1]
+
+
+def _labels(metric: str, label: object, shape: tuple[int, ...], name: str) -> Classes:
+    classes = np.asarray(label)
+    if classes.dtype.kind not in "biuf" or classes.size != np.prod(shape):
+        raise CaseError(
+            f"The metric {metric} needs one class for each place of output {name!r}, shape "
+            f"{list(shape)}, but the label has shape {list(classes.shape)} and type "
+            f"{classes.dtype}.",
+            "Give one integer per place; those below 0 are left out.",
+        )
+    return classes.reshape(shape).astype(np.int64)

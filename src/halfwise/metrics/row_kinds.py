@@ -1,0 +1,122 @@
+"""Outputs that are rows of numbers: scores of classes, tokens, embeddings.
+
+- Class scores: rows that sum to 1 or whose exponentials do, a name, or ImageNet's number of
+  classes. False of landmarks and other regressions, of attention, and of scores of which several
+  hold at once.
+- Tokens: integers that are named so, and such scores of a sequence. False of scores of anchors,
+  which lie beside boxes.
+- Embeddings: rows of length 1, or a name. False of a recurrent state, whose scale counts.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.metrics.evidence import SUM_SLACK, Found, Seen, sums_to_one, within_unit
+from halfwise.records import Evidence
+
+_CLASSES = ("logit", "prob", "score", "class", "cls", "softmax", "pred")
+"""Words in the names of outputs that are one number per class."""
+_SURELY_CLASSES = ("logit", "prob", "softmax")
+_VECTORS = ("embed", "feat", "hidden", "pool", "latent", "vector", "repr", "token", "encod")
+"""Words in the names of outputs that are a place in a space."""
+_SURELY_VECTORS = ("embed", "hidden", "pooled", "pooler", "latent", "representation")
+_TOKENS = ("token", "sequence", "_ids")
+_SPACE = 32
+"""Spaces have dimensions in multiples of it; sets of classes rarely do."""
+_FEWEST_DIMENSIONS = 16
+"""Of an embedding: quaternions and directions have length 1 as well."""
+_FEWEST_CLASSES = 10
+_KNOWN_COUNTS = (1000, 1001, 21841, 21843)
+"""Classes of ImageNet-1k and ImageNet-21k, without and with one for the background."""
+
+
+def class_scores(seen: Seen) -> Found | None:
+    """Tell probabilities and logits; of a sequence they are tokens."""
+    if seen.discrete:
+        return None
+    rows = seen.rows()
+    if all(map(_are_probabilities, rows)):
+        if rows[0].ndim > 2:
+            shown = rows[0].ndim == 3 and not _are_of_anchors(seen)
+            return Found("tokens", ("rows-sum",), shown)
+        return Found("class-scores", ("rows-sum",), shown=True)
+    if all(array.ndim == 3 and array.shape[-1] >= _FEWEST_CLASSES for array in rows):
+        evidence = tuple(_of_logits(seen, rows))
+        if evidence and not _are_of_anchors(seen):
+            return Found("tokens", evidence, shown=True)
+    if not _may_be_logits(seen, rows):
+        return None
+    evidence = tuple(_of_logits(seen, rows))
+    return Found("class-scores", evidence, shown=bool(evidence))
+
+
+def token_ids(seen: Seen) -> Found | None:
+    """Tell numbers of tokens by their name."""
+    fits = seen.discrete and len(seen.shape) in (1, 2, 3) and seen.called(*_TOKENS)
+    return Found("tokens", ("by-name",), shown=True) if fits else None
+
+
+def embeddings(seen: Seen) -> Found | None:
+    """Tell vectors [*, dimensions] whose direction counts."""
+    rows = seen.rows()
+    if seen.discrete or seen.is_state:
+        return None
+    if any(a.ndim not in (2, 3) or a.shape[-1] < _FEWEST_DIMENSIONS for a in rows):
+        return None
+    if not all(np.isfinite(array).all() for array in rows) or any(map(within_unit, rows)):
+        return None
+    lengths = np.concatenate([np.linalg.norm(a, axis=-1).ravel() for a in rows])
+    unit: tuple[Evidence, ...] = ()
+    if np.all(np.abs(lengths - 1) <= SUM_SLACK):
+        unit = ("unit-length",)
+    named: tuple[Evidence, ...] = ("by-name",) if seen.called(*_SURELY_VECTORS) else ()
+    if named and seen.shape in seen.inputs.values():
+        named = ()
+    return Found("embedding", (*unit, *named), shown=True) if unit or named else None
+
+
+def _are_probabilities(array: NDArray[np.float64]) -> bool:
+    if array.ndim == 0 or array.shape[-1] < 2:
+        return False
+    if array.ndim > 2 and array.shape[-1] == array.shape[-2]:
+        return False  # [..., L, L] is what L places take from each other
+    return sums_to_one(array, -1)
+
+
+def _are_of_anchors(seen: Seen) -> bool:
+    """Return whether another output has four numbers for each row: boxes to be decoded."""
+    two = seen.shape[:2]
+    return any(shape[:2] == two and shape[-1] == 4 for shape in seen.beside.values())
+
+
+def _may_be_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> bool:
+    """Tell class scores [N, classes] from embeddings [N, dimensions]."""
+    if any(array.ndim != 2 or array.shape[-1] < _FEWEST_CLASSES for array in rows):
+        return False
+    if seen.called(*_VECTORS):
+        return False
+    if seen.called(*_CLASSES):
+        return True
+    if not all(np.isfinite(array).all() for array in rows):
+        return False
+    lengths = np.concatenate([np.linalg.norm(array, axis=-1) for array in rows])
+    mean, other = lengths.mean(), {array.tobytes() for array in rows}
+    if abs(mean - 1) <= SUM_SLACK or (len(other) > 1 and np.ptp(lengths) <= SUM_SLACK * mean):
+        return False
+    return bool(rows[0].shape[-1] % _SPACE)
+
+
+def _of_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> Iterator[Evidence]:
+    """Yield what shows that logits are such: of scores within [0, 1] several may hold at once."""
+    if all(map(within_unit, rows)):
+        return
+    if seen.called(*_SURELY_CLASSES):
+        yield "by-name"
+    if rows[0].ndim == 2 and rows[0].shape[-1] in _KNOWN_COUNTS:
+        yield "known-count"
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = [np.abs(np.exp(array).sum(axis=-1) - 1) <= SUM_SLACK for array in rows]
+    if all(array.all() for array in sums):
+        yield "log-sum"

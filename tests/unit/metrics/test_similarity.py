@@ -1,0 +1,100 @@
+"""Cosine and SI-SDR: by their definitions, and what the worst vector does."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from halfwise.errors import CaseError
+from halfwise.metrics.similarity import cosine, si_sdr
+
+RNG = np.random.default_rng(4)
+VECTORS = arrays(np.float64, (3, 5), elements=st.floats(-10, 10)).filter(
+    lambda a: bool((np.linalg.norm(a, axis=1) > 1e-3).all())
+)
+METRICS = pytest.mark.parametrize(("metric", "best"), [(cosine, 1), (si_sdr, 100)])
+
+
+def brute(name, target, found):
+    values = []
+    for s, c in zip(target, found, strict=True):
+        if name == "cosine":
+            values.append(s @ c / np.sqrt(s @ s * (c @ c)))
+        else:
+            part = c @ s / (s @ s) * s
+            values.append(10 * np.log10(part @ part / ((part - c) @ (part - c))))
+    return min(values)
+
+
+@given(VECTORS, VECTORS)
+def test_the_worst_vector_is_that_of_the_definition(target, found):
+    assert cosine([{"y": target}], [{"y": found}], None) == pytest.approx(
+        brute("cosine", target, found), abs=1e-12
+    )
+    noisy = target + 0.1 * np.abs(target).max() * np.sign(found + 0.5)
+    with np.errstate(divide="ignore"):
+        expected = min(brute("si-sdr", target, noisy), 100)
+    assert si_sdr([{"y": target}], [{"y": noisy}], None) == pytest.approx(expected, abs=1e-6)
+
+
+@METRICS
+@given(target=VECTORS, scale=st.floats(0.1, 10))
+def test_equal_vectors_are_best_whatever_their_scale(metric, best, target, scale):
+    assert metric([{"y": target}], [{"y": target}], None) == pytest.approx(best)
+    assert metric([{"y": target}], [{"y": scale * target}], None) == pytest.approx(best)
+
+
+@METRICS
+def test_one_broken_vector_among_many_counts(metric, best):
+    target = RNG.standard_normal((40, 16))
+    found = target.copy()
+    found[7] = found[8]
+    assert metric([{"y": target}], [{"y": found}], None) < 0.9 * best
+    worse = metric([{"y": target}] * 2, [{"y": target}, {"y": found}], None)
+    assert worse == metric([{"y": target}], [{"y": found}], None)
+
+
+@pytest.mark.parametrize("metric", [cosine, si_sdr])
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_or_misshapen_is_lowest(metric, value):
+    target = RNG.standard_normal((2, 16))
+    found = target.copy()
+    found[1, 3] = value
+    assert metric([{"y": target}], [{"y": found}], None) == -np.inf
+    assert metric([{"y": target}], [{"y": target[:, :9]}], None) == -np.inf
+
+
+@pytest.mark.filterwarnings("error")
+def test_silence_has_no_direction():
+    target = np.stack([np.zeros(8), np.arange(8.0)])
+    found = np.stack([np.full(8, 3.0), np.arange(8.0)])
+    assert cosine([{"y": target}], [{"y": found}], None) == pytest.approx(1)
+    assert cosine([{"y": target}], [{"y": 0 * target}], None) == 0
+    assert si_sdr([{"y": target}], [{"y": 0 * target}], None) == -np.inf
+    for metric in (cosine, si_sdr):
+        with pytest.raises(CaseError, match="nothing to compare"):
+            metric([{"y": 0 * target}], [{"y": target}], None)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [1e-200, 1e200, 1e-30, 1e30])
+def test_neither_overflows(scale):
+    target = RNG.standard_normal((2, 16))
+    for metric, best in ((cosine, 1), (si_sdr, 100)):
+        found = [{"y": scale * target}]
+        assert metric(found, found, None) == pytest.approx(best)
+
+
+def test_labels_are_the_target():
+    target, found = RNG.standard_normal((2, 1, 16))
+    value = cosine([{"y": found}], [{"y": found}], [target])
+    assert value == cosine([{"y": target}], [{"y": found}], None) < 1
+
+
+def test_trailing_axes_of_one_are_no_vectors():
+    target = RNG.standard_normal((2, 16))
+    found = target + 0.1
+    flat = cosine([{"y": target}], [{"y": found}], None)
+    assert cosine([{"y": target[..., None, None]}], [{"y": found[..., None, None]}], None) == flat
