@@ -1,0 +1,34 @@
+"""What rules go by."""
+
+import numpy as np
+import pytest
+
+from halfwise.metrics.evidence import Seen, image_sizes, sums_to_one, without_trailing_ones
+
+
+def test_images_are_told_by_their_channels_in_either_order() -> None:
+    inputs = {"a": (1, 3, 32, 64), "b": (1, 48, 40, 1), "c": (1, 16, 8, 8), "d": (4, 9)}
+    assert image_sizes(inputs) == [(32, 64), (48, 40)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "cut"), [((1, 5, 1, 1), (1, 5)), ((1, 1), (1, 1)), ((2, 3, 4), (2, 3, 4)), ((), ())]
+)
+def test_trailing_axes_of_one_are_cut_beyond_two(shape, cut) -> None:
+    assert without_trailing_ones(np.zeros(shape)).shape == cut
+
+
+def test_rows_sum_to_one_within_what_rounding_does() -> None:
+    assert sums_to_one(np.array([[0.5, 0.502]]), 1)
+    assert not sums_to_one(np.array([[0.5, 0.52]]), 1)
+    assert not sums_to_one(np.array([[1.5, -0.5]]), 1)
+    assert not sums_to_one(np.array([[np.nan, 1.0]]), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "state"),
+    [("Conv_Cache", (1, 4), True), ("conv_cache", (1, 5), False), ("y", (1, 4), False)],
+)
+def test_a_state_is_named_so_and_goes_into_the_next_call(name, shape, state) -> None:
+    seen = Seen(name, [np.zeros(shape)], discrete=False, inputs={"x": (1, 4)}, beside={})
+    assert seen.is_state is state

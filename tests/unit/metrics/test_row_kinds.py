@@ -1,0 +1,47 @@
+"""Class scores, tokens and embeddings: what shows them, and what is none."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from halfwise.metrics.kinds import looks
+from tests.unit.metrics.looked import IMAGE, RNG, normal, shown, softmax, unit_rows
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "kind"),
+    [
+        ("y", softmax(normal(2, 5)), "class-scores"),
+        ("y", np.log(softmax(normal(2, 5))), None),  # too few to be told from anything
+        ("y", np.log(softmax(normal(2, 50))), "class-scores"),
+        ("logits", normal(2, 37), "class-scores"),
+        ("y", normal(2, 1000), "class-scores"),
+        ("y", normal(1, 136), None),  # 68 landmarks
+        ("scores", RNG.random((1, 37)), None),  # several may hold at once
+        ("y", normal(1, 512), None),
+        ("gate_weights", softmax(normal(2, 5)), None),
+        ("tokens", np.arange(12).reshape(1, 12), "tokens"),
+        ("indices", np.arange(12).reshape(1, 12), None),
+        ("logits", normal(1, 9, 40), "tokens"),
+        ("y", softmax(normal(1, 9, 40)), "tokens"),
+        ("y", normal(1, 9, 40), None),
+        ("y", normal(3, 64) / 8, None),
+        ("y", unit_rows(3, 64), "embedding"),
+        ("y", unit_rows(3, 4), None),  # quaternions
+        ("sentence_embedding", normal(3, 64), "embedding"),
+        ("last_hidden_state", normal(1, 9, 64), "embedding"),
+    ],
+)
+def test_what_shows_a_kind(name: str, array: NDArray[Any], kind: str | None) -> None:
+    assert shown(name, array, array) == kind
+
+
+def test_scores_of_anchors_beside_boxes_are_no_tokens() -> None:
+    scores = softmax(normal(1, 50, 21))
+    alone, anchors = (
+        looks([{"conf": scores, **beside}], IMAGE) for beside in ({}, {"loc": normal(1, 50, 4)})
+    )
+    assert [look.shown for look in alone] == [True]
+    assert not any(look.shown for look in anchors)
