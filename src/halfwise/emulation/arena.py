@@ -7,6 +7,7 @@ for as long as it lives; and those of a run take turns.
 import ctypes
 import functools
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -38,6 +39,11 @@ def give_back() -> None:
     _smallest().run(None, {"x": np.zeros(1, np.float32)}, options)
     with suppress(OSError, AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def own(result: Any) -> Any:  # noqa: ANN401 - a tensor, or what else a model may give
+    """Return a tensor in memory of its own: one in the arena keeps what is around it."""
+    return result.copy() if isinstance(result, np.ndarray) and not result.flags.owndata else result
 
 
 @functools.cache

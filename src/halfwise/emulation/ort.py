@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -165,12 +164,7 @@ class Session:
                 node=node,
                 why=_SOURCE.sub("", " ".join(why.split()))[:500],
             ) from error
-        return dict(zip(names, results if lent else map(_own, results), strict=True))
-
-
-def _own(result: Any) -> Any:  # noqa: ANN401 - a tensor, or what else a model may give
-    """Return a tensor in memory of its own."""
-    return result.copy() if isinstance(result, np.ndarray) and not result.flags.owndata else result
+        return dict(zip(names, results if lent else map(arena.own, results), strict=True))
 
 
 def runtime_version() -> str:
