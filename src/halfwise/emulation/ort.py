@@ -197,8 +197,7 @@ def _options(*, optimise: bool) -> ort.SessionOptions:
     options.use_deterministic_compute = True
     # It would be allocated beside what the first run took, and saves no time (bench/overhead.py).
     options.enable_mem_pattern = False
-    if not optimise:
-        # Packed weights are copies, and summed in another order; in inner branches none are packed.
+    if not optimise:  # Packed weights are copies, summed in another order; not in inner branches.
         options.add_session_config_entry("session.disable_prepacking", "1")
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
     # Threads that spin while they wait take the cores from those that work: up to ten times
