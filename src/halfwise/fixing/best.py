@@ -25,16 +25,20 @@ class Best:
         self._interruption = interruption()
         self._told: float | None = None
 
-    def passed(self, kept: Assignment, error: float | None) -> None:
+    def passed(self, kept: Assignment, error: float | None, *, whole: bool) -> None:
         """Tell of a plan that passes on all calibration samples, where it is clearly better.
 
         Args:
             kept: Its compute nodes in FP32.
             error: Over what is allowed; None where a metric decides.
+            whole: Whether it was tried on all of them. Else nothing is told, but where the search
+                ends, such a plan is tried on all.
         """
         if len(kept) >= self._candidates:
             return
         self._interruption.ready = True
+        if not whole:
+            return
         price = self._price(kept)
         extra = float(len(kept)) if price is None else price - 1
         # That nothing need be kept ends the search, which says so itself.

@@ -130,8 +130,9 @@ class Planner:
             told = expected(self.budget, self.settings, run / samples, samples, WORST, certain)
             self.watcher.note(told)
 
-    def _passed(self, kept: Assignment, excess: float) -> None:
-        self.best.passed(kept, None if self.case.metric else excess * self.trials.factor)
+    def _passed(self, kept: Assignment, excess: float, whole: bool) -> None:
+        error = None if self.case.metric else excess * self.trials.factor
+        self.best.passed(kept, error, whole=whole)
 
     def gather(self, samples: Samples, step: Callable[[int, int], None]) -> Evidence:
         """Return the evidence that `samples` give, less where the budget ends."""

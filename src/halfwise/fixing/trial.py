@@ -50,7 +50,7 @@ class Trials:
         metric: Task metric; decides alone where given.
         resolve: Completes kept compute nodes to a full assignment (data movement included).
         spend: Is told of each run of a sample before it begins; what it raises ends the trial.
-        passed: Is told of each assignment that passes on all samples, with its excess.
+        passed: Is told of each assignment that passes, with its excess, and whether on all samples.
         evaluations: Number of assignments run so far.
         runs: Number of samples run so far.
         late: How many of them reached the limit of time that one may take.
@@ -66,7 +66,7 @@ class Trials:
     metric: Metric | None
     resolve: Callable[[Assignment], Assignment]
     spend: Callable[[], None] = lambda: None
-    passed: Callable[[Assignment, float], None] = lambda _kept, _excess: None
+    passed: Callable[[Assignment, float, bool], None] = lambda _kept, _excess, _whole: None
     evaluations: int = 0
     runs: int = 0
     late: int = 0
@@ -97,7 +97,7 @@ class Trials:
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
         if self.metric is None and (final := excess.final()) <= self.factor:
             self._take(kept, Outcome(True, final / self.factor), confirm=True)
-            self.passed(kept, final / self.factor)
+            self.passed(kept, final / self.factor, True)
         return each
 
     def on(self, runner: SwitchedRunner) -> "Trials":
@@ -203,8 +203,8 @@ class Trials:
         outcome = judge(self._full(kept), list(indices))
         self.evaluations += 1
         self._take(kept, outcome, confirm=confirm)
-        if outcome.passed and len(indices) == len(self.samples):
-            self.passed(kept, outcome.excess)
+        if outcome.passed:
+            self.passed(kept, outcome.excess, len(indices) == len(self.samples))
         if outcome.sample is not None:
             self._look_first_at(outcome.sample)
         elif confirm and not outcome.passed and self._known.get((kept, False), outcome).passed:

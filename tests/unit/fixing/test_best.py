@@ -24,7 +24,7 @@ def told(*counts, price=lambda kept: 1 + len(kept) / 8):
     notes = Notes()
     best = Best(notes, 100, price)
     for count in counts:
-        best.passed(nodes(count), 0.5)
+        best.passed(nodes(count), 0.5, whole=True)
     return notes.lines
 
 
@@ -49,11 +49,11 @@ def test_what_needs_nothing_and_what_keeps_everything_is_told_elsewhere():
 
 def test_there_is_something_to_keep_once_a_plan_passes():
     with offered() as made:
-        best = Best(Notes(), 3, lambda _: None)
-        best.passed(nodes(3), 0.0)
+        best = Best(notes := Notes(), 3, lambda _: None)
+        best.passed(nodes(3), 0.0, whole=True)
         assert not made.ready
-        best.passed(nodes(0), None)
-        assert made.ready
+        best.passed(nodes(1), 0.0, whole=False)
+        assert (made.ready, notes.lines) == (True, [])
 
 
 def test_a_plan_that_serves_the_task_is_told_and_kept():

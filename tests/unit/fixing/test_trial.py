@@ -380,19 +380,18 @@ def test_each_run_is_paid_for_before_it_begins():
     assert trials.runs == 2
 
 
-def test_what_passes_on_all_samples_is_told():
-    told: list[tuple[frozenset[str], float]] = []
+def test_what_passes_is_told_and_whether_on_all_samples():
+    told: list[tuple[frozenset[str], float, bool]] = []
     trials = replace(prepare(models.small()).trials(), passed=lambda *which: told.append(which))
     # There are no more samples than a quick trial looks at.
     assert trials.evaluate(ALL).passed
-    assert told == [(ALL, 0.0)]
+    assert told == [(ALL, 0.0, True)]
     prepared = prepare(rounded_once())
     many = replace(prepared.trials(Criterion(rel_max=1)), passed=lambda *which: told.append(which))
     told.clear()
     assert len(prepared.samples) > WORST
     assert many.evaluate(NONE).passed
-    assert told == []
     assert many.evaluate(NONE, confirm=True).passed
-    assert len(told) == 1
+    assert [whole for *_, whole in told] == [False, True]
     many.of(prepared.samples, prepared.references).evaluate(NONE, confirm=True)
-    assert len(told) == 1
+    assert len(told) == 2
