@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from halfwise.records import Because, Guard, GuardKind, KeptBy, KeptNode, NodeName
-from halfwise.wording import capital, filled, number, ratio
+from halfwise.wording import capital, filled, number
 
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 """Guards on what was seen inside a plan that passes; the outputs say nothing of them."""
@@ -87,6 +87,15 @@ _WORDS: Mapping[GuardKind, str] = {
     "allowed, although the emulation passes",
 }
 """Templates, see `wording.filled`."""
+_EFFECT = (
+    "[{nonfinite}; low{near} it gives NaN or infinite outputs"
+    "|{endless}; low{near} it leaves {metric} without a value"
+    "|{endless}; low{near} it changes an output's shape or a value that has to be exact, or ends "
+    "the run"
+    "|; low{near} it lowers {metric} by {more} more than is allowed"
+    "|; low{near} it brings the error to at least {excess} × what the search allows"
+    "|; it or its group alone contributes {contribution} × what the search allows]"
+)
 
 
 def message(guard: Guard) -> str:
@@ -162,18 +171,14 @@ def _why(
 
 def _effect(kept: KeptNode, facts: Because, headroom: float, metric: str | None) -> str:
     """Return what happens where the node is low, as the end of a sentence; "" where unknown."""
-    excess = kept.error_without
-    low = f"; low, at a headroom of {number(headroom)}," if facts.at_headroom else "; low,"
-    if facts.nonfinite:
-        return f"{low} it gives NaN or infinite outputs"
-    if excess is None:
-        contribution = ratio(facts.contribution or 0.0)
-        told = f"; it or its group alone contributes {contribution} what the search allows"
-        return told if facts.contribution is not None else ""
-    if metric is not None:
-        lost = f"lowers {metric} by {number(excess - 1)} more than is allowed"
-        return f"{low} it {f'leaves {metric} without a value' if excess == inf else lost}"
-    if excess == inf:
-        how = "changes an output's shape or a value that has to be exact, or ends the run"
-        return f"{low} it {how}"
-    return f"{low} it brings the error to at least {ratio(excess)} what the search allows"
+    excess, near = kept.error_without, f", at a headroom of {number(headroom)},"
+    known: dict[str, str | float | None] = {
+        "near": near if facts.at_headroom else ",",
+        "metric": metric,
+        "excess": excess,
+        "contribution": facts.contribution,
+        "nonfinite": "" if facts.nonfinite else None,
+        "endless": "" if excess == inf else None,
+        "more": excess - 1 if excess is not None and metric is not None else None,
+    }
+    return filled(_EFFECT, {name: fact for name, fact in known.items() if fact is not None})

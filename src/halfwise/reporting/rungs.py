@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from halfwise.records import FULL_RUNGS, Cause, CauseKind, EngineRung, Engines, RungEnd, RungTried
-from halfwise.wording import count, listed, number, verb
+from halfwise.wording import count, filled, listed, number, verb
 
 _RUNGS: Mapping[EngineRung, str] = {"fp32": "FP32", "tf32": "TF32", "bf16": "BF16", "fp16": "FP16"}
 _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
@@ -19,11 +19,22 @@ _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
     "lost": "the worker was lost, which tells nothing of it",
 }
 
-_NO_RESULT: Mapping[CauseKind, str] = {
-    "lost": "nothing is known of engines of the low format: the worker was lost in all of",
-    "no-engine": "no engine of the low format could be built, in",
-    "not-run": "no engine of the low format runs, of",
+_CAUSES: Mapping[CauseKind, str] = {
+    "lost": "nothing is known of engines of the low format: the worker was lost in all of {builds}",
+    "no-engine": "no engine of the low format could be built, in {builds}",
+    "not-run": "no engine of the low format runs, of {builds}",
+    "ignored": "the builder did not honour constraints: the inspector shows {nodes} in the low "
+    "format, where FP32 was asked for ({builds})",
+    "no-effect": "what is kept in FP32 changes nothing in the engine: its error is [{excess}|"
+    "unknown] of what is allowed, {other} with nothing kept ({builds})",
+    "kernel": "a kernel or the compiler is to blame[ in {nodes}]: the engine computes in what was "
+    "asked, and its error is [{excess}|unknown] of what is allowed, where the emulation predicts "
+    "{other} ({builds})",
+    "unknown": "why the engines are off is unknown: none shows a constraint that was not honoured "
+    "or a kernel at fault[; the nearest has {excess} of what is allowed, {other} by the emulation] "
+    "({builds})",
 }
+"""Templates, see `wording.filled`."""
 
 
 def rung_line(tried: RungTried) -> str:
@@ -82,33 +93,9 @@ def _untimed(engines: Engines) -> str:
 
 def cause_line(cause: Cause) -> str:
     """Return what engines show about why nothing low passed, as a sentence without its stop."""
-    builds = _builds(cause.builds)
-    if cause.kind in _NO_RESULT:
-        return f"{_NO_RESULT[cause.kind]} {builds}"
-    if cause.kind == "ignored":
-        return (
-            f"the builder did not honour constraints: the inspector shows {listed(cause.nodes)} in "
-            f"the low format, where FP32 was asked for ({builds})"
-        )
-    excess, other = (number(v) if v is not None else "unknown" for v in (cause.excess, cause.other))
-    if cause.kind == "no-effect":
-        return (
-            f"what is kept in FP32 changes nothing in the engine: its error is {excess} of what is "
-            f"allowed, {other} with nothing kept ({builds})"
-        )
-    if cause.kind == "kernel":
-        where = f" in {listed(cause.nodes)}" if cause.nodes else ""
-        return (
-            f"a kernel or the compiler is to blame{where}: the engine computes in what was asked, "
-            f"and its error is {excess} of what is allowed, where the emulation predicts {other} "
-            f"({builds})"
-        )
-    nearest = f"; the nearest has {excess} of what is allowed, {other} by the emulation"
-    return (
-        "why the engines are off is unknown: none shows a constraint that was not honoured or a "
-        f"kernel at fault{nearest if cause.excess is not None else ''} ({builds})"
-    )
-
-
-def _builds(numbers: tuple[int, ...]) -> str:
-    return f"{verb(len(numbers), 'build', 'builds')} {', '.join(map(str, numbers))}"
+    builds = verb(len(cause.builds), "build", "builds")
+    facts = {"builds": f"{builds} {', '.join(map(str, cause.builds))}"}
+    facts |= {"nodes": listed(cause.nodes)} if cause.nodes else {}
+    facts |= {"excess": number(cause.excess)} if cause.excess is not None else {}
+    facts["other"] = number(cause.other) if cause.other is not None else "unknown"
+    return filled(_CAUSES[cause.kind], facts)
