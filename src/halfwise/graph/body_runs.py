@@ -24,7 +24,7 @@ def count_runs(model: ir.Model, wanted: Sequence[Key]) -> list[str]:
         model: Any; names of nodes are unique.
         wanted: Bodies by node and attribute.
     """
-    found = _Telling(opset_of(model), _one).told(model.graph)
+    found = _Telling(opset_of(model), lambda body, k: _constant([1], body, k, k)).told(model.graph)
     values = [found[key] for key in wanted]
     model.graph.outputs.extend(values)
     return [value.name or "" for value in values]
@@ -40,7 +40,10 @@ def tell_shapes(model: ir.Model) -> dict[Key, tuple[str, tuple[TensorName, ...]]
         By body the name of its output, for `seen_in_body`, and the float tensors that it tells of:
         inputs of the body and what its nodes compute.
     """
-    names = {key: _floats_of(body.graph) for key, body in bodies_in(model.graph).items()}
+    names = {
+        key: tuple(map(tensor_name, _told_of(body.graph)))
+        for key, body in bodies_in(model.graph).items()
+    }
     found = _Telling(opset_of(model), _shapes).told(model.graph)
     model.graph.outputs.extend(found.values())
     return {key: (value.name or "", names[key]) for key, value in found.items()}
@@ -68,17 +71,9 @@ _AXES = 8
 """Axes of a tensor that are told: TensorRT takes no tensor of more."""
 
 
-def _floats_of(body: ir.Graph) -> tuple[TensorName, ...]:
-    return tuple(tensor_name(v) for v in _told_of(body))
-
-
 def _told_of(body: ir.Graph) -> list[ir.Value]:
     computed = (v for node in body for v in node.outputs)
     return [v for v in (*body.inputs, *computed) if v.name and v.dtype in FLOATS]
-
-
-def _one(body: ir.Graph, key: Key) -> ir.Value:
-    return _constant([1], body, key, key)
 
 
 def _shapes(body: ir.Graph, key: Key) -> ir.Value:

@@ -267,7 +267,8 @@ def _is_frozen(node: ir.Node, batched: Callable[[ir.Value], bool]) -> bool:
     if node.op_type == "Concat":
         # The first version of Concat has a default.
         axis = node.attributes.get("axis")
-        return (axis is None or axis.as_int() != 0) and _shares_rank(values)
+        ranked = all(v.shape is not None and len(v.shape) > 1 for v in values)
+        return (axis is None or axis.as_int() != 0) and ranked
     if constants[-1] is not values[-1]:
         return False
     if node.op_type == "Reshape" and values[0].shape is not None and len(values[0].shape) < 2:
@@ -280,10 +281,6 @@ def _is_frozen(node: ir.Node, batched: Callable[[ir.Value], bool]) -> bool:
 
 def _first_is_dynamic(value: ir.Value) -> bool:
     return bool(value.shape) and not isinstance(declared_axes(value)[0], int)
-
-
-def _shares_rank(values: Sequence[ir.Value]) -> bool:
-    return all(v.shape is not None and len(v.shape) > 1 for v in values)
 
 
 def _varying_batch(node: ir.Node, state: ir.Value | None) -> int | None:

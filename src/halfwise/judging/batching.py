@@ -19,6 +19,7 @@ from halfwise.graph.sizes import declared_axes, frozen_nodes, shape_inputs
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete
 from halfwise.records import TensorName
+from halfwise.wording import listed
 
 Shape = tuple[int, ...]
 
@@ -295,6 +296,5 @@ def _suspects(network: Network) -> str:
     names = frozen_nodes(network)
     if not names:
         return ""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    listed = ", ".join(names[:_NAMED]) + more
-    return f"the export seems to have baked its batch size into the constants of {listed}; "
+    constants = listed(names, most=_NAMED)
+    return f"the export seems to have baked its batch size into the constants of {constants}; "

@@ -104,16 +104,13 @@ def _eps(subject: Subject) -> Iterator[tuple[ir.Node, float, str, str]]:
     for node in subject.nodes():
         if node.op_type not in _ADDERS:
             continue
-        constants = [v for v in _bounds(node) if v is not None and is_constant(v)]
+        # Of a Clip only the lower bound may be an eps.
+        bounds = node.inputs[1:2] if node.op_type == "Clip" else node.inputs
+        constants = [v for v in bounds if v is not None and is_constant(v)]
         tiny = [(v, n) for v in constants if (n := scalar(v)) and 0 < n < FP16.smallest_normal]
         reader = _demanding(node.outputs[0]) if tiny else ""
         if reader and len(constants) < len(node.inputs):
             yield node, tiny[0][1], reader, name_of(tiny[0][0])
-
-
-def _bounds(node: ir.Node) -> tuple[ir.Value | None, ...]:
-    """Return the operands that may be an eps: of a Clip its lower bound only."""
-    return tuple(node.inputs[1:2]) if node.op_type == "Clip" else tuple(node.inputs)
 
 
 def _demanding(value: ir.Value) -> str:

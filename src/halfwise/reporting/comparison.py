@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import inf, log
 
 from halfwise.records import Comparison, NodeComparison, NodeName
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, cut, present
 from halfwise.wording import count, listed, number, ratio, sentence, shorten
 
 _AMPLIFIED = "{} amplified: beyond the tolerance, while what is read there is within it"
@@ -105,7 +105,7 @@ def _outputs(found: Comparison) -> Table | None:
         for name, error in found.outputs.items()
     ]
     columns = (Column("output"), Column("error", "right"), Column(""))
-    return Table("Outputs", columns, _cut(rows, len(rows))) if rows else None
+    return Table("Outputs", columns, cut(rows)) if rows else None
 
 
 def _way(found: Comparison, way: Sequence[NodeName], title: str) -> Table | None:
@@ -113,15 +113,7 @@ def _way(found: Comparison, way: Sequence[NodeName], title: str) -> Table | None
         return None
     by_name = {node.node: node for node in found.nodes}
     rows = [_row(step) for step in _thinned([by_name[name] for name in way])]
-    return Table(f"{title} ({count(len(way), 'node')})", _COLUMNS, _cut(rows, len(way)))
-
-
-def _cut(rows: Sequence[tuple[str, ...]], whole: int) -> tuple[tuple[str, ...], ...]:
-    """Return at most `MOST_ROWS` rows, and one that counts those that are left out of `whole`."""
-    shown = tuple(rows[:MOST_ROWS])
-    if whole <= len(shown):
-        return shown
-    return (*shown, (f"and {whole - len(shown)} more", *[""] * (len(shown[0]) - 1)))
+    return Table(f"{title} ({count(len(way), 'node')})", _COLUMNS, cut(rows, len(way)))
 
 
 def _thinned(steps: list[NodeComparison]) -> list[NodeComparison]:
@@ -157,7 +149,7 @@ def _born(found: Comparison) -> Table | None:
     others.sort(key=lambda n: n.born or 0.0, reverse=True)
     rows = [_row(node) for node in others]
     title = f"Errors are born elsewhere too ({count(len(others), 'node')})"
-    return Table(title, _COLUMNS, _cut(rows, len(rows)))
+    return Table(title, _COLUMNS, cut(rows))
 
 
 _COLUMNS = (

@@ -13,7 +13,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Table, lines_of, present
+from halfwise.reporting.parts import Column, Lines, Table, cut, lines_of, present
 from halfwise.reporting.precision import share_words
 from halfwise.reporting.rungs import cause_line, rung_line
 from halfwise.wording import (
@@ -121,10 +121,8 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
             _known(r.median_ms),
             "yes" if r.passed else "no",
         )
-        for r in rounds[:MOST_ROWS]
+        for r in rounds
     ]
-    if len(rounds) > MOST_ROWS:
-        rows.append(("", f"and {len(rounds) - MOST_ROWS} more", *[""] * 6))
     figures = ("FP32 nodes", "emulated", "fused", "engine", "ms")
     columns = (
         Column("build", "right"),
@@ -133,7 +131,7 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
         Column("passed"),
     )
     title = "Rounds (error over what is allowed: 1 just passes)"
-    return Table(title, columns, tuple(rows)).without_empty_columns()
+    return Table(title, columns, cut(rows, column=1)).without_empty_columns()
 
 
 def _failed(builds: Sequence[BuildOutcome]) -> Lines | None:

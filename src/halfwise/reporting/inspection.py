@@ -15,7 +15,7 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.reporting.engines import largest, shape_line, timing_line
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, lines_of, present
+from halfwise.reporting.parts import Column, Lines, Report, Table, cut, lines_of, present
 from halfwise.reporting.precision import inspected
 from halfwise.wording import clean, count, dimensions, fixed, number, sentence, shorten, size_of
 
@@ -151,12 +151,10 @@ def _tensors(tensors: tuple[EngineTensor, ...]) -> Table | None:
             "values" if tensor.shape_tensor and tensor.is_input else _size(tensor.shape),
             *_limits(tensor),
         )
-        for tensor in tensors[:MOST_ROWS]
+        for tensor in tensors
     ]
-    if len(tensors) > MOST_ROWS:
-        rows.append(("", f"and {len(tensors) - MOST_ROWS} more", *[""] * 5))
     titles = ("", "name", "type", "shape", "min", "opt", "max")
-    table = Table("Inputs and outputs", tuple(map(Column, titles)), tuple(rows))
+    table = Table("Inputs and outputs", tuple(map(Column, titles)), cut(rows, column=1))
     return table.without_empty_columns() if rows else None
 
 

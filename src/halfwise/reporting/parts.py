@@ -3,7 +3,7 @@
 Every string in it is clean: one line, no control characters (see `wording`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,6 +52,23 @@ class Table:
             tuple(self.columns[i] for i in used),
             tuple(tuple(row[i] for i in used) for row in self.rows),
         )
+
+
+def cut(
+    rows: Sequence[tuple[str, ...]], whole: int | None = None, *, column: int = 0
+) -> tuple[tuple[str, ...], ...]:
+    """Return at most `MOST_ROWS` rows, and one that counts those that are left out.
+
+    Args:
+        rows: The rows, or the first of them.
+        whole: How many there are; None for as many as are given.
+        column: Where the last row has its words.
+    """
+    shown = tuple(rows[:MOST_ROWS])
+    left = (len(rows) if whole is None else whole) - len(shown)
+    if left <= 0:
+        return shown
+    return (*shown, tuple(f"and {left} more" * (i == column) for i in range(len(shown[0]))))
 
 
 def lines_of(title: str, lines: Iterable[str]) -> Lines | None:

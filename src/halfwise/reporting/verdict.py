@@ -1,7 +1,7 @@
 """Words on a verdict: what was allowed, what the samples show, at which sizes, and what not."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.metrics import AUTO, effective, is_default, rises, usual
 from halfwise.metrics.slices import extent, place
@@ -16,11 +16,12 @@ from halfwise.records import (
     Run,
     SliceGroup,
     Unjudged,
+    UnjudgedKind,
     Verdict,
 )
 from halfwise.reporting.parts import MOST_ROWS, Lines
 from halfwise.reporting.tasks import allowed_together
-from halfwise.wording import count, listed, number, percent, sentence, shorten, verb
+from halfwise.wording import count, filled, listed, number, percent, sentence, shorten, verb
 
 
 def allowed(criterion: Criterion) -> str:
@@ -114,43 +115,38 @@ ANY_SAMPLE = (
 )
 
 
+_LABELS = "[{labelled}. Do the labels fit? Classes count from 0]"
+_UNJUDGED: Mapping[UnjudgedKind, str] = {
+    "never-ran": "{op} node {name}: {body} never ran, on any sample"
+    "[; whether it runs goes by input {inputs}]",
+    "metric": "{name} would accept values next to zero in place of all outputs: they have {other}, "
+    "FP32's own have {reference}, and a {way} of {allowed} is allowed" + _LABELS,
+    "guessing": "{name}: FP32's own outputs have {reference}, no more than guessing would have, "
+    "{other}" + _LABELS,
+    "absent": "{name}: FP32 itself finds nothing to tell apart, on any sample",
+    "non-finite": "output {name}: FP32 itself gives nothing finite, on any sample",
+    "empty": "output {name}: it is empty on every sample",
+    "zeros": "output {name}: zeros would pass in place of its values[, whose largest is {largest}]",
+    "flat": "output {name}: a constant would pass in place of its values, which are from "
+    "{reference} to {other}",
+    "constant": "output {name}: its target is constant, so that psnr has no peak",
+}
+"""Templates, see `wording.filled`."""
+
+
 def not_judged(found: Unjudged) -> str:
     """Return what is not judged, and why, as a clause with the numbers."""
-    if found.kind == "never-ran":
-        by = f"; whether it runs goes by input {listed(found.inputs)}" if found.inputs else ""
-        return (
-            f"not judged: {found.op} node {found.name}: {found.body} never ran, on any sample{by}"
-        )
-    if found.kind in OF_METRIC:
-        return f"not judged: {_metric(found)}"
-    largest = f", whose largest is {number(found.reference)}" if found.reference else ""
-    why = {
-        "non-finite": "FP32 itself gives nothing finite, on any sample",
-        "empty": "it is empty on every sample",
-        "zeros": f"zeros would pass in place of its values{largest}",
-        "flat": f"a constant would pass in place of its values, which are from "
-        f"{number(found.reference)} to {number(found.other)}",
-        "constant": "its target is constant, so that psnr has no peak",
-    }
-    return f"not judged: output {found.name}: {why[found.kind]}"
-
-
-def _metric(found: Unjudged) -> str:
-    if found.kind == "absent":
-        return f"{found.name}: FP32 itself finds nothing to tell apart, on any sample"
-    own, other = (usual(found.name, value) for value in (found.reference, found.other))
-    doubt = ". Do the labels fit? Classes count from 0" if found.labelled else ""
-    if found.kind == "guessing":
-        return (
-            f"{found.name}: FP32's own outputs have {number(own)}, no more than guessing would "
-            f"have, {number(other)}{doubt}"
-        )
-    way = "rise" if rises(found.name) else "drop"
-    return (
-        f"{found.name} would accept values next to zero in place of all outputs: they have "
-        f"{number(other)}, FP32's own have {number(own)}, and a {way} of {number(found.allowed)} "
-        f"is allowed{doubt}"
+    is_metric = found.kind in OF_METRIC
+    own, other = (
+        usual(found.name, value) if is_metric else value for value in (found.reference, found.other)
     )
+    facts: dict[str, str | float] = {"op": found.op, "name": found.name, "body": found.body}
+    facts |= {"reference": own, "other": other, "allowed": found.allowed}
+    facts["way"] = "rise" if is_metric and rises(found.name) else "drop"
+    facts |= {"inputs": listed(found.inputs)} if found.inputs else {}
+    facts |= {"labelled": ""} if found.labelled else {}
+    facts |= {"largest": own} if own else {}
+    return f"not judged: {filled(_UNJUDGED[found.kind], facts)}"
 
 
 _WHY: dict[NotBatched, str] = {

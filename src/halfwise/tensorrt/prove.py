@@ -19,7 +19,7 @@ from halfwise.records import (
     Precision,
     PrecisionProof,
 )
-from halfwise.wording import count, percent
+from halfwise.wording import count, listed, percent
 
 _LOW = frozenset[Precision](("fp16", "bf16", "fp8", "int8"))
 _SHOWN = 4
@@ -295,6 +295,4 @@ def _kinds(shown: Mapping[Precision, int], kinds: Iterable[Precision]) -> str:
 
 
 def _names(nodes: Sequence[NodePrecision]) -> str:
-    rest = len(nodes) - _SHOWN
-    named = ", ".join(n.node for n in nodes[:_SHOWN])
-    return f"{named} and {rest} more" if rest > 0 else named
+    return listed([n.node for n in nodes], most=_SHOWN)

@@ -8,7 +8,7 @@ from halfwise.errors import CaseError
 from halfwise.files import open_regular
 from halfwise.graph.unchecked import NodePlaces
 from halfwise.records import LogFinding, LogNode, LogReport, Severity
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
+from halfwise.reporting.parts import Column, Lines, Report, Table, cut, present
 from halfwise.tensorrt.log.log import Explainer, read_lines
 from halfwise.wording import clean, count, listed, sentence, shorten
 
@@ -140,16 +140,13 @@ def _nodes(log: LogReport) -> Table | Lines | None:
         f"Named nodes ({len(found)} of {count(len(log.nodes), 'name')} found among "
         f"{count(log.model_nodes or 0, 'node')})"
     )
-    rows = [_row(node) for node in log.nodes[:MOST_ROWS]]
-    if len(log.nodes) > MOST_ROWS:
-        rows.append((f"and {len(log.nodes) - MOST_ROWS} more", "", "", ""))
     columns = (
         Column("name in the log"),
         Column("node"),
         Column("operator"),
         Column("place", "right"),
     )
-    return Table(title, columns, tuple(rows))
+    return Table(title, columns, cut(list(map(_row, log.nodes))))
 
 
 def _row(node: LogNode) -> tuple[str, str, str, str]:

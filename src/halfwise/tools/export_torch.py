@@ -222,8 +222,9 @@ def exported(record: Exported) -> Report:
     """Return the report: whether module and export compute the same, at which sizes."""
     problems = tuple(sentence(c.problem) for c in record.checks if c.problem)
     traced = tuple(map(sentence, record.traced[:MOST_ROWS]))
+    rows = ((*map(str, check.sizes.values()), number(check.error)) for check in record.checks)
     parts = [
-        Table("Module against export, in FP32", _columns(record), tuple(map(_row, record.checks))),
+        Table("Module against export, in FP32", _columns(record), tuple(rows)),
         Lines("Problems", problems) if problems else None,
         Lines("Traced as constants: other inputs may do something else", traced)
         if traced
@@ -244,7 +245,3 @@ def exported(record: Exported) -> Report:
 def _columns(record: Exported) -> tuple[Column, ...]:
     symbols = record.checks[0].sizes if record.checks else ()
     return (*(Column(clean(symbol), "right") for symbol in symbols), Column("error", "right"))
-
-
-def _row(check: ParityCheck) -> tuple[str, ...]:
-    return (*map(str, check.sizes.values()), number(check.error))

@@ -9,6 +9,7 @@ from halfwise.graph.dataflow import moves
 from halfwise.graph.model import node_name
 from halfwise.graph.patterns.reading import square_of
 from halfwise.graph.roles import is_float
+from halfwise.wording import listed
 
 LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 """Operators whose result is proportional to their weights, but for a bias."""
@@ -50,8 +51,7 @@ def rescaling(evidence: Evidence, value: ir.Value, *, up: bool) -> str:
 
 
 def _named(nodes: Iterable[ir.Node]) -> str:
-    names = [node_name(n) for n in nodes]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return listed([node_name(n) for n in nodes], most=3)
 
 
 def _has_weights(node: ir.Node) -> bool:

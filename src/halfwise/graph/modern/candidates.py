@@ -237,7 +237,11 @@ def candidates(
     ]
     places = {node: place for place, node in enumerate(network.nodes())}
     planned: list[_Planned] = [
-        *(_norm(n, transposes=transposes) for n in read if isinstance(n, Normalisation)),
+        *(
+            (n.x, n.output, n.kind, _norm_plan(n, transposes=transposes))
+            for n in read
+            if isinstance(n, Normalisation)
+        ),
         *map(_group, groups),
         *_gelus(network),
     ]
@@ -263,10 +267,6 @@ def _why_not(op: str, x: ir.Value, opset: int, available: Collection[str]) -> st
         return f"the target has no {op}"
     first = FIRST_OPSET[op]
     return f"{op} needs opset {first}, and the model has {opset}" if opset < first else ""
-
-
-def _norm(norm: Normalisation, *, transposes: bool) -> _Planned:
-    return norm.x, norm.output, norm.kind, _norm_plan(norm, transposes=transposes)
 
 
 def _norm_plan(norm: Normalisation, *, transposes: bool) -> Replacement | str:

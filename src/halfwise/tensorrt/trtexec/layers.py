@@ -18,7 +18,16 @@ from halfwise.records import Finding, NodeName, Severity
 
 _OWN = re.compile(r"^\(Unnamed Layer\*|^ONNXTRT_")
 _TRTEXEC = "https://github.com/NVIDIA/TensorRT/blob/release/10.0/samples/common/sampleOptions.cpp"
-_CONTROL_FLOW = ("If", "Loop", "Scan")
+_OWN_TYPES = {
+    **{
+        op: f"{op} has no layer that computes; constrain the nodes in its bodies"
+        for op in ("If", "Loop", "Scan")
+    },
+    **dict.fromkeys(("Cast", "CastLike"), "a Cast has a type of its own"),
+    **{op: f"{op} has a type of its own" for op in ("QuantizeLinear", "DequantizeLinear")},
+    "Constant": "a constant is fused away, and the constraint with it",
+}
+"""Why layers of an operator take no constraint."""
 _TYPES = {
     ir.DataType.FLOAT: "fp32",
     ir.DataType.FLOAT16: "fp16",
@@ -60,17 +69,8 @@ class Layer:
     @property
     def own_type(self) -> str:
         """Why it takes no constraint; "" where it takes one."""
-        if self.op in _CONTROL_FLOW:
-            return f"{self.op} has no layer that computes; constrain the nodes in its bodies"
-        if self.op in ("Cast", "CastLike"):
-            return "a Cast has a type of its own"
-        if self.op in ("QuantizeLinear", "DequantizeLinear"):
-            return f"{self.op} has a type of its own"
-        if self.op == "Constant":
-            return "a constant is fused away, and the constraint with it"
-        if not self.computes_floats:
-            return "it gives integers, Booleans or shapes"
-        return ""
+        floats = "" if self.computes_floats else "it gives integers, Booleans or shapes"
+        return _OWN_TYPES.get(self.op, floats)
 
 
 def layers_of(model: Unchecked) -> tuple[Layer, ...]:

@@ -146,12 +146,9 @@ class Lines:
         """Take bytes; return the lines that are whole, without empty ones."""
         *lines, rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
         self._rest = rest[:LONGEST_LINE]
-        return [text for text in map(_text, lines) if text]
+        texts = (line[:LONGEST_LINE].decode(errors="replace").rstrip() for line in lines)
+        return list(filter(None, texts))
 
     def rest(self) -> list[str]:
         """Return what no line end followed."""
         return self.feed(b"\n")
-
-
-def _text(line: bytes) -> str:
-    return line[:LONGEST_LINE].decode(errors="replace").rstrip()

@@ -24,7 +24,7 @@ from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
 from halfwise.reporting.notes import told
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, cut, present
 from halfwise.store import new_file, refuse_existing_file
 from halfwise.tensorrt.versions import (
     DEFAULT_PARSER,
@@ -263,12 +263,10 @@ def _rewritings(record: Modernized) -> Table | None:
         return None
     rows = [
         (shorten(r.added[-1], 40), r.op, str(len(r.removed)), shorten(r.removed[0], 30))
-        for r in record.rewritings[:MOST_ROWS]
+        for r in record.rewritings
     ]
-    if len(record.rewritings) > MOST_ROWS:
-        rows.append((f"and {len(record.rewritings) - MOST_ROWS} more", "", "", ""))
     columns = (Column("new node"), Column("operator"), Column("for", "right"), Column("nodes from"))
-    return Table("Rewritten", columns, tuple(rows))
+    return Table("Rewritten", columns, cut(rows))
 
 
 def _left(record: Modernized) -> Lines | None:
