@@ -65,10 +65,10 @@ def _passed(name: str, fixed: Ran) -> list[Figure]:
     assert search is not None
     passed = fixed.run.verdict.passed and fixed.code == 0
     within = passed and not search.exhausted
-    note = f"{fixed.run.cost.stage_seconds.get('search', 0.0):.1f} s of {search.seconds_budget:g}"
+    note = f"{search.spent:.0f} of {search.budget:g} inferences over the data"
     return [
         equal(f"{name}: verdict passed", passed, wanted=True),
-        equal(f"{name}: passed within the time budget", within, wanted=True, note=note),
+        equal(f"{name}: passed within the budget", within, wanted=True, note=note),
     ]
 
 
