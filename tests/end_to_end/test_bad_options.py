@@ -80,6 +80,7 @@ def test_rules_that_cannot_be_followed(refused, files, options, expected):
         (("--headroom", "0.5"), "--headroom"),
         (("--margin", "0"), "--margin"),
         (("--time-budget", "-1"), "--time-budget"),
+        (("--budget", "-1"), "--budget"),
         (("--heldout-labels", "labels.json"), "--heldout"),
         (
             ("--metric", "top1", "--labels", "labels.json", "--heldout", "heldout.npz"),

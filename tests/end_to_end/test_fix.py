@@ -82,6 +82,15 @@ def test_ctrl_c_leaves_nothing(saved, tmp_path, environment):
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_search_that_its_budget_ends_says_so(fix):
+    ended = fix(models.deep(), "--rel-max", "0.0005", "--budget", 30)
+    assert ended.code == 0, ended.err
+    search = ended.record["search"]
+    assert (search["budget"], search["ended_by"], search["exhausted"]) == (30, ["work"], True)
+    assert "minimal: the budget of 30 inferences over the data was spent." in ended.out
+    assert "another run may give" not in " ".join(ended.out.split())
+
+
 def test_ctrl_c_keeps_the_best_plan(fix, pressed):
     pressed(1)
     ended = fix(models.deep(), "--rel-max", "0.0005")
