@@ -6,6 +6,7 @@ value at all: there it is free, and is chosen to save Casts.
 """
 
 from collections.abc import Iterable
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.casts import adjusted_elements, fill_of
+from halfwise.graph.cut import smallest_source_side
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.records import NodeName, TensorName
@@ -115,7 +117,8 @@ def fewest_casts(
     """Return `assignment` with its numerically free moving nodes placed so that Casts are fewest.
 
     A value costs one Cast for each direction in which some consumer differs from its producer. The
-    choice is a minimum cut, solved exactly as an integer program (HiGHS through SciPy).
+    choice is a minimum cut, and the only one with the fewest Casts and then the fewest FP32 nodes:
+    of two, what both keep would be another with fewer.
 
     Args:
         network: The model.
@@ -133,14 +136,13 @@ def fewest_casts(
     ]
     if not free:
         return assignment
-    program = _CastProgram(free, roles, assignment, low_io)
+    casts = _Casts(free, roles, assignment, low_io)
     for node in network.nodes():
         for value in node.outputs:
-            program.add_value(value)
+            casts.add_value(value)
     for value in network.graph.inputs:
-        program.add_value(value)
-    chosen = program.solve()
-    return (assignment - frozenset(free)) | chosen
+        casts.add_value(value)
+    return (assignment - casts.free) | casts.fewest()
 
 
 def _move_adjusted(network: Network, roles: Roles, fmt: Format) -> frozenset[NodeName]:
@@ -168,8 +170,12 @@ def _is_adjusted(tensor: ir.TensorProtocol | None, fmt: Format) -> bool:
     return adjusted_elements(np.asarray(tensor.numpy()), fmt) > 0
 
 
-class _CastProgram:
-    """Minimise Casts over x ∈ {0, 1} per free node, 1 for FP32."""
+_State = NodeName | bool | tuple[int]
+"""A free node, a state that is settled (true for FP32), or one of the Casts."""
+
+
+class _Casts:
+    """The Casts that free nodes may save, as a cut between what is FP32 and what is low."""
 
     def __init__(
         self,
@@ -178,63 +184,39 @@ class _CastProgram:
         assignment: frozenset[NodeName],
         low_io: frozenset[TensorName],
     ) -> None:
-        self.index = {name: i for i, name in enumerate(free)}
+        self.free = frozenset(free)
         self.roles = roles
         self.assignment = assignment
         self.low_io = low_io
         # All together below one Cast: among equal numbers of Casts, fewer FP32 nodes win.
-        self.costs = [0.5 / len(free)] * len(free)
-        self.rows: list[tuple[list[tuple[int, float]], float]] = []
+        self.costs: list[tuple[_State, _State, float]] = [(name, False, 1.0) for name in free]
+        self.one_cast = 2.0 * len(free)
 
-    def state(self, name: NodeName) -> NodeName | float:
-        """Return the name of a free node, or the fixed state of another: 0 or 1."""
-        if name in self.index:
+    def state(self, name: NodeName) -> _State:
+        """Return the name of a free node, or the settled state of another."""
+        if name in self.free:
             return name
-        return 1.0 if not self.roles[name].free or name in self.assignment else 0.0
+        return not self.roles[name].free or name in self.assignment
 
     def add_value(self, value: ir.Value) -> None:
         """Add the Casts that `value` may need."""
         if not is_float(value):
             return
         producer = value.producer()
-        io = float(tensor_name(value) not in self.low_io)
-        source: NodeName | float = io if producer is None else self.state(node_name(producer))
-        sinks: set[NodeName | float] = {io} if value.is_graph_output() else set()
+        io = tensor_name(value) not in self.low_io
+        source: _State = io if producer is None else self.state(node_name(producer))
+        sinks: set[_State] = {io} if value.is_graph_output() else set()
         for use in value.uses():
             part = self.roles.part(use.node)
             if part.role.role is not Role.BLIND:
-                sinks.add(self.state(part.decider) if part.reads_low(use.idx) else 1.0)
-        if any(isinstance(s, str) for s in (source, *sinks)):
-            self._add_cut(source, sinks, 1.0)
-            self._add_cut(source, sinks, -1.0)
+                sinks.add(self.state(part.decider) if part.reads_low(use.idx) else True)
+        if any(isinstance(state, str) for state in (source, *sinks)):
+            # One Cast serves all readers of a kind.
+            down, up = (len(self.costs),), (len(self.costs) + 1,)
+            self.costs += [(source, down, self.one_cast), (up, source, self.one_cast)]
+            self.costs += [(down, sink, inf) for sink in sinks]
+            self.costs += [(sink, up, inf) for sink in sinks]
 
-    def _add_cut(self, source: NodeName | float, sinks: set[NodeName | float], sign: float) -> None:
-        cast = len(self.costs)
-        self.costs.append(1.0)
-        for sink in sinks:
-            terms, bound = [(cast, 1.0)], 0.0
-            for state, factor in ((source, -sign), (sink, sign)):
-                if isinstance(state, str):
-                    terms.append((self.index[state], factor))
-                else:
-                    bound -= factor * state
-            self.rows.append((terms, bound))
-
-    def solve(self) -> frozenset[NodeName]:
-        """Return the free nodes that are FP32 in an optimal solution."""
-        # Here: a third of a second to import, and many a model moves nothing.
-        from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
-        from scipy.sparse import coo_array  # noqa: PLC0415
-
-        entries = [(r, c, f) for r, (terms, _) in enumerate(self.rows) for c, f in terms]
-        row, column, factor = zip(*entries, strict=True) if entries else ((), (), ())
-        matrix = coo_array((factor, (row, column)), shape=(len(self.rows), len(self.costs)))
-        result = milp(
-            np.asarray(self.costs),
-            constraints=LinearConstraint(matrix.tocsr(), lb=np.array([b for _, b in self.rows])),
-            integrality=np.ones(len(self.costs)),
-            bounds=Bounds(0, 1),
-        )
-        if result.x is None:
-            return frozenset(n for n in self.index if n in self.assignment)
-        return frozenset(name for name, i in self.index.items() if result.x[i] > 0.5)
+    def fewest(self) -> frozenset[NodeName]:
+        """Return the free nodes that are FP32 where there are fewest Casts; no other are as few."""
+        return self.free & smallest_source_side(self.costs, True, False)
