@@ -91,8 +91,7 @@ class ExtremaProbe:
             CaseError: ONNX Runtime cannot load the model.
             KeyError: A tensor is not in the model's main graph.
         """
-        values = _values(model.graph)
-        self._roots = {t: tensor_name(_root(values[t])) for t in tensors}
+        self._roots = roots(model.graph, tensors)
         self._measured = tuple(dict.fromkeys(self._roots.values()))
         self._reductions = _REDUCTIONS if magnitudes else _REDUCTIONS[-1:]
         packed = _pack(model, self._measured, self._reductions)
@@ -285,11 +284,16 @@ def _values(graph: ir.Graph) -> dict[TensorName, ir.Value]:
     return {tensor_name(v): v for v in values if v.name}
 
 
-def _root(value: ir.Value) -> ir.Value:
-    """Return the tensor that `value` is a permutation of, itself in most cases.
+def roots(graph: ir.Graph, tensors: Sequence[TensorName]) -> dict[TensorName, TensorName]:
+    """Return the tensor that each is a permutation of, itself in most cases.
 
-    Both have the same extremum, and a third of a transformer's tensors are such copies.
+    Both have the same elements, and a third of a transformer's tensors are such copies.
     """
+    values = _values(graph)
+    return {tensor: tensor_name(_root(values[tensor])) for tensor in tensors}
+
+
+def _root(value: ir.Value) -> ir.Value:
     while (node := value.producer()) is not None:
         source = node.inputs[0] if node.inputs else None
         if (

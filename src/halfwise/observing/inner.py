@@ -4,9 +4,10 @@ Squares follow from extrema. Sums are computed by the model itself: beside each 
 twin on magnitudes. Cancellation and margins need elements, so they are views on tensors.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
@@ -49,6 +50,10 @@ class InnerNumbers:
         known = kinds.get(kind)
         if known is None or (value < known[0] if kind == "margin" else value > known[0]):
             kinds[kind] = (value, sample)
+
+    def worst(self, node: NodeName, kind: Kind) -> float:
+        """Return the largest number so far, -inf where there is none."""
+        return self._worst.get(node, {}).get(kind, (-np.inf, 0))[0]
 
     def records(self, network: Network) -> tuple[InnerObservation, ...]:
         """Return the records in graph order."""
@@ -124,7 +129,8 @@ def views(
     network: Network,
     roles: Roles,
     fmt: Format,
-    add: Callable[[NodeName, Kind, float, int], None],
+    inner: InnerNumbers,
+    chosen: Sequence[int],
 ) -> dict[NodeName, View]:
     """Return the views that measure cancellation and margins, by the node they are about.
 
@@ -132,8 +138,13 @@ def views(
         network: The model.
         roles: Role per node; only nodes that may be low are measured, and NonMaxSuppression.
         fmt: The low format, the unit of margins.
-        add: Called as `add(node, kind, value, sample)` for each sample.
+        inner: Takes the numbers.
+        chosen: The samples that are viewed.
     """
+
+    def add(node: NodeName, kind: Kind, value: float, place: int) -> None:
+        inner.add(node, kind, value, chosen[place])
+
     found: dict[NodeName, View] = {}
     for node in network.nodes():
         name = node_name(node)
@@ -142,14 +153,20 @@ def views(
         if roles[name].free or node.op_type == "NonMaxSuppression":
             view = margin_view(node, fmt, partial(add, name, "margin"))
         if roles[name].free and node.op_type in ("Add", "Sub"):
-            view = _cancellation_view(node, partial(add, name, "cancellation"))
+            worst = partial(inner.worst, name, "cancellation")
+            view = _cancellation_view(node, partial(add, name, "cancellation"), worst)
         if view is not None:
             found[name] = view
     return found
 
 
 def cancellation(
-    a: NDArray[np.float32], b: NDArray[np.float32], sign: int, *, constant: bool = False
+    a: NDArray[np.float32],
+    b: NDArray[np.float32],
+    sign: int,
+    *,
+    constant: bool = False,
+    beyond: float = -np.inf,
 ) -> float:
     """Return the median over elements of max(|a|, |b|) / |a ± b|.
 
@@ -159,27 +176,49 @@ def cancellation(
         sign: +1 for a + b, -1 for a - b.
         constant: Whether an operand is a constant. Then results of zero do not count: what equals
             a constant, such as 1 in 1 - mask, rounds to what the constant rounds to.
+        beyond: The least that is asked for: finding a median takes longer than all the rest.
 
     Returns:
         At least 0.5, inf where most results are zero. Elements that are non-finite or zero in both
-        operands do not count; NaN where none is left. Beyond 2¹⁶ elements, the median is that of
-        2¹⁶ elements drawn at random with a fixed seed.
+        operands do not count; NaN where none is left, or where the median is at most `beyond`.
+        Beyond 2¹⁶ elements, the median is that of 2¹⁶ elements drawn at random with a fixed seed.
     """
     shape = np.broadcast_shapes(a.shape, b.shape)
-    wide_a, wide_b = np.broadcast_to(a, shape), np.broadcast_to(b, shape)
-    size = wide_a.size
-    if size > _MEDIAN_ELEMENTS:
-        drawn = np.random.default_rng(0).integers(size, size=_MEDIAN_ELEMENTS)
-        at = np.unravel_index(drawn, shape)
-        wide_a, wide_b = wide_a[at], wide_b[at]
+    wide_a, wide_b = (
+        np.take(each, _drawn(shape, each.shape))
+        if math.prod(shape) > _MEDIAN_ELEMENTS
+        else np.broadcast_to(each, shape)
+        for each in (a, b)
+    )
     x, y = wide_a.astype(np.float64), wide_b.astype(np.float64) * sign
     largest = np.maximum(np.abs(x), np.abs(y))
+    total = x + y
     counts = np.isfinite(largest) & (largest > 0)
     if constant:
-        counts &= x + y != 0
+        counts &= total != 0
+    if not counts.all():
+        largest, total = largest[counts], total[counts]
     with np.errstate(divide="ignore"):
-        ratio = largest[counts] / np.abs(x[counts] + y[counts])
-    return float(np.median(ratio)) if ratio.size else float("nan")
+        ratio = largest / np.abs(total)
+    # A median beyond that has as many elements beyond it, at least.
+    if 2 * np.count_nonzero(ratio > beyond) < ratio.size:
+        return float("nan")
+    median = float(np.median(ratio)) if ratio.size else float("nan")
+    return median if median > beyond else float("nan")
+
+
+@lru_cache(maxsize=32)
+def _drawn(shape: tuple[int, ...], own: tuple[int, ...]) -> NDArray[np.intp]:
+    """Return places in an array of shape `own` that stand for those drawn from `shape`.
+
+    They are in the order in which the whole lies in memory: a median asks for none.
+    """
+    size = math.prod(shape)
+    drawn = np.sort(np.random.default_rng(0).integers(size, size=_MEDIAN_ELEMENTS))
+    if own == shape:
+        return drawn
+    places = np.broadcast_to(np.arange(math.prod(own)).reshape(own), shape)
+    return places[np.unravel_index(drawn, shape)]
 
 
 def _low_nodes(network: Network, roles: Roles) -> Iterator[ir.Node]:
@@ -196,7 +235,9 @@ def _constant_max(value: ir.Value | None) -> float:
     return float(np.max(_constant(value), initial=-np.inf))
 
 
-def _cancellation_view(node: ir.Node, add: Callable[[float, int], None]) -> View | None:
+def _cancellation_view(
+    node: ir.Node, add: Callable[[float, int], None], worst: Callable[[], float]
+) -> View | None:
     sign = 1 if node.op_type == "Add" else -1
     operands = [v for v in node.inputs if v is not None]
     varying = [v for v in operands if varies(v)]
@@ -206,8 +247,8 @@ def _cancellation_view(node: ir.Node, add: Callable[[float, int], None]) -> View
     def visit(sample: int, *arrays: NDArray[np.float32]) -> None:
         seen = dict(zip(varying, arrays, strict=True))
         a, b = (seen[v] if v in seen else _constant(v) for v in operands)
-        ratio = cancellation(a, b, sign, constant=len(varying) < len(operands))
-        add(ratio, sample)
+        constant = len(varying) < len(operands)
+        add(cancellation(a, b, sign, constant=constant, beyond=worst()), sample)
 
     return View(tuple(map(tensor_name, varying)), visit)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.budget import Budget, Work
-from halfwise.emulation.probe import ElementProbe, ExtremaProbe, View, observable
+from halfwise.emulation.probe import ElementProbe, ExtremaProbe, View, observable, roots
 from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import Format
 from halfwise.graph.casts import adjusted_constants
@@ -213,13 +213,9 @@ class _Observer:
         self, chosen: Sequence[int], probe: ElementProbe, sizes: Mapping[TensorName, int]
     ) -> dict[TensorName, Detail]:
         """Visit the elements of every tensor on the chosen samples; return the details."""
-        counters = {name: DetailCounter(self.fmt) for name in self.reach}
-        inner = views(
-            self.network,
-            self.roles,
-            self.fmt,
-            lambda node, kind, value, i: self.inner.add(node, kind, value, chosen[i]),
-        )
+        root = roots(self.network.model.graph, tuple(self.reach))
+        counters = {name: DetailCounter(self.fmt) for name in dict.fromkeys(root.values())}
+        inner = views(self.network, self.roles, self.fmt, self.inner, chosen)
 
         def counting(name: TensorName) -> View:
             def count(_: int, array: NDArray[Any]) -> None:
@@ -229,15 +225,16 @@ class _Observer:
             return View((name,), count)
 
         computed = {tensor_name(v) for n in self.network.nodes() for v in n.outputs if v.name}
-        ordered = [counting(name) for name in self.reach if name not in computed]
+        ordered = [counting(name) for name in counters if name not in computed]
         for node in self.network.nodes():
             if (name := node_name(node)) in inner:
                 ordered.append(inner[name])
             outputs = (tensor_name(v) for v in node.outputs if v.name)
-            ordered += [counting(t) for t in outputs if t in self.reach]
+            ordered += [counting(t) for t in outputs if t in counters]
         ordered.append(View((), lambda _: self._tick()))
         probe.run(self.samples.select(chosen), ordered, sizes)
-        return {name: counter.detail(len(chosen)) for name, counter in counters.items()}
+        details = {name: counter.detail(len(chosen)) for name, counter in counters.items()}
+        return {name: details[root[name]] for name in self.reach}
 
     def records(self, details: Mapping[TensorName, Detail]) -> Observations:
         """Return what was observed."""

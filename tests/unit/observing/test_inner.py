@@ -189,6 +189,29 @@ def test_cancellation_is_the_median(a, b):
     assert found == (np.median(ratios) if ratios else pytest.approx(math.nan, nan_ok=True))
 
 
+@given(
+    hnp.arrays(np.float32, st.integers(1, 40), elements=small),
+    st.floats(0.0, 10.0) | st.just(math.inf) | st.none(),
+)
+def test_a_median_is_told_where_it_is_beyond_what_is_known(a, known):
+    b = f32([3.0])
+    median = cancellation(a, b, -1)
+    # The median itself is the case that a count may get wrong.
+    beyond = median if known is None else known
+    found = cancellation(a, b, -1, beyond=beyond)
+    assert found == median if median > beyond else math.isnan(found)
+
+
+def test_what_is_drawn_is_where_the_whole_has_it():
+    a = rng.standard_normal((3, 1, 257, 100)).astype(np.float32)
+    b = rng.standard_normal((257, 1)).astype(np.float32)
+    drawn = np.random.default_rng(0).integers(a.size, size=1 << 16)
+    x, y = (np.broadcast_to(each, a.shape).ravel()[drawn].astype(np.float64) for each in (a, b))
+    expected = np.median(np.maximum(np.abs(x), np.abs(y)) / np.abs(x + y))
+    for _ in range(2):
+        assert cancellation(a, b, 1) == expected
+
+
 def test_cancellation_ignores_what_is_not_a_number():
     a = f32([np.nan, np.inf, 0, 4])
     assert cancellation(a, f32([1, 1, 0, -2]), 1) == 2.0

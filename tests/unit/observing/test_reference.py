@@ -106,6 +106,18 @@ def test_details_merge_the_chosen_samples():
     assert sum(detail.histogram.counts) == 4 * 16
 
 
+def test_a_permutation_has_the_details_of_what_it_permutes():
+    model = network(
+        """g (float[n,8] x) => (float[8,n] y)
+        { e = Exp (x) t = Transpose (e) y = Sqrt (t) }"""
+    )
+    samples = Samples(("a", "b"), lambda i: {"x": arrays(2)[i]})
+    found, _ = observe(model, samples, FP16, roles=roles_of(model))
+    seen = by_name(found)
+    assert seen["t"].detail == seen["e"].detail != seen["y"].detail
+    assert sum(seen["t"].detail.histogram.counts) == 2 * 16
+
+
 def test_fewer_samples_where_elements_would_be_too_many(monkeypatch):
     net, xs = layered(), arrays(8)
     monkeypatch.setattr(reference, "DETAIL_ELEMENTS", 300)
