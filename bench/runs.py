@@ -152,6 +152,6 @@ def digits() -> Subject:
 JUDGING: dict[str, tuple[str, ...]] = {
     "magika": ("--metric", "top1"),
     "ppocr_v3_det": ("--metric", "mask-iou", "--metric-drop", "0.01"),
-    "yolox_nano": ("--metric", "bench/boxes.py:f1", "--metric-drop", "0"),
+    "yolox_nano": ("--metric", "detection-f1", "--metric-drop", "0"),
 }
 """How each real model is judged; without labels, the truth is what FP32 says."""

@@ -57,7 +57,7 @@ def test_a_cell_tells_nodes_casts_and_error(changed, text):
 
 def test_a_cell_tells_the_metric_that_decides():
     made = {"end": "made", "passed": True, "kept": 0, "casts": 2, "error": 0.5, "metric": 0.9875}
-    model = {"options": ["--metric=bench/boxes.py:f1", "--metric-drop=0.1"]}
+    model = {"options": ["--metric=bench/figures.py:f1", "--metric-drop=0.1"]}
     assert comparison.cell(model, made) == "0/2/0.5, f1 0.988"
 
 

@@ -71,10 +71,10 @@ def test_a_task_holds_the_model_and_one_split(task):
 
 
 def test_options_are_those_of_the_library():
-    given = ("--metric", "bench/boxes.py:f1", "--metric-drop", "0.01", "--accumulate", "fp16")
+    given = ("--metric", "bench/figures.py:f1", "--metric-drop", "0.01", "--accumulate", "fp16")
     found = keywords(given)
     assert found == {
-        "metric": f"{ROOT}/bench/boxes.py:f1",
+        "metric": f"{ROOT}/bench/figures.py:f1",
         "metric_drop": 0.01,
         "accumulate": "fp16",
     }

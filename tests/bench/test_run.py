@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import boxes, figures, inference, overhead, run
+from bench import figures, inference, overhead, run
 from bench.figures import Figure, Result, at_least, at_most, equal, reported
 from bench.runs import MODELS_VARIABLE, ROOT, CommandFailed, Workbench, digits, models_folder
 
@@ -168,76 +168,3 @@ def test_the_difference_counts_new_nonfinite_values() -> None:
 
 def test_a_chain_has_as_many_nodes_as_asked() -> None:
     assert len(overhead.chain(7).graph.node) == 7
-
-
-# --- the detection metric ---------------------------------------------------------------------
-
-ANCHORS = 52 * 52 + 26 * 26 + 13 * 13
-
-
-def image(*detections: tuple[int, int, float]) -> np.ndarray:
-    """f32[1, 3549, 85] with a box of 64 × 64 pixels at each (anchor, class, score)."""
-    raw = np.zeros((1, ANCHORS, 85), np.float32)
-    strides = boxes.grid()[1].ravel()
-    for anchor, cls, score in detections:
-        raw[0, anchor, 2:4] = np.log(64 / strides[anchor])
-        raw[0, anchor, 4] = 1
-        raw[0, anchor, 5 + cls] = score
-    return raw
-
-
-def f1(reference: np.ndarray, candidate: np.ndarray) -> float:
-    return boxes.f1([{"output": reference}], [{"output": candidate}], None)
-
-
-# 16 columns of 8 pixels apart, so the boxes do not touch.
-TWO = ((52 * 10 + 10, 3, 0.9), (52 * 10 + 26, 7, 0.8))
-
-
-def test_boxes_are_decoded_on_their_grid() -> None:
-    raw = image((52 * 10 + 26, 7, 0.8), (52 * 52 + 26 * 3 + 5, 1, 0.5))
-    raw[0, 52 * 10 + 26, :2] = 0.5
-    (first, second), scores, classes = boxes.detect(raw[0])
-    np.testing.assert_allclose(first, [212 - 32, 84 - 32, 212 + 32, 84 + 32], rtol=1e-6)
-    np.testing.assert_allclose(second, [80 - 32, 48 - 32, 80 + 32, 48 + 32], rtol=1e-6)
-    np.testing.assert_allclose(scores, [0.8, 0.5])
-    assert classes.tolist() == [7, 1]
-
-
-def test_identical_outputs_score_one() -> None:
-    assert f1(image(*TWO), image(*TWO)) == 1.0
-    assert f1(image(), image()) == 1.0
-
-
-def test_a_missed_and_an_invented_box_cost_the_same() -> None:
-    assert f1(image(*TWO), image(TWO[0])) == pytest.approx(2 / 3)
-    assert f1(image(TWO[0]), image(*TWO)) == pytest.approx(2 / 3)
-    assert f1(image(*TWO), image()) == 0.0
-
-
-def test_another_class_or_place_is_another_box() -> None:
-    anchor, cls, score = TWO[0]
-    assert f1(image(TWO[0]), image((anchor, cls + 1, score))) == 0.0
-    # 8 pixels on: IoU 56 / 72; 24 pixels on: IoU 40 / 88.
-    assert f1(image(TWO[0]), image((anchor + 1, cls, score))) == 1.0
-    assert f1(image(TWO[0]), image((anchor + 3, cls, score))) == 0.0
-
-
-def test_a_score_below_the_threshold_is_no_detection() -> None:
-    assert f1(image(*TWO), image(TWO[0], (*TWO[1][:2], 0.29))) == pytest.approx(2 / 3)
-
-
-def test_suppression_is_within_a_class() -> None:
-    anchor, cls, score = TWO[0]
-    same = image(TWO[0], (anchor + 1, cls, score - 0.1))
-    assert f1(image(TWO[0]), same) == 1.0
-    other = image(TWO[0], (anchor + 1, cls + 1, score - 0.1))
-    assert f1(image(TWO[0]), other) == pytest.approx(2 / 3)
-
-
-def test_nan_and_infinity_detect_nothing() -> None:
-    assert f1(image(*TWO), np.full((1, ANCHORS, 85), np.nan, np.float32)) == 0.0
-    broken = image(*TWO)
-    broken[0, TWO[0][0], 2] = np.inf
-    broken[0, TWO[1][0], 9] = np.nan
-    assert f1(image(*TWO), broken) == 0.0

@@ -18,7 +18,7 @@ import onnx
 from child import main
 from onnxconverter_common import auto_mixed_precision, float16  # noqa: TID251 - the peer itself
 
-from halfwise.metrics import Excess, metric_loss, resolve, totals
+from halfwise.metrics import Excess, metric_loss, resolve, settled_metric, totals
 from halfwise.records import Criterion
 
 
@@ -54,7 +54,7 @@ def judge(task: Path, names: Sequence[str]) -> Callable[[Sequence[Any], Sequence
     """Return the function that accepts outputs of the sample, given as lists of arrays."""
     told = json.loads((task / "judging.json").read_text(encoding="utf-8"))
     criterion = Criterion(**told["criterion"])
-    metric = resolve(criterion.metric) if criterion.metric else None
+    metric = settled_metric(criterion) or (resolve(criterion.metric) if criterion.metric else None)
     if criterion.metric and metric is None:
         file, _, function = criterion.metric.rpartition(":")
         metric = runpy.run_path(file)[function]

@@ -50,7 +50,9 @@ _RULES: tuple[Callable[[Seen], Found | None], ...] = (
 )
 """The first that shows a kind counts, or else the first that says anything."""
 LOOKED_AT = 8
-"""Samples looked at: enough to tell a mask from a feature map, and cheap for large outputs."""
+"""Samples looked at: enough to tell a mask from a feature map."""
+_LOOKED_AT_ELEMENTS = 2**23
+"""Elements of all outputs looked at, 64 MiB as f64; of larger outputs one sample is."""
 _WEIGHTS = ("attention", "attn", "alignment", "weight", "gate")
 """Words in the names of outputs that say how much is taken from where."""
 
@@ -113,7 +115,9 @@ def looks(references: Sequence[Outputs], inputs: Inputs | None = None) -> tuple[
 
 def first_of(references: Sequence[Outputs]) -> list[Outputs]:
     """Return the outputs of the samples that are looked at."""
-    return [references[index] for index in range(min(LOOKED_AT, len(references)))]
+    fit = _LOOKED_AT_ELEMENTS // max(1, sum(array.size for array in references[0].values()))
+    count = min(LOOKED_AT, max(1, fit), len(references))
+    return [references[index] for index in range(count)]
 
 
 def _seen(

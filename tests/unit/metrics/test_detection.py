@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from halfwise.metrics.boxes import cells, detect
 from halfwise.metrics.detection import f1, finds_nothing, mean_ap
 from halfwise.records import Boxes
 
@@ -137,3 +138,76 @@ def test_images_that_a_candidate_lacks_show_nothing() -> None:
     single = {name: array[None] for name, array in truth.items()}
     assert f1([batch], [single], NAMES, HOW) == pytest.approx(2 / 3)
     assert f1([single], [batch], NAMES, HOW) == pytest.approx(2 / 3)
+
+
+RAW = Boxes(layout="raw", image=(416, 416))
+ANCHORS = 52 * 52 + 26 * 26 + 13 * 13
+
+
+def image(*detections: tuple[int, int, float]) -> NDArray[Any]:
+    """f32[1, 3549, 85] with a box of 64 × 64 pixels at each (anchor, class, score)."""
+    raw = np.zeros((1, ANCHORS, 85), np.float32)
+    strides = cells(RAW.image or (0, 0))[1].ravel()
+    for anchor, cls, score in detections:
+        raw[0, anchor, 2:4] = np.log(64 / strides[anchor])
+        raw[0, anchor, 4] = 1
+        raw[0, anchor, 5 + cls] = score
+    return raw
+
+
+def agreement(reference: NDArray[Any], candidate: NDArray[Any]) -> float:
+    return f1([{"output": reference}], [{"output": candidate}], ["output"], RAW)
+
+
+# 16 columns of 8 pixels apart, so the boxes do not touch.
+TWO = ((52 * 10 + 10, 3, 0.9), (52 * 10 + 26, 7, 0.8))
+
+
+def test_boxes_are_decoded_on_their_grid() -> None:
+    raw = image((52 * 10 + 26, 7, 0.8), (52 * 52 + 26 * 3 + 5, 1, 0.5))
+    raw[0, 52 * 10 + 26, :2] = 0.5
+    (found,) = detect({"output": raw}, ["output"], RAW)
+    first, second = found.boxes
+    np.testing.assert_allclose(first, [212 - 32, 84 - 32, 212 + 32, 84 + 32], rtol=1e-6)
+    np.testing.assert_allclose(second, [80 - 32, 48 - 32, 80 + 32, 48 + 32], rtol=1e-6)
+    np.testing.assert_allclose(found.scores, [0.8, 0.5])
+    assert found.classes.tolist() == [7, 1]
+
+
+def test_identical_outputs_score_one() -> None:
+    assert agreement(image(*TWO), image(*TWO)) == 1.0
+    assert agreement(image(), image()) == 1.0
+
+
+def test_a_missed_and_an_invented_box_cost_the_same() -> None:
+    assert agreement(image(*TWO), image(TWO[0])) == pytest.approx(2 / 3)
+    assert agreement(image(TWO[0]), image(*TWO)) == pytest.approx(2 / 3)
+    assert agreement(image(*TWO), image()) == 0.0
+
+
+def test_another_class_or_place_is_another_box() -> None:
+    anchor, cls, score = TWO[0]
+    assert agreement(image(TWO[0]), image((anchor, cls + 1, score))) == 0.0
+    # 8 pixels on: IoU 56 / 72; 24 pixels on: IoU 40 / 88.
+    assert agreement(image(TWO[0]), image((anchor + 1, cls, score))) == 1.0
+    assert agreement(image(TWO[0]), image((anchor + 3, cls, score))) == 0.0
+
+
+def test_a_score_below_the_threshold_is_no_detection() -> None:
+    assert agreement(image(*TWO), image(TWO[0], (*TWO[1][:2], 0.29))) == pytest.approx(2 / 3)
+
+
+def test_suppression_is_within_a_class() -> None:
+    anchor, cls, score = TWO[0]
+    same = image(TWO[0], (anchor + 1, cls, score - 0.1))
+    assert agreement(image(TWO[0]), same) == 1.0
+    other = image(TWO[0], (anchor + 1, cls + 1, score - 0.1))
+    assert agreement(image(TWO[0]), other) == pytest.approx(2 / 3)
+
+
+def test_nan_and_infinity_detect_nothing() -> None:
+    assert agreement(image(*TWO), np.full((1, ANCHORS, 85), np.nan, np.float32)) == 0.0
+    broken = image(*TWO)
+    broken[0, TWO[0][0], 2] = np.inf
+    broken[0, TWO[1][0], 9] = np.nan
+    assert agreement(image(*TWO), broken) == 0.0
