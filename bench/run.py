@@ -43,6 +43,7 @@ from bench import (
     preprocessing,
     quick,
     real_models,
+    recognised,
     scale,
     scales,
     search_cost,
@@ -62,6 +63,7 @@ Measure = Callable[[Workbench], tuple[list[Figure], str | None]]
 BENCHES: Mapping[str, Measure] = {
     "demo": demo.measure,
     "real_models": real_models.measure,
+    "recognised": recognised.measure,
     "overhead": overhead.measure,
     "search_cost": search_cost.measure,
     "quick": quick.measure,

@@ -1,0 +1,74 @@
+"""What the outputs of models are recognised as, against what they are.
+
+Of the published models and the bundled one the answer is written down here, by hand, from what
+their authors say of them. The failure classes' models are drawn, so nothing but what their last
+operators make can be right: unit vectors and probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench.figures import Figure, equal, reported
+from bench.runs import Workbench
+from halfwise.judging.reference import check
+from halfwise.metrics import recognise
+from halfwise.metrics.kinds import LOOKED_AT
+from halfwise.options.loading import load_case
+from halfwise.options.options import Data, Model
+from halfwise.records import Criterion, Kind
+
+PUBLISHED: Mapping[str, Kind] = {
+    "digits": "class-scores",
+    "magika": "class-scores",
+    "ppocr_v3_det": "mask",
+    "yolox_nano": "boxes",
+}
+"""What the one output of each model is."""
+DRAWN: Mapping[str, Kind] = {
+    "l2_norm": "embedding",
+    "l2_norm_sums": "embedding",
+    "l2_norm_op": "embedding",
+    "inner_squares": "embedding",
+    "softmax": "class-scores",
+    "softmax_op": "class-scores",
+    "long_softmax": "class-scores",
+}
+"""What all outputs of a drawn model are, where they are anything: of the others nothing is."""
+
+
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Return the figures, and which models are not here."""
+    # Only a checkout has them.
+    from tests import models  # noqa: PLC0415
+
+    figures: list[Figure] = []
+    for subject in bench.subjects():
+        wanted, found = PUBLISHED[subject.name], kinds(subject.model, Data(subject.inputs))
+        told = ", ".join(f"{name}: {kind}" for name, kind in found.items()) or "nothing"
+        right = set(found.values()) == {wanted}
+        figures.append(equal(f"{subject.name}: {wanted}", right, wanted=True, note=told))
+    wrong, hinted = [], 0
+    for make in models.CLASSES:
+        ill = make()
+        wanted_here = DRAWN.get(ill.name)
+        found = kinds(ill.proto, Data(dict(ill.inputs)))
+        wrong += [ill.name] if set(found.values()) != ({wanted_here} - {None}) else []
+        hinted += bool(found)
+    count = len(models.CLASSES)
+    note = ", ".join(wrong)
+    figures += [
+        equal(f"drawn models of {count} taken for what they are not", len(wrong), 0, note),
+        reported("drawn models of which something is recognised", hinted),
+    ]
+    return figures, bench.missing()
+
+
+def kinds(model: Model, data: Data) -> dict[str, Kind]:
+    """Return the kind of every output that is recognised."""
+    case = load_case(model, data, Criterion(), split=False)
+    session = check(case.network)
+    samples = case.calibration
+    references = [session.run(samples[i]) for i in range(min(LOOKED_AT, len(samples)))]
+    found = recognise(references, case.input_shapes)
+    return {name: one.kind for one in found for name in one.outputs}
