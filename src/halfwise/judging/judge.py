@@ -304,8 +304,7 @@ def _of_metric(score: MetricResult) -> Iterator[Failure]:
             "after": usual(name, score.candidate),
             "allowed": score.allowed_drop,
         }
-        moved, way = ("rose", "rise") if rises(name) else ("fell", "drop")
-        names = {"metric": name, "moved": moved, "way": way}
+        names = {"metric": name, **({"rises": ""} if rises(name) else {})}
         yield Failure(kind="metric", names=names, numbers=numbers)
 
 

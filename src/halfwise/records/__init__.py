@@ -140,7 +140,6 @@ __all__ = [
     "FULL_RUNGS",
     "LEAST_SAVED",
     "OF_METRIC",
-    "READS_BEYOND",
     "SCHEMA_VERSION",
     "SEVERITIES",
     "AdjustedConstant",

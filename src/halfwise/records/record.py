@@ -138,10 +138,12 @@ class Facts(Record):
     """What a sentence tells of: the report has a template for each kind of record.
 
     Attributes:
+        kind: What it says.
         names: Its names; which, goes by the kind.
         numbers: Its numbers, likewise.
     """
 
+    kind: str
     names: Mapping[str, str] = {}
     numbers: Mapping[str, int | float] = {}
 

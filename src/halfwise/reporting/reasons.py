@@ -22,7 +22,8 @@ _WORDS: Mapping[FailureKind, str] = {
     f"[{{slices}}, with values spanning {{span}} on an offset, {_OFF}"
     f"|{{slices}}, with values up to {{scale}}, {_OFF}]max error "
     "{max_abs}, {rel_max} of the largest reference value, SNR {snr:dB} (worst sample {sample})",
-    "metric": "{metric} {moved} from {before:6} to {after:6}; a {way} of {allowed} is allowed",
+    "metric": "{metric} [{rises}rose|fell] from {before:6} to {after:6}; a [{rises}rise|drop] of "
+    "{allowed} is allowed",
     "part": "{metric} of {outputs} is {value:6}; at {least} {required:6} is required",
     "flip": "{node} ({op}) decides {elements:d} of {size:d} values otherwise there than where each "
     "value is rounded",
