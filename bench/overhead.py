@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import cycle
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -15,18 +18,30 @@ from onnx import TensorProto, helper, numpy_helper
 from bench.figures import Figure, at_most, reported
 from bench.inference import Times, loaded, timed
 from bench.runs import ROOT, Workbench
-from halfwise.case import Case, Samples, Settings
+from halfwise.case import Case, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import ExtremaProbe, observable
-from halfwise.emulation.switched import SWITCH_INPUT, emulate_switched
+from halfwise.emulation.switched import (
+    SWITCH_INPUT,
+    Switched,
+    SwitchedRunner,
+    emulate_switched,
+)
 from halfwise.fixing.evidence import headroom_limits
+from halfwise.fixing.loop import fix
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
+from halfwise.metrics import Outputs
 from halfwise.observing import observe
+from halfwise.progress import Silent
 from halfwise.records import NodeName
 
 ASSIGNMENT, OBSERVATION, GROWTH = 4.0, 3.0, 0.1
+SEARCH, TRIAL = 2.0, 3.0
+SEARCHING = ("search", "certify")
+SEARCH_SECONDS = 40.0
+"""Time for one search, inference beside it included."""
 SECONDS = 12.0
 """Time for one comparison."""
 SAMPLES = 8
@@ -44,7 +59,8 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     figures: list[Figure] = []
     for subject in bench.subjects():
         case = loaded(subject)
-        figures += [*assignments(subject.name, case), *observation(subject.name, case)]
+        figures += [*assignments(subject.name, case), *searching(subject.name, case)]
+        figures += observation(subject.name, case)
     return [
         *figures,
         *memory(),
@@ -103,6 +119,62 @@ def plans(roles: Roles) -> dict[str, frozenset[NodeName]]:
         "all kept": frozenset(compute),
         "half kept": frozenset(compute[i] for i in half),
     }
+
+
+@dataclass
+class _Beside(Silent):
+    """Runs inference after each trial of a search, on the same sample.
+
+    Attributes:
+        plain: What runs it.
+        within: Whether the search is on.
+        trials: Seconds of each trial's run.
+        inferences: Seconds of each inference after it.
+    """
+
+    plain: Session
+    within: bool = False
+    trials: list[float] = field(default_factory=list)
+    inferences: list[float] = field(default_factory=list)
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        """Tell whether the search begins."""
+        del total
+        self.within = name in SEARCHING
+
+    def runner(self, switched: Switched, *, runtime: Runtime) -> SwitchedRunner:
+        """Return what runs trials, and inference after each."""
+        runner = SwitchedRunner(switched, runtime=runtime)
+        run = runner.run
+
+        def both(sample: Sample, fp32: frozenset[NodeName]) -> Outputs:
+            started = time.perf_counter()
+            try:
+                return run(sample, fp32)
+            finally:
+                ended = time.perf_counter()
+                if self.within:
+                    self.plain.run(sample)
+                    self.trials.append(ended - started)
+                    self.inferences.append(time.perf_counter() - ended)
+
+        runner.run = both  # type: ignore[method-assign]
+        return runner
+
+
+def searching(name: str, case: Case) -> list[Figure]:
+    """Time a search, run by run, against inference with all of ONNX Runtime's optimisations."""
+    beside = _Beside(Session(case.network.model, optimise=True))
+    with mock.patch("halfwise.fixing.planner.SwitchedRunner", beside.runner):
+        fixed = fix(case, Settings(time_budget=SEARCH_SECONDS), beside)
+    spent = sum(fixed.stage_seconds.get(stage, 0.0) for stage in SEARCHING)
+    inference = sum(beside.inferences)
+    ratios = [t / i for t, i in zip(beside.trials, beside.inferences, strict=True)]
+    what = f"{len(ratios)} runs, {fixed.evaluations} evaluations, {len(fixed.plan.keep)} kept"
+    return [
+        at_most(f"{name}: search / its runs' inference", spent / inference - 1, SEARCH, what),
+        at_most(f"{name}: a run of a trial / inference, median", statistics.median(ratios), TRIAL),
+    ]
 
 
 def _plain(session: Session, samples: list[dict[str, np.ndarray]]) -> Callable[[], object]:

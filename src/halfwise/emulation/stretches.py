@@ -1,11 +1,12 @@
 """Cut a graph into stretches of nodes whose precision is chosen together where it is the same."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role, Roles, bodies, is_float
+from halfwise.records import NodeName
 
 SIZE = 24
 """Nodes of a stretch, about. Longer ones have less at their borders, and are mixed more often."""
@@ -13,17 +14,23 @@ SIZE = 24
 _END = 1 << 62
 
 
-def stretches(nodes: Sequence[ir.Node], roles: Roles, size: int = SIZE) -> list[list[ir.Node]]:
+def stretches(
+    nodes: Sequence[ir.Node],
+    roles: Roles,
+    size: int = SIZE,
+    apart: Container[NodeName] = frozenset(),
+) -> list[list[ir.Node]]:
     """Return the nodes in order, cut where few values cross; those that stand alone are alone.
 
     Args:
         nodes: The nodes of the main graph, in topological order.
         roles: Their roles.
         size: About how many nodes a stretch has, from half to one and a half times as many.
+        apart: Nodes that are likely of another precision than those around them.
     """
     last = _last_readers(nodes, roles)
     found: list[list[ir.Node]] = []
-    for first, end in _joinable(nodes, roles):
+    for first, end in _joinable(nodes, roles, apart):
         start = first
         while start < end:
             cut = _best_cut(nodes, last, start, end, size)
@@ -34,13 +41,19 @@ def stretches(nodes: Sequence[ir.Node], roles: Roles, size: int = SIZE) -> list[
     return found
 
 
-def _joinable(nodes: Sequence[ir.Node], roles: Roles) -> Iterator[tuple[int, int]]:
-    """Yield the longest ranges of nodes that an If may hold."""
-    start = 0
+def _joinable(
+    nodes: Sequence[ir.Node], roles: Roles, apart: Container[NodeName]
+) -> Iterator[tuple[int, int]]:
+    """Yield the longest ranges of nodes that an If may hold, and that are likely alike."""
+    start, side = 0, False
     for i, node in enumerate(nodes):
-        if not _may_join(node, roles):
-            if start < i:
-                yield start, i
+        free, joins = roles[node_name(node)].free, _may_join(node, roles)
+        here = node_name(node) in apart if free else side
+        if start < i and (not joins or here != side):
+            yield start, i
+            start = i
+        side = here
+        if not joins:
             yield i, i + 1
             start = i + 1
     if start < len(nodes):

@@ -10,7 +10,7 @@ all low and all kept, without switches and without versions that nobody reads, a
 own switch says.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -70,6 +70,7 @@ def emulate_switched(
     weights: LowWeights | None = None,
     fused: frozenset[TensorName] = frozenset(),
     size: int = SIZE,
+    apart: Container[NodeName] = frozenset(),
 ) -> Switched:
     """Return a model that emulates every assignment of `network`.
 
@@ -86,9 +87,10 @@ def emulate_switched(
         fused: Values that one low node hands on to another unrounded; see `rounding.py`. Where one
             of both is kept, they are rounded as all others.
         size: About how many nodes a stretch has.
+        apart: Nodes that are likely of another precision than those around them.
     """
     copy = network.copy()
-    parts = stretches(list(copy.graph), roles, size)
+    parts = stretches(list(copy.graph), roles, size, apart)
     builder = _Builder(copy, roles, parts, low_io)
     builder.forms = Forms(
         roles,

@@ -318,6 +318,7 @@ class Planner:
             low_io=self.low_io,
             weights=self.weights,
             fused=fused or frozenset(),
+            apart=self.evidence.suspected,
         )
         return SwitchedRunner(switched, runtime=self.settings.runtime)
 

@@ -9,14 +9,14 @@ from halfwise.graph.model import network_from_proto
 from halfwise.graph.roles import roles_of
 
 
-def cut(nodes, size, outputs=("y",)):
+def cut(nodes, size, apart=(), outputs=("y",)):
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])
     given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
     graph = helper.make_graph(nodes, "g", [x], given)
     imports = [helper.make_opsetid("", 17)]
     net = network_from_proto(helper.make_model(graph, opset_imports=imports, ir_version=8))
     order: list[ir.Node] = list(net.graph)
-    parts = stretches(order, roles_of(net), size)
+    parts = stretches(order, roles_of(net), size, frozenset(apart))
     assert [n for part in parts for n in part] == order
     return [[n.name for n in part] for part in parts]
 
@@ -69,3 +69,12 @@ def test_what_no_if_may_hold_stands_alone():
 def test_one_node_that_may_be_low_needs_no_company():
     nodes = [node("Shape", "x", "s", "shape"), node("Reshape", "x s", "y", "y")]
     assert cut(nodes, 24) == [["shape"], ["y"]]
+
+
+def test_what_is_likely_of_another_precision_has_a_stretch_of_its_own():
+    nodes = chain(6)
+    nodes.insert(3, node("Shape", "v3", "s", "shape"))
+    nodes[4] = node("Reshape", "v3 s", "v4", "n3")
+    found = cut(nodes, 24, apart=["n2", "n3"])
+    assert found == [["n0", "n1"], ["n2", "shape", "n3"], ["n4", "n5"]]
+    assert cut(chain(3), 24, apart=["n1"]) == [["n0"], ["n1"], ["n2"]]
