@@ -1,5 +1,6 @@
 """What the rules for the kinds of outputs go by: an output, and what is seen of it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,8 +13,10 @@ Inputs = Mapping[str, tuple[int, ...]]
 """Shape of every input of the model, on the first sample."""
 Arrays = Sequence[NDArray[np.float64]]
 """One output of several samples."""
-SUM_SLACK = 1e-2
-"""How far a row of probabilities may be from 1: FP16 and BF16 outputs round every class."""
+SUM_SLACK = 4e-3
+"""How far a row of probabilities may be from 1, and a length of 1: BF16 outputs round each number
+by up to 2^-9 of it."""
+_WORD = re.compile(r"[A-Z]*[a-z]+|[A-Z]+")
 _STATES = ("cache", "state", "memory", "past", "present", "hn", "cn", "h0", "c0")
 """Words in the names of outputs that are an input of the next call."""
 
@@ -41,7 +44,15 @@ class Seen(NamedTuple):
         return self.arrays[0].shape
 
     def called(self, *words: str) -> bool:
-        """Return whether one of some words is in its name."""
+        """Return whether a word of its name begins with one of some words, as evidence for a kind.
+
+        Words end at a sign, a digit or a capital: "perspective" is no spectrum.
+        """
+        own = [part.lower() for part in _WORD.findall(self.name)]
+        return any(part.startswith(word) for part in own for word in words)
+
+    def mentions(self, *words: str) -> bool:
+        """Return whether one of some words is anywhere in its name, as evidence against a kind."""
         return any(word in self.name.lower() for word in words)
 
     @property
@@ -50,7 +61,7 @@ class Seen(NamedTuple):
 
         Of such an output every number counts, and its scale.
         """
-        return self.shape in self.inputs.values() and self.called(*_STATES)
+        return self.shape in self.inputs.values() and self.mentions(*_STATES)
 
     def rows(self) -> list[NDArray[np.float64]]:
         """Return the arrays without trailing axes of length 1 beyond two, as `top1` reads them."""

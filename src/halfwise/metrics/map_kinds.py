@@ -46,8 +46,8 @@ def mask(seen: Seen) -> Found | None:
     if seen.discrete or not one or not all(map(within_unit, seen.arrays)):
         return None
     # What is two-valued and has the very shape of an input may be a restored page.
-    own = seen.shape in seen.inputs.values()
-    shown = not own and not seen.called(*_OPACITY) and _is_sharp(seen.arrays)
+    own, tiny = seen.shape in seen.inputs.values(), sorted(seen.shape[1:])[1] < _SMALLEST
+    shown = not (own or tiny or seen.mentions(*_OPACITY)) and _is_sharp(seen.arrays)
     return Found("mask", ("one-channel", *(("two-valued",) if shown else ())), shown)
 
 
@@ -102,7 +102,7 @@ def image(seen: Seen) -> Found | None:
     times = [n for n in _SCALES for h, w in sizes if (h * n, w * n) == tuple(size)]
     if not times or not (channels == 3 or (channels == 1 and times[0] > 1)):
         return None
-    if seen.called(*_OPACITY, "normal", "mask", "seg") or not _is_in_range(maps):
+    if seen.mentions(*_OPACITY, "normal", "mask", "seg") or not _is_in_range(maps):
         return None
     if _is_sharp(maps) or any(map(_are_directions, maps)) or not all(map(_is_smooth, maps)):
         return None

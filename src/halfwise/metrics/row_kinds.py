@@ -13,23 +13,30 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.evidence import SUM_SLACK, Found, Seen, sums_to_one, within_unit
+from halfwise.metrics.evidence import (
+    SUM_SLACK,
+    Found,
+    Seen,
+    image_sizes,
+    sums_to_one,
+    within_unit,
+)
 from halfwise.records import Evidence
 
 _CLASSES = ("logit", "prob", "score", "class", "cls", "softmax", "pred")
 """Words in the names of outputs that are one number per class."""
-_SURELY_CLASSES = ("logit", "prob", "softmax")
 _VECTORS = ("embed", "feat", "hidden", "pool", "latent", "vector", "repr", "token", "encod")
 """Words in the names of outputs that are a place in a space."""
 _SURELY_VECTORS = ("embed", "hidden", "pooled", "pooler", "latent", "representation")
-_TOKENS = ("token", "sequence", "_ids")
+_TOKENS = ("token", "sequence", "ids")
 _SPACE = 32
 """Spaces have dimensions in multiples of it; sets of classes rarely do."""
 _FEWEST_DIMENSIONS = 16
 """Of an embedding: quaternions and directions have length 1 as well."""
 _FEWEST_CLASSES = 10
+_FEWEST_ROWS = 8
 _KNOWN_COUNTS = (1000, 1001, 21841, 21843)
-"""Classes of ImageNet-1k and ImageNet-21k, without and with one for the background."""
+"""Classes of ImageNet-1k and ImageNet-21k, without and with one for the background: of images."""
 
 
 def class_scores(seen: Seen) -> Found | None:
@@ -41,7 +48,10 @@ def class_scores(seen: Seen) -> Found | None:
         if rows[0].ndim > 2:
             shown = rows[0].ndim == 3 and not _are_of_anchors(seen)
             return Found("tokens", ("rows-sum",), shown)
-        return Found("class-scores", ("rows-sum",), shown=True)
+        # A few rows of zeros and a one may be anything.
+        whole = all(bool(np.all(array == np.rint(array))) for array in rows)
+        few = sum(array.size // array.shape[-1] for array in rows) < _FEWEST_ROWS
+        return Found("class-scores", ("rows-sum",), shown=not (whole and few))
     if all(array.ndim == 3 and array.shape[-1] >= _FEWEST_CLASSES for array in rows):
         evidence = tuple(_of_logits(seen, rows))
         if evidence and not _are_of_anchors(seen):
@@ -95,9 +105,9 @@ def _may_be_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> bool:
     """Tell class scores [N, classes] from embeddings [N, dimensions]."""
     if any(array.ndim != 2 or array.shape[-1] < _FEWEST_CLASSES for array in rows):
         return False
-    if seen.called(*_VECTORS):
+    if seen.mentions(*_VECTORS):
         return False
-    if seen.called(*_CLASSES):
+    if seen.mentions(*_CLASSES):
         return True
     if not all(np.isfinite(array).all() for array in rows):
         return False
@@ -112,9 +122,9 @@ def _of_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> Iterator[Evidence
     """Yield what shows that logits are such: of scores within [0, 1] several may hold at once."""
     if all(map(within_unit, rows)):
         return
-    if seen.called(*_SURELY_CLASSES):
+    if seen.called("logit"):
         yield "by-name"
-    if rows[0].ndim == 2 and rows[0].shape[-1] in _KNOWN_COUNTS:
+    if rows[0].ndim == 2 and rows[0].shape[-1] in _KNOWN_COUNTS and image_sizes(seen.inputs):
         yield "known-count"
     with np.errstate(over="ignore", invalid="ignore"):
         sums = [np.abs(np.exp(array).sum(axis=-1) - 1) <= SUM_SLACK for array in rows]

@@ -26,6 +26,7 @@ from tests.unit.metrics.looked import (
         ("y", DISC, "mask"),
         ("y", 0.98 * DISC + 0.01, "mask"),
         ("alpha", DISC, None),
+        ("y", DISC[..., 10:50:8, 10:50:8], None),
         ("y", PEAK, None),
         ("y", RNG.random((1, 1, 64, 64)), None),
         ("flow", 8 * normal(1, 2, 16, 16), "flow"),

@@ -14,6 +14,8 @@ from tests.unit.metrics.looked import IMAGE, RNG, normal, shown, softmax, unit_r
     ("name", "array", "kind"),
     [
         ("y", softmax(normal(2, 5)), "class-scores"),
+        ("y", np.eye(5, dtype=np.float32), "class-scores"),
+        ("y", np.eye(2, dtype=np.float32), None),
         ("y", np.log(softmax(normal(2, 5))), None),  # too few to be told from anything
         ("y", np.log(softmax(normal(2, 50))), "class-scores"),
         ("logits", normal(2, 37), "class-scores"),
@@ -25,6 +27,7 @@ from tests.unit.metrics.looked import IMAGE, RNG, normal, shown, softmax, unit_r
         ("tokens", np.arange(12).reshape(1, 12), "tokens"),
         ("indices", np.arange(12).reshape(1, 12), None),
         ("logits", normal(1, 9, 40), "tokens"),
+        ("probabilities", normal(1, 9, 40), None),
         ("y", softmax(normal(1, 9, 40)), "tokens"),
         ("y", normal(1, 9, 40), None),
         ("y", normal(3, 64) / 8, None),
@@ -45,3 +48,7 @@ def test_scores_of_anchors_beside_boxes_are_no_tokens() -> None:
     )
     assert [look.shown for look in alone] == [True]
     assert not any(look.shown for look in anchors)
+
+
+def test_a_thousand_classes_are_of_images() -> None:
+    assert shown("y", normal(2, 1000), inputs={"ids": (2, 9)}) is None
