@@ -14,3 +14,17 @@ def classifier(count: int = 12, seed: int = 1) -> models.Ill:
     bent = sketch.op("Tanh", sketch.op("Mul", scores, f32(0.5), name="scale"), name="bend")
     y = sketch.op("Softmax", bent, axis=-1, name="probs")
     return models.Ill(sketch.proto(y), {"x": models.signals(1, 16, seed=2, count=count)})
+
+
+def overflowing_classifier(count: int = 12) -> models.Ill:
+    """Class probabilities that hardly change where squares on the way overflow."""
+    sketch, random = Sketch(), np.random.default_rng(1)
+    x = sketch.input("x", [1, 16])
+    large = sketch.op("Mul", x, f32(2000.0), name="large")
+    square = sketch.op("Mul", large, large, name="square")
+    root = sketch.op("Sqrt", sketch.op("ReduceMean", square, name="mean"), name="root")
+    little = sketch.op("Mul", sketch.op("Div", large, root, name="norm"), f32(1e-3), name="little")
+    weights = f32(random.normal(size=(16, 10)))
+    inner = sketch.op("MatMul", sketch.op("Add", x, little, name="sum"), weights, name="dense")
+    y = sketch.op("Softmax", inner, axis=-1, name="probs")
+    return models.Ill(sketch.proto(y), {"x": models.signals(1, 16, seed=2, count=count)})

@@ -1,43 +1,28 @@
 """The trade-off of a run: which plans to choose from, and what they give on held-out samples."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property, partial
-from math import inf, isfinite, log10
+from collections.abc import Iterator, Sequence
+from functools import partial
+from math import inf
 
-from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.front import spread
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.parts import Part, parts
 from halfwise.fixing.plan.search import Found
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.trial import has_new_nonfinite
+from halfwise.fixing.scoring import Scoring
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role
-from halfwise.metrics import AUTO, Computed, Excess, Outputs, recognise, scores, task_scores, totals
-from halfwise.records import Criterion, Curve, NodeName, Point, Recognised, Row, TaskScore
+from halfwise.records import Curve, NodeName, Point, Row
 from halfwise.records.curve import runs
 
 Assignment = frozenset[NodeName]
 
-SHOWN = 8
-"""Points that are shown and measured on held-out samples: what a reader compares at a glance."""
 MEASURED = 12
 """Plans that are evaluated on all samples for it at most: a trial that fails tells a bound."""
 SHARE = 0.1
 """Of the search's budget, which this may take on top of it."""
-_FAINT, _LOUD = 1e-3, 1e6
-"""Errors beyond which all are alike where plans are to be far apart."""
-
-
-@dataclass(frozen=True)
-class _Given:
-    """What a plan gives on held-out samples; attributes as in `Point`."""
-
-    heldout: float
-    rel_max: float
-    nonfinite: bool
-    scores: tuple[TaskScore, ...]
+LOOKED_AT = 4
+"""Plans that are looked into for infinities at most, and times that one is mended for them."""
 
 
 class TradeOff:
@@ -46,10 +31,9 @@ class TradeOff:
     def __init__(self, planner: Planner, heldout: HeldOut) -> None:
         """Take what tries plans, and the samples that no search has seen."""
         self._planner, self._heldout = planner, heldout
+        self._scoring = Scoring(planner, heldout)
         whole = planner.budget
         self._budget = whole.beside(seconds=SHARE * whole.seconds, work=SHARE * whole.work)
-        self._given: dict[tuple[Assignment, tuple[str, ...]], _Given] = {}
-        self._casts: dict[Assignment, int] = {}
         roles, named = planner.roles, map(node_name, planner.case.network.nodes())
         self._nodes = [name for name in named if roles[name].role is Role.COMPUTE]
         self._all = frozenset(self._nodes)
@@ -68,9 +52,9 @@ class TradeOff:
                 planner.budget.check()
                 if planner.trials.evaluate(kept, confirm=True).passed:
                     return
-                self._budget.within("curve", partial(self._measure, kept), None)
-                if (point := self._point(kept)).serves:
-                    planner.best.serves(kept, point.scores)
+                serving = self._budget.within("curve", partial(self._serving, kept), None)
+                if serving is not None:
+                    planner.best.serves(serving, self._point(serving).scores)
                     return
 
         planner.budget.within("curve", look, None)
@@ -95,8 +79,8 @@ class TradeOff:
             front=tuple(shown),
             plan=kept.index(found.kept) if found.kept in kept else None,
             rows=tuple(self._rows(kept, found.kept)) if found.kept and not chosen else (),
-            recognised=self._recognised,
-            reference=self._reference,
+            recognised=self._scoring.recognised,
+            reference=self._scoring.reference,
             recommended=recommended,
         )
 
@@ -104,21 +88,8 @@ class TradeOff:
     def begins(self) -> bool:
         """Whether a task metric tells which plan serves, so that it is known before the search."""
         planner = self._planner
-        asked = planner.case.metric is not None or bool(self._recognised)
+        asked = planner.case.metric is not None or bool(self._scoring.recognised)
         return asked and self._heldout.unseen and planner.settings.searches
-
-    @cached_property
-    def _recognised(self) -> tuple[Recognised, ...]:
-        case = self._planner.case
-        if case.metric is not None:
-            return case.criterion.recognised if case.criterion.metric == AUTO else ()
-        return recognise(self._planner.trials.references, case.input_shapes)
-
-    @property
-    def _reference(self) -> tuple[TaskScore, ...]:
-        """Return how FP32 itself does, where any plan was scored."""
-        references = self._heldout.left_references
-        return self._scores(references, references) if self._given else ()
 
     @property
     def _ruled(self) -> Assignment:
@@ -148,7 +119,7 @@ class TradeOff:
         exact = 0.0 if everything else trials.exact(kept)
         tried = trials.tried.get(kept)
         bound = tried.excess if tried is not None else 0.0
-        given = self._given.get((kept, self._heldout.left.ids))
+        needs, given = self._scoring.needs(kept), self._scoring.given(kept)
         point = Point(
             kept=self._written(kept),
             count=len(kept),
@@ -156,7 +127,8 @@ class TradeOff:
             cost=planner.price(kept),
             error=(bound if exact is None else exact) * (1.0 if everything else trials.factor),
             is_bound=exact is None,
-            casts=self._casts.get(kept),
+            casts=self._scoring.casts(kept),
+            infinite_inside=False if everything else None if needs is None else bool(needs),
         )
         return point if given is None else point.model_copy(update=vars(given))
 
@@ -177,10 +149,47 @@ class TradeOff:
         for place in shown:
             self._budget.check()
             self._measure(kept[place])
+        self._settle()
         for part in parts(self._planner, plan):
             for each in self._beside(part, plan):
                 self._budget.check()
                 trials.evaluate(each, confirm=True)
+
+    def _settle(self) -> None:
+        """Look inside what would be recommended, cheapest first, until one of them holds."""
+        for _ in range(LOOKED_AT):
+            self._budget.check()
+            kept = self._known()
+            points = [self._point(each) for each in kept]
+            best = self._recommended(kept, points)
+            limit = inf if best is None else points[best].price
+            unknown = [
+                i for i in self._candidates(kept, points) if points[i].infinite_inside is None
+            ]
+            cheaper = [i for i in unknown if points[i].price < limit]
+            if not cheaper:
+                return
+            self._serving(kept[min(cheaper, key=lambda i: points[i].price)])
+
+    def _serving(self, kept: Assignment) -> Assignment | None:
+        """Return the plan if it serves and nothing is infinite inside, else with what that needs.
+
+        None where neither serves. What is infinite otherwise shows only when the first are not.
+        """
+        for _ in range(LOOKED_AT):
+            self._measure(kept)
+            if not self._point(kept).serves:
+                return None
+            self._scoring.look_inside(kept)
+            needs = self._scoring.needs(kept) or frozenset()
+            if needs <= kept:
+                return None if needs else kept
+            kept |= needs
+            self._planner.trials.evaluate(kept, confirm=True)
+        return None
+
+    def _measure(self, kept: Assignment) -> None:
+        self._scoring.measure(kept, original=self._is_safe and kept == self._all)
 
     def _beside(self, part: Part, plan: Assignment) -> tuple[Assignment, Assignment]:
         """Return the plan that keeps a part alone, and the one without it; rules hold in both."""
@@ -210,94 +219,11 @@ class TradeOff:
         return spread(points, [*wanted, *([] if best is None else [best])])
 
     def _recommended(self, kept: Sequence[Assignment], points: Sequence[Point]) -> int | None:
-        """Return the place of the cheapest that serves and keeps what rules and guards demand."""
+        """Return the place of the cheapest that serves, and of which that is known inside too."""
+        holding = [i for i in self._candidates(kept, points) if points[i].infinite_inside is False]
+        return min(holding, key=lambda i: (points[i].price, points[i].error), default=None)
+
+    def _candidates(self, kept: Sequence[Assignment], points: Sequence[Point]) -> list[int]:
+        """Return the places of the plans that serve and keep what rules and guards demand."""
         ruled = self._ruled
-        serving = [i for i, p in enumerate(points) if p.serves and ruled <= kept[i]]
-        return min(serving, key=lambda i: (points[i].price, points[i].error), default=None)
-
-    def _measure(self, kept: Assignment) -> None:
-        """Run the held-out samples, and count the Casts."""
-        left, references = self._heldout.left, self._heldout.left_references
-        if left and (kept, left.ids) not in self._given:
-            if kept == self._all and self._is_safe:
-                results: Sequence[Computed] = references
-            else:
-                results = self._planner.trials.of(left, references).results(kept)
-                self._planner.trials.evaluations += 1
-            self._given[kept, left.ids] = self._judged(results, references)
-        if kept not in self._casts:
-            self._casts[kept] = self._planner.rewrite(kept)[0].casts
-
-    def _judged(self, results: Sequence[Computed], references: Sequence[Outputs]) -> _Given:
-        case, scales = self._planner.case, totals(references)
-        own = Excess(case.criterion, scales)
-        # At these limits an excess is the share of the largest value that is needed.
-        share = Excess(Criterion(rel_max=1.0, agreement=0.0), scales)
-        for reference, result in zip(references, results, strict=True):
-            own.update(reference, result)
-            share.update(reference, result)
-        computed = [r for r in results if not isinstance(r, RunFailed)]
-        failed = len(computed) < len(results)
-        return _Given(
-            heldout=own.final(),
-            rel_max=share.final(),
-            nonfinite=failed or any(map(has_new_nonfinite, references, computed)),
-            scores=() if failed else self._scores(references, computed),
-        )
-
-    def _scores(
-        self, references: Sequence[Outputs], computed: Sequence[Outputs]
-    ) -> tuple[TaskScore, ...]:
-        """Return how a plan does by the given metric, else by those of what is recognised."""
-        case, labels = self._planner.case, self._heldout.left.labels
-        name, drop = case.criterion.metric, case.criterion.metric_drop
-        with suppress(CaseError):  # a few samples may be too few for a metric
-            if case.metric is None or name in (None, AUTO):
-                return task_scores(self._recognised, references, computed, labels)
-            before, after = scores(name, case.metric, references, computed, labels)
-            passed = isfinite(after) and after >= before - drop
-            every = tuple(references[0])
-            one = TaskScore(
-                metric=name, outputs=every, value=after, required=before - drop, passed=passed
-            )
-            return (one,)
-        return ()
-
-
-def front(points: Sequence[Point]) -> list[int]:
-    """Return the places of the points that none beats in both cost and error, cheapest first."""
-    found: list[int] = []
-    order = sorted(range(len(points)), key=lambda i: (points[i].price, points[i].error))
-    least = inf
-    for place in order:
-        if points[place].error < least or not found:
-            found.append(place)
-            least = points[place].error
-    return found
-
-
-def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = SHOWN) -> list[int]:
-    """Return the places of at most `most` points of the front that are far apart, cheapest first.
-
-    Both ends and those that are wanted are among them, whether these are on the front or not. The
-    next is always the one that is farthest from those chosen, in cost and logarithm of error, each
-    over its span (Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985).
-    """
-    left = front(points)
-    chosen = list(dict.fromkeys([left[0], left[-1], *wanted] if left else wanted))
-    prices = [point.price for point in points]
-    span = max(prices, default=0.0) - min(prices, default=0.0) or 1.0
-
-    def seat(place: int) -> tuple[float, float]:
-        error = min(max(points[place].error, _FAINT), _LOUD)
-        return prices[place] / span, log10(error) / log10(_LOUD / _FAINT)
-
-    def apart(place: int) -> float:
-        (x, y), others = seat(place), map(seat, chosen)
-        return min((x - a) ** 2 + (y - b) ** 2 for a, b in others)
-
-    left = [place for place in left if place not in chosen]
-    while left and len(chosen) < most:
-        chosen.append(max(left, key=apart))
-        left.remove(chosen[-1])
-    return sorted(chosen, key=lambda place: (prices[place], points[place].error))
+        return [i for i, point in enumerate(points) if point.serves and ruled <= kept[i]]

@@ -248,12 +248,15 @@ class Holding:
     def holds(self, found: Found, rewritten: Rewritten) -> bool:
         """Return whether a plan holds on the calibration samples; if not, more nodes are held now.
 
-        Of plans that do not pass, or that were not searched for, nothing is asked.
+        Of plans that do not pass, or that a rule about ranges made, nothing is asked; one that the
+        user chose stays as it is.
         """
         planner = self._planner
-        if not found.passed or not planner.settings.searches:
+        if not found.passed or planner.settings.keep_above is not None:
             return True
         infinite = self._inside.guards(rewritten)
+        if planner.settings.chosen is not None:
+            return True
         guards = infinite or self._decisions.guards(found.kept, rewritten)
         if not guards:
             return True

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from halfwise.declarations import spelt
@@ -115,13 +115,18 @@ def _best(
 ) -> Point:
     fitting = [point for point in curve.points if value(point) <= limit]
     if fitting:
-        return min(fitting, key=lambda p: (p.is_bound, p.error, p.price))
+        return min(fitting, key=_by_error)
     nearest = min(curve.points, key=value)
     raise CaseError(
         f"No plan of the run {does} at most {say(limit)}; the nearest {does} "
         f"{say(value(nearest))}.",
         _OTHER,
     )
+
+
+def _by_error(point: Point) -> tuple[bool, float, float, float]:
+    heldout = inf if point.heldout is None else point.heldout
+    return point.is_bound, point.error, heldout, point.price
 
 
 def _cheapest(

@@ -142,7 +142,9 @@ class Trials:
     def exact(self, kept: Assignment) -> float | None:
         """Return what `excess` does where that is known without running anything, else None."""
         full = self._known.get((kept, True))
-        return full.excess if full is not None and full.passed else self._excesses.get(kept)
+        if full is not None and full.sample is None:  # none of them ended the trial
+            return full.excess
+        return self._excesses.get(kept)
 
     def results(self, kept: Assignment) -> list[Computed]:
         """Return the outputs of all samples with `kept` in FP32, or why one cannot be run."""

@@ -23,6 +23,8 @@ class Point(Record):
         heldout: As `error`, on held-out samples; None where it was not measured there.
         rel_max: The smallest `rel_max` that the outputs would pass there; None likewise.
         nonfinite: Whether there are NaN or infinities there that the reference does not have.
+        infinite_inside: Whether something inside the mixed model is infinite, on calibration
+            samples, and not harmless; None where nobody looked.
         scores: Task metrics on held-out samples; none where nothing fits the outputs.
     """
 
@@ -36,13 +38,14 @@ class Point(Record):
     heldout: float | None = None
     rel_max: float | None = None
     nonfinite: bool = False
+    infinite_inside: bool | None = None
     scores: tuple[TaskScore, ...] = ()
 
     @property
     def serves(self) -> bool:
-        """Whether every task metric passes on held-out samples, without new NaN or infinities."""
+        """Whether every task metric passes on held-out samples, and no infinity is known."""
         passed = [score.passed for score in self.scores]
-        return bool(passed) and all(passed) and not self.nonfinite
+        return bool(passed) and all(passed) and not (self.nonfinite or self.infinite_inside)
 
     @property
     def price(self) -> float:

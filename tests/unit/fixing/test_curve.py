@@ -1,23 +1,15 @@
 """The trade-off of small models."""
 
-from math import inf
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from halfwise.fixing.curve import SHOWN, front, spread
+from halfwise.fixing.front import SHOWN
 from halfwise.fixing.loop import Fixed, fix
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import Curve
 from tests import models
-from tests.tasks import classifier
-from tests.unit.records.curves import point
-
-errors = st.one_of(st.floats(0, 1e9), st.just(inf))
-drawn = st.lists(st.tuples(st.floats(1, 3), errors), min_size=1, max_size=40)
+from tests.tasks import classifier, overflowing_classifier
 
 
 def fixed(ill, **options) -> Fixed:
@@ -34,32 +26,6 @@ def normal():
 def curve_of(found) -> Curve:
     curve: Curve = found.curve
     return curve
-
-
-@given(drawn)
-def test_nothing_beats_the_front_and_it_beats_the_rest(pairs):
-    points = [point("", cost, error) for cost, error in pairs]
-    best = [points[place] for place in front(points)]
-    for one in points:
-        beaten = [b for b in best if b.price <= one.price and b.error <= one.error]
-        assert beaten
-        if one in best:
-            assert all((b.price, b.error) == (one.price, one.error) for b in beaten)
-
-
-@given(drawn, st.integers(2, 8))
-def test_few_are_shown_ends_and_what_is_wanted_among_them(pairs, most):
-    points = [point("", cost, error) for cost, error in pairs]
-    shown = spread(points, [0], most)
-    whole = front(points)
-    assert {whole[0], whole[-1], 0} <= set(shown)
-    assert len(shown) == len(set(shown)) <= max(most, 3)
-    assert [points[i].price for i in shown] == sorted(points[i].price for i in shown)
-
-
-def test_no_points_have_no_front():
-    assert front([]) == []
-    assert spread([]) == []
 
 
 def test_the_curve_holds_every_plan_that_was_tried(normal):
@@ -152,3 +118,17 @@ def test_without_held_out_samples_nothing_is_recommended():
     curve = curve_of(fixed(classifier(1), rel_max=1e-5))
     assert curve.recommended is None
     assert all(point.heldout is None for point in curve.points)
+
+
+def test_a_plan_that_is_infinite_inside_is_not_recommended_but_what_mends_it():
+    found = fixed(overflowing_classifier(), rel_max=1e-5)
+    curve = curve_of(found)
+    low = curve.points[0]
+    assert (low.count, low.infinite_inside, low.serves) == (0, True, False)
+    assert all(score.passed for score in low.scores)
+    assert curve.recommended is not None
+    best = curve.points[curve.recommended]
+    assert best.infinite_inside is False
+    assert "square" in curve.kept(best)
+    assert best.evaluation <= 8
+    assert best.price < curve.points[curve.plan or 0].price

@@ -1,0 +1,126 @@
+"""What plans give on held-out samples, and whether anything is infinite inside them."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.infinities import Infinities
+from halfwise.fixing.planner import Planner
+from halfwise.fixing.trial import has_new_nonfinite
+from halfwise.metrics import AUTO, Computed, Excess, Outputs, recognise, scores, task_scores, totals
+from halfwise.records import Criterion, NodeName, Recognised, TaskScore
+
+Assignment = frozenset[NodeName]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a plan gives on held-out samples; attributes as in `Point`."""
+
+    heldout: float
+    rel_max: float
+    nonfinite: bool
+    scores: tuple[TaskScore, ...]
+
+
+class Scoring:
+    """Measures plans once each, and remembers."""
+
+    def __init__(self, planner: Planner, heldout: HeldOut) -> None:
+        """Take what runs plans, and the samples that no search has seen."""
+        self._planner, self._heldout = planner, heldout
+        self._inside = Infinities(planner)
+        self._given: dict[tuple[Assignment, tuple[str, ...]], Given] = {}
+        self._casts: dict[Assignment, int] = {}
+        self._needs: dict[Assignment, Assignment] = {}
+
+    @cached_property
+    def recognised(self) -> tuple[Recognised, ...]:
+        """What the outputs are taken for; empty where one metric was given."""
+        case = self._planner.case
+        if case.metric is not None:
+            return case.criterion.recognised if case.criterion.metric == AUTO else ()
+        return recognise(self._planner.trials.references, case.input_shapes)
+
+    @property
+    def reference(self) -> tuple[TaskScore, ...]:
+        """What FP32's own outputs score, where any plan was scored."""
+        references = self._heldout.left_references
+        return self._scores(references, references) if self._given else ()
+
+    def given(self, kept: Assignment) -> Given | None:
+        """Return what a plan gives on the held-out samples of now; None where it was not run."""
+        return self._given.get((kept, self._heldout.left.ids))
+
+    def casts(self, kept: Assignment) -> int | None:
+        """Return the Casts in the mixed model of a plan that was measured, else None."""
+        return self._casts.get(kept)
+
+    def needs(self, kept: Assignment) -> Assignment | None:
+        """Return what a plan lacks so that nothing is infinite inside; None where unknown."""
+        return self._needs.get(kept)
+
+    def measure(self, kept: Assignment, *, original: bool = False) -> None:
+        """Run the held-out samples, and count the Casts.
+
+        Args:
+            kept: The compute nodes in FP32.
+            original: Whether that is the model itself, which has run already.
+        """
+        left, references = self._heldout.left, self._heldout.left_references
+        if left and (kept, left.ids) not in self._given:
+            if original:
+                results: Sequence[Computed] = references
+            else:
+                results = self._planner.trials.of(left, references).results(kept)
+                self._planner.trials.evaluations += 1
+            self._given[kept, left.ids] = self._judged(results, references)
+        if kept not in self._casts:
+            self._casts[kept] = self._planner.rewrite(kept)[0].casts
+
+    def look_inside(self, kept: Assignment) -> None:
+        """Look for harmful infinities in the mixed model of a plan, on the calibration samples."""
+        planner = self._planner
+        if kept not in self._needs:
+            planner.budget.spend("pass", len(planner.trials.samples))
+            guards = self._inside.guards(planner.rewrite(kept)[0])
+            self._needs[kept] = frozenset[NodeName]().union(*map(planner.holdable, guards))
+
+    def _judged(self, results: Sequence[Computed], references: Sequence[Outputs]) -> Given:
+        case, scales = self._planner.case, totals(references)
+        own = Excess(case.criterion, scales)
+        # At these limits an excess is the share of the largest value that is needed.
+        share = Excess(Criterion(rel_max=1.0, agreement=0.0), scales)
+        for reference, result in zip(references, results, strict=True):
+            own.update(reference, result)
+            share.update(reference, result)
+        computed = [r for r in results if not isinstance(r, RunFailed)]
+        failed = len(computed) < len(results)
+        return Given(
+            heldout=own.final(),
+            rel_max=share.final(),
+            nonfinite=failed or any(map(has_new_nonfinite, references, computed)),
+            scores=() if failed else self._scores(references, computed),
+        )
+
+    def _scores(
+        self, references: Sequence[Outputs], computed: Sequence[Outputs]
+    ) -> tuple[TaskScore, ...]:
+        """Return how a plan does by the given metric, else by those of what is recognised."""
+        case, labels = self._planner.case, self._heldout.left.labels
+        name, drop = case.criterion.metric, case.criterion.metric_drop
+        with suppress(CaseError):  # a few samples may be too few for a metric
+            if case.metric is None or name in (None, AUTO):
+                return task_scores(self.recognised, references, computed, labels)
+            before, after = scores(name, case.metric, references, computed, labels)
+            passed = isfinite(after) and after >= before - drop
+            every = tuple(references[0])
+            one = TaskScore(
+                metric=name, outputs=every, value=after, required=before - drop, passed=passed
+            )
+            return (one,)
+        return ()

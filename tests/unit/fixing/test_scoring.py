@@ -1,0 +1,75 @@
+"""What plans of small models give on held-out samples."""
+
+from typing import Any
+
+import pytest
+
+from halfwise.fixing.loop import Fixed, fix
+from halfwise.fixing.scoring import Scoring
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
+from halfwise.progress import Silent
+from halfwise.records import NodeName
+from tests import models
+from tests.tasks import classifier
+
+
+def given(scoring: Scoring, kept) -> Any:
+    return scoring.given(kept)
+
+
+NONE = frozenset[NodeName]()
+
+
+def fixed(ill) -> Fixed:
+    request = understand(dict(ill.inputs), {})
+    case = load_case(ill.proto, request.data, request.criterion)
+    return fix(case, request.settings, Silent())
+
+
+@pytest.fixture(scope="module")
+def normal() -> Fixed:
+    return fixed(models.layer_norm())
+
+
+def test_a_plan_is_measured_once(normal):
+    scoring, trials = Scoring(normal.planner, normal.heldout), normal.planner.trials
+    kept = normal.found.kept
+    assert scoring.given(kept) is None
+    assert scoring.casts(kept) is None
+    before = trials.evaluations
+    scoring.measure(kept)
+    scoring.measure(kept)
+    assert trials.evaluations == before + 1
+    assert given(scoring, kept).rel_max < 0.01
+    assert scoring.casts(kept) == normal.plan.casts
+
+
+def test_the_model_itself_has_run_already(normal):
+    scoring, trials = Scoring(normal.planner, normal.heldout), normal.planner.trials
+    everything, before = frozenset(normal.planner.roles), trials.evaluations
+    scoring.measure(everything, original=True)
+    assert trials.evaluations == before
+    assert given(scoring, everything).heldout == 0
+
+
+def test_what_a_plan_lacks_inside_is_what_overflows(normal):
+    scoring = Scoring(normal.planner, normal.heldout)
+    assert scoring.needs(NONE) is None
+    scoring.look_inside(NONE)
+    scoring.look_inside(normal.found.kept)
+    needs = scoring.needs(NONE)
+    assert needs
+    assert needs <= models.layer_norm().kept
+    assert scoring.needs(normal.found.kept) == NONE
+
+
+def test_a_task_is_scored_beside_that_of_fp32():
+    found = fixed(classifier())
+    scoring: Any = Scoring(found.planner, found.heldout)
+    assert scoring.reference == ()
+    scoring.measure(NONE)
+    (score,) = given(scoring, NONE).scores
+    assert (score.metric, score.value, score.passed) == ("top1", 1.0, True)
+    (own,) = scoring.reference
+    assert own.value == 1.0
