@@ -124,13 +124,16 @@ class Planner:
             passed=self._passed,
         )
         started = time.monotonic()
-        if self.budget.within("emulate", lambda: self.trials.survey(self.islands), None):
+        surveyed = self.budget.within("emulate", lambda: self.trials.survey(self.islands), None)
+        if surveyed and self.settings.searches:
             run, samples = time.monotonic() - started, len(self.trials.samples)
             certain = len(frozenset[NodeName]().union(*evidence.certain))
             told = expected(self.budget, self.settings, run / samples, samples, WORST, certain)
             self.watcher.note(told)
 
     def _passed(self, kept: Assignment, excess: float, whole: bool) -> None:
+        if not self.settings.searches:
+            return
         error = None if self.case.metric else excess * self.trials.factor
         self.best.passed(kept, error, whole=whole)
 
