@@ -30,4 +30,5 @@ def defer_unused() -> None:
 
     A later one does, as does a look at what they hold.
     """
-    sys.meta_path.insert(0, _Later())
+    if not any(isinstance(finder, _Later) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Later())
