@@ -1,5 +1,7 @@
 """`--metric auto`: what is recognised decides, the record tells it; unknown outputs are refused."""
 
+import shlex
+
 import pytest
 
 from tests import models
@@ -45,3 +47,15 @@ def test_what_is_unknown_has_no_metric(fix):
     dropped = fix(models.small(), "--metric", "auto", "--metric-drop", "0.1")
     assert dropped.code == 2
     assert "no meaning beside --metric auto" in " ".join(dropped.err.split())
+
+
+def test_engines_are_judged_by_what_is_recognised(fix, classifier, call, fake_worker):
+    worker = ("--target", "tensorrt", "--trt-command", shlex.join(fake_worker()))
+    builds = ("--max-builds", 3, "--builds", 1)
+    ended = fix(classifier, "--metric", "auto", *builds, *worker)
+    assert ended.code == 0, ended.out
+    metric = ended.record["verdict"]["metric"]
+    assert ended.record["verdict"]["level"] == "engine"
+    assert [part["metric"] for part in metric["parts"]] == ["top1", "rel-max"]
+    again = call("verify", ended.folder, "--inputs", "model.npz", *worker)
+    assert again.code == 0, again.out + again.err
