@@ -110,8 +110,9 @@ def offer(run: Run) -> str:
     if point is plan:
         return f"By its task this plan will do: {_scored(point)} on held-out samples."
     beside = "" if plan is None else f" (this one: {plan.count}{_at(plan)})"
+    cheaper = "a cheaper" if plan is None or point.price < plan.price else "another"
     return (
-        f"By its task a cheaper plan will do: it keeps {_size(curve, point)}{_at(point)}{beside}, "
+        f"By its task {cheaper} plan will do: it keeps {_size(curve, point)}{_at(point)}{beside}, "
         f"with {_scored(point)} on held-out samples."
     )
 

@@ -43,6 +43,11 @@ def test_the_point_that_answers(wish, found):
     assert pick(MADE, Criterion(), wish) == found
 
 
+def test_of_equal_errors_that_of_held_out_samples_decides():
+    one, two = (point("0", 1.1, 1.0, heldout=h) for h in (5.0, 2.0))
+    assert pick(curve(one, two), Criterion(), Wish(kept=1)) == two
+
+
 def test_an_error_counts_on_the_samples_of_the_search_too():
     lucky = LOW.model_copy(update={"rel_max": 0.001})
     made = curve(lucky, FULL, reference=OWN)

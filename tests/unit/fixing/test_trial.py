@@ -345,6 +345,19 @@ def test_what_was_seen_on_all_samples_is_known_exactly():
     assert trials.since == {NONE: 1}
 
 
+def test_a_metric_that_fails_on_all_samples_is_no_bound():
+    prepared = prepare(rounded_once())
+
+    def metric(reference, candidate, _):
+        return float(reference is candidate)
+
+    criterion = Criterion(metric="mine", metric_drop=0.5)
+    trials = prepared.trials(criterion, metric=metric)
+    outcome = trials.evaluate(NONE, confirm=True)
+    assert not outcome.passed
+    assert trials.exact(NONE) == outcome.excess == 1.5
+
+
 def test_trials_of_other_samples_know_nothing_yet():
     prepared = prepare(rounded_once())
     trials = prepared.trials()

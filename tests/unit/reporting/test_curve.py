@@ -55,6 +55,12 @@ def test_a_plan_that_fails_by_its_error_alone_will_do_by_its_task():
     assert offer(run()) == ""
 
 
+def test_where_the_plan_failed_another_may_cost_more():
+    low = MADE.model_copy(update={"plan": 0})
+    told = offer(run(curve=low, verdict=verdict(passed=False)))
+    assert told.startswith("By its task another plan will do: it keeps 1 of 3 compute nodes")
+
+
 def test_errors_are_told_as_their_field_writes_them():
     flow = TaskScore(metric="epe", outputs=("y",), value=-0.02, required=-0.1, passed=True)
     made = curve(point("", 1.0, 2.0, scores=(flow,)), PLAN, plan=1, recommended=0)
