@@ -190,16 +190,17 @@ def cancellation(
         else np.broadcast_to(each, shape)
         for each in (a, b)
     )
-    x, y = wide_a.astype(np.float64), wide_b.astype(np.float64) * sign
-    largest = np.maximum(np.abs(x), np.abs(y))
-    total = x + y
-    counts = np.isfinite(largest) & (largest > 0)
-    if constant:
-        counts &= total != 0
-    if not counts.all():
-        largest, total = largest[counts], total[counts]
-    with np.errstate(divide="ignore"):
-        ratio = largest / np.abs(total)
+    # In binary32 all of this is exact but for sum and quotient.
+    largest = np.maximum(np.abs(wide_a), np.abs(wide_b))
+    combine = np.add if sign > 0 else np.subtract
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = combine(wide_a, wide_b, dtype=np.float64)
+        counts = np.isfinite(largest) & (largest > 0)
+        if constant:
+            counts &= total != 0
+        if not counts.all():
+            largest, total = largest[counts], total[counts]
+        ratio = np.divide(largest, np.abs(total), dtype=np.float64)
     # A median beyond that has as many elements beyond it, at least.
     if 2 * np.count_nonzero(ratio > beyond) < ratio.size:
         return float("nan")

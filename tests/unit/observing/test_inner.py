@@ -1,6 +1,7 @@
 """Numbers about the inside of ops, against the definition written out in NumPy."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -218,6 +219,9 @@ def test_cancellation_ignores_what_is_not_a_number():
     assert math.isnan(cancellation(a[:3], f32([1, 1, 0]), 1))
     assert math.isnan(cancellation(a[:0], a[:0], 1))
     assert cancellation(np.ones(3, np.float32), np.ones(3, np.float32), -1) == math.inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert math.isnan(cancellation(f32([np.inf]), f32([np.inf]), -1))
 
 
 def test_cancellation_of_very_large_tensors_is_drawn():
