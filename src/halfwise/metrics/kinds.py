@@ -51,8 +51,8 @@ _RULES: tuple[Callable[[Seen], Found | None], ...] = (
 """The first that shows a kind counts, or else the first that says anything."""
 LOOKED_AT = 8
 """Samples looked at: enough to tell a mask from a feature map."""
-_LOOKED_AT_ELEMENTS = 2**23
-"""Elements of all outputs looked at, 64 MiB as f64; of larger outputs one sample is."""
+_LOOKED_AT_ELEMENTS = 2**22
+"""Elements of all outputs looked at, 32 MiB as f64; of larger outputs one sample is."""
 _WEIGHTS = ("attention", "attn", "alignment", "weight", "gate")
 """Words in the names of outputs that say how much is taken from where."""
 
@@ -148,7 +148,11 @@ def _is_weights(name: str) -> bool:
 
 def _tells(arrays: Arrays) -> bool:
     """Return whether an output holds no NaN, and two different numbers unless it is one alone."""
-    if any(np.isnan(array).any() for array in arrays):
-        return False
-    finite = np.concatenate([array[np.isfinite(array)] for array in arrays])
-    return finite.size > 0 and (sum(a.size for a in arrays) == 1 or bool(np.ptp(finite)))
+    low, high = np.inf, -np.inf
+    for array in arrays:
+        if np.isnan(array).any():
+            return False
+        finite = array[np.isfinite(array)]
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    return bool(low < high or (low == high and sum(a.size for a in arrays) == 1))
