@@ -130,22 +130,31 @@ class _Beside(Silent):
         within: Whether the search is on.
         trials: Seconds of each trial's run.
         inferences: Seconds of each inference after it.
+        making: Seconds that the search waits for another session, once.
     """
 
     plain: Session
     within: bool = False
     trials: list[float] = field(default_factory=list)
     inferences: list[float] = field(default_factory=list)
+    making: float = 0.0
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Tell whether the search begins."""
         del total
         self.within = name in SEARCHING
 
-    def runner(self, switched: Switched, *, runtime: Runtime) -> SwitchedRunner:
+    def runner(
+        self, switched: Switched, whole: Callable[[], Switched], *, runtime: Runtime
+    ) -> SwitchedRunner:
         """Return what runs trials, and inference after each."""
-        runner = SwitchedRunner(switched, runtime=runtime)
-        run = runner.run
+        runner = SwitchedRunner(switched, whole, runtime=runtime)
+        run, prepare = runner.run, runner.prepare
+
+        def prepared(fp32: frozenset[NodeName]) -> None:
+            started = time.perf_counter()
+            prepare(fp32)
+            self.making += (time.perf_counter() - started) * self.within
 
         def both(sample: Sample, fp32: frozenset[NodeName]) -> Outputs:
             started = time.perf_counter()
@@ -158,7 +167,7 @@ class _Beside(Silent):
                     self.trials.append(ended - started)
                     self.inferences.append(time.perf_counter() - ended)
 
-        runner.run = both  # type: ignore[method-assign]
+        runner.run, runner.prepare = both, prepared  # type: ignore[method-assign]
         return runner
 
 
@@ -167,10 +176,13 @@ def searching(name: str, case: Case) -> list[Figure]:
     beside = _Beside(Session(case.network.model, optimise=True))
     with mock.patch("halfwise.fixing.planner.SwitchedRunner", beside.runner):
         fixed = fix(case, Settings(time_budget=SEARCH_SECONDS), beside)
-    spent = sum(fixed.stage_seconds.get(stage, 0.0) for stage in SEARCHING)
+    spent = sum(fixed.stage_seconds.get(stage, 0.0) for stage in SEARCHING) - beside.making
     inference = sum(beside.inferences)
     ratios = [t / i for t, i in zip(beside.trials, beside.inferences, strict=True)]
-    what = f"{len(ratios)} runs, {fixed.evaluations} evaluations, {len(fixed.plan.keep)} kept"
+    what = (
+        f"{len(ratios)} runs, {fixed.evaluations} evaluations, {len(fixed.plan.keep)} kept; "
+        f"without {beside.making:.2g} s for another session"
+    )
     return [
         at_most(f"{name}: search / its runs' inference", spent / inference - 1, SEARCH, what),
         at_most(f"{name}: a run of a trial / inference, median", statistics.median(ratios), TRIAL),

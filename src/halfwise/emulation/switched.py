@@ -10,7 +10,7 @@ all low and all kept, without switches and without versions that nobody reads, a
 own switch says.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -43,11 +43,13 @@ class Switched:
             whether all are low.
         nodes: The switchable nodes, in the order of that input.
         stretches: Ranges of `nodes` that have forms in common: first, and behind the last.
+        alike: Whether the nodes of a stretch have no other forms.
     """
 
     model: ir.Model
     nodes: tuple[NodeName, ...]
     stretches: tuple[tuple[int, int], ...]
+    alike: bool = False
 
     def switch(self, fp32: frozenset[NodeName]) -> np.ndarray:
         """Return the value of `SWITCH_INPUT` for an assignment, given by its FP32 nodes."""
@@ -57,6 +59,10 @@ class Switched:
         count = before[end] - before[first]
         together = np.stack([(count > 0) & (count < end - first), count > 0], axis=1)
         return np.concatenate([low, together.ravel()])
+
+    def runs(self, switch: np.ndarray) -> bool:
+        """Return whether it emulates the assignment of which `switch` is the value."""
+        return not self.alike or not switch[len(self.nodes) :: 2].any()
 
 
 def emulate_switched(
@@ -71,6 +77,7 @@ def emulate_switched(
     fused: frozenset[TensorName] = frozenset(),
     size: int = SIZE,
     apart: Container[NodeName] = frozenset(),
+    alike: bool = False,
 ) -> Switched:
     """Return a model that emulates every assignment of `network`.
 
@@ -88,10 +95,11 @@ def emulate_switched(
             of both is kept, they are rounded as all others.
         size: About how many nodes a stretch has.
         apart: Nodes that are likely of another precision than those around them.
+        alike: Leave out what most of the model is for: stretches whose nodes differ in precision.
     """
     copy = network.copy()
     parts = stretches(list(copy.graph), roles, size, apart)
-    builder = _Builder(copy, roles, parts, low_io)
+    builder = _Builder(copy, roles, parts, low_io, alike=alike)
     builder.forms = Forms(
         roles,
         fmt,
@@ -104,16 +112,38 @@ def emulate_switched(
         builder.switches,
     )
     builder.build()
-    return Switched(copy, tuple(builder.places), tuple(builder.ranges))
+    return Switched(copy, tuple(builder.places), tuple(builder.ranges), alike)
 
 
 class SwitchedRunner:
     """A switched model in ONNX Runtime: runs any assignment."""
 
-    def __init__(self, switched: Switched, *, runtime: Runtime = CPU) -> None:
-        """Load it; raises as `Session` does."""
-        self.switched, self._session = switched, Session(switched.model, runtime=runtime)
+    def __init__(
+        self,
+        switched: Switched,
+        whole: Callable[[], Switched] | None = None,
+        *,
+        runtime: Runtime = CPU,
+    ) -> None:
+        """Load it; raises as `Session` does.
+
+        Args:
+            switched: The model; may be one that is alike in its stretches, which is made in a third
+                of the time.
+            whole: Makes the one of the same network that emulates every assignment; then needed.
+            runtime: Where it runs.
+        """
+        self.switched, self._whole, self._runtime = switched, whole, runtime
+        self._session: Session | None = Session(switched.model, runtime=runtime)
         self._switch = lru_cache(maxsize=4)(switched.switch)
+
+    def prepare(self, fp32: frozenset[NodeName]) -> None:
+        """Load what runs an assignment, where that is not loaded; raises as `Session`."""
+        if self._session is None or not self.switched.runs(self._switch(fp32)):
+            assert self._whole is not None
+            self._session = None  # Both together would be more than either.
+            self.switched = self._whole()
+            self._session = Session(self.switched.model, runtime=self._runtime)
 
     def run(self, sample: Sample, fp32: frozenset[NodeName]) -> Outputs:
         """Return the outputs with the nodes `fp32` in FP32, all others low.
@@ -121,6 +151,8 @@ class SwitchedRunner:
         Raises:
             RunFailed: as `Session.run`.
         """
+        self.prepare(fp32)
+        assert self._session is not None
         return self._session.run({**sample, SWITCH_INPUT: self._switch(fp32)})
 
 
@@ -135,8 +167,11 @@ class _Builder:
         roles: Roles,
         parts: Sequence[Sequence[ir.Node]],
         low_io: frozenset[TensorName],
+        *,
+        alike: bool,
     ) -> None:
         self.graph, self.roles, self.parts, self.low_io = model.graph, roles, parts, low_io
+        self.alike = alike
         self.rounded: dict[str, ir.Value] = {}
         free = [node_name(n) for part in parts for n in part if roles[node_name(n)].free]
         self.places = {name: i for i, name in enumerate(free)}
@@ -232,21 +267,24 @@ class _Builder:
         free = [self.places[name] for n in nodes if (name := node_name(n)) in self.places]
         at, prefix = len(self.places) + 2 * len(self.ranges), f"{nodes[0].name}::stretch"
         self.ranges.append((free[0], free[-1] + 1))
-        differ = self.is_low.at(at, f"{prefix}::differ")
-        is_low = self.is_low.at(at + 1, f"{prefix}::is_low")
         given = [v for n in nodes for v in n.outputs if _is_read_beyond(v, nodes)]
         given = given or [v for v in nodes[-1].outputs if v.name]
-        low, kept, own = (
-            self.forms.branch(nodes, form, given, {}, f"::{form.name.lower()}") for form in Form
-        )
-        condition = is_low[-1].outputs[0]
-        inner, _ = self.forms.join(
-            f"{prefix}::alike", condition, low, kept, nodes, given, "::alike"
-        )
+
+        def branch(form: Form) -> ir.Graph:
+            return self.forms.branch(nodes, form, given, {}, f"::{form.name.lower()}")
+
+        is_low = self.is_low.at(at + 1, f"{prefix}::is_low")
+        forms = is_low[-1].outputs[0], branch(Form.LOW), branch(Form.KEPT)
+        if self.alike:
+            chosen, seen = self.forms.join(prefix, *forms, nodes, given, "")
+            self._replace(nodes, [*is_low, chosen], seen)
+            return
+        inner, _ = self.forms.join(f"{prefix}::alike", *forms, nodes, given, "::alike")
         alike = ir.Graph([], inner.outputs, nodes=[inner], name=f"{prefix}::alike")
-        condition = differ[-1].outputs[0]
-        outer, seen = self.forms.join(prefix, condition, own, alike, nodes, given, "")
-        self._replace(nodes, [*differ, *is_low, outer], seen)
+        differ = self.is_low.at(at, f"{prefix}::differ")
+        own = branch(Form.OWN)
+        chosen, seen = self.forms.join(prefix, differ[-1].outputs[0], own, alike, nodes, given, "")
+        self._replace(nodes, [*is_low, *differ, chosen], seen)
 
     def _replace(
         self, old: Sequence[ir.Node], new: Sequence[ir.Node], seen: Mapping[ir.Value, Seen]

@@ -312,7 +312,8 @@ class Planner:
         )
 
     def _emulation(self, *, fused: frozenset[TensorName] | None = None) -> SwitchedRunner:
-        switched = emulate_switched(
+        switched = partial(
+            emulate_switched,
             self.case.network,
             self.roles,
             self.settings.fmt,
@@ -323,7 +324,8 @@ class Planner:
             fused=fused or frozenset(),
             apart=self.evidence.suspected,
         )
-        return SwitchedRunner(switched, runtime=self.settings.runtime)
+        runtime = self.settings.runtime
+        return SwitchedRunner(switched(alike=True), switched, runtime=runtime)
 
     def _given(self, kept: Assignment, step: Remark) -> Found:
         passed = self.trials.evaluate(kept, confirm=True).passed

@@ -284,6 +284,7 @@ class Trials:
     def _emulate(self, assignment: Assignment, index: int) -> Computed:
         self.spend()
         self.runs += 1
+        self.runner.prepare(assignment)
         try:
             return self.runner.run(self.samples[index], assignment)
         except RunFailed as failure:

@@ -4,9 +4,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfwise.emulation.switched import Switched, SwitchedRunner, emulate_switched
+from halfwise.formats import FP16
 from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.roles import roles_of
+from halfwise.records import NodeName
 from tests.graphs import Drawn, free_nodes, graphs, plans
-from tests.unit.emulation.test_switched import Runs, assert_same, names, network, node
+from tests.unit.emulation.test_switched import Runs, X, assert_same, names, network, node
 
 
 def chain(count: int) -> Network:
@@ -51,3 +55,20 @@ def test_they_have_no_switches_and_no_versions_that_nobody_reads():
 def test_what_is_fused_in_a_low_form_is_not_even_rounded():
     low, _ = in_common(Runs(chain(3), fused=names("v1", "v2")))
     assert low == ["Relu", "Relu", "Relu", "Cast", "Cast"]
+
+
+def test_what_differs_within_stretches_is_made_when_it_is_needed():
+    net, made = chain(3), list[bool]()
+
+    def whole() -> Switched:
+        made.append(True)
+        return emulate_switched(net, roles_of(net), FP16)
+
+    alike = emulate_switched(net, roles_of(net), FP16, alike=True)
+    assert len(list(alike.model.graph.all_nodes())) < len(list(whole().model.graph.all_nodes()))
+    made.clear()
+    runner, expected = SwitchedRunner(alike, whole), Runs(net)
+    for kept, times in (((), 0), (("n0", "n1", "n2"), 0), (("n1",), 1), ((), 1), (("n0",), 1)):
+        fp32 = frozenset(map(NodeName, kept))
+        assert_same(runner.run({"x": X}, fp32), expected(fp32))
+        assert len(made) == times

@@ -363,8 +363,8 @@ ENDED = [
     (24, ["search", "growth", "curve"]),
     (58, ["certify", "growth", "curve"]),
     (75, ["growth", "curve"]),
-    (80, ["origin", "curve"]),
-    (81, ["curve", "notes"]),
+    (81, ["origin", "curve"]),
+    (82, ["curve", "notes"]),
 ]
 
 
