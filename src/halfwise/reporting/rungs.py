@@ -19,6 +19,13 @@ _ENDS_OF_RUNGS: Mapping[RungEnd, str] = {
     "lost": "the worker was lost, which tells nothing of it",
 }
 
+_WHY_FULL: Mapping[RungEnd, str] = {
+    "slower": "it is faster than the {low} engines that passed",
+    "not-preferred": "{low} engines that passed are not shown to be faster",
+    "unfetched": "the {low} engine that passed could not be fetched",
+    "lost": "the worker was lost before any {low} engine was judged",
+}
+"""Why FP32 is delivered, by how the low rung ended."""
 _CAUSES: Mapping[CauseKind, str] = {
     "lost": "nothing is known of engines of the low format: the worker was lost in all of {builds}",
     "no-engine": "no engine of the low format could be built, in {builds}",
@@ -66,16 +73,7 @@ def rung_caution(engines: Engines | None) -> str:
     if engines is None or not engines.full or low is None:
         return ""
     what = "with TF32" if engines.rung == "tf32" else "without TF32"
-    name = _RUNGS[low.rung]
-    why = f"no {name} plan passed"
-    if low.end == "slower":
-        why = f"it is faster than the {name} engines that passed"
-    elif low.end == "not-preferred":
-        why = f"{name} engines that passed are not shown to be faster"
-    elif low.end == "unfetched":
-        why = f"the {name} engine that passed could not be fetched"
-    elif low.end == "lost":
-        why = f"the worker was lost before any {name} engine was judged"
+    why = _WHY_FULL.get(low.end, "no {low} plan passed").format(low=_RUNGS[low.rung])
     return f"The delivered engine is FP32 {what}: {why}.{_untimed(engines)}"
 
 
