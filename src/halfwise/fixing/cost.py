@@ -16,6 +16,7 @@ from math import prod
 import onnx_ir as ir
 
 from halfwise.emulation.rounding import POINTWISE
+from halfwise.fixing.plan.cut import End, Terms
 from halfwise.graph.bodies import Key, bodies_of
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.roles import NodeRole, Part, Role, Roles, is_float
@@ -135,6 +136,46 @@ class CostModel:
             wanted = name in low_ends
             casts.add(name, elements, computed.get(name, wanted), wanted)
         return total + casts.cost
+
+    def terms(self) -> Terms:
+        """Return the cost as a sum over nodes and over pairs, up to a constant.
+
+        Exact but where a node's arithmetic takes longer than its memory traffic and a neighbour
+        that it is fused with has the other precision: then storing the value is counted beside it.
+        """
+        terms = Terms()
+        ends: dict[TensorName, End] = dict.fromkeys(self._low_io, False)
+        ends |= self._roles.low_formals(frozenset())
+        read: dict[TensorName, tuple[list[End], float]] = {}
+        for node in self._nodes:
+            part = self._parts[node.name]
+            end: End = part.decider if part.role.free else True
+            if not node.is_free and not isinstance(end, bool):
+                extra = self._alone(node, is_low=False) - self._alone(node, is_low=True)
+                terms.nodes[end] = terms.nodes.get(end, 0.0) + max(0.0, extra)
+            for name, elements, takes_low in node.inputs:
+                readers, most = read.get(name, ([], 0.0))
+                readers.append(end if takes_low else True)
+                read[name] = readers, max(most, elements * node.times)
+            ends |= {name: end if gives_low else True for name, _, gives_low in node.outputs}
+        for name, elements in self._outputs:
+            read.setdefault(name, ([], float(elements)))[0].append(name not in self._low_io)
+        for name, (readers, most) in read.items():
+            # Where fused, it is stored and read beside the Cast.
+            bytes_each = (LOW_BYTES + FP32_BYTES) * (2 if name in self._inner else 1)
+            terms.values.append((ends.get(name, True), tuple(readers), bytes_each * most))
+        return terms
+
+    def _alone(self, node: _Node, *, is_low: bool) -> float:
+        """Return what a node costs where all that may be fused with it has its precision."""
+        values = [
+            elements
+            for name, elements, _ in (*node.inputs, *node.outputs)
+            if name not in self._inner
+        ]
+        moved = (node.stored + sum(values)) * _size(is_low)
+        per_byte = FLOPS_PER_BYTE_LOW if is_low else FLOPS_PER_BYTE_FP32
+        return node.times * max(node.flops / per_byte, moved)
 
     def _stays_inside(self, value: TensorName, fp32: frozenset[NodeName]) -> bool:
         """Return whether one kernel makes and reads a value: one precision, and fused."""

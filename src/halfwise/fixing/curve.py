@@ -7,7 +7,7 @@ from math import inf
 from halfwise.fixing.front import spread
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.parts import Part, parts
-from halfwise.fixing.plan.search import Found
+from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.scoring import Scoring
 from halfwise.graph.model import node_name

@@ -12,7 +12,7 @@ from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
 from halfwise.fixing.infinities import Infinities
-from halfwise.fixing.plan.search import Found
+from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name

@@ -11,8 +11,8 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.holding import Holding
+from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.rules import custom_roles, starting_plan
-from halfwise.fixing.plan.search import Found
 from halfwise.fixing.plan_judge import PlanJudge, telling
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.propagation import errors_of, follow, growth
@@ -224,6 +224,7 @@ class _Fix:
                 exhausted=found.exhausted,
                 steps=(),
                 remarks=found.steps,
+                r2=found.r2,
             ),
             baseline=baseline,
             verdict=verdict,

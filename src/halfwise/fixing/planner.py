@@ -12,9 +12,10 @@ from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.best import Best
 from halfwise.fixing.duration import expected
 from halfwise.fixing.evidence import Evidence, gather, kept_above
+from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.reasons import kept_nodes, plan_record
 from halfwise.fixing.plan.rules import Start, apply_rules
-from halfwise.fixing.plan.search import Found, Search
+from halfwise.fixing.plan.search import Search
 from halfwise.fixing.pricing import Prices, cost_model
 from halfwise.fixing.rewrite import rewrite
 from halfwise.fixing.trial import WORST, Trials
@@ -93,7 +94,7 @@ class Planner:
         if model is None or least == 0:
             return None
         resolve = partial(self.resolve, low_io=self.low_io)
-        return Prices(model, least, frozenset(self.roles), resolve)
+        return Prices(model, least, self.case.network, self.roles, resolve)
 
     def price(self, kept: Assignment) -> float | None:
         """Return the predicted cost of an assignment over that of everything low, else None."""
@@ -204,6 +205,8 @@ class Planner:
             progress=self.watcher.note,
             steps=self.steps,
             passing=self.passing,
+            price=self.price,
+            guide=self.prices.guide if self.prices else None,
         )
         found = search.run(previous, certify=certify)
         return self._with_held(found) if certify and not found.exhausted else found

@@ -7,7 +7,10 @@ from halfwise.case import Case, Settings
 from halfwise.emulation.runner import seen_in_bodies, seen_shapes
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.cost import CostModel
+from halfwise.fixing.plan.guide import Guide
+from halfwise.fixing.plan.sites import sites_of
 from halfwise.graph.bodies import bodies_of
+from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles, bodies
 from halfwise.records import NodeName, TensorName
 
@@ -43,15 +46,18 @@ class Prices:
     Attributes:
         fp32: That of everything in FP32.
         of: Returns that of an assignment, given by its kept compute nodes; remembered.
+        guide: Proposes plans that cost little.
     """
 
     def __init__(
         self,
         model: CostModel,
         least: float,
-        everything: Assignment,
+        network: Network,
+        roles: Roles,
         resolve: Callable[[Assignment], Assignment],
     ) -> None:
-        """Take what predicts, the cost of everything low (> 0), all nodes, what completes some."""
-        self.fp32 = model.cost(everything) / least
+        """Take what predicts, the cost of everything low (> 0), what completes an assignment."""
+        self.fp32 = model.cost(frozenset(roles)) / least
+        self.guide = Guide(sites_of(network, roles), model.terms)
         self.of = cache(lambda kept: model.cost(resolve(kept)) / least)

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, inf, isfinite, log10
 
 from halfwise.declarations import spelt
+from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.reasons import unsupported
-from halfwise.fixing.plan.search import Found
 from halfwise.fixing.planner import Planner
 from halfwise.formats import Format
 from halfwise.graph.casts import adjusted_constants

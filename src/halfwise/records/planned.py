@@ -216,6 +216,8 @@ class Search(Record):
         late: Runs of a sample that the search took for failed, because they took longer than one
             may (--run-timeout); then another run may give another plan.
         ended_by: What ended stages; where more than work did, another run may give another plan.
+        r2: R² of errors that were predicted of plans, by their logarithms, on those that were tried
+            and nothing was fitted to; below 0.8 predictions chose none. None where none was made.
     """
 
     tolerance_factor: float
@@ -230,6 +232,7 @@ class Search(Record):
     spent: float | None = None
     ended_by: tuple[BudgetEnd, ...] = ()
     late: int = 0
+    r2: float | None = None
 
 
 LEAST_SAVED = 0.25

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from halfwise.emulation.runner import seen_in_bodies, seen_shapes
@@ -162,3 +162,29 @@ def test_a_branch_costs_as_often_as_it_runs():
     assert always() > 10 * never()
     assert always() - half() == pytest.approx(half() - never())
     assert always("node") > 1.8 * always()
+
+
+def energy(terms, fp32):
+    """What terms say that a plan costs, up to a constant."""
+
+    def is_fp32(end):
+        return end if isinstance(end, bool) else end in fp32
+
+    total = sum(cost for name, cost in terms.nodes.items() if name in fp32)
+    for producer, readers, cost in terms.values:
+        total += cost * len({is_fp32(r) for r in readers} - {is_fp32(producer)})
+    return total
+
+
+@settings(max_examples=40, deadline=None)
+@given(graphs(), st.data())
+def test_terms_add_up_to_the_cost_where_memory_decides(drawn, data):
+    network = network_from_proto(drawn.proto)
+    roles = roles_of(network)
+    model = CostModel(network, roles, seen_shapes(network, drawn.sample))
+    free = sorted(n for n, role in roles.items() if role.free)
+    kept = data.draw(st.frozensets(st.sampled_from(free))) if free else frozenset()
+    assume(all(node.flops == 0 for node in model._nodes))
+    terms = model.terms()
+    told = energy(terms, kept) - energy(terms, frozenset())
+    assert told == pytest.approx(model.cost(kept) - model.cost(frozenset()), rel=1e-9, abs=1e-6)

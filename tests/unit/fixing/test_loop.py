@@ -362,9 +362,9 @@ ENDED = [
     (18, ["emulate", "search", "growth", "curve"]),
     (24, ["search", "growth", "curve"]),
     (58, ["certify", "growth", "curve"]),
-    (75, ["growth", "curve"]),
-    (81, ["origin", "curve"]),
-    (82, ["curve", "notes"]),
+    (70, ["growth", "curve"]),
+    (76, ["origin", "curve"]),
+    (78, ["curve", "notes"]),
 ]
 
 

@@ -9,71 +9,26 @@ What remains is 1-minimal once no single node can be lowered.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Protocol
+from math import inf
 
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.plan.contribution import lowerable, rankings
+from halfwise.fixing.plan.found import Evaluate, Found, Trial
+from halfwise.fixing.plan.groups import neighbourhoods, places, stretches, suspicions, union
+from halfwise.fixing.plan.guide import TRUSTED, Guide, aims, nearest
 from halfwise.records import NodeName, Remark, RemarkKind
 from halfwise.reporting.plan import remark
 
 Nodes = frozenset[NodeName]
 
-COARSE = 8
-"""Groups that contributions are measured of at first: with three trials they give a plan."""
+NEAR, BASES, MOST, MORE = 2.0, 3, 16, (1, 2, 3, 5)
+"""Of plans that exceed what is allowed up to so many times, the cheapest so many are extended: by
+those, of so many groups that contribute most, that do for their cost, so many at a time."""
 LARGER = 1.1
 """The next plan tried, of those that passed before, is this much larger than one that failed."""
 LAST = 8
 """After the first of them, about so many are tried at most; then all of FP32 is left."""
-
-
-class Trial(Protocol):
-    """What the search needs to know of one trial."""
-
-    @property
-    def passed(self) -> bool:
-        """Whether the assignment is acceptable."""
-
-    @property
-    def excess(self) -> float:
-        """Error over what is allowed; above 1 fails."""
-
-    @property
-    def nonfinite(self) -> bool:
-        """Whether it failed with new NaN or infinities."""
-
-
-class Evaluate(Protocol):
-    """Evaluates an assignment given by its kept compute nodes."""
-
-    def __call__(self, kept: Nodes, *, confirm: bool = False) -> Trial:
-        """Try on the worst samples, or on all of them with `confirm`."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """Result of a search.
-
-    Attributes:
-        kept: The kept compute nodes; the best passing set seen.
-        passed: Whether that set passes on all calibration samples.
-        minimal: Whether lowering any of its nodes was seen to fail.
-        excess_without: Per kept node, the excess when it alone is lowered.
-        nonfinite_without: Those of them that give new NaN or infinities when lowered.
-        contributions: Per node, what it or its group contributes alone, where that was measured.
-        exhausted: Whether the budget ended the search.
-        steps: What happened.
-    """
-
-    kept: Nodes
-    passed: bool
-    minimal: bool
-    excess_without: Mapping[NodeName, float]
-    nonfinite_without: Nodes
-    contributions: Mapping[NodeName, float]
-    exhausted: bool
-    steps: tuple[Remark, ...]
 
 
 @dataclass
@@ -93,8 +48,10 @@ class Search:
         start: A plan to start from, passing or not.
         safe: Whether everything in FP32 is sure to pass, being the original.
         progress: Called with a line for each step.
+        price: What an assignment is predicted to cost, over everything low; None where unknown.
+        guide: Proposes plans where nothing stands out; without, contributions alone order nodes.
         passing: Sets that passed, on the worst samples at least, or that are worth a trial anyway;
-            when the budget ends, the smallest that passes on all is the result. Shared by searches
+            when the budget ends, the cheapest that passes on all is the result. Shared by searches
             before and after samples joined.
     """
 
@@ -110,6 +67,8 @@ class Search:
     start: Nodes = frozenset()
     safe: bool = False
     progress: Callable[[str], None] = lambda _: None
+    price: Callable[[Nodes], float | None] = lambda _: None
+    guide: Guide | None = None
     steps: list[Remark] = field(default_factory=list)
     passing: list[Nodes] = field(default_factory=list)
 
@@ -118,10 +77,23 @@ class Search:
         everything = frozenset(self.nodes)
         self.start &= everything
         self.suspects = [group & everything for group in self.suspects]
-        self._best = everything
+        self._best, self._everything = everything, everything | self.forced
         self._excess_without: dict[NodeName, float] = {}
         self._nonfinite_without: set[NodeName] = set()
         self._contributions: dict[NodeName, float] = {}
+        self._tried: dict[Nodes, float] = {}
+
+    def rank(self, kept: Nodes) -> tuple[float, ...]:
+        """Return what plans are compared by, less for the better.
+
+        The predicted cost, then the number of nodes. What costs as much as FP32 gains nothing: it
+        comes after all that gains something, and the number decides alone.
+        """
+        price = self.price(kept)
+        fp32 = None if price is None else self.price(self._everything)
+        if price is None or fp32 is None or price >= fp32:
+            return (inf, len(kept))
+        return (price, len(kept))
 
     def run(self, previous: Nodes = frozenset(), *, certify: bool = True) -> Found:
         """Return the smallest set found, starting from `previous` where that still helps.
@@ -163,16 +135,16 @@ class Search:
 
     def _out_of_time(self) -> Found:
         """Return the smallest set so far that passes on all samples."""
-        self._best = min(self._best, self._passed_before(), key=len)
+        self._best = min(self._best, self._passed_before(), key=self.rank)
         return self._found(passed=True, minimal=False, exhausted=True)
 
     def _passed_before(self) -> Nodes:
         """Return a small one of the sets that passed that does on all samples, else everything."""
         # What was held since is part of none of them.
-        plans = sorted(dict.fromkeys(kept | self.forced for kept in self.passing), key=len)
+        plans = sorted(dict.fromkeys(kept | self.forced for kept in self.passing), key=self.rank)
         larger, tried = LARGER, 0.0
         for kept in plans:
-            if larger * tried <= len(kept) < len(self._best):
+            if larger * tried <= len(kept) and self.rank(kept) < self.rank(self._best):
                 if self.evaluate(kept, confirm=True).passed:
                     return kept
                 if kept and not tried:
@@ -191,17 +163,18 @@ class Search:
             self._contributions,
             exhausted,
             tuple(self.steps),
+            self.guide.explained if self.guide else None,
         )
 
     def _start(self, previous: Nodes) -> Nodes:
         """Return a passing set: the cheapest guess that works, or one found by halving."""
         known = "the previous plan" if previous else "the starting plan"
         previous = previous or self.start
-        suspected = _union(self.suspects)
+        suspected = union(self.suspects)
         guesses = {
             "no node": frozenset[NodeName](),
             known: previous,
-            "the nodes certain to lose precision": previous | _union(self.suspects[: self.certain]),
+            "the nodes certain to lose precision": previous | union(self.suspects[: self.certain]),
             "all suspected nodes": previous | suspected,
         }
         for name, guess in guesses.items():
@@ -210,7 +183,7 @@ class Search:
                 return guess
         if (kept := self._passed_before()) != frozenset(self.nodes):
             self._note("larger", kept=len(kept))
-            self._best = min(self._best, kept, key=len)
+            self._best = min(self._best, kept, key=self.rank)
             return kept
         self._note("measuring", kept=len(suspected))
         outside = [n for n in self.nodes if n not in suspected | previous]
@@ -219,30 +192,74 @@ class Search:
     def _lowered_by_contribution(self, nodes: Sequence[NodeName]) -> Nodes:
         """Lower as many of `nodes` as passes, those that contribute least first.
 
-        Each ranking is tried before it is refined, so that time may end at any moment.
+        Each ranking is tried before it is refined, so that the budget may end at any moment.
         """
-        everything = frozenset(self.nodes)
+        everything, measured = frozenset(self.nodes), dict[Nodes, float]()
 
-        @cache
         def contribution(low: Nodes) -> float:
             self.budget.check()
-            return self.contribution(everything - low | self.forced)
+            measured[low] = self.contribution(everything - low | self.forced)
+            return measured[low]
 
-        kept = everything
-        for ranking in rankings(self._groups(nodes), contribution, self.harmless):
-            low = lowerable(ranking, lambda nodes: self._passes(everything - nodes))
-            kept = min(kept, everything - low, key=len)
+        kept, always = everything, everything - frozenset(nodes)
+        for ranking in rankings(stretches(nodes, self.classes), contribution, self.harmless):
             self._contributions = {n: found for group, found in ranking for n in group}
+            if self.guide is not None and self._trusts(self.guide, measured, always):
+                kept = self._guided(self.guide, kept, always)
+            else:
+                low = lowerable(ranking, lambda nodes: self._passes(everything - nodes))
+                kept = min(kept, everything - low, key=self.rank)
+            kept = self._extended(kept, always, ranking[::-1][:MOST])
             self._note("ranked", groups=len(ranking), kept=len(kept))
         return kept
 
-    def _groups(self, nodes: Sequence[NodeName]) -> list[list[NodeName]]:
-        """Return a few groups by place where blocks repeat, else by stretches of the graph."""
-        places = self._places(frozenset(nodes))
-        if len(places) * 3 <= len(nodes):
-            nodes = [n for place in places for n in nodes if n in place]
-        length = max(1, -(-len(nodes) // COARSE))
-        return [list(nodes[i : i + length]) for i in range(0, len(nodes), length)]
+    def _trusts(self, guide: Guide, contributions: Mapping[Nodes, float], always: Nodes) -> bool:
+        """Tell the guide what was measured; return whether it predicts what was tried so far."""
+        guide.fit(contributions)
+        nodes, tried = frozenset(self.nodes), self._tried.items()
+        r2 = guide.r2((nodes - kept, found) for kept, found in tried if always <= kept)
+        return r2 is None or r2 >= TRUSTED
+
+    def _guided(self, guide: Guide, kept: Nodes, always: Nodes) -> Nodes:
+        """Return the cheapest of a few proposed plans that passes, else `kept`."""
+        everything = frozenset(self.nodes)
+        plans = guide.plans(everything, always)
+        plans = [plan for plan in plans if self.rank(plan) < self.rank(kept)]
+        errors = [guide.predicted(everything - plan) for plan in plans]
+        failing, passing = -1, len(plans)
+        for aim in aims(errors, first=kept == everything):
+            if passing - failing < 2:
+                break
+            at = nearest(errors, failing, passing, aim)
+            if self._passes(plans[at], confirm=True):
+                passing, kept = at, plans[at]
+            else:
+                failing = at
+        return kept
+
+    def _extended(self, kept: Nodes, always: Nodes, needed: Sequence[tuple[Nodes, float]]) -> Nodes:
+        """Return the first cheaper plan that passes of those that nearly did, and some more nodes.
+
+        Near the limit errors also cancel: what plans of about one error do differs.
+
+        Args:
+            kept: A plan that passes.
+            always: What all of them keep.
+            needed: Groups of nodes to add, and what they contribute.
+        """
+        if self.price(kept) is None:
+            return kept
+        alone = self.price(always) or 0.0
+        worth = {g: c * c / max(1e-9, (self.price(always | g) or 0.0) - alone) for g, c in needed}
+        near = (p for p, excess in self._tried.items() if always <= p and 1 < excess <= NEAR)
+        bases = sorted((p for p in near if self.rank(p) < self.rank(kept)), key=self.rank)
+        for base in bases[:BASES]:
+            more = sorted((g for g in worth if not g <= base), key=lambda g: -worth[g])
+            for plan in (base.union(*more[:count]) for count in MORE):
+                untried = plan not in self._tried and self.rank(plan) < self.rank(kept)
+                if untried and self._passes(plan, confirm=True):
+                    return plan
+        return kept
 
     def _lower(self, kept: Nodes, groups: Sequence[Nodes], *, split: bool) -> Nodes:
         """Return `kept` with as much of `groups` lowered as passes, earlier groups first.
@@ -256,7 +273,7 @@ class Search:
         groups = [g for g in groups if g]
         if not groups:
             return kept
-        together = _union(groups)
+        together = union(groups)
         if self._passes(kept - together):
             return kept - together
         if len(groups) == 1:
@@ -270,38 +287,15 @@ class Search:
 
     def _shrunk(self, kept: Nodes) -> Nodes:
         """Lower whole groups: what no guard suspects, kinds of suspicion, one spot, one place."""
-        unsuspected = kept - _union(self.suspects)
+        unsuspected = kept - union(self.suspects)
         kept = self._lower(kept, [unsuspected], split=not self._contributions)
-        kept = self._lower(kept, self._suspicions(), split=False)
-        for group in (*self._neighbourhoods(), *self._places(kept)):
+        kept = self._lower(kept, suspicions(self.suspects, self.classes), split=False)
+        free = [n for n in self.nodes if n in kept - self.forced]
+        for group in (*neighbourhoods(self.suspects), *places(free, self.classes)):
             if len(group) > 1:
                 kept = self._lower(kept, [group], split=False)
         self._note("grouped", kept=len(kept | self.forced))
         return kept
-
-    def _suspicions(self) -> list[Nodes]:
-        """Return suspicions about the same places as one group each, mildest first."""
-        merged: dict[tuple[int, ...], Nodes] = {}
-        for group in self.suspects:
-            key = tuple(sorted({self.classes[n] for n in group}))
-            merged[key] = merged.get(key, frozenset()) | group
-        return list(reversed(merged.values()))
-
-    def _neighbourhoods(self) -> list[Nodes]:
-        """Return suspicions that share nodes as one group each: one LayerNorm, say."""
-        groups: list[Nodes] = []
-        for suspicion in self.suspects:
-            apart = [g for g in groups if not g & suspicion]
-            joined = [g for g in groups if g & suspicion]
-            groups = [*apart, _union([*joined, suspicion])]
-        return groups if len(groups) > 1 else []
-
-    def _places(self, among: Nodes) -> list[Nodes]:
-        places: dict[int, list[NodeName]] = {}
-        for node in self.nodes:
-            if node in among - self.forced:
-                places.setdefault(self.classes[node], []).append(node)
-        return [frozenset(place) for place in places.values()]
 
     def _certified(self, kept: Nodes) -> Nodes:
         """Lower single nodes until none can be; note the excess that each needed one prevents."""
@@ -309,7 +303,7 @@ class Search:
         mildest = -len(self.suspects)
         open_nodes = sorted(
             (n for n in self.nodes if n in kept - self.forced),
-            key=lambda n: (gravity.get(n, mildest), self._contributions.get(n, 0.0)),
+            key=lambda n: (gravity.get(n, mildest), *self._merit(kept, n)),
         )
         needed: dict[NodeName, Nodes] = {}
         while pending := [n for n in open_nodes if n in kept and needed.get(n) != kept]:
@@ -318,7 +312,7 @@ class Search:
             if trial.passed:
                 kept = kept - {node}
                 self.passing.append(kept | self.forced)
-                self._best = min(self._best, kept | self.forced, key=len)
+                self._best = min(self._best, kept | self.forced, key=self.rank)
             else:
                 needed[node] = kept
                 self._excess_without[node] = trial.excess
@@ -327,23 +321,29 @@ class Search:
                 open_nodes = [*(n for n in open_nodes if n != node), node]
         return kept
 
+    def _merit(self, kept: Nodes, node: NodeName) -> tuple[float, float]:
+        """Return what orders nodes to lower: error added for the cost saved, and contribution."""
+        before, after = (self.price(k | self.forced) for k in (kept, kept - {node}))
+        gained = 0.0
+        if self.guide is not None and before is not None and after is not None:
+            gained = self.guide.merit(frozenset(self.nodes) - kept, node, before - after)
+        return gained, self._contributions.get(node, 0.0)
+
     def _passes(self, kept: Nodes, *, confirm: bool = False) -> bool:
         passed = self._try(kept, confirm=confirm).passed
         if passed:
             self.passing.append(kept | self.forced)
             if confirm:
-                self._best = min(self._best, kept | self.forced, key=len)
+                self._best = min(self._best, kept | self.forced, key=self.rank)
         return passed
 
     def _try(self, kept: Nodes, *, confirm: bool = False) -> Trial:
         self.budget.check()
-        return self.evaluate(kept | self.forced, confirm=confirm)
+        trial = self.evaluate(kept | self.forced, confirm=confirm)
+        self._tried[kept] = trial.excess
+        return trial
 
     def _note(self, kind: RemarkKind, guess: str = "", **numbers: int) -> None:
         step = Remark(kind=kind, names={"guess": guess} if guess else {}, numbers=numbers)
         self.steps.append(step)
         self.progress(remark(step))
-
-
-def _union(groups: Sequence[Nodes]) -> Nodes:
-    return frozenset[NodeName]().union(*groups)

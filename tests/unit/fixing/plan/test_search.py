@@ -1,13 +1,16 @@
 """The search, against oracles whose answer is known."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfwise.emulation.budget import Budget
+from halfwise.fixing.plan.cut import Terms
+from halfwise.fixing.plan.guide import Guide
 from halfwise.fixing.plan.search import LAST, Nodes, Search
 from halfwise.records import NodeName
 from halfwise.reporting.plan import remark
@@ -288,3 +291,96 @@ def test_what_ended_is_told():
         late = search(9, Oracle(needs(names(1))), seconds=0)
         assert late.run(certify=certify).exhausted
         assert late.budget.cut == [stage]
+
+
+COSTS = st.lists(st.integers(1, 9), min_size=4, max_size=14)
+ERRORS = st.lists(st.floats(0.01, 2), min_size=14, max_size=14)
+FEW = settings(max_examples=25, deadline=None)
+
+
+def priced(count, costs, oracle, **more):
+    """A search in a world where nodes cost what they are said to, and nothing else does."""
+    nodes = [NodeName(f"n{i}") for i in range(count)]
+    each = dict(zip(nodes, map(float, costs), strict=False))
+    guide = Guide([(n,) for n in nodes], lambda: Terms(each))
+    price = lambda kept: 1 + sum(each[n] for n in kept) / sum(each.values())  # noqa: E731
+    return search(count, oracle, price=price, guide=guide, **more), price
+
+
+def most(count):
+    """Evaluations for measuring, the trials between, and a certificate that lowers a few."""
+    return 2 * count + 20 * (2 + count.bit_length()) + count * (count + 1) // 2
+
+
+@FEW
+@given(COSTS, ERRORS, st.booleans())
+def test_where_errors_add_the_plan_passes_and_costs_no_more_than_the_start(costs, errors, starts):
+    count = len(costs)
+
+    def excess(kept):
+        low = (e for i, e in enumerate(errors[:count]) if NodeName(f"n{i}") not in kept)
+        return sum(e * e for e in low) ** 0.5
+
+    everything = names(*range(count))
+    start = names(*range(count - 1)) if starts else frozenset()
+    oracle = Oracle(excess)
+    searching, price = priced(count, costs, oracle, start=start)
+    found = searching.run()
+    assert found.passed
+    assert excess(found.kept) <= 1
+    assert price(found.kept) <= price(everything)
+    if starts and excess(start) <= 1:
+        assert price(found.kept) <= price(start)
+    assert all(excess(found.kept - {n}) > 1 for n in found.kept)
+    assert len(oracle.asked) <= most(count)
+
+
+@FEW
+@given(COSTS, st.integers(0, 2**32 - 1))
+def test_where_errors_follow_no_order_the_plan_passes_too(costs, seed):
+    count = len(costs)
+
+    def excess(kept):
+        if len(kept) == count:
+            return 0.5
+        return 0.2 + 3 * random.Random(f"{seed} {sorted(kept)}").random()  # noqa: S311
+
+    oracle = Oracle(excess)
+    searching, price = priced(count, costs, oracle)
+    found = searching.run()
+    assert found.passed
+    assert excess(found.kept) <= 1
+    assert price(found.kept) <= 2
+    assert all(excess(found.kept - {n}) > 1 for n in found.kept)
+    assert len(oracle.asked) <= most(count)
+    again, _ = priced(count, costs, Oracle(excess))
+    assert again.run().kept == found.kept
+
+
+def test_of_nodes_that_contribute_alike_the_dear_ones_are_lowered():
+    costs = [1, 20] * 20
+    oracle = Oracle(lambda kept: 3 * ((40 - len(kept)) / 180) ** 0.5)
+    searching, price = priced(40, costs, oracle)
+    found = searching.run()
+    assert len(found.kept) == 20
+    assert price(found.kept) == pytest.approx(1 + 20 / 420)
+
+
+def test_what_costs_as_much_as_fp32_is_compared_by_the_number_of_nodes():
+    searching, _ = priced(4, [1] * 4, Oracle(needs(names(1))))
+    searching.price = lambda kept: {0: 1.0, 1: 3.0, 2: 2.5}.get(len(kept), 2.0)
+    ranks = [searching.rank(names(*range(n))) for n in range(5)]
+    assert sorted(range(5), key=lambda n: ranks[n]) == [0, 1, 2, 3, 4]
+
+
+def test_early_trials_lie_between_nothing_and_what_passes():
+    asked = []
+
+    def excess(kept):
+        asked.append(len(kept))
+        return 3 * ((200 - len(kept)) / 60) ** 0.5
+
+    searching, _ = priced(200, [1] * 200, Oracle(excess))
+    searching.run()
+    passing = 200 - 60 // 9
+    assert sum(0 < kept < passing for kept in set(asked[:20])) >= 2

@@ -1,0 +1,227 @@
+"""What plans cost, and what it took to find them, against what was found before cost counted.
+
+    python bench/run.py plans                compares with bench/plans_before.json
+    python bench/plans.py --write FILE       records what the halfwise of this Python finds
+
+A search is ended after so many evaluations, never after a time, so that two of them are comparable
+on any machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.figures import Figure, at_most, reported
+from bench.peers.tasks import keywords
+from bench.runs import ROOT, Workbench, models_folder
+from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import Budget
+from halfwise.fixing.loop import fix
+from halfwise.fixing.planner import Planner
+from halfwise.fixing.trial import Trials
+from halfwise.fixing.worth import worth_of
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
+from halfwise.progress import Silent
+from tests.models import CLASSES
+
+BEFORE = Path(__file__).parent / "plans_before.json"
+CASES_VARIABLE = "HALFWISE_BENCH_CASES"
+CASES = {
+    "unimatch16": "pairs",
+    "clip14": "clip_inputs",
+    "convs": "convs_inputs",
+    "det16": "det_inputs",
+}
+"""Models of the cases folder, and the stem of the file that holds the inputs of each."""
+RAW = {"yolox_nano": 200, "ppocr_v3_det": 200}
+"""After so many evaluations a search ends at the default tolerance, where many nodes are needed."""
+FOREVER = 1e9
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model to plan for.
+
+    Attributes:
+        name: Its name in the results.
+        model: The model, or its file.
+        inputs: Its samples, or their file.
+        options: Of `halfwise fix`, for the library.
+        cap: The most evaluations of the search; None for any number.
+    """
+
+    name: str
+    model: Any
+    inputs: Any
+    options: Mapping[str, Any]
+    cap: int | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search came to.
+
+    Attributes:
+        candidates: Compute nodes that might be kept.
+        kept: Those that are.
+        cost: Predicted, over everything low; None where shapes cannot be seen.
+        evaluations: Of the search, with its certificate, until the plan was known.
+        excess: Error over what a trial may use, on all calibration samples.
+        passed: Whether the search found a plan.
+        minimal: Whether no node can be spared.
+    """
+
+    candidates: int
+    kept: int
+    cost: float | None
+    evaluations: int
+    excess: float
+    passed: bool
+    minimal: bool
+
+
+def tasks(bench: Workbench) -> Iterator[Task]:
+    """Yield a task for each model that is here."""
+    for make in CLASSES:
+        ill = make()
+        arrays = {name: np.asarray(array) for name, array in ill.inputs.items()}
+        yield Task(ill.name, ill.proto, arrays, keywords(ill.options))
+    for subject in bench.subjects():
+        model, inputs = ROOT / subject.model, ROOT / subject.inputs
+        yield Task(subject.name, model, inputs, keywords(subject.options))
+    for name, cap in RAW.items():
+        real = bench.real(name)
+        if real is not None:
+            yield Task(f"{name}-raw", real.model, real.inputs, {}, cap)
+    given = os.environ.get(CASES_VARIABLE)
+    for name, inputs_of in CASES.items():
+        if given:
+            yield Task(name, Path(given, f"{name}.onnx"), Path(given, f"{inputs_of}.npz"), {})
+
+
+def plan(task: Task) -> Found:
+    """Return what the search finds for a model, ended after the evaluations that it may take."""
+    request = understand(task.inputs, {**task.options, "time_budget": FOREVER, "budget": FOREVER})
+    case = load_case(task.model, request.data, request.criterion)
+    with counting(task.cap) as spent:
+        fixed = fix(case, request.settings, Silent())
+    kept, trials = fixed.found.kept, fixed.planner.trials
+    worth = worth_of(fixed.planner, kept)
+    return Found(
+        fixed.plan.candidates,
+        len(kept),
+        None if worth is None else worth.cost,
+        spent[0],
+        trials.excess(kept),
+        fixed.found.passed,
+        fixed.found.minimal,
+    )
+
+
+@contextmanager
+def counting(cap: int | None) -> Iterator[list[int]]:
+    """Count the assignments that searches evaluate within the block, and end them after `cap`."""
+    spent, since, inside = [0], [0], [0]
+    original: dict[tuple[type, str], Callable[..., Any]] = {
+        (Budget, "bounding"): Budget.bounding,
+        (Planner, "find"): Planner.find,
+        (Trials, "evaluate"): Trials.evaluate,
+        (Trials, "contribution"): Trials.contribution,
+    }
+
+    @contextmanager
+    def bounding(self: Budget, *arguments: Any, **more: Any) -> Iterator[None]:
+        inside[0] += 1
+        try:
+            with original[Budget, "bounding"](self, *arguments, **more):
+                yield
+        finally:
+            inside[0] -= 1
+
+    def find(self: Planner, *arguments: Any, **more: Any) -> Any:
+        since[0] = self.trials.evaluations
+        try:
+            return original[Planner, "find"](self, *arguments, **more)
+        finally:
+            spent[0] += self.trials.evaluations - since[0]
+            since[0] = sys.maxsize
+
+    def ended(name: str) -> Callable[..., Any]:
+        def method(self: Trials, *arguments: Any, **more: Any) -> Any:
+            if cap is not None and inside[0] and spent[0] + self.evaluations - since[0] >= cap:
+                raise OutOfTime
+            return original[Trials, name](self, *arguments, **more)
+
+        return method
+
+    since[0] = sys.maxsize
+    changed: dict[tuple[type, str], Any] = {(Budget, "bounding"): bounding, (Planner, "find"): find}
+    changed |= {(Trials, name): ended(name) for name in ("evaluate", "contribution")}
+    for (owner, name), method in changed.items():
+        setattr(owner, name, method)
+    try:
+        yield spent
+    finally:
+        for (owner, name), method in original.items():
+            setattr(owner, name, method)
+
+
+def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
+    """Return how costs and evaluations compare with those before, of each model that is here."""
+    before = {name: Found(**found) for name, found in json.loads(BEFORE.read_text("utf-8")).items()}
+    figures, costs = [], []
+    for task in tasks(bench):
+        old, new = before.get(task.name), plan(task)
+        note = f"{new.kept} kept, {new.evaluations} evaluations, excess {new.excess:.3g}"
+        if old is None or old.cost is None or new.cost is None:
+            figures.append(reported(f"{task.name}: cost", new.cost or math.nan, note))
+            continue
+        note += f"; before {old.kept}, {old.evaluations}, {old.excess:.3g}, cost {old.cost:.3f}"
+        figures.append(at_most(f"{task.name}: cost over that before", new.cost / old.cost, 1, note))
+        if new.evaluations > old.evaluations:
+            what = f"{task.name}: evaluations over those before"
+            figures.append(at_most(what, new.evaluations / old.evaluations, 1, note))
+        costs.append((new.cost, old.cost))
+    total = sum(new for new, _ in costs) / sum(old for _, old in costs)
+    figures.append(at_most("all: sum of costs over that before", total, 0.9))
+    changed = [pair for pair in costs if pair[0] != pair[1]]
+    if changed:
+        total = sum(new - 1 for new, _ in changed) / sum(old - 1 for _, old in changed)
+        what = "models whose plan changed: what they cost beyond everything low, over that before"
+        figures.append(reported(what, total, f"of {len(changed)}"))
+    missing = bench.missing()
+    if not os.environ.get(CASES_VARIABLE):
+        missing = "; ".join(filter(None, (missing, f"{CASES_VARIABLE} is not set")))
+    return figures, missing
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Record what is found, model by model; those that are in the file already are left out."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--write", type=Path, required=True)
+    parser.add_argument("names", nargs="*")
+    given = parser.parse_args(arguments)
+    file: Path = given.write
+    known = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    for task in tasks(Workbench(Path(), models_folder())):
+        if task.name not in known and (not given.names or task.name in given.names):
+            known[task.name] = asdict(plan(task))
+            file.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", "utf-8")
+            print(task.name, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Plans with the least predicted cost for an error, as minimum cuts of a graph.
+
+Both are sums over nodes and over pairs of them that want to be alike: a Cast costs where the two
+ends of a value differ, a value is rounded where one of its ends is low. So for each price of error
+the best plan of all is a minimum cut between "FP32" and "low" (Picard, "Maximal closure of a graph
+and applications to combinatorial problems", 1976). Whole stretches are kept or lowered together
+where their Casts would cost more than they save, which no order of single nodes tells.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.fixing.plan.sites import Site
+from halfwise.records import NodeName
+
+Nodes = frozenset[NodeName]
+End = NodeName | bool
+"""What decides the precision: a node; or it is always FP32 (True), or always low (False)."""
+
+_ENTIRE = 2**28
+"""What all costs come to in whole numbers; flows must fit 32 bits."""
+_NEVER = 2**29
+"""What may not be cut."""
+
+
+@dataclass
+class Terms:
+    """What predicted costs are made of.
+
+    Attributes:
+        nodes: What a node costs in FP32 beyond what it does low; bytes, ≥ 0.
+        values: What it costs where two ends differ: of a producer and its readers, each way once
+            for all of them.
+    """
+
+    nodes: dict[NodeName, float] = field(default_factory=dict)
+    values: list[tuple[End, tuple[End, ...], float]] = field(default_factory=list)
+
+
+class Cut:
+    """Minimum cuts for given terms and sites.
+
+    Vertex 0 is FP32, vertex 1 low; what stays with vertex 0 is kept.
+    """
+
+    def __init__(self, terms: Terms, sites: Sequence[Site]) -> None:
+        """Take what costs, and where values are rounded."""
+        self._vertex: dict[End, int] = {True: 0, False: 1}
+        self._size = 2
+        self._arcs: list[tuple[int, int]] = []
+        self._costs: list[float] = []
+        for name, cost in terms.nodes.items():
+            self._add(self._at(name), 1, cost)
+        for producer, readers, cost in terms.values:
+            self._add_value(producer, readers, cost)
+        whole = sum(c for c in self._costs if c != _NEVER) or 1.0
+        unit = _ENTIRE / whole
+        self._costs = [c if c == _NEVER else c * unit for c in self._costs]
+        self._noise = [self._add_site(site) for site in sites]
+        self._nodes = {n: v for n, v in self._vertex.items() if not isinstance(n, bool)}
+
+    def _at(self, end: End) -> int:
+        if end not in self._vertex:
+            self._vertex[end] = self._new()
+        return self._vertex[end]
+
+    def _new(self) -> int:
+        self._size += 1
+        return self._size - 1
+
+    def _add(self, source: int, target: int, cost: float) -> int:
+        self._arcs.append((source, target))
+        self._costs.append(cost)
+        return len(self._arcs) - 1
+
+    def _add_value(self, producer: End, readers: Sequence[End], cost: float) -> None:
+        made, (low, fp32) = self._at(producer), (self._new(), self._new())
+        self._add(made, low, cost)
+        self._add(fp32, made, cost)
+        for reader in readers:
+            self._add(low, self._at(reader), _NEVER)
+            self._add(self._at(reader), fp32, _NEVER)
+
+    def _add_site(self, site: Site) -> int:
+        if len(site) == 1:
+            return self._add(0, self._at(site[0]), 0.0)
+        inside = self._new()
+        for node in site:
+            self._add(inside, self._at(node), _NEVER)
+        return self._add(0, inside, 0.0)
+
+    def kept(self, added: NDArray[np.float64], weight: float, always: Nodes = frozenset()) -> Nodes:
+        """Return the plan that costs least, where error costs as well.
+
+        Args:
+            added: What each site adds to the squared error, ≥ 0.
+            weight: What all of them together cost, in multiples of all other costs.
+            always: Nodes that are kept.
+        """
+        # Here: a third of a second to import, and most searches need none.
+        from scipy.sparse import coo_array, csr_matrix  # noqa: PLC0415
+        from scipy.sparse.csgraph import (  # noqa: PLC0415
+            breadth_first_order,
+            maximum_flow,
+        )
+
+        costs = np.array(self._costs)
+        costs[self._noise] = added * (weight * _ENTIRE / (added.sum() or 1.0))
+        ends = [*self._arcs, *((0, self._vertex[n]) for n in always if n in self._vertex)]
+        whole = np.append(costs, np.full(len(ends) - len(costs), _NEVER))
+        whole = np.minimum(np.rint(whole), _NEVER).astype(np.int64)
+        source, target = np.array(ends).T
+        inner = (source != target) & (target != 0) & (source != 1)
+        shape = (self._size, self._size)
+        joined = coo_array((whole[inner], (source[inner], target[inner])), shape=shape).tocsr()
+        joined.data = np.minimum(joined.data, _NEVER).astype(np.int32)
+        capacity = csr_matrix(joined)
+        left = capacity - maximum_flow(capacity, 0, 1).flow
+        left.data = np.maximum(left.data, 0)
+        left.eliminate_zeros()
+        reached = set(breadth_first_order(left, 0, return_predecessors=False).tolist())
+        return always.union(n for n, vertex in self._nodes.items() if vertex in reached)
+
+
+def path(
+    cut: Cut, added: NDArray[np.float64], nodes: Nodes, always: Nodes, weights: Sequence[float]
+) -> list[Nodes]:
+    """Return the different plans for rising weights of error, within `nodes`; the fewest first."""
+    plans = (cut.kept(added, weight, always) & nodes for weight in weights)
+    return list(dict.fromkeys(plans))

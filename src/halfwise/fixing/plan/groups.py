@@ -1,0 +1,53 @@
+"""Nodes that are lowered, kept or measured together."""
+
+from collections.abc import Mapping, Sequence
+
+from halfwise.records import NodeName
+
+Nodes = frozenset[NodeName]
+Classes = Mapping[NodeName, int]
+"""Structural class of each node; equal for the same place in repeated blocks."""
+
+COARSE = 8
+"""Groups that contributions are measured of at first: with three trials they give a plan."""
+
+
+def union(groups: Sequence[Nodes]) -> Nodes:
+    """Return what is in any of them."""
+    return frozenset[NodeName]().union(*groups)
+
+
+def stretches(nodes: Sequence[NodeName], classes: Classes) -> list[list[NodeName]]:
+    """Return a few groups by place where blocks repeat, else by stretches of the graph."""
+    found = places(nodes, classes)
+    if len(found) * 3 <= len(nodes):
+        nodes = [n for place in found for n in nodes if n in place]
+    length = max(1, -(-len(nodes) // COARSE))
+    return [list(nodes[i : i + length]) for i in range(0, len(nodes), length)]
+
+
+def suspicions(suspects: Sequence[Nodes], classes: Classes) -> list[Nodes]:
+    """Return suspicions about the same places as one group each, mildest first."""
+    merged: dict[tuple[int, ...], Nodes] = {}
+    for group in suspects:
+        key = tuple(sorted({classes[n] for n in group}))
+        merged[key] = merged.get(key, frozenset()) | group
+    return list(reversed(merged.values()))
+
+
+def neighbourhoods(suspects: Sequence[Nodes]) -> list[Nodes]:
+    """Return suspicions that share nodes as one group each: one LayerNorm, say."""
+    groups: list[Nodes] = []
+    for suspicion in suspects:
+        apart = [g for g in groups if not g & suspicion]
+        joined = [g for g in groups if g & suspicion]
+        groups = [*apart, union([*joined, suspicion])]
+    return groups if len(groups) > 1 else []
+
+
+def places(nodes: Sequence[NodeName], classes: Classes) -> list[Nodes]:
+    """Return nodes of one class as a group each, in the order of the first ones."""
+    found: dict[int, list[NodeName]] = {}
+    for node in nodes:
+        found.setdefault(classes[node], []).append(node)
+    return [frozenset(place) for place in found.values()]

@@ -1,0 +1,109 @@
+"""Plans to try where nothing stands out: those predicted to cost least for the error they have."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from math import inf, log
+
+from halfwise.fixing.plan.cut import Cut, Terms
+from halfwise.fixing.plan.sites import Site, Sites, explained
+from halfwise.records import NodeName
+
+Nodes = frozenset[NodeName]
+
+TRUSTED = 0.8
+"""R² below which predictions choose nothing."""
+WEIGHTS = tuple(10.0 ** (i / 8 - 4) for i in range(96))
+"""What all error costs in multiples of all other costs: from what keeps nothing to everything."""
+EARLY = 2
+"""Plans between the cheapest and the first that may pass, tried for what they show."""
+TRIALS = 5
+"""Plans tried at most each time that contributions have become twice as detailed."""
+
+
+class Guide:
+    """Predicts errors of plans from contributions, and proposes plans.
+
+    Attributes:
+        explained: What `r2` returned last; None before.
+    """
+
+    def __init__(self, sites: Sequence[Site], terms: Callable[[], Terms]) -> None:
+        """Take where values are rounded, and what costs are made of."""
+        self._all, self._terms = tuple(sites), terms
+        self._sites = Sites(sites)
+        self.explained: float | None = None
+
+    @cached_property
+    def _cut(self) -> Cut:
+        return Cut(self._terms(), self._all)
+
+    def fit(self, contributions: Mapping[Nodes, float]) -> None:
+        """Take the errors of assignments, given by their low nodes."""
+        self._sites.fit(contributions)
+
+    def predicted(self, low: Nodes) -> float:
+        """Return the excess to expect where these nodes are low; 0 before anything is fitted."""
+        return self._sites.predicted(low)
+
+    def merit(self, low: Nodes, node: NodeName, saved: float) -> float:
+        """Return the squared error that one more low node adds for each unit of cost it saves.
+
+        Infinite where it saves none.
+        """
+        added = self.predicted(low | {node}) ** 2 - self.predicted(low) ** 2
+        return added / saved if saved > 0 else inf
+
+    def plans(self, nodes: Nodes, always: Nodes) -> list[Nodes]:
+        """Return plans that keep `always` and some of `nodes`; the cheapest and worst first."""
+
+        @cache
+        def kept(place: int) -> Nodes:
+            found = self._cut.kept(self._sites.added, WEIGHTS[place], always)
+            return found & nodes | always
+
+        def between(first: int, last: int) -> list[Nodes]:
+            # With its weight a plan only grows.
+            if last - first < 2 or kept(first) == kept(last):
+                return [kept(first), kept(last)]
+            middle = (first + last) // 2
+            return [*between(first, middle), *between(middle, last)]
+
+        return list(dict.fromkeys(between(0, len(WEIGHTS) - 1)))
+
+    def r2(self, tried: Iterable[tuple[Nodes, float]]) -> float | None:
+        """Return how much of the differences between errors predictions explain, if known.
+
+        Args:
+            tried: Low nodes, and the excess; of assignments that nothing was fitted to.
+        """
+        self.explained = explained([(self.predicted(low), excess) for low, excess in tried])
+        return self.explained
+
+
+def aims(errors: Sequence[float], *, first: bool) -> Iterator[float | None]:
+    """Yield the errors that plans to try are predicted to have; None for the middle.
+
+    Args:
+        errors: Predicted errors of all plans, over what is allowed.
+        first: Whether no plan was tried yet. Then some come first that are far from the limit.
+    """
+    largest = max(errors, default=0.0)
+    if first and largest > 2:
+        yield from (largest ** (1 - part / (EARLY + 1)) for part in range(1, EARLY + 1))
+    yield 1.0
+    yield from [None] * (TRIALS - 1)
+
+
+def nearest(errors: Sequence[float], failing: int, passing: int, aim: float | None) -> int:
+    """Return the place of the plan to try, between one that failed and one that passed.
+
+    Args:
+        errors: Predicted errors, falling.
+        failing: A place, or -1 where none failed.
+        passing: A place beyond `failing` + 1, or that after the last where none passed.
+        aim: The error to look for; None for the middle between both.
+    """
+    logs = [log(max(error, 1e-3)) for error in errors]
+    middle = (logs[max(failing, 0)] + logs[min(passing, len(logs) - 1)]) / 2
+    wanted = middle if aim is None else log(aim)
+    return min(range(failing + 1, passing), key=lambda i: abs(logs[i] - wanted))
