@@ -1,7 +1,7 @@
 """The trade-off of a run: which plans to choose from, and what they give on held-out samples."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from math import inf
 
 from halfwise.fixing.front import spread
@@ -37,7 +37,8 @@ class TradeOff:
         roles, named = planner.roles, map(node_name, planner.case.network.nodes())
         self._nodes = [name for name in named if roles[name].role is Role.COMPUTE]
         self._all = frozenset(self._nodes)
-        self._places = {name: place for place, name in enumerate(self._nodes)}
+        places = {name: place for place, name in enumerate(self._nodes)}
+        self._written = cache(lambda kept: runs(sorted(places[name] for name in kept)))
 
     def begin(self) -> None:
         """Measure what costs least, until it serves: nothing kept, what is certain, all suspects.
@@ -207,9 +208,6 @@ class TradeOff:
                 alone=measured.get(alone),
                 without=None if without == plan else measured.get(without),
             )
-
-    def _written(self, kept: Assignment) -> str:
-        return runs(sorted(self._places[name] for name in kept))
 
     def _shown(
         self, kept: Sequence[Assignment], points: Sequence[Point], plan: Assignment
