@@ -48,8 +48,9 @@ class Wish:
 def pick(curve: Curve, criterion: Criterion, wish: Wish) -> Point:
     """Return the point that answers a wish.
 
-    With a limit of cost or nodes that is the one of the smallest error: one that is known on all
-    samples goes before one that is not. With a limit of error or metric, it is the cheapest.
+    With a limit of cost or nodes that is the one of the smallest error, as far as it is known: a
+    bound counts as it stands, since whoever takes the plan judges it on all samples. With a limit
+    of error or metric, it is the cheapest.
 
     Args:
         curve: That of the run.
@@ -124,9 +125,9 @@ def _best(
     )
 
 
-def _by_error(point: Point) -> tuple[bool, float, float, float]:
+def _by_error(point: Point) -> tuple[float, bool, float, float]:
     heldout = inf if point.heldout is None else point.heldout
-    return point.is_bound, point.error, heldout, point.price
+    return point.error, point.is_bound, heldout, point.price
 
 
 def _cheapest(

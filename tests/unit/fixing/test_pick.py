@@ -25,11 +25,12 @@ MADE = curve(LOW, ONE, SIDE, FULL, recommended=1, reference=OWN)
     [
         (Wish(), ONE),
         (Wish(worth=1.0), LOW),
-        # What is known on all samples goes before what is not.
-        (Wish(worth=1.5), ONE),
+        (Wish(worth=1.2), ONE),
+        # A bound counts as it stands.
+        (Wish(worth=1.5), SIDE),
         (Wish(worth=9), FULL),
         (Wish(kept=0), LOW),
-        (Wish(kept=2), ONE),
+        (Wish(kept=2), SIDE),
         (Wish(rel_max=0.1), LOW),
         # On held-out samples 0.035.
         (Wish(rel_max=0.032), FULL),
@@ -46,6 +47,11 @@ def test_the_point_that_answers(wish, found):
 def test_of_equal_errors_that_of_held_out_samples_decides():
     one, two = (point("0", 1.1, 1.0, heldout=h) for h in (5.0, 2.0))
     assert pick(curve(one, two), Criterion(), Wish(kept=1)) == two
+
+
+def test_what_is_known_on_all_samples_goes_before_an_equal_bound():
+    known, bound = point("0", 1.2, 3.0), point("1", 1.1, 3.0, is_bound=True)
+    assert pick(curve(bound, known), Criterion(), Wish(kept=1)) == known
 
 
 def test_an_error_counts_on_the_samples_of_the_search_too():
