@@ -89,7 +89,7 @@ class Curve(Record):
             other one beats in both cost and error, a few that are far apart.
         plan: Place of the run's plan, or what engines made of it; None where that is none of them,
             and where an engine was delivered that computes nothing low.
-        rows: What parts of the plan buy.
+        rows: What parts of the plan buy that the search found; none where the run's is another.
         recognised: What the outputs are taken for; empty where a metric was given, and where
             nothing is known.
         reference: What FP32's own outputs score; none where no plan was scored.
@@ -111,12 +111,16 @@ class Curve(Record):
         return frozenset(self.nodes[place] for place in places(point.kept))
 
     def of_plan(self, kept: frozenset[NodeName] | None) -> "Curve":
-        """Return it with another plan, where that is one of the points; with none for None."""
+        """Return it with another plan, where that is one of the points; with none for None.
+
+        Rows are of the plan that was found, and left out with another.
+        """
         own = None
         if kept is not None:
             written = runs(place for place, name in enumerate(self.nodes) if name in kept)
             own = next((i for i, point in enumerate(self.points) if point.kept == written), None)
-        return self.model_copy(update={"plan": own})
+        rows = self.rows if own == self.plan else ()
+        return self.model_copy(update={"plan": own, "rows": rows})
 
     def offered(self, *, passed: bool) -> Point | None:
         """Return the recommended point, where the plan failed or costs at least 1 % more."""

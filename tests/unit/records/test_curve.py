@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.records import Curve, Point
+from halfwise.records import Curve, Point, Row
 from halfwise.records.curve import places, runs
 from tests.unit.records.curves import curve, point, score
 
@@ -70,6 +70,13 @@ def test_the_plan_of_a_run_is_one_of_the_points_or_none():
     assert made.of_plan(frozenset()).plan == 0
     assert made.of_plan(frozenset(made.nodes)).plan is None
     assert made.of_plan(None).plan is None
+
+
+def test_rows_are_of_the_plan_that_was_found():
+    row = Row(kind="operator", name="Mul", kept="0", count=1)
+    made = curve(point("", 1.0, 3.0), point("0 2", 2.0, 0.5), plan=0, rows=(row,))
+    assert made.of_plan(frozenset()).rows == (row,)
+    assert made.of_plan(frozenset((made.nodes[0], made.nodes[2]))).rows == ()
 
 
 def test_points_of_old_records_are_read():
