@@ -327,8 +327,9 @@ class Planner:
             fused=fused or frozenset(),
             apart=self.evidence.suspected,
         )
-        runtime = self.settings.runtime
-        return SwitchedRunner(switched(alike=True), switched, runtime=runtime)
+        # Where something is certain to be kept, a search is to come that needs the whole of it.
+        first = switched(alike=not self.evidence.certain)
+        return SwitchedRunner(first, switched, runtime=self.settings.runtime)
 
     def _given(self, kept: Assignment, step: Remark) -> Found:
         passed = self.trials.evaluate(kept, confirm=True).passed
