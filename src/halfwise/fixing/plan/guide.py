@@ -25,6 +25,7 @@ class Guide:
 
     Attributes:
         explained: What `r2` returned last; None before.
+        is_fitted: Whether contributions were taken.
     """
 
     def __init__(self, sites: Sequence[Site], terms: Callable[[], Terms]) -> None:
@@ -32,6 +33,7 @@ class Guide:
         self._all, self._terms = tuple(sites), terms
         self._sites = Sites(sites)
         self.explained: float | None = None
+        self.is_fitted = False
 
     @cached_property
     def _cut(self) -> Cut:
@@ -40,6 +42,7 @@ class Guide:
     def fit(self, contributions: Mapping[Nodes, float]) -> None:
         """Take the errors of assignments, given by their low nodes."""
         self._sites.fit(contributions)
+        self.is_fitted = True
 
     def predicted(self, low: Nodes) -> float:
         """Return the excess to expect where these nodes are low; 0 before anything is fitted."""

@@ -202,6 +202,10 @@ class Search:
             return measured[low]
 
         kept, always = everything, everything - frozenset(nodes)
+        if self.guide is not None and self.guide.is_fitted:
+            kept = self._guided(self.guide, everything, always)
+            if kept != everything:
+                return kept
         for ranking in rankings(stretches(nodes, self.classes), contribution, self.harmless):
             self._contributions = {n: found for group, found in ranking for n in group}
             if self.guide is not None and self._trusts(self.guide, measured, always):
@@ -241,11 +245,6 @@ class Search:
         """Return the first cheaper plan that passes of those that nearly did, and some more nodes.
 
         Near the limit errors also cancel: what plans of about one error do differs.
-
-        Args:
-            kept: A plan that passes.
-            always: What all of them keep.
-            needed: Groups of nodes to add, and what they contribute.
         """
         if self.price(kept) is None:
             return kept

@@ -384,3 +384,19 @@ def test_early_trials_lie_between_nothing_and_what_passes():
     searching.run()
     passing = 200 - 60 // 9
     assert sum(0 < kept < passing for kept in set(asked[:20])) >= 2
+
+
+def test_what_was_measured_is_not_measured_again_when_samples_join():
+    """The last plan fails on a sample that joined, and no larger one is known."""
+    scale = [3.0]
+    oracle = Oracle(lambda kept: scale[0] * ((200 - len(kept)) / 60) ** 0.5)
+    first, _ = priced(200, [1] * 200, oracle)
+    found = first.run(certify=False)
+    measured = len(oracle.asked)
+    scale[0] = 3.3
+    second = Oracle(oracle.excess)
+    again, _ = priced(200, [1] * 200, second)
+    again.guide = first.guide
+    joined = again.run(found.kept, certify=False)
+    assert second(joined.kept).passed
+    assert len(second.asked) < measured / 2
