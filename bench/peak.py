@@ -28,8 +28,8 @@ from bench.runs import ROOT, Workbench, models_folder
 PEAK = 2.5
 """Peak memory of `fix` over that of plain inference."""
 SAMPLES = 4
-SECONDS = 60
-"""Time budget of `fix`: every stage is reached, and no more is held with each evaluation."""
+SECONDS = 30
+"""Time budget of `fix`: every stage is reached; what is remembered of each trial adds little."""
 PUBLISHED = ("ppocr_v3_det", "yolox_nano")
 
 
@@ -88,9 +88,8 @@ def _resized(array: np.ndarray) -> np.ndarray:
 
 
 def _cost(one: _Measured, folder: Path) -> list[Figure]:
-    plain = [sys.executable, "bench/plain_memory.py", str(one.model), str(one.inputs)]
-    done = subprocess.run(plain, check=True, capture_output=True, text=True, cwd=ROOT)
-    before, peak = map(int, done.stdout.split())
+    before, peak = _plain(one)
+    _, bare = _plain(one, "bare")
     fixing = watched(
         [
             *("fix", str(one.model), "--inputs", str(one.inputs), "-o", str(folder / one.name)),
@@ -107,13 +106,22 @@ def _cost(one: _Measured, folder: Path) -> list[Figure]:
     return [
         at_most(what, fixing.resident / peak, PEAK, note),
         reported(f"{what}, each without interpreter and libraries", beyond),
+        reported(f"{what} without a pattern of memory", fixing.resident / bare),
     ]
+
+
+def _plain(one: _Measured, *how: str) -> list[int]:
+    """Return what the libraries of plain inference take, and its peak, in bytes."""
+    command = [sys.executable, "bench/plain_memory.py", str(one.model), str(one.inputs), *how]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    return [*map(int, done.stdout.split())]
 
 
 def _floor() -> int:
     """Return what a process takes that has imported what `fix` is made of, in bytes."""
     imports = "import halfwise.fixing.command; from bench.plain_memory import status"
-    code = f"{imports}; print(status('VmRSS'))"
+    first = "from halfwise.deferred import defer_unused; defer_unused()"
+    code = f"{first}; {imports}; print(status('VmRSS'))"
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT
     )
