@@ -28,3 +28,22 @@ def overflowing_classifier(count: int = 12) -> models.Ill:
     inner = sketch.op("MatMul", sketch.op("Add", x, little, name="sum"), weights, name="dense")
     y = sketch.op("Softmax", inner, axis=-1, name="probs")
     return models.Ill(sketch.proto(y), {"x": models.signals(1, 16, seed=2, count=count)})
+
+
+def close_calls(count: int = 12) -> models.Ill:
+    """Class probabilities whose order rounding changes, but on every fourth sample."""
+    sketch, random = Sketch(), np.random.default_rng(1)
+    x, weights = sketch.input("x", [1, 16]), random.normal(size=(16, 10))
+    scores = sketch.op("MatMul", x, f32(weights), name="dense")
+    raised = sketch.op("Add", scores, f32(100.0), name="up")
+    lowered = sketch.op("Sub", raised, f32(100.0), name="down")
+    y = sketch.op("Softmax", lowered, axis=-1, name="probs")
+    return models.Ill(sketch.proto(y), {"x": _by_gap(weights, count)})
+
+
+def _by_gap(weights: np.ndarray, count: int) -> np.ndarray:
+    every = models.signals(1, 16, seed=2, count=400)
+    scores = np.sort(every[:, 0] @ np.asarray(weights), axis=-1)
+    order = np.argsort(scores[:, -1] - scores[:, -2])
+    close, far = iter(order), iter(order[::-1])
+    return every[[next(far if i % 4 == 3 else close) for i in range(count)]]

@@ -80,7 +80,14 @@ def choose(
     chosen = Chosen(curve.kept(point), wish.told)
     with frozen_named(case, request.settings):
         fixed = run_fix(case, replace(request.settings, chosen=chosen), watcher)
-    return concluded(case, request, replace(fixed, curve=curve), folder, started)
+    # Whoever chooses of what is chosen now has to know them too.
+    seen = _joined(record) if case.data_sha256 == record.provenance.inputs_sha256 else ()
+    search = fixed.search.model_copy(update={"joined": seen})
+    return concluded(case, request, replace(fixed, curve=curve, search=search), folder, started)
+
+
+def _joined(run: Run) -> tuple[str, ...]:
+    return run.search.joined if run.search else ()
 
 
 def _curve(run: Run, folder: Path) -> Curve:
@@ -186,8 +193,14 @@ def _case(run: Run, model: Path, request: Request, watcher: Watcher, *, others: 
                 "Bring them back, or judge on others: --inputs DATA.",
             )
         return case
-    joined = run.search.joined if run.search else ()
-    names = case.heldout.ids
+    joined, names = _joined(run), case.heldout.ids
+    searched = len(run.search.calibration) - len(joined) if run.search else 0
+    if len(case.calibration) != searched or not set(joined) <= set(names):
+        raise RecordMismatch(
+            "The inputs are those of the run, but split or named otherwise: which of them its "
+            "search has seen cannot be told.",
+            "Give them as the run was given them, or others.",
+        )
     seen = [i for i, name in enumerate(names) if name in joined]
     unseen = [i for i, name in enumerate(names) if name not in joined]
     return replace(

@@ -72,7 +72,7 @@ class TradeOff:
             self._planner.budget.took_in(self._budget)
         kept = self._known()
         points = [self._point(each) for each in kept]
-        shown = self._shown(kept, points, found.kept)
+        shown = self._shown(kept, points, found.kept, bounds=False)
         recommended = self._recommended(kept, points)
         return Curve(
             nodes=tuple(self._nodes),
@@ -120,7 +120,7 @@ class TradeOff:
         exact = 0.0 if everything else trials.exact(kept)
         tried = trials.tried.get(kept)
         bound = tried.excess if tried is not None else 0.0
-        needs, given = self._scoring.needs(kept), self._scoring.given(kept)
+        given = self._scoring.given(kept)
         point = Point(
             kept=self._written(kept),
             count=len(kept),
@@ -129,9 +129,16 @@ class TradeOff:
             error=(bound if exact is None else exact) * (1.0 if everything else trials.factor),
             is_bound=exact is None,
             casts=self._scoring.casts(kept),
-            infinite_inside=False if everything else None if needs is None else bool(needs),
+            infinite_inside=False if everything else self._infinite_inside(kept),
         )
         return point if given is None else point.model_copy(update=vars(given))
+
+    def _infinite_inside(self, kept: Assignment) -> bool | None:
+        planner, needs = self._planner, self._scoring.needs(kept)
+        held = [planner.holdable(g) for g in planner.held if g.kind == "infinite"]
+        if not all(nodes <= kept for nodes in held):
+            return True
+        return None if needs is None else bool(needs)
 
     def _complete(self, plan: Assignment) -> None:
         """Measure what is shown, until all of it is known on all samples, and score it."""
@@ -147,7 +154,9 @@ class TradeOff:
             if not bounds:
                 break
             trials.excess(kept[bounds[0]])
-        for place in shown:
+        kept = self._known()
+        points = [self._point(each) for each in kept]
+        for place in self._shown(kept, points, plan, bounds=False):
             self._budget.check()
             self._measure(kept[place])
         self._settle()
@@ -181,6 +190,9 @@ class TradeOff:
             self._measure(kept)
             if not self._point(kept).serves:
                 return None
+            self._scoring.try_searched(kept)
+            if not self._scoring.serves_searched(kept):
+                return None
             self._scoring.look_inside(kept)
             needs = self._scoring.needs(kept) or frozenset()
             if needs <= kept:
@@ -210,11 +222,19 @@ class TradeOff:
             )
 
     def _shown(
-        self, kept: Sequence[Assignment], points: Sequence[Point], plan: Assignment
+        self,
+        kept: Sequence[Assignment],
+        points: Sequence[Point],
+        plan: Assignment,
+        *,
+        bounds: bool = True,
     ) -> list[int]:
+        """Return the places of what is shown, without `bounds` of plans whose error is known."""
         best = self._recommended(kept, points)
-        wanted = [place for place, each in enumerate(kept) if each == plan]
-        return spread(points, [*wanted, *([] if best is None else [best])])
+        own = {i for i, each in enumerate(kept) if i == best or each == plan}
+        known = [i for i, point in enumerate(points) if bounds or not point.is_bound or i in own]
+        wanted = [n for n, i in enumerate(known) if i in own]
+        return [known[n] for n in spread([points[i] for i in known], wanted)]
 
     def _recommended(self, kept: Sequence[Assignment], points: Sequence[Point]) -> int | None:
         """Return the place of the cheapest that serves, and of which that is known inside too."""
@@ -223,5 +243,9 @@ class TradeOff:
 
     def _candidates(self, kept: Sequence[Assignment], points: Sequence[Point]) -> list[int]:
         """Return the places of the plans that serve and keep what rules and guards demand."""
-        ruled = self._ruled
-        return [i for i, point in enumerate(points) if point.serves and ruled <= kept[i]]
+        ruled, failing = self._ruled, self._scoring.serves_searched
+        return [
+            i
+            for i, point in enumerate(points)
+            if point.serves and ruled <= kept[i] and failing(kept[i]) is not False
+        ]

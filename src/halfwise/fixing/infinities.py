@@ -196,11 +196,12 @@ class Infinities:
     def _may_help(self, guard: Guard) -> bool:
         """Return whether holding the nodes of a guard changes anything.
 
-        Not where they are held already, and not where a rule lowers one of those around a tensor
-        that is beyond the range itself: it is infinite then, whatever the others are.
+        Not where they are held, or chosen, already, and not where a rule lowers one of those around
+        a tensor that is beyond the range itself: it is infinite then, whatever the others are.
         """
-        planner = self.planner
-        if planner.holdable(guard) <= planner.held_nodes:
+        planner, chosen = self.planner, self.planner.settings.chosen
+        kept = planner.held_nodes | (chosen.kept if chosen else frozenset())
+        if planner.holdable(guard) <= kept:
             return False
         limit = planner.settings.fmt.overflow_threshold
         seen = {o.tensor: o.absmax for o in planner.evidence.observations.tensors}

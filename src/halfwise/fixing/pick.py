@@ -98,6 +98,8 @@ def _recommended(curve: Curve) -> Point:
     if curve.recommended is not None:
         return curve.points[curve.recommended]
     why = "no task metric is known to fit its outputs"
+    if curve.recognised:
+        why = "it measured no plan on held-out samples"
     if curve.reference:
         metrics = " and ".join(sorted({score.metric for score in curve.reference}))
         why = f"of the plans that it measured none passes {metrics} on held-out samples"
@@ -125,9 +127,9 @@ def _best(
     )
 
 
-def _by_error(point: Point) -> tuple[float, bool, float, float]:
+def _by_error(point: Point) -> tuple[bool, float, bool, float, float]:
     heldout = inf if point.heldout is None else point.heldout
-    return point.error, point.is_bound, heldout, point.price
+    return bool(point.infinite_inside), point.error, point.is_bound, heldout, point.price
 
 
 def _cheapest(
@@ -162,7 +164,7 @@ def _rel_max(criterion: Criterion) -> Callable[[Point], float | None]:
     alone = limits.rel_max if _is_alone(limits) else None
 
     def known(point: Point) -> float | None:
-        if point.rel_max is None or point.nonfinite:
+        if point.rel_max is None or point.nonfinite or point.infinite_inside:
             return None
         searched = 0.0 if alone is None else point.error * alone
         return max(point.rel_max, searched)
@@ -177,7 +179,8 @@ def _is_alone(limits: Criterion) -> bool:
 
 def _metric(curve: Curve) -> str:
     """Return the task metric of the points; of outputs without a task nothing may fall."""
-    metrics = sorted({score.metric for score in curve.reference} - {REL_MAX})
+    known = curve.reference or curve.recognised
+    metrics = sorted({one.metric for one in known} - {REL_MAX})
     if len(metrics) == 1:
         return metrics[0]
     if not metrics:
@@ -197,7 +200,9 @@ def _fall(curve: Curve) -> Callable[[Point], float | None]:
 
     def known(point: Point) -> float | None:
         found = [score.value for score in point.scores if score.metric == metric]
-        if point.nonfinite or len(found) != len(own):
+        others = [score.passed for score in point.scores if score.metric == REL_MAX]
+        nonfinite = point.nonfinite or point.infinite_inside
+        if nonfinite or not own or len(found) != len(own) or not all(others):
             return None
         return max(0.0, *(before - after for before, after in zip(own, found, strict=True)))
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
+from typing import Any
 
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.heldout import HeldOut
@@ -36,7 +37,8 @@ class Scoring:
         self._inside = Infinities(planner)
         self._given: dict[tuple[Assignment, tuple[str, ...]], Given] = {}
         self._casts: dict[Assignment, int] = {}
-        self._needs: dict[Assignment, Assignment] = {}
+        self._needs: dict[tuple[Assignment, tuple[str, ...]], Assignment] = {}
+        self._serving: dict[tuple[Assignment, tuple[str, ...]], bool] = {}
 
     @cached_property
     def recognised(self) -> tuple[Recognised, ...]:
@@ -49,8 +51,8 @@ class Scoring:
     @property
     def reference(self) -> tuple[TaskScore, ...]:
         """What FP32's own outputs score, where any plan was scored."""
-        references = self._heldout.left_references
-        return self._scores(references, references) if self._given else ()
+        left, references = self._heldout.left, self._heldout.left_references
+        return self._scores(references, references, left.labels) if self._given else ()
 
     def given(self, kept: Assignment) -> Given | None:
         """Return what a plan gives on the held-out samples of now; None where it was not run."""
@@ -62,7 +64,11 @@ class Scoring:
 
     def needs(self, kept: Assignment) -> Assignment | None:
         """Return what a plan lacks so that nothing is infinite inside; None where unknown."""
-        return self._needs.get(kept)
+        return self._needs.get(self._here(kept))
+
+    def serves_searched(self, kept: Assignment) -> bool | None:
+        """Return whether the task passes on the calibration samples too; None where unknown."""
+        return self._serving.get(self._here(kept))
 
     def measure(self, kept: Assignment, *, original: bool = False) -> None:
         """Run the held-out samples, and count the Casts.
@@ -84,34 +90,55 @@ class Scoring:
 
     def look_inside(self, kept: Assignment) -> None:
         """Look for harmful infinities in the mixed model of a plan, on the calibration samples."""
-        planner = self._planner
-        if kept not in self._needs:
+        planner, here = self._planner, self._here(kept)
+        if here not in self._needs:
             planner.budget.spend("pass", len(planner.trials.samples))
             guards = self._inside.guards(planner.rewrite(kept)[0])
-            self._needs[kept] = frozenset[NodeName]().union(*map(planner.holdable, guards))
+            self._needs[here] = frozenset[NodeName]().union(*map(planner.holdable, guards))
+
+    def try_searched(self, kept: Assignment) -> None:
+        """Score the calibration samples: whoever takes the plan is judged on these as well."""
+        trials, here = self._planner.trials, self._here(kept)
+        if here in self._serving:
+            return
+        if trials.metric is not None:
+            self._serving[here] = trials.evaluate(kept, confirm=True).passed
+            return
+        results = trials.results(kept)
+        trials.evaluations += 1
+        computed = [r for r in results if not isinstance(r, RunFailed)]
+        found: tuple[TaskScore, ...] = ()
+        if len(computed) == len(results):
+            found = self._scores(trials.references, computed, trials.samples.labels)
+        # What these samples do not test, the held-out ones do.
+        self._serving[here] = bool(found) and all(one.value >= one.required for one in found)
+
+    def _here(self, kept: Assignment) -> tuple[Assignment, tuple[str, ...]]:
+        return kept, self._planner.trials.samples.ids
 
     def _judged(self, results: Sequence[Computed], references: Sequence[Outputs]) -> Given:
-        case, scales = self._planner.case, totals(references)
-        own = Excess(case.criterion, scales)
+        trials = self._planner.trials.of(self._heldout.left, references)
         # At these limits an excess is the share of the largest value that is needed.
-        share = Excess(Criterion(rel_max=1.0, agreement=0.0), scales)
+        share = Excess(Criterion(rel_max=1.0, agreement=0.0), totals(references))
         for reference, result in zip(references, results, strict=True):
-            own.update(reference, result)
             share.update(reference, result)
         computed = [r for r in results if not isinstance(r, RunFailed)]
         failed = len(computed) < len(results)
         return Given(
-            heldout=own.final(),
+            heldout=trials.excess_of(results) * trials.factor,
             rel_max=share.final(),
             nonfinite=failed or any(map(has_new_nonfinite, references, computed)),
-            scores=() if failed else self._scores(references, computed),
+            scores=() if failed else self._scores(references, computed, trials.samples.labels),
         )
 
     def _scores(
-        self, references: Sequence[Outputs], computed: Sequence[Outputs]
+        self,
+        references: Sequence[Outputs],
+        computed: Sequence[Outputs],
+        labels: Sequence[Any] | None,
     ) -> tuple[TaskScore, ...]:
         """Return how a plan does by the given metric, else by those of what is recognised."""
-        case, labels = self._planner.case, self._heldout.left.labels
+        case = self._planner.case
         name, drop = case.criterion.metric, case.criterion.metric_drop
         with suppress(CaseError):  # a few samples may be too few for a metric
             if case.metric is None or name in (None, AUTO):

@@ -24,7 +24,8 @@ class Point(Record):
         rel_max: The smallest `rel_max` that the outputs would pass there; None likewise.
         nonfinite: Whether there are NaN or infinities there that the reference does not have.
         infinite_inside: Whether something inside the mixed model is infinite, on calibration
-            samples, and not harmless; None where nobody looked.
+            samples, and not harmless, or lacks what the search had to keep for that; None where
+            nobody looked.
         scores: Task metrics on held-out samples; none where nothing fits the outputs.
     """
 

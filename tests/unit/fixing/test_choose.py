@@ -12,7 +12,7 @@ import pytest
 from halfwise import choose, fix
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.store import read_run, write_run
-from tests.tasks import classifier
+from tests.tasks import classifier, overflowing_classifier
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +96,34 @@ def test_what_fails_by_what_is_asked_for_fails(made):
 
 def test_held_out_samples_that_joined_the_search_do_not_judge(moved):
     run = recorded(moved)
+    changed(moved, search=with_joined(run))
+    joined, again = run.verdict.samples[:1], moved.parent / "again"
+    for folder, out in ((moved, again), (again, None)):
+        found = chosen(folder, out=out)
+        assert found.verdict.samples == run.verdict.samples[1:]
+        assert joined[0] in found.search.calibration
+        assert found.search.joined == joined
+
+
+def with_joined(run: Any) -> Any:
+    """Return the record of a search whose first held-out sample has joined it."""
     joined = run.verdict.samples[:1]
-    search = run.search.model_copy(update={"joined": joined})
-    found = chosen(changed(moved, search=search))
-    assert found.verdict.samples == run.verdict.samples[1:]
-    assert joined[0] in found.search.calibration
+    calibration = (*run.search.calibration, *joined)
+    return run.search.model_copy(update={"joined": joined, "calibration": calibration})
+
+
+def test_samples_of_the_search_are_not_held_out_under_other_names_or_in_another_split(moved):
+    run, x = recorded(moved), classifier().inputs["x"]
+    np.savez(moved.parent / "other.npz", x=x)
+    assert chosen(moved, inputs=moved.parent / "other.npz").verdict.passed
+    changed(moved, search=with_joined(run))
+    with pytest.raises(RecordMismatch, match="split or named otherwise"):
+        choose(moved, inputs=moved.parent / "other.npz")
+    changed(moved, search=run.search)
+    parts = (("x", run.search.calibration), ("held", run.verdict.samples))
+    order = [int(name[6:-1]) for _, names in parts for name in names]
+    with pytest.raises(RecordMismatch, match="split or named otherwise"):
+        choose(moved, inputs={"x": x[order[:1]]}, heldout={"x": x[order[1:]]})
 
 
 def test_rules_of_the_run_hold(made, tmp_path):
@@ -110,6 +133,21 @@ def test_rules_of_the_run_hold(made, tmp_path):
     run = chosen(tmp_path / "ruled")
     assert {k.node for k in run.plan.keep} == {"bend"}
     assert (run.plan.low, run.io) == ("bf16", "bf16")
+
+
+@pytest.mark.parametrize("rule", [{}, {"lower": ["square"]}])
+def test_infinities_inside_are_judged_as_in_the_run(tmp_path, rule):
+    ill = overflowing_classifier()
+    onnx.save(ill.proto, tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=ill.inputs["x"])
+    before = fix(tmp_path / "m.onnx", tmp_path / "x.npz", out=tmp_path / "run", **rule).run
+    assert before.verdict.passed
+    assert before.curve is not None
+    assert before.curve.recommended == before.curve.plan
+    for wish in ({}, {"rel_max": 0.01}):
+        run = chosen(tmp_path / "run", **wish)
+        assert run.verdict.passed
+        assert kept(run) == kept(before)
 
 
 def test_a_run_without_a_curve_is_refused(moved):

@@ -9,7 +9,7 @@ from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import Curve
 from tests import models
-from tests.tasks import classifier, overflowing_classifier
+from tests.tasks import classifier, close_calls, overflowing_classifier
 
 
 def fixed(ill, **options) -> Fixed:
@@ -132,3 +132,29 @@ def test_a_plan_that_is_infinite_inside_is_not_recommended_but_what_mends_it():
     assert "square" in curve.kept(best)
     assert best.evaluation <= 8
     assert best.price < curve.points[curve.plan or 0].price
+
+
+def test_a_plan_that_fails_on_samples_of_the_search_is_not_recommended():
+    curve = curve_of(fixed(close_calls(), rel_max=1e-3))
+    low = curve.points[0]
+    assert low.count == 0
+    assert low.serves
+    assert curve.recommended is not None
+    assert curve.recommended > 0
+
+
+@pytest.mark.parametrize("options", [{"snr_db": 70}, {"cosine": 0.9999999}])
+def test_the_front_holds_no_plan_of_whose_error_only_a_bound_is_known(options):
+    curve = curve_of(fixed(overflowing_classifier(), **options))
+    assert any(point.is_bound for point in curve.points)
+    assert len(curve.front) > 2
+    assert not any(curve.points[place].is_bound for place in curve.front)
+
+
+def test_what_lacks_nodes_that_the_search_had_to_keep_is_known_to_be_infinite_inside():
+    found = fixed(overflowing_classifier())
+    curve, held = curve_of(found), found.planner.held_nodes
+    assert held
+    assert any(p.infinite_inside for p in curve.points)
+    for point in curve.points:
+        assert held <= curve.kept(point) or point.infinite_inside

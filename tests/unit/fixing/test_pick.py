@@ -70,6 +70,15 @@ def test_a_plan_with_new_infinities_has_no_error_that_could_be_borne():
     assert pick(made, Criterion(), Wish(metric_drop=0.5)) == FULL
 
 
+def test_a_plan_that_is_known_to_be_infinite_inside_comes_last():
+    broken = ONE.model_copy(update={"infinite_inside": True})
+    made = curve(broken, LOW, FULL, reference=OWN)
+    assert pick(made, Criterion(), Wish(rel_max=0.04)) == FULL
+    assert pick(made, Criterion(), Wish(metric_drop=0.006)) == FULL
+    assert pick(made, Criterion(), Wish(worth=1.2)) == LOW
+    assert pick(curve(broken), Criterion(), Wish(worth=1.2)) == broken
+
+
 @pytest.mark.parametrize(
     ("made", "wish", "told"),
     [
@@ -80,6 +89,12 @@ def test_a_plan_with_new_infinities_has_no_error_that_could_be_borne():
         (curve(SIDE), Wish(rel_max=0.01), "measured no plan on held-out samples"),
         (curve(LOW, reference=OWN), Wish(), "none passes top1 on held-out samples"),
         (curve(SIDE), Wish(), "no task metric is known"),
+        (curve(SIDE, recognised=(MASK,)), Wish(), "it measured no plan on held-out samples"),
+        (
+            curve(SIDE, recognised=(MASK,)),
+            Wish(metric_drop=0.1),
+            "measured no plan on held-out samples",
+        ),
         (curve(point("0", None, 1.0)), Wish(worth=2), "could predict no costs"),
     ],
 )
@@ -107,6 +122,10 @@ def test_outputs_without_a_task_are_no_metric_that_falls():
     both = ONE.model_copy(update={"scores": (*ONE.scores, rest)})
     made = curve(both, FULL, reference=(*OWN, own))
     assert pick(made, Criterion(), Wish(metric_drop=0.006)) == both
+    off = rest.model_copy(update={"value": -0.3, "passed": False})
+    wrong = ONE.model_copy(update={"scores": (*ONE.scores, off)})
+    made = curve(wrong, FULL, reference=(*OWN, own))
+    assert pick(made, Criterion(), Wish(metric_drop=0.006)) == FULL
     assert implied(made, Criterion(), Wish(metric_drop=0.1))["metric"] == "top1"
 
 

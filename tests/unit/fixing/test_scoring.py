@@ -11,7 +11,7 @@ from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import NodeName
 from tests import models
-from tests.tasks import classifier
+from tests.tasks import classifier, close_calls
 
 
 def given(scoring: Scoring, kept) -> Any:
@@ -21,8 +21,8 @@ def given(scoring: Scoring, kept) -> Any:
 NONE = frozenset[NodeName]()
 
 
-def fixed(ill) -> Fixed:
-    request = understand(dict(ill.inputs), {})
+def fixed(ill, **options) -> Fixed:
+    request = understand(dict(ill.inputs), options)
     case = load_case(ill.proto, request.data, request.criterion)
     return fix(case, request.settings, Silent())
 
@@ -73,3 +73,24 @@ def test_a_task_is_scored_beside_that_of_fp32():
     assert (score.metric, score.value, score.passed) == ("top1", 1.0, True)
     (own,) = scoring.reference
     assert own.value == 1.0
+
+
+def test_with_a_metric_the_error_on_held_out_samples_is_what_it_falls():
+    found = fixed(classifier(), metric="psnr", metric_drop=0)
+    scoring: Any = Scoring(found.planner, found.heldout)
+    scoring.measure(NONE)
+    mixed = given(scoring, NONE)
+    (score,) = mixed.scores
+    (own,) = scoring.reference
+    assert mixed.heldout == pytest.approx(1 + own.value - score.value)
+    assert mixed.heldout > 1
+
+
+def test_samples_of_the_search_may_fail_where_held_out_ones_pass():
+    found = fixed(close_calls())
+    scoring: Any = Scoring(found.planner, found.heldout)
+    assert scoring.serves_searched(NONE) is None
+    scoring.measure(NONE)
+    scoring.try_searched(NONE)
+    assert all(score.passed for score in given(scoring, NONE).scores)
+    assert scoring.serves_searched(NONE) is False
