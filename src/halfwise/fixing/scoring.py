@@ -12,7 +12,17 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.infinities import Infinities
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import has_new_nonfinite
-from halfwise.metrics import AUTO, Computed, Excess, Outputs, recognise, scores, task_scores, totals
+from halfwise.metrics import (
+    AUTO,
+    Computed,
+    Excess,
+    Outputs,
+    recognise,
+    scores,
+    support_of,
+    task_scores,
+    totals,
+)
 from halfwise.records import Criterion, NodeName, Recognised, TaskScore
 
 Assignment = frozenset[NodeName]
@@ -146,8 +156,15 @@ class Scoring:
             before, after = scores(name, case.metric, references, computed, labels)
             passed = isfinite(after) and after >= before - drop
             every = tuple(references[0])
+            rests, unit = support_of(case.criterion, references, labels)
             one = TaskScore(
-                metric=name, outputs=every, value=after, required=before - drop, passed=passed
+                metric=name,
+                outputs=every,
+                value=after,
+                required=before - drop,
+                passed=passed,
+                evidence=rests,
+                unit=unit,
             )
             return (one,)
         return ()

@@ -10,6 +10,7 @@
 - `boxes`, `box_layouts`, `detection`: boxes in outputs, how they lie there, how well they agree.
 - `kinds`: what outputs look like, and what shows it; `recognised`: the metric of what is shown;
   `automatic`: all of them together, as `--metric auto` asks.
+- `support`: how many boxes, pixels or rows a score rests on.
 - `hints`: remarks where the default tolerance asks the wrong question; `untested`: outputs and
   metrics that nothing tests, and what the samples show of all inputs.
 
@@ -38,7 +39,7 @@ from halfwise.metrics.measures import (
     is_default,
     totals,
 )
-from halfwise.metrics.recognised import recognise, task_scores
+from halfwise.metrics.recognised import recognise, support_of, task_scores
 from halfwise.metrics.relative import finite_relative_rms, relative_error
 from halfwise.metrics.targets import Metric
 from halfwise.metrics.task import metric_loss, resolve
@@ -72,6 +73,7 @@ __all__ = [
     "scores",
     "settle",
     "settled_metric",
+    "support_of",
     "takes_any_sample",
     "task_scores",
     "totals",

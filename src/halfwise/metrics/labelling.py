@@ -39,8 +39,7 @@ def token_agreement(
     """
     right = count = 0
     for expected, found, label in by_sample(reference, candidate, labels):
-        names = [n for n, a in expected.items() if a.dtype.kind in "iu"] or [class_output(expected)]
-        for name in names:
+        for name in _token_outputs(expected):
             truth, guess = _tokens(expected[name]), _tokens(found[name])
             if label is not None:
                 truth = _labels("token-agreement", label, truth.shape, name)
@@ -97,12 +96,28 @@ def mean_iou(
     return float(np.mean([both[kind] / either[kind] for kind in wanted]))
 
 
+def tokens_in(references: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
+    """Return how many tokens `token_agreement` compares where no sequence changes its length."""
+    if labels is not None:
+        return sum(int((np.asarray(label) >= 0).sum()) for label in labels)
+    return sum(_tokens(o[name]).size for o in references for name in _token_outputs(o))
+
+
+def pixels_in(references: Sequence[Outputs]) -> int:
+    """Return how many pixels `mean_iou` compares without labels."""
+    return sum(_pixels(outputs[_pixel_output(outputs)]).size for outputs in references)
+
+
 def classes_in(references: Sequence[Outputs]) -> int:
     """Return how many classes pixels have, as `mean_iou` reads them."""
     found: set[int] = set()
     for outputs in references:
         found.update(np.unique(_pixels(outputs[_pixel_output(outputs)])).tolist())
     return len(found - {_NONE})
+
+
+def _token_outputs(outputs: Outputs) -> list[str]:
+    return [n for n, a in outputs.items() if a.dtype.kind in "iu"] or [class_output(outputs)]
 
 
 def _tokens(array: NDArray[Any]) -> Classes:

@@ -18,6 +18,7 @@ from halfwise.metrics.excess import Excess
 from halfwise.metrics.kinds import METRIC_OF, looks
 from halfwise.metrics.labelling import classes_in
 from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs, totals
+from halfwise.metrics.support import Support, support, support_of_boxes
 from halfwise.metrics.targets import Metric
 from halfwise.metrics.task import resolve
 from halfwise.metrics.untested import untested_metric
@@ -157,7 +158,7 @@ def task_scores(
             score = _score(one, references, candidates, truth)
         if untested_part(one, references, truth):
             score = score.model_copy(update={"passed": False, "untested": True})
-        found.append(score)
+        found.append(score.model_copy(update=_support(one, references, truth)._asdict()))
     others = others_of(recognised, references[0]) if found else ()
     return (*found, *([_tolerance(others, references, candidates)] if others else ()))
 
@@ -183,6 +184,26 @@ def shortfall(
     if others := others_of(recognised, references[0]):
         used.append(-_tolerance(others, references, candidates).value / DEFAULT_REL_MAX)
     return max(inf if isnan(part) else part for part in used)
+
+
+def support_of(
+    criterion: Criterion, references: Sequence[Outputs], labels: Sequence[Any] | None
+) -> Support:
+    """Return what a criterion's one metric counts in the truth; nothing where it is none of ours.
+
+    Arguments after the first as of `task_scores`.
+    """
+    if criterion.recognised:
+        return _support(criterion.recognised[0], references, labels)
+    return support(criterion.metric or "", references, labels)
+
+
+def _support(
+    one: Recognised, references: Sequence[Outputs], labels: Sequence[Any] | None
+) -> Support:
+    if one.boxes is not None:
+        return support_of_boxes(one, references)
+    return support(one.metric, _only(one.outputs, references), labels)
 
 
 def _drop(one: Recognised, labels: Sequence[Any] | None) -> float:
@@ -220,6 +241,8 @@ def _tolerance(
         value=-share * DEFAULT_REL_MAX,
         required=-DEFAULT_REL_MAX,
         passed=share <= 1,
+        evidence=sum(array.size for outputs in wanted for array in outputs.values()),
+        unit="values",
     )
 
 

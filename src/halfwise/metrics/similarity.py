@@ -72,7 +72,7 @@ def _worst(
     worst, count = highest, 0
     for _, target, found in by_target(reference, candidate, labels, float_outputs):
         rows = _rows(target)
-        known = np.isfinite(rows).all(axis=1) & rows.any(axis=1)
+        known = _known(rows)
         count += int(known.sum())
         if found.shape != target.shape:
             worst = -np.inf
@@ -82,6 +82,16 @@ def _worst(
             worst = min(worst, float(np.where(np.isnan(values), -np.inf, values).min()))
     at_least_one(name, count)
     return worst
+
+
+def vectors_in(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
+    """Return how many vectors, or signals, are compared; arguments as of `cosine`."""
+    targets = by_target(reference, reference, labels, float_outputs)
+    return sum(int(_known(_rows(target)).sum()) for _, target, _ in targets)
+
+
+def _known(rows: Floats) -> NDArray[np.bool_]:
+    return np.asarray(np.isfinite(rows).all(axis=1) & rows.any(axis=1))
 
 
 def _rows(array: NDArray[Any]) -> NDArray[Any]:

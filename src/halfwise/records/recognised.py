@@ -91,6 +91,10 @@ class Recognised(Record):
     boxes: Boxes | None = None
 
 
+Unit = Literal["boxes", "mask pixels", "pixels", "rows", "signals", "tokens", "values", "vectors"]
+"""What a score counts: those of the truth, such as the pixels inside its masks."""
+
+
 class TaskScore(Record):
     """How a candidate does by the metric of recognised outputs.
 
@@ -102,6 +106,9 @@ class TaskScore(Record):
         required: What it must be at least.
         passed: Whether it is, and the samples test it.
         untested: Whether the samples test nothing: values next to zero would pass, too.
+        evidence: How many the value rests on, in all samples, as the truth has them; None of a
+            metric that is not built in, and in records of before.
+        unit: What they are; None likewise.
     """
 
     metric: str
@@ -110,3 +117,5 @@ class TaskScore(Record):
     required: float
     passed: bool
     untested: bool = False
+    evidence: int | None = None
+    unit: Unit | None = None

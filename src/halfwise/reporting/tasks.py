@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from halfwise.metrics import rises, usual
 from halfwise.metrics.recognised import REL_MAX
 from halfwise.records import Criterion, MetricResult, TaskScore
-from halfwise.wording import listed, number, sentence
+from halfwise.wording import listed, number, sentence, verb
 
 _MOST_OUTPUTS = 3
 
@@ -36,6 +36,14 @@ def wrong_parts(result: MetricResult) -> Iterator[str]:
         if not part.value >= part.required:
             limit = _limit(part.metric, part.required)
             yield f"{_of(part)} is {_value(part)}; {limit} is allowed."
+
+
+def rests_on(score: TaskScore) -> str:
+    """Return what a score rests on, such as `on 3 boxes`; "" where that is not known."""
+    if score.evidence is None or score.unit is None:
+        return ""
+    one = {"boxes": "box"}.get(score.unit, score.unit.removesuffix("s"))
+    return f"on {score.evidence} {verb(score.evidence, one, score.unit)}"
 
 
 def _of(part: TaskScore) -> str:

@@ -1,7 +1,7 @@
 """How the metrics of several outputs are told."""
 
 from halfwise.records import Criterion, MetricResult, Recognised, TaskScore
-from halfwise.reporting.tasks import allowed_together, part_lines, wrong_parts
+from halfwise.reporting.tasks import allowed_together, part_lines, rests_on, wrong_parts
 
 MASK = Recognised(
     kind="mask", metric="mask-iou", outputs=("m",), required=0.99, shape=(1,), evidence=()
@@ -37,3 +37,12 @@ def test_what_is_allowed_names_each_output() -> None:
     assert told == (
         "mask-iou of m ≥ 0.99, epe of a, b ≤ 0.1, other outputs by the default tolerance"
     )
+
+
+def test_what_a_score_rests_on_is_told_in_its_unit() -> None:
+    score = result(1, 0).parts[0]
+    assert rests_on(score) == ""
+    counted = [score.model_copy(update={"evidence": n, "unit": "boxes"}) for n in (1, 3)]
+    assert list(map(rests_on, counted)) == ["on 1 box", "on 3 boxes"]
+    rows = score.model_copy(update={"evidence": 1, "unit": "mask pixels"})
+    assert rests_on(rows) == "on 1 mask pixel"

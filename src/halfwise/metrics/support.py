@@ -1,0 +1,89 @@
+"""How much a score rests on: one box, or ten thousand pixels."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from halfwise.errors import CaseError
+from halfwise.metrics.boxes import detect
+from halfwise.metrics.built_in import class_output, class_rows, float_outputs, flow_outputs
+from halfwise.metrics.labelling import pixels_in, tokens_in
+from halfwise.metrics.measures import Outputs
+from halfwise.metrics.similarity import vectors_in
+from halfwise.metrics.targets import by_target
+from halfwise.records import Recognised
+from halfwise.records.recognised import Unit
+
+Labels = Sequence[Any] | None
+
+
+class Support(NamedTuple):
+    """How many of what a score counts; fields as in `TaskScore`."""
+
+    evidence: int | None = None
+    unit: Unit | None = None
+
+
+def support(metric: str, references: Sequence[Outputs], labels: Labels = None) -> Support:
+    """Return what a built-in metric counts in the truth; nothing of any other metric.
+
+    Args:
+        metric: Its name.
+        references: FP32 outputs by sample, the truth where there are no labels.
+        labels: One label per sample that fits, or None.
+    """
+    if metric not in _COUNTED:
+        return Support()
+    unit, count = _COUNTED[metric]
+    try:
+        return Support(count(references, labels), unit)
+    except CaseError:
+        return Support()  # outputs that the metric is not meant for
+
+
+def support_of_boxes(one: Recognised, references: Sequence[Outputs]) -> Support:
+    """Return how many boxes FP32 detects in recognised outputs, of which it is known how."""
+    if one.boxes is None:
+        return Support()
+    images = (found for of in references for found in detect(of, one.outputs, one.boxes))
+    return Support(sum(map(len, images)), "boxes")
+
+
+def _rows(references: Sequence[Outputs], labels: Labels) -> int:
+    del labels
+    names = [class_output(outputs) for outputs in references]
+    return sum(len(class_rows(n, o[n])) for n, o in zip(names, references, strict=True))
+
+
+def _inside(references: Sequence[Outputs], labels: Labels) -> int:
+    targets = by_target(references, references, labels, float_outputs)
+    return sum(int((target > 0.5).sum()) for _, target, _ in targets)
+
+
+def _values(references: Sequence[Outputs], labels: Labels) -> int:
+    targets = by_target(references, references, labels, float_outputs)
+    return sum(int(np.isfinite(target).sum()) for _, target, _ in targets)
+
+
+def _pixels(references: Sequence[Outputs], labels: Labels) -> int:
+    targets = by_target(references, references, labels, flow_outputs)
+    return sum(int(np.isfinite(target).all(axis=-3).sum()) for _, target, _ in targets)
+
+
+def _classified(references: Sequence[Outputs], labels: Labels) -> int:
+    del labels
+    return pixels_in(references)
+
+
+_COUNTED: dict[str, tuple[Unit, Callable[[Sequence[Outputs], Labels], int]]] = {
+    "top1": ("rows", _rows),
+    "token-agreement": ("tokens", tokens_in),
+    "mask-iou": ("mask pixels", _inside),
+    "mean-iou": ("pixels", _classified),
+    "cosine": ("vectors", vectors_in),
+    "si-sdr": ("signals", vectors_in),
+    "psnr": ("values", _values),
+    "epe": ("pixels", _pixels),
+}
+"""Unit and count of each metric that takes outputs as they are."""
