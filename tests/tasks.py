@@ -47,3 +47,15 @@ def _by_gap(weights: np.ndarray, count: int) -> np.ndarray:
     order = np.argsort(scores[:, -1] - scores[:, -2])
     close, far = iter(order), iter(order[::-1])
     return every[[next(far if i % 4 == 3 else close) for i in range(count)]]
+
+
+def pricing_classifier(count: int = 12) -> models.Ill:
+    """Class probabilities, and an output that overflows on the first sample, which is searched."""
+    sketch, random = Sketch(), np.random.default_rng(1)
+    x = sketch.input("x", [1, 16])
+    scores = sketch.op("MatMul", x, f32(random.normal(size=(16, 10))), name="dense")
+    probs = sketch.op("Softmax", scores, axis=-1, name="probs")
+    price = sketch.op("Mul", x, f32(1e4), name="price")
+    inputs = models.signals(1, 16, seed=2, count=count)
+    inputs[0] *= 12 / np.abs(inputs[0]).max()
+    return models.Ill(sketch.proto(probs, price), {"x": inputs})

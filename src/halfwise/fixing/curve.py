@@ -1,10 +1,10 @@
 """The trade-off of a run: which plans to choose from, and what they give on held-out samples."""
 
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from math import inf
 
-from halfwise.fixing.front import spread
+from halfwise.fixing.front import front, next_open, spread
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.parts import Part, parts
 from halfwise.fixing.plan.found import Found
@@ -18,11 +18,12 @@ from halfwise.records.curve import runs
 Assignment = frozenset[NodeName]
 
 MEASURED = 12
-"""Plans that are evaluated on all samples for it at most: a trial that fails tells a bound."""
+"""Plans beside these that are evaluated on all samples for it at most: a trial that fails tells a
+bound, which may exclude a plan, but is no error."""
 SHARE = 0.1
 """Of the search's budget, which this may take on top of it."""
 LOOKED_AT = 4
-"""Plans that are looked into for infinities at most, and times that one is mended for them."""
+"""Times that a plan is mended for infinities inside."""
 
 
 class TradeOff:
@@ -53,7 +54,7 @@ class TradeOff:
                 planner.budget.check()
                 if planner.trials.evaluate(kept, confirm=True).passed:
                     return
-                serving = self._budget.within("curve", partial(self._serving, kept), None)
+                serving = self._serving(kept)
                 if serving is not None:
                     planner.best.serves(serving, self._point(serving).scores)
                     return
@@ -70,9 +71,8 @@ class TradeOff:
         if (found.kept or not found.passed) and not chosen:
             self._budget.within("curve", lambda: self._complete(found.kept), None)
             self._planner.budget.took_in(self._budget)
-        kept = self._known()
-        points = [self._point(each) for each in kept]
-        shown = self._shown(kept, points, found.kept, bounds=False)
+        kept, points = self._seen()
+        shown = self._shown(kept, points, found.kept)
         recommended = self._recommended(kept, points)
         return Curve(
             nodes=tuple(self._nodes),
@@ -118,18 +118,18 @@ class TradeOff:
         planner, trials = self._planner, self._planner.trials
         everything = self._is_safe and kept == self._all
         exact = 0.0 if everything else trials.exact(kept)
-        tried = trials.tried.get(kept)
-        bound = tried.excess if tried is not None else 0.0
         given = self._scoring.given(kept)
         point = Point(
             kept=self._written(kept),
             count=len(kept),
             evaluation=trials.since.get(kept, trials.evaluations),
             cost=planner.price(kept),
-            error=(bound if exact is None else exact) * (1.0 if everything else trials.factor),
+            error=(trials.bound(kept) if exact is None else exact)
+            * (1.0 if everything else trials.factor),
             is_bound=exact is None,
             casts=self._scoring.casts(kept),
             infinite_inside=False if everything else self._infinite_inside(kept),
+            searched=True if everything else self._scoring.searched(kept),
         )
         return point if given is None else point.model_copy(update=vars(given))
 
@@ -141,40 +141,49 @@ class TradeOff:
         return None if needs is None else bool(needs)
 
     def _complete(self, plan: Assignment) -> None:
-        """Measure what is shown, until all of it is known on all samples, and score it."""
+        """Measure what is shown on all samples, cheapest ends first, and score it."""
         trials = self._planner.trials
         self._measure(plan)
         trials.excess(self._planner.islands)
+        self._settle(plan)
         for _ in range(MEASURED):
             self._budget.check()
-            kept = self._known()
-            points = [self._point(each) for each in kept]
-            shown = self._shown(kept, points, plan)
-            bounds = [place for place in shown if points[place].is_bound]
-            if not bounds:
+            kept, points = self._seen()
+            place = next_open(points)
+            if place is None:
                 break
-            trials.excess(kept[bounds[0]])
-        kept = self._known()
-        points = [self._point(each) for each in kept]
-        for place in self._shown(kept, points, plan, bounds=False):
+            trials.excess(kept[place])
+            if place in front(self._seen()[1]):
+                self._measure(kept[place])
+        kept, points = self._seen()
+        for place in self._shown(kept, points, plan):
             self._budget.check()
             self._measure(kept[place])
-        self._settle()
+        self._settle(plan)
         for part in parts(self._planner, plan):
             for each in self._beside(part, plan):
                 self._budget.check()
                 trials.evaluate(each, confirm=True)
 
-    def _settle(self) -> None:
-        """Look inside what would be recommended, cheapest first, until one of them holds."""
-        for _ in range(LOOKED_AT):
+    def _seen(self) -> tuple[list[Assignment], list[Point]]:
+        kept = self._known()
+        return kept, [self._point(each) for each in kept]
+
+    def _settle(self, plan: Assignment) -> None:
+        """Look closer at what would be recommended, cheapest first, until one of them holds.
+
+        The run's own plan is looked at first, so that there is one.
+        """
+        self._serving(plan)
+        while True:
             self._budget.check()
-            kept = self._known()
-            points = [self._point(each) for each in kept]
+            kept, points = self._seen()
             best = self._recommended(kept, points)
             limit = inf if best is None else points[best].price
             unknown = [
-                i for i in self._candidates(kept, points) if points[i].infinite_inside is None
+                i
+                for i in self._candidates(kept, points)
+                if None in (points[i].infinite_inside, points[i].searched)
             ]
             cheaper = [i for i in unknown if points[i].price < limit]
             if not cheaper:
@@ -190,8 +199,10 @@ class TradeOff:
             self._measure(kept)
             if not self._point(kept).serves:
                 return None
-            self._scoring.try_searched(kept)
-            if not self._scoring.serves_searched(kept):
+            if self._is_safe and kept == self._all:
+                return kept
+            self._scoring.search(kept)
+            if not self._point(kept).serves:
                 return None
             self._scoring.look_inside(kept)
             needs = self._scoring.needs(kept) or frozenset()
@@ -222,30 +233,22 @@ class TradeOff:
             )
 
     def _shown(
-        self,
-        kept: Sequence[Assignment],
-        points: Sequence[Point],
-        plan: Assignment,
-        *,
-        bounds: bool = True,
+        self, kept: Sequence[Assignment], points: Sequence[Point], plan: Assignment
     ) -> list[int]:
-        """Return the places of what is shown, without `bounds` of plans whose error is known."""
         best = self._recommended(kept, points)
-        own = {i for i, each in enumerate(kept) if i == best or each == plan}
-        known = [i for i, point in enumerate(points) if bounds or not point.is_bound or i in own]
-        wanted = [n for n, i in enumerate(known) if i in own]
-        return [known[n] for n in spread([points[i] for i in known], wanted)]
+        wanted = [place for place, each in enumerate(kept) if each == plan]
+        return spread(points, [*wanted, *([] if best is None else [best])])
 
     def _recommended(self, kept: Sequence[Assignment], points: Sequence[Point]) -> int | None:
         """Return the place of the cheapest that serves, and of which that is known inside too."""
-        holding = [i for i in self._candidates(kept, points) if points[i].infinite_inside is False]
+        holding = [
+            i
+            for i in self._candidates(kept, points)
+            if points[i].infinite_inside is False and points[i].searched
+        ]
         return min(holding, key=lambda i: (points[i].price, points[i].error), default=None)
 
     def _candidates(self, kept: Sequence[Assignment], points: Sequence[Point]) -> list[int]:
         """Return the places of the plans that serve and keep what rules and guards demand."""
-        ruled, failing = self._ruled, self._scoring.serves_searched
-        return [
-            i
-            for i, point in enumerate(points)
-            if point.serves and ruled <= kept[i] and failing(kept[i]) is not False
-        ]
+        ruled = self._ruled
+        return [i for i, point in enumerate(points) if point.serves and ruled <= kept[i]]

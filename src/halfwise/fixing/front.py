@@ -12,15 +12,45 @@ _FAINT, _LOUD = 1e-3, 1e6
 
 
 def front(points: Sequence[Point]) -> list[int]:
-    """Return the places of the points that none beats in both cost and error, cheapest first."""
+    """Return the places of the points that none beats in both cost and error, cheapest first.
+
+    Those whose error is a bound are not among them: their error may be anything beyond.
+    """
     found: list[int] = []
-    order = sorted(range(len(points)), key=lambda i: (points[i].price, points[i].error))
+    known = (i for i, point in enumerate(points) if not point.is_bound)
+    order = sorted(known, key=lambda i: (points[i].price, points[i].error))
     least = inf
     for place in order:
         if points[place].error < least or not found:
             found.append(place)
             least = points[place].error
     return found
+
+
+def next_open(points: Sequence[Point]) -> int | None:
+    """Return the place of the point to measure next; None where the front cannot change.
+
+    It is one whose bound leaves it open whether a known point beats it, farthest in cost from what
+    is known of the front; of several the one of the smallest bound, then the cheapest.
+    """
+    known = [points[place] for place in front(points)]
+    left = [
+        place
+        for place, point in enumerate(points)
+        if point.is_bound and not any(excludes(one, point) for one in known)
+    ]
+
+    def promise(place: int) -> tuple[float, float, float]:
+        point = points[place]
+        apart = min((abs(point.price - one.price) for one in known), default=0.0)
+        return apart, -point.error, -point.price
+
+    return max(left, key=promise, default=None)
+
+
+def excludes(known: Point, point: Point) -> bool:
+    """Return whether a point, its error known, is as good as another can be, at no higher cost."""
+    return known.price <= point.price and known.error <= point.error
 
 
 def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = SHOWN) -> list[int]:

@@ -22,6 +22,7 @@ from halfwise.metrics import (
     support_of,
     task_scores,
     totals,
+    untested_task,
 )
 from halfwise.records import Criterion, NodeName, Recognised, TaskScore
 
@@ -32,7 +33,7 @@ Assignment = frozenset[NodeName]
 class Given:
     """What a plan gives on held-out samples; attributes as in `Point`."""
 
-    heldout: float
+    heldout: float | None
     rel_max: float
     nonfinite: bool
     scores: tuple[TaskScore, ...]
@@ -48,7 +49,7 @@ class Scoring:
         self._given: dict[tuple[Assignment, tuple[str, ...]], Given] = {}
         self._casts: dict[Assignment, int] = {}
         self._needs: dict[tuple[Assignment, tuple[str, ...]], Assignment] = {}
-        self._serving: dict[tuple[Assignment, tuple[str, ...]], bool] = {}
+        self._searched: dict[tuple[Assignment, tuple[str, ...]], bool] = {}
 
     @cached_property
     def recognised(self) -> tuple[Recognised, ...]:
@@ -76,10 +77,6 @@ class Scoring:
         """Return what a plan lacks so that nothing is infinite inside; None where unknown."""
         return self._needs.get(self._here(kept))
 
-    def serves_searched(self, kept: Assignment) -> bool | None:
-        """Return whether the task passes on the calibration samples too; None where unknown."""
-        return self._serving.get(self._here(kept))
-
     def measure(self, kept: Assignment, *, original: bool = False) -> None:
         """Run the held-out samples, and count the Casts.
 
@@ -98,6 +95,28 @@ class Scoring:
         if kept not in self._casts:
             self._casts[kept] = self._planner.rewrite(kept)[0].casts
 
+    def searched(self, kept: Assignment) -> bool | None:
+        """Return whether a plan serves on the samples of the search of now; None where unknown."""
+        trials = self._planner.trials
+        if trials.metric is not None and (error := trials.exact(kept)) is not None:
+            return error <= 1
+        return self._searched.get(self._here(kept))
+
+    def search(self, kept: Assignment) -> None:
+        """Run the samples of the search, which tells the error of a plan on all of them, too."""
+        if self.searched(kept) is not None:
+            return
+        trials = self._planner.trials
+        results = trials.results(kept)
+        trials.excess(kept, results)
+        computed = [r for r in results if not isinstance(r, RunFailed)]
+        failed = len(computed) < len(results)
+        sound = not failed and not any(map(has_new_nonfinite, trials.references, computed))
+        found = self._scores(trials.references, computed, trials.samples.labels) if sound else ()
+        # What these samples do not test, the held-out ones do.
+        passed = sound and all(isfinite(s.value) and s.value >= s.required for s in found)
+        self._searched[self._here(kept)] = passed
+
     def look_inside(self, kept: Assignment) -> None:
         """Look for harmful infinities in the mixed model of a plan, on the calibration samples."""
         planner, here = self._planner, self._here(kept)
@@ -106,39 +125,25 @@ class Scoring:
             guards = self._inside.guards(planner.rewrite(kept)[0])
             self._needs[here] = frozenset[NodeName]().union(*map(planner.holdable, guards))
 
-    def try_searched(self, kept: Assignment) -> None:
-        """Score the calibration samples: whoever takes the plan is judged on these as well."""
-        trials, here = self._planner.trials, self._here(kept)
-        if here in self._serving:
-            return
-        if trials.metric is not None:
-            self._serving[here] = trials.evaluate(kept, confirm=True).passed
-            return
-        results = trials.results(kept)
-        trials.evaluations += 1
-        computed = [r for r in results if not isinstance(r, RunFailed)]
-        found: tuple[TaskScore, ...] = ()
-        if len(computed) == len(results):
-            found = self._scores(trials.references, computed, trials.samples.labels)
-        # What these samples do not test, the held-out ones do.
-        self._serving[here] = bool(found) and all(one.value >= one.required for one in found)
-
     def _here(self, kept: Assignment) -> tuple[Assignment, tuple[str, ...]]:
         return kept, self._planner.trials.samples.ids
 
     def _judged(self, results: Sequence[Computed], references: Sequence[Outputs]) -> Given:
-        trials = self._planner.trials.of(self._heldout.left, references)
+        left = self._heldout.left
         # At these limits an excess is the share of the largest value that is needed.
         share = Excess(Criterion(rel_max=1.0, agreement=0.0), totals(references))
         for reference, result in zip(references, results, strict=True):
             share.update(reference, result)
+        own, trials = None, self._planner.trials.of(left, references)
+        with suppress(CaseError):  # a few samples may be too few for a metric
+            own = trials.excess_of(results) * trials.factor
         computed = [r for r in results if not isinstance(r, RunFailed)]
         failed = len(computed) < len(results)
         return Given(
-            heldout=trials.excess_of(results) * trials.factor,
+            heldout=own,
             rel_max=share.final(),
             nonfinite=failed or any(map(has_new_nonfinite, references, computed)),
-            scores=() if failed else self._scores(references, computed, trials.samples.labels),
+            scores=() if failed else self._scores(references, computed, left.labels),
         )
 
     def _scores(
@@ -154,15 +159,16 @@ class Scoring:
             if case.metric is None or name in (None, AUTO):
                 return task_scores(self.recognised, references, computed, labels)
             before, after = scores(name, case.metric, references, computed, labels)
+            untested = bool(untested_task(case.criterion, case.metric, references, labels))
             passed = isfinite(after) and after >= before - drop
-            every = tuple(references[0])
             rests, unit = support_of(case.criterion, references, labels)
             one = TaskScore(
                 metric=name,
-                outputs=every,
+                outputs=tuple(references[0]),
                 value=after,
                 required=before - drop,
-                passed=passed,
+                passed=passed and not untested,
+                untested=untested,
                 evidence=rests,
                 unit=unit,
             )

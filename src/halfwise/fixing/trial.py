@@ -130,14 +130,29 @@ class Trials:
             own = Excess(criterion, self._totals).update(self.references[i], self._run(kept, i))
             yield inf if isnan(own) else own / self.factor
 
-    def excess(self, kept: Assignment) -> float:
-        """Return the error of `kept` over what a trial may use, on all samples."""
+    def excess(self, kept: Assignment, results: Sequence[Computed] | None = None) -> float:
+        """Return the error of `kept` over what a trial may use, on all samples.
+
+        Args:
+            kept: Compute nodes in FP32.
+            results: The outputs of all samples, where somebody has run them.
+        """
         if (known := self.exact(kept)) is not None:
             return known
         self.evaluations += 1
         self.since.setdefault(kept, self.evaluations)
-        self._excesses[kept] = self.excess_of(self.results(kept))
+        self._excesses[kept] = self.excess_of(self.results(kept) if results is None else results)
         return self._excesses[kept]
+
+    def bound(self, kept: Assignment) -> float:
+        """Return what the error of `kept` is at least, ≥ 0, on the samples on which it was tried.
+
+        A metric of some samples says nothing of all, unless one of them failed by itself.
+        """
+        tried = self.tried.get(kept)
+        if tried is None or (self.metric is not None and tried.sample is None):
+            return 0.0
+        return tried.excess
 
     def exact(self, kept: Assignment) -> float | None:
         """Return what `excess` does where that is known without running anything, else None."""

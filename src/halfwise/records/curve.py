@@ -18,15 +18,19 @@ class Point(Record):
         cost: Predicted cost over that of everything low; None where shapes cannot be seen.
         error: Error on the calibration samples over what is allowed: 1 just passes. With a metric,
             1 plus what it falls beyond its allowance. inf with new NaN or infinities.
-        is_bound: Whether `error` is a lower bound alone: not all of today's samples were looked at.
+        is_bound: Whether `error` is a lower bound alone, 0 where nothing is known: not all of the
+            samples were looked at. A bound may exclude a plan, and is compared with no error.
         casts: Cast nodes in the mixed model; None where that was not made.
-        heldout: As `error`, on held-out samples; None where it was not measured there.
+        heldout: As `error`, on held-out samples; None where it was not measured there, and where
+            these are too few for the metric.
         rel_max: The smallest `rel_max` that the outputs would pass there; None likewise.
         nonfinite: Whether there are NaN or infinities there that the reference does not have.
         infinite_inside: Whether something inside the mixed model is infinite, on calibration
             samples, and not harmless, or lacks what the search had to keep for that; None where
             nobody looked.
         scores: Task metrics on held-out samples; none where nothing fits the outputs.
+        searched: Whether these metrics pass on the samples of the search too, without new NaN or
+            infinities; None where nobody looked, and in records before this field.
     """
 
     kept: str
@@ -41,12 +45,17 @@ class Point(Record):
     nonfinite: bool = False
     infinite_inside: bool | None = None
     scores: tuple[TaskScore, ...] = ()
+    searched: bool | None = None
 
     @property
     def serves(self) -> bool:
-        """Whether every task metric passes on held-out samples, and no infinity is known."""
+        """Whether every task metric passes on held-out samples, and nothing known speaks against.
+
+        That is what it does on the samples of the search, and infinities.
+        """
         passed = [score.passed for score in self.scores]
-        return bool(passed) and all(passed) and not (self.nonfinite or self.infinite_inside)
+        fails = self.nonfinite or self.infinite_inside or self.searched is False
+        return bool(passed) and all(passed) and not fails
 
     @property
     def price(self) -> float:
@@ -86,16 +95,17 @@ class Curve(Record):
     Attributes:
         nodes: The compute nodes, in graph order.
         points: The plans, in the order in which they were first tried.
-        front: Places in `points` of those that are shown, cheapest first: of the plans that no
-            other one beats in both cost and error, a few that are far apart.
+        front: Places in `points` of those that are shown, cheapest first: of the plans whose error
+            is known and that no other one beats in both cost and error, a few that are far apart;
+            and the run's plan and the recommended one, wherever they are.
         plan: Place of the run's plan, or what engines made of it; None where that is none of them,
             and where an engine was delivered that computes nothing low.
         rows: What parts of the plan buy that the search found; none where the run's is another.
         recognised: What the outputs are taken for; empty where a metric was given, and where
             nothing is known.
         reference: What FP32's own outputs score; none where no plan was scored.
-        recommended: Place of the cheapest plan whose task metrics pass on held-out samples; None
-            where none does, or none fits the outputs.
+        recommended: Place of the cheapest plan whose task metrics pass on held-out samples and on
+            those of the search; None where none does, or none fits the outputs.
     """
 
     nodes: tuple[NodeName, ...]

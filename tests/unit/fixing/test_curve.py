@@ -1,5 +1,7 @@
 """The trade-off of small models."""
 
+from math import inf
+
 import pytest
 
 from halfwise.fixing.front import SHOWN
@@ -9,7 +11,7 @@ from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import Curve
 from tests import models
-from tests.tasks import classifier, close_calls, overflowing_classifier
+from tests.tasks import classifier, close_calls, overflowing_classifier, pricing_classifier
 
 
 def fixed(ill, **options) -> Fixed:
@@ -137,10 +139,11 @@ def test_a_plan_that_is_infinite_inside_is_not_recommended_but_what_mends_it():
 def test_a_plan_that_fails_on_samples_of_the_search_is_not_recommended():
     curve = curve_of(fixed(close_calls(), rel_max=1e-3))
     low = curve.points[0]
-    assert low.count == 0
-    assert low.serves
+    assert (low.count, low.searched, low.serves) == (0, False, False)
+    assert all(score.passed for score in low.scores)
     assert curve.recommended is not None
-    assert curve.recommended > 0
+    best = curve.points[curve.recommended]
+    assert (best.searched, best.infinite_inside) == (True, False)
 
 
 @pytest.mark.parametrize("options", [{"snr_db": 70}, {"cosine": 0.9999999}])
@@ -158,3 +161,22 @@ def test_what_lacks_nodes_that_the_search_had_to_keep_is_known_to_be_infinite_in
     assert any(p.infinite_inside for p in curve.points)
     for point in curve.points:
         assert held <= curve.kept(point) or point.infinite_inside
+
+
+def test_what_overflows_on_samples_of_the_search_is_not_recommended():
+    curve = curve_of(fixed(pricing_classifier(), rel_max=1e-6))
+    low = curve.points[0]
+    assert (low.count, low.error, low.serves) == (0, inf, False)
+    assert low.scores
+    assert curve.recommended is not None
+    assert "price" in curve.kept(curve.points[curve.recommended])
+
+
+def test_with_a_metric_what_is_known_of_a_few_samples_is_no_bound():
+    found = fixed(classifier(40), metric="psnr", metric_drop=0)
+    trials = found.planner.trials
+    tried = next(kept for kept, outcome in trials.tried.items() if outcome.sample is None)
+    assert trials.bound(tried) == 0
+    curve = curve_of(found)
+    assert all(point.error in (0, inf) for point in curve.points if point.is_bound)
+    assert not any(curve.points[place].is_bound for place in curve.front)

@@ -89,8 +89,8 @@ def test_with_a_metric_the_error_on_held_out_samples_is_what_it_falls():
 def test_samples_of_the_search_may_fail_where_held_out_ones_pass():
     found = fixed(close_calls())
     scoring: Any = Scoring(found.planner, found.heldout)
-    assert scoring.serves_searched(NONE) is None
+    assert scoring.searched(NONE) is None
     scoring.measure(NONE)
-    scoring.try_searched(NONE)
+    scoring.search(NONE)
     assert all(score.passed for score in given(scoring, NONE).scores)
-    assert scoring.serves_searched(NONE) is False
+    assert scoring.searched(NONE) is False
