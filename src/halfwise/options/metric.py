@@ -52,8 +52,8 @@ def named_metric(criterion: Criterion) -> Metric | None:
 def with_settled_metric(case: Case, runtime: Runtime) -> Case:
     """Return the case with the metric that FP32's outputs decide, and what they look like told.
 
-    The FP32 model runs on the samples that are looked at. Where it does not run, the case stays
-    as it is: whoever needs the reference says why.
+    The FP32 model runs on the samples that are looked at. Where it does not run, or gives no
+    tensor, the case stays as it is: whoever needs the reference says why.
 
     Raises:
         UsageError: see `settle`.
@@ -66,6 +66,8 @@ def with_settled_metric(case: Case, runtime: Runtime) -> Case:
         session = Session(case.network.model, runtime=runtime)
         references = [session.run(samples[i]) for i in range(min(LOOKED_AT, len(samples)))]
     except (CaseError, RunFailed):
+        return case
+    if not all(isinstance(array, np.ndarray) for array in references[0].values()):
         return case
     criterion = settle(case.criterion, references, case.input_shapes, labelled=labels is not None)
     for one in criterion.recognised:

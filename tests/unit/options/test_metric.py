@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 
 from halfwise.case import CPU
@@ -55,6 +56,17 @@ def test_what_auto_becomes_is_told_and_kept(two):
     assert again.criterion == case.criterion
     assert not any(note.kind == "recognised" for note in again.notes)
     assert with_settled_metric(again, CPU) is again
+
+
+def test_of_outputs_that_are_no_tensors_nothing_is_decided():
+    s = Sketch()
+    x = s.input("x", [1, 16])
+    proto = s.proto(s.op("SequenceConstruct", s.op("Relu", x, name="r"), name="list"))
+    proto.graph.output[0].CopyFrom(onnx.helper.make_tensor_sequence_value_info("y", 1, None))
+    proto.graph.node[-1].output[0] = "y"
+    inputs = {"x": models.signals(1, 16, seed=3)}
+    case = load_case(proto, Data(inputs), Criterion(metric="auto"))
+    assert case.criterion == Criterion(metric="auto")
 
 
 def test_labels_are_checked_once_it_is_known_what_they_are_of(two, tmp_path):
