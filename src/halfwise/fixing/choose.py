@@ -72,7 +72,7 @@ def choose(
         check_value(name, ChooseOptions.__annotations__[name], value)
     record = read_run(Path(run))
     curve = _curve(record, Path(run))
-    point = pick(curve, record.criterion, wish)
+    point = pick(curve, curve.criterion or record.criterion, wish)
     request = _request(record, curve, wish, inputs, asked)
     path = Path(record.provenance.model if model is None else model)
     case = _case(record, path, request, watcher, others=inputs is not None)
@@ -97,7 +97,7 @@ def _curve(run: Run, folder: Path) -> Curve:
             f"The run {folder} has no plans to choose from: {made}.",
             "Give a run of `halfwise fix`, or make it again.",
         )
-    return run.curve
+    return run.curve.model_copy(update={"criterion": run.curve.criterion or run.criterion})
 
 
 def _request(

@@ -213,7 +213,7 @@ def next_steps(
         worth: What the plan is worth, where that is known.
     """
     lower = () if engines is None else lower_next(engines, case)
-    other = tuple(choosing(fixed.curve, out, passed=verdict.passed))
+    other = tuple(choosing(fixed.curve, out, verdict, case.criterion))
     if verdict.required_worth is not None:
         return (*other, *lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
     if not verdict.passed:

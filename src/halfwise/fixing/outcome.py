@@ -104,7 +104,8 @@ def fix_run(
     kept = frozenset(k.node for k in fixed.plan.keep)
     worth = worth_of(fixed.planner, kept, engines, request.require_worth)
     verdict = worth_enough(verdict, worth, request)
-    fixed = replace(fixed, search=_with_ends(fixed))
+    curve = fixed.curve.of_plan(None if engines is not None and engines.full else kept)
+    fixed = replace(fixed, search=_with_ends(fixed), curve=curve)
     profiles = sample_profiles(case) if engines is None else ()
     run = Run(
         kind="fix",
@@ -124,7 +125,7 @@ def fix_run(
         engines=engines,
         profiles=profiles,
         worth=worth,
-        curve=fixed.curve.of_plan(None if engines is not None and engines.full else kept),
+        curve=curve,
         next_step=next_steps(verdict, case, fixed, profiles, out, engines, worth),
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+from halfwise.records.judged import Criterion
 from halfwise.records.planned import LEAST_DEARER
 from halfwise.records.recognised import Recognised, TaskScore
 from halfwise.records.record import NodeName, Record
@@ -104,6 +105,7 @@ class Curve(Record):
         recognised: What the outputs are taken for; empty where a metric was given, and where
             nothing is known.
         reference: What FP32's own outputs score; none where no plan was scored.
+        criterion: What errors are over; None for that of the run.
         recommended: Place of the cheapest plan whose task metrics pass on held-out samples and on
             those of the search; None where none does, or none fits the outputs.
     """
@@ -116,6 +118,7 @@ class Curve(Record):
     recognised: tuple[Recognised, ...] = ()
     reference: tuple[TaskScore, ...] = ()
     recommended: int | None = None
+    criterion: Criterion | None = None
 
     def kept(self, point: Point) -> frozenset[NodeName]:
         """Return the compute nodes that a point keeps."""
@@ -133,9 +136,12 @@ class Curve(Record):
         rows = self.rows if own == self.plan else ()
         return self.model_copy(update={"plan": own, "rows": rows})
 
-    def offered(self, *, passed: bool) -> Point | None:
-        """Return the recommended point, where the plan failed or costs at least 1 % more."""
-        if self.recommended is None:
+    def offered(self, *, passed: bool, by_task: bool = False) -> Point | None:
+        """Return the recommended point, where the plan failed or costs at least 1 % more.
+
+        Not the plan itself where a task metric judged it, `by_task`.
+        """
+        if self.recommended is None or (by_task and self.plan == self.recommended):
             return None
         point = self.points[self.recommended]
         plan = None if self.plan is None else self.points[self.plan]

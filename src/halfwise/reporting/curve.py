@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import cast
 
 from halfwise.metrics import usual
-from halfwise.records import Criterion, Curve, GuardKind, Point, Row, Run, TaskScore
+from halfwise.records import (
+    Criterion,
+    Curve,
+    GuardKind,
+    Point,
+    Row,
+    Run,
+    TaskScore,
+    Verdict,
+)
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.parts import Column, Table
 from halfwise.reporting.verdict import allowed
@@ -22,8 +31,11 @@ def curve_table(run: Run) -> Table | None:
     rows = [_row(curve, place, names) for place in curve.front]
     figures = ("kept", "Casts", "cost", "error / allowed", *names)
     columns = (*(Column(figure, "right") for figure in figures), Column(""))
+    over = curve.criterion or run.criterion
+    whose = f" ({allowed(over)})" if over != run.criterion else ""
     return Table(
-        "What precision buys: error on the samples of the search, scores on held-out samples",
+        f"What precision buys: error on the samples of the search{whose}, "
+        "scores on held-out samples",
         columns,
         tuple(rows),
     ).without_empty_columns()
@@ -102,10 +114,13 @@ def _value(score: TaskScore) -> str:
 
 def offer(run: Run) -> str:
     """Return what the recommended plan offers over that of the run, a sentence; "" for nothing."""
-    curve = run.curve
-    point = None if curve is None else curve.offered(passed=run.verdict.passed)
-    if curve is None or point is None:
+    curve, judged = run.curve, run.verdict
+    if curve is None or not judged.on_real_data:
         return ""
+    point = curve.offered(passed=judged.passed, by_task=run.criterion.metric is not None)
+    if point is None:
+        return ""
+    emulated = ", as emulated" if judged.level == "engine" else ""
     plan = None if curve.plan is None else curve.points[curve.plan]
     if point is plan:
         return f"By its task this plan will do: {_scored(point)} on held-out samples."
@@ -113,13 +128,16 @@ def offer(run: Run) -> str:
     cheaper = "a cheaper" if plan is None or point.price < plan.price else "another"
     return (
         f"By its task {cheaper} plan will do: it keeps {_size(curve, point)}{_at(point)}{beside}, "
-        f"with {_scored(point)} on held-out samples."
+        f"with {_scored(point)} on held-out samples{emulated}."
     )
 
 
-def choosing(curve: Curve | None, out: Path | None, *, passed: bool) -> Iterator[str]:
+def choosing(
+    curve: Curve, out: Path | None, judged: Verdict, criterion: Criterion
+) -> Iterator[str]:
     """Yield the command that takes the recommended plan, where that offers something."""
-    if curve is None or curve.offered(passed=passed) is None:
+    point = curve.offered(passed=judged.passed, by_task=criterion.metric is not None)
+    if point is None or not judged.on_real_data:
         return
     run = out or Path("RUN")
     words = ["halfwise", "choose", str(run), "-o", str(run.with_name(f"{run.name}.chosen"))]

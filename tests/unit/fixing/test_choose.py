@@ -65,6 +65,7 @@ def test_the_recommended_plan_is_judged_by_its_task_and_written(made, tmp_path):
     assert read_run(tmp_path / "chosen") == found.run
     assert found.run.curve is not None
     assert found.run.curve.plan == found.run.curve.recommended
+    assert not any("halfwise choose" in line for line in found.run.next_step)
     assert found.run.curve.points == before.curve.points
 
 
@@ -72,6 +73,11 @@ def test_another_plan_can_be_chosen_of_what_was_chosen(made, tmp_path):
     choose(made, out=tmp_path / "chosen")
     again = chosen(tmp_path / "chosen", kept=1)
     assert kept(again) <= 1
+    # Errors of the curve are still over what was allowed at first.
+    assert again.curve.criterion.rel_max == 1e-5
+    looser = max(p.error for p in again.curve.points if not p.is_bound) * 1e-5
+    assert kept(chosen(tmp_path / "chosen", rel_max=1.01 * looser)) == 0
+    assert kept(chosen(tmp_path / "chosen", rel_max=0.5 * looser)) > 0
     assert "chosen (choose --kept 1)" in again.search.steps[0]
 
 

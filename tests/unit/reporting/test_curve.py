@@ -68,10 +68,33 @@ def test_errors_are_told_as_their_field_writes_them():
 
 
 def test_the_command_runs_as_printed():
-    (line,) = choosing(MADE, Path("my run"), passed=True)
+    (line,) = choosing(MADE, Path("my run"), verdict(), Criterion())
     assert line.endswith("halfwise choose 'my run' -o 'my run.chosen'")
-    assert list(choosing(MADE.model_copy(update={"recommended": 2}), None, passed=True)) == []
-    assert list(choosing(None, None, passed=True)) == []
+    itself = MADE.model_copy(update={"recommended": 2})
+    assert list(choosing(itself, None, verdict(), Criterion())) == []
+
+
+def test_nothing_is_offered_where_the_plan_failed_by_its_task_or_on_noise():
+    itself, failed = MADE.model_copy(update={"plan": 1}), verdict(passed=False)
+    task = Criterion(metric="top1", metric_drop=0.01)
+    assert offer(run(curve=itself, verdict=failed)) != ""
+    assert list(choosing(itself, None, failed, Criterion())) != []
+    noise = failed.model_copy(update={"on_real_data": False})
+    for judged, criterion in ((failed, task), (noise, Criterion())):
+        assert offer(run(curve=itself, verdict=judged, criterion=criterion)) == ""
+        assert list(choosing(itself, None, judged, criterion)) == []
+
+
+def test_beside_an_engine_the_offer_is_emulated():
+    judged = verdict(level="engine")
+    assert offer(run(curve=MADE, verdict=judged)).endswith("on held-out samples, as emulated.")
+
+
+def test_what_errors_are_over_is_told_where_something_else_decides():
+    found = run(curve=MADE.model_copy(update={"criterion": Criterion(rel_max=1e-5)}))
+    table = curve_table(found)
+    assert table is not None
+    assert "samples of the search (rel max ≤ 1e−5), scores" in table.title
 
 
 def test_what_is_chosen_is_told_with_what_decides():
