@@ -30,11 +30,11 @@ DRAWN: Mapping[str, Kind] = {
     "l2_norm_sums": "embedding",
     "l2_norm_op": "embedding",
     "inner_squares": "embedding",
-    "softmax": "class-scores",
     "softmax_op": "class-scores",
     "long_softmax": "class-scores",
 }
-"""What all outputs of a drawn model are, where they are anything: of the others nothing is."""
+"""What all outputs of a drawn model are, where they are anything: of the others nothing is. Those
+of "softmax" rise and fall smoothly under a name that says nothing: bins of an axis do, too."""
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:

@@ -8,8 +8,9 @@
 - `task`: built-in task metrics such as top1; `built_in`: outputs and labels that they take, which
   way they move, how far they may fall by default.
 - `boxes`, `box_layouts`, `detection`: boxes in outputs, how they lie there, how well they agree.
-- `kinds`: what outputs look like, and what shows it; `recognised`: the metric of what is shown;
-  `automatic`: all of them together, as `--metric auto` asks.
+- `kinds`: what outputs look like, and what shows it (`names`: what speaks against);
+  `recognised`: the metric of what is shown; `automatic`: all of them together, as `--metric auto`
+  asks.
 - `support`: how many boxes, pixels or rows a score rests on.
 - `hints`: remarks where the default tolerance asks the wrong question; `untested`: outputs and
   metrics that nothing tests, and what the samples show of all inputs.

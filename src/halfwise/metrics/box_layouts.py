@@ -1,8 +1,9 @@
 """How boxes lie in outputs: told from shapes, values, and what the input's size makes of a YOLO.
 
 A layout is shown where values fit no other reading: as many rows as a YOLO has cells for this very
-input, classes that are whole numbers, or corners in order on all rows. Heads that need anchors or
-priors to be decoded are not: their widths are negative, or their boxes no boxes at all.
+input, classes that are whole numbers, or corners in order on all rows that a name calls boxes or
+that lie in the image (`box_places`). Heads that need anchors or priors to be decoded are not: their
+widths are negative, or their boxes no boxes at all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +12,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.metrics.box_places import Places, in_order
 from halfwise.metrics.boxes import STRIDES, cells
 from halfwise.metrics.evidence import SUM_SLACK, Arrays, Inputs, image_sizes, within_unit
+from halfwise.metrics.names import is_against
 from halfwise.records import Boxes, Evidence
 
 _ANCHORS = 3
@@ -61,14 +64,15 @@ def boxes_in(
         discrete: Integer ones.
         inputs: Shapes of the inputs; without them no layout is shown that goes by the image's size.
     """
-    found = [*_in_one(floats, inputs), *_in_several(floats, discrete)]
+    floats = {name: arrays for name, arrays in floats.items() if not is_against("boxes", name)}
+    found = [*_in_one(floats, inputs), *_in_several(floats, discrete, inputs)]
     return min(found, key=lambda look: look.how is None, default=None)
 
 
 def _in_one(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[BoxLook]:
     for name, arrays in floats.items():
-        if how := _final(arrays):
-            yield BoxLook((name,), ("joined-with-scores", "whole-classes"), how)
+        if final := _final(name, arrays, inputs):
+            yield BoxLook((name,), ("joined-with-scores", "whole-classes", *final[1]), final[0])
         elif how := _cellwise(arrays, inputs):
             yield BoxLook((name,), ("joined-with-scores", "row-per-cell"), how)
         elif all(map(_is_boxes_with_scores, arrays)):
@@ -76,7 +80,7 @@ def _in_one(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[BoxLook]:
 
 
 def _in_several(
-    floats: Mapping[str, Arrays], discrete: Mapping[str, Sequence[NDArray[Any]]]
+    floats: Mapping[str, Arrays], discrete: Mapping[str, Sequence[NDArray[Any]]], inputs: Inputs
 ) -> Iterator[BoxLook]:
     for name, boxes in floats.items():
         for other, scores in floats.items():
@@ -84,11 +88,12 @@ def _in_several(
                 continue
             if not all(map(_are_boxes_and_scores, boxes, scores)):
                 continue
+            places = Places(name, inputs)
             if boxes[0].ndim > scores[0].ndim:
-                yield _listed(name, other, floats, discrete)
+                yield _listed((name, other), places, floats, discrete)
             else:
-                how = _per_class(boxes, scores, named="box" in name.lower())
-                yield BoxLook((name, other), ("beside-scores",), how)
+                how, evidence = _per_class(boxes, scores, places)
+                yield BoxLook((name, other), ("beside-scores", *evidence), how)
 
 
 def _cellwise(arrays: Arrays, inputs: Inputs) -> Boxes | None:
@@ -152,7 +157,7 @@ _ORDERS = {6: ((0, 4, 5),), 7: ((1, 6, 5), (3, 2, 1))}
 """First column of the box, column of the score and of the class, by the number of columns."""
 
 
-def _final(arrays: Arrays) -> Boxes | None:
+def _final(name: str, arrays: Arrays, inputs: Inputs) -> tuple[Boxes, tuple[Evidence, ...]] | None:
     """Return how rows of corners, score and class are read, in one of three orders.
 
     Six columns as of YOLOv10 and RT-DETR, seven after the image's number as of YOLOv7, seven of
@@ -168,62 +173,64 @@ def _final(arrays: Arrays) -> Boxes | None:
         if not (len(seen) and whole and within_unit(rows[:, score])):
             continue
         fractions = bool(np.any(seen[:, score] != np.rint(seen[:, score])))
-        if fractions and _in_order(seen[:, box : box + 4]) and seen[:, kind].min() >= 0:
-            return Boxes(layout="final", corners=True, columns=(box, score, kind), suppress=False)
+        evidence = Places(name, inputs).shown(seen[:, box : box + 4], fewest=1, shares=True)
+        if fractions and evidence and seen[:, kind].min() >= 0:
+            columns = (box, score, kind)
+            how = Boxes(layout="final", corners=True, columns=columns, suppress=False)
+            return how, evidence
     return None
 
 
-def _in_order(boxes: NDArray[np.float64]) -> bool:
-    return bool(np.all(boxes[:, 2:] >= boxes[:, :2])) and bool(np.any(boxes[:, 2:] > boxes[:, :2]))
-
-
 def _listed(
-    name: str,
-    other: str,
+    names: tuple[str, str],
+    places: Places,
     floats: Mapping[str, Arrays],
     discrete: Mapping[str, Sequence[NDArray[Any]]],
 ) -> BoxLook:
     """Return boxes with one score each, and the output with their classes, if one is."""
-    boxes, scores = floats[name], floats[other]
+    boxes, scores = (floats[name] for name in names)
     seen = np.concatenate([b[s >= _VISIBLE] for b, s in zip(boxes, scores, strict=True)])
-    corners = len(seen) > 0 and _in_order(seen)
-    enough = len(seen) >= _FEWEST_ROWS or "box" in name.lower()
-    if not (corners and enough and all(map(within_unit, scores)) and not _whole_numbers(scores)):
-        return BoxLook((name, other), ("beside-scores",), None)
+    placed = places.shown(seen, fewest=_FEWEST_ROWS)
+    if not (placed and all(map(within_unit, scores)) and not _whole_numbers(scores)):
+        return BoxLook(names, ("beside-scores",), None)
     shapes = [array.shape for array in scores]
     classes = [
         n
         for n, arrays in (*discrete.items(), *floats.items())
-        if n not in (name, other)
-        and [array.shape for array in arrays] == shapes
-        and _whole_numbers(arrays)
+        if n not in names and [array.shape for array in arrays] == shapes and _whole_numbers(arrays)
     ]
     how = Boxes(layout="listed", corners=True, suppress=False)
+    evidence: tuple[Evidence, ...] = ("beside-scores", *placed)
     if not classes:
-        return BoxLook((name, other), ("beside-scores", "corners-in-order"), how)
-    evidence: tuple[Evidence, ...] = ("beside-scores", "corners-in-order", "whole-classes")
-    return BoxLook((name, other, classes[0]), evidence, how)
+        return BoxLook(names, evidence, how)
+    return BoxLook((*names, classes[0]), (*evidence, "whole-classes"), how)
 
 
 def _whole_numbers(arrays: Sequence[NDArray[Any]]) -> bool:
     return all(bool(np.all(array == np.rint(array))) for array in arrays)
 
 
-def _per_class(boxes: Arrays, scores: Arrays, *, named: bool) -> Boxes | None:
-    """Return how boxes with a score for each class are read.
+def _per_class(
+    boxes: Arrays, scores: Arrays, places: Places
+) -> tuple[Boxes | None, tuple[Evidence, ...]]:
+    """Return how boxes with a score for each class are read, and what shows that.
 
     Four shares that are no corners may be anything unless they are named: probabilities, too.
     """
     rows = np.concatenate([array.reshape(-1, 4) for array in boxes])
-    corners, sums = _in_order(rows), rows.sum(axis=1)
-    fits = corners or (named and bool(np.all(rows[:, 2:] >= 0)))
-    if len(rows) < _FEWEST_ROWS or not fits or np.all(np.abs(sums - 1) <= SUM_SLACK):
-        return None
+    corners, sums = in_order(rows), rows.sum(axis=1)
+    evidence = places.shown(rows, fewest=_FEWEST_ROWS)
+    if not evidence and places.named and np.all(rows[:, 2:] >= 0):
+        evidence = ("by-name",)
+    if len(rows) < _FEWEST_ROWS or not evidence or np.all(np.abs(sums - 1) <= SUM_SLACK):
+        return None, ()
     each = np.concatenate([array.reshape(-1, array.shape[-1]) for array in scores])
     # Logits stand beside boxes in DETR's family, whose boxes are shares.
     how = _of_scores(each, shares=not corners and bool(np.all(np.abs(rows - 0.5) <= 1)))
     suppress = boxes[0].shape[-2] > _QUERIES
-    return how and how.model_copy(update={"corners": corners, "suppress": suppress})
+    if how is None:
+        return None, ()
+    return how.model_copy(update={"corners": corners, "suppress": suppress}), evidence
 
 
 def _of_scores(scores: NDArray[np.float64], *, shares: bool) -> Boxes | None:

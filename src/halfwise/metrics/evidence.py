@@ -1,12 +1,12 @@
 """What the rules for the kinds of outputs go by: an output, and what is seen of it."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.metrics.names import begins
 from halfwise.records import Evidence, Kind
 
 Inputs = Mapping[str, tuple[int, ...]]
@@ -16,7 +16,6 @@ Arrays = Sequence[NDArray[np.float64]]
 SUM_SLACK = 4e-3
 """How far a row of probabilities may be from 1, and a length of 1: BF16 outputs round each number
 by up to 2^-9 of it."""
-_WORD = re.compile(r"[A-Z]*[a-z]+|[A-Z]+")
 _STATES = ("cache", "state", "memory", "past", "present", "hn", "cn", "h0", "c0")
 """Words in the names of outputs that are an input of the next call."""
 
@@ -44,12 +43,8 @@ class Seen(NamedTuple):
         return self.arrays[0].shape
 
     def called(self, *words: str) -> bool:
-        """Return whether a word of its name begins with one of some words, as evidence for a kind.
-
-        Words end at a sign, a digit or a capital: "perspective" is no spectrum.
-        """
-        own = [part.lower() for part in _WORD.findall(self.name)]
-        return any(part.startswith(word) for part in own for word in words)
+        """Return whether a word of its name begins with one of some, as evidence for a kind."""
+        return begins(self.name, *words)
 
     def mentions(self, *words: str) -> bool:
         """Return whether one of some words is anywhere in its name, as evidence against a kind."""

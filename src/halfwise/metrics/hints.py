@@ -66,6 +66,7 @@ SEEN: dict[Evidence, str] = {
     "bins": "bins of a spectrum, as the input",
     "around-zero": "around zero",
     "length-of-input": "as long as an input",
+    "within-image": "within the image",
 }
 """What evidence says, in words."""
 

@@ -2,8 +2,9 @@
 
 A look is `shown` where the evidence leaves little else that it could be: a metric that asks the
 wrong question would accept what is wrong. What only its shape speaks for is told as a hint, and
-no more. One sample that does not look like it is enough against. The rules, with what would show
-them false, are in `box_layouts`, `row_kinds`, `map_kinds` and `signal_kinds`.
+no more. One sample that does not look like it is enough against, and so is a name that says
+something else (`names`). The rules, with what would show them false, are in `box_layouts`,
+`row_kinds`, `map_kinds` and `signal_kinds`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import Arrays, Found, Inputs, Seen
 from halfwise.metrics.map_kinds import class_map, flow, heat_map, image, mask, segmentation
 from halfwise.metrics.measures import Outputs
+from halfwise.metrics.names import is_against, is_weights
 from halfwise.metrics.row_kinds import class_scores, embeddings, token_ids
 from halfwise.metrics.signal_kinds import spectrum, waveform
 from halfwise.records import Boxes, Evidence, Kind
@@ -53,8 +55,6 @@ LOOKED_AT = 8
 """Samples looked at: enough to tell a mask from a feature map."""
 _LOOKED_AT_ELEMENTS = 2**22
 """Elements of all outputs looked at, 32 MiB as f64; of larger outputs one sample is."""
-_WEIGHTS = ("attention", "attn", "alignment", "weight", "gate")
-"""Words in the names of outputs that say how much is taken from where."""
 
 
 class Look(NamedTuple):
@@ -107,7 +107,8 @@ def looks(references: Sequence[Outputs], inputs: Inputs | None = None) -> tuple[
             beside = {other: shape for other, shape in shapes.items() if other != name}
             seen = Seen(name, arrays, name in discrete, known, beside)
             told = [rule(seen) for rule in _RULES]
-            one = max(filter(None, told), key=lambda each: each.shown, default=None)
+            fits = (each for each in told if each and not is_against(each.kind, name))
+            one = max(fits, key=lambda each: each.shown, default=None)
             if one is not None:
                 found.append(Look(one.kind, (name,), seen.shape, one.evidence, one.shown))
     return tuple(found)
@@ -135,15 +136,11 @@ def _seen(
         if not arrays:
             continue
         if not is_discrete(arrays[0].dtype):
-            if not _is_weights(name):
+            if not is_weights(name):
                 floats[name] = [array.astype(np.float64) for array in arrays]
         elif arrays[0].dtype.kind in "iu":
             discrete[name] = arrays
     return floats, discrete
-
-
-def _is_weights(name: str) -> bool:
-    return any(word in name.lower() for word in _WEIGHTS)
 
 
 def _tells(arrays: Arrays) -> bool:

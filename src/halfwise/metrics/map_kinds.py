@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.evidence import Arrays, Found, Seen, image_sizes, sums_to_one, within_unit
+from halfwise.metrics.signal_kinds import BINS
 from halfwise.records import Evidence
 
 _SHARP = 0.5
 """Share of a mask's values above 0.1 that are above 0.9, at least. Of a Gaussian peak 5 % are, of
 values that are even in [0, 1] 11 %."""
-_OPACITY = ("alpha", "matte", "pha", "depth", "disp", "heat")
-"""Words in the names of maps in [0, 1] whose values between count."""
 _SMALLEST = 8
 """Height and width of a map, at least."""
 _REGIONS = 0.9
@@ -36,6 +35,8 @@ _SCALES = (1, 2, 3, 4, 8)
 """How many times larger than its input an image may be."""
 _RANGES = ((-0.1, 1.1, 0.5), (-1.1, 1.1, 1.0), (-20.0, 275.0, 100.0))
 """Smallest and largest value, and least span, of images in [0, 1], [-1, 1] and [0, 255]."""
+_OPPOSITE = -0.5
+"""Correlation of the two channels of a flow, above; logits of two classes are near -1."""
 _ALIKE = 0.5
 """Correlation of neighbouring pixels of an image, at least; natural ones have 0.9, noise 0."""
 
@@ -47,7 +48,7 @@ def mask(seen: Seen) -> Found | None:
         return None
     # What is two-valued and has the very shape of an input may be a restored page.
     own, tiny = seen.shape in seen.inputs.values(), sorted(seen.shape[1:])[1] < _SMALLEST
-    shown = not (own or tiny or seen.mentions(*_OPACITY)) and _is_sharp(seen.arrays)
+    shown = not (own or tiny or _has_no_image(seen)) and _is_sharp(seen.arrays)
     return Found("mask", ("one-channel", *(("two-valued",) if shown else ())), shown)
 
 
@@ -83,7 +84,8 @@ def flow(seen: Seen) -> Found | None:
     if seen.discrete:
         return None
     if all(map(_is_two_maps, seen.arrays)):
-        pair: tuple[Evidence, ...] = ("pair-of-images",) if _are_pair(seen) else ()
+        two = _are_pair(seen) and all(map(_are_shifts, seen.arrays))
+        pair: tuple[Evidence, ...] = ("pair-of-images",) if two else ()
         named: tuple[Evidence, ...] = ("by-name",) if seen.called("flow") else ()
         return Found("flow", ("two-channels", *named, *pair), shown=bool(pair or named))
     if all(map(_is_two_maps, map(_channels_first, seen.arrays))):
@@ -102,7 +104,7 @@ def image(seen: Seen) -> Found | None:
     times = [n for n in _SCALES for h, w in sizes if (h * n, w * n) == tuple(size)]
     if not times or not (channels == 3 or (channels == 1 and times[0] > 1)):
         return None
-    if seen.mentions(*_OPACITY, "normal", "mask", "seg") or not _is_in_range(maps):
+    if not _is_in_range(maps):
         return None
     if _is_sharp(maps) or any(map(_are_directions, maps)) or not all(map(_is_smooth, maps)):
         return None
@@ -168,6 +170,21 @@ def _is_two_maps(array: NDArray[np.float64]) -> bool:
 def _are_pair(seen: Seen) -> bool:
     images = [shape for shape in seen.inputs.values() if len(shape) == 4 and 3 in shape[1::2]]
     return len(images) == 2 and images[0] == images[1]
+
+
+def _are_shifts(array: NDArray[np.float64]) -> bool:
+    """Tell shifts from scores of two classes, one of which falls as the other rises."""
+    if not np.isfinite(array).all():
+        return False
+    return _correlation(array[:, 0].ravel(), array[:, 1].ravel()) > _OPPOSITE
+
+
+def _has_no_image(seen: Seen) -> bool:
+    """Return whether no input is a map, or the output has bins of a spectrum that none has."""
+    maps = [shape for shape in seen.inputs.values() if len(shape) == 4 and min(shape[2:]) > 1]
+    bins = not set(BINS).isdisjoint(seen.shape[1:])
+    sizes = {length for shape in maps for length in shape[1:]}
+    return bool(seen.inputs) and (not maps or (bins and sizes.isdisjoint(set(BINS))))
 
 
 def _is_in_range(maps: Arrays) -> bool:

@@ -34,6 +34,10 @@ _SPACE = 32
 _FEWEST_DIMENSIONS = 16
 """Of an embedding: quaternions and directions have length 1 as well."""
 _FEWEST_CLASSES = 10
+_SURELY = ("logit", "prob", "class", "cls", "softmax", "token")
+_ALIKE = 0.8
+"""Correlation of numbers with those next to them, at least; of ImageNet's classes, neighbours of
+which are breeds of dogs, it is below."""
 _FEWEST_ROWS = 8
 _KNOWN_COUNTS = (1000, 1001, 21841, 21843)
 """Classes of ImageNet-1k and ImageNet-21k, without and with one for the background: of images."""
@@ -46,12 +50,14 @@ def class_scores(seen: Seen) -> Found | None:
     rows = seen.rows()
     if all(map(_are_probabilities, rows)):
         if rows[0].ndim > 2:
-            shown = rows[0].ndim == 3 and not _are_of_anchors(seen)
+            taken = _is_length_of_input(seen, rows[0].shape[-1]) and not seen.called(*_SURELY)
+            shown = rows[0].ndim == 3 and not taken and not _are_of_anchors(seen)
             return Found("tokens", ("rows-sum",), shown)
         # A few rows of zeros and a one may be anything.
         whole = all(bool(np.all(array == np.rint(array))) for array in rows)
         few = sum(array.size // array.shape[-1] for array in rows) < _FEWEST_ROWS
-        return Found("class-scores", ("rows-sum",), shown=not (whole and few))
+        shown = not (whole and few) and not _are_shares(seen, rows)
+        return Found("class-scores", ("rows-sum",), shown)
     if all(array.ndim == 3 and array.shape[-1] >= _FEWEST_CLASSES for array in rows):
         evidence = tuple(_of_logits(seen, rows))
         if evidence and not _are_of_anchors(seen):
@@ -95,6 +101,41 @@ def _are_probabilities(array: NDArray[np.float64]) -> bool:
     return sums_to_one(array, -1)
 
 
+def _are_shares(seen: Seen, rows: list[NDArray[np.float64]]) -> bool:
+    """Tell what adds up to 1 and is no choice: bins of an axis, transitions between states."""
+    if seen.called(*_SURELY):
+        return False
+    square = rows[0].ndim == 2 and rows[0].shape[0] == rows[0].shape[1] > 2
+    return square or _is_series(rows)
+
+
+def _is_series(rows: list[NDArray[np.float64]]) -> bool:
+    """Return whether numbers go with those 1 to 3 places on, as points and bins do: not classes.
+
+    Coordinates of points in two or three dimensions go with those of the next point.
+    """
+    each = np.concatenate([array.reshape(-1, array.shape[-1]) for array in rows])
+    if each.shape[-1] < _FEWEST_DIMENSIONS or not np.isfinite(each).all():
+        return False
+    return any(_goes_with(each, step) for step in (1, 2, 3))
+
+
+def _goes_with(rows: NDArray[np.float64], step: int) -> bool:
+    one, other = (
+        part - part.mean(axis=1, keepdims=True) for part in (rows[:, step:], rows[:, :-step])
+    )
+    length = np.sqrt((one**2).sum(axis=1) * (other**2).sum(axis=1))
+    return bool(
+        np.median(np.divide((one * other).sum(axis=1), length, out=0 * length, where=length > 0))
+        >= _ALIKE
+    )
+
+
+def _is_length_of_input(seen: Seen, length: int) -> bool:
+    """Return whether rows are as long as an axis of an input: what is taken from each place."""
+    return any(length in shape[1:] for shape in seen.inputs.values() if len(shape) < 4)
+
+
 def _are_of_anchors(seen: Seen) -> bool:
     """Return whether another output has four numbers for each row: boxes to be decoded."""
     two = seen.shape[:2]
@@ -124,7 +165,8 @@ def _of_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> Iterator[Evidence
         return
     if seen.called("logit"):
         yield "by-name"
-    if rows[0].ndim == 2 and rows[0].shape[-1] in _KNOWN_COUNTS and image_sizes(seen.inputs):
+    known = rows[0].ndim == 2 and rows[0].shape[-1] in _KNOWN_COUNTS
+    if known and image_sizes(seen.inputs) and not _is_series(rows):
         yield "known-count"
     with np.errstate(over="ignore", invalid="ignore"):
         sums = [np.abs(np.exp(array).sum(axis=-1) - 1) <= SUM_SLACK for array in rows]

@@ -6,6 +6,8 @@
   the next call.
 """
 
+import math
+
 import numpy as np
 
 from halfwise.metrics.evidence import Found, Seen
@@ -18,9 +20,11 @@ _SPECTRA = ("spec", "mel", "stft")
 _FEWEST_NAMED, _FEWEST = 100, 4000
 """Values of a waveform, with a name that says so and without: a quarter of a second at 16 kHz."""
 _MOST_CHANNELS = 8
+_EARS = 2
+"""Channels of an input that is sound, at most; points have three coordinates."""
 _CENTRED = 0.1
 """Mean of a waveform over its standard deviation, at most."""
-_BINS = tuple(2**k + 1 for k in range(6, 13))
+BINS = tuple(2**k + 1 for k in range(6, 13))
 """Bins of a spectrum of 2^(k + 1) samples."""
 
 
@@ -39,9 +43,14 @@ def waveform(seen: Seen) -> Found | None:
     if abs(values.mean()) > _CENTRED * values.std() or values.min() >= 0:
         return None
     evidence: list[Evidence] = ["by-name"] if seen.called(*_SOUNDS) else []
-    if length >= _FEWEST and any(length in shape for shape in seen.inputs.values()):
+    if length >= _FEWEST and any(_is_signal(s, length) for s in seen.inputs.values()):
         evidence.append("length-of-input")
     return Found("waveform", ("around-zero", *evidence), shown=True) if evidence else None
+
+
+def _is_signal(shape: tuple[int, ...], length: int) -> bool:
+    """Return whether an input is one or two channels of that length: not points in space."""
+    return length in shape and math.prod(n for n in shape[1:] if n != length) <= _EARS
 
 
 def spectrum(seen: Seen) -> Found | None:
@@ -51,6 +60,6 @@ def spectrum(seen: Seen) -> Found | None:
     if not all(np.isfinite(array).all() for array in seen.arrays):
         return None
     evidence: list[Evidence] = ["by-name"] if seen.called(*_SPECTRA) else []
-    if seen.shape in seen.inputs.values() and not set(_BINS).isdisjoint(seen.shape[1:]):
+    if seen.shape in seen.inputs.values() and not set(BINS).isdisjoint(seen.shape[1:]):
         evidence.append("bins")
     return Found("spectrum", tuple(evidence), shown=True) if evidence else None

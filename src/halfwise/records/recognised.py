@@ -15,7 +15,7 @@ Evidence = Literal[
     "channels-last", "pair-of-images", "beside-scores", "joined-with-scores", "row-per-cell",
     "corners-in-order", "whole-classes", "unit-length", "channels-sum", "in-regions", "one-ahead",
     "size-of-input", "times-input", "range-of-images", "smooth", "bins", "around-zero",
-    "length-of-input",
+    "length-of-input", "within-image",
 ]  # fmt: skip
 """What was seen of an output besides its shape:
 
@@ -34,7 +34,8 @@ Evidence = Literal[
 - "times-input": the size of an input image, or a multiple; "range-of-images": values as images
   have; "smooth": neighbouring pixels are alike;
 - "bins": 2^k + 1 of them along an axis, in an input of the same shape, too; "around-zero": a mean
-  near 0; "length-of-input": an axis of an input is as long.
+  near 0; "length-of-input": an axis of an input is as long;
+- "within-image": corners are pixels of an input image, with sides of many lengths.
 """
 
 

@@ -14,7 +14,8 @@ from tests.unit.metrics.looked import IMAGE, RNG, normal, shown, softmax, unit_r
     ("name", "array", "kind"),
     [
         ("y", softmax(normal(2, 5)), "class-scores"),
-        ("y", np.eye(5, dtype=np.float32), "class-scores"),
+        ("y", np.eye(5, dtype=np.float32)[[0, 1, 2, 3, 4, 0]], "class-scores"),
+        ("y", np.eye(5, dtype=np.float32), None),  # or what states turn into
         ("y", np.eye(2, dtype=np.float32), None),
         ("y", np.log(softmax(normal(2, 5))), None),  # too few to be told from anything
         ("y", np.log(softmax(normal(2, 50))), "class-scores"),

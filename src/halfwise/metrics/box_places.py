@@ -1,0 +1,92 @@
+"""What shows that four numbers in order are the corners of a box, and not quantiles or bounds.
+
+A name that calls them boxes, or where they lie: in pixels of an input image, with sides that differ
+in both axes. Numbers within [0, 1] may be anything, and so may rows that rise from the first number
+to the last: of boxes some lie further to the right than down, and others do not.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.metrics.evidence import Inputs, image_sizes, within_unit
+from halfwise.metrics.names import begins
+from halfwise.records import Evidence
+
+_NAMES = ("bbox", "dets", "detect")
+_MOSTLY = 0.9
+"""Share of rows that have an area, at least; a box that was clipped to the border may have none."""
+_ALIKE = 1e-3
+"""Share of the largest side by which sides of one axis differ, more than."""
+_BEYOND = 0.5
+"""How far a box may reach beyond the image, as a share of its side."""
+_REACH = 0.125
+"""Share of the image's sides that the farthest corners lie from its origin, at least."""
+_SMALLEST = 32
+"""Height and width of an image that is an input without an axis for images, at least."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """What an output is called that may be boxes, and the shapes of the model's inputs."""
+
+    name: str
+    inputs: Inputs
+
+    @property
+    def named(self) -> bool:
+        """Whether it is called boxes."""
+        return begins(self.name, *_NAMES) or "box" in self.name.lower()
+
+    def shown(
+        self, rows: NDArray[np.float64], *, fewest: int, shares: bool = False
+    ) -> tuple[Evidence, ...]:
+        """Return what shows that rows f64[n, 4] are opposite corners; nothing where nothing does.
+
+        Args:
+            rows: Those that count; may be none.
+            fewest: How many must be there unless they are called boxes.
+            shares: Whether shares of an image will do, since other columns speak for boxes, too.
+        """
+        if not len(rows) or not in_order(rows):
+            return ()
+        sides = rows[:, 2:] - rows[:, :2]
+        if float((sides > 0).all(axis=1).mean()) < _MOSTLY:
+            return ()
+        if self.named:
+            return ("corners-in-order", "by-name")
+        spread = np.minimum(np.ptp(sides, axis=0), np.ptp(rows[:, :2], axis=0))
+        alike = len(rows) > 1 and float(spread.min()) <= _ALIKE * float(sides.max())
+        if len(rows) < fewest or alike or (np.diff(rows, axis=1) >= 0).all():
+            return ()
+        sizes = _images(self.inputs)
+        inside = any(_is_inside(rows, size) for size in sizes)
+        if inside or (shares and sizes and within_unit(rows)):
+            return ("corners-in-order", "within-image")
+        return ()
+
+
+def in_order(rows: NDArray[np.float64]) -> bool:
+    """Return whether no side of boxes f64[n, 4] is negative, and not all are 0."""
+    return bool(np.all(rows[:, 2:] >= rows[:, :2])) and bool(np.any(rows[:, 2:] > rows[:, :2]))
+
+
+def _images(inputs: Inputs) -> list[tuple[int, int]]:
+    """Return height and width of the images, also of inputs [3, height, width] or channels last."""
+    found = image_sizes(inputs)
+    for shape in inputs.values():
+        if len(shape) == 3 and 3 in (shape[0], shape[2]):
+            height, width = shape[1:] if shape[0] == 3 else shape[:2]
+            found += [(height, width)] if min(height, width) >= _SMALLEST else []
+    return found
+
+
+def _is_inside(rows: NDArray[np.float64], size: tuple[int, int]) -> bool:
+    """Return whether corners are pixels of an image, x first or y first."""
+    low, high = rows.min(axis=0)[:2], rows.max(axis=0)[2:]
+    return any(
+        bool((low >= -_BEYOND * far).all() and (high <= (1 + _BEYOND) * far).all())
+        and bool((high >= np.maximum(_REACH * far, 2)).all())
+        for far in (np.array(size[::-1], float), np.array(size, float))
+    )
