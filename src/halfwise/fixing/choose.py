@@ -14,9 +14,12 @@ from halfwise.declarations.plans import Unjudged as Accepted
 from halfwise.emulation.bounded import forgiving
 from halfwise.errors import RecordMismatch, UsageError
 from halfwise.fixing.command import concluded
+from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import fix as run_fix
+from halfwise.fixing.measuring import Measuring
 from halfwise.fixing.outcome import Result
-from halfwise.fixing.pick import Wish, implied, pick
+from halfwise.fixing.pick import Hopeful, Wish, implied, pick
+from halfwise.fixing.planner import Planner
 from halfwise.judging.reference import frozen_named
 from halfwise.options.loading import load_asked
 from halfwise.options.options import Request, bounded, understand
@@ -72,17 +75,28 @@ def choose(
         check_value(name, ChooseOptions.__annotations__[name], value)
     record = read_run(Path(run))
     curve = _curve(record, Path(run))
-    point = pick(curve, curve.criterion or record.criterion, wish)
+    own = curve.criterion or record.criterion
+    pick(curve, own, wish, Hopeful())
     request = _request(record, curve, wish, inputs, asked)
     path = Path(record.provenance.model if model is None else model)
     case = _case(record, path, request, watcher, others=inputs is not None)
-    watcher.note(chosen_line(curve, point, case.criterion))
-    chosen = Chosen(curve.kept(point), wish.told)
-    with frozen_named(case, request.settings):
-        fixed = run_fix(case, replace(request.settings, chosen=chosen), watcher)
+    same = case.data_sha256 == record.provenance.inputs_sha256
+
+    def choosing(planner: Planner, heldout: HeldOut) -> Chosen:
+        nonlocal curve
+        measuring = Measuring(curve, own, planner, heldout)
+        picked = pick(curve, own, wish, measuring)
+        watcher.note(chosen_line(curve, picked.point, case.criterion, measuring.count, picked.left))
+        chosen = Chosen(curve.kept(picked.point), wish.told)
+        if same:
+            curve = measuring.told(picked.point, scored=wish.metric_drop is None)
+        return chosen
+
+    settings = replace(request.settings, chosen=Chosen(frozenset(), wish.told))
+    with frozen_named(case, settings):
+        fixed = run_fix(case, settings, watcher, choosing=choosing)
     # Whoever chooses of what is chosen now has to know them too.
-    seen = _joined(record) if case.data_sha256 == record.provenance.inputs_sha256 else ()
-    search = fixed.search.model_copy(update={"joined": seen})
+    search = fixed.search.model_copy(update={"joined": _joined(record) if same else ()})
     return concluded(case, request, replace(fixed, curve=curve, search=search), folder, started)
 
 

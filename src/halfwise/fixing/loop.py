@@ -1,11 +1,11 @@
 """The run in order: the table of contents of halfwise."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from halfwise.case import Case, Settings
+from halfwise.case import Case, Chosen, Settings
 from halfwise.emulation.arena import give_back
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.curve import TradeOff
@@ -88,15 +88,24 @@ class Fixed:
     stage_seconds: dict[str, float]
 
 
+Choosing = Callable[[Planner, HeldOut], Chosen]
+"""Chooses a plan, with what measures plans on the samples of a case."""
+
+
 def fix(
-    case: Case, settings: Settings, watcher: Watcher, *, start_from: Network | Run | None = None
+    case: Case,
+    settings: Settings,
+    watcher: Watcher,
+    *,
+    start_from: Network | Run | None = None,
+    choosing: Choosing | None = None,
 ) -> Fixed:
     """Return the smallest plan found for `case`, its model and the verdict on held-out samples.
 
     The search starts from the plan that `start_from` holds: a mixed model in the types of its file,
-    or a run.
+    or a run. With `choosing` nothing is searched; `settings.chosen` is replaced by what it returns.
     """
-    return _Fix(case, settings, watcher, start_from).run()
+    return _Fix(case, settings, watcher, start_from, choosing).run()
 
 
 @dataclass
@@ -105,6 +114,7 @@ class _Fix:
     settings: Settings
     watcher: Watcher
     start_from: Network | Run | None
+    choosing: Choosing | None
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[Remark] = field(default_factory=list)
     late: int = 0
@@ -136,6 +146,10 @@ class _Fix:
                 self.planner.start_from(start)
         with self._stage("baseline"):
             baseline = self.judge.baseline(holding)
+        if self.choosing is not None:
+            with self._stage("curve"):
+                chosen = self.choosing(self.planner, self.heldout)
+            self.settings = self.planner.settings = replace(settings, chosen=chosen)
         self.trade_off = TradeOff(self.planner, self.heldout)
         if self.trade_off.begins:
             with self._stage("curve"):

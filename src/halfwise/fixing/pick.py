@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from math import inf, isfinite
-from typing import Any
+from math import inf
+from typing import Any, Protocol
 
 from halfwise.declarations import spelt
 from halfwise.errors import CaseError, UsageError
+from halfwise.fixing.measuring import is_fp32
 from halfwise.metrics import AUTO, effective
 from halfwise.metrics.recognised import REL_MAX
 from halfwise.records import Criterion, Curve, Point
 from halfwise.wording import count, number, ratio, typed
 
+MEASURED = 8
+"""Plans that are measured for a choice at most; somebody waits for it."""
 _OTHER = "Give another limit; `halfwise report RUN` shows the plans."
 
 
@@ -45,17 +48,57 @@ class Wish:
         )
 
 
-def pick(curve: Curve, criterion: Criterion, wish: Wish) -> Point:
-    """Return the point that answers a wish.
+class Measure(Protocol):
+    """Measures points on all samples; see `halfwise.fixing.measuring`."""
 
-    With a limit of cost or nodes that is the one of the smallest error, as far as it is known: a
-    bound counts as it stands, since whoever takes the plan judges it on all samples. With a limit
-    of error or metric, it is the cheapest.
+    def error(self, point: Point) -> float:
+        """Return the error on the samples of the search, over what was allowed in the run."""
+
+    def fits(self, point: Point) -> bool:
+        """Return whether a point passes by what decides now."""
+
+
+class Hopeful:
+    """Measures nothing, and takes all to be well: with it only what cannot be answered is refused.
+
+    Methods are those of `Measure`.
+    """
+
+    def error(self, point: Point) -> float:
+        """Return 0."""
+        del point
+        return 0.0
+
+    def fits(self, point: Point) -> bool:
+        """Return True."""
+        del point
+        return True
+
+
+@dataclass(frozen=True)
+class Picked:
+    """The point that answers a wish.
+
+    Attributes:
+        point: The point.
+        left: Points that may answer it better, and were not measured.
+    """
+
+    point: Point
+    left: int = 0
+
+
+def pick(curve: Curve, criterion: Criterion, wish: Wish, measure: Measure) -> Picked:
+    """Return the point that answers a wish; what it depends on is measured, `MEASURED` at most.
+
+    With a limit of cost or nodes that is the one of the smallest error, with a limit of error or
+    metric the cheapest. A bound may only exclude a point: those that it does not are measured.
 
     Args:
         curve: That of the run.
         criterion: What was acceptable in it.
         wish: What is asked.
+        measure: Measures points.
 
     Raises:
         UsageError: two things are asked for, or something of which the run knows nothing.
@@ -67,15 +110,17 @@ def pick(curve: Curve, criterion: Criterion, wish: Wish) -> Point:
             f"{first} and {second} are both given, and one of them chooses.", "Give one."
         )
     if wish.worth is not None:
-        return _best(curve, wish.worth, _costs(curve), ratio, "costs")
+        return _best(curve, wish.worth, _costs(curve), (ratio, "costs"), measure)
     if wish.kept is not None:
-        return _best(curve, wish.kept, lambda p: p.count, lambda n: count(int(n), "node"), "keeps")
+        nodes = (lambda n: count(int(n), "node"), "keeps")
+        return _best(curve, wish.kept, lambda p: p.count, nodes, measure)
     if wish.rel_max is not None:
         known = _rel_max(criterion)
-        return _cheapest(curve, wish.rel_max, known, "has a rel max of")
+        return _cheapest(curve, wish.rel_max, known, "has a rel max of", measure)
     if wish.metric_drop is not None:
-        return _cheapest(curve, wish.metric_drop, _fall(curve), f"loses {_metric(curve)} by")
-    return _recommended(curve)
+        told = f"loses {_metric(curve)} by"
+        return _cheapest(curve, wish.metric_drop, _fall(curve), told, measure)
+    return Picked(_recommended(curve))
 
 
 def implied(curve: Curve, criterion: Criterion, wish: Wish) -> dict[str, Any]:
@@ -102,7 +147,10 @@ def _recommended(curve: Curve) -> Point:
         why = "it measured no plan on held-out samples"
     if curve.reference:
         metrics = " and ".join(sorted({score.metric for score in curve.reference}))
-        why = f"of the plans that it measured none passes {metrics} on held-out samples"
+        why = (
+            f"of the plans that it measured closer none passes {metrics} on held-out samples and "
+            "on those of the search, without infinities"
+        )
     raise CaseError(
         f"The run recommends no plan: {why}.",
         "Choose one: --worth X, --kept N or --rel-max X.",
@@ -113,38 +161,78 @@ def _best(
     curve: Curve,
     limit: float,
     value: Callable[[Point], float],
-    say: Callable[[float], str],
-    does: str,
-) -> Point:
+    told: tuple[Callable[[float], str], str],
+    measure: Measure,
+) -> Picked:
     fitting = [point for point in curve.points if value(point) <= limit]
-    if fitting:
-        return min(fitting, key=_by_error)
-    nearest = min(curve.points, key=value)
-    raise CaseError(
-        f"No plan of the run {does} at most {say(limit)}; the nearest {does} "
-        f"{say(value(nearest))}.",
-        _OTHER,
-    )
+    if not fitting:
+        (say, does), nearest = told, min(curve.points, key=value)
+        raise CaseError(
+            f"No plan of the run {does} at most {say(limit)}; the nearest {does} "
+            f"{say(value(nearest))}.",
+            _OTHER,
+        )
+    # What only a bound is known of: of equal bounds the dearest has most to be exact with.
+    bounds = sorted((p for p in fitting if p.is_bound), key=lambda p: (p.error, -p.price))
+    known = [(_by_error(p), p) for p in fitting if not p.is_bound]
+    sound = [p for p in bounds if not p.infinite_inside and p.error < inf]
+    least = min((p.error for (bad, *_), p in known if not bad), default=inf)
+    for point in sound[:MEASURED]:
+        if point.error >= least:
+            break
+        error = measure.error(point)
+        known.append((_by_error(point, error), point))
+        least = min(least, error)
+    seen = [point for _, point in known]
+    left = sum(p.error < least and p not in seen for p in sound)
+    best = min(known, key=lambda pair: pair[0])[1] if known else bounds[0]
+    return Picked(best, left)
 
 
-def _by_error(point: Point) -> tuple[bool, float, bool, float, float]:
+def _by_error(point: Point, error: float | None = None) -> tuple[bool, float, float, float]:
+    own = point.error if error is None else error
     heldout = inf if point.heldout is None else point.heldout
-    return bool(point.infinite_inside), point.error, point.is_bound, heldout, point.price
+    return bool(point.infinite_inside) or own == inf, own, heldout, point.price
 
 
 def _cheapest(
-    curve: Curve, limit: float, known: Callable[[Point], float | None], does: str
-) -> Point:
+    curve: Curve,
+    limit: float,
+    known: Callable[[Point], float | None],
+    does: str,
+    measure: Measure,
+) -> Picked:
+    """Return the cheapest point that fits; what the run knows may exclude one, no more.
+
+    Few are measured from the cheapest on; of more than may be, ever the one in the middle.
+    """
     values = {place: known(point) for place, point in enumerate(curve.points)}
-    seen = {p: value for p, value in values.items() if value is not None and isfinite(value)}
-    fitting = [curve.points[place] for place, value in seen.items() if value <= limit]
-    if fitting:
-        return min(fitting, key=lambda p: (p.price, p.error))
+    order = sorted(range(len(curve.points)), key=lambda i: curve.points[i].price)
+    left = [i for i in order if (value := values[i]) is None or value <= limit]
+    fp32 = [i for i in left if is_fp32(curve, curve.points[i])]
+    best, skipped, free = (fp32[0] if fp32 else None), 0, MEASURED
+    left = [i for i in left if best is None or curve.points[i].price < curve.points[best].price]
+    while left and free:
+        middle = 0 if len(left) <= free else len(left) // 2
+        free -= 1
+        if measure.fits(curve.points[left[middle]]):
+            best, left = left[middle], left[:middle]
+        else:
+            skipped, left = skipped + middle, left[middle + 1 :]
+    if best is not None:
+        return Picked(curve.points[best], skipped + len(left))
+    seen = {
+        p: v
+        for p, v in values.items()
+        if v is not None and limit < v < inf and not curve.points[p].is_bound
+    }
     if not seen:
-        raise CaseError("The run measured no plan on held-out samples.", "Choose by --worth X.")
+        raise CaseError(
+            f"No plan of the run {does} at most {number(limit)}, as far as it was measured.", _OTHER
+        )
     place = min(seen, key=lambda place: seen[place])
     raise CaseError(
-        f"No plan that the run measured {does} at most {number(limit)}; the nearest {does} "
+        f"No plan that was measured {does} at most {number(limit)}; the nearest {does} "
         f"{number(seen[place])} and keeps {count(curve.points[place].count, 'node')}.",
         _OTHER,
     )
@@ -159,15 +247,15 @@ def _costs(curve: Curve) -> Callable[[Point], float]:
 
 
 def _rel_max(criterion: Criterion) -> Callable[[Point], float | None]:
-    """Return what a point reaches: on held-out samples, and where it is known on the others."""
+    """Return what a point reaches at least, on all samples that are known; None for nothing."""
     limits = effective(criterion)
     alone = limits.rel_max if _is_alone(limits) else None
 
     def known(point: Point) -> float | None:
-        if point.rel_max is None or point.nonfinite or point.infinite_inside:
-            return None
-        searched = 0.0 if alone is None else point.error * alone
-        return max(point.rel_max, searched)
+        if point.nonfinite or point.infinite_inside or point.error == inf:
+            return inf
+        searched = None if alone is None else point.error * alone
+        return max((v for v in (point.rel_max, searched) if v is not None), default=None)
 
     return known
 
@@ -195,14 +283,19 @@ def _metric(curve: Curve) -> str:
 
 
 def _fall(curve: Curve) -> Callable[[Point], float | None]:
+    """Return how far the metric of a point falls on held-out samples; None where unknown.
+
+    It is inf with infinities, and where outputs that it leaves out are beyond the tolerance.
+    """
     metric = _metric(curve)
     own = [score.value for score in curve.reference if score.metric == metric]
 
     def known(point: Point) -> float | None:
-        found = [score.value for score in point.scores if score.metric == metric]
         others = [score.passed for score in point.scores if score.metric == REL_MAX]
-        nonfinite = point.nonfinite or point.infinite_inside
-        if nonfinite or not own or len(found) != len(own) or not all(others):
+        if point.nonfinite or point.infinite_inside or point.error == inf or not all(others):
+            return inf
+        found = [score.value for score in point.scores if score.metric == metric]
+        if not own or len(found) != len(own):
             return None
         return max(0.0, *(before - after for before, after in zip(own, found, strict=True)))
 

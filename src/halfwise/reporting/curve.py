@@ -19,7 +19,7 @@ from halfwise.records import (
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.parts import Column, Table
 from halfwise.reporting.verdict import allowed
-from halfwise.wording import count, number, ratio, shorten
+from halfwise.wording import count, number, ratio, shorten, verb
 
 
 def curve_table(run: Run) -> Table | None:
@@ -144,9 +144,24 @@ def choosing(
     yield f"Take the recommended plan: {shlex.join(words)}"
 
 
-def chosen_line(curve: Curve, point: Point, criterion: Criterion) -> str:
-    """Return what a plan is that was chosen, and what it is judged by."""
-    return f"chosen: {_size(curve, point)} kept{_at(point)}; judged by: {allowed(criterion)}"
+def chosen_line(
+    curve: Curve, point: Point, criterion: Criterion, measured: int = 0, left: int = 0
+) -> str:
+    """Return what a plan is that was chosen, and what it is judged by.
+
+    Args:
+        curve: That of the run.
+        point: The plan.
+        criterion: What judges it.
+        measured: Plans that were measured for the choice.
+        left: Plans that may be better and were not measured.
+    """
+    told = f"chosen: {_size(curve, point)} kept{_at(point)}"
+    if measured:
+        told += f", after measuring {count(measured, 'plan')}"
+    if left:
+        told += f"; {left} more may answer it better and {verb(left, 'was', 'were')} not measured"
+    return f"{told}; judged by: {allowed(criterion)}"
 
 
 def _size(curve: Curve, point: Point) -> str:

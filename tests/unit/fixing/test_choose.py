@@ -224,3 +224,32 @@ def test_wishes_outside_their_domain_are_refused(made):
         choose(made, kept=1, worth=1.0)
     with pytest.raises(CaseError, match="costs at most"):
         choose(made, worth=0.5)
+
+
+def test_plans_that_the_run_knows_by_bounds_are_measured_for_the_choice(made, tmp_path):
+    before = recorded(made)
+    bounds = [p for p in before.curve.points if p.is_bound]
+    assert bounds
+    limit = before.curve.points[0].error * 1e-5 / 2
+    found = chosen(made, out=tmp_path / "out", rel_max=limit)
+    assert found.verdict.passed
+    curve = found.curve
+    plan = curve.points[curve.plan]
+    assert not plan.is_bound
+    assert curve.plan in curve.front
+    for one in curve.points:
+        # What is cheaper fails.
+        if one.price < plan.price:
+            assert max(one.error * 1e-5, one.rel_max or 0.0) > limit or one.is_bound
+
+
+def test_fp32_is_a_plan_whose_error_is_nothing(made):
+    found = chosen(made, rel_max=0)
+    assert found.verdict.passed
+    assert kept(found) == len(found.curve.nodes)
+
+
+def test_what_was_chosen_is_not_proposed_again(made, tmp_path):
+    found = chosen(made, out=tmp_path / "chosen")
+    assert found.curve.plan == found.curve.recommended
+    assert not any("recommended" in line for line in found.next_step)

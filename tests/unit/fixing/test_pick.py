@@ -3,11 +3,35 @@
 from math import inf
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.fixing.pick import Wish, implied, pick
+from halfwise.fixing.pick import MEASURED, Hopeful, Wish, implied
+from halfwise.fixing.pick import pick as pick_measuring
 from halfwise.records import Criterion, Recognised
 from tests.unit.records.curves import curve, point, score
+
+
+class Truth:
+    """Measures points by what is written here, by their nodes."""
+
+    def __init__(self, errors=None, fitting=()) -> None:
+        self.errors, self.fitting = errors or {}, fitting
+        self.asked: list[str] = []
+
+    def error(self, point) -> float:
+        self.asked.append(point.kept)
+        return float(self.errors[point.kept])
+
+    def fits(self, point) -> bool:
+        self.asked.append(point.kept)
+        return point.kept in self.fitting
+
+
+def pick(made, criterion, wish, truth=None):
+    return pick_measuring(made, criterion, wish, truth or Hopeful()).point
+
 
 LOW = point("", 1.0, 9.0, heldout=8.0, rel_max=0.08, scores=(score(passed=False, value=0.9),))
 ONE = point("0", 1.2, 3.0, heldout=3.5, rel_max=0.035, scores=(score(passed=True, value=0.995),))
@@ -26,7 +50,7 @@ MADE = curve(LOW, ONE, SIDE, FULL, recommended=1, reference=OWN)
         (Wish(), ONE),
         (Wish(worth=1.0), LOW),
         (Wish(worth=1.2), ONE),
-        # A bound counts as it stands.
+        # Of its bound, 0.1, it is measured.
         (Wish(worth=1.5), SIDE),
         (Wish(worth=9), FULL),
         (Wish(kept=0), LOW),
@@ -41,7 +65,8 @@ MADE = curve(LOW, ONE, SIDE, FULL, recommended=1, reference=OWN)
     ],
 )
 def test_the_point_that_answers(wish, found):
-    assert pick(MADE, Criterion(), wish) == found
+    truth = Truth(errors={"1": 0.2}, fitting=("", "0"))
+    assert pick(MADE, Criterion(), wish, truth) == found
 
 
 def test_of_equal_errors_that_of_held_out_samples_decides():
@@ -49,9 +74,52 @@ def test_of_equal_errors_that_of_held_out_samples_decides():
     assert pick(curve(one, two), Criterion(), Wish(kept=1)) == two
 
 
-def test_what_is_known_on_all_samples_goes_before_an_equal_bound():
-    known, bound = point("0", 1.2, 3.0), point("1", 1.1, 3.0, is_bound=True)
-    assert pick(curve(bound, known), Criterion(), Wish(kept=1)) == known
+def test_a_bound_is_measured_where_it_leaves_the_best_open():
+    known, bound = point("0", 1.1, 3.0), point("1", 1.2, 2.0, is_bound=True)
+    beyond = point("2", 1.2, 3.0, is_bound=True)
+    made = curve(known, bound, beyond)
+    worse, better = Truth({"1": 5.0}), Truth({"1": 2.5})
+    assert pick(made, Criterion(), Wish(worth=1.5), worse) == known
+    assert pick(made, Criterion(), Wish(worth=1.5), better) == bound
+    assert worse.asked == better.asked == ["1"]
+
+
+def test_few_are_measured_and_what_was_left_is_counted():
+    bounds = [point(str(i), 1 + i / 50, 1.0, is_bound=True) for i in range(12)]
+    made = curve(*bounds)
+    errors = {p.kept: 5.0 + int(p.kept) for p in bounds}
+    found = pick_measuring(made, Criterion(), Wish(worth=2.0), truth := Truth(errors))
+    assert len(truth.asked) == MEASURED
+    assert found.left == 12 - MEASURED
+    assert found.point.kept == "4"
+
+
+@given(st.integers(0, 40), st.data())
+def test_the_cheapest_that_fits_is_found_where_dearer_ones_fit_too(many, data):
+    first = data.draw(st.integers(0, many))
+    some = [point(str(i), 1 + i / 50, 0.5, is_bound=True) for i in range(many)]
+    truth = Truth(fitting={str(i) for i in range(first, many)})
+    made = curve(*some, FULL)
+    found = pick_measuring(made, Criterion(), Wish(rel_max=0.01), truth)
+    assert len(truth.asked) <= MEASURED
+    assert found.point == FULL or found.point.kept in truth.fitting
+    if many <= MEASURED:
+        assert found.point == (some[first] if first < many else FULL)
+        assert found.left == 0
+
+
+def test_what_its_bound_excludes_is_not_measured():
+    over, open_ = (point(k, 1.1, e, is_bound=True) for k, e in (("0", 5.1), ("1", 4.9)))
+    truth = Truth(fitting={"0", "1"})
+    assert pick(curve(over, open_, FULL), Criterion(), Wish(rel_max=0.05 - 1e-9), truth) == open_
+    assert truth.asked == ["1"]
+
+
+def test_the_model_itself_has_no_error_and_needs_no_measuring():
+    for limit in (0.001, 0.0):
+        truth = Truth()
+        assert pick(curve(LOW, FULL), Criterion(), Wish(rel_max=limit), truth) == FULL
+        assert truth.asked == []
 
 
 def test_an_error_counts_on_the_samples_of_the_search_too():
@@ -60,7 +128,8 @@ def test_an_error_counts_on_the_samples_of_the_search_too():
     assert pick(made, Criterion(), Wish(rel_max=0.05)) == FULL
     assert pick(made, Criterion(rel_max=0.1), Wish(rel_max=0.5)) == FULL
     # The error of another criterion says nothing of it.
-    assert pick(made, Criterion(snr_db=40), Wish(rel_max=0.05)) == lucky
+    truth = Truth(fitting={""})
+    assert pick(made, Criterion(snr_db=40), Wish(rel_max=0.05), truth) == lucky
 
 
 def test_a_plan_with_new_infinities_has_no_error_that_could_be_borne():
@@ -86,15 +155,9 @@ def test_a_plan_that_is_known_to_be_infinite_inside_comes_last():
         (curve(ONE), Wish(kept=0), "keeps at most 0 nodes; the nearest keeps 1 node"),
         (curve(LOW, ONE), Wish(rel_max=0.01), "the nearest has a rel max of 0.035 and keeps 1"),
         (curve(LOW, reference=OWN), Wish(metric_drop=0.01), "the nearest loses top1 by 0.1"),
-        (curve(SIDE), Wish(rel_max=0.01), "measured no plan on held-out samples"),
         (curve(LOW, reference=OWN), Wish(), "none passes top1 on held-out samples"),
         (curve(SIDE), Wish(), "no task metric is known"),
         (curve(SIDE, recognised=(MASK,)), Wish(), "it measured no plan on held-out samples"),
-        (
-            curve(SIDE, recognised=(MASK,)),
-            Wish(metric_drop=0.1),
-            "measured no plan on held-out samples",
-        ),
         (curve(point("0", None, 1.0)), Wish(worth=2), "could predict no costs"),
     ],
 )
@@ -145,3 +208,9 @@ def test_a_wish_is_told_as_it_is_typed():
     assert Wish().told == "choose"
     assert Wish(worth=1.05).told == "choose --worth 1.05"
     assert Wish(kept=0).told == "choose --kept 0"
+
+
+def test_where_nothing_turns_out_to_fit_that_is_told():
+    some = curve(SIDE, point("2", 1.4, 0.2, is_bound=True))
+    with pytest.raises(CaseError, match=r"at most 0\.01, as far as it was"):
+        pick(some, Criterion(), Wish(rel_max=0.01), Truth())
