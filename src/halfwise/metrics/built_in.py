@@ -18,6 +18,7 @@ for the FP32 model itself. No default can be derived; each is a convention of it
   difference that papers claim (Le Roux et al., "SDR - half-baked or well done?", 2019, complain of
   it); at 20 dB it costs 0.4 dB.
 - `si-sdr` with labels: 0.1 dB, for the same reason.
+- `snr`: as `si-sdr`, which is the same where the loudness is right.
 - `psnr` without labels: 60 dB below the cap of 100, so 40 dB against FP32's own image. Coded images
   of 8 bits have 30 to 50 dB, and 40 is where differences are commonly taken to be invisible.
 - `psnr` with labels: 0.1 dB. Super-resolution networks are ranked by tenths of a dB; less is no
@@ -104,6 +105,11 @@ _CONVENTIONS: dict[str, _Convention] = {
     "map": _SHARE,
     "cosine": _Convention(1.0, _TURN, _TURN),
     "si-sdr": _Convention(
+        SI_SDR_CAP_DB,
+        DefaultDrop(SI_SDR_CAP_DB - 30.0, "30 dB against FP32's own signal, 0.1 dB of the truth"),
+        _TENTH,
+    ),
+    "snr": _Convention(
         SI_SDR_CAP_DB,
         DefaultDrop(SI_SDR_CAP_DB - 30.0, "30 dB against FP32's own signal, 0.1 dB of the truth"),
         _TENTH,

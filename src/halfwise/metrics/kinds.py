@@ -32,9 +32,9 @@ METRIC_OF: dict[Kind, str] = {
     "image": "psnr",
     "mask": "mask-iou",
     "segmentation": "mean-iou",
-    "spectrum": "psnr",
+    "spectrum": "snr",
     "tokens": "token-agreement",
-    "waveform": "si-sdr",
+    "waveform": "snr",
 }
 """The built-in metric of each kind."""
 _RULES: tuple[Callable[[Seen], Found | None], ...] = (

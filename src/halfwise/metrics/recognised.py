@@ -18,6 +18,7 @@ from halfwise.metrics.excess import Excess
 from halfwise.metrics.kinds import METRIC_OF, looks
 from halfwise.metrics.labelling import classes_in
 from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs, totals
+from halfwise.metrics.similarity import cosine_and_length
 from halfwise.metrics.support import Support, support, support_of_boxes
 from halfwise.metrics.targets import Metric
 from halfwise.metrics.task import resolve
@@ -62,7 +63,8 @@ def metric_of(one: Recognised) -> Metric:
     """
     if one.boxes is not None:
         return partial(_of_boxes, one, one.boxes)
-    metric = resolve(one.metric)
+    # What is taken for an embedding may go on into other layers, where its length counts.
+    metric = cosine_and_length if one.metric == "cosine" else resolve(one.metric)
     assert metric is not None
 
     def restricted(

@@ -11,6 +11,8 @@ from halfwise.metrics.measures import Outputs
 from halfwise.metrics.targets import by_target
 
 Floats = NDArray[np.float64]
+_FAINT = 1e-6
+"""Power over that of the loudest signal where a signal counts as faded."""
 
 
 def cosine(
@@ -57,6 +59,87 @@ def si_sdr(
         CaseError: There is no float output, every target is silent, or a label does not fit.
     """
     return _worst("si-sdr", _ratios, reference, candidate, labels, highest=SI_SDR_CAP_DB)
+
+
+def cosine_and_length(
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return the smallest cosine similarity of all vectors, lowered where their lengths differ.
+
+    1 - d²/2 with d the distance of a pair over the length of the target, which is the cosine where
+    both are as long, or the cosine itself where that is less: what goes on into other layers may
+    point the right way and be wrong. Arguments and errors as of `cosine`; -inf to 1.
+    """
+    return _worst("cosine", _likenesses, reference, candidate, labels, highest=1.0)
+
+
+def snr(
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return the smallest signal-to-noise ratio of all signals in dB, ≤ 100.
+
+    10 log10(Σ s² / Σ (s - c)²) of the target s and the candidate c: unlike `si_sdr` it sees a wrong
+    loudness. A signal is an element along the first axis of a float output, all of it where there
+    is one axis. Where its power is more than 60 dB below that of the output's loudest, that counts
+    instead: it is where a sound is taken to have died away (ISO 3382's reverberation time). What is
+    not finite in the target is left out; a candidate that is not finite, or has another shape,
+    gives -inf.
+
+    Args:
+        reference: Float outputs [*shape]: waveforms, spectra; the target where there are no labels.
+        candidate: The same outputs, any float type.
+        labels: Per sample the target signals, as for `psnr`, or None.
+
+    Raises:
+        CaseError: There is no float output, every target is silent, or a label does not fit.
+    """
+    largest: dict[str, float] = {}
+    for name, target, _ in by_target(reference, reference, labels, float_outputs):
+        largest[name] = max(largest.get(name, 0.0), float(np.abs(_finite(target)).max(initial=0)))
+    at_least_one("snr", sum(value > 0 for value in largest.values()))
+    loudest: dict[str, float] = {}
+    noises: dict[str, list[tuple[Floats, Floats]]] = {}
+    for name, target, found in by_target(reference, candidate, labels, float_outputs):
+        if not (target.size and largest[name]):
+            continue
+        signals = _signals(_finite(target)) / largest[name]
+        power = (signals**2).mean(axis=1)
+        noise = np.full(len(power), np.inf)
+        if found.shape == target.shape:
+            with np.errstate(invalid="ignore", over="ignore"):
+                given = np.where(np.isfinite(target), found, 0).astype(np.float64)
+                noise = ((_signals(given) / largest[name] - signals) ** 2).mean(axis=1)
+        loudest[name] = max(loudest.get(name, 0.0), float(power.max()))
+        noises.setdefault(name, []).append((power, noise))
+    ratios = [
+        _decibels(*pair, _FAINT * loudest[n]) for n, pairs in noises.items() for pair in pairs
+    ]
+    return float(np.concatenate(ratios).min())
+
+
+def signals_in(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
+    """Return how many signals `snr` compares; arguments as there."""
+    targets = by_target(reference, reference, labels, float_outputs)
+    return sum(len(_signals(target)) for _, target, _ in targets if target.size)
+
+
+def _signals(array: Floats) -> Floats:
+    return array.reshape(len(array) if array.ndim > 1 else 1, -1)
+
+
+def _finite(array: Floats) -> Floats:
+    return np.where(np.isfinite(array), array, 0)
+
+
+def _decibels(power: Floats, noise: Floats, least: float) -> Floats:
+    with np.errstate(divide="ignore"):
+        ratio = 10 * np.log10(np.maximum(power, least) / noise)
+    # A candidate that is not finite has noise that is NaN or inf.
+    return np.where(np.isfinite(noise), np.minimum(ratio, SI_SDR_CAP_DB), -np.inf)
 
 
 def _worst(
@@ -108,6 +191,15 @@ def _cosines(target: Floats, found: Floats) -> Floats:
         dot = (target * found).sum(axis=1)
         cosines = np.divide(dot, length, out=0 * dot, where=length != 0)
     return np.asarray(np.clip(cosines, -1, 1))
+
+
+def _likenesses(target: Floats, found: Floats) -> Floats:
+    """Return 1 - d²/2 of each pair of rows, or its cosine if less; NaN as of `_cosines`."""
+    largest = np.abs(target).max(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore", over="ignore"):
+        one, other = target / largest, found / largest
+        distance = ((one - other) ** 2).sum(axis=1) / (one**2).sum(axis=1)
+        return np.asarray(np.minimum(_cosines(target, found), 1 - distance / 2))
 
 
 def _ratios(target: Floats, found: Floats) -> Floats:

@@ -10,7 +10,7 @@ from halfwise.metrics.boxes import detect
 from halfwise.metrics.built_in import class_output, class_rows, float_outputs, flow_outputs
 from halfwise.metrics.labelling import pixels_in, tokens_in
 from halfwise.metrics.measures import Outputs
-from halfwise.metrics.similarity import vectors_in
+from halfwise.metrics.similarity import signals_in, vectors_in
 from halfwise.metrics.targets import by_target
 from halfwise.records import Recognised
 from halfwise.records.recognised import Unit
@@ -83,6 +83,7 @@ _COUNTED: dict[str, tuple[Unit, Callable[[Sequence[Outputs], Labels], int]]] = {
     "mean-iou": ("pixels", _classified),
     "cosine": ("vectors", vectors_in),
     "si-sdr": ("signals", vectors_in),
+    "snr": ("signals", signals_in),
     "psnr": ("values", _values),
     "epe": ("pixels", _pixels),
 }

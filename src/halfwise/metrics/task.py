@@ -26,7 +26,7 @@ from halfwise.metrics.built_in import (
 from halfwise.metrics.difference import dot
 from halfwise.metrics.labelling import mean_iou, token_agreement
 from halfwise.metrics.measures import Outputs
-from halfwise.metrics.similarity import cosine, si_sdr
+from halfwise.metrics.similarity import cosine, si_sdr, snr
 from halfwise.metrics.targets import Metric, by_sample, by_target
 
 
@@ -197,6 +197,7 @@ _METRICS: dict[str, Metric] = {
     "mean-iou": mean_iou,
     "cosine": cosine,
     "si-sdr": si_sdr,
+    "snr": snr,
     "psnr": psnr,
     "epe": epe,
 }

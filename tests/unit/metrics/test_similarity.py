@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from halfwise.errors import CaseError
-from halfwise.metrics.similarity import cosine, si_sdr
+from halfwise.metrics.similarity import cosine, cosine_and_length, si_sdr, snr
 
 RNG = np.random.default_rng(4)
 VECTORS = arrays(np.float64, (3, 5), elements=st.floats(-10, 10)).filter(
@@ -98,3 +98,52 @@ def test_trailing_axes_of_one_are_no_vectors():
     found = target + 0.1
     flat = cosine([{"y": target}], [{"y": found}], None)
     assert cosine([{"y": target[..., None, None]}], [{"y": found[..., None, None]}], None) == flat
+
+
+@given(VECTORS, VECTORS)
+def test_snr_is_the_definition_where_no_signal_is_faint(target, found):
+    noisy = target + 0.1 * np.abs(target).max() * np.sign(found + 0.5)
+    noise, power = (target - noisy) ** 2, target**2
+    expected = (10 * np.log10(power.sum(axis=1) / noise.sum(axis=1))).min()
+    assert snr([{"y": target}], [{"y": noisy}], None) == pytest.approx(expected, abs=1e-6)
+    assert snr([{"y": target}], [{"y": target}], None) == 100
+    assert cosine_and_length([{"y": target}], [{"y": target}], None) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.9, 1.1, 20])
+def test_loudness_and_length_count_where_they_are_asked_for(scale):
+    target = RNG.standard_normal((2, 16))
+    given, found = [{"y": target}], [{"y": scale * target}]
+    assert cosine(given, found, None) == pytest.approx(1)
+    assert cosine_and_length(given, found, None) == pytest.approx(1 - (1 - scale) ** 2 / 2)
+    assert snr(given, found, None) == pytest.approx(-20 * np.log10(abs(1 - scale)), abs=1e-6)
+
+
+@given(VECTORS, VECTORS)
+def test_of_vectors_of_one_length_it_is_the_cosine(target, found):
+    found = found * np.linalg.norm(target, axis=1)[:, None] / np.linalg.norm(found, axis=1)[:, None]
+    one, both = (f([{"y": target}], [{"y": found}], None) for f in (cosine, cosine_and_length))
+    assert both == pytest.approx(one, abs=1e-9)
+
+
+def test_quiet_signals_count_and_faint_ones_as_if_60_db_below():
+    loud, quiet = np.ones((1, 4, 8)), np.full((1, 4, 8), 0.05)
+    given = [{"y": loud}, {"y": quiet}, {"y": 0 * quiet}]
+    assert snr(given, [given[0], {"y": 0 * quiet}, given[2]], None) == pytest.approx(0)
+    faint = [given[0], given[1], {"y": 0 * quiet + 1e-5}]
+    assert snr(given, faint, None) == pytest.approx(40)
+    assert snr(given, [*given[:2], {"y": loud}], None) == pytest.approx(-60)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_or_misshapen_has_no_snr(value):
+    target = RNG.standard_normal((2, 16))
+    found = target.copy()
+    found[1, 3] = value
+    for metric in (snr, cosine_and_length):
+        assert metric([{"y": target}], [{"y": found}], None) == -np.inf
+        assert metric([{"y": target}], [{"y": target[:, :9]}], None) == -np.inf
+        assert np.isfinite(metric([{"y": 1e200 * target}], [{"y": 1e200 * target}], None))
+        with pytest.raises(CaseError, match="nothing to compare"):
+            metric([{"y": 0 * target}], [{"y": target}], None)
