@@ -13,8 +13,8 @@ def test_a_plan_that_serves_is_recommended_chosen_and_exported(fix, call):
     ended = fix(classifier(), "--rel-max", "1e-5")
     assert ended.code == 0
     told = said(ended)
-    assert "By its task a cheaper plan will do: it keeps 0 of 4 compute nodes" in told
-    assert "with top1 1 (0.99 is required) on held-out samples" in told
+    assert "By its task a cheaper plan will do: 0 of 4 nodes kept at 1 ×" in told
+    assert "top1 1 (at least 0.99; on 3 rows) on 3 held-out samples" in told
     assert "What precision buys" in told
     assert "Take the recommended plan: halfwise choose run -o run.chosen" in ended.out
     ended = call("choose", "run", "-o", "run.chosen", folder="run.chosen")

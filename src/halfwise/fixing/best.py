@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from halfwise.interruption import interruption
+from halfwise.metrics import usual
 from halfwise.progress import Watcher
 from halfwise.records import NodeName, TaskScore
 from halfwise.wording import number, ratio
@@ -18,10 +19,11 @@ class Best:
     """Tells of plans that pass, or that serve by the metric of their task, as they get better."""
 
     def __init__(
-        self, watcher: Watcher, candidates: int, price: Callable[[Assignment], float | None]
+        self, watcher: Watcher, everything: Assignment, price: Callable[[Assignment], float | None]
     ) -> None:
-        """Take who is told, how many nodes could be kept, and what a plan costs over all low."""
-        self._watcher, self._candidates, self._price = watcher, candidates, price
+        """Take who is told, the nodes that could be kept, and what a plan costs over all low."""
+        self._watcher, self._everything, self._price = watcher, everything, price
+        self._candidates = len(everything)
         self._interruption = interruption()
         self._told: float | None = None
 
@@ -39,7 +41,9 @@ class Best:
         self._interruption.ready = True
         if not whole:
             return
-        price = self._price(kept)
+        price, fp32 = self._price(kept), self._price(self._everything)
+        if price is not None and fp32 is not None and price >= fp32:
+            return  # FP32 itself does better
         extra = float(len(kept)) if price is None else price - 1
         # That nothing need be kept ends the search, which says so itself.
         if not kept or (self._told is not None and extra > CLEARLY * self._told):
@@ -51,7 +55,9 @@ class Best:
     def serves(self, kept: Assignment, scores: tuple[TaskScore, ...]) -> None:
         """Tell of a plan whose task metrics pass on held-out samples, before the search."""
         self._interruption.ready = True
-        told = ", ".join(f"{score.metric} {number(score.value)}" for score in scores)
+        told = ", ".join(
+            f"{score.metric} {number(usual(score.metric, score.value))}" for score in scores
+        )
         self._watcher.note(
             f"serves the task: {self._described(kept, self._price(kept))}, {told} on held-out "
             "samples"

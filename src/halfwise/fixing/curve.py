@@ -172,9 +172,10 @@ class TradeOff:
     def _settle(self, plan: Assignment) -> None:
         """Look closer at what would be recommended, cheapest first, until one of them holds.
 
-        The run's own plan is looked at first, so that there is one.
+        Where none is yet, the run's own plan is looked at first, so that there is one.
         """
-        self._serving(plan)
+        if self._recommended(*self._seen()) is None:
+            self._serving(plan)
         while True:
             self._budget.check()
             kept, points = self._seen()

@@ -63,7 +63,7 @@ class Planner:
         self.passing: list[Assignment] = [frozenset()]
         self.start = Start(frozenset())
         self.held: list[Guard] = []
-        self.best = Best(watcher, len(computing), self.price)
+        self.best = Best(watcher, computing, self.price)
         self.unit = len(case.calibration)
         self.budget = Budget(settings.time_budget, work=settings.budget * self.unit)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from halfwise.metrics import usual
+from halfwise.metrics import rises, usual
 from halfwise.records import (
     Criterion,
     Curve,
@@ -18,6 +18,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.parts import Column, Table
+from halfwise.reporting.tasks import rests_on
 from halfwise.reporting.verdict import allowed
 from halfwise.wording import count, number, ratio, shorten, verb
 
@@ -29,16 +30,31 @@ def curve_table(run: Run) -> Table | None:
         return None
     names = list(dict.fromkeys(score.metric for score in curve.reference))
     rows = [_row(curve, place, names) for place in curve.front]
-    figures = ("kept", "Casts", "cost", "error / allowed", *names)
+    figures = ("kept", "Casts", "cost", "error / allowed", *(_resting(curve, n) for n in names))
     columns = (*(Column(figure, "right") for figure in figures), Column(""))
     over = curve.criterion or run.criterion
     whose = f" ({allowed(over)})" if over != run.criterion else ""
     return Table(
         f"What precision buys: error on the samples of the search{whose}, "
-        "scores on held-out samples",
+        f"scores on {_heldout(run)}",
         columns,
         tuple(rows),
     ).without_empty_columns()
+
+
+def _resting(curve: Curve, metric: str) -> str:
+    """Return a metric with what its scores rest on; of several outputs the least."""
+    scores = [s for s in curve.reference if s.metric == metric and s.evidence is not None]
+    least = min(scores, key=lambda score: score.evidence or 0, default=None)
+    return metric if least is None else f"{metric} {rests_on(least)}"
+
+
+def _heldout(run: Run) -> str:
+    """Return the samples that plans are scored on, with their number where the verdict tells it."""
+    judged = run.verdict
+    if judged.unseen and judged.level == "emulated":
+        return count(len(judged.samples), "held-out sample")
+    return "held-out samples"
 
 
 _PARTS = 8
@@ -48,7 +64,8 @@ _PARTS = 8
 def part_table(run: Run) -> Table | None:
     """Return what parts of the plan buy; None where none was measured."""
     curve = run.curve
-    if curve is None or all((row.alone, row.without) == (None, None) for row in curve.rows):
+    measured = [r for r in curve.rows if (r.alone, r.without) != (None, None)] if curve else []
+    if curve is None or not measured:
         return None
     least, plan = _place(curve, curve.front[0] if curve.front else None), _place(curve, curve.plan)
     rows = [
@@ -58,7 +75,7 @@ def part_table(run: Run) -> Table | None:
             *_change(_place(curve, row.alone), least),
             *_change(_place(curve, row.without), plan),
         )
-        for row in curve.rows[:_PARTS]
+        for row in measured[:_PARTS]
     ]
     columns = (Column("part"), *(Column(c, "right") for c in ("nodes", "alone", "error")))
     return Table(
@@ -122,14 +139,26 @@ def offer(run: Run) -> str:
         return ""
     emulated = ", as emulated" if judged.level == "engine" else ""
     plan = None if curve.plan is None else curve.points[curve.plan]
+    where = f"{_scored(point)} on {_heldout(run)}{emulated}.{_doubt(point)}"
     if point is plan:
-        return f"By its task this plan will do: {_scored(point)} on held-out samples."
+        return f"By its task this plan will do: {where}"
     beside = "" if plan is None else f" (this one: {plan.count}{_at(plan)})"
     cheaper = "a cheaper" if plan is None or point.price < plan.price else "another"
     return (
-        f"By its task {cheaper} plan will do: it keeps {_size(curve, point)}{_at(point)}{beside}, "
-        f"with {_scored(point)} on held-out samples{emulated}."
+        f"By its task {cheaper} plan will do: {point.count} of {count(len(curve.nodes), 'node')} "
+        f"kept{_at(point)}{beside}, {where}"
     )
+
+
+FEW = 10
+"""Boxes, rows or the like, fewer than which a score is little evidence: of ten that are all right,
+one in four of others may be wrong (95 %)."""
+
+
+def _doubt(point: Point) -> str:
+    if not any(score.evidence is not None and score.evidence < FEW for score in point.scores):
+        return ""
+    return " That is little evidence: judge it on more inputs."
 
 
 def choosing(
@@ -156,7 +185,8 @@ def chosen_line(
         measured: Plans that were measured for the choice.
         left: Plans that may be better and were not measured.
     """
-    told = f"chosen: {_size(curve, point)} kept{_at(point)}"
+    cost = "" if point.cost is None else f"{_at(point)} the cost of everything low"
+    told = f"chosen: {point.count} of {count(len(curve.nodes), 'compute node')} kept{cost}"
     if measured:
         told += f", after measuring {count(measured, 'plan')}"
     if left:
@@ -164,17 +194,18 @@ def chosen_line(
     return f"{told}; judged by: {allowed(criterion)}"
 
 
-def _size(curve: Curve, point: Point) -> str:
-    return f"{point.count} of {count(len(curve.nodes), 'compute node')}"
-
-
 def _at(point: Point) -> str:
-    return "" if point.cost is None else f" at {ratio(point.cost)} the cost of everything low"
+    return "" if point.cost is None else f" at {ratio(point.cost)}"
 
 
 def _scored(point: Point) -> str:
     return ", ".join(
-        f"{score.metric} {number(usual(score.metric, score.value), 4)} "
-        f"({number(usual(score.metric, score.required), 4)} is required)"
+        f"{score.metric} {number(usual(score.metric, score.value), 4)} ({_required(score)})"
         for score in point.scores
     )
+
+
+def _required(score: TaskScore) -> str:
+    limit = number(usual(score.metric, score.required), 4)
+    most = f"at {'most' if rises(score.metric) else 'least'} {limit}"
+    return "; ".join(filter(None, (most, rests_on(score))))

@@ -22,7 +22,7 @@ def nodes(count):
 
 def told(*counts, price=lambda kept: 1 + len(kept) / 8):
     notes = Notes()
-    best = Best(notes, 100, price)
+    best = Best(notes, nodes(100), price)
     for count in counts:
         best.passed(nodes(count), 0.5, whole=True)
     return notes.lines
@@ -49,7 +49,7 @@ def test_what_needs_nothing_and_what_keeps_everything_is_told_elsewhere():
 
 def test_there_is_something_to_keep_once_a_plan_passes():
     with offered() as made:
-        best = Best(notes := Notes(), 3, lambda _: None)
+        best = Best(notes := Notes(), nodes(3), lambda _: None)
         best.passed(nodes(3), 0.0, whole=True)
         assert not made.ready
         best.passed(nodes(1), 0.0, whole=False)
@@ -62,9 +62,21 @@ def test_a_plan_that_serves_the_task_is_told_and_kept():
         TaskScore(metric="f1", outputs=(), value=0.9961, required=0.99, passed=True),
     )
     with offered() as made:
-        Best(notes, 300, lambda _: 1.0).serves(nodes(0), (score,))
+        Best(notes, nodes(300), lambda _: 1.0).serves(nodes(0), (score,))
         assert made.ready
     assert notes.lines == [
         "serves the task: 0 of 300 nodes in FP32, 1 × the cost of everything low, f1 0.996 on "
         "held-out samples"
     ]
+
+
+def test_errors_are_told_as_their_field_writes_them():
+    notes = Notes()
+    flow = TaskScore(metric="epe", outputs=(), value=-0.0942, required=-0.1, passed=True)
+    Best(notes, nodes(3), lambda _: None).serves(nodes(0), (flow,))
+    assert "epe 0.0942 on held-out" in notes.lines[0]
+
+
+def test_a_plan_that_costs_as_much_as_fp32_is_not_told():
+    assert told(60, price=lambda kept: 2.0 if len(kept) == 100 else 2.1) == []
+    assert len(told(60, price=lambda kept: 2.0 if len(kept) == 100 else 1.9)) == 1

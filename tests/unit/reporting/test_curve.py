@@ -41,9 +41,8 @@ def test_without_scores_there_is_no_table():
 def test_what_the_recommended_plan_offers_is_told_before_all_else():
     shown = report(run(curve=MADE, verdict=verdict(passed=False)))
     assert shown.caution == (
-        "By its task a cheaper plan will do: it keeps 1 of 3 compute nodes at 1.2 × the cost of "
-        "everything low (this one: 2 at 2 × the cost of everything low), with top1 0.995 (0.99 is "
-        "required) on held-out samples."
+        "By its task a cheaper plan will do: 1 of 3 nodes kept at 1.2 × (this one: 2 at 2 ×), "
+        "top1 0.995 (at least 0.99) on 64 held-out samples."
     )
     assert [part.title for part in shown.parts if part.title.startswith("What precision buys")]
 
@@ -58,13 +57,13 @@ def test_a_plan_that_fails_by_its_error_alone_will_do_by_its_task():
 def test_where_the_plan_failed_another_may_cost_more():
     low = MADE.model_copy(update={"plan": 0})
     told = offer(run(curve=low, verdict=verdict(passed=False)))
-    assert told.startswith("By its task another plan will do: it keeps 1 of 3 compute nodes")
+    assert told.startswith("By its task another plan will do: 1 of 3 nodes kept")
 
 
 def test_errors_are_told_as_their_field_writes_them():
     flow = TaskScore(metric="epe", outputs=("y",), value=-0.02, required=-0.1, passed=True)
     made = curve(point("", 1.0, 2.0, scores=(flow,)), PLAN, plan=1, recommended=0)
-    assert "with epe 0.02 (0.1 is required)" in offer(run(curve=made))
+    assert "epe 0.02 (at most 0.1)" in offer(run(curve=made))
 
 
 def test_the_command_runs_as_printed():
@@ -116,7 +115,6 @@ def test_what_parts_of_the_plan_buy_is_told_as_far_as_it_was_measured():
     assert table.rows == (
         ("--keep-op Exp", "1", "+0.2 ×", "3.04", "–", "–"),
         ("squares that overflow inside the op", "2", "–", "–", "−1 ×", "9"),
-        ("operator Mul", "1", "–", "–", "–", "–"),
     )
     assert part_table(run(curve=MADE)) is None
     assert part_table(run(curve=MADE.model_copy(update={"rows": rows[2:]}))) is None
@@ -129,3 +127,19 @@ def test_no_metric_is_proposed_where_the_plan_that_it_leads_to_is():
     shown = report(run(worth=worth, curve=MADE))
     assert "--metric top1" not in shown.title
     assert "By its task a cheaper plan will do" in shown.caution
+
+
+def test_what_a_score_rests_on_is_told():
+    three, many = (
+        score(passed=True, value=1.0).model_copy(update={"evidence": n, "unit": "boxes"})
+        for n in (1, 400)
+    )
+    few = curve(point("", 1.0, 2.0, scores=(three,)), PLAN, plan=1, recommended=0)
+    told = offer(run(curve=few))
+    assert "top1 1 (at least 0.99; on 1 box) on" in told
+    assert told.endswith("That is little evidence: judge it on more inputs.")
+    more = curve(point("", 1.0, 2.0, scores=(many,)), PLAN, plan=1, recommended=0)
+    assert "little evidence" not in offer(run(curve=more))
+    table = curve_table(run(curve=few.model_copy(update={"reference": (three,)})))
+    assert table is not None
+    assert "top1 on 1 box" in [column.title for column in table.columns]
