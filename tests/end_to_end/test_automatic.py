@@ -32,7 +32,12 @@ def test_all_that_is_recognised_holds_beside_the_tolerance_of_the_rest(fix, clas
     assert [part["metric"] for part in parts] == ["top1", "rel-max"]
     assert all(part["passed"] for part in parts)
     assert "square" in ended.kept
-    assert "other outputs by the default tolerance" in " ".join(ended.out.split())
+    told = " ".join(ended.out.split())
+    assert "other outputs by the default tolerance" in told
+    assert "emulated: top1 of" in told
+    assert "top1 and the largest error of other outputs are each one number of all" in told
+    assert "auto 0" not in told
+    assert "auto 1" not in told
     verified = call(
         "verify", "model.onnx", ended.model, "--inputs", "model.npz", "--metric", "auto"
     )

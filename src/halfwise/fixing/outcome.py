@@ -38,7 +38,7 @@ from halfwise.reporting.notes import clause, not_real, told
 from halfwise.reporting.plan import in_words
 from halfwise.reporting.reasons import with_failures
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
-from halfwise.wording import count, number, size_of
+from halfwise.wording import count, listed, number, size_of
 
 
 @dataclass(frozen=True)
@@ -235,10 +235,9 @@ def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
     if verdict.metric is None or not verdict.passed or worst <= 0.1:
         return ()
     return (
-        f"{verdict.metric.name} passed on {count(len(verdict.samples), 'sample')} although an "
-        f"output is off by {number(worst)} of its largest value: judge on more samples before "
-        "relying "
-        "on it.",
+        f"{listed(verdict.metric.metrics)} passed on {count(len(verdict.samples), 'sample')} "
+        f"although an output is off by {number(worst)} of its largest value: judge on more "
+        "samples before relying on it.",
     )
 
 

@@ -149,6 +149,11 @@ class MetricResult(Record):
     labelled: bool | None = None
     parts: tuple[TaskScore, ...] = ()
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics that it joins, each once; its own where that is one."""
+        return tuple(dict.fromkeys(part.metric for part in self.parts)) or (self.name,)
+
 
 class IntermediateNonfinite(Record):
     """A tensor inside the candidate with non-finite values that the reference does not have.

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from halfwise.metrics import usual
 from halfwise.records import (
     BuildOutcome,
     EngineResult,
@@ -16,6 +15,7 @@ from halfwise.records import (
 from halfwise.reporting.parts import Column, Lines, Table, cut, lines_of, present
 from halfwise.reporting.precision import share_words
 from halfwise.reporting.rungs import cause_line, rung_line
+from halfwise.reporting.tasks import heading_of, values_of
 from halfwise.wording import (
     clean,
     count,
@@ -250,8 +250,8 @@ def _table(results: Sequence[EngineResult]) -> Table | None:
     plain = next((r for r in results if r.name in _LOW and r.latency is not None), None)
     base = plain.latency.median_ms if plain is not None and plain.latency is not None else 0.0
     name = plain.name if plain is not None else ""
-    metrics = (r.verdict.metric.name for r in results if r.verdict and r.verdict.metric)
-    metric = shorten(next(metrics, ""), 16)
+    metrics = (heading_of(r.verdict.metric) for r in results if r.verdict and r.verdict.metric)
+    metric = next(metrics, "")
     figures = ("max error", "mean", "median", metric, "ms", "p99 ms", f"ms ÷ {name}", "MiB")
     columns = (
         Column("engine"),
@@ -276,7 +276,7 @@ def _row(result: EngineResult, base: float) -> tuple[str, ...]:
             number(largest(verdict, measures[2])),
         )
         score = verdict.metric
-        metric = "" if score is None else f"{number(usual(score.name, score.candidate), 6)}"
+        metric = "" if score is None else "; ".join(values_of(score))
     times = ("", "", "")
     if latency is not None:
         ratio = fixed(latency.median_ms / base, 2) if base else ""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from halfwise.metrics import rises, usual
 from halfwise.metrics.recognised import REL_MAX
 from halfwise.records import Criterion, MetricResult, TaskScore
-from halfwise.wording import listed, number, sentence, verb
+from halfwise.wording import listed, number, sentence, shorten, verb
 
 _MOST_OUTPUTS = 3
 
@@ -27,15 +27,55 @@ def part_lines(models: Mapping[str, MetricResult]) -> Iterator[str]:
     """
     for parts in zip(*(result.parts for result in models.values()), strict=True):
         values = (f"{_value(part)} {name}" for name, part in zip(models, parts, strict=True))
-        yield f"{_of(parts[0])}: {', '.join(values)}; {_limit(parts[0].metric, parts[0].required)}."
+        limit = _limit(parts[0].metric, parts[0].required)
+        tested = "" if parts[0].metric == REL_MAX else rests_on(parts[0])
+        told = ", ".join([*values, tested] if tested else values)
+        yield f"{_of(parts[0])}: {told}; {limit}."
 
 
 def wrong_parts(result: MetricResult) -> Iterator[str]:
     """Yield a sentence for each part of a metric that fails."""
     for part in result.parts:
         if not part.value >= part.required:
-            limit = _limit(part.metric, part.required)
-            yield f"{_of(part)} is {_value(part)}; {limit} is allowed."
+            limit = number(usual(part.metric, part.required))
+            least = (
+                f"at most {limit} is allowed"
+                if rises(part.metric)
+                else f"at least {limit} is required"
+            )
+            yield f"{_of(part)} is {_value(part)}; {least}."
+
+
+def metrics_of(result: MetricResult) -> str:
+    """Return what a result is of: `top1 and the largest error of other outputs`, or `top1`."""
+    names = {REL_MAX: "the largest error of other outputs"}
+    told = [names.get(name, sentence(name)) for name in result.metrics]
+    return " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))
+
+
+def figures(result: MetricResult) -> str:
+    """Return a result's values, such as `top1 0.98`; of several metrics, each with its outputs."""
+    if not result.parts:
+        value = number(usual(result.name, result.candidate))
+        return f"{sentence(result.name)} {value}"
+    each = (
+        f"{_of(part, start=False)} {number(usual(part.metric, part.value))}"
+        for part in result.parts
+    )
+    return ", ".join(each)
+
+
+def heading_of(result: MetricResult) -> str:
+    """Return what a column of `values_of` is called."""
+    return "; ".join(shorten(part.metric, 16) for part in result.parts) or shorten(result.name, 16)
+
+
+def values_of(result: MetricResult) -> Iterator[str]:
+    """Yield the value of each part of a metric, or that of the one that there is."""
+    for part in result.parts:
+        yield _value(part)
+    if not result.parts:
+        yield number(usual(result.name, result.candidate), 6)
 
 
 def rests_on(score: TaskScore) -> str:
@@ -46,8 +86,9 @@ def rests_on(score: TaskScore) -> str:
     return f"on {score.evidence} {verb(score.evidence, one, score.unit)}"
 
 
-def _of(part: TaskScore) -> str:
-    what = "Largest error" if part.metric == REL_MAX else sentence(part.metric)
+def _of(part: TaskScore, *, start: bool = True) -> str:
+    error = "Largest error" if start else "largest error"
+    what = error if part.metric == REL_MAX else sentence(part.metric)
     return f"{what} of {listed(part.outputs, _MOST_OUTPUTS)}"
 
 

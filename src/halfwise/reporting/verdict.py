@@ -20,7 +20,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.parts import MOST_ROWS, Lines
-from halfwise.reporting.tasks import allowed_together
+from halfwise.reporting.tasks import allowed_together, figures, metrics_of
 from halfwise.wording import count, filled, listed, number, percent, sentence, shorten, verb
 
 
@@ -54,8 +54,9 @@ def bound_part(run: Run) -> Lines | None:
     if verdict.failure_bound is not None:
         line = _bounded(verdict.failure_bound, run.criterion)
     elif verdict.metric is not None and verdict.unseen:
+        whole = "is one number" if len(verdict.metric.parts) < 2 else "are each one number"
         line = (
-            f"No bound on the share of inputs that fail: {verdict.metric.name} is one number of "
+            f"No bound on the share of inputs that fail: {metrics_of(verdict.metric)} {whole} of "
             f"all {count(len(verdict.samples), 'sample')} together."
         )
     else:
@@ -290,5 +291,5 @@ def file_lines(verdict: Verdict) -> Iterator[str]:
 
 def _figure(side: Verdict | FileRun) -> str:
     if side.metric is not None:
-        return f"{side.metric.name} {number(side.metric.candidate)}"
+        return figures(side.metric)
     return f"rel max {number(max((o.rel_max for o in side.outputs.values()), default=0.0))}"

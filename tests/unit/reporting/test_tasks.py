@@ -1,12 +1,26 @@
 """How the metrics of several outputs are told."""
 
 from halfwise.records import Criterion, MetricResult, Recognised, TaskScore
-from halfwise.reporting.tasks import allowed_together, part_lines, rests_on, wrong_parts
+from halfwise.reporting.tasks import (
+    allowed_together,
+    figures,
+    heading_of,
+    metrics_of,
+    part_lines,
+    rests_on,
+    values_of,
+    wrong_parts,
+)
 
 MASK = Recognised(
     kind="mask", metric="mask-iou", outputs=("m",), required=0.99, shape=(1,), evidence=()
 )
 FLOW = MASK.model_copy(update={"metric": "epe", "outputs": ("a", "b"), "required": -0.1})
+
+
+def both(iou: float, error: float) -> MetricResult:
+    """Return a result of which nothing else than the parts may be told."""
+    return result(iou, error).model_copy(update={"candidate": 0.967})
 
 
 def result(iou: float, error: float) -> MetricResult:
@@ -28,7 +42,7 @@ def test_each_part_has_a_line_with_every_model() -> None:
 
 def test_what_fails_is_told_with_its_limit() -> None:
     assert list(wrong_parts(result(0.5, 0.003))) == [
-        "mask-iou of m is 0.5; ≥ 0.99 is allowed.",
+        "mask-iou of m is 0.5; at least 0.99 is required.",
     ]
 
 
@@ -46,3 +60,27 @@ def test_what_a_score_rests_on_is_told_in_its_unit() -> None:
     assert list(map(rests_on, counted)) == ["on 1 box", "on 3 boxes"]
     rows = score.model_copy(update={"evidence": 1, "unit": "mask pixels"})
     assert rests_on(rows) == "on 1 mask pixel"
+
+
+def test_several_metrics_are_told_by_their_parts_and_never_as_one_number() -> None:
+    given = both(0.995, 0.003)
+    assert figures(given) == "mask-iou of m 0.995, largest error of h 0.003"
+    assert metrics_of(given) == "mask-iou and the largest error of other outputs"
+    assert (heading_of(given), list(values_of(given))) == ("mask-iou; rel-max", ["0.995", "0.003"])
+    alone = MetricResult(name="epe", reference=0, candidate=-0.2, allowed_drop=0.1, passed=False)
+    assert (figures(alone), metrics_of(alone)) == ("epe 0.2", "epe")
+    assert (heading_of(alone), list(values_of(alone))) == ("epe", ["0.2"])
+
+
+def test_an_error_is_told_with_the_most_that_is_allowed() -> None:
+    given = result(1, 0.2)
+    wrong = given.parts[1].model_copy(update={"passed": False})
+    assert list(wrong_parts(given.model_copy(update={"parts": (wrong,)}))) == [
+        "Largest error of h is 0.2; at most 0.01 is allowed.",
+    ]
+
+
+def test_a_line_tells_what_its_value_rests_on() -> None:
+    part = result(1, 0).parts[0].model_copy(update={"evidence": 1, "unit": "mask pixels"})
+    one = result(1, 0).model_copy(update={"parts": (part,)})
+    assert list(part_lines({"mixed": one})) == ["mask-iou of m: 1 mixed, on 1 mask pixel; ≥ 0.99."]

@@ -35,7 +35,7 @@ from halfwise.records import (
 from halfwise.reporting.reasons import with_failures
 from halfwise.tensorrt.constrain import unmatched
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
-from halfwise.wording import fixed, number
+from halfwise.wording import fixed, listed, number
 
 FURTHER = 3
 """Plans beside the one that the search chose that are judged on held-out data: a faster engine may
@@ -279,7 +279,8 @@ def _briefly(build: BuildOutcome, *, tell: bool = False) -> BuildOutcome:
 def _own_criterion(verdict: Verdict) -> str:
     """Return what the FP32 engine was held to before all else, as a sentence."""
     if verdict.metric is not None:
-        return f"The FP32 engine without TF32 was held to {verdict.metric.name} before all else."
+        held = listed(verdict.metric.metrics)
+        return f"The FP32 engine without TF32 was held to {held} before all else."
     worst = min((o.snr_db for o in verdict.outputs.values()), default=float("inf"))
     return (
         f"The FP32 engine without TF32 was held to its own criterion before all else, "
