@@ -24,7 +24,7 @@ from halfwise.judging.reference import frozen_named
 from halfwise.options.loading import load_asked
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Curve, Note, Run
+from halfwise.records import Curve, Note, Run, Verdict
 from halfwise.reporting.curve import chosen_line
 from halfwise.store import free_folder, read_run
 
@@ -97,7 +97,14 @@ def choose(
         fixed = run_fix(case, settings, watcher, choosing=choosing)
     # Whoever chooses of what is chosen now has to know them too.
     search = fixed.search.model_copy(update={"joined": _joined(record) if same else ()})
-    return concluded(case, request, replace(fixed, curve=curve, search=search), folder, started)
+    fixed = replace(fixed, curve=curve, search=search, verdict=_unbound(fixed.verdict, wish))
+    return concluded(case, request, fixed, folder, started)
+
+
+def _unbound(verdict: Verdict, wish: Wish) -> Verdict:
+    """Return it without a bound where the judged samples chose: they show none of others then."""
+    chose = wish.rel_max is not None
+    return verdict.model_copy(update={"failure_bound": None}) if chose else verdict
 
 
 def _joined(run: Run) -> tuple[str, ...]:

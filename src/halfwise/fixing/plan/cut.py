@@ -123,11 +123,3 @@ class Cut:
         left.eliminate_zeros()
         reached = set(breadth_first_order(left, 0, return_predecessors=False).tolist())
         return always.union(n for n, vertex in self._nodes.items() if vertex in reached)
-
-
-def path(
-    cut: Cut, added: NDArray[np.float64], nodes: Nodes, always: Nodes, weights: Sequence[float]
-) -> list[Nodes]:
-    """Return the different plans for rising weights of error, within `nodes`; the fewest first."""
-    plans = (cut.kept(added, weight, always) & nodes for weight in weights)
-    return list(dict.fromkeys(plans))
