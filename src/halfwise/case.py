@@ -28,11 +28,14 @@ class Samples:
         ids: One identifier per sample, shown to the user, such as `inputs.npz[3]`.
         load: Returns sample i; called any number of times, must return the same each time.
         labels: One label per sample for the metric, or None.
+        marks: The first 16 digits of the SHA-256 of what each sample holds, or None where nobody
+            looked.
     """
 
     ids: tuple[str, ...]
     load: Callable[[int], Sample] = field(repr=False)
     labels: tuple[Any, ...] | None = None
+    marks: tuple[str, ...] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -55,16 +58,19 @@ class Samples:
             ids=tuple(self.ids[i] for i in chosen),
             load=lambda i: self.load(chosen[i]),
             labels=None if self.labels is None else tuple(self.labels[i] for i in chosen),
+            marks=None if self.marks is None else tuple(self.marks[i] for i in chosen),
         )
 
     def __add__(self, other: "Samples") -> "Samples":
-        """Return both one after the other; labels survive only where both have them."""
+        """Return both one after the other; labels and marks survive only where both have them."""
         count = len(self)
         both = self.labels is not None and other.labels is not None
+        marked = self.marks is not None and other.marks is not None
         return Samples(
             ids=self.ids + other.ids,
             load=lambda i: self.load(i) if i < count else other.load(i - count),
             labels=(self.labels or ()) + (other.labels or ()) if both else None,
+            marks=(self.marks or ()) + (other.marks or ()) if marked else None,
         )
 
 

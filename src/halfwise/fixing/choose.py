@@ -1,7 +1,7 @@
 """`choose`: take another plan of a run's curve, judge it on held-out samples and write it."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -81,6 +81,8 @@ def choose(
     path = Path(record.provenance.model if model is None else model)
     case = _case(record, path, request, watcher, others=inputs is not None)
     same = case.data_sha256 == record.provenance.inputs_sha256
+    before, now = _seen(record), frozenset(case.calibration.marks or ())
+    alike = same and (not before or before == now)
 
     def choosing(planner: Planner, heldout: HeldOut) -> Chosen:
         nonlocal curve
@@ -88,7 +90,7 @@ def choose(
         picked = pick(curve, own, wish, measuring)
         watcher.note(chosen_line(curve, picked.point, case.criterion, measuring.count, picked.left))
         chosen = Chosen(curve.kept(picked.point), wish.told)
-        if same:
+        if alike:
             curve = measuring.told(picked.point, scored=wish.metric_drop is None)
         return chosen
 
@@ -96,7 +98,8 @@ def choose(
     with frozen_named(case, settings):
         fixed = run_fix(case, settings, watcher, choosing=choosing)
     # Whoever chooses of what is chosen now has to know them too.
-    search = fixed.search.model_copy(update={"joined": _joined(record) if same else ()})
+    update = {"joined": _joined(record) if same else (), "seen": tuple(sorted(before | now))}
+    search = fixed.search.model_copy(update=update)
     fixed = replace(fixed, curve=curve, search=search, verdict=_unbound(fixed.verdict, wish))
     return concluded(case, request, fixed, folder, started)
 
@@ -194,7 +197,7 @@ def _typed(name: str, text: str) -> Any:  # noqa: ANN401 - as declared
 
 
 def _case(run: Run, model: Path, request: Request, watcher: Watcher, *, others: bool) -> Case:
-    """Return the case of the run; held-out samples that joined its search are searched ones."""
+    """Return the case of the run; held-out samples that its search saw are searched ones."""
     if not model.exists():
         raise RecordMismatch(
             f"The model of the run, {model}, is not here.",
@@ -206,6 +209,8 @@ def _case(run: Run, model: Path, request: Request, watcher: Watcher, *, others: 
             f"{model} is not the model that the run was made from: its hash differs.",
             "Give that model: --model FILE.",
         )
+    seen = _seen(run)
+    known = [i for i, mark in enumerate(case.heldout.marks or ()) if mark in seen]
     if case.data_sha256 != run.provenance.inputs_sha256:
         if not others:
             raise RecordMismatch(
@@ -213,7 +218,11 @@ def _case(run: Run, model: Path, request: Request, watcher: Watcher, *, others: 
                 "differs.",
                 "Bring them back, or judge on others: --inputs DATA.",
             )
-        return case
+        return _without(case, known)
+    case = replace(case, notes=(*case.notes, Note(kind="of-the-run")))
+    if seen:
+        return _without(case, known)
+    # Records of before know no more than names.
     joined, names = _joined(run), case.heldout.ids
     searched = len(run.search.calibration) - len(joined) if run.search else 0
     if len(case.calibration) != searched or not set(joined) <= set(names):
@@ -222,11 +231,19 @@ def _case(run: Run, model: Path, request: Request, watcher: Watcher, *, others: 
             "search has seen cannot be told.",
             "Give them as the run was given them, or others.",
         )
-    seen = [i for i, name in enumerate(names) if name in joined]
-    unseen = [i for i, name in enumerate(names) if name not in joined]
+    return _without(case, [i for i, name in enumerate(names) if name in joined])
+
+
+def _seen(run: Run) -> frozenset[str]:
+    """Return the marks of the samples that the search has seen, or one that this run comes from."""
+    return frozenset(run.search.seen if run.search else ())
+
+
+def _without(case: Case, seen: Sequence[int]) -> Case:
+    """Return the case where held-out samples are searched ones, for a search has seen them."""
+    unseen = [i for i in range(len(case.heldout)) if i not in seen]
     return replace(
         case,
         calibration=case.calibration + case.heldout.select(seen),
         heldout=case.heldout.select(unseen),
-        notes=(*case.notes, Note(kind="of-the-run")),
     )

@@ -230,6 +230,7 @@ def _delivered(fixed: Fixed, proven: Proven, seconds: dict[str, float]) -> Fixed
     joined = {
         "joined": (*search.joined, *proven.joined),
         "calibration": fixed.planner.trials.samples.ids,
+        "seen": fixed.planner.trials.samples.marks or (),
     }
     fixed = replace(
         fixed,

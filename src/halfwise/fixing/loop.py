@@ -232,6 +232,7 @@ class _Fix:
                 tolerance_factor=trials.factor,
                 calibration=trials.samples.ids,
                 joined=tuple(self.heldout.joined),
+                seen=trials.samples.marks or (),
                 seconds_budget=self.settings.time_budget,
                 budget=self.settings.budget,
                 late=trials.late,

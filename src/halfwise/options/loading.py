@@ -1,6 +1,7 @@
 """Load what the user named into a case."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -78,6 +79,8 @@ def load_case(
         samples, heldout = split_heldout(samples)
         notes.append(_split_note(len(samples), len(heldout)))
     searched, judged = sketch_each(samples), sketch_each(heldout)
+    samples = _marked(samples, [sketch.sha256 for sketch in searched])
+    heldout = _marked(heldout, [sketch.sha256 for sketch in judged])
     chosen = unseen(samples, searched, heldout, judged)
     if len(chosen) < len(heldout):
         left_out: dict[str, Fact] = {"copies": len(heldout) - len(chosen), "heldout": len(heldout)}
@@ -155,6 +158,10 @@ def _split_note(searched: int, heldout: int) -> Note:
     if not heldout:
         return Note(kind="single", severity="warning")
     return Note(kind="split", facts={"searched": searched, "heldout": heldout})
+
+
+def _marked(samples: Samples, hashes: Sequence[str]) -> Samples:
+    return replace(samples, marks=tuple(each[:16] for each in hashes))
 
 
 def _labelled(samples: Samples, labels: Path | None, metric: str | None) -> Samples:

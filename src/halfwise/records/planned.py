@@ -218,6 +218,8 @@ class Search(Record):
         ended_by: What ended stages; where more than work did, another run may give another plan.
         r2: R² of errors that were predicted of plans, by their logarithms, on those that were tried
             and nothing was fitted to; below 0.8 predictions chose none. None where none was made.
+        seen: The first 16 digits of the SHA-256 of what each sample held that the search used, or
+            one before it that the plan comes from; none in records before this field.
     """
 
     tolerance_factor: float
@@ -233,6 +235,7 @@ class Search(Record):
     ended_by: tuple[BudgetEnd, ...] = ()
     late: int = 0
     r2: float | None = None
+    seen: tuple[str, ...] = ()
 
 
 LEAST_SAVED = 0.25

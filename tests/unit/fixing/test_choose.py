@@ -11,6 +11,7 @@ import pytest
 
 from halfwise import choose, fix
 from halfwise.errors import CaseError, RecordMismatch, UsageError
+from halfwise.inputs.samples import hash_sample
 from halfwise.store import read_run, write_run
 from tests.tasks import classifier, overflowing_classifier
 
@@ -113,25 +114,52 @@ def test_held_out_samples_that_joined_the_search_do_not_judge(moved):
         assert found.search.joined == joined
 
 
-def with_joined(run: Any) -> Any:
+def with_joined(run: Any, *, seen: bool = True) -> Any:
     """Return the record of a search whose first held-out sample has joined it."""
     joined = run.verdict.samples[:1]
     calibration = (*run.search.calibration, *joined)
-    return run.search.model_copy(update={"joined": joined, "calibration": calibration})
+    update = {"joined": joined, "calibration": calibration}
+    marks = marks_of(calibration) if seen else ()
+    return run.search.model_copy(update=update | {"seen": marks})
+
+
+def marks_of(names) -> tuple[str, ...]:
+    x = classifier().inputs["x"]
+    return tuple(hash_sample({"x": x[place(name)]})[:16] for name in names)
+
+
+def place(name: str) -> int:
+    return int(name[name.index("[") + 1 : -1])
+
+
+def test_a_run_tells_what_its_search_has_seen(made):
+    search = recorded(made).search
+    assert search.seen == marks_of(search.calibration)
+    assert set(chosen(made).search.seen) == set(search.seen)
 
 
 def test_samples_of_the_search_are_not_held_out_under_other_names_or_in_another_split(moved):
     run, x = recorded(moved), classifier().inputs["x"]
-    np.savez(moved.parent / "other.npz", x=x)
-    assert chosen(moved, inputs=moved.parent / "other.npz").verdict.passed
+    joined, *left = map(place, run.verdict.samples)
     changed(moved, search=with_joined(run))
+    np.savez(moved.parent / "other.npz", x=x)
+    found = chosen(moved, inputs=moved.parent / "other.npz")
+    assert [place(name) for name in found.verdict.samples] == left
+    # Among others, or alone: what has been seen does not judge.
+    new = classifier(20).inputs["x"][12:]
+    found = chosen(moved, inputs={"x": new}, heldout={"x": np.concatenate([x, new[:0]])})
+    assert [place(name) for name in found.verdict.samples] == left
+    order = [place(name) for name in run.search.calibration]
+    found = chosen(moved, inputs={"x": x[order[:1]]}, heldout={"x": x[[joined, *order[1:]]]})
+    assert not found.verdict.unseen
+
+
+def test_records_that_know_names_alone_are_refused_where_these_tell_nothing(moved):
+    run, x = recorded(moved), classifier().inputs["x"]
+    changed(moved, search=with_joined(run, seen=False))
+    np.savez(moved.parent / "other.npz", x=x)
     with pytest.raises(RecordMismatch, match="split or named otherwise"):
         choose(moved, inputs=moved.parent / "other.npz")
-    changed(moved, search=run.search)
-    parts = (("x", run.search.calibration), ("held", run.verdict.samples))
-    order = [int(name[6:-1]) for _, names in parts for name in names]
-    with pytest.raises(RecordMismatch, match="split or named otherwise"):
-        choose(moved, inputs={"x": x[order[:1]]}, heldout={"x": x[order[1:]]})
 
 
 def test_rules_of_the_run_hold(made, tmp_path):
