@@ -21,6 +21,7 @@ from halfwise.metrics import (
     metric_loss,
     rises,
     scores,
+    support_of,
     task_scores,
     totals,
     usual,
@@ -243,6 +244,7 @@ def _score(
     labels = None if samples.labels is None else list(samples.labels)
     name = criterion.metric or "metric"
     reference, candidate = scores(name, metric, references, computed, labels)
+    evidence, unit = support_of(criterion, references, labels) if name != AUTO else (None, None)
     return MetricResult(
         name=name,
         reference=reference,
@@ -253,6 +255,8 @@ def _score(
         parts=task_scores(criterion.recognised, references, computed, labels)
         if name == AUTO
         else (),
+        evidence=evidence,
+        unit=unit,
     )
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from halfwise.declarations import default
 from halfwise.records.coverage import DynamicAxis, JudgedBatch, Unjudged
-from halfwise.records.recognised import Recognised, TaskScore
+from halfwise.records.recognised import Recognised, TaskScore, Unit
 from halfwise.records.record import Failure, Level, NodeName, Record, TensorName
 
 
@@ -139,6 +139,8 @@ class MetricResult(Record):
         labelled: Whether there were labels; None where that was not recorded.
         parts: With the metric "auto", the metric of each recognised output, and what the others
             are held to.
+        evidence: How many boxes, pixels or rows one metric rests on; see `TaskScore`.
+        unit: What they are.
     """
 
     name: str
@@ -148,6 +150,8 @@ class MetricResult(Record):
     passed: bool
     labelled: bool | None = None
     parts: tuple[TaskScore, ...] = ()
+    evidence: int | None = None
+    unit: Unit | None = None
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def values_of(result: MetricResult) -> Iterator[str]:
         yield number(usual(result.name, result.candidate), 6)
 
 
-def rests_on(score: TaskScore) -> str:
+def rests_on(score: TaskScore | MetricResult) -> str:
     """Return what a score rests on, such as `on 3 boxes`; "" where that is not known."""
     if score.evidence is None or score.unit is None:
         return ""

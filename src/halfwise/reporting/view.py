@@ -28,7 +28,7 @@ from halfwise.reporting.plan import (
     plan_lines,
 )
 from halfwise.reporting.rungs import judged_name, rung_caution
-from halfwise.reporting.tasks import part_lines, wrong_parts
+from halfwise.reporting.tasks import part_lines, rests_on, wrong_parts
 from halfwise.reporting.verdict import (
     allowed,
     bound_part,
@@ -239,6 +239,7 @@ def _metric(run: Run) -> Lines | None:
         return Lines("Task metrics", tuple(part_lines(models)))
     values = {"in FP32": result.reference} | {n: one.candidate for n, one in models.items()}
     figures = [f"{number(usual(name, value), 6)} {model}" for model, value in values.items()]
+    figures += filter(None, [rests_on(result)])
     drop = f"a {'rise' if rises(name) else 'drop'} of {number(result.allowed_drop)} is allowed"
     own = result.labelled is False and name in BUILT_IN
     against = " against FP32's own outputs, as there are no labels" if own else ""

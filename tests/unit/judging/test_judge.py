@@ -162,6 +162,14 @@ def test_labels_reach_the_metric():
     assert result.verdict.passed
 
 
+@pytest.mark.parametrize(("name", "wanted"), [("cosine", (8, "vectors")), ("m.py:f", (None, None))])
+def test_a_metric_tells_what_it_rests_on(name, wanted):
+    result = judged(models.small(), criterion=Criterion(metric=name), metric=lambda *_: 1.0)
+    found = result.verdict.metric
+    assert found is not None
+    assert (found.evidence, found.unit) == wanted
+
+
 def test_samples_that_the_search_has_seen_are_no_proof():
     verdict = judged(models.small(), unseen=False).verdict
     assert not verdict.passed

@@ -228,6 +228,9 @@ def test_a_metric_is_shown_before_and_after():
     assert part(shown, "What was wrong").lines[0] == "top1 falls from 0.984 to 0.125."
     alone = verification(verdict=verdict(metric=metric(0.98, passed=True)))
     assert "0.98 candidate" in part(report(alone), "Task metric").lines[0]
+    counted = metric(0.98, passed=True).model_copy(update={"evidence": 1, "unit": "rows"})
+    (line,) = part(report(verification(verdict=verdict(metric=counted))), "Task metric").lines
+    assert line.endswith("0.98 candidate, on 1 row; a drop of 0.01 is allowed.")
 
 
 def test_outputs_with_nan_are_told_apart_from_those_out_of_tolerance():
