@@ -1,6 +1,7 @@
 """Metrics of outputs that are one class for each of many places: tokens of a text, pixels."""
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -57,12 +58,14 @@ def mean_iou(
     candidate: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> float:
-    """Return the intersection over union of pixels, averaged over classes, in [0, 1].
+    """Return the intersection over union of pixels, over classes, then images, in [0, 1].
 
     The class of a pixel is the largest along axis 1 of the class output [N, classes, height, width]
-    (see `top1` for which output that is), or the element of an integer output. Pixels of all
-    samples are pooled; the average runs over the classes that the target has. A pixel with NaN is
-    of no class, and so are all of a candidate of another shape.
+    (see `top1` for which output that is), or the element of an integer output. Of each image the
+    average over the classes that its target has is taken, and then that over images, so that a
+    small region that one image loses is seen. Without labels, images of one class that stay so are
+    left out; 1 where all are. A pixel with NaN is of no class, and so are all of a candidate of
+    another shape.
 
     Args:
         reference: One output as above; the target where there are no labels.
@@ -73,9 +76,7 @@ def mean_iou(
     Raises:
         CaseError: No output is such, or a label is missing or of another shape.
     """
-    wanted: set[int] = set()
-    both: dict[int, int] = {}
-    either: dict[int, int] = {}
+    shares, seen = [], 0
     for expected, found, label in by_sample(reference, candidate, labels):
         name = _pixel_output(expected)
         truth, guess = _pixels(expected[name]), _pixels(found[name])
@@ -84,16 +85,16 @@ def mean_iou(
         if label is not None:
             most = expected[name].shape[1] if not is_discrete(expected[name].dtype) else np.inf
             truth = _labels("mean-iou", label, truth.shape, name)
-            known = (truth >= 0) & (truth < most)
-            truth, guess = truth[known], guess[known]
-        wanted.update(np.unique(truth).tolist())
-        for kind in {*np.unique(truth).tolist(), *np.unique(guess).tolist()}:
-            ours, theirs = truth == kind, guess == kind
-            both[kind] = both.get(kind, 0) + int((ours & theirs).sum())
-            either[kind] = either.get(kind, 0) + int((ours | theirs).sum())
-    wanted.discard(_NONE)
-    at_least_one("mean-iou", len(wanted))
-    return float(np.mean([both[kind] / either[kind] for kind in wanted]))
+            truth = np.where(truth < most, truth, _NONE)
+        for wanted, given in zip(truth, guess, strict=True):
+            known = wanted >= 0 if label is not None else ...
+            ours, theirs = wanted[known], given[known]
+            kinds = [kind for kind in np.unique(ours) if kind != _NONE]
+            seen += len(kinds)
+            if kinds and (len(kinds) > 1 or label is not None or (ours != theirs).any()):
+                shares.append(fmean([_overlap(ours == kind, theirs == kind) for kind in kinds]))
+    at_least_one("mean-iou", seen)
+    return fmean(shares) if shares else 1.0
 
 
 def tokens_in(references: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
@@ -114,6 +115,10 @@ def classes_in(references: Sequence[Outputs]) -> int:
     for outputs in references:
         found.update(np.unique(_pixels(outputs[_pixel_output(outputs)])).tolist())
     return len(found - {_NONE})
+
+
+def _overlap(ours: NDArray[np.bool_], theirs: NDArray[np.bool_]) -> float:
+    return int(np.count_nonzero(ours & theirs)) / int(np.count_nonzero(ours | theirs))
 
 
 def _token_outputs(outputs: Outputs) -> list[str]:

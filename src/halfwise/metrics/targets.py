@@ -33,6 +33,11 @@ def by_sample(
     return zip(reference, candidate, known, strict=True)
 
 
+def images(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an output as [images, ...]: four axes and more are a batch, fewer are one image."""
+    return array if array.ndim > 3 else array[None]
+
+
 def by_target(
     reference: Sequence[Outputs],
     candidate: Sequence[Outputs],

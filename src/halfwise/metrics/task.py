@@ -9,6 +9,7 @@ or labels that a metric cannot be meant for raise `CaseError`. Arithmetic is flo
 """
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from halfwise.metrics.difference import dot
 from halfwise.metrics.labelling import mean_iou, token_agreement
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.similarity import cosine, si_sdr, snr
-from halfwise.metrics.targets import Metric, by_sample, by_target
+from halfwise.metrics.targets import Metric, by_sample, by_target, images
 
 
 def metric_loss(
@@ -81,10 +82,13 @@ def mask_iou(
     candidate: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> float:
-    """Return the intersection over union of masks (probability > 0.5), in [0, 1].
+    """Return the intersection over union of masks (probability > 0.5), averaged, in [0, 1].
 
-    Pixels of all float outputs and all samples are pooled; 1 where both masks are empty. NaN is
-    outside the mask. A candidate of another shape intersects nothing.
+    A mask is one float output of one sample; of four axes and more, each index of the first is one.
+    The average runs over masks, as MLPerf's DICE does over cases, so that a small one that is lost
+    counts as much as a large one. Where both masks are empty they are left out, 0 where only the
+    target is; 1 where all are left out. NaN is outside the mask. A candidate of another shape
+    intersects nothing.
 
     Args:
         reference: Float outputs [*shape] of probabilities; the truth where there are no labels.
@@ -96,15 +100,16 @@ def mask_iou(
     Raises:
         CaseError: There is no float output, or a label is missing or of another shape.
     """
-    intersection = union = 0
+    shares = []
     for _, target, found in by_target(reference, candidate, labels, float_outputs):
         truth, guess = target > 0.5, found > 0.5
         if guess.shape != truth.shape:
-            union += int(truth.sum()) + int(guess.sum())
+            shares += [0.0] if truth.any() or guess.any() else []
             continue
-        intersection += int((truth & guess).sum())
-        union += int((truth | guess).sum())
-    return intersection / union if union else 1.0
+        for ours, theirs in zip(images(truth), images(guess), strict=True):
+            union = np.count_nonzero(ours | theirs)
+            shares += [np.count_nonzero(ours & theirs) / union] if union else []
+    return fmean(shares) if shares else 1.0
 
 
 def psnr(

@@ -36,8 +36,27 @@ def test_mean_iou_is_the_average_over_the_classes_of_the_target(target, found):
     truth, guess = [{"y": scores(target)}], [{"y": scores(found)}]
     assert mean_iou(truth, guess, None) == pytest.approx(expected)
     assert mean_iou(truth, guess, [found]) == 1
-    truth, guess = ([{"y": a[:, :4]}, {"y": a[:, 4:]}] for a in (target, found))
-    assert mean_iou(truth, guess, None) == pytest.approx(expected)
+
+
+@given(arrays(np.int64, (3, 8, 8), elements=st.integers(0, 3)), MAPS)
+def test_mean_iou_is_averaged_over_images(target, found):
+    found = np.broadcast_to(found, target.shape)
+    counts = [(a, b) for a, b in zip(target, found, strict=True) if np.ptp(a) or (a != b).any()]
+    expected = pytest.approx(np.mean([brute(a, b) for a, b in counts]) if counts else 1)
+    assert mean_iou([{"y": target}], [{"y": found}], None) == expected
+    truth, guess = ([{"y": a[None]} for a in of] for of in (target, found))
+    assert mean_iou(truth, guess, None) == expected
+    every = pytest.approx(np.mean([brute(a, b) for a, b in zip(target, found, strict=True)]))
+    assert mean_iou(guess, guess, list(target)) == every
+
+
+def test_a_region_that_one_image_loses_is_seen():
+    target = np.zeros((100, 1, 16, 16), int)
+    target[0, :, :12], target[1, :, :2, :2] = 1, 1
+    found = target.copy()
+    found[1] = 0
+    truth, guess = ([{"y": a} for a in of] for of in (target, found))
+    assert mean_iou(truth, guess, None) == pytest.approx((1 + 252 / 256 / 2) / 2)
 
 
 @given(MAPS)

@@ -108,7 +108,7 @@ class TestTop1:
 
 
 class TestMaskIou:
-    def test_pools_over_samples_and_outputs(self) -> None:
+    def test_averages_over_samples_and_outputs(self) -> None:
         reference = [
             {"a": floats([0.9, 0.9, 0.1]), "b": floats([0.9])},
             {"a": floats([0, 0, 0]), "b": floats([0.5])},
@@ -117,7 +117,24 @@ class TestMaskIou:
             {"a": floats([0.9, 0.1, 0.9]).astype(ml_dtypes.bfloat16), "b": floats([0.6])},
             {"a": floats([0, 0, 0]), "b": floats([0.51])},
         ]
-        assert mask_iou(reference, candidate, None) == pytest.approx(2 / 5)
+        assert mask_iou(reference, candidate, None) == pytest.approx((1 / 3 + 1 + 0) / 3)
+
+    def test_a_small_mask_that_is_lost_counts_as_much_as_a_large_one(self) -> None:
+        masks = np.zeros((4, 1, 32, 32), np.float32)
+        masks[:3, :, :24], masks[3, :, :3, :3] = 1, 1
+        found = masks.copy()
+        found[3] = 0
+        assert mask_iou(one(masks), one(found), None) == 0.75
+        samples, others = ([{"y": m[None]} for m in of] for of in (masks, found))
+        assert mask_iou(samples, others, None) == 0.75
+
+    def test_samples_without_a_mask_do_not_dilute_and_must_stay_so(self) -> None:
+        samples = [*one(floats([1, 1])), *one(floats([0, 0])) * 9]
+        half = [*one(floats([1, 0])), *samples[1:]]
+        assert mask_iou(samples, half, None) == 0.5
+        found = [samples[0], *one(floats([0, 1])), *samples[2:]]
+        assert mask_iou(samples, found, None) == 0.5
+        assert mask_iou(samples[1:], samples[1:], None) == 1
 
     def test_empty_masks_agree(self) -> None:
         assert mask_iou(one(floats([0.1])), one(floats([0.2])), None) == 1
