@@ -173,8 +173,12 @@ def _are_pair(seen: Seen) -> bool:
 
 
 def _are_shifts(array: NDArray[np.float64]) -> bool:
-    """Tell shifts from scores of two classes, one of which falls as the other rises."""
-    if not np.isfinite(array).all():
+    """Tell shifts from scores of two classes, one of which falls as the other rises.
+
+    Both go both ways: a disparity and what it is worth do not.
+    """
+    both_ways = (array.min(axis=(0, 2, 3)) < 0).all() and (array.max(axis=(0, 2, 3)) > 0).all()
+    if not (both_ways and np.isfinite(array).all()):
         return False
     return _correlation(array[:, 0].ravel(), array[:, 1].ravel()) > _OPPOSITE
 

@@ -20,7 +20,7 @@ _PLACES = (
 _AMOUNTS = (
     "depth", "dispar", "quantile", "percentile", "regress", "forecast", "price", "distance",
     "height", "param", "coef", "alloc", "portfolio", "mixture", "mixing", "proportion", "fraction",
-    "histogram", "variance", "uncert", "count", "length",
+    "histogram", "variance", "uncert", "count", "length", "router", "expert",
 )  # fmt: skip
 _SPACES = ("embed", "feat", "latent", "hidden", "descriptor", "represent")
 _DECISIONS = ("logit", "prob", "score", "class", "label", "token")
@@ -36,7 +36,7 @@ _AGAINST: Mapping[Kind, tuple[str, ...]] = {
         "visib", "ratio", "irm", "gain", "energy", "dist", "sdf", "spec", "stft", "mel", "audio",
         "speech",
     ),
-    "segmentation": (*_AMOUNTS, *_SPACES, "disp", "cost", "heat", "flow"),
+    "segmentation": (*_AMOUNTS, *_SPACES, "disp", "cost", "heat", "flow", "instance"),
     "flow": (*_DECISIONS, *_SPACES, "mask", "seg", "change", "dispar", "depth", "uncert", "confid",
              "occl", "visib", "flower"),
     "heat-map": ("flux", "transfer"),

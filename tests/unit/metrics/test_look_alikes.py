@@ -29,7 +29,7 @@ CURVES = np.cumsum(normal(4, 1000), axis=1)
 POINTS = np.cumsum(normal(4, 500, 2), axis=1).reshape(4, 1000)
 CHANGE = 4 * DISC - 2
 TWO_CLASSES = np.concatenate([CHANGE, -CHANGE], axis=1) + 0.1 * normal(1, 2, 64, 64)
-SHIFTS = np.concatenate([9 * DISC, 5 * PEAK - 3], axis=1)
+SHIFTS = np.concatenate([9 * DISC - 4, 5 * PEAK - 3], axis=1)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,9 @@ SHIFTS = np.concatenate([9 * DISC, 5 * PEAK - 3], axis=1)
         ("change_logits", TWO_CLASSES, PAIR),
         ("y", TWO_CLASSES, PAIR),
         ("flow_logits", TWO_CLASSES, PAIR),
+        ("y", np.concatenate([30 * PEAK, DISC], axis=1), PAIR),  # disparity, and how sure it is
+        ("router", softmax(normal(9, 8)), WORDS),
+        ("instances", REGIONS.argmax(axis=1), IMAGE),
         ("flower", 8 * normal(1, 2, 16, 16), IMAGE),
         ("species_map", normal(1, 9, 16, 16), IMAGE),
         ("specular", normal(1, 3, 16, 16), IMAGE),
