@@ -49,13 +49,13 @@ def _by_gap(weights: np.ndarray, count: int) -> np.ndarray:
     return every[[next(far if i % 4 == 3 else close) for i in range(count)]]
 
 
-def pricing_classifier(count: int = 12) -> models.Ill:
+def pricing_classifier(count: int = 12, scale: float = 1e4) -> models.Ill:
     """Class probabilities, and an output that overflows on the first sample, which is searched."""
     sketch, random = Sketch(), np.random.default_rng(1)
     x = sketch.input("x", [1, 16])
     scores = sketch.op("MatMul", x, f32(random.normal(size=(16, 10))), name="dense")
     probs = sketch.op("Softmax", scores, axis=-1, name="probs")
-    price = sketch.op("Mul", x, f32(1e4), name="price")
+    price = sketch.op("Mul", x, f32(scale), name="price")
     inputs = models.signals(1, 16, seed=2, count=count)
     inputs[0] *= 12 / np.abs(inputs[0]).max()
     return models.Ill(sketch.proto(probs, price), {"x": inputs})

@@ -18,10 +18,12 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.measuring import Measuring
 from halfwise.fixing.outcome import Result
-from halfwise.fixing.pick import Hopeful, Wish, implied, pick
+from halfwise.fixing.pick import Hopeful, Wish, has_others, implied, pick
 from halfwise.fixing.planner import Planner
 from halfwise.judging.reference import frozen_named
+from halfwise.metrics.recognised import falling
 from halfwise.options.loading import load_asked
+from halfwise.options.metric import named_metric
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Curve, Note, Run, Verdict
@@ -80,6 +82,8 @@ def choose(
     request = _request(record, curve, wish, inputs, asked)
     path = Path(record.provenance.model if model is None else model)
     case = _case(record, path, request, watcher, others=inputs is not None)
+    if wish.metric_drop is not None and has_others(curve):
+        case = _falling(case, wish.metric_drop)
     same = case.data_sha256 == record.provenance.inputs_sha256
     before, now = _seen(record), frozenset(case.calibration.marks or ())
     alike = same and (not before or before == now)
@@ -108,6 +112,14 @@ def _unbound(verdict: Verdict, wish: Wish) -> Verdict:
     """Return it without a bound where the judged samples chose: they show none of others then."""
     chose = wish.rel_max is not None
     return verdict.model_copy(update={"failure_bound": None}) if chose else verdict
+
+
+def _falling(case: Case, drop: float) -> Case:
+    """Return the case where recognised metrics may fall by `drop`; other outputs hold as before."""
+    recognised = tuple(falling(one, drop) for one in case.criterion.recognised)
+    update = {"recognised": recognised, "drop_source": ""}
+    criterion = case.criterion.model_copy(update=update)
+    return replace(case, criterion=criterion, metric=named_metric(criterion))
 
 
 def _joined(run: Run) -> tuple[str, ...]:

@@ -126,17 +126,23 @@ def pick(curve: Curve, criterion: Criterion, wish: Wish, measure: Measure) -> Pi
 def implied(curve: Curve, criterion: Criterion, wish: Wish) -> dict[str, Any]:
     """Return the acceptance options that a wish implies, by their names in the library.
 
-    An error or a metric that is asked for is what decides. Otherwise the recognised task decides,
+    An error or a metric that is asked for is what decides; beside other outputs it is the metric
+    "auto", whose drop is another then. Otherwise the recognised task decides,
     where there is one, else what was acceptable in the run.
     """
     if wish.rel_max is not None:
         return {"rel_max": wish.rel_max}
-    if wish.metric_drop is not None:
+    if wish.metric_drop is not None and not has_others(curve):
         return {"metric": _metric(curve), "metric_drop": wish.metric_drop}
     if curve.recognised:
         return {"metric": AUTO}
     own = criterion.model_dump(exclude_defaults=True, exclude={"drop_source", "recognised"})
     return own if criterion.metric is None else {**own, "metric_drop": criterion.metric_drop}
+
+
+def has_others(curve: Curve) -> bool:
+    """Return whether outputs that nothing recognises are held to the default tolerance."""
+    return bool(curve.recognised) and any(score.metric == REL_MAX for score in curve.reference)
 
 
 def _recommended(curve: Curve) -> Point:

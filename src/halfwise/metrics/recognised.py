@@ -181,8 +181,10 @@ def shortfall(
     """
     used = []
     for one in recognised:
-        score = _score(one, references, candidates, labels)
-        used.append(1 + (score.required - score.value) / _drop(one, labels))
+        score, drop = _score(one, references, candidates, labels), _drop(one, labels)
+        off = score.required - score.value
+        # Where nothing may fall, all that does is beyond.
+        used.append(1 + off / drop if drop else (inf if off > 0 else 1.0))
     if others := others_of(recognised, references[0]):
         used.append(-_tolerance(others, references, candidates).value / DEFAULT_REL_MAX)
     return max(inf if isnan(part) else part for part in used)
@@ -208,7 +210,15 @@ def _support(
     return support(one.metric, _only(one.outputs, references), labels)
 
 
+def falling(one: Recognised, drop: float) -> Recognised:
+    """Return recognised outputs whose metric may fall by another drop than its default."""
+    least = one.required + _drop(one, None) - drop
+    return one.model_copy(update={"drop": drop, "required": least})
+
+
 def _drop(one: Recognised, labels: Sequence[Any] | None) -> float:
+    if one.drop is not None:
+        return one.drop
     usual = default_drop(one.metric, labelled=labels is not None)
     assert usual is not None
     return usual.drop

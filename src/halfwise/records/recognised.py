@@ -81,6 +81,7 @@ class Recognised(Record):
         shape: Shape of the first of the outputs, on the first sample.
         evidence: What was seen.
         boxes: How they are read; None of other kinds.
+        drop: How far the metric may fall; None for its default.
     """
 
     kind: Kind
@@ -90,6 +91,7 @@ class Recognised(Record):
     shape: tuple[int, ...]
     evidence: tuple[Evidence, ...]
     boxes: Boxes | None = None
+    drop: float | None = None
 
 
 Unit = Literal["boxes", "mask pixels", "pixels", "rows", "signals", "tokens", "values", "vectors"]

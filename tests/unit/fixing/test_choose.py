@@ -13,7 +13,7 @@ from halfwise import choose, fix
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.inputs.samples import hash_sample
 from halfwise.store import read_run, write_run
-from tests.tasks import classifier, overflowing_classifier
+from tests.tasks import classifier, overflowing_classifier, pricing_classifier
 
 
 @pytest.fixture(scope="module")
@@ -283,3 +283,17 @@ def test_what_was_chosen_is_not_proposed_again(made, tmp_path):
     found = chosen(made, out=tmp_path / "chosen")
     assert found.curve.plan == found.curve.recommended
     assert not any("recommended" in line for line in found.next_step)
+
+
+def test_beside_a_metric_other_outputs_hold_the_default_tolerance(tmp_path):
+    ill = pricing_classifier(scale=1e2)
+    onnx.save(ill.proto, tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=ill.inputs["x"])
+    fix(tmp_path / "m.onnx", tmp_path / "x.npz", out=tmp_path / "run", rel_max=1e-5)
+    run = chosen(tmp_path / "run", metric_drop=0.3)
+    assert run.verdict.passed
+    assert run.criterion.metric == "auto"
+    found = {part.metric: part for part in run.verdict.metric.parts}
+    assert found["top1"].required == pytest.approx(0.7)
+    assert found["rel-max"].required == -0.01
+    assert found["rel-max"].passed

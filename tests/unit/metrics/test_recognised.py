@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.metrics import BUILT_IN, default_drop, recognise, task_scores
+from halfwise.metrics.recognised import falling, shortfall
 
 RNG = np.random.default_rng(5)
 SCORES = np.exp(8 * np.eye(6, 10)).astype(np.float32)
@@ -88,3 +89,15 @@ def test_a_spectrum_whose_quiet_frames_are_gone_does_not_pass() -> None:
     recognised = recognise(samples, {})
     (score,) = task_scores(recognised, samples, [samples[0], {"spec": 0 * loud}])
     assert (score.metric, score.passed) == ("snr", False)
+
+
+def test_a_metric_may_fall_by_another_drop() -> None:
+    recognised = recognise(SAMPLES, {})
+    wide = [falling(one, 1.0) for one in recognised]
+    assert [one.required for one in wide] == pytest.approx([0.0, 0.0])
+    worse = [*SAMPLES[1:], SAMPLES[0]]
+    assert all(score.untested for score in task_scores(wide, SAMPLES, worse))
+    assert shortfall(wide, SAMPLES, worse, None) <= 1
+    strict = [falling(one, 0.0) for one in recognised]
+    assert shortfall(strict, SAMPLES, SAMPLES, None) == 1
+    assert shortfall(strict, SAMPLES, worse, None) == np.inf
