@@ -220,6 +220,24 @@ def flow_outputs(outputs: Outputs) -> tuple[str, ...]:
     return names
 
 
+def token_outputs(outputs: Outputs) -> tuple[str, ...]:
+    """Return the names of those with integers, or else of scores of a sequence; CaseError if none.
+
+    Scores are the class output where it is [*, tokens, vocabulary], of three axes or more.
+    """
+    integers = tuple(name for name, array in outputs.items() if array.dtype.kind in "iu")
+    if integers:
+        return integers
+    name = class_output(outputs)
+    if outputs[name].ndim < 3 or outputs[name].shape[-1] == 1:
+        raise CaseError(
+            f"The metric token-agreement needs integers or scores [..., tokens, vocabulary], but "
+            f"the model has only {_listed(outputs)}.",
+            _OWN_METRIC,
+        )
+    return (name,)
+
+
 def class_output(outputs: Outputs) -> str:
     """Return the name of the output that holds classes, as `top1` tells it; CaseError if none."""
     names = float_outputs(outputs)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.metrics.built_in import at_least_one, class_output
+from halfwise.metrics.built_in import at_least_one, class_output, token_outputs
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.targets import by_sample
@@ -27,7 +27,9 @@ def token_agreement(
 
     Tokens are the elements of every integer output, or else the largest along the last axis of the
     class output (see `top1`), the first of equal ones. Of sequences that differ in length, places
-    that only one of them has are wrong; so is a place with NaN.
+    that only one of them has are wrong; so is a place with NaN. A token that more than half of the
+    right ones are, such as the blank of CTC or padding, says nothing where both have it: such
+    places do not count. 1 where there are no others.
 
     Args:
         reference: Integer outputs [*, tokens] or scores [*, tokens, vocabulary].
@@ -38,19 +40,14 @@ def token_agreement(
     Raises:
         CaseError: No output holds tokens, there are none at all, or a label has another shape.
     """
-    right = count = 0
-    for expected, found, label in by_sample(reference, candidate, labels):
-        for name in _token_outputs(expected):
-            truth, guess = _tokens(expected[name]), _tokens(found[name])
-            if label is not None:
-                truth = _labels("token-agreement", label, truth.shape, name)
-            if guess.ndim != truth.ndim:
-                guess = np.full(truth.shape, _NONE)
-            truth, guess = _of_one_length(truth, guess)
-            known = truth >= 0 if label is not None else np.ones(truth.shape, bool)
-            right += int(((truth == guess) & known & (truth != _NONE)).sum())
-            count += int(known.sum())
-    return right / at_least_one("token-agreement", count)
+    right = count = places = 0
+    for truth, guess in _pairs(reference, candidate, labels):
+        told = ~((truth == guess) & _is_filler(truth))
+        right += int(((truth == guess) & told & (truth != _NONE)).sum())
+        count += int(told.sum())
+        places += truth.size
+    at_least_one("token-agreement", places)
+    return right / count if count else 1.0
 
 
 def mean_iou(
@@ -98,10 +95,9 @@ def mean_iou(
 
 
 def tokens_in(references: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
-    """Return how many tokens `token_agreement` compares where no sequence changes its length."""
-    if labels is not None:
-        return sum(int((np.asarray(label) >= 0).sum()) for label in labels)
-    return sum(_tokens(o[name]).size for o in references for name in _token_outputs(o))
+    """Return how many tokens `token_agreement` compares where the candidate equals the target."""
+    pairs = _pairs(references, references, labels)
+    return sum(int((~_is_filler(truth)).sum()) for truth, _ in pairs)
 
 
 def pixels_in(references: Sequence[Outputs]) -> int:
@@ -121,8 +117,31 @@ def _overlap(ours: NDArray[np.bool_], theirs: NDArray[np.bool_]) -> float:
     return int(np.count_nonzero(ours & theirs)) / int(np.count_nonzero(ours | theirs))
 
 
-def _token_outputs(outputs: Outputs) -> list[str]:
-    return [n for n, a in outputs.items() if a.dtype.kind in "iu"] or [class_output(outputs)]
+def _pairs(
+    reference: Sequence[Outputs], candidate: Sequence[Outputs], labels: Sequence[Any] | None
+) -> list[tuple[Classes, Classes]]:
+    """Return what each output should say at all places of all samples, and what it says."""
+    pairs: dict[str, list[tuple[Classes, Classes]]] = {}
+    for expected, found, label in by_sample(reference, candidate, labels):
+        for name in token_outputs(expected):
+            truth, guess = _tokens(expected[name]), _tokens(found[name])
+            if label is not None:
+                truth = _labels("token-agreement", label, truth.shape, name)
+            if guess.ndim != truth.ndim:
+                guess = np.full(truth.shape, _NONE)
+            truth, guess = _of_one_length(truth, guess)
+            known = truth >= 0 if label is not None else ...
+            pairs.setdefault(name, []).append((truth[known].ravel(), guess[known].ravel()))
+    return [
+        (np.concatenate([t for t, _ in each]), np.concatenate([g for _, g in each]))
+        for each in pairs.values()
+    ]
+
+
+def _is_filler(truth: Classes) -> NDArray[np.bool_]:
+    """Return where the token is that more than half of all are."""
+    tokens, counts = np.unique(truth[truth != _NONE], return_counts=True)
+    return np.isin(truth, tokens[counts > counts.sum() / 2])
 
 
 def _tokens(array: NDArray[Any]) -> Classes:

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.metrics.labelling import classes_in, mean_iou, token_agreement
+from halfwise.metrics.labelling import classes_in, mean_iou, token_agreement, tokens_in
 
 RNG = np.random.default_rng(8)
 MAPS = arrays(np.int64, (1, 8, 8), elements=st.integers(0, 3))
@@ -111,6 +111,33 @@ def test_a_token_with_nan_is_wrong():
     assert token_agreement([{"y": target}], [{"y": found}], None) == 0.75
     nothing = np.full_like(target, np.nan)
     assert token_agreement([{"y": target}], [{"y": nothing}], None) == 0
+
+
+def test_blanks_that_both_have_do_not_count():
+    target = np.zeros((2, 20), int)
+    target[:, ::4] = np.arange(1, 11).reshape(2, 5)  # 10 characters, 30 blanks
+    truth = [{"y": np.eye(12)[row[None]]} for row in target]
+
+    def agreement(tokens):
+        guess = [{"y": np.eye(12)[row[None]]} for row in tokens]
+        labelled = token_agreement(guess, guess, [row[None] for row in target])
+        assert labelled == token_agreement(truth, guess, None)
+        return labelled
+
+    wrong, lost, added = (target.copy() for _ in range(3))
+    wrong[0, 4], lost[0, 4], added[0, 1] = 11, 0, 11
+    assert [agreement(each) for each in (target, wrong, lost)] == [1, 0.9, 0.9]
+    assert agreement(added) == pytest.approx(10 / 11)
+    assert tokens_in(truth, None) == 10
+    blank = [{"y": np.zeros((1, 9), int)}]
+    assert token_agreement(blank, blank, None) == 1
+    assert token_agreement(blank, [{"y": np.ones((1, 9), int)}], None) == 0
+
+
+@pytest.mark.parametrize("shape", [(1, 10), (1, 7), (10,), (2, 10, 1)])
+def test_rows_of_scores_are_no_tokens(shape):
+    with pytest.raises(CaseError, match=r"token-agreement needs integers or scores .* only y "):
+        token_agreement([{"y": np.zeros(shape)}], [{"y": np.zeros(shape)}], None)
 
 
 @given(st.permutations(range(5)))
