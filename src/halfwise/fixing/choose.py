@@ -80,31 +80,27 @@ def choose(
     own = curve.criterion or record.criterion
     pick(curve, own, wish, Hopeful())
     request = _request(record, curve, wish, inputs, asked)
-    path = Path(record.provenance.model if model is None else model)
-    case = _case(record, path, request, watcher, others=inputs is not None)
-    if wish.metric_drop is not None and has_others(curve):
-        case = _falling(case, wish.metric_drop)
+    case = _case(record, model, request, watcher, others=inputs is not None)
+    case = _falling(case, wish, curve)
     same = case.data_sha256 == record.provenance.inputs_sha256
     before, now = _seen(record), frozenset(case.calibration.marks or ())
-    alike = same and (not before or before == now)
 
     def choosing(planner: Planner, heldout: HeldOut) -> Chosen:
         nonlocal curve
         measuring = Measuring(curve, own, planner, heldout)
         picked = pick(curve, own, wish, measuring)
         watcher.note(chosen_line(curve, picked.point, case.criterion, measuring.count, picked.left))
-        chosen = Chosen(curve.kept(picked.point), wish.told)
-        if alike:
+        if same and before in (now, frozenset()):
             curve = measuring.told(picked.point, scored=wish.metric_drop is None)
-        return chosen
+        return Chosen(curve.kept(picked.point), wish.told)
 
     settings = replace(request.settings, chosen=Chosen(frozenset(), wish.told))
     with frozen_named(case, settings):
         fixed = run_fix(case, settings, watcher, choosing=choosing)
     # Whoever chooses of what is chosen now has to know them too.
     update = {"joined": _joined(record) if same else (), "seen": tuple(sorted(before | now))}
-    search = fixed.search.model_copy(update=update)
-    fixed = replace(fixed, curve=curve, search=search, verdict=_unbound(fixed.verdict, wish))
+    search, verdict = fixed.search.model_copy(update=update), _unbound(fixed.verdict, wish)
+    fixed = replace(fixed, curve=curve, search=search, verdict=verdict)
     return concluded(case, request, fixed, folder, started)
 
 
@@ -114,8 +110,11 @@ def _unbound(verdict: Verdict, wish: Wish) -> Verdict:
     return verdict.model_copy(update={"failure_bound": None}) if chose else verdict
 
 
-def _falling(case: Case, drop: float) -> Case:
-    """Return the case where recognised metrics may fall by `drop`; other outputs hold as before."""
+def _falling(case: Case, wish: Wish, curve: Curve) -> Case:
+    """Return the case where metrics beside others may fall as asked; those hold as before."""
+    drop = wish.metric_drop
+    if drop is None or not has_others(curve):
+        return case
     recognised = tuple(falling(one, drop) for one in case.criterion.recognised)
     update = {"recognised": recognised, "drop_source": ""}
     criterion = case.criterion.model_copy(update=update)
@@ -208,8 +207,11 @@ def _typed(name: str, text: str) -> Any:  # noqa: ANN401 - as declared
     return text.split(", ") if name in ("keep", "keep_op", "lower") else text
 
 
-def _case(run: Run, model: Path, request: Request, watcher: Watcher, *, others: bool) -> Case:
+def _case(
+    run: Run, named: str | Path | None, request: Request, watcher: Watcher, *, others: bool
+) -> Case:
     """Return the case of the run; held-out samples that its search saw are searched ones."""
+    model = Path(run.provenance.model if named is None else named)
     if not model.exists():
         raise RecordMismatch(
             f"The model of the run, {model}, is not here.",

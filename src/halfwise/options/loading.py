@@ -79,16 +79,14 @@ def load_case(
         samples, heldout = split_heldout(samples)
         notes.append(_split_note(len(samples), len(heldout)))
     searched, judged = sketch_each(samples), sketch_each(heldout)
-    samples = _marked(samples, [sketch.sha256 for sketch in searched])
-    heldout = _marked(heldout, [sketch.sha256 for sketch in judged])
     chosen = unseen(samples, searched, heldout, judged)
     if len(chosen) < len(heldout):
         left_out: dict[str, Fact] = {"copies": len(heldout) - len(chosen), "heldout": len(heldout)}
         notes.append(Note(kind="copies", severity="warning", facts=left_out))
     case = Case(
         network=network,
-        calibration=samples,
-        heldout=heldout.select(chosen),
+        calibration=_marked(samples, [s.sha256 for s in searched]),
+        heldout=_marked(heldout, [s.sha256 for s in judged]).select(chosen),
         criterion=criterion,
         metric=metric,
         notes=tuple(note for i, note in enumerate(notes) if note not in notes[:i]),
