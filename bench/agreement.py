@@ -50,7 +50,7 @@ def plans_agree(name: str, case: Case) -> list[Figure]:
         )
         plan = chosen | carried(case.network, roles, chosen)
         sample = case.calibration[i % len(case.calibration)]
-        one = session.run({**sample, SWITCH_INPUT: switched.switch(plan)})
+        one = session.run({**sample, SWITCH_INPUT: switched.switches.switch(plan)})
         other = _typed(case, roles, plan, sample)
         nonfinite += not all(np.isfinite(a).all() for a in one.values())
         differences.append(difference(one, other))
@@ -81,7 +81,7 @@ def _reproduces(
     sample = case.calibration[0]
     everything = frozenset(node for node, role in roles.items() if role.free)
     plain = Session(case.network.model).run(sample)
-    one = session.run({**sample, SWITCH_INPUT: switched.switch(everything)})
+    one = session.run({**sample, SWITCH_INPUT: switched.switches.switch(everything)})
     other = _typed(case, roles, everything, sample)
     worst = max(difference(plain, one), difference(plain, other))
     return equal(f"{name}: all nodes kept − original, both emulations", worst, 0.0)

@@ -109,7 +109,7 @@ def examine(drawn: Drawn, choose: st.DataObject, tally: Tally) -> None:
     switched = emulate_switched(network, roles, fmt)
     session = Session(switched.model)
     typed = Session(emulate_typed(mixed)).run(drawn.sample)
-    feed = {**drawn.sample, SWITCH_INPUT: switched.switch(fp32)}
+    feed = {**drawn.sample, SWITCH_INPUT: switched.switches.switch(fp32)}
     if fmt == FP16:
         _demand_like_evaluator(network, mixed, drawn.sample, original, typed, tally)
     distance = apart(session.run(feed), typed)
@@ -117,7 +117,7 @@ def examine(drawn: Drawn, choose: st.DataObject, tally: Tally) -> None:
     if not distance <= TOLERANCE:
         raise Unsound(f"the emulations differ by {distance:g} with {sorted(fp32)} in FP32")
     same = Session(rewrite(network, roles, frozenset(free), fmt).model).run(drawn.sample)
-    feed[SWITCH_INPUT] = switched.switch(frozenset(free))
+    feed[SWITCH_INPUT] = switched.switches.switch(frozenset(free))
     for what, found in (("rewriting", same), ("switched emulation", session.run(feed))):
         if any(found[n].tobytes() != original[n].tobytes() for n in original):
             raise Unsound(f"the all-FP32 {what} is not the original to the bit")

@@ -81,7 +81,7 @@ def assignments(name: str, case: Case) -> list[Figure]:
     samples = [dict(s) for s in few]
 
     def emulating(kept: frozenset[NodeName]) -> Callable[[], object]:
-        switch = switched.switch(kept | carried(network, roles, kept))
+        switch = switched.switches.switch(kept | carried(network, roles, kept))
         feeds = cycle([{**s, SWITCH_INPUT: switch} for s in samples])
         return lambda: session.run(next(feeds))
 
@@ -145,10 +145,10 @@ class _Beside(Silent):
         self.within = name in SEARCHING
 
     def runner(
-        self, switched: Switched, whole: Callable[[], Switched], *, runtime: Runtime
+        self, make: Callable[[], Switched], whole: Callable[[], Switched], *, runtime: Runtime
     ) -> SwitchedRunner:
         """Return what runs trials, and inference after each."""
-        runner = SwitchedRunner(switched, whole, runtime=runtime)
+        runner = SwitchedRunner(make, whole, runtime=runtime)
         run, prepare = runner.run, runner.prepare
 
         def prepared(fp32: frozenset[NodeName]) -> None:

@@ -137,7 +137,7 @@ def trials_with(planner: Planner, fused: frozenset[TensorName]) -> Trials:
         weights=planner.weights,
         fused=fused,
     )
-    return planner.trials.on(SwitchedRunner(switched))
+    return planner.trials.on(SwitchedRunner(lambda: switched))
 
 
 def _between(network: Network, makers: Sequence[str], readers: Sequence[str]) -> Iterator[str]:

@@ -142,7 +142,7 @@ def test_headroom_keeps_what_twice_the_range_would_break(fix):
     samples = picked(ill, run.search.calibration)
     references = inspected_reference(network, samples)[0]
     trials = Trials(
-        runner=SwitchedRunner(switched),
+        runner=SwitchedRunner(lambda: switched),
         samples=samples,
         references=references,
         criterion=Criterion(),

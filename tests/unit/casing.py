@@ -30,7 +30,7 @@ class Prepared:
         """Return trials on all samples, nothing tried yet."""
         switched = emulate_switched(self.network, self.roles, FP16)
         return Trials(
-            runner=SwitchedRunner(switched),
+            runner=SwitchedRunner(lambda: switched),
             samples=self.samples,
             references=list(self.references),
             criterion=criterion or Criterion(),

@@ -39,7 +39,7 @@ def convert(task: Path, mixed: Path, settings: dict[str, Any]) -> dict[str, Any]
 
 def bisect(tried: Trials, direction: str) -> tuple[frozenset[NodeName], int]:
     """Return the nodes marked in the last good build, all if none was, and how many were tried."""
-    layers = tried.runner.switched.nodes
+    layers = tried.runner.switches.nodes
     good, builds = frozenset(layers), 1
     if tried.evaluate(frozenset(), confirm=True).passed:
         return frozenset(), builds
@@ -58,7 +58,7 @@ def trials(case: Case, roles: Roles, accumulate: str) -> Trials:
     """Return the evaluation of any set of marked nodes on all samples, at the full tolerance."""
     switched = emulate_switched(case.network, roles, FP16, accumulate=accumulate)
     return Trials(
-        runner=SwitchedRunner(switched),
+        runner=SwitchedRunner(lambda: switched),
         samples=case.calibration,
         references=inspected_reference(case.network, case.calibration)[0],
         criterion=case.criterion,

@@ -328,7 +328,7 @@ class Planner:
             apart=self.evidence.suspected,
         )
         # Where something is certain to be kept, a search is to come that needs the whole of it.
-        first = switched(alike=not self.evidence.certain)
+        first = partial(switched, alike=not self.evidence.certain)
         return SwitchedRunner(first, switched, runtime=self.settings.runtime)
 
     def _given(self, kept: Assignment, step: Remark) -> Found:

@@ -49,7 +49,7 @@ class Runs:
         self.session = Session(self.switched.model)
 
     def __call__(self, fp32=(), sample=None):
-        switch = self.switched.switch(frozenset(fp32))
+        switch = self.switched.switches.switch(frozenset(fp32))
         return self.session.run({**(sample or {"x": X}), SWITCH_INPUT: switch})
 
 
@@ -207,11 +207,11 @@ def test_the_switch_names_free_nodes_in_order():
     ]
     net = network(nodes)
     switched = emulate_switched(net, roles_of(net), FP16)
-    assert switched.nodes == ("moves", "computes")
-    low = switched.switch(frozenset({NodeName("computes")}))
+    assert switched.switches.nodes == ("moves", "computes")
+    low = switched.switches.switch(frozenset({NodeName("computes")}))
     assert low.dtype == np.bool_
     np.testing.assert_array_equal(low[:2], [True, False])
-    assert switched.stretches == ((0, 2),)
+    assert switched.switches.stretches == ((0, 2),)
     np.testing.assert_array_equal(low[2:], [True, True])
     assert [v.name for v in switched.model.graph.inputs] == ["x", SWITCH_INPUT]
     assert [v.name for v in switched.model.graph.outputs] == ["y"]
@@ -220,7 +220,7 @@ def test_the_switch_names_free_nodes_in_order():
 def test_a_network_without_free_nodes_runs():
     net = network([node("EyeLike", "x", "y", "eye")])
     run = Runs(net)
-    assert run.switched.nodes == ()
+    assert run.switched.switches.nodes == ()
     np.testing.assert_array_equal(run()["y"], np.eye(2, 4))
 
 

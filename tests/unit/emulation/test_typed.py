@@ -345,7 +345,7 @@ class Runs:
         self.session = Session(self.switched.model, large_from=large_from)
 
     def __call__(self, fp32, sample):
-        switch = self.switched.switch(frozenset(NodeName(n) for n in fp32))
+        switch = self.switched.switches.switch(frozenset(NodeName(n) for n in fp32))
         return self.session.run({**sample, SWITCH_INPUT: switch})["y"]
 
 

@@ -198,7 +198,7 @@ def test_integers_beyond_the_range_are_infinite_in_both_emulations() -> None:
     sample = {"x": f32(np.ones((2, 4))), "ids": np.full((2, 4), 70_000)}
     roles = roles_of(network)
     switched = emulate_switched(network, roles, FP16)
-    feed = {**sample, SWITCH_INPUT: switched.switch(frozenset())}
+    feed = {**sample, SWITCH_INPUT: switched.switches.switch(frozenset())}
     assert np.isinf(Session(switched.model).run(feed)["scale_out"]).all()
     mixed = rewrite(network, roles, frozenset(), FP16).model
     assert np.isinf(Session(emulate_typed(mixed)).run(sample)["scale_out"]).all()
