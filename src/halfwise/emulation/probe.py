@@ -7,7 +7,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -98,6 +98,8 @@ class ExtremaProbe:
         self._session = Session(packed, runtime=runtime)
         self._elements = ElementProbe(model, runtime=runtime)
         self._suspects: dict[TensorName, None] = {}
+        self._sizes: dict[TensorName, int] = {}
+        self._largest = 0
 
     def run(self, sample: Sample) -> tuple[dict[str, NDArray[Any]], dict[TensorName, Extremum]]:
         """Run the model on one sample.
@@ -132,6 +134,11 @@ class ExtremaProbe:
         # What was suspect once stays fetched: the same tensors tend to be so on every sample, and
         # the same set of tensors needs no new session.
         self._suspects |= dict.fromkeys(suspects)
+        given = sum(np.size(array) for array in sample.values())
+        # Sizes only cut chunks: those on a large sample do for smaller ones.
+        if given > self._largest or len(self._sizes) < len(self._suspects):
+            self._sizes = self._elements.sizes(sample, tuple(self._suspects))
+            self._largest = given
         found: dict[TensorName, Extremum] = {}
 
         def viewer(name: TensorName) -> View:
@@ -140,8 +147,7 @@ class ExtremaProbe:
 
             return View((name,), count)
 
-        sizes = self._elements.sizes(sample, tuple(self._suspects))
-        self._elements.run([sample], [viewer(name) for name in self._suspects], sizes)
+        self._elements.run([sample], [viewer(name) for name in self._suspects], self._sizes)
         return {name: found[name] for name in suspects}
 
 
@@ -191,7 +197,7 @@ class ElementProbe:
         self._runtime = runtime
         self._live_bytes = live_bytes
         self._inputs = {tensor_name(v) for v in model.graph.inputs}
-        self._sessions: dict[str, tuple[tuple[TensorName, ...], Session]] = {}
+        self._last: tuple[tuple[TensorName, ...], Session] | None = None
 
     def sizes(self, sample: Sample, tensors: Sequence[TensorName]) -> dict[TensorName, int]:
         """Return how many elements each tensor (among `observable(model)`) has on `sample`.
@@ -202,7 +208,8 @@ class ElementProbe:
         computed = tuple(t for t in tensors if t not in self._inputs)
         sizes = {t: int(np.size(sample[t])) for t in tensors if t in self._inputs}
         if computed:
-            session = self._session("sizes", computed)
+            # Not kept: it would hold as much memory as the sessions to come.
+            session = Session(_pack(self._model, computed, ("Shape",)), runtime=self._runtime)
             flattened = session.run(sample, [_PACKED])[_PACKED].reshape(-1, 2)
             sizes |= dict(zip(computed, flattened[:, 1].tolist(), strict=True))
         return sizes
@@ -231,7 +238,7 @@ class ElementProbe:
             for index, sample in enumerate(samples):
                 results: dict[str, NDArray[Any]] = {}
                 if fetched:
-                    results = self._session("elements", fetched).run(sample, fetched, lent=True)
+                    results = self._session(fetched).run(sample, fetched, lent=True)
                 arrays = {t: results[t] if t in results else np.asarray(sample[t]) for t in names}
                 for view in chunk:
                     view.visit(index, *(arrays[t] for t in view.tensors))
@@ -244,21 +251,14 @@ class ElementProbe:
         least, most = LIVE_BYTES
         return min(most, max(least, held, 2 * 4 * max(sizes.values(), default=0)))
 
-    def _session(
-        self, purpose: Literal["sizes", "elements"], tensors: tuple[TensorName, ...]
-    ) -> Session:
-        """Return the last session of this purpose if it is for the same tensors, else a new one."""
-        kept = self._sessions.get(purpose)
-        if kept is None or kept[0] != tensors:
+    def _session(self, tensors: tuple[TensorName, ...]) -> Session:
+        """Return the last session if it is for the same tensors, else a new one."""
+        if self._last is None or self._last[0] != tensors:
             # The old one goes first: it holds as much memory as the new one will.
-            self._sessions.pop(purpose, None)
-            if purpose == "sizes":
-                model = _pack(self._model, tensors, ("Shape",))
-            else:
-                model = giving_out(self._model, tensors)
-            session = Session(model, runtime=self._runtime)
-            self._sessions[purpose] = kept = (tensors, session)
-        return kept[1]
+            self._last = None
+            model = giving_out(self._model, tensors)
+            self._last = tensors, Session(model, runtime=self._runtime)
+        return self._last[1]
 
 
 def _chunks(

@@ -1,9 +1,13 @@
 """The forms that nodes have in common, against each node's own."""
 
+import weakref
+
 import numpy as np
+import onnx_ir as ir
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfwise.emulation import switched
 from halfwise.emulation.switched import Switched, SwitchedRunner, emulate_switched
 from halfwise.formats import FP16
 from halfwise.graph.model import Network, network_from_proto
@@ -72,3 +76,25 @@ def test_what_differs_within_stretches_is_made_when_it_is_needed():
         fp32 = frozenset(map(NodeName, kept))
         assert_same(runner.run({"x": X}, fp32), expected(fp32))
         assert len(made) == times
+
+
+def test_the_graph_goes_once_its_session_is_made(monkeypatch):
+    monkeypatch.setattr(switched, "_MANY", 1)
+    net, models = chain(3), list[weakref.ref[ir.Graph]]()
+
+    def make(*, alike: bool = False) -> Switched:
+        made = emulate_switched(net, roles_of(net), FP16, alike=alike)
+        models.append(weakref.ref(made.model.graph))
+        return made
+
+    runner = SwitchedRunner(lambda: make(alike=True), make)
+    runner.prepare(frozenset({NodeName("n1")}))
+    assert [model() for model in models] == [None, None]
+
+
+def test_names_within_are_too_short_for_memory_of_their_own():
+    graph = emulate_switched(chain(3), roles_of(chain(3)), FP16).model.graph
+    inner = [v.name or "" for body in graph.subgraphs() for n in body for v in n.outputs]
+    assert inner
+    assert max(map(len, inner)) < 16
+    assert len(set(inner)) == len(inner)

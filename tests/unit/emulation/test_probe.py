@@ -3,6 +3,7 @@
 import heapq
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import onnx_ir
@@ -168,10 +169,11 @@ def test_the_model_is_not_changed():
     assert onnx_ir.to_proto(net.model).SerializeToString() == before
 
 
-def chain(length: int, elements: int) -> Network:
+def chain(length: int, elements: int, rows: str = "1") -> Network:
     steps = "".join(f"t{i + 1} = Add(t{i}, one) " for i in range(length))
     return network(
-        f"""g (float[1,{elements}] t0) => (float[1,{elements}] t{length}) <float[1] one = {{1}}>
+        f"""g (float[{rows},{elements}] t0) => (float[{rows},{elements}] t{length})
+        <float[1] one = {{1}}>
         {{ {steps} }}"""
     )
 
@@ -190,6 +192,24 @@ def test_same_suspects_need_no_new_session(monkeypatch):
         _, extrema = tool.run({"t0": f32([[np.inf, 1, 2, np.nan]])})
         assert set(extrema.values()) <= {Extremum(float(2 + i), 2) for i in range(7)}
     assert len(made) == 2
+
+
+def test_the_session_that_tells_sizes_is_not_held(monkeypatch):
+    net = chain(6, 4, rows="n")
+    tool = ExtremaProbe(net.model, observable(net.model))
+    made: list[weakref.ref[Session]] = []
+
+    def making(*args, **options):
+        session = Session(*args, **options)
+        made.append(weakref.ref(session))
+        return session
+
+    monkeypatch.setattr(probe, "Session", making)
+    for factor in (1, 1, 2):  # only a larger sample has its sizes told again
+        sample = np.array([[np.inf, 1, 2, np.nan]] * factor, np.float32)
+        _, extrema = tool.run({"t0": sample})
+        assert set(extrema.values()) <= {Extremum(float(2 + i), 2 * factor) for i in range(7)}
+    assert [session() is None for session in made] == [True, False, True]
 
 
 def test_memory_stays_that_of_plain_inference():

@@ -327,7 +327,8 @@ def test_placement_changes_no_result(drawn: Drawn, data):
     switched = emulate_switched(net, roles, FP16, low_io=low_io)
     session = Session(switched.model)
     before, after = (
-        session.run({**drawn.sample, SWITCH_INPUT: switched.switches.switch(fp32)}) for fp32 in (full, found)
+        session.run({**drawn.sample, SWITCH_INPUT: switched.switches.switch(fp32)})
+        for fp32 in (full, found)
     )
     for name, array in before.items():
         np.testing.assert_array_equal(after[name], array, err_msg=name)
