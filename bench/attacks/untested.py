@@ -103,7 +103,7 @@ TOLERANCES: Mapping[str, tuple[tuple[str, ...], int]] = {
     "no agreement": (("--agreement", "0"), 2),
     "all of an accuracy": (("--metric", "top1", "--metric-drop", "1"), 2),
     "all of an overlap": (("--metric", "mask-iou", "--metric-drop", "7"), 2),
-    "all of a ratio": (("--metric", "psnr", "--metric-drop", "1e9"), 10),
+    "all of a ratio": (("--metric", "snr", "--metric-drop", "1e9"), 10),
 }
 """What allows everything, and the exit code."""
 
@@ -242,7 +242,7 @@ ATTACKS = [
     _twin("a tolerance", ("--max-abs", "0.1", "--snr-db", "20")),
     _twin("top1", ("--metric", "top1")),
     _twin("top1 with labels", ("--metric", "top1", "--labels", "labels.npy")),
-    _twin("psnr", ("--metric", "psnr")),
+    _twin("snr", ("--metric", "snr")),
     _twin("masks", ("--metric", "mask-iou")),
     _twin("a metric of the user's", ("--metric", "user.py:f", "--metric-drop", "0.1")),
 ]

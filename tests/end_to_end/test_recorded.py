@@ -60,8 +60,8 @@ def test_infinite_outputs_fail(recorded, call):
 def test_an_archive_of_outputs(recorded, call, tmp_path):
     model, _, _, given = recorded
     np.savez(tmp_path / "engine.npz", relu_out=np.stack([o["relu_out"] for o in given]))
-    psnr = ("--metric", "psnr", "--metric-drop", "0")
-    ended = call("verify", model, "engine.npz", "--inputs", "model.npz", *psnr)
+    snr = ("--metric", "snr", "--metric-drop", "0")
+    ended = call("verify", model, "engine.npz", "--inputs", "model.npz", *snr)
     assert ended.code == 10
     assert "FAILED (recorded outputs of engine.npz) on 8 samples" in ended.out
     ended = call("verify", model, "engine.npz", "--inputs", "model.npz")

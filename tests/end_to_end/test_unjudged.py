@@ -61,8 +61,8 @@ def verified(call, saved):
 
     def verified(op, *operands, options=()):
         s = Sketch()
-        y = s.op(op, s.input("x", [4, 8]), *operands, name="y")
-        model, inputs = saved(Ill(s.proto(y), {"x": signals(4, 8, seed=3, count=COUNT)}))
+        y = s.op(op, s.input("x", [8, 8]), *operands, name="y")
+        model, inputs = saved(Ill(s.proto(y), {"x": signals(8, 8, seed=3, count=COUNT)}))
         return call("verify", model, model, "--inputs", inputs, *options)
 
     return verified
@@ -129,7 +129,7 @@ def test_a_metric_that_cannot_decide_does_not(verified, tmp_path, body, code, wh
     ids=["sound", "from-1", "below-0", "wrong"],
 )
 def test_labels_that_do_not_fit_decide_nothing(verified, tmp_path, shift, code, why):
-    classes = signals(4, 8, seed=3, count=COUNT).argmax(-1)
+    classes = signals(8, 8, seed=3, count=COUNT).argmax(-1)
     labels = (classes + 4) % 8 if shift is None else classes + shift
     labels[0, 0], labels[1, 0] = (
         (labels[0, 0], labels[1, 0]) if shift is None else (shift, 7 + shift)

@@ -159,7 +159,7 @@ def test_a_tolerance_decides(saved, call, all_low):
         ("--rel-max", "1e-6"): 10,
         ("--snr-db", "60"): 0,
         ("--snr-db", "100"): 10,
-        ("--metric", "psnr", "--metric-drop", "60"): 0,
+        ("--metric", "snr", "--metric-drop", "60"): 0,
     }.items():
         assert call("verify", model, candidate, "--inputs", inputs, *options).code == code
 

@@ -45,6 +45,8 @@ SI_SDR_CAP_DB = 100.0
 """SI-SDR of equal signals, as `PSNR_CAP_DB`."""
 _ERRORS = ("epe", "rel-max")
 _CLASS_OUTPUTS = ("logits", "prob", "score", "output")
+_SIDE = 8
+"""Height and width of a map, at least."""
 _OWN_METRIC = "Write a metric of your own and give it as --metric file.py:function."
 
 
@@ -199,6 +201,18 @@ def float_outputs(outputs: Outputs) -> tuple[str, ...]:
     if not names:
         raise CaseError(
             f"The metric needs a float output, but the model has only {_listed(outputs)}.",
+            _OWN_METRIC,
+        )
+    return names
+
+
+def map_outputs(outputs: Outputs) -> tuple[str, ...]:
+    """Return the names of the float outputs; CaseError if none has two axes of 8 or more."""
+    names = float_outputs(outputs)
+    if not any(sum(length >= _SIDE for length in outputs[name].shape) > 1 for name in names):
+        raise CaseError(
+            f"The metric psnr needs an image or a map [..., height, width], but the model has only "
+            f"{_listed(outputs)}.",
             _OWN_METRIC,
         )
     return names

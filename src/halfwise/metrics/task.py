@@ -23,12 +23,16 @@ from halfwise.metrics.built_in import (
     class_rows,
     float_outputs,
     flow_outputs,
+    map_outputs,
 )
 from halfwise.metrics.difference import dot
 from halfwise.metrics.labelling import mean_iou, token_agreement
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.similarity import cosine, si_sdr, snr
 from halfwise.metrics.targets import Metric, by_sample, by_target, images
+
+_STEP = 1 / 256
+"""Of the values that images have: one step of 8 bits."""
 
 
 def metric_loss(
@@ -119,45 +123,52 @@ def psnr(
 ) -> float:
     """Return the peak signal-to-noise ratio in dB, 10 log10(peak² / MSE), at most 100.
 
-    Over all samples of one float output; of several outputs the worst counts. The peak is max - min
-    of the target (the labels, or else the reference) over its finite elements. Non-finite elements
-    of the target are left out. A candidate that is not finite where the target is, or that has
-    another shape, gives -inf. A target that is constant has no peak, and is left out: where all
-    are, the value is the cap.
+    Of each image: one sample of a float output, or of four axes and more each index of the first.
+    Without labels the worst image counts, with labels the average over images, as papers report it;
+    of several outputs the worst counts. The peak is max - min of the image's target (the label, or
+    else the reference) over its finite elements, so that no bright image hides what a dark one
+    loses. An image that varies by less than 1/256 of the output, a step of 8 bits, has the output's
+    peak. Non-finite elements of the target are left out. A candidate that is not finite where the
+    target is, or that has another shape, gives -inf. An output whose target is constant has no
+    peak, and is left out: where all are, the value is the cap.
 
     Without labels `psnr(reference, reference, None)` is the cap, 100 dB: to ask for "PSNR ≥ 40 dB"
     allow a drop of 60 (`--metric psnr --metric-drop 60`).
 
     Args:
-        reference: Float outputs [*shape].
+        reference: Float outputs [*shape], at least one of them a map: two axes of 8 or more.
         candidate: The same outputs, any float type.
         labels: Per sample the target, as for `mask_iou`, or None.
 
     Raises:
-        CaseError: There is no float output or no finite target element, or a label does not fit.
+        CaseError: There is no map or no finite target element, or a label does not fit.
     """
-    noise: dict[str, float] = {}
-    count: dict[str, int] = {}
+    found_of: dict[str, list[float]] = {}
     peaks = target_peaks(reference, labels)
-    for name, target, found in by_target(reference, candidate, labels, float_outputs):
-        known = np.isfinite(target)
-        values = target[known]
-        if not values.size:
-            continue
-        noise[name] = noise.get(name, 0.0) + _squared_error(values, found, known)
-        count[name] = count.get(name, 0) + values.size
-    at_least_one("psnr", sum(count.values()))
-    return min(_psnr(peaks[name], noise[name] / count[name]) for name in count)
+    for name, target, found in by_target(reference, candidate, labels, map_outputs):
+        fits = found.shape == target.shape
+        for index, wanted in enumerate(images(target)):
+            known = np.isfinite(wanted)
+            if not known.any():
+                continue
+            values = wanted[known]
+            given = images(found)[index] if fits else np.zeros(0)
+            error = _squared_error(values, given, known)
+            own = float(np.ptp(values))
+            peak = own if own >= peaks[name] * _STEP else peaks[name]
+            found_of.setdefault(name, []).append(_psnr(peak, error / values.size))
+    at_least_one("psnr", len(found_of))
+    return min(min(each) if labels is None else fmean(each) for each in found_of.values())
 
 
 def target_peaks(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> dict[str, float]:
-    """Return the peak that `psnr` takes of every float output, as it is called.
+    """Return max - min of every float output over all samples, as `psnr` is called.
 
     0 of a constant target; outputs without a finite target element are left out.
     """
     lowest: dict[str, float] = {}
     highest: dict[str, float] = {}
-    for name, target, _ in by_target(reference, reference, labels, float_outputs):
+    for name, target, _ in by_target(reference, reference, labels, map_outputs):
         values = target[np.isfinite(target)]
         if values.size:
             lowest[name] = min(lowest.get(name, np.inf), float(values.min()))

@@ -99,10 +99,10 @@ def test_where_a_task_is_recognised_the_cheapest_plan_that_serves_is_known_early
 
 
 def test_a_given_metric_is_the_task():
-    curve = curve_of(fixed(classifier(), metric="psnr", metric_drop=0))
+    curve = curve_of(fixed(classifier(), metric="snr", metric_drop=0))
     assert curve.recognised == ()
     low, best = curve.points[0], curve.points[curve.front[-1]]
-    assert [score.metric for score in low.scores] == ["psnr"]
+    assert [score.metric for score in low.scores] == ["snr"]
     assert not low.serves
     assert best.serves
     assert curve.recommended is not None
@@ -173,7 +173,7 @@ def test_what_overflows_on_samples_of_the_search_is_not_recommended():
 
 
 def test_with_a_metric_what_is_known_of_a_few_samples_is_no_bound():
-    found = fixed(classifier(40), metric="psnr", metric_drop=0)
+    found = fixed(classifier(40), metric="snr", metric_drop=0)
     trials = found.planner.trials
     tried = next(kept for kept, outcome in trials.tried.items() if outcome.sample is None)
     assert trials.bound(tried) == 0

@@ -258,7 +258,7 @@ def test_rules_are_checked_before_the_work():
 
 def test_a_metric_is_held_to_in_full():
     def of(drop):
-        return found(models.layer_norm(), metric="psnr", metric_drop=drop)
+        return found(models.layer_norm(), metric="snr", metric_drop=drop)
 
     anything = of(1000)
     assert anything.search.tolerance_factor == 1.0

@@ -98,7 +98,7 @@ def test_trials_with_fusion_have_no_headroom_and_the_same_samples():
 
 def test_held_nodes_are_tried_alone_only_while_there_is_time():
     """A metric that anything meets: what is infinite inside alone is kept."""
-    made = planner(models.layer_norm(), metric="psnr", metric_drop=1000)
+    made = planner(models.layer_norm(), metric="snr", metric_drop=1000)
     made.hold(made.evidence.guards)
     found = made.find(frozenset())
     assert not found.exhausted

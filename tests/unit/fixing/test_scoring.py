@@ -76,7 +76,7 @@ def test_a_task_is_scored_beside_that_of_fp32():
 
 
 def test_with_a_metric_the_error_on_held_out_samples_is_what_it_falls():
-    found = fixed(classifier(), metric="psnr", metric_drop=0)
+    found = fixed(classifier(), metric="snr", metric_drop=0)
     scoring: Any = Scoring(found.planner, found.heldout)
     scoring.measure(NONE)
     mixed = given(scoring, NONE)

@@ -17,7 +17,7 @@ from halfwise.metrics.built_in import PSNR_CAP_DB
 from halfwise.metrics.recognised import BY_LAYOUT
 from halfwise.metrics.task import epe, mask_iou, psnr, top1
 
-PROBABILITIES = hnp.arrays(np.float32, (2, 3, 4), elements=st.floats(0, 1, width=32))
+PROBABILITIES = hnp.arrays(np.float32, (8, 8), elements=st.floats(0, 1, width=32))
 
 
 def one(array: Any, name: str = "y") -> list[dict[str, NDArray[Any]]]:
@@ -167,43 +167,65 @@ class TestMaskIou:
         assert mask_iou(two, two, [{"a": [[1]], "b": [[0]]}]) == 0.5
 
 
+def tiled(*rows: Any) -> NDArray[np.float32]:
+    """Return an image whose every value is a square of 8 x 8 pixels."""
+    return np.kron(floats(*rows), np.ones((8, 8), np.float32))
+
+
 class TestPsnr:
     def test_by_hand(self) -> None:
-        reference = floats([0, 2, 1, 1])
-        candidate = floats([0, 2, 1, 1.5])
+        reference, candidate = one(tiled([0, 2, 1, 1])), one(tiled([0, 2, 1, 1.5]))
         expected = 10 * math.log10(4 / (0.25 / 4))
-        assert psnr(one(reference), one(candidate), None) == pytest.approx(expected)
-        # Pooled with an equal sample, half the mean square: 3 dB more.
-        pooled = psnr(one(reference) * 2, [*one(candidate), *one(reference)], None)
-        assert pooled == pytest.approx(expected + 10 * math.log10(2))
+        assert psnr(reference, candidate, None) == pytest.approx(expected)
+        # An equal sample beside it hides nothing, and is averaged with labels only.
+        truth, found = reference * 2, [*candidate, *reference]
+        assert psnr(truth, found, None) == pytest.approx(expected)
+        labelled = psnr(found, found, [sample["y"] for sample in truth])
+        assert labelled == pytest.approx((expected + 100) / 2)
+
+    def test_a_bright_image_hides_no_dark_one(self) -> None:
+        bright, dark, lost = tiled([0, 1]), tiled([0, 0.01]), tiled([0, 0])
+        truth, found = [*one(bright), *one(dark)], [*one(bright), *one(lost)]
+        assert psnr(truth, found, None) == pytest.approx(10 * math.log10(2))
+        truth, found = (one(np.stack([bright, last])[:, None]) for last in (dark, lost))
+        assert psnr(truth, found, None) == pytest.approx(10 * math.log10(2))
+
+    def test_an_image_that_hardly_varies_has_the_peak_of_all(self) -> None:
+        truth = [*one(tiled([0, 1])), *one(tiled([0.5, 0.501])), *one(tiled([0.5, 0.5]))]
+        found = [truth[0], *one(tiled([0.501, 0.501])), *one(tiled([0.51, 0.51]))]
+        assert psnr(truth, found, None) == pytest.approx(40, abs=1e-3)
 
     def test_cap_and_failures(self) -> None:
-        reference = floats([0, 1])
-        assert psnr(one(reference), one(reference + np.float32(1e-7)), None) == PSNR_CAP_DB
-        assert psnr(one(reference), one(floats([0, np.nan])), None) == -math.inf
-        assert psnr(one(reference), one(floats([0, np.inf])), None) == -math.inf
-        assert psnr(one(reference), one(floats([0, 1], [0, 1])), None) == -math.inf
-        assert psnr(one(floats([1, 1])), one(floats([1, np.nan])), None) == -math.inf
+        reference = one(tiled([0, 1]))
+        assert psnr(reference, one(tiled([0, 1]) + np.float32(1e-7)), None) == PSNR_CAP_DB
+        for broken in (tiled([0, np.nan]), tiled([0, np.inf]), tiled([0, 1], [0, 1])):
+            assert psnr(reference, one(broken), None) == -math.inf
+        assert psnr(one(tiled([1, 1])), one(tiled([1, np.nan])), None) == -math.inf
 
     def test_a_constant_target_is_left_out(self):
-        flat, moved = floats([1, 1]), floats([1, 2])
+        flat, moved = tiled([1, 1]), tiled([1, 2])
         assert psnr(one(flat), one(moved), None) == 100
-        both = [{"flat": flat, "y": floats([0, 2])}]
-        assert psnr(both, [{"flat": moved, "y": floats([0, 1])}], None) < 10
-        assert psnr(one(floats([1, 1])), one(floats([1, 1])), None) == PSNR_CAP_DB
+        both = [{"flat": flat, "y": tiled([0, 2])}]
+        assert psnr(both, [{"flat": moved, "y": tiled([0, 1])}], None) < 10
+        assert psnr(one(flat), one(flat), None) == PSNR_CAP_DB
 
     def test_unknown_target_elements_are_left_out(self) -> None:
-        reference = floats([0, 1, np.nan, np.inf])
-        assert psnr(one(reference), one(reference), None) == PSNR_CAP_DB
+        reference = one(tiled([0, 1, np.nan, np.inf]))
+        assert psnr(reference, reference, None) == PSNR_CAP_DB
         with pytest.raises(CaseError, match="nothing to compare"):
-            psnr(one(floats([np.nan])), one(floats([1])), None)
+            psnr(one(tiled([np.nan])), one(tiled([1])), None)
 
     def test_labels_are_the_target_and_the_worst_output_counts(self) -> None:
-        outputs = one(floats([0.5, 1]))
-        value = psnr(outputs, outputs, [[0, 1]])
+        outputs, label = one(tiled([0.5, 1])), tiled([0, 1])
+        value = psnr(outputs, outputs, [label])
         assert value == pytest.approx(10 * math.log10(1 / 0.125))
-        both = [{"good": floats([0, 1]), "bad": floats([0.5, 1])}]
-        assert psnr(both, both, [{"good": [0, 1], "bad": [0, 1]}]) == value
+        both = [{"good": tiled([0, 1]), "bad": tiled([0.5, 1])}]
+        assert psnr(both, both, [{"good": label, "bad": label}]) == value
+
+    @pytest.mark.parametrize("shape", [(1, 10), (64, 7), (1, 1, 8000), (10,)])
+    def test_rows_of_numbers_are_no_image(self, shape: tuple[int, ...]) -> None:
+        with pytest.raises(CaseError, match=r"psnr needs an image or a map .* only y "):
+            psnr(one(np.zeros(shape)), one(np.zeros(shape)), None)
 
 
 class TestEpe:

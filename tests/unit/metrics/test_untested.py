@@ -105,7 +105,7 @@ def fitting(references):
     return [int(outputs["y"].argmax()) for outputs in references]
 
 
-@pytest.mark.parametrize("name", ["top1", "mask-iou", "psnr"])
+@pytest.mark.parametrize("name", ["top1", "mask-iou", "snr"])
 def test_a_metric_of_outputs_that_vary_tests_them(name):
     references = outputs(rows(8))
     for drop in (0.01, 0.3):
@@ -131,7 +131,7 @@ def test_masks_that_never_cross_the_threshold_are_not_judged():
 def test_outputs_of_psnr_without_a_peak_are_named():
     criterion = Criterion(metric="psnr", metric_drop=60)
     flat = np.full(10, 0.5, np.float32)
-    references = [{"y": row, "flat": flat} for row in rows()]
+    references = [{"y": np.outer(row, row), "flat": flat} for row in rows()]
     assert untested_metric(criterion, resolve("psnr"), references, None) == (
         Unjudged(kind="constant", name="flat"),
     )
