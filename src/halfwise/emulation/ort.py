@@ -21,6 +21,7 @@ from halfwise.case import CPU, Runtime
 from halfwise.emulation import arena, bounded
 from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissing, RunFailed
 from halfwise.formats import BF16
+from halfwise.graph.casts import reads_low_weights
 from halfwise.graph.model import is_standard
 from halfwise.graph.serialisation import STAND_IN, weightless
 from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
@@ -107,6 +108,9 @@ class Session:
         else:
             arena.give_back()
             arena.share(options)
+        if not optimise and reads_low_weights(model):
+            # Else all are widened before the first is read (test_ort.py, docs/decisions/0009).
+            options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
         _register(options, runtime.libraries)
         proto, arrays = weightless(model)
         # ONNX Runtime may read them as long as the session lives.

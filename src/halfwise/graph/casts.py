@@ -100,6 +100,19 @@ def is_low_custom(node: ir.Node) -> bool:
     return not is_standard(node) and any(v and v.dtype in LOW_TYPES for v in values)
 
 
+def reads_low_weights(model: ir.Model) -> bool:
+    """Return whether more than Casts read weights of the low formats, in bodies too.
+
+    Where it has no kernel for that, ONNX Runtime widens each with a Cast, written behind all nodes.
+    """
+    return any(
+        value is not None and value.is_initializer() and value.dtype in LOW_TYPES
+        for node in model.graph.all_nodes()
+        if not is_standard(node, "Cast")
+        for value in node.inputs
+    )
+
+
 def lower_bodies(graphs: Collection[ir.Graph], roles: Roles, weights: LowWeights) -> None:
     """Give the bodies of a low If, Loop or Scan, and those in them, the low format in place.
 

@@ -1,11 +1,13 @@
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 from onnx import TensorProto, helper
 
 from halfwise.emulation import arena
 from halfwise.emulation.ort import Session
 from halfwise.graph.model import network_from_proto
+from halfwise.graph.weights import MappedTensor
 
 MIB = 1 << 20
 LARGE = 64 * MIB
@@ -55,3 +57,22 @@ def test_a_new_session_finds_what_others_no_longer_use_given_back():
     other = swelling()
     assert resident() < before + LARGE // 2
     np.testing.assert_array_equal(other.run({"x": kept["y"]})["y"], [1.0])
+
+
+def test_low_weights_are_widened_one_after_another():
+    """ONNX Runtime's own Casts; in the order that is its default, all of them run first."""
+    weight, count = np.zeros((1024, 1024), np.float16), 32
+    value = ir.val("x", ir.DataType.FLOAT16, [1, 1024])
+    ends, weights, nodes = [value], [], []
+    for i in range(count):
+        weights.append(ir.val(f"w{i}", const_value=MappedTensor(weight, name=f"w{i}")))
+        weights[i].dtype = ir.DataType.FLOAT16
+        nodes.append(ir.node("MatMul", [value, weights[i]], name=f"matmul{i}"))
+        value = nodes[i].outputs[0]
+        value.name, value.dtype = f"y{i}", ir.DataType.FLOAT16
+    graph = ir.Graph(ends, [value], nodes=nodes, initializers=weights, opset_imports={"": 17})
+    session = Session(ir.Model(graph, ir_version=8), large_from=0)
+    arena.give_back()
+    before = resident()
+    session.run({"x": np.ones((1, 1024), np.float16)})
+    assert resident() < before + count * 2 * weight.nbytes // 2

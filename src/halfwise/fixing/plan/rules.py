@@ -10,7 +10,7 @@ It is where the search starts, and binds it to nothing.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 import onnx_ir as ir
@@ -24,6 +24,7 @@ from halfwise.graph.conversion import low_nodes, upcast
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.patterns import PATTERNS, written_out
 from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
+from halfwise.graph.weights import blank_weights
 from halfwise.records import NodeName, Remark, Run
 
 ISLAND = ""
@@ -271,7 +272,9 @@ def _matches(network: Network, mixed: Network) -> Mapping[NodeName, NodeName]:
     By name and operator, where the name is the file's own in both; else by operator and outputs.
     Without the Casts, what stood behind them has its former name again.
     """
-    wide, _ = upcast(mixed)
+    nodes = replace(mixed, model=mixed.copy())
+    blank_weights(nodes.model)
+    wide, _ = upcast(nodes)
     named = {node_name(n): n for n in wide.nodes() if node_name(n) not in wide.original_names}
     giving = {_signature(n): n for n in wide.nodes()}
     found = {}

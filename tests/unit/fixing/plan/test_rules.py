@@ -14,6 +14,7 @@ from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.roles import Role, bodies, float_io, roles_of
+from halfwise.graph.weights import LARGE_TENSOR_BYTES
 from halfwise.judging.reference import check
 from halfwise.records import KeptNode, NodeName
 from halfwise.reporting.plan import remark
@@ -280,6 +281,24 @@ def test_a_mixed_model_gives_what_it_keeps():
     found = start(network_from_proto(lowered(NORM, NEEDED)))
     assert found.kept == NEEDED
     assert "8 of 8 compute nodes" in remark(found.note)
+
+
+def test_weights_are_not_read_for_what_a_mixed_model_keeps():
+    ill = models.large_weights()
+    network = network_from_proto(ill.proto)
+    mixed = network_from_proto(lowered(network, ill.kept))
+    large = 0
+    for name, value in mixed.graph.initializers.items():
+        weight = value.const_value
+        assert weight is not None
+        if weight.nbytes > LARGE_TENSOR_BYTES:
+            shape = ir.Shape(weight.shape.numpy())
+            value.const_value = ir.ExternalTensor(
+                "nowhere", 0, weight.nbytes, weight.dtype, shape=shape, name=name, base_dir=""
+            )
+            large += 1
+    assert large == 3
+    assert start(mixed, network).kept == ill.kept
 
 
 def test_nodes_of_other_names_are_known_by_their_outputs():
