@@ -83,17 +83,18 @@ class Guide:
         return self.explained
 
 
-def aims(errors: Sequence[float], *, first: bool) -> Iterator[float | None]:
+def aims(errors: Sequence[float], limit: float = 1.0, *, first: bool) -> Iterator[float | None]:
     """Yield the errors that plans to try are predicted to have; None for the middle.
 
     Args:
         errors: Predicted errors of all plans, over what is allowed.
+        limit: The predicted error at which plans are expected to just pass.
         first: Whether no plan was tried yet. Then some come first that are far from the limit.
     """
     largest = max(errors, default=0.0)
     if first and largest > 2:
         yield from (largest ** (1 - part / (EARLY + 1)) for part in range(1, EARLY + 1))
-    yield 1.0
+    yield limit
     yield from [None] * (TRIALS - 1)
 
 

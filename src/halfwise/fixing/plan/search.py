@@ -9,22 +9,22 @@ What remains is 1-minimal once no single node can be lowered.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.plan.contribution import lowerable, rankings
+from halfwise.fixing.plan.extension import NEAR, extensions
 from halfwise.fixing.plan.found import Evaluate, Found, Trial
 from halfwise.fixing.plan.groups import neighbourhoods, places, stretches, suspicions, union
 from halfwise.fixing.plan.guide import TRUSTED, Guide, aims, nearest
+from halfwise.fixing.plan.halving import lowered
 from halfwise.records import NodeName, Remark, RemarkKind
 from halfwise.reporting.plan import remark
 
 Nodes = frozenset[NodeName]
 
-NEAR, BASES, MOST, MORE = 2.0, 3, 16, (1, 2, 3, 5)
-"""Of plans that exceed what is allowed up to so many times, the cheapest so many are extended: by
-those, of so many groups that contribute most, that do for their cost, so many at a time."""
 LARGER = 1.1
 """The next plan tried, of those that passed before, is this much larger than one that failed."""
 LAST = 8
@@ -127,10 +127,10 @@ class Search:
         if previous and self.evaluate(previous | self.forced, confirm=True).passed:
             self._best = previous | self.forced
             return previous
-        kept = self._shrunk(self._start(previous))
+        kept = self._shrunk(self._start(previous), previous)
         while not self._passes(kept, confirm=True):
             self._note("another-sample", kept=len(kept))
-            kept = self._shrunk(self._start(kept))
+            kept = self._shrunk(self._start(kept), kept)
         return kept
 
     def _out_of_time(self) -> Found:
@@ -181,7 +181,8 @@ class Search:
             if self._passes(guess, confirm=True):
                 self._note("passes", guess=name, kept=len(guess | self.forced))
                 return guess
-        if (kept := self._passed_before()) != frozenset(self.nodes):
+        larger = min(self._best, self._passed_before(), key=self.rank)
+        if (kept := self._repaired(previous, larger)) != frozenset(self.nodes):
             self._note("larger", kept=len(kept))
             self._best = min(self._best, kept, key=self.rank)
             return kept
@@ -189,10 +190,23 @@ class Search:
         outside = [n for n in self.nodes if n not in suspected | previous]
         return self._lowered_by_contribution(outside)
 
+    def _repaired(self, previous: Nodes, larger: Nodes) -> Nodes:
+        """Return what passes of `previous` with additions that cost less than `larger`, else that.
+
+        It passed on other samples: predictions of what extends it are off by the factor of its own.
+        """
+        excess = self._tried.get(previous, inf)
+        if not previous or self.guide is None or not self.guide.is_fitted or excess > NEAR:
+            return larger
+        aim = self.guide.predicted(frozenset(self.nodes) - previous) / excess
+        return self._guided(self.guide, larger, previous, aim)
+
     def _lowered_by_contribution(self, nodes: Sequence[NodeName]) -> Nodes:
         """Lower as many of `nodes` as passes, those that contribute least first.
 
-        Each ranking is tried before it is refined, so that the budget may end at any moment.
+        Each ranking is tried before it is refined, so that the budget may end at any moment. Where
+        fewer nodes are left than groups were measured, to lower each alone takes less than to
+        measure more.
         """
         everything, measured = frozenset(self.nodes), dict[Nodes, float]()
 
@@ -213,8 +227,10 @@ class Search:
             else:
                 low = lowerable(ranking, lambda nodes: self._passes(everything - nodes))
                 kept = min(kept, everything - low, key=self.rank)
-            kept = self._extended(kept, always, ranking[::-1][:MOST])
+            kept = self._extended(kept, always, ranking[::-1])
             self._note("ranked", groups=len(ranking), kept=len(kept))
+            if len(kept - always) < len(ranking):
+                break
         return kept
 
     def _trusts(self, guide: Guide, contributions: Mapping[Nodes, float], always: Nodes) -> bool:
@@ -224,17 +240,21 @@ class Search:
         r2 = guide.r2((nodes - kept, found) for kept, found in tried if always <= kept)
         return r2 is None or r2 >= TRUSTED
 
-    def _guided(self, guide: Guide, kept: Nodes, always: Nodes) -> Nodes:
-        """Return the cheapest of a few proposed plans that passes, else `kept`."""
+    def _guided(self, guide: Guide, kept: Nodes, always: Nodes, aim: float | None = None) -> Nodes:
+        """Return the cheapest that passes of a few plans that keep `always`, else `kept`.
+
+        With `aim`, the predicted error at which they may just pass; else a few are far from it.
+        """
         everything = frozenset(self.nodes)
         plans = guide.plans(everything, always)
         plans = [plan for plan in plans if self.rank(plan) < self.rank(kept)]
         errors = [guide.predicted(everything - plan) for plan in plans]
         failing, passing = -1, len(plans)
-        for aim in aims(errors, first=kept == everything):
+        first = aim is None and kept == everything
+        for target in aims(errors, aim or 1.0, first=first):
             if passing - failing < 2:
                 break
-            at = nearest(errors, failing, passing, aim)
+            at = nearest(errors, failing, passing, target)
             if self._passes(plans[at], confirm=True):
                 passing, kept = at, plans[at]
             else:
@@ -242,57 +262,39 @@ class Search:
         return kept
 
     def _extended(self, kept: Nodes, always: Nodes, needed: Sequence[tuple[Nodes, float]]) -> Nodes:
-        """Return the first cheaper plan that passes of those that nearly did, and some more nodes.
-
-        Near the limit errors also cancel: what plans of about one error do differs.
-        """
+        """Return the first cheaper plan that passes of those that extend one that nearly did."""
         if self.price(kept) is None:
             return kept
         alone = self.price(always) or 0.0
-        worth = {g: c * c / max(1e-9, (self.price(always | g) or 0.0) - alone) for g, c in needed}
+        cost = lambda group: (self.price(always | group) or 0.0) - alone  # noqa: E731
         near = (p for p, excess in self._tried.items() if always <= p and 1 < excess <= NEAR)
-        bases = sorted((p for p in near if self.rank(p) < self.rank(kept)), key=self.rank)
-        for base in bases[:BASES]:
-            more = sorted((g for g in worth if not g <= base), key=lambda g: -worth[g])
-            for plan in (base.union(*more[:count]) for count in MORE):
-                untried = plan not in self._tried and self.rank(plan) < self.rank(kept)
-                if untried and self._passes(plan, confirm=True):
-                    return plan
+        cheaper = (p for p in near if self.rank(p) < self.rank(kept))
+        for plan in extensions(sorted(cheaper, key=self._tried.__getitem__), needed, cost):
+            untried = plan not in self._tried and self.rank(plan) < self.rank(kept)
+            if untried and self._passes(plan, confirm=True):
+                return plan
         return kept
 
-    def _lower(self, kept: Nodes, groups: Sequence[Nodes], *, split: bool) -> Nodes:
-        """Return `kept` with as much of `groups` lowered as passes, earlier groups first.
+    def _lower(self, kept: Nodes, *groups: Nodes) -> Nodes:
+        return lowered(kept, [g - self.forced for g in groups], self._passes)
 
-        Args:
-            kept: A passing set.
-            groups: What to lower, least needed first.
-            split: Whether a group that cannot be lowered whole is taken apart.
+    def _shrunk(self, kept: Nodes, previous: Nodes) -> Nodes:
+        """Lower whole groups: what no guard suspects, kinds of suspicion, one spot, one place.
+
+        Of a plan that extends `previous` only what was added: the rest was tried with less kept.
         """
-        groups = [g & (kept - self.forced) for g in groups]
-        groups = [g for g in groups if g]
-        if not groups:
-            return kept
-        together = union(groups)
-        if self._passes(kept - together):
-            return kept - together
-        if len(groups) == 1:
-            ordered = [n for n in self.nodes if n in together]
-            if not split or len(ordered) == 1:
-                return kept
-            groups = [frozenset((node,)) for node in ordered]
-        half = len(groups) // 2
-        kept = self._lower(kept, groups[:half], split=split)
-        return self._lower(kept, groups[half:], split=split)
-
-    def _shrunk(self, kept: Nodes) -> Nodes:
-        """Lower whole groups: what no guard suspects, kinds of suspicion, one spot, one place."""
-        unsuspected = kept - union(self.suspects)
-        kept = self._lower(kept, [unsuspected], split=not self._contributions)
-        kept = self._lower(kept, suspicions(self.suspects, self.classes), split=False)
+        if previous and previous <= kept:
+            added = sorted(kept - previous - self.forced, key=lambda n: (*self._merit(kept, n), n))
+            single, passes = [frozenset((n,)) for n in added], partial(self._passes, confirm=True)
+            return lowered(kept, single, passes)
+        rest = kept - union(self.suspects) - self.forced
+        split = () if self._contributions else self.nodes
+        kept = lowered(kept, [rest], self._passes, split=split)
+        kept = self._lower(kept, *suspicions(self.suspects, self.classes))
         free = [n for n in self.nodes if n in kept - self.forced]
         for group in (*neighbourhoods(self.suspects), *places(free, self.classes)):
             if len(group) > 1:
-                kept = self._lower(kept, [group], split=False)
+                kept = self._lower(kept, group)
         self._note("grouped", kept=len(kept | self.forced))
         return kept
 

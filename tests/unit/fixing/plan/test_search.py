@@ -400,3 +400,29 @@ def test_what_was_measured_is_not_measured_again_when_samples_join():
     joined = again.run(found.kept, certify=False)
     assert second(joined.kept).passed
     assert len(second.asked) < measured / 2
+
+
+def test_measuring_ends_where_fewer_nodes_are_left_than_groups_are_known():
+    oracle, measured = Oracle(needs(names(7, 60))), []
+    searching = search(400, oracle)
+    known = searching.contribution
+    searching.contribution = lambda kept: measured.append(kept) or known(kept) * (1 + len(kept))
+    found = searching.run()
+    assert found.kept == names(7, 60)
+    assert len(measured) < 100
+
+
+def test_of_a_plan_that_was_extended_only_what_was_added_is_lowered_again():
+    """One more node is needed after a sample has joined; that of each other is known."""
+    required = [names(*range(20))]
+    oracle = Oracle(lambda kept: 0.01 if required[0] <= kept else 1.5)
+    first, _ = priced(100, [1] * 100, oracle, certain=0)
+    found = first.run()
+    assert found.kept == required[0]
+    required[0] |= names(90)
+    again = Oracle(oracle.excess)
+    second, _ = priced(100, [1] * 100, again, passing=[required[0] | names(91)])
+    second.guide = first.guide
+    joined = second.run(found.kept, certify=False)
+    assert joined.kept == required[0]
+    assert len(again.asked) <= 12

@@ -1,0 +1,34 @@
+"""Plans that nearly passed, and a little more.
+
+Near the limit errors also cancel: of plans that are alike one passes and another does not, and no
+prediction tells which. So a few are tried that differ from each other in one group.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from halfwise.records import NodeName
+
+Nodes = frozenset[NodeName]
+
+NEAR = 2.0
+"""Plans that exceed what is allowed by up to so many times are worth extending."""
+BASES, MOST, TOGETHER, ALONE = 3, 16, (1, 2, 3, 5), 4
+"""So many plans are extended: of so many groups that contribute most, by those that do for their
+cost, so many together, and by each of the first ones alone."""
+
+
+def extensions(
+    bases: Sequence[Nodes], needed: Sequence[tuple[Nodes, float]], cost: Callable[[Nodes], float]
+) -> Iterator[Nodes]:
+    """Yield what to try: plans with more of what contributes most for its cost.
+
+    Args:
+        bases: Plans that failed, the most promising first.
+        needed: Groups and their contributions, ≥ 0, the largest first.
+        cost: What it costs to keep a group.
+    """
+    worth = {group: c * c / max(1e-9, cost(group)) for group, c in needed[:MOST]}
+    for base in bases[:BASES]:
+        more = sorted((g for g in worth if not g <= base), key=lambda g: -worth[g])
+        choices = [*(more[:count] for count in TOGETHER), *([g] for g in more[1:ALONE])]
+        yield from dict.fromkeys(base.union(*groups) for groups in choices if groups)
