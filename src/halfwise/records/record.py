@@ -217,6 +217,7 @@ RemarkKind = Literal[
     "another-sample",
     "passes",
     "larger",
+    "extended",
     "measuring",
     "ranked",
     "grouped",

@@ -296,6 +296,7 @@ _REMARKS: Mapping[RemarkKind, str] = {
     "another-sample": "another calibration sample fails (kept nodes: {kept:d}); going on",
     "passes": "{guess} in FP32 ({kept:d}) passes",
     "larger": "a larger plan that passed before, of {kept:d} nodes, still does",
+    "extended": "the last plan was extended to {kept:d} nodes",
     "measuring": "all suspected nodes in FP32 ({kept:d}) fail; measuring contributions",
     "ranked": "nodes left after ranking {groups:d} groups: {kept:d}",
     "grouped": "nodes left after lowering groups: {kept:d}",

@@ -183,7 +183,7 @@ class Search:
                 return guess
         larger = min(self._best, self._passed_before(), key=self.rank)
         if (kept := self._repaired(previous, larger)) != frozenset(self.nodes):
-            self._note("larger", kept=len(kept))
+            self._note("larger" if kept == larger else "extended", kept=len(kept))
             self._best = min(self._best, kept, key=self.rank)
             return kept
         self._note("measuring", kept=len(suspected))

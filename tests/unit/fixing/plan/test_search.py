@@ -389,15 +389,22 @@ def test_early_trials_lie_between_nothing_and_what_passes():
 def test_what_was_measured_is_not_measured_again_when_samples_join():
     """The last plan fails on a sample that joined, and no larger one is known."""
     scale = [3.0]
-    oracle = Oracle(lambda kept: scale[0] * ((200 - len(kept)) / 60) ** 0.5)
-    first, _ = priced(200, [1] * 200, oracle)
+
+    def excess(kept):
+        low = (1 + i % 7 for i in range(200) if NodeName(f"n{i}") not in kept)
+        return scale[0] * (sum(low) / 2000) ** 0.5
+
+    oracle, costs = Oracle(excess), [1 + i % 5 for i in range(200)]
+    first, _ = priced(200, costs, oracle)
     found = first.run(certify=False)
+    assert len(found.kept) < 200
     measured = len(oracle.asked)
-    scale[0] = 3.3
+    scale[0] = 4.5
     second = Oracle(oracle.excess)
-    again, _ = priced(200, [1] * 200, second)
+    again, _ = priced(200, costs, second)
     again.guide = first.guide
     joined = again.run(found.kept, certify=False)
+    assert joined.steps[0].kind == "extended"
     assert second(joined.kept).passed
     assert len(second.asked) < measured / 2
 
@@ -425,4 +432,5 @@ def test_of_a_plan_that_was_extended_only_what_was_added_is_lowered_again():
     second.guide = first.guide
     joined = second.run(found.kept, certify=False)
     assert joined.kept == required[0]
+    assert joined.steps[0].kind == "larger"
     assert len(again.asked) <= 12
