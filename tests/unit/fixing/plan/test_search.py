@@ -413,7 +413,12 @@ def test_measuring_ends_where_fewer_nodes_are_left_than_groups_are_known():
     oracle, measured = Oracle(needs(names(7, 60))), []
     searching = search(400, oracle)
     known = searching.contribution
-    searching.contribution = lambda kept: measured.append(kept) or known(kept) * (1 + len(kept))
+
+    def contribution(kept):
+        measured.append(kept)
+        return known(kept) * (1 + len(kept))
+
+    searching.contribution = contribution
     found = searching.run()
     assert found.kept == names(7, 60)
     assert len(measured) < 100
