@@ -77,7 +77,7 @@ def fix(
     with frozen_named(case, request.settings):
         if request.target is not None:
             return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
-        fixed = run_fix(case, request.settings, watcher, start_from=start)
+        fixed = run_fix(case, request.settings, watcher, start_from=start, quick=True)
     return concluded(case, request, fixed, folder, started)
 
 

@@ -1,7 +1,7 @@
 """What the FP32 reference shows on the calibration samples, and what follows from it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from halfwise.case import Samples, Settings
 from halfwise.emulation.budget import Budget
@@ -12,8 +12,11 @@ from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.sensitivity import selects_constants
 from halfwise.metrics import Outputs
-from halfwise.observing import observe
+from halfwise.observing import DETAIL_SAMPLES, Observer
 from halfwise.records import Guard, NodeName, Observations, TensorName
+
+FIRST_LOOK = 8
+"""Samples whose elements are visited before anything is known of a model: see `gather`."""
 
 
 def kept_above(
@@ -75,12 +78,14 @@ class Evidence:
         references: Outputs of each sample.
         guards: Suspicions, gravest first.
         limits: Smaller ranges of tensors that would overflow within the headroom.
+        closer: Returns what more samples show; None where all have been looked at that may be.
     """
 
     observations: Observations
     references: list[Outputs]
     guards: tuple[Guard, ...]
     limits: dict[TensorName, float]
+    closer: Callable[[], "Evidence"] | None = None
 
     @property
     def nonfinite(self) -> frozenset[TensorName]:
@@ -105,24 +110,49 @@ def gather(
     settings: Settings,
     progress: Callable[[int, int], None],
     budget: Budget | None = None,
+    *,
+    first: bool = False,
 ) -> Evidence:
-    """Return the evidence that `samples` give, less where the budget ends: see `observe`."""
-    observations, references = observe(
+    """Return the evidence that `samples` give, less where the budget ends: see `Observer`.
+
+    With `first`, elements are visited on `FIRST_LOOK` samples only where these show nothing: no
+    guard, and no op that chooses, whose closest choice is what counts. Extrema are of all samples.
+    """
+    observer = Observer(
         network,
         samples,
         settings.fmt,
-        roles=roles,
+        roles,
         runtime=settings.runtime,
         progress=progress,
         budget=budget,
+        # Guards read them only there: see `sum_guards`.
+        few_sums=settings.accumulate != "fp16",
     )
-    guards = attribute(
-        network,
-        roles,
-        observations,
-        settings.fmt,
-        headroom=settings.headroom,
-        accumulate=settings.accumulate,
-    )
-    limits = headroom_limits(network, roles, observations, settings.fmt, settings.headroom)
-    return Evidence(observations, list(references), guards, limits)
+
+    def seen() -> Evidence:
+        observations = observer.records()
+        guards = attribute(
+            network,
+            roles,
+            observations,
+            settings.fmt,
+            headroom=settings.headroom,
+            accumulate=settings.accumulate,
+        )
+        limits = headroom_limits(network, roles, observations, settings.fmt, settings.headroom)
+        return Evidence(observations, list(observer.outputs), guards, limits)
+
+    def closer() -> Evidence:
+        observer.look(DETAIL_SAMPLES)
+        return seen()
+
+    if not first or settings.accumulate == "fp16":
+        return closer()
+    observer.look(FIRST_LOOK)
+    found = seen()
+    if observer.is_complete:
+        return found
+    if found.guards or any(inner.kind == "margin" for inner in found.observations.inner):
+        return closer()
+    return replace(found, closer=closer)

@@ -74,7 +74,7 @@ class HeldOut:
         moved = self.left.select(chosen)
         self.joined += moved.ids
         every = planner.trials.samples + moved
-        new = partial(planner.gather, every, self._watcher.step)
+        new = partial(planner.gather, every)
         found = planner.budget.within("observe", new, planner.evidence)
         planner.join(moved, [self.left_references[i] for i in chosen], found)
         self.left = self.left.select(rest)

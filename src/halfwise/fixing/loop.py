@@ -99,13 +99,22 @@ def fix(
     *,
     start_from: Network | Run | None = None,
     choosing: Choosing | None = None,
+    quick: bool = False,
 ) -> Fixed:
     """Return the smallest plan found for `case`, its model and the verdict on held-out samples.
 
-    The search starts from the plan that `start_from` holds: a mixed model in the types of its file,
-    or a run. With `choosing` nothing is searched; `settings.chosen` is replaced by what it returns.
+    Args:
+        case: The case.
+        settings: How to look for a plan.
+        watcher: Is told how far it is.
+        start_from: A plan to start from: a mixed model in the types of its file, or a run.
+        choosing: With it nothing is searched; `settings.chosen` is replaced by what it returns.
+        quick: Whether suspicions are of use to nobody else. Then the elements of tensors are looked
+            at on fewer samples where these show nothing, and everything low passes by a wide margin
+            with nothing infinite inside; a remark tells.
     """
-    return _Fix(case, settings, watcher, start_from, choosing).run()
+    quick = quick and settings.searches and choosing is None and case.metric is None
+    return _Fix(case, settings, watcher, start_from, choosing, quick=quick).run()
 
 
 @dataclass
@@ -118,6 +127,7 @@ class _Fix:
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[Remark] = field(default_factory=list)
     late: int = 0
+    quick: bool = False
 
     def run(self) -> Fixed:
         settings = self.settings
@@ -137,7 +147,7 @@ class _Fix:
             self.heldout = HeldOut(self.planner, unseen, references, self.watcher)
             self.judge = PlanJudge(self.planner, self.heldout, nonfinite, self.watcher)
         with self._stage("observe"):
-            evidence = self.planner.gather(self.case.calibration, self.watcher.step)
+            evidence = self.planner.gather(self.case.calibration, first=self.quick)
             self.planner.evidence = evidence
         with self._stage("emulate"):
             self.planner.begin(evidence)
@@ -146,6 +156,9 @@ class _Fix:
                 self.planner.start_from(start)
         with self._stage("baseline"):
             baseline = self.judge.baseline(holding)
+            widely = self.judge.passes_widely(baseline)
+        if not widely:
+            self._look_closer()
         if self.choosing is not None:
             with self._stage("curve"):
                 chosen = self.choosing(self.planner, self.heldout)
@@ -155,6 +168,12 @@ class _Fix:
             with self._stage("curve"):
                 self.trade_off.begin()
         return self._rounds(baseline, holding)
+
+    def _look_closer(self) -> None:
+        closer = self.planner.evidence.closer
+        if closer is not None:
+            with self._stage("observe"):
+                self.planner.learn(closer())
 
     def _raise_opset(self) -> None:
         network, note = with_opset_for(
@@ -179,6 +198,7 @@ class _Fix:
                     seen = self.heldout.samples, self.heldout.references
                     judged = holding.told(judged, rewritten, *seen)
             if not held:
+                self._look_closer()
                 found, certify = self._search(found.kept, certify=False), False
                 continue
             if self._may_go_on(judged, found):

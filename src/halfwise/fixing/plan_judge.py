@@ -17,6 +17,9 @@ from halfwise.records import NodeName, TensorName, Verdict
 BASELINE_INSPECTED = 4
 """Samples of the all-low model that are searched for non-finite values inside."""
 
+WIDE = 0.5
+"""Fraction of the tolerance up to which everything low passes by a wide margin."""
+
 Assignment = frozenset[NodeName]
 Written = tuple[Rewritten, Assignment]
 """A mixed model, and all its FP32 nodes."""
@@ -68,6 +71,20 @@ class PlanJudge:
             unseen=self._heldout.unseen,
         )
         return holding.marked(judged, written[0], samples)
+
+    def passes_widely(self, baseline: Verdict) -> bool:
+        """Return whether everything low passes by a wide margin on all samples, and is finite.
+
+        A metric knows no such margin.
+        """
+        known, trials = self._known, self._planner.trials
+        if known is None or trials.metric is not None or not baseline.passed:
+            return False
+        if known.emulated.nonfinite:
+            return False
+        heldout = trials.of(self._heldout.samples, self._heldout.references)
+        unseen = heldout.excess_of(known.emulated.results)
+        return max(trials.excess(known.kept), unseen) <= WIDE * trials.tolerance
 
     def write(self, kept: Assignment) -> Written:
         """Return the model of a plan."""

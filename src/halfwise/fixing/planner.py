@@ -1,7 +1,7 @@
 """From evidence to a plan: what the rules say, and what trials on the switched emulation show."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, cached_property, partial
 
@@ -138,9 +138,10 @@ class Planner:
         error = None if self.case.metric else excess * self.trials.factor
         self.best.passed(kept, error, whole=whole)
 
-    def gather(self, samples: Samples, step: Callable[[int, int], None]) -> Evidence:
+    def gather(self, samples: Samples, *, first: bool = False) -> Evidence:
         """Return the evidence that `samples` give, less where the budget ends."""
-        return gather(self.case.network, self.roles, samples, self.settings, step, self.budget)
+        given, step = (self.case.network, self.roles, samples), self.watcher.step
+        return gather(*given, self.settings, step, self.budget, first=first)
 
     def step(self, done: int, total: int) -> None:
         """Tell how far work is that the budget bounds; raise `OutOfTime` where it is spent."""
@@ -168,6 +169,10 @@ class Planner:
     def join(self, samples: Samples, references: Sequence[Outputs], evidence: Evidence) -> None:
         """Add samples to the calibration; `evidence` is that of all of them."""
         self.trials.join(samples, references)
+        self.learn(evidence)
+
+    def learn(self, evidence: Evidence) -> None:
+        """Take other evidence of the samples so far."""
         changed = evidence.limits != self.evidence.limits
         self.evidence = evidence
         if changed:
@@ -340,11 +345,5 @@ class Planner:
         limit, settings = self.settings.keep_above, self.settings
         if limit is None:
             return frozenset(), frozenset()
-        return kept_above(
-            limit,
-            self.case.network,
-            self.roles,
-            self.evidence.observations,
-            settings.fmt,
-            settings.headroom,
-        )
+        network, observations = self.case.network, self.evidence.observations
+        return kept_above(limit, network, self.roles, observations, settings.fmt, settings.headroom)

@@ -34,6 +34,7 @@ def plan_remarks(
     """
     settings, fmt = planner.settings, planner.settings.fmt
     yield from end_remarks(planner)
+    yield from _looked_at(planner)
     if note := planner.start.note:
         numbers = {**note.numbers, "plan": len(found.kept)}
         yield note.model_copy(update={"numbers": numbers})
@@ -47,6 +48,14 @@ def plan_remarks(
     # A fault at one node is a fault although no guard knows it; without time neither is known.
     if followed is not None and not followed.origin and not followed.out_of_time:
         yield from _wider(planner, found)
+
+
+def _looked_at(planner: Planner) -> Iterator[Remark]:
+    """Yield on how many samples elements were looked at, where these were enough."""
+    if planner.evidence.closer is not None:
+        seen = planner.evidence.observations
+        looked = min((o.detail.samples for o in seen.tensors if o.detail is not None), default=0)
+        yield Remark(kind="first-look", numbers={"samples": looked, "size": len(seen.samples)})
 
 
 def _wider(planner: Planner, found: Found) -> Iterator[Remark]:

@@ -1,7 +1,7 @@
 """Run the FP32 reference twice: once over all samples for extrema, once over few for elements."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -12,7 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
-from halfwise.emulation.budget import Budget, Work
+from halfwise.emulation.budget import Budget
 from halfwise.emulation.probe import ElementProbe, ExtremaProbe, View, observable, roots
 from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import Format
@@ -27,8 +27,14 @@ from halfwise.records import Detail, Observation, Observations, TensorName
 DETAIL_ELEMENTS = 2 * 10**9
 """How many elements the second pass visits at most, over all samples and tensors."""
 
+DETAIL_SAMPLES = 32
+"""Samples whose elements are visited at most."""
+
 ROUNDOFF_SAMPLES = 4
-"""Samples on which rounding errors are measured: they follow from the model more than from data."""
+"""Samples on which rounding errors are measured: they follow from the model more than from data.
+
+Sums, too, where nothing but the record asks for them.
+"""
 
 PART_OF_BUDGET = 0.5
 """How much of the budget all but the extrema may take; the rest is for the search."""
@@ -50,7 +56,7 @@ def observe(
     *,
     roles: Roles,
     runtime: Runtime = CPU,
-    detail_samples: int = 32,
+    detail_samples: int = DETAIL_SAMPLES,
     progress: Callable[[int, int], None] | None = None,
     budget: Budget | None = None,
 ) -> tuple[Observations, list[dict[str, NDArray[Any]]]]:
@@ -68,32 +74,21 @@ def observe(
         roles: Role per node; the inside of an op is observed where the node may be low.
         runtime: Where it runs.
         detail_samples: 0 leaves out everything but extrema and squares.
-        progress: Called as `progress(steps done, steps in all)`; the latter may shrink.
-        budget: Ends all but extrema and squares when `PART_OF_BUDGET` of it is spent. Sums and
-            roundoff are then those of the samples so far, and there are no element statistics.
+        progress: See `Observer`.
+        budget: See `Observer`.
 
     Returns:
         The observations, and per sample the outputs by name, bit for bit those of a plain run.
 
     Raises:
-        CaseError: There are no samples, or ONNX Runtime cannot load the model.
-        BackendMissing: `device` is not available.
-        BuildFailed: ONNX Runtime cannot load what is added to measure it: a fault of halfwise.
-        RunFailed: ONNX Runtime failed on a sample.
+        As for `Observer`.
     """
-    if not len(samples):
-        raise CaseError("There are no samples to observe.", "Give at least one input.")
-    budget = budget or Budget()
-    observer = _Observer(network, samples, fmt, roles, runtime)
-    observer.steps = len(samples) + 2 * min(detail_samples, len(samples))
-    observer.progress, observer.check, observer.spend = progress, budget.check, budget.spend
-    outputs = observer.extrema()
-    observer.squares()
-    details: dict[TensorName, Detail] = {}
+    observer = Observer(
+        network, samples, fmt, roles, runtime=runtime, progress=progress, budget=budget
+    )
     if detail_samples > 0:
-        closely = partial(observer.closely, detail_samples)
-        details = budget.within("observe", closely, details, PART_OF_BUDGET)
-    return observer.records(details), outputs
+        observer.look(detail_samples, most=detail_samples)
+    return observer.records(), observer.outputs
 
 
 def choose_samples(extrema: Sequence[tuple[float, int]], samples: int, count: int) -> list[int]:
@@ -117,8 +112,12 @@ def choose_samples(extrema: Sequence[tuple[float, int]], samples: int, count: in
     return sorted([*worst, *(others[i] for i in at)])
 
 
-class _Observer:
-    """One observation in progress: what is known so far, and the passes that add to it."""
+class Observer:
+    """What is known of a model so far: extrema and squares at once, the rest by `look`.
+
+    Attributes:
+        outputs: Those of each sample, by name, bit for bit those of a plain run.
+    """
 
     def __init__(
         self,
@@ -126,77 +125,156 @@ class _Observer:
         samples: Samples,
         fmt: Format,
         roles: Roles,
-        runtime: Runtime,
+        *,
+        runtime: Runtime = CPU,
+        progress: Callable[[int, int], None] | None = None,
+        budget: Budget | None = None,
+        few_sums: bool = False,
     ) -> None:
-        self.network, self.samples, self.fmt, self.roles = network, samples, fmt, roles
-        self._runtime = runtime
-        self.reach = {t: _Reach() for t in observable(network.model)}
-        self.inner = InnerNumbers()
-        self.largest_sample = 0
-        self.steps = self._done = 0
-        self.progress: Callable[[int, int], None] | None = None
-        self.check: Callable[[], None] = lambda: None
-        self.spend: Callable[[Work], None] = lambda _: None
+        """Find extrema and squares.
 
-    def extrema(self) -> list[dict[str, NDArray[Any]]]:
+        Args:
+            network: The model.
+            samples: At least one.
+            fmt: The low format that thresholds and margins refer to.
+            roles: Role per node; the inside of an op is observed where the node may be low.
+            runtime: Where it runs.
+            progress: Called as `progress(steps done, steps in all)`; the latter may change.
+            budget: Ends looks when `PART_OF_BUDGET` of it is spent. Sums and roundoff are then
+                those of the samples so far, and element statistics those of the look before.
+            few_sums: Measure sums on at most `ROUNDOFF_SAMPLES`, as roundoff, not wherever elements
+                are visited.
+
+        Raises:
+            CaseError: There are no samples, or ONNX Runtime cannot load the model.
+            BackendMissing: `device` is not available.
+            RunFailed: ONNX Runtime failed on a sample.
+        """
+        if not len(samples):
+            raise CaseError("There are no samples to observe.", "Give at least one input.")
+        self._network, self._samples, self._fmt, self._roles = network, samples, fmt, roles
+        self._runtime, self._progress, self._few_sums = runtime, progress, few_sums
+        self._budget = budget or Budget()
+        self._reach = {t: _Reach() for t in observable(network.model)}
+        self._roots = roots(network.model.graph, tuple(self._reach))
+        self._counters = {t: DetailCounter(fmt) for t in dict.fromkeys(self._roots.values())}
+        self._details: dict[TensorName, Detail] = {}
+        self._inner = InnerNumbers()
+        self._largest_sample = self._done = self._summed = 0
+        self._chosen: list[int] = []
+        self._looked: list[int] = []
+        self._is_cut = False
+        self._sizes: dict[TensorName, int] = {}
+        self._steps = len(samples)
+        self.outputs = self._extrema()
+        self._squares()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether another look would show nothing more."""
+        return self._is_cut or 0 < len(self._chosen) == len(self._looked)
+
+    def look(self, count: int, *, most: int = DETAIL_SAMPLES) -> None:
+        """Look inside on so many samples in all, those of the looks before included.
+
+        Roundoff is measured by the first look, sums by the one that leaves nothing to look at.
+
+        Args:
+            count: How many, ≥ 1.
+            most: The most that any look will ask for; the first decides. All looks are at some of
+                the samples that this makes `choose_samples` choose, so that the last has seen what
+                a single one would.
+
+        Raises:
+            BuildFailed: ONNX Runtime cannot load what is added to measure it: a fault of halfwise.
+            RunFailed: ONNX Runtime failed on a sample.
+        """
+        if self.is_complete:
+            return
+        work = partial(self._look, count, most)
+        self._details = self._budget.within("observe", work, self._details, PART_OF_BUDGET)
+
+    def _look(self, count: int, most: int) -> dict[TensorName, Detail]:
+        # What the budget ends has counted some elements: no look can go on from there.
+        self._is_cut = True
+        probe = ElementProbe(self._network.model, runtime=self._runtime)
+        first = not self._chosen
+        if first:
+            sample = self._samples[self._largest_sample]
+            self._sizes = probe.sizes(sample, tuple(self._reach))
+            affordable = max(1, DETAIL_ELEMENTS // max(1, sum(self._sizes.values())))
+            every = range(len(self._samples))
+            self._chosen = self._choose(every, min(most, len(every), affordable))
+        few = self._chosen[:: ceil(len(self._chosen) / ROUNDOFF_SAMPLES)]
+        left = [i for i in self._chosen if i not in self._looked]
+        new = self._choose(left, min(count - len(self._looked), len(left)))
+        summed = self._chosen if not self._few_sums else few
+        is_last = len(new) == len(left)
+        self._steps = self._done + len(summed) * is_last + len(new)
+        if is_last:
+            self._sums(summed)
+        if first:
+            self._roundoff(few)
+        self._elements(new, probe)
+        self._looked += new
+        self._is_cut = False
+        details = {t: c.detail(len(self._looked)) for t, c in self._counters.items()}
+        return {name: details[self._roots[name]] for name in self._reach}
+
+    def _choose(self, samples: Sequence[int], count: int) -> list[int]:
+        """Return `count` of some samples, as `choose_samples` does."""
+        place = {sample: i for i, sample in enumerate(samples)}
+        held = [
+            (r.absmax, place[r.worst_sample])
+            for r in self._reach.values()
+            if r.worst_sample in place
+        ]
+        return [samples[i] for i in choose_samples(held, len(samples), count)]
+
+    def _extrema(self) -> list[dict[str, NDArray[Any]]]:
         """Find the extrema over all samples; return the outputs per sample."""
-        probe = ExtremaProbe(self.network.model, tuple(self.reach), runtime=self._runtime)
+        probe = ExtremaProbe(self._network.model, tuple(self._reach), runtime=self._runtime)
         outputs = []
         most = -1
-        for index, sample in enumerate(self.samples):
+        for index, sample in enumerate(self._samples):
             results, extrema = probe.run(sample)
             outputs.append(results)
             for name, extremum in extrema.items():
-                reach = self.reach[name]
+                reach = self._reach[name]
                 reach.nonfinite += extremum.nonfinite
                 if extremum.absmax > reach.absmax:
                     reach.absmax, reach.worst_sample = extremum.absmax, index
             if (size := sum(np.size(a) for a in sample.values())) > most:
-                most, self.largest_sample = size, index
+                most, self._largest_sample = size, index
             self._tick()
         return outputs
 
-    def closely(self, most: int) -> dict[TensorName, Detail]:
-        """Look inside on at most so many samples; return the details."""
-        samples = self.samples
-        elements = ElementProbe(self.network.model, runtime=self._runtime)
-        sizes = elements.sizes(samples[self.largest_sample], tuple(self.reach))
-        affordable = max(1, DETAIL_ELEMENTS // max(1, sum(sizes.values())))
-        chosen = choose_samples(
-            [(r.absmax, r.worst_sample) for r in self.reach.values()],
-            len(samples),
-            min(most, len(samples), affordable),
-        )
-        self.steps = len(samples) + 2 * len(chosen)
-        self.sums(chosen)
-        self.roundoff(chosen[:: ceil(len(chosen) / ROUNDOFF_SAMPLES)])
-        return self.elements(chosen, elements, sizes)
-
-    def squares(self) -> None:
+    def _squares(self) -> None:
         """Derive squares from the extrema."""
-        absmax = {name: (r.absmax, r.worst_sample) for name, r in self.reach.items()}
-        for node, value, sample in squares(self.network, self.roles, absmax):
-            self.inner.add(node, "square", value, sample)
+        absmax = {name: (r.absmax, r.worst_sample) for name, r in self._reach.items()}
+        for node, value, sample in squares(self._network, self._roles, absmax):
+            self._inner.add(node, "square", value, sample)
 
-    def sums(self, chosen: Sequence[int]) -> None:
+    def _sums(self, chosen: Sequence[int]) -> None:
         """Find what running sums can reach, on the chosen samples."""
-        model, sums = with_sums(self.network, self.roles)
+        model, sums = with_sums(self._network, self._roles)
         probe = self._measuring(model, sums) if sums else None
         for index in chosen:
             if probe:
-                for name, extremum in probe.run(self.samples[index])[1].items():
-                    self.inner.add(sums[name], "sum", extremum.absmax, index)
+                for name, extremum in probe.run(self._samples[index])[1].items():
+                    self._inner.add(sums[name], "sum", extremum.absmax, index)
+                self._summed += 1
             self._tick()
 
-    def roundoff(self, chosen: Sequence[int]) -> None:
+    def _roundoff(self, chosen: Sequence[int]) -> None:
         """Find the relative errors that rounding gives what is read to its own scale."""
-        model, errors = with_roundoff(self.network, self.roles, self.fmt)
+        model, errors = with_roundoff(self._network, self._roles, self._fmt)
         if not errors:
             return
         probe = self._measuring(model, errors)
         for index in chosen:
-            for name, extremum in probe.run(self.samples[index])[1].items():
-                self.inner.add(errors[name], "roundoff", extremum.absmax, index)
+            for name, extremum in probe.run(self._samples[index])[1].items():
+                self._inner.add(errors[name], "roundoff", extremum.absmax, index)
 
     def _measuring(self, model: ir.Model, tensors: Iterable[TensorName]) -> ExtremaProbe:
         """Load a model with additions; the plain one has been loaded, so they are at fault."""
@@ -209,36 +287,31 @@ class _Observer:
                 "opset.",
             ) from error
 
-    def elements(
-        self, chosen: Sequence[int], probe: ElementProbe, sizes: Mapping[TensorName, int]
-    ) -> dict[TensorName, Detail]:
-        """Visit the elements of every tensor on the chosen samples; return the details."""
-        root = roots(self.network.model.graph, tuple(self.reach))
-        counters = {name: DetailCounter(self.fmt) for name in dict.fromkeys(root.values())}
-        inner = views(self.network, self.roles, self.fmt, self.inner, chosen)
+    def _elements(self, chosen: Sequence[int], probe: ElementProbe) -> None:
+        """Visit the elements of every tensor on the chosen samples."""
+        counters = self._counters
+        inner = views(self._network, self._roles, self._fmt, self._inner, chosen)
 
         def counting(name: TensorName) -> View:
             def count(_: int, array: NDArray[Any]) -> None:
-                self.check()
+                self._budget.check()
                 counters[name].add(array)
 
             return View((name,), count)
 
-        computed = {tensor_name(v) for n in self.network.nodes() for v in n.outputs if v.name}
+        computed = {tensor_name(v) for n in self._network.nodes() for v in n.outputs if v.name}
         ordered = [counting(name) for name in counters if name not in computed]
-        for node in self.network.nodes():
+        for node in self._network.nodes():
             if (name := node_name(node)) in inner:
                 ordered.append(inner[name])
             outputs = (tensor_name(v) for v in node.outputs if v.name)
             ordered += [counting(t) for t in outputs if t in counters]
         ordered.append(View((), lambda _: self._tick()))
-        probe.run(self.samples.select(chosen), ordered, sizes)
-        details = {name: counter.detail(len(chosen)) for name, counter in counters.items()}
-        return {name: details[root[name]] for name in self.reach}
+        probe.run(self._samples.select(chosen), ordered, self._sizes)
 
-    def records(self, details: Mapping[TensorName, Detail]) -> Observations:
+    def records(self) -> Observations:
         """Return what was observed."""
-        producers = {tensor_name(v): n for n in self.network.nodes() for v in n.outputs if v.name}
+        producers = {tensor_name(v): n for n in self._network.nodes() for v in n.outputs if v.name}
         return Observations(
             tensors=tuple(
                 Observation(
@@ -248,17 +321,18 @@ class _Observer:
                     absmax=reach.absmax,
                     nonfinite=reach.nonfinite,
                     worst_sample=reach.worst_sample,
-                    detail=details.get(name),
+                    detail=self._details.get(name),
                 )
-                for name, reach in self.reach.items()
+                for name, reach in self._reach.items()
             ),
-            inner=self.inner.records(self.network),
-            samples=self.samples.ids,
-            constants=adjusted_constants(self.network, self.roles, frozenset(), self.fmt),
+            inner=self._inner.records(self._network),
+            samples=self._samples.ids,
+            summed=self._summed,
+            constants=adjusted_constants(self._network, self._roles, frozenset(), self._fmt),
         )
 
     def _tick(self) -> None:
-        self.spend("pass")
+        self._budget.spend("pass")
         self._done += 1
-        if self.progress:
-            self.progress(self._done, self.steps)
+        if self._progress:
+            self._progress(self._done, self._steps)

@@ -205,6 +205,7 @@ RemarkKind = Literal[
     "start",
     "seen-only",
     "tolerance",
+    "first-look",
     "low-io",
     "constant",
     "input",
@@ -228,8 +229,9 @@ RemarkKind = Literal[
 
 "opset-raised", "opset-stays": for the low format; "start": what the search started from;
 "seen-only": calibration samples alone need the plan; "tolerance": what would accept everything that
-no guard explains; "low-io", "constant", "input": ends of the model; "other-engine", "emulated",
-"spared", "added": how the delivered engine is beside the emulation; the others: steps of a search.
+no guard explains; "first-look": elements were looked at on few samples; "low-io", "constant",
+"input": ends of the model; "other-engine", "emulated", "spared", "added": how the delivered engine
+is beside the emulation; the others: steps of a search.
 """
 
 

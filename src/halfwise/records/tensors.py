@@ -93,12 +93,14 @@ class Observations(Record):
         samples: Identifiers of the observed samples; `worst_sample` indexes them.
         constants: Those beyond the low format's range, and single ones that it makes zero, where
             something that may be low reads them.
+        summed: Number of samples that "sum" in `inner` is of; None in records before this field.
     """
 
     tensors: tuple[Observation, ...]
     inner: tuple[InnerObservation, ...]
     samples: tuple[str, ...]
     constants: tuple[AdjustedConstant, ...] = ()
+    summed: int | None = None
 
 
 _OF_A_TENSOR: frozenset[GuardKind] = frozenset(("overflow", "square", "headroom"))

@@ -280,6 +280,9 @@ _REMARKS: Mapping[RemarkKind, str] = {
     "{low}'s rounding adds up to {error} of the largest reference value[ of some {slices}] (SNR "
     "{snr:dB}) on the calibration samples. To keep [no more than {kept:node}|none] in FP32, give "
     "{options} if the task can bear it, or judge the task itself with --metric.",
+    "first-look": "With everything low, all samples pass with at most half of the allowed error, "
+    "so values that are too small or cancel were looked for on {samples:d} of {size:d} calibration "
+    "samples only, and none were found; ranges are of all.",
     "low-io": "Low in the model's file, but FP32 in the mixed model, whose low format is {low}: "
     "{tensors}.",
     "constant": "Output {tensor} is a constant that {low} cannot hold ({minimum} to {maximum}), so "

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from itertools import count
+from math import inf
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import FP16
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.roles import roles_of
-from halfwise.observing import observe, reference
+from halfwise.observing import Observer, observe, reference
 from halfwise.observing.reference import choose_samples
 
 OPSETS = [11, 13, 18, 21]
@@ -104,6 +105,50 @@ def test_details_merge_the_chosen_samples():
     assert detail.overflow == np.isinf(FP16.round(exponentials)).mean()
     assert detail.smallest_nonzero == pytest.approx(exponentials.min(), rel=1e-6)
     assert sum(detail.histogram.counts) == 4 * 16
+
+
+@pytest.mark.parametrize("few_sums", [False, True])
+def test_looks_add_up_to_a_single_one(few_sums):
+    net, xs = layered(), arrays(12, 4.0)
+    observer = Observer(net, samples_of(xs), FP16, roles_of(net), few_sums=few_sums)
+    observer.look(3, most=8)
+    first = observer.records()
+    assert {o.detail.samples for o in first.tensors} == {3}
+    assert not observer.is_complete
+    assert first.summed == 0
+    observer.look(8)
+    assert observer.is_complete
+    whole, outputs = observe(net, samples_of(xs), FP16, roles=roles_of(net), detail_samples=8)
+    assert [o["y"].tobytes() for o in observer.outputs] == [o["y"].tobytes() for o in outputs]
+    found = observer.records()
+    assert found.tensors == whole.tensors
+    assert found.summed == (4 if few_sums else 8)
+    others = [[i for i in seen.inner if i.kind != "sum"] for seen in (found, whole)]
+    assert others[0] == others[1]
+    assert few_sums or found == whole
+
+
+def test_a_look_that_the_budget_ends_counts_nothing_twice(monkeypatch):
+    net, xs = layered(), arrays(8, 4.0)
+    budget = Budget()
+    observer = Observer(net, samples_of(xs), FP16, roles_of(net), budget=budget)
+    observer.look(2)
+    before = observer.records().tensors
+    checks = count()
+    real = budget.check
+
+    def check() -> None:
+        if next(checks) > 30:
+            monkeypatch.setattr(budget, "spent", inf)
+        real()
+
+    monkeypatch.setattr(budget, "check", check)
+    observer.look(8)
+    assert budget.cut == ["observe"]
+    assert observer.is_complete
+    monkeypatch.undo()
+    observer.look(8)
+    assert observer.records().tensors == before
 
 
 def test_a_permutation_has_the_details_of_what_it_permutes():
