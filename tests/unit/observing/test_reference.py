@@ -113,11 +113,10 @@ def test_looks_add_up_to_a_single_one(few_sums):
     observer = Observer(net, samples_of(xs), FP16, roles_of(net), few_sums=few_sums)
     observer.look(3, most=8)
     first = observer.records()
-    assert {o.detail.samples for o in first.tensors} == {3}
-    assert not observer.is_complete
+    assert {o.detail.samples for o in first.tensors if o.detail is not None} == {3}
+    assert all(o.detail is not None for o in first.tensors)
     assert first.summed == 0
     observer.look(8)
-    assert observer.is_complete
     whole, outputs = observe(net, samples_of(xs), FP16, roles=roles_of(net), detail_samples=8)
     assert [o["y"].tobytes() for o in observer.outputs] == [o["y"].tobytes() for o in outputs]
     found = observer.records()
