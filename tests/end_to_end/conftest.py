@@ -16,7 +16,7 @@ import onnx
 import pytest
 
 from halfwise.cli import main
-from halfwise.reporting.terminal import TerminalWatcher
+from halfwise.fixing.best import Best
 from tests import models
 from tests.models import Ill
 
@@ -156,18 +156,18 @@ def interruptible():
 
 @pytest.fixture
 def pressed(monkeypatch, interruptible):  # noqa: ARG001
-    """Press Ctrl-C where a plan is told: once, or again where that is told as well."""
+    """Press Ctrl-C where a plan has passed on all samples: once, or at once again."""
 
     def press(times: int) -> None:
-        told = TerminalWatcher.note
+        passed = Best.passed
 
-        def note(self, line: str) -> None:
+        def then(self, kept: Any, error: float | None, *, whole: bool) -> None:
             nonlocal times
-            told(self, line)
-            while times and line.startswith("best plan so far"):
+            passed(self, kept, error, whole=whole)
+            while times and whole:
                 times -= 1
                 signal.raise_signal(signal.SIGINT)
 
-        monkeypatch.setattr(TerminalWatcher, "note", note)
+        monkeypatch.setattr(Best, "passed", then)
 
     return press

@@ -266,7 +266,7 @@ def test_what_is_tested_stays_as_it_is():
 
 
 def test_a_metric_that_takes_any_sample_is_told():
-    found = marked(verdict(passed=True), metric="psnr", metric_drop=99.0)
+    found = marked(verdict(passed=True), metric="snr", metric_drop=199.0)
     assert found.hints[-1] == ANY_SAMPLE
 
 

@@ -1,8 +1,7 @@
-from dataclasses import replace
-
 import numpy as np
 import onnx
 
+from halfwise.case import Samples
 from halfwise.fixing import sizes
 from halfwise.fixing.sizes import judge_sizes
 from halfwise.judging.judge import judge
@@ -67,7 +66,7 @@ def test_samples_of_two_batch_sizes_need_no_more():
     request = understand({"x": X}, {})
     case = load_case(parsed(SCALED), request.data, request.criterion, split=False)
     both = [*ones, *twos]
-    samples = replace(case.calibration, ids=tuple(map(str, range(15))), load=both.__getitem__)
+    samples = Samples(tuple(map(str, range(15))), both.__getitem__)
     references, _ = inspected_reference(case.network, samples)
     model = case.network.model
     alone = judge(model, samples, references, case.criterion, None).verdict
