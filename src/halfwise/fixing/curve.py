@@ -153,7 +153,8 @@ class TradeOff:
             if place is None:
                 break
             trials.excess(kept[place])
-            if place in front(self._seen()[1]):
+            points[place] = self._point(kept[place])
+            if place in front(points):
                 self._measure(kept[place])
         kept, points = self._seen()
         for place in self._shown(kept, points, plan):
