@@ -1,9 +1,20 @@
-"""Models whose outputs have a task that is recognised."""
+"""Models whose outputs have a task that is recognised, and what `fix` finds of a model."""
 
 import numpy as np
 
+from halfwise.fixing.loop import Fixed, fix
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
+from halfwise.progress import Silent
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
+
+
+def fixed(ill: models.Ill, **options: object) -> Fixed:
+    """What `fix` finds of a model, before anything is stored."""
+    request = understand(dict(ill.inputs), options)
+    case = load_case(ill.proto, request.data, request.criterion)
+    return fix(case, request.settings, Silent())
 
 
 def classifier(count: int = 12, seed: int = 1) -> models.Ill:

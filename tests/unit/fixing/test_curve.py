@@ -5,19 +5,9 @@ from math import inf
 import pytest
 
 from halfwise.fixing.front import SHOWN
-from halfwise.fixing.loop import Fixed, fix
-from halfwise.options.loading import load_case
-from halfwise.options.options import understand
-from halfwise.progress import Silent
 from halfwise.records import Curve
 from tests import models
-from tests.tasks import classifier, close_calls, overflowing_classifier, pricing_classifier
-
-
-def fixed(ill, **options) -> Fixed:
-    request = understand(dict(ill.inputs), options)
-    case = load_case(ill.proto, request.data, request.criterion)
-    return fix(case, request.settings, Silent())
+from tests.tasks import classifier, close_calls, fixed, overflowing_classifier, pricing_classifier
 
 
 @pytest.fixture(scope="module")

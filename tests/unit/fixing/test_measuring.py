@@ -14,13 +14,7 @@ from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import Criterion, Curve, Point
 from tests import models
-from tests.tasks import overflowing_classifier
-
-
-def fixed(ill, **options) -> Fixed:
-    request = understand(dict(ill.inputs), options)
-    case = load_case(ill.proto, request.data, request.criterion)
-    return fix(case, request.settings, Silent())
+from tests.tasks import fixed, overflowing_classifier
 
 
 @pytest.fixture(scope="module")

@@ -4,14 +4,11 @@ from typing import Any
 
 import pytest
 
-from halfwise.fixing.loop import Fixed, fix
+from halfwise.fixing.loop import Fixed
 from halfwise.fixing.scoring import Scoring
-from halfwise.options.loading import load_case
-from halfwise.options.options import understand
-from halfwise.progress import Silent
 from halfwise.records import NodeName
 from tests import models
-from tests.tasks import classifier, close_calls
+from tests.tasks import classifier, close_calls, fixed
 
 
 def given(scoring: Scoring, kept) -> Any:
@@ -19,12 +16,6 @@ def given(scoring: Scoring, kept) -> Any:
 
 
 NONE = frozenset[NodeName]()
-
-
-def fixed(ill, **options) -> Fixed:
-    request = understand(dict(ill.inputs), options)
-    case = load_case(ill.proto, request.data, request.criterion)
-    return fix(case, request.settings, Silent())
 
 
 @pytest.fixture(scope="module")
