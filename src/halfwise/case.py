@@ -1,6 +1,6 @@
 """A case: a network, real samples split in two, what is acceptable, and how to look for a plan."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -60,6 +60,10 @@ class Samples:
             labels=None if self.labels is None else tuple(self.labels[i] for i in chosen),
             marks=None if self.marks is None else tuple(self.marks[i] for i in chosen),
         )
+
+    def marked(self, marks: Collection[str]) -> tuple[int, ...]:
+        """Return the places of the samples that have one of `marks`; none where nobody looked."""
+        return tuple(i for i, mark in enumerate(self.marks or ()) if mark in marks)
 
     def __add__(self, other: "Samples") -> "Samples":
         """Return both one after the other; labels and marks survive only where both have them."""

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -102,3 +104,9 @@ def test_one_input_of_all_samples():
     assert [int(array) for array in column] == [5, 6]
     with pytest.raises(CaseError, match="s5 has no input 'y'"):
         Column(made, "y")[0]
+
+
+def test_samples_are_known_by_their_marks():
+    made, _ = samples(5, 6, 7)
+    assert made.marked({"a"}) == ()
+    assert replace(made, marks=("a", "b", "a")).marked({"a", "c"}) == (0, 2)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from halfwise.case import Case, Chosen
-from halfwise.declarations import ChooseOptions, Inputs, Options, check, given, spelt
+from halfwise.declarations import ChooseOptions, Inputs, Options, check, given
 from halfwise.declarations.option import check_value, shell_type
 from halfwise.declarations.plans import Arithmetic, Data, Heldout, Labels, Low, Plan, Running
 from halfwise.declarations.plans import Unjudged as Accepted
@@ -23,7 +23,7 @@ from halfwise.fixing.planner import Planner
 from halfwise.judging.reference import frozen_named
 from halfwise.metrics.recognised import falling
 from halfwise.options.loading import load_asked
-from halfwise.options.metric import named_metric
+from halfwise.options.metric import function_again, named_metric, not_run
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Curve, Note, Run, Verdict
@@ -165,11 +165,7 @@ def _refuse_code(recorded: Mapping[str, str], inputs: str | None) -> None:
     named = {name: text for name, text in recorded.items() if name in _CODE or _is_code(text)}
     named |= {"inputs": inputs} if inputs is not None and _is_code(inputs) else {}
     for name, text in named.items():
-        raise UsageError(
-            f"The run was made with {spelt(name)} {text}, and code that only a run folder names is "
-            "not run.",
-            f"Name it yourself, where you trust it: {spelt(name)} {text}.",
-        )
+        raise not_run(name, text)
 
 
 def _is_code(option: str) -> bool:
@@ -180,14 +176,7 @@ def _acceptance(run: Run, curve: Curve, wish: Wish, named: str | None) -> dict[s
     accepted = implied(curve, run.criterion, wish)
     metric = accepted.get("metric")
     if metric is not None and ":" in metric:
-        if named is None:
-            _refuse_code({"metric": metric}, None)
-        if Path(str(named)).name != Path(metric).name:
-            raise UsageError(
-                f"--metric is {named}, and the run was judged by {metric}.",
-                "Name the same function; its file may lie elsewhere.",
-            )
-        return {**accepted, "metric": named}
+        return {**accepted, "metric": function_again(metric, named)}
     if named is not None and named not in (metric, *(one.metric for one in curve.recognised)):
         raise UsageError(
             f"--metric is {named}, and what is chosen is judged "
@@ -224,7 +213,7 @@ def _case(
             "Give that model: --model FILE.",
         )
     seen = _seen(run)
-    known = [i for i, mark in enumerate(case.heldout.marks or ()) if mark in seen]
+    known = case.heldout.marked(seen)
     if case.data_sha256 != run.provenance.inputs_sha256:
         if not others:
             raise RecordMismatch(

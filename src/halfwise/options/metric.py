@@ -1,13 +1,16 @@
 """The metric that the user named: built in, a function, or what the model's outputs decide."""
 
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from halfwise.case import Case, Runtime
+from halfwise.declarations import spelt
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.inputs import load_function
@@ -47,6 +50,35 @@ def named_metric(criterion: Criterion) -> Metric | None:
             f"Give one of {', '.join((AUTO, *BUILT_IN))}, or file.py:function.",
         )
     return _checked(criterion.metric)
+
+
+def function_again(own: str, named: str | None) -> str:
+    """Return the function that judged a run, as the user names it now.
+
+    Args:
+        own: As the run folder names it, `file.py:function`.
+        named: What the user says now.
+
+    Raises:
+        UsageError: nobody named it, or another one is named.
+    """
+    if named is None:
+        raise not_run("metric", own)
+    if Path(named).name != Path(own).name:
+        raise UsageError(
+            f"--metric is {named}, and the run was judged by {own}.",
+            "Name the same function; its file may lie elsewhere.",
+        )
+    return named
+
+
+def not_run(option: str, value: str) -> UsageError:
+    """Return the error of code that only a run folder names: the folder may come from anybody."""
+    return UsageError(
+        f"The run was made with {spelt(option)} {value}, and code that only a run folder names is "
+        "not run.",
+        f"Name it yourself, where you trust it: {spelt(option)} {shlex.quote(value)}.",
+    )
 
 
 def with_settled_metric(case: Case, runtime: Runtime) -> Case:

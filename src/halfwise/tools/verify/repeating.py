@@ -20,6 +20,7 @@ from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
 from halfwise.options.engines import engine_settings, split
 from halfwise.options.loading import load_case, tell
+from halfwise.options.metric import function_again
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
@@ -235,17 +236,7 @@ def _with_metric_named(run: Run, named: str | None) -> Run:
                 "Leave it out: what is acceptable is the run's.",
             )
         return run
-    if named is None:
-        raise UsageError(
-            f"The run was judged by {own}, and code that only a run folder names is not run.",
-            f"Name it yourself, where you trust it: --metric {shlex.quote(own)}.",
-        )
-    if Path(named).name != Path(own).name:
-        raise UsageError(
-            f"--metric is {named}, and the run was judged by {own}.",
-            "Name the same function; its file may lie elsewhere.",
-        )
-    criterion = run.criterion.model_copy(update={"metric": named})
+    criterion = run.criterion.model_copy(update={"metric": function_again(own, named)})
     return run.model_copy(update={"criterion": criterion})
 
 
@@ -255,8 +246,10 @@ def _load(model: Path, request: Request, run: Run) -> Case:
     Where the inputs are those of the run, these are the samples that it held out to the end.
     """
     split = load_case(model, request.data, run.criterion)
-    joined = run.search.joined if run.search else ()
-    unseen = [i for i, name in enumerate(split.heldout.ids) if name not in joined]
+    joined, seen = (run.search.joined, run.search.seen) if run.search else ((), ())
+    known = split.heldout.marked(seen)
+    names = enumerate(split.heldout.ids)
+    unseen = [i for i, name in names if name not in joined and i not in known]
     if unseen and split.data_sha256 == run.provenance.inputs_sha256:
         heldout = split.heldout.select(unseen)
         # A body that ran in the search is not one that never ran.

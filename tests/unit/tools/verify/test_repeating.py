@@ -9,6 +9,8 @@ import pytest
 
 from halfwise import fix, verify_run
 from halfwise.errors import CaseError, RecordMismatch, UsageError
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
 from halfwise.tensorrt.workers import trust_nearest
 from halfwise.tools.verify.repeating import _workers
 from tests.engines import SQUARES
@@ -57,6 +59,12 @@ def test_a_run_folder_loads_no_plugins_and_joined_samples_are_not_judged(
     told["search"]["joined"] = heldout[:1]
     record.write_text(json.dumps(told))
     assert verify_run(tmp_path / "run", X, trt_command=[command]).samples == len(heldout) - 1
+    request = understand(X, {})
+    case = load_case(SQUARES, request.data, request.criterion)
+    assert case.heldout.marks is not None
+    told["search"]["seen"] = [*told["search"]["seen"], case.heldout.marks[1]]
+    record.write_text(json.dumps(told))
+    assert verify_run(tmp_path / "run", X, trt_command=[command]).samples == len(heldout) - 2
     for built in told["engines"]["builds"]:
         built["config"]["plugins"] = ["evil.so"]
     record.write_text(json.dumps(told))
