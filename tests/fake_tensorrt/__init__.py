@@ -24,8 +24,8 @@ Knobs, all environment variables of the worker:
 `HALFWISE_FAKE_TENSORRT_BROKEN`   the same for a node in any precision: a fault of a kernel
 `HALFWISE_FAKE_TENSORRT_PACE`     a JSON map: milliseconds of a layer in "fp32", "low" or, a product
                                   with TF32, "tf32", and of a "border" between them; "jitter": by
-                                  which share runs differ. Nothing takes such time: the clock of the
-                                  GPU is moved on
+                                  which share one use of an engine differs from the next. None takes
+                                  such time: the clock of the GPU is moved on
 `HALFWISE_FAKE_CUDA_…`            what the GPU is like: see `libcuda.c`
 ================================= ================================================================
 """
