@@ -29,7 +29,7 @@ from halfwise.graph.saturating import (
     masked_by_constants,
     original,
 )
-from halfwise.judging.inside import inspect, lacking_in
+from halfwise.judging.inside import emulate, lacking_in
 from halfwise.judging.judge import Judged
 from halfwise.records import Failure, Guard, NodeName, Observations, TensorName, Verdict
 from halfwise.reporting.reasons import with_failures
@@ -172,13 +172,13 @@ class Infinities:
         if not self._met:
             return ()
         samples, known = planner.trials.samples, planner.evidence.nonfinite
-        inside = inspect(
+        emulated = emulate(
             rewritten.model,
             samples,
             accumulate=settings.accumulate,
             runtime=settings.runtime,
-        )[1]
-        inside = lacking_in(known, rewritten.model, inside)
+        )
+        inside = lacking_in(known, rewritten.model, emulated.nonfinite)
         harmful = self._harmful(rewritten, inside, self._fates(rewritten, inside, samples))
         found = attribute_inside(
             planner.case.network,

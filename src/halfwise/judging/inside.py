@@ -15,22 +15,6 @@ from halfwise.metrics import Computed
 from halfwise.records import IntermediateNonfinite, NodeName, TensorName
 
 
-def inspect(
-    candidate: ir.Model,
-    samples: Samples,
-    *,
-    accumulate: str = "fp32",
-    runtime: Runtime = CPU,
-) -> tuple[list[Computed], dict[TensorName, Nonfinite]]:
-    """Return what the typed emulation of `candidate` gives out, and what is not finite inside.
-
-    Takes what `judge` does.
-    """
-    emulation = emulate_typed(candidate, accumulate=accumulate)
-    tensors = [tensor_name(v) for n in candidate.graph for v in n.outputs if _is_observed(v)]
-    return inspect_samples(emulation, tensors, samples, runtime=runtime)
-
-
 @dataclass(frozen=True)
 class Emulated:
     """What the typed emulation of a candidate gives on samples.
@@ -72,10 +56,10 @@ def emulate(
     """
     watched = samples.select(range(len(samples))[:inspected])
     unwatched = samples.select(range(len(samples))[len(watched) :])
-    results, nonfinite = inspect(candidate, watched, accumulate=accumulate, runtime=runtime)
-    if unwatched:
-        emulation = emulate_typed(candidate, accumulate=accumulate)
-        results += inspect_samples(emulation, (), unwatched, runtime=runtime)[0]
+    emulation = emulate_typed(candidate, accumulate=accumulate)
+    tensors = [tensor_name(v) for n in candidate.graph for v in n.outputs if _is_observed(v)]
+    results, nonfinite = inspect_samples(emulation, tensors, watched, runtime=runtime)
+    results += inspect_samples(emulation, (), unwatched, runtime=runtime)[0]
     return Emulated(results, nonfinite, len(watched))
 
 

@@ -7,7 +7,7 @@ from onnx import TensorProto
 from halfwise.fixing.infinities import judge_infinities
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.judging.inside import inspect
+from halfwise.judging.inside import emulate
 from halfwise.observing import observe
 from tests import models
 from tests.models import Ill
@@ -22,7 +22,7 @@ def harmful(s: Sketch, *outputs: str, x=LARGE) -> dict[str, set[str]]:
     """Return the readers that hand on what is infinite, by tensor, with everything low."""
     prepared = prepare(Ill(s.proto(*outputs), {"x": np.stack([x, x / 2])}))
     model = rewrite(prepared.network, prepared.roles, frozenset(), FP16).model
-    inside = inspect(model, prepared.samples)[1]
+    inside = emulate(model, prepared.samples).nonfinite
     observations = observe(prepared.network, prepared.samples, FP16, roles=prepared.roles)[0]
     fates = judge_infinities(
         model,
