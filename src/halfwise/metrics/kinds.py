@@ -114,11 +114,15 @@ def looks(references: Sequence[Outputs], inputs: Inputs | None = None) -> tuple[
     return tuple(found)
 
 
+def looked_at(first: Outputs, samples: int) -> int:
+    """Return how many of so many samples are looked at, by the outputs of the first."""
+    fit = _LOOKED_AT_ELEMENTS // max(1, sum(array.size for array in first.values()))
+    return min(LOOKED_AT, max(1, fit), samples)
+
+
 def first_of(references: Sequence[Outputs]) -> list[Outputs]:
     """Return the outputs of the samples that are looked at."""
-    fit = _LOOKED_AT_ELEMENTS // max(1, sum(array.size for array in references[0].values()))
-    count = min(LOOKED_AT, max(1, fit), len(references))
-    return [references[index] for index in range(count)]
+    return [references[index] for index in range(looked_at(references[0], len(references)))]
 
 
 def _seen(

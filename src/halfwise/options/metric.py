@@ -25,7 +25,7 @@ from halfwise.metrics import (
     settle,
     settled_metric,
 )
-from halfwise.metrics.kinds import LOOKED_AT
+from halfwise.metrics.kinds import looked_at
 from halfwise.records import Criterion, Fact, Note, Recognised
 from halfwise.user_code import RAISED, described
 from halfwise.wording import listed
@@ -96,10 +96,12 @@ def with_settled_metric(case: Case, runtime: Runtime) -> Case:
     samples, labels = case.calibration, case.calibration.labels
     try:
         session = Session(case.network.model, runtime=runtime)
-        references = [session.run(samples[i]) for i in range(min(LOOKED_AT, len(samples)))]
+        first: Outputs = session.run(samples[0])
+        if not all(isinstance(array, np.ndarray) for array in first.values()):
+            return case
+        others = range(1, looked_at(first, len(samples)))
+        references = [first, *(session.run(samples[i]) for i in others)]
     except (CaseError, RunFailed):
-        return case
-    if not all(isinstance(array, np.ndarray) for array in references[0].values()):
         return case
     criterion = settle(case.criterion, references, case.input_shapes, labelled=labels is not None)
     for one in criterion.recognised:

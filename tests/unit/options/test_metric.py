@@ -7,8 +7,10 @@ import onnx
 import pytest
 
 from halfwise.case import CPU
+from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, UsageError
-from halfwise.metrics import resolve
+from halfwise.metrics import kinds, resolve
+from halfwise.options import metric as options_metric
 from halfwise.options.loading import load_case
 from halfwise.options.metric import named_metric, with_settled_metric, without_outputs
 from halfwise.options.options import Data
@@ -56,6 +58,22 @@ def test_what_auto_becomes_is_told_and_kept(two):
     assert again.criterion == case.criterion
     assert not any(note.kind == "recognised" for note in again.notes)
     assert with_settled_metric(again, CPU) is again
+
+
+def test_fp32_runs_on_the_samples_that_are_looked_at_and_no_others(two, monkeypatch):
+    runs = []
+
+    class Counted(Session):
+        def run(self, *arguments, **options):
+            runs.append(arguments)
+            return super().run(*arguments, **options)
+
+    proto, inputs = two
+    monkeypatch.setattr(options_metric, "Session", Counted)
+    monkeypatch.setattr(kinds, "_LOOKED_AT_ELEMENTS", 30)  # 13 elements a sample
+    case = load_case(proto, Data(inputs), Criterion(metric="auto"), split=False)
+    assert case.criterion.recognised
+    assert len(runs) == 2 < len(case.calibration)
 
 
 def test_of_outputs_that_are_no_tensors_nothing_is_decided():
