@@ -74,10 +74,9 @@ class Search:
 
     def __post_init__(self) -> None:
         """Restrict suspicions to the nodes that the search may keep."""
-        everything = frozenset(self.nodes)
-        self.start &= everything
-        self.suspects = [group & everything for group in self.suspects]
-        self._best, self._everything = everything, everything | self.forced
+        self._everything = frozenset(self.nodes)
+        self.start &= self._everything
+        self.suspects = [group & self._everything for group in self.suspects]
         self._excess_without: dict[NodeName, float] = {}
         self._nonfinite_without: set[NodeName] = set()
         self._contributions: dict[NodeName, float] = {}
@@ -103,8 +102,8 @@ class Search:
             certify: Lower single nodes until none can be. Without, groups alone are lowered, and
                 the set is not minimal yet.
         """
-        self._best = frozenset(self.nodes)
-        if not self.safe and not self.evaluate(self._best | self.forced, confirm=True).passed:
+        self._best = self._everything
+        if not self.safe and not self.evaluate(self._everything, confirm=True).passed:
             self._note("hopeless")
             return self._found(passed=False, minimal=False, exhausted=False)
         if self.start and self.evaluate(self.start | self.forced, confirm=True).passed:
@@ -150,7 +149,7 @@ class Search:
                 if kept and not tried:
                     larger = max(LARGER, (len(self.nodes) / len(kept)) ** (1 / LAST))
                 tried = float(len(kept))
-        return frozenset(self.nodes)
+        return self._everything
 
     def _found(self, *, passed: bool, minimal: bool, exhausted: bool) -> Found:
         without = {n: e for n, e in self._excess_without.items() if n in self._best}
@@ -182,7 +181,7 @@ class Search:
                 self._note("passes", guess=name, kept=len(guess | self.forced))
                 return guess
         larger = min(self._best, self._passed_before(), key=self.rank)
-        if (kept := self._repaired(previous, larger)) != frozenset(self.nodes):
+        if (kept := self._repaired(previous, larger)) != self._everything:
             self._note("larger" if kept == larger else "extended", kept=len(kept))
             self._best = min(self._best, kept, key=self.rank)
             return kept
@@ -198,7 +197,7 @@ class Search:
         excess = self._tried.get(previous, inf)
         if not previous or self.guide is None or not self.guide.is_fitted or excess > NEAR:
             return larger
-        aim = self.guide.predicted(frozenset(self.nodes) - previous) / excess
+        aim = self.guide.predicted(self._everything - previous) / excess
         return self._guided(self.guide, larger, previous, aim)
 
     def _lowered_by_contribution(self, nodes: Sequence[NodeName]) -> Nodes:
@@ -208,7 +207,7 @@ class Search:
         fewer nodes are left than groups were measured, to lower each alone takes less than to
         measure more.
         """
-        everything, measured = frozenset(self.nodes), dict[Nodes, float]()
+        everything, measured = self._everything, dict[Nodes, float]()
 
         def contribution(low: Nodes) -> float:
             self.budget.check()
@@ -236,8 +235,8 @@ class Search:
     def _trusts(self, guide: Guide, contributions: Mapping[Nodes, float], always: Nodes) -> bool:
         """Tell the guide what was measured; return whether it predicts what was tried so far."""
         guide.fit(contributions)
-        nodes, tried = frozenset(self.nodes), self._tried.items()
-        r2 = guide.r2((nodes - kept, found) for kept, found in tried if always <= kept)
+        tried = self._tried.items()
+        r2 = guide.r2((self._everything - kept, found) for kept, found in tried if always <= kept)
         return r2 is None or r2 >= TRUSTED
 
     def _guided(self, guide: Guide, kept: Nodes, always: Nodes, aim: float | None = None) -> Nodes:
@@ -245,7 +244,7 @@ class Search:
 
         With `aim`, the predicted error at which they may just pass; else a few are far from it.
         """
-        everything = frozenset(self.nodes)
+        everything = self._everything
         plans = guide.plans(everything, always)
         plans = [plan for plan in plans if self.rank(plan) < self.rank(kept)]
         errors = [guide.predicted(everything - plan) for plan in plans]
@@ -312,8 +311,6 @@ class Search:
             trial = self._try(kept - {node}, confirm=True)
             if trial.passed:
                 kept = kept - {node}
-                self.passing.append(kept | self.forced)
-                self._best = min(self._best, kept | self.forced, key=self.rank)
             else:
                 needed[node] = kept
                 self._excess_without[node] = trial.excess
@@ -327,21 +324,21 @@ class Search:
         before, after = (self.price(k | self.forced) for k in (kept, kept - {node}))
         gained = 0.0
         if self.guide is not None and before is not None and after is not None:
-            gained = self.guide.merit(frozenset(self.nodes) - kept, node, before - after)
+            gained = self.guide.merit(self._everything - kept, node, before - after)
         return gained, self._contributions.get(node, 0.0)
 
     def _passes(self, kept: Nodes, *, confirm: bool = False) -> bool:
-        passed = self._try(kept, confirm=confirm).passed
-        if passed:
-            self.passing.append(kept | self.forced)
-            if confirm:
-                self._best = min(self._best, kept | self.forced, key=self.rank)
-        return passed
+        return self._try(kept, confirm=confirm).passed
 
     def _try(self, kept: Nodes, *, confirm: bool = False) -> Trial:
         self.budget.check()
-        trial = self.evaluate(kept | self.forced, confirm=confirm)
+        plan = kept | self.forced
+        trial = self.evaluate(plan, confirm=confirm)
         self._tried[kept] = trial.excess
+        if trial.passed:
+            self.passing.append(plan)
+            if confirm:
+                self._best = min(self._best, plan, key=self.rank)
         return trial
 
     def _note(self, kind: RemarkKind, guess: str = "", **numbers: int) -> None:
