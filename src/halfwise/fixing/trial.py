@@ -102,15 +102,26 @@ class Trials:
 
     def on(self, runner: SwitchedRunner) -> "Trials":
         """Return trials of the same samples on another emulation, in the samples' own order."""
-        return replace(self._untried(), runner=runner)
+        return self._anew(runner, self.samples, self.references)
 
     def of(self, samples: Samples, references: Sequence[Outputs]) -> "Trials":
         """Return trials of other samples on the same emulation, in their own order."""
-        return replace(self._untried(), samples=samples, references=list(references))
+        return self._anew(self.runner, samples, references)
 
-    def _untried(self) -> "Trials":
-        new = replace(self, evaluations=0, runs=0, late=0, passed=Trials.passed)
-        return replace(new, tried={}, since={}, _known={}, _excesses={})
+    def _anew(
+        self, runner: SwitchedRunner, samples: Samples, references: Sequence[Outputs]
+    ) -> "Trials":
+        return Trials(
+            runner=runner,
+            samples=samples,
+            references=list(references),
+            criterion=self.criterion,
+            factor=self.factor,
+            metric=self.metric,
+            resolve=self.resolve,
+            spend=self.spend,
+            _watched=self._watched,
+        )
 
     def contribution(self, kept: Assignment) -> float:
         """Return the error of `kept` on the worst sample over what is allowed.
