@@ -96,7 +96,7 @@ class TradeOff:
     def _ruled(self) -> Assignment:
         """Return the compute nodes that rules keep or that are held."""
         planner = self._planner
-        return frozenset(planner.forced.kept) & self._all | planner.held_nodes
+        return planner.ruled | planner.held_nodes
 
     def _guesses(self) -> Iterator[Assignment]:
         evidence, lowered = self._planner.evidence, frozenset(self._planner.forced.lowered)
@@ -107,16 +107,11 @@ class TradeOff:
     def _known(self) -> list[Assignment]:
         """Return what was tried, first things first, and everything in FP32."""
         kept = list(self._planner.trials.since)
-        return kept if self._all in kept or not self._is_safe else [*kept, self._all]
-
-    @property
-    def _is_safe(self) -> bool:
-        """Whether everything in FP32 is the original."""
-        return not self._planner.forced.lowered and not self._planner.low_io
+        return kept if self._all in kept or not self._planner.is_safe else [*kept, self._all]
 
     def _point(self, kept: Assignment) -> Point:
         planner, trials = self._planner, self._planner.trials
-        everything = self._is_safe and kept == self._all
+        everything = planner.is_safe and kept == self._all
         exact = 0.0 if everything else trials.exact(kept)
         given = self._scoring.given(kept)
         point = Point(

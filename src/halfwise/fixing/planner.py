@@ -49,8 +49,7 @@ class Planner:
         self.settings = settings
         self.roles = roles
         self.watcher = watcher
-        computing = frozenset(n for n, role in roles.items() if role.role is Role.COMPUTE)
-        self.islands = case.stored.islands & computing
+        self.islands = case.stored.islands & roles.computing
         self.forced = apply_rules(case.network, roles, settings.rules, self.islands)
         self.weights = LowWeights(case.network.model, settings.fmt, large_from=settings.large_from)
         same = (n for n, dtype in case.stored.io.items() if dtype == low_type(settings.fmt))
@@ -63,7 +62,7 @@ class Planner:
         self.passing: list[Assignment] = [frozenset()]
         self.start = Start(frozenset())
         self.held: list[Guard] = []
-        self.best = Best(watcher, computing, self.price)
+        self.best = Best(watcher, roles.computing, self.price)
         self.unit = len(case.calibration)
         self.budget = Budget(settings.time_budget, work=settings.budget * self.unit)
 
@@ -80,6 +79,16 @@ class Planner:
     def held_nodes(self) -> Assignment:
         """Nodes that are FP32 although the outputs may pass without: see `hold`."""
         return frozenset[NodeName]().union(*map(self.holdable, self.held))
+
+    @property
+    def ruled(self) -> Assignment:
+        """Compute nodes that rules keep."""
+        return self.roles.computing & self.forced.kept.keys()
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether everything in FP32 is the original, and so sure to pass."""
+        return not self.forced.lowered and not self.low_io
 
     @property
     def explained(self) -> Assignment:
@@ -156,8 +165,7 @@ class Planner:
     def start_from(self, start: Start) -> None:
         """Start the search from a plan, and tell whether it passes; call it after `begin`."""
         kept = start.kept - frozenset(self.forced.lowered)
-        ruled = frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
-        passed = self.trials.evaluate(kept | ruled, confirm=True).passed
+        passed = self.trials.evaluate(kept | self.ruled, confirm=True).passed
         assert start.note is not None
         names = {**start.note.names, "ends": "passes" if passed else "fails"}
         numbers = {**start.note.numbers, "kept": len(kept)}
@@ -184,20 +192,13 @@ class Planner:
             step = Remark(kind="chosen", names={"rule": chosen.rule})
             return self._given(chosen.kept, step)
         if (limit := self.settings.keep_above) is not None:
-            kept = frozenset[NodeName]().union(*self._above())
-            kept |= frozenset(n for n in self.forced.kept if self.roles[n].role is Role.COMPUTE)
-            kept -= frozenset(self.forced.lowered)
+            kept = self.ruled.union(*self._above()) - frozenset(self.forced.lowered)
             numbers = {"limit": limit, "kept": len(kept)}
             return self._given(kept, Remark(kind="by-range", numbers=numbers))
-        nodes = [
-            name
-            for name in (node_name(n) for n in self.case.network.nodes())
-            if self.roles[name].role is Role.COMPUTE and name not in self.forced.lowered
-        ]
-        held = self.held_nodes
+        free = self.roles.computing - frozenset(self.forced.lowered)
         search = Search(
-            nodes=nodes,
-            forced=frozenset(n for n in nodes if n in self.forced.kept or n in held),
+            nodes=[name for name in map(node_name, self.case.network.nodes()) if name in free],
+            forced=free & (self.ruled | self.held_nodes),
             suspects=[frozenset(guard.nodes) for guard in self.evidence.guards],
             certain=len(self.evidence.certain),
             classes=repeated(self.case.network, self.roles),
@@ -206,7 +207,7 @@ class Planner:
             harmless=None if self.case.metric else 0.5,
             budget=self.budget,
             start=self.start.kept,
-            safe=not self.forced.lowered and not self.low_io,
+            safe=self.is_safe,
             progress=self.watcher.note,
             steps=self.steps,
             passing=self.passing,

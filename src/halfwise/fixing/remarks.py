@@ -61,8 +61,8 @@ def _looked_at(planner: Planner) -> Iterator[Remark]:
 def _wider(planner: Planner, found: Found) -> Iterator[Remark]:
     """Yield which tolerance the explained nodes alone would meet, where most are not."""
     named, case = planner.explained, planner.case
-    computing = sum(role.role is Role.COMPUTE for role in planner.roles.values())
-    if len(found.kept - named) <= NOTABLE * computing or case.metric is not None:
+    computing = planner.roles.computing
+    if len(found.kept - named) <= NOTABLE * len(computing) or case.metric is not None:
         return
     explained, trials = found.kept & named, planner.trials
     errors = planner.budget.within("notes", lambda: trials.errors(explained), None)

@@ -82,7 +82,7 @@ def upcast(network: Network) -> tuple[Network, Stored]:
     original_names = {n: old for n, old in network.original_names.items() if n in names}
     wide = replace(network, model=model, original_names=original_names)
     roles = roles_of(wide, next(iter(formats)))
-    computing = frozenset(n for n, role in roles.items() if role.role is Role.COMPUTE)
+    computing = roles.computing
     islands = computing & fp32 if computing - fp32 else frozenset[NodeName]()
     return wide, Stored(tuple(formats.values()), io, islands)
 

@@ -124,6 +124,11 @@ class Roles(Mapping[NodeName, NodeRole]):
     def __len__(self) -> int:
         return len(self._roles)
 
+    @property
+    def computing(self) -> frozenset[NodeName]:
+        """The compute nodes of the main graph."""
+        return frozenset(n for n, role in self._roles.items() if role.role is Role.COMPUTE)
+
     def part(self, node: ir.Node) -> Part:
         """Return the part of a node of any graph of the network, or of a copy of it."""
         return self._parts[node_name(node)]

@@ -157,7 +157,7 @@ def rebuildable(
         `kept` does: wider islands, the smallest first. Then, of the region, the certain nodes only;
         then sets that keep more than half of the model; last, nothing in the region.
     """
-    computing = frozenset(name for name, role in roles.items() if role.role is Role.COMPUTE)
+    computing = roles.computing
     region = _region(network, roles, log) & computing
     if not region & kept:  # what is kept beside it made the region what it is
         region = computing

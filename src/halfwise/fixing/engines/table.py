@@ -280,13 +280,9 @@ class Table:
         """Return what nodes were asked to be; in weak typing the builder is free with the rest."""
         asked: dict[NodeName, Precision] = dict.fromkeys(candidate.keep, "fp32")
         if candidate.build.config.typing == "strong":
-            asked |= dict.fromkeys(
-                self._compute() - candidate.keep, low_format(self.planner.settings.fmt)
-            )
+            low = self.planner.roles.computing - candidate.keep
+            asked |= dict.fromkeys(low, low_format(self.planner.settings.fmt))
         return asked
-
-    def _compute(self) -> Assignment:
-        return frozenset(n for n, role in self.planner.roles.items() if role.role is Role.COMPUTE)
 
 
 def _raced(offer: Offer, medians: tuple[float, ...]) -> EngineResult:

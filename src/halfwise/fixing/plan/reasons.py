@@ -188,7 +188,7 @@ def plan_record(
         constants=adjusted_constants(network, roles, placed, fmt, low_io),
         unsupported=tuple(unsupported(network, roles)),
         minimal=minimal,
-        candidates=sum(r.role is Role.COMPUTE for r in roles.values()),
+        candidates=len(roles.computing),
         casts=casts,
         lowered=dict(lowered or {}),
         remarks=tuple(remarks),

@@ -245,10 +245,9 @@ def starting_plan(network: Network, roles: Roles, source: Network | Run) -> Star
         RecordMismatch: the run has no plan, keeps a node that `network` does not have, or keeps
             none and was made from another file with more or fewer compute nodes.
     """
-    computing = frozenset(n for n, role in roles.items() if role.role is Role.COMPUTE)
     if isinstance(source, Run):
-        return _from_run(network, computing, source)
-    return _from_model(network, computing, source)
+        return _from_run(network, roles.computing, source)
+    return _from_model(network, roles.computing, source)
 
 
 def _from_model(network: Network, computing: frozenset[NodeName], mixed: Network) -> Start:
