@@ -1,6 +1,6 @@
 """Bodies of If, Loop and Scan: which there are, and which are the same."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +9,9 @@ import onnx_ir as ir
 from halfwise.graph.dataflow import reached
 from halfwise.graph.model import constant_array, node_name
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND
+from halfwise.graph.weights import FLOATS, LOW_TYPES
 from halfwise.records import NodeName
 
-FLOATS = frozenset((ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16))
-_LOW = FLOATS - {ir.DataType.FLOAT}
 Key = tuple[NodeName, str]
 """A body by the name of its node and the attribute that holds it."""
 Pairs = dict[ir.Value, ir.Value]
@@ -39,7 +38,7 @@ class Body:
 
         What only moves data, tells shapes or is constant loses no precision.
         """
-        types = _LOW if low else FLOATS
+        types = LOW_TYPES if low else FLOATS
         return any(_computes(node, types) for node in self.graph.all_nodes())
 
     @property
@@ -78,7 +77,7 @@ def bodies_of(node: ir.Node) -> list[tuple[str, ir.Graph]]:
     return [(attribute.name, attribute.as_graph()) for attribute in graphs]
 
 
-def _computes(node: ir.Node, types: frozenset[ir.DataType]) -> bool:
+def _computes(node: ir.Node, types: Container[ir.DataType | None]) -> bool:
     if node.op_type in DATA_MOVEMENT | TYPE_BLIND | {"Constant"} or bodies_of(node):
         return False
     return any(v is not None and v.dtype in types for v in (*node.inputs, *node.outputs))

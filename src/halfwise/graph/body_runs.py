@@ -7,8 +7,9 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.graph.bodies import FLOATS, Key, bodies_in, bodies_of
+from halfwise.graph.bodies import Key, bodies_in, bodies_of
 from halfwise.graph.model import node_name, opset_of, tensor_name
+from halfwise.graph.weights import FLOATS
 from halfwise.records import TensorName
 
 _RUNS = "halfwise::runs"

@@ -19,11 +19,8 @@ from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, graphs_of, is_standard, tensor_name
 from halfwise.graph.normal_form import Names
 from halfwise.graph.roles import NodeRole, Role, Roles, is_float
-from halfwise.graph.weights import LowWeights, pieces
+from halfwise.graph.weights import FLOATS, LOW_TYPES, LowWeights, pieces
 from halfwise.records import AdjustedConstant, NodeName, TensorName
-
-LOW_TYPES = frozenset((ir.DataType.FLOAT16, ir.DataType.BFLOAT16))
-"""The ONNX element types of the low formats."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +75,12 @@ def converted(graph: ir.Graph) -> dict[TensorName, TensorName]:
     Args:
         graph: Main graph of a mixed model, `rewrite`'s or another's.
     """
-    floats = LOW_TYPES | {ir.DataType.FLOAT}
     sources: dict[ir.Value, ir.Value] = {}
     names: dict[ir.Value, TensorName] = {}
     for node in graph:
         source = node.inputs[0] if is_standard(node, "Cast") else None
         made = node.outputs[0] if node.outputs else None
-        if source is None or made is None or not {source.dtype, made.dtype} <= floats:
+        if source is None or made is None or not {source.dtype, made.dtype} <= FLOATS:
             continue
         first = sources[made] = sources.get(source, source)
         given_out = first.is_graph_output() or names.get(first, first.name) != first.name

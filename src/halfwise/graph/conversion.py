@@ -18,14 +18,9 @@ from halfwise.graph.model import Network, is_standard, node_name, normalise, ten
 from halfwise.graph.normal_form import values_of
 from halfwise.graph.roles import FIRST_BF16_OPSET, Role, is_float, roles_of
 from halfwise.graph.serialisation import graphs_in, skeleton
-from halfwise.graph.weights import widen_weights
+from halfwise.graph.weights import LOW_TYPES, widen_weights
 from halfwise.records import NodeName, TensorName
 
-LOW_TYPES: Mapping[ir.DataType, str] = {
-    ir.DataType.FLOAT16: "FP16",
-    ir.DataType.BFLOAT16: "BF16",
-}
-"""The element types that are upcast, and what people call them."""
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type", "softmax_precision")
 BF16_OPSET = 22
 """Where convolutions, pooling, sines and more begin to take BF16 (ONNX operator changelog)."""

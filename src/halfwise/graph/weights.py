@@ -7,7 +7,7 @@ may be larger than memory; several users of one array share them.
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,13 @@ LARGE_TENSOR_BYTES = 1024
 PROTOBUF_BYTES = (1 << 31) - 1
 """The largest serialised protobuf (protobuf.dev, "Encoding")."""
 
-_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+LOW_TYPES: Mapping[ir.DataType, str] = {
+    ir.DataType.FLOAT16: "FP16",
+    ir.DataType.BFLOAT16: "BF16",
+}
+"""The element types of the low formats, and what people call them."""
+FLOATS = frozenset((ir.DataType.FLOAT, *LOW_TYPES))
+"""The element types that take part in the choice of precision."""
 _AT_ONCE = 1 << 22
 _ALIGNMENT = 64
 """What ONNX Runtime's kernels like best: a cache line."""
@@ -167,7 +173,7 @@ def blank_weights(model: ir.Model) -> None:
     """Give every weight FP32 zeros that take no memory, for who asks for the nodes alone."""
     for value in _values(model):
         tensor = value.const_value
-        if tensor is not None and tensor.dtype in _FLOATS and tensor.nbytes > LARGE_TENSOR_BYTES:
+        if tensor is not None and tensor.dtype in FLOATS and tensor.nbytes > LARGE_TENSOR_BYTES:
             zeros = np.broadcast_to(np.float32(0), tuple(tensor.shape.numpy()))
             value.const_value = ir.Tensor(zeros, name=value.name)
 
@@ -237,7 +243,7 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
 def _weights(model: ir.Model) -> list[ir.TensorProtocol]:
     """Return the float tensors that count, each once."""
     tensors = [v.const_value for v in _values(model) if v.const_value is not None]
-    counted = [t for t in tensors if t.dtype in _FLOATS and t.nbytes > LARGE_TENSOR_BYTES]
+    counted = [t for t in tensors if t.dtype in FLOATS and t.nbytes > LARGE_TENSOR_BYTES]
     return list({id(t): t for t in counted}.values())
 
 

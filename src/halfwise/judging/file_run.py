@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_typed
-from halfwise.graph.casts import LOW_TYPES
 from halfwise.graph.model import node_name
 from halfwise.graph.sensitivity import decided
+from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Outputs
 from halfwise.records import Flip, NodeName, TensorName
 

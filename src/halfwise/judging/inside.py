@@ -8,9 +8,10 @@ import onnx_ir as ir
 from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.runner import Nonfinite, inspect_samples
 from halfwise.emulation.typed import emulate_typed
-from halfwise.graph.casts import LOW_TYPES, converted
+from halfwise.graph.casts import converted
 from halfwise.graph.model import is_standard, node_name, tensor_name
 from halfwise.graph.roles import is_float
+from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Computed
 from halfwise.records import IntermediateNonfinite, NodeName, TensorName
 

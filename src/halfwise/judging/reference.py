@@ -13,7 +13,6 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
 from halfwise.emulation.runner import inspect_samples
 from halfwise.errors import CaseError, KernelMissing, RunFailed
-from halfwise.graph.conversion import LOW_TYPES
 from halfwise.graph.model import Network, infer_again, node_name, tensor_name
 from halfwise.graph.normal_form import name_cast_types
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
@@ -27,6 +26,7 @@ from halfwise.graph.sizes import (
     shape_inputs,
     with_batch,
 )
+from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Outputs
 from halfwise.records import FrozenSize, NodeName, TensorName
 from halfwise.reporting.notes import frozen_advice, frozen_cause

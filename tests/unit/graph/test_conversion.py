@@ -13,7 +13,6 @@ from halfwise.fixing.rewrite import same
 from halfwise.formats import FP16
 from halfwise.graph.casts import fill_of, rewrite
 from halfwise.graph.conversion import (
-    LOW_TYPES,
     gaining,
     low_nodes,
     raise_opset,
@@ -25,6 +24,7 @@ from halfwise.graph.conversion import (
 )
 from halfwise.graph.model import Network, network_from_proto
 from halfwise.graph.roles import Role, float_io, roles_of
+from halfwise.graph.weights import LOW_TYPES
 from tests import models
 from tests.graphs import Drawn, graphs, plans
 from tests.unit.casing import names

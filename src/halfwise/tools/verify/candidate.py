@@ -8,9 +8,10 @@ import onnx_ir as ir
 from halfwise.case import CPU, Case, Runtime
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, GraphRefused, RunFailed
-from halfwise.graph.casts import LOW_TYPES, is_low_custom
+from halfwise.graph.casts import is_low_custom
 from halfwise.graph.model import Network, graphs_of
 from halfwise.graph.normal_form import values_of
+from halfwise.graph.weights import LOW_TYPES
 from halfwise.options.loading import tell
 from halfwise.options.metric import without_outputs
 from halfwise.progress import Watcher
