@@ -196,7 +196,7 @@ class TradeOff:
             self._measure(kept)
             if not self._point(kept).serves:
                 return None
-            if self._is_safe and kept == self._all:
+            if self._planner.is_safe and kept == self._all:
                 return kept
             self._scoring.search(kept)
             if not self._point(kept).serves:
@@ -210,7 +210,7 @@ class TradeOff:
         return None
 
     def _measure(self, kept: Assignment) -> None:
-        self._scoring.measure(kept, original=self._is_safe and kept == self._all)
+        self._scoring.measure(kept, original=self._planner.is_safe and kept == self._all)
 
     def _beside(self, part: Part, plan: Assignment) -> tuple[Assignment, Assignment]:
         """Return the plan that keeps a part alone, and the one without it; rules hold in both."""

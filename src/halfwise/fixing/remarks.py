@@ -9,7 +9,6 @@ from halfwise.fixing.plan.reasons import unsupported
 from halfwise.fixing.planner import Planner
 from halfwise.formats import Format
 from halfwise.graph.casts import adjusted_constants
-from halfwise.graph.roles import Role
 from halfwise.metrics import effective
 from halfwise.records import Criterion, Followed, OutputError, Remark, Verdict
 from halfwise.wording import typed

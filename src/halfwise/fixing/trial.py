@@ -1,7 +1,7 @@
 """Try an assignment: emulate it on samples, worst first, and stop at the first that fails."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf, isnan, nan
 

@@ -16,7 +16,7 @@ from onnx import version_converter
 from halfwise.errors import CaseError
 from halfwise.graph.model import Network, is_standard, node_name, normalise, tensor_name
 from halfwise.graph.normal_form import values_of
-from halfwise.graph.roles import FIRST_BF16_OPSET, Role, is_float, roles_of
+from halfwise.graph.roles import FIRST_BF16_OPSET, is_float, roles_of
 from halfwise.graph.serialisation import graphs_in, skeleton
 from halfwise.graph.weights import LOW_TYPES, widen_weights
 from halfwise.records import NodeName, TensorName

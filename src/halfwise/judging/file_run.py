@@ -54,7 +54,7 @@ def _as(output: NDArray[np.generic], reference: NDArray[np.generic]) -> NDArray[
 
 def _fed(model: ir.Model, samples: Samples) -> Samples:
     """Return the samples in the types of the model's inputs."""
-    low = {v.name: v.dtype.numpy() for v in model.graph.inputs if v.dtype in LOW_TYPES}
+    low = {v.name: v.dtype.numpy() for v in model.graph.inputs if v.dtype and v.dtype in LOW_TYPES}
 
     def load(index: int) -> Sample:
         given = samples[index].items()

@@ -60,7 +60,8 @@ def emulate(
     emulation = emulate_typed(candidate, accumulate=accumulate)
     tensors = [tensor_name(v) for n in candidate.graph for v in n.outputs if _is_observed(v)]
     results, nonfinite = inspect_samples(emulation, tensors, watched, runtime=runtime)
-    results += inspect_samples(emulation, (), unwatched, runtime=runtime)[0]
+    if unwatched:
+        results += inspect_samples(emulation, (), unwatched, runtime=runtime)[0]
     return Emulated(results, nonfinite, len(watched))
 
 

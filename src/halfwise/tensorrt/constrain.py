@@ -15,7 +15,7 @@ import onnx_ir as ir
 from halfwise.errors import CaseError
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.roles import Role, Roles, bodies, is_float
+from halfwise.graph.roles import Roles, bodies, is_float
 from halfwise.records import EngineResult, NetworkLayer, NodeName, Verdict
 from halfwise.tensorrt.layer_names import foreign_region, names_in
 from halfwise.wording import count, fixed, number

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from math import inf
 from statistics import median
 
-from halfwise.fixing.engines.attempts import Assignment, Candidate
+from halfwise.fixing.engines.attempts import Candidate
 from halfwise.fixing.engines.builds import low_format
 from halfwise.fixing.engines.measure import again_if_lost, is_lost, with_shapes
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.planner import Planner
-from halfwise.graph.roles import Role
 from halfwise.records import (
     EngineResult,
     EngineRung,
