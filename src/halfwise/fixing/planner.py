@@ -83,7 +83,7 @@ class Planner:
     @property
     def ruled(self) -> Assignment:
         """Compute nodes that rules keep."""
-        return self.roles.computing & self.forced.kept.keys()
+        return self.roles.computing & frozenset(self.forced.kept)
 
     @property
     def is_safe(self) -> bool:
