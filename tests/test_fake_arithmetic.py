@@ -110,6 +110,16 @@ def test_weights_stay_finite_and_do_not_vanish() -> None:
 RNG = np.random.default_rng(0)
 _X = RNG.uniform(0.5, 2.0, (2, 3, 4))
 _I = np.array([[1, 0], [0, 2]])
+_IMAGE = RNG.normal(size=(2, 4, 9, 8))
+
+
+def _recurrent(gates: int) -> Sequence[Any]:
+    """Return a sequence f[7, 2, 4], weights and biases of 5 hidden units, one direction."""
+    rows = gates * 5
+    sizes = (7, 2, 4), (1, rows, 4), (1, rows, 5), (1, 2 * rows)
+    return tuple(RNG.normal(size=size, scale=0.5) for size in sizes)
+
+
 _CASES: dict[str, tuple[Sequence[Any], Mapping[str, Any]]] = {
     **{op: ((_X - 1.2,), {}) for op in ("Abs", "Cos", "Erf", "Exp", "Identity", "Neg")},
     **{op: ((_X - 1.2,), {}) for op in ("Relu", "Sigmoid", "Sin", "Tanh")},
@@ -117,6 +127,8 @@ _CASES: dict[str, tuple[Sequence[Any], Mapping[str, Any]]] = {
     **{op: ((_X, _X[0] + 0.1), {}) for op in ("Add", "Div", "Greater", "Mul", "Pow", "Sub")},
     "ArgMax": ((_X,), {"axis": 1}),
     "Cast": ((_X * 3,), {"to": onnx.TensorProto.INT64}),
+    "AveragePool": ((_IMAGE,), {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [1, 0, 0, 1]}),
+    "BatchNormalization": ((_IMAGE, *RNG.uniform(0.5, 2.0, (4, 4))), {}),
     "Clip": ((_X, np.array(0.9), np.array(1.1)), {}),
     "Concat": ((_X, _X), {"axis": -1}),
     "Conv": (
@@ -127,8 +139,15 @@ _CASES: dict[str, tuple[Sequence[Any], Mapping[str, Any]]] = {
     "Gather": ((_X, _I), {"axis": 2}),
     "GatherND": ((_X, _I), {}),
     "Gemm": ((_X[0], _X[1], _X[0, :, 0]), {"transB": 1, "alpha": 0.5, "beta": 2.0}),
+    "GRU": (_recurrent(3), {"hidden_size": 5, "linear_before_reset": 1}),
+    "GlobalAveragePool": ((_IMAGE,), {}),
     "HannWindow": ((np.array(16),), {}),
+    "InstanceNormalization": ((_IMAGE, *RNG.uniform(0.5, 2.0, (2, 4))), {}),
+    "LSTM": (_recurrent(4), {"hidden_size": 5}),
+    "LayerNormalization": ((_X, *RNG.uniform(0.5, 2.0, (2, 4))), {}),
+    "LeakyRelu": ((_X - 1.2,), {"alpha": 0.2}),
     "MatMul": ((_X, np.swapaxes(_X, 1, 2)), {}),
+    "MaxPool": ((_IMAGE,), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
     "NonZero": ((np.maximum(_X - 1, 0),), {}),
     "Not": ((_X > 1,), {}),
     "ReduceMean": ((_X,), {"axes": [1, -1], "keepdims": 0}),
@@ -136,6 +155,7 @@ _CASES: dict[str, tuple[Sequence[Any], Mapping[str, Any]]] = {
     "Reshape": ((_X, np.array([0, -1])), {}),
     "Slice": ((_X, np.array([-1]), np.array([0]), np.array([2]), np.array([-1])), {}),
     "Softmax": ((_X * 9,), {"axis": 1}),
+    "Split": ((_X, np.array([4])), {"axis": 2}),
     "Squeeze": ((_X[:, :1], np.array([1])), {}),
     "Transpose": ((_X,), {"perm": [2, 0, 1]}),
     "Unsqueeze": ((_X, np.array([0, -1])), {}),

@@ -22,6 +22,8 @@ Knobs, all environment variables of the worker:
 `HALFWISE_FAKE_TENSORRT_IGNORED`  a JSON list of nodes whose constraints are not honoured
 `HALFWISE_FAKE_TENSORRT_LOSSY`    a JSON map, node to factor: what a low node gives is multiplied
 `HALFWISE_FAKE_TENSORRT_BROKEN`   the same for a node in any precision: a fault of a kernel
+`HALFWISE_FAKE_TENSORRT_WRONG`    what is compiled wrongly: a JSON list of `regions.Wrong`:
+                                  operators or fusions, everywhere or where nothing is marked
 `HALFWISE_FAKE_TENSORRT_PACE`     a JSON map: milliseconds of a layer in "fp32", "low" or, a product
                                   with TF32, "tf32", and of a "border" between them; "jitter": by
                                   which share one use of an engine differs from the next. None takes

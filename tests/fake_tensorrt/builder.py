@@ -16,6 +16,7 @@ from tests.fake_tensorrt.logger import need_logger
 from tests.fake_tensorrt.network import INetworkDefinition
 from tests.fake_tensorrt.plan import Plan, pack_engine
 from tests.fake_tensorrt.precision import compute_nodes
+from tests.fake_tensorrt.regions import Wrong, inside
 from tests.fake_tensorrt.rounding import SMALLEST_HALF
 from tests.fake_tensorrt.versions import NUMBERS, VERSION, Callback, bound
 
@@ -225,6 +226,7 @@ class Builder:
         plan = self._plan(network, config)
         about = {"low": plan.low, "tf32": plan.tf32, "typing": plan.typing}
         about["kept"] = network._kept() if self._obeys(config) else []
+        about |= {"graph": network._graph, "outputs": plan.outputs, "level": plan.level}
         faults.strike("build", about)
         self._tell_progress(getattr(config, "progress_monitor", None))
         if config._cache is not None:
@@ -235,15 +237,21 @@ class Builder:
         return engine
 
     def _unfused(self, network):
-        """Return the tensors that are left, where they are marked: none inside a fused block."""
+        """Return the tensors that are left, where they are marked: none inside a fused block.
+
+        A fusion that is wrong is one too.
+        """
         if not network._unfused:
             return []
+        wrongs = [Wrong(**given) for given in faults.knob("WRONG", [])]
+        gone = inside(wrongs, network._graph, set(network._outputs))
         blocks = {node: i for i, nodes in enumerate(faults.knob("FUSED", [])) for node in nodes}
         return [
             value.name
             for node in network._graph
             for value in node.outputs
             if value.name
+            and value.name not in gone
             and (
                 node.name not in blocks
                 or not value.uses()
@@ -284,6 +292,7 @@ class Builder:
             unfused=self._unfused(network),
             profiles=config._profiles,
             detailed=config.profiling_verbosity is ProfilingVerbosity.DETAILED,
+            level=config.builder_optimization_level,
         )
 
     def _tell_of_weights(self, network):

@@ -6,9 +6,11 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from tests.fake_tensorrt.regions import Region
 
 
 class Failure(Exception):
@@ -33,6 +35,8 @@ class Fault:
             by constraint.
         nodes: The block of "foreign".
         fails: "foreign" strikes where "some", not all, of its nodes are constrained, or "any".
+        region: What a network must hold, at "build"; None where it does not matter. With "foreign"
+            it is the block, whatever is constrained.
     """
 
     at: str
@@ -41,15 +45,35 @@ class Fault:
     when: Mapping[str, Any] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
     fails: str = "some"
+    region: Region | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Fault":
+        """Return the fault that JSON tells."""
+        region = given.get("region")
+        return cls(**{**given, "region": region and Region(**region)})
 
     def holds(self, about: Mapping[str, Any]) -> bool:
+        """Return whether what must hold does."""
+        if self.region is not None and not self.places(about):
+            return False
+        return self._holds(about)
+
+    def places(self, about: Mapping[str, Any]) -> list[list[str]]:
+        """Return the names of the nodes of each place where a network holds the region."""
+        if self.region is None or "graph" not in about:
+            return []
+        found = self.region.places(about["graph"], set(about["outputs"]), about["level"])
+        return [[str(node.name) for node in nodes] for nodes in found]
+
+    def _holds(self, about: Mapping[str, Any]) -> bool:
         kept = set(about.get("kept", ()))
         wanted = dict(self.when)
         if not set(wanted.pop("kept", ())) <= kept:
             return False
         if any(about.get(key) != value for key, value in wanted.items()):
             return False
-        if self.do != "foreign":
+        if self.do != "foreign" or self.region is not None:
             return True
         touched = kept.intersection(self.nodes)
         return bool(touched) and (self.fails == "any" or touched != set(self.nodes))
@@ -92,9 +116,11 @@ def strike(place: str, about: Mapping[str, Any] | None = None) -> None:
         Failure: TensorRT fails in an orderly way.
     """
     number = count(place)
-    for fault in (Fault(**given) for given in knob("FAULTS", [])):
-        if fault.at == place and (not fault.on or number in fault.on) and fault.holds(about or {}):
-            _ACTS[fault.do](fault)
+    about = about or {}
+    for fault in map(Fault.of, knob("FAULTS", [])):
+        if fault.at == place and (not fault.on or number in fault.on) and fault.holds(about):
+            nodes = next(iter(fault.places(about)), fault.nodes)
+            _ACTS[fault.do](replace(fault, nodes=tuple(nodes)))
 
 
 def _segv(_: Fault) -> None:

@@ -19,9 +19,11 @@ Kernel = Callable[..., Any]
 
 _REFERENCE = frozenset(
     (
-        *("ArgMax", "Clip", "Concat", "Conv", "Div", "Expand", "Gather", "GatherND", "Gemm"),
-        *("Greater", "HannWindow", "Identity", "NonZero", "Not", "Pow", "ReduceMean", "ReduceSum"),
-        *("Reshape", "Shape", "Slice", "Softmax", "Squeeze", "Transpose", "Unsqueeze", "Where"),
+        *("ArgMax", "AveragePool", "BatchNormalization", "Clip", "Concat", "Conv", "Div", "Expand"),
+        *("Gather", "GatherND", "Gemm", "GlobalAveragePool", "Greater", "GRU", "HannWindow"),
+        *("Identity", "InstanceNormalization", "LayerNormalization", "LeakyRelu", "LSTM"),
+        *("MaxPool", "NonZero", "Not", "Pow", "ReduceMean", "ReduceSum", "Reshape", "Shape"),
+        *("Slice", "Softmax", "Split", "Squeeze", "Transpose", "Unsqueeze", "Where"),
     )
 )
 _NUMPY: Mapping[str, Callable[..., Any]] = {
@@ -64,7 +66,16 @@ def kernel(node: ir.Node, opset: int) -> Kernel:
 
 
 def _reference(node: onnx.NodeProto, opset: int) -> Kernel:
-    given, wanted = ([onnx.ValueInfoProto(name=n) for n in ns] for ns in (node.input, node.output))
+    given, wanted = (
+        [onnx.ValueInfoProto(name=n) for n in ns if n] for ns in (node.input, node.output)
+    )
     graph = onnx.helper.make_graph([node], "one", given, wanted)
     evaluator = ReferenceEvaluator(graph, {"": opset})
-    return lambda *arrays: evaluator.run(None, dict(zip(node.input, arrays, strict=True)))
+    names = [n for n in node.output if n]
+
+    def run(*arrays: Any) -> list[Any]:
+        given = {n: a for n, a in zip(node.input, arrays, strict=True) if n}
+        found = dict(zip(names, evaluator.run(names, given), strict=True))
+        return [found.get(n) for n in node.output]
+
+    return run

@@ -32,6 +32,7 @@ class Plan:
         profiles: For each, input → (min, opt, max) of its shape, or of its values.
         fused: Blocks of nodes.
         detailed: Whether the inspector tells details.
+        level: The builder's optimization level.
         number: Number of the build: as with TensorRT, no two builds give the same bytes.
     """
 
@@ -46,6 +47,7 @@ class Plan:
     profiles: Sequence[Mapping[str, Sequence[Sequence[int]]]] = ()
     fused: Sequence[Sequence[str]] = field(default_factory=lambda: knob("FUSED", []))
     detailed: bool = True
+    level: int = 3
     number: int = 0
 
 

@@ -13,6 +13,7 @@ from tests.fake_tensorrt.model import is_float, values_of
 from tests.fake_tensorrt.operators import kernel
 from tests.fake_tensorrt.plan import Plan
 from tests.fake_tensorrt.precision import Precision
+from tests.fake_tensorrt.regions import Wrong, spoilt_by
 from tests.fake_tensorrt.rounding import BF16, FLOAT, HALF, rounded, rounded_weights, tf32
 
 _PACE = {"fp32": 1.02, "low": 1.0, "border": 0.0}
@@ -32,6 +33,9 @@ class Program:
         self.precision = Precision(model.graph, plan)
         self._kernels = {node: kernel(node, model.opset_imports[""]) for node in self.graph}
         self._factors = dict(self._faulty())
+        wrongs, marked = [Wrong(**given) for given in knob("WRONG", [])], {*plan.outputs}
+        low = self.precision.low_nodes
+        self._wrong = spoilt_by(wrongs, model.graph, marked, plan.level, low)
         self._constants = {
             (v, self.precision.stored(v)): _wide(v, v.const_value.numpy())
             for v in self.graph.initializers.values()
@@ -47,7 +51,8 @@ class Program:
         nodes = {node.name: node for node in self.graph}
         lossy = {n: f for n, f in knob("LOSSY", {}).items() if n in self.precision.low_nodes}
         for name, factor in (knob("BROKEN", {}) | lossy).items():
-            yield nodes[name].outputs[0], factor
+            if name in nodes:
+                yield nodes[name].outputs[0], factor
 
     @cached_property
     def asked(self) -> tuple[str, ...]:
@@ -80,8 +85,10 @@ class Program:
             for node, compute in self._kernels.items():
                 outputs = compute(*(self._read(found, node, i) for i in range(len(node.inputs))))
                 for value, output in zip(node.outputs, outputs, strict=False):
-                    found[value, self.precision.stored(value)] = self._store(value, output)
-        return {str(v.name): found[v, self.precision.stored(v)] for v in self.values.values()}
+                    if output is not None:
+                        found[value, self.precision.stored(value)] = self._store(value, output)
+        kept = ((v, found.get((v, self.precision.stored(v)))) for v in self.values.values())
+        return {str(v.name): array for v, array in kept if array is not None}
 
     def _read(self, found: _Tensors, node: ir.Node, slot: int) -> np.ndarray | None:
         value = node.inputs[slot]
@@ -100,6 +107,8 @@ class Program:
     def _store(self, value: ir.Value, array: np.ndarray) -> np.ndarray:
         if not is_float(value):
             return np.asarray(array)
+        for wrong in self._wrong.get(value, ()):
+            array = wrong.spoil(value, array)
         return rounded(array * self._factors.get(value, 1.0), self.precision.stored(value))
 
     def shapes(self, sizes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]):

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.fake_tensorrt.faults import Fault
+from tests.fake_tensorrt.regions import Wrong
 
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parents[1]
@@ -80,6 +81,7 @@ def worker_command(
     ignored: Sequence[str] = (),
     lossy: Mapping[str, float] | None = None,
     broken: Mapping[str, float] | None = None,
+    wrong: Sequence[Wrong] = (),
     pace: Mapping[str, float] | None = None,
     gpus: int = 1,
     memory: int | None = None,
@@ -98,6 +100,7 @@ def worker_command(
         ignored: Nodes whose constraints are not honoured.
         lossy: Factors on what nodes give where they are low.
         broken: Factors on what nodes give in any precision.
+        wrong: Regions that are compiled wrongly.
         pace: See `tests/fake_tensorrt/__init__.py`.
         gpus: Number of GPUs.
         memory: Bytes of each; None for 8 GiB.
@@ -113,6 +116,7 @@ def worker_command(
         "IGNORED": ignored,
         "LOSSY": lossy,
         "BROKEN": broken,
+        "WRONG": [asdict(each) for each in wrong],
         "PACE": pace,
     }
     variables = {
