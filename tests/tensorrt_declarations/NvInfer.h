@@ -1,14 +1,10 @@
-// What the C++ recipe uses of TensorRT, declared as NVIDIA's headers of 8.5 to 11 declare it, for
-// compilers on machines without them. The version comes with -DNV_TENSORRT_MAJOR=… and _MINOR.
+// See NvInferRuntime.h beside it: this is for the program that builds.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include "NvInferRuntime.h"
 
 namespace nvinfer1
 {
-
-enum class DataType : std::int32_t { kFLOAT = 0, kHALF = 1, kINT8 = 2, kINT32 = 3, kBOOL = 4 };
 
 enum class LayerType : std::int32_t
 {
@@ -51,7 +47,6 @@ enum class NetworkDefinitionCreationFlag : std::int32_t
 };
 
 enum class MemoryPoolType : std::int32_t { kWORKSPACE };
-enum class OptProfileSelector : std::int32_t { kMIN, kOPT, kMAX };
 enum class ProfilingVerbosity : std::int32_t { kLAYER_NAMES_ONLY, kNONE, kDETAILED };
 enum class TacticSource : std::int32_t
 {
@@ -62,26 +57,6 @@ enum class TacticSource : std::int32_t
 };
 using TacticSources = std::uint32_t;
 using NetworkDefinitionCreationFlags = std::uint32_t;
-
-class Dims
-{
-public:
-    static constexpr std::int32_t MAX_DIMS{8};
-    std::int32_t nbDims;
-#if NV_TENSORRT_MAJOR >= 10
-    std::int64_t d[MAX_DIMS];
-#else
-    std::int32_t d[MAX_DIMS];
-#endif
-};
-
-class ILogger
-{
-public:
-    enum class Severity : std::int32_t { kINTERNAL_ERROR, kERROR, kWARNING, kINFO, kVERBOSE };
-    virtual void log(Severity severity, char const* message) noexcept = 0;
-    virtual ~ILogger() = default;
-};
 
 class ITensor
 {

@@ -1,6 +1,7 @@
-"""A recipe as a program: a Python script, or a C++17 program with its CMakeLists.txt.
+"""A recipe as a program: a Python script, or C++17 programs with their CMakeLists.txt.
 
-The script needs TensorRT's bindings and nothing else, the program TensorRT and CUDA alone. Names in
+The script needs TensorRT's bindings and nothing else, the programs TensorRT and CUDA alone: one
+builds the engine, one runs it on files at shapes that only these tell. Names in
 a model are whatever its author wrote, so everything that comes from a recipe is escaped.
 """
 
@@ -9,6 +10,7 @@ import json
 import pprint
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from halfwise.records import Profile, Recipe, ShapeRange, TensorName
 from halfwise.tensorrt.versions import LAYERS_SINCE
@@ -93,16 +95,32 @@ _ESCAPED = {ord(c): f"\\{c}" for c in '\\"?'}
 
 
 def cpp(recipe: Recipe) -> dict[str, str]:
-    """Return the program and what builds it."""
-    source = (TEMPLATES / "build_engine.cpp.txt").read_text(encoding="utf-8")
-    # A backslash at its end would make the next line a comment too.
-    comments = "".join(f"// {line}".rstrip("\\ ") + "\n" for line in facts(recipe))
-    source = source.replace("// __FACTS__\n", comments, 1)
-    source = source.replace("    // __NEVER_CONSTRAINED__\n", _never_constrained(), 1)
+    """Return the program that builds, the one that runs what it built, and what makes both."""
+    runs = f"Runs {recipe.engine}, which build_engine makes with TensorRT {recipe.tensorrt}."
+    never = {"    // __NEVER_CONSTRAINED__\n": _never_constrained()}
     return {
-        "build_engine.cpp": source.replace("// __RECIPE__\n", _data(recipe), 1),
-        "CMakeLists.txt": (TEMPLATES / "CMakeLists.txt").read_text(encoding="utf-8"),
+        "build_engine.cpp": _filled("build_engine.cpp.txt", facts(recipe), _data(recipe), never),
+        "run_engine.cpp": _filled("run_engine.cpp.txt", [clean(runs)], _run_data(recipe)),
+        "arrays.h": _read("arrays.h.txt"),
+        "CMakeLists.txt": _read("CMakeLists.txt"),
     }
+
+
+def _filled(
+    template: str,
+    lines: Sequence[str],
+    data: Sequence[str],
+    parts: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Return a C++ template with lines of comment, data and other parts in their places."""
+    source = _read(template)
+    # A backslash at its end would make the next line a comment too.
+    comments = "".join(f"// {line}".rstrip("\\ ") + "\n" for line in lines)
+    places = {**parts, "// __RECIPE__\n": "\n".join(data) + "\n", "// __FACTS__\n": comments}
+    # Comments come last, for they may hold anything, placeholders included.
+    for place, text in places.items():
+        source = source.replace(place, text, 1)
+    return source
 
 
 def literal(text: str) -> str:
@@ -130,13 +148,20 @@ def _never_constrained() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _data(recipe: Recipe) -> str:
+def _run_data(recipe: Recipe) -> list[str]:
+    return [
+        f"char const* const kEngine = {literal(recipe.engine)};",
+        f"std::vector<std::string> const kPlugins = {_list([literal(p) for p in recipe.plugins])};",
+    ]
+
+
+def _data(recipe: Recipe) -> list[str]:
     level = -1 if recipe.optimization_level is None else recipe.optimization_level
     workspace = -1 if recipe.workspace_bytes is None else recipe.workspace_bytes
     keep = [c.node for c in recipe.constraints]
-    lines = [
+    return [
         f"char const* const kModel = {literal(recipe.model)};",
-        f"char const* const kEngine = {literal(recipe.engine)};",
+        *_run_data(recipe),
         f"char const* const kTimingCache = {literal(recipe.timing_cache or '')};",
         f"constexpr bool kStrong = {_bool(recipe.typing == 'strong')};",
         f"constexpr bool kFp16 = {_bool(recipe.low == 'fp16')};",
@@ -145,12 +170,10 @@ def _data(recipe: Recipe) -> str:
         f"constexpr std::int64_t kWorkspaceBytes = {workspace};",
         f"constexpr std::int32_t kOptimizationLevel = {level};",
         f"std::vector<std::string> const kKeep = {_list([literal(n) for n in keep])};",
-        f"std::vector<std::string> const kPlugins = {_list([literal(p) for p in recipe.plugins])};",
         f"std::vector<Profile> const kProfiles = {_list(list(map(_profile, recipe.profiles)))};",
         "",
         *_tactic_sources(recipe.tactic_sources),
     ]
-    return "\n".join(lines) + "\n"
 
 
 def _tactic_sources(names: Sequence[str] | None) -> list[str]:

@@ -20,6 +20,7 @@ from halfwise.tensorrt.worker.worker import NEVER_CONSTRAINED, layer_nodes
 from tests.bindings.api import VERSIONS, load
 from tests.bindings.reading import complaints
 from tests.unit.graph.sketch import Sketch
+from tests.unit.tensorrt.recipes.compiling import DECLARATIONS, compile_, declared, needs_compiler
 from tests.unit.tensorrt.recipes.made import (
     METADATA,
     NASTY,
@@ -197,20 +198,6 @@ def test_no_low_format():
     assert data(python(recipe(low=None))["build_engine.py"])["low"] is None
 
 
-DECLARATIONS = ROOT / "tests" / "tensorrt_declarations"
-CUDA_STUB = """#pragma once
-using cudaStream_t = struct CUstream_st*;
-using cudaEvent_t = struct CUevent_st*;
-"""
-
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
-
-
-def compile_(source, *options):
-    command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", *options, source]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 @needs_compiler
 @settings(max_examples=5)
 @given(st.lists(names(), min_size=40, max_size=80))
@@ -265,15 +252,15 @@ RECIPES = {
 def written(made, folder):
     for name, text in cpp(made).items():
         (folder / name).write_text(text, encoding="utf-8")
-    return folder / "build_engine.cpp"
+    return folder / "build_engine.cpp", folder / "run_engine.cpp"
 
 
 @needs_compiler
 @pytest.mark.parametrize("version", RECIPES)
 def test_it_compiles_against_declarations_of_each_version(version, tmp_path):
-    source = written(RECIPES[version], tmp_path)
-    done = compile_(source, "-fsyntax-only", *_declared(version))
-    assert done.returncode == 0, done.stderr
+    for program in written(RECIPES[version], tmp_path):
+        done = compile_(program, "-fsyntax-only", *declared(version))
+        assert done.returncode == 0, done.stderr
 
 
 @needs_compiler
@@ -286,15 +273,10 @@ def test_it_compiles_against_declarations_of_each_version(version, tmp_path):
     ],
 )
 def test_another_version_is_told_by_the_compiler(made, version, message, tmp_path):
-    done = compile_(written(made, tmp_path), "-fsyntax-only", *_declared(version))
+    builds, _ = written(made, tmp_path)
+    done = compile_(builds, "-fsyntax-only", *declared(version))
     assert done.returncode != 0
     assert message in done.stderr
-
-
-def _declared(version):
-    major, minor = version.split(".")[:2]
-    defines = (f"-DNV_TENSORRT_MAJOR={major}", f"-DNV_TENSORRT_MINOR={minor}")
-    return (*defines, "-isystem", DECLARATIONS)
 
 
 def _headers():
@@ -320,11 +302,11 @@ def test_it_compiles_against_nvidias_headers(tmp_path):
     made = recipe if major < 9 else strong
     options = ["-isystem", str(folder)]
     if shutil.which("nvcc") is None and not (folder / "cuda_runtime_api.h").is_file():
-        (tmp_path / "cuda_runtime_api.h").write_text(CUDA_STUB, encoding="utf-8")
+        shutil.copy(DECLARATIONS / "cuda_runtime_api.h", tmp_path)
         options += ["-isystem", str(tmp_path)]
-    source = written(everything(made, tensorrt=f"{major}.{minor}"), tmp_path)
-    done = compile_(source, "-fsyntax-only", *options)
-    assert done.returncode == 0, done.stderr
+    for program in written(everything(made, tensorrt=f"{major}.{minor}"), tmp_path):
+        done = compile_(program, "-fsyntax-only", *options)
+        assert done.returncode == 0, done.stderr
 
 
 READS = """#define main built
@@ -349,7 +331,7 @@ def test_it_reads_layers_as_the_worker_does_cpp(tmp_path):
     source.write_text(READS, encoding="utf-8")
     # What it does not need is left out, and with that all of TensorRT.
     small = ("-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections")
-    done = compile_(source, *small, "-o", tmp_path / "reads", *_declared("8.6"))
+    done = compile_(source, *small, "-o", tmp_path / "reads", *declared("8.6"))
     assert done.returncode == 0, done.stderr
     for metadata, nodes in METADATA:
         told = subprocess.run(
@@ -363,7 +345,9 @@ def test_all_kinds_without_precision_are_there():
     assert all(f"LayerType::k{kind}: return false;" in text for kind in NEVER_CONSTRAINED)
 
 
-def test_cmake_names_the_program():
+def test_cmake_names_the_programs():
     files = cpp(recipe())
-    assert set(files) == {"build_engine.cpp", "CMakeLists.txt"}
-    assert "add_executable(build_engine build_engine.cpp)" in files["CMakeLists.txt"]
+    sources = set(files) - {"CMakeLists.txt"}
+    assert sources == {"build_engine.cpp", "run_engine.cpp", "arrays.h"}
+    for program in ("build_engine", "run_engine"):
+        assert f"add_executable({program} {program}.cpp)" in files["CMakeLists.txt"]
